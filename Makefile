@@ -1,0 +1,48 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both set up everything in .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format run bench lock clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## the virtual environment in .venv; quick when nothing changed
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("csi needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $(STAMP)
+
+demo: setup  ## watch items travel from a simulated YouTube to a receiver (30 s)
+	$(BIN)/csi demo --seconds 30
+
+test: setup lint  ## lint, types, import rules and all tests
+	$(BIN)/python -m pytest -n 2
+
+lint: setup  ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: setup  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+run: setup  ## worker and sidecar in the foreground, as the Procfile says (needs CSI_CONFIG_PATH and its variables)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/honcho start worker web
+
+bench: setup  ## how fast the line is on this machine
+	$(BIN)/python -m ops.bench.line
+
+lock: setup  ## rewrite requirements.lock from pyproject.toml (needs uv)
+	$(BIN)/python -m ops.lock
+
+clean:  ## forget the virtual environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

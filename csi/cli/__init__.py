@@ -1,0 +1,1 @@
+"""The csi command, one file per command group."""

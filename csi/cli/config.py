@@ -1,0 +1,183 @@
+"""`csi config`: check, show and describe the configuration."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import yaml
+from pydantic import SecretStr
+
+from csi.adapters import registry
+from csi.cli import schema as schemas
+from csi.ingester.config_env import SECRETS
+from csi.ingester.config_file import Loaded, read_config, variable_names
+from csi.ingester.config_secrets import MASK, hide_password
+from csi.ingester.config_yaml import KeyPath
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_option(command: F) -> F:
+    """`--config PATH`, the same for every command."""
+    text = "Configuration file.  [default: $CSI_CONFIG_PATH, else /etc/csi/config.yaml]"
+    return click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="PATH", help=text)(command)
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+@click.group()
+def config() -> None:
+    """Check, show and describe the configuration.
+
+    The environment wins over the file, the file over the defaults.
+    """
+
+
+@config.command()
+@config_option
+@json_option
+def check(config_path: Path | None, as_json: bool) -> None:
+    """Say whether the configuration can be used; every problem is one line on stderr, exit code 3."""
+    loaded = _read(config_path)
+    warnings = [*loaded.warnings, *_not_deliverable(loaded)]
+    if as_json:
+        click.echo(json.dumps({"ok": True, **_counts(loaded), "warnings": warnings}, indent=2))
+        return
+    click.echo(_summary(loaded))
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+
+@config.command()
+@config_option
+@json_option
+@click.option("--origin", "with_origin", is_flag=True, help="Say of each value where it comes from.")
+def show(config_path: Path | None, as_json: bool, with_origin: bool) -> None:
+    """Print the configuration in effect; secrets only as ******** (set) or null."""
+    loaded = _read(config_path)
+    values = effective(loaded)
+    origin = loaded.origin if with_origin else None
+    if as_json:
+        click.echo(json.dumps(_with_origins(values, origin, ()), indent=2, ensure_ascii=False))
+    else:
+        click.echo("\n".join(_yaml_lines(values, origin, ())))
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration file."""
+    click.echo(schemas.schema_text("config"))
+
+
+def effective(loaded: Loaded) -> dict[str, Any]:
+    """All settings as plain data without a secret in it; the secrets' names come last, by variable."""
+    shown: dict[str, Any] = _plain(loaded.settings.model_dump())
+    for key in ("database", "queue"):
+        shown["csi"][key] = shown["csi"][key] and hide_password(shown["csi"][key])
+    named = {name for block in loaded.settings.sources.values() for name in variable_names(block)}
+    known = [*SECRETS, *sorted(named - set(SECRETS))]
+    shown = {"csi": shown["csi"], "sources": shown["sources"], **shown}
+    return {**shown, "secrets": {name: MASK if name in loaded.draft.secrets else None for name in known}}
+
+
+def _read(path: Path | None) -> Loaded:
+    return read_config(path, env=os.environ, sources=registry.settings_models())
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case SecretStr():
+            return MASK
+        case Path():
+            return str(value)
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def _counts(loaded: Loaded) -> dict[str, Any]:
+    running = [source for source in loaded.settings.sources.values() if source.enabled]
+    watches = sum(len(source.watches) for source in running)
+    return {"path": str(loaded.path), "sources": len(running), "watches": watches}
+
+
+def _summary(loaded: Loaded) -> str:
+    found, profiles = _counts(loaded), len(loaded.settings.route_profiles)
+    parts = [
+        _count(found["sources"], "enabled source"),
+        _count(found["watches"], "watch", "es"),
+        _count(profiles, "route profile"),
+    ]
+    return f"{loaded.path}: good; {', '.join(parts)}"
+
+
+def _count(number: int, word: str, plural: str = "s") -> str:
+    return f"{number} {word}{'' if number == 1 else plural}"
+
+
+def _not_deliverable(loaded: Loaded) -> Iterator[str]:
+    delivery = loaded.settings.delivery
+    if delivery.ua_endpoint is None:
+        yield "delivery.ua_endpoint: not set, so nothing can be delivered; set CSI_UA_ENDPOINT"
+    if delivery.shared_secret is None:
+        yield "delivery.shared_secret: not set, so nothing can be delivered; set CSI_UA_SHARED_SECRET"
+
+
+Origin = Callable[[KeyPath], str] | None
+
+
+def _with_origins(value: Any, origin: Origin, path: KeyPath) -> Any:
+    if origin is None:
+        return value
+    if _is_leaf(value):
+        return {"value": value, "origin": _origin_of(origin, path, value)}
+    return {key: _with_origins(inner, origin, (*path, key)) for key, inner in _items(value)}
+
+
+def _yaml_lines(value: Any, origin: Origin, path: KeyPath) -> Iterator[str]:
+    """Block style by hand, because a comment behind each value is what no YAML writer gives."""
+    for key, inner in _items(value):
+        inner_path = (*path, key)
+        lead = "- " if isinstance(key, int) else f"{_scalar(key)}:"
+        if _is_leaf(inner):
+            note = f"  # {_origin_of(origin, inner_path, inner)}" if origin else ""
+            yield f"{lead.strip()} {_scalar(inner)}{note}"
+            continue
+        lines = [f"  {line}" for line in _yaml_lines(inner, origin, inner_path)]
+        yield from [f"- {lines[0].lstrip()}", *lines[1:]] if isinstance(key, int) else [lead, *lines]
+
+
+def _items(value: Any) -> Iterator[tuple[str | int, Any]]:
+    yield from value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def _is_leaf(value: Any) -> bool:
+    """A scalar, an empty block, or a list of scalars: what stands on one line."""
+    if isinstance(value, list):
+        return not any(isinstance(inner, dict) for inner in value)
+    return not isinstance(value, dict) or not value
+
+
+def _origin_of(origin: Callable[[KeyPath], str], path: KeyPath, value: Any) -> str:
+    if path[0] == "secrets":
+        return f"environment variable {path[1]}" if value else "not set"
+    return origin(path)
+
+
+def _scalar(value: Any) -> str:
+    style = '"' if isinstance(value, str) and not value.isprintable() else None
+    text = yaml.safe_dump(
+        value, default_flow_style=True, default_style=style, width=math.inf, allow_unicode=style is None
+    )
+    return text.removesuffix("...\n").strip()

@@ -1,0 +1,58 @@
+"""The `csi` command: a table of sub-commands, each imported only when it is used."""
+
+import importlib
+import sys
+
+import click
+
+from csi import __version__
+from csi.errors import CsiError
+
+# name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
+COMMANDS = {
+    "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
+    "db": ("csi.cli.db:db", "Migrate, inspect and back up the database."),
+    "demo": ("csi.cli.demo:demo", "Watch items travel from a simulated YouTube to a receiver."),
+    "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),
+    "schema": ("csi.cli.schema:schema", "Print the JSON Schema of an event, a request or the config."),
+    "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="csi")
+def cli() -> None:
+    """Creator Signal Intelligence: watch creators, deliver every new item once, signed, never lost."""
+
+
+def run() -> None:
+    """The entry point: an error of ours is one sentence on stderr and its own exit code, never a traceback."""
+    try:
+        cli(prog_name="csi")
+    except CsiError as error:
+        click.echo(f"csi: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.exit(141)  # the reader of our output went away, as `csi … | head` does
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""A simulated YouTube and the one-command demo."""

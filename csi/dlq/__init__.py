@@ -1,0 +1,1 @@
+"""What failed, and the way back."""

@@ -1,0 +1,1 @@
+"""How a batch is sent, and what an answer means."""

@@ -1,0 +1,39 @@
+"""One signed POST to the receiver."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from csi.errors import NetError
+from csi.ingester import signature
+from csi.net import Answer, Limits, Net
+
+ANSWER_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Where a batch goes and how it proves who sent it."""
+
+    url: str
+    secret: str
+    bearer: str
+    timeout: float
+
+
+def encode(body: dict[str, Any], form: signature.Form) -> bytes:
+    """The bytes that are signed and sent."""
+    return signature.canonical(body, form)
+
+
+def send(net: Net, receiver: Receiver, body: bytes, *, request_id: str, now: float) -> Answer | NetError:
+    """One request. A failure is a value, like an answer: both are judged."""
+    headers = {
+        "Authorization": f"Bearer {receiver.bearer}",
+        "Content-Type": "application/json",
+        **signature.headers(receiver.secret, body, now=now, request_id=request_id),
+    }
+    limits = Limits(total=receiver.timeout, connect=min(receiver.timeout, 10.0), max_body=ANSWER_BYTES)
+    try:
+        return net.post(receiver.url, body=body, headers=headers, limits=limits)
+    except NetError as error:
+        return error

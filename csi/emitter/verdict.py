@@ -1,0 +1,169 @@
+"""What an answer means: status, headers, body and size go in, a verdict comes out. Pure (PRD §8.2, DECISIONS 22–27)."""
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from csi import clock
+from csi.errors import NetError
+from csi.net import Answer
+
+RETRY_DELAYS = (20.0, 60.0)
+"""Waits before the second and the third attempt; after that, the dead letters."""
+
+JITTER = 0.12
+"""PRD's ± jitter. Below 20 %, since waking up takes up to a second more."""
+
+PAUSE_MIN, PAUSE_MAX = 1.0, 3600.0
+_BODY_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Every event of the batch arrived."""
+
+
+@dataclass(frozen=True)
+class PerEvent:
+    """A 207: these indexes were refused, each for its own reason; all others arrived."""
+
+    refused: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transient:
+    """Try again later; uses up an attempt."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pause:
+    """The receiver asked for time. Nobody sends to it before; no attempt is used up."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The receiver does not want this content. Several events: look for the guilty one. One: it is dead."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class EndpointFault:
+    """The receiver, or our access to it, is wrong; no event is at fault."""
+
+    reason: str
+
+
+Verdict = Delivered | PerEvent | Transient | Pause | Refused | EndpointFault
+
+_CONTENT = {400, 413, 422}
+_TRANSIENT = {408, 425, 429}
+_DELIVERED_WITHOUT_BODY = {204, 205}
+_ENDPOINT_FAILURES = {"tls", "insecure", "bad_url", "redirect"}
+
+
+def judge(answer: Answer | NetError, size: int, now: float) -> Verdict:
+    """The one table: every status has its row, and no answer raises."""
+    if isinstance(answer, NetError):
+        return EndpointFault(answer.kind) if answer.kind in _ENDPOINT_FAILURES else Transient(answer.kind)
+    status = answer.status
+    if status in _DELIVERED_WITHOUT_BODY or status == 409:
+        return Delivered()
+    if status == 207:
+        return _judge_parts(_parse(answer.body), size)
+    if 200 <= status < 300:
+        return _judge_success(_parse(answer.body), size)
+    if status in _CONTENT:
+        return Refused(_reason(answer))
+    if status in _TRANSIENT or status >= 500 or status < 200:
+        return _judge_transient(answer, now)
+    return EndpointFault(_reason(answer))  # every redirect, and every 4xx that is not about the content
+
+
+def next_attempt(attempts_made: int, now: float, rng: random.Random) -> float | None:
+    """When to try again after this many attempts; None: no more."""
+    if attempts_made > len(RETRY_DELAYS):
+        return None
+    return now + RETRY_DELAYS[attempts_made - 1] * rng.uniform(1 - JITTER, 1 + JITTER)
+
+
+def retry_after(answer: Answer, now: float) -> float | None:
+    """Seconds the receiver asks for: header first (seconds or a date), then body. Clamped; None: nothing said."""
+    asked = _from_header(answer.headers.get("retry-after"), now)
+    if asked is None:
+        asked = _number((_parse(answer.body) or {}).get("retry_after_seconds"))
+    return None if asked is None else min(max(asked, PAUSE_MIN), PAUSE_MAX)
+
+
+def _judge_success(body: dict[str, Any] | None, size: int) -> Verdict:
+    if body is None or body.get("ok") is not True:
+        return Transient("answer without ok")
+    if body.get("rejected") or body.get("errors"):
+        return _judge_parts(body, size)
+    if body.get("accepted", size) != size:
+        return Transient("answer does not add up")
+    return Delivered()
+
+
+def _judge_parts(body: dict[str, Any] | None, size: int) -> Verdict:
+    errors = (body or {}).get("errors")
+    if body is None or not isinstance(errors, list):
+        return Transient("answer does not add up")
+    reasons = {error["index"]: str(error.get("error", ""))[:200] for error in errors if _names_an_event(error, size)}
+    accepted, rejected = body.get("accepted", size - len(errors)), body.get("rejected", len(errors))
+    if len(reasons) != len(errors) or rejected != len(errors) or accepted != size - len(errors):
+        return Transient("answer does not add up")
+    return PerEvent({index: reason for index, reason in reasons.items() if reason != "duplicate_event"})
+
+
+def _names_an_event(error: Any, size: int) -> bool:
+    index = error.get("index") if isinstance(error, dict) else None
+    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
+
+
+def _judge_transient(answer: Answer, now: float) -> Verdict:
+    asked = retry_after(answer, now)
+    return Transient(_reason(answer)) if asked is None else Pause(asked, _reason(answer))
+
+
+def _from_header(text: str | None, now: float) -> float | None:
+    if text is None:
+        return None
+    seconds = _number(text.strip())
+    if seconds is not None:
+        return seconds
+    try:
+        return clock.parse(text) - now
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if abs(number) < 1e12 else None  # also refuses NaN and the infinities
+
+
+def _reason(answer: Answer) -> str:
+    """`http 503: ua_overloaded`: the status, and the receiver's own word where it gave a short one."""
+    word = (_parse(answer.body) or {}).get("error")
+    return f"http {answer.status}: {word[:100]}" if isinstance(word, str) and word else f"http {answer.status}"
+
+
+def _parse(body: bytes) -> dict[str, Any] | None:
+    if len(body) > _BODY_LIMIT:
+        return None
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None

@@ -1,0 +1,58 @@
+"""The exception tree. Each error knows its exit code, so that no command ends in a traceback."""
+
+
+class CsiError(Exception):
+    """Something a person can act on. `str(error)` says what, where and what to do."""
+
+    exit_code = 1
+
+
+class ConfigError(CsiError):
+    """The configuration cannot be used; every problem found is one line of the message."""
+
+    exit_code = 3
+
+
+class MissingSetting(ConfigError):
+    """A secret or a delivery setting that must be set before anything starts."""
+
+    exit_code = 4
+
+
+class StoreError(CsiError):
+    """The database cannot be used: newer schema, wrong file, no access."""
+
+    exit_code = 7
+
+
+class PortInUse(CsiError):
+    """Somebody else listens where we should."""
+
+    exit_code = 8
+
+
+class AlreadyRunning(CsiError):
+    """Another worker holds this state directory."""
+
+    exit_code = 9
+
+
+class SourceError(CsiError):
+    """A source could not be read. Nothing was changed; the watch is tried again later."""
+
+    def __init__(self, message: str, *, kind: str = "transient", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after = retry_after
+
+
+class NetError(CsiError):
+    """An HTTP exchange that gave no complete answer. `kind` is one word for tables and metrics."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class MalformedItem(CsiError):
+    """One item that cannot become an event. It goes to the dead letters with its raw payload."""

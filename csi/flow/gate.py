@@ -1,0 +1,63 @@
+"""The gate before the receiver: open, closed for a pause, or ajar for one probe. Its state is the endpoint's row."""
+
+from typing import Literal
+
+from csi.emitter import breaker
+from csi.logs import log
+from csi.store import batches, endpoints
+from csi.store.models import Endpoint
+
+State = Literal["open", "paused", "away", "probe"]
+
+
+def look(endpoint: Endpoint, now: float) -> State:
+    """May new batches be sent?"""
+    if endpoint.paused_until is not None and endpoint.paused_until > now:
+        return "paused"
+    if endpoint.breaker == "closed":
+        return "open"
+    if (endpoint.next_probe_at or 0) > now or batches.canary(endpoint.destination) is not None:
+        return "away"
+    return "probe"
+
+
+def note_success(endpoint: Endpoint, now: float) -> None:
+    """The receiver answered as it should: whatever was wrong is over."""
+    if endpoint.breaker == "open":
+        log.info(
+            "receiver works again",
+            destination=endpoint.destination,
+            away_seconds=round(now - (endpoint.opened_at or now)),
+        )
+    endpoints.change(
+        endpoint.destination,
+        breaker="closed",
+        reason=None,
+        opened_at=None,
+        next_probe_at=None,
+        probes=0,
+        paused_until=None,
+        last_success_at=now,
+    )
+
+
+def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool) -> None:
+    changes: dict[str, object] = {"last_failure_at": now, "last_error": reason}
+    if opens and endpoint.breaker == "closed":
+        changes |= {"breaker": "open", "reason": reason, "opened_at": now, "probes": 0}
+        changes["next_probe_at"] = now + breaker.probe_delay(0)
+        log.error("receiver is away; events stay pending", destination=endpoint.destination, error=reason)
+    endpoints.change(endpoint.destination, **changes)
+
+
+def note_probe(endpoint: Endpoint, now: float) -> None:
+    """A probe goes out: the next one has to wait for its turn."""
+    endpoints.change(
+        endpoint.destination,
+        probes=endpoint.probes + 1,
+        next_probe_at=now + breaker.probe_delay(endpoint.probes),
+    )
+
+
+def note_pause(endpoint: Endpoint, until: float, reason: str) -> None:
+    endpoints.change(endpoint.destination, paused_until=max(until, endpoint.paused_until or 0), last_error=reason)

@@ -1,0 +1,98 @@
+"""Step three: one raw item becomes one event, or a dead letter with its raw payload."""
+
+import json
+from typing import Any
+
+from csi import clock
+from csi.adapters.base import RawEvent
+from csi.dlq import store as dlq
+from csi.errors import MalformedItem
+from csi.flow.wake import Wake
+from csi.ingester.event import CreatorSignalEvent
+from csi.ingester.routing import route
+from csi.ingester.text import clean_tree
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import counters, dedupe, events, inbox
+from csi.store.db import writing
+from csi.store.models import InboxItem, Watch
+
+
+def ingest(rt: Runtime, item_id: int) -> list[Wake]:
+    """Normalize, route, dedupe and store one item. Its inbox row goes in the transaction that stores the event."""
+    item = inbox.claim(item_id, rt.now())
+    if item is None:
+        return []
+    watch = Watch.get_by_id(item.watch_id)
+    if item.claims > inbox.MAX_CLAIMS:
+        return _set_aside(rt, watch, item)
+    try:
+        event = _normalize(rt, watch, item)
+    except MalformedItem as error:
+        return _bury(rt, watch, item, str(error))
+    except Exception as error:  # noqa: BLE001 a payload may break an adapter in any way; the item is kept, the line goes on
+        log.exception("item could not be normalized", source=watch.source, item=item.item_key)
+        return _bury(rt, watch, item, f"{type(error).__name__} while normalizing")
+    return _store(rt, watch, item, event)
+
+
+def _normalize(rt: Runtime, watch: Watch, item: InboxItem) -> CreatorSignalEvent:
+    raw = RawEvent(watch.source, item.event_type, json.loads(item.payload_json), item.occurred_at)
+    event = rt.adapter(watch.source).normalize(raw)
+    profile = rt.settings.route_profiles.get(watch.route_profile) if watch.route_profile else None
+    return event.model_copy(
+        update={
+            "received_at": clock.iso(item.seen_at),
+            "subject": clean_tree(event.subject),
+            "metadata": clean_tree(event.metadata),
+            "routing": route(profile, watch.tier, json.loads(watch.tags_json)),
+        }
+    )
+
+
+def _store(rt: Runtime, watch: Watch, item: InboxItem, event: CreatorSignalEvent) -> list[Wake]:
+    now, key = rt.now(), rt.adapter(watch.source).get_dedupe_key(event)
+    tier = rt.settings.delivery.priority_behavior.of(watch.tier)
+    with writing():
+        if not inbox.remove(item):
+            return []  # the lease was lost: whoever holds the item now stores it
+        fresh = dedupe.remember([key], "emitted", now, rt.settings.retention.dedupe_days) and events.add(
+            event,
+            watch_id=watch.id,
+            seq=item.id,
+            tier=watch.tier,
+            first_seen_at=item.seen_at,
+            due_at=item.seen_at + tier.max_delay_seconds,
+        )
+        counters.add("events", source=watch.source, label="stored" if fresh else "duplicate")
+    at_once = fresh and (tier.batch_size == 1 or tier.max_delay_seconds == 0)
+    return [Wake("flush", watch.tier, urgent=watch.tier == "urgent")] if at_once else []
+
+
+def _bury(rt: Runtime, watch: Watch, item: InboxItem, reason: str) -> list[Wake]:
+    now = rt.now()
+    with writing():
+        if inbox.remove(item):
+            dedupe.remember([item.item_key], "malformed", now, rt.settings.retention.dedupe_days)
+            _dead_item(watch, item, "malformed", reason, now)
+    log.warning("item is malformed", source=watch.source, item=item.item_key, error=reason)
+    return []
+
+
+def _set_aside(rt: Runtime, watch: Watch, item: InboxItem) -> list[Wake]:
+    now = rt.now()
+    with writing():
+        inbox.quarantine(item)
+        _dead_item(watch, item, "crash", f"handling it ended the process {inbox.MAX_CLAIMS} times", now)
+    log.error("item is quarantined", source=watch.source, item=item.item_key)
+    return []
+
+
+def _dead_item(watch: Watch, item: InboxItem, cause: Any, reason: str, now: float) -> None:
+    raw = {
+        "event_type": item.event_type,
+        "occurred_at": item.occurred_at,
+        "payload": json.loads(item.payload_json),
+        "watch": watch.ref,
+    }
+    dlq.bury_item(item.item_key, watch.source, raw, cause=cause, reason=reason, seen_at=item.seen_at, now=now)

@@ -1,0 +1,1 @@
+"""What an event is: the contract, its signature, its routing, and the configuration."""

@@ -1,0 +1,390 @@
+"""The configuration as validated values. Reading the file, its variables and its errors: `config_file`."""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    SerializeAsAny,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+
+from csi.ingester.durations import Seconds
+
+# A validator's message never repeats the value: the loader adds it where it is short and no secret.
+
+Tier = Literal["urgent", "standard", "high_volume"]
+TIERS: tuple[Tier, ...] = ("urgent", "standard", "high_volume")
+
+# PRD §7.1 and Appendix A say "normal" and "low"; its config says "standard". They are one tier (DECISIONS 6).
+_TIER_WORDS = {"normal": "standard", "low": "standard"}
+TierName = Annotated[Tier, BeforeValidator(lambda word: _TIER_WORDS.get(str(word), word))]
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+    BeforeValidator(lambda word: word.upper() if isinstance(word, str) else word),
+]
+
+# Wide enough for the PRD's own placeholders (PLxxx, UCxxx), narrow enough never to leave its place in a URL.
+YouTubeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{2,64}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+def _names_a_variable(text: str) -> str:
+    if text.startswith("AIza"):
+        raise ValueError("this looks like the key itself; write the name of the variable that holds it")
+    return text
+
+
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"), AfterValidator(_names_a_variable)]
+
+
+def _sane_interval(seconds: float) -> float:
+    if not 1 <= seconds <= 604_800:
+        raise ValueError("expected an interval of 1 second to 7 days")
+    return seconds
+
+
+Interval = Annotated[Seconds, AfterValidator(_sane_interval)]
+
+
+class PlainHttpError(ValueError):
+    """Plain http to somewhere that is not this machine."""
+
+
+def check_url(text: str, *, plain_http: bool = False) -> str:
+    """The same text, or a ValueError when nobody should be contacted there."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError("expected a URL such as https://host/path") from error
+    if parts.scheme not in ("http", "https") or not host or not text.isprintable() or " " in text:
+        raise ValueError("expected a URL such as https://host/path")
+    if "@" in parts.netloc:
+        raise ValueError("a user name or password does not belong in a URL")
+    if "#" in text:
+        raise ValueError("a URL to be contacted has no fragment (#…)")
+    if parts.scheme == "http" and not plain_http and not is_loopback(host):
+        raise PlainHttpError("plain http is only allowed to this machine (localhost, 127.0.0.1, ::1); use https")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+SourceUrl = Annotated[str, AfterValidator(check_url)]
+"""An address that a source reads: https, or plain http on this machine. Stays text."""
+
+
+class Model(BaseModel):
+    """Every block of the config: unknown keys are refused, values do not change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_means_default(cls, data: Any) -> Any:
+        """A block whose every line is commented out is as good as absent; an empty scalar is an error."""
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None or not cls._may_be_empty(key)}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number_is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and kind in (int, float):
+            raise ValueError("expected a number")
+        return value
+
+    @classmethod
+    def _may_be_empty(cls, key: Any) -> bool:
+        field = cls.model_fields.get(key) if isinstance(key, str) else None
+        return field is not None and isinstance(field.get_default(call_default_factory=True), Model | tuple | dict)
+
+
+class FirstPollLast(Model):
+    """`first_poll: {last: N}`: emit the newest N, remember the rest."""
+
+    last: int = Field(ge=0, le=1000)
+
+
+def _first_poll(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """One sentence instead of one complaint for each form."""
+    try:
+        return check(value)
+    except ValueError as error:
+        raise ValueError("expected mark_seen, all, or last: N with N from 0 to 1000") from error
+
+
+FirstPoll = Annotated[Literal["mark_seen", "all"] | FirstPollLast, WrapValidator(_first_poll)]
+
+
+class WatchSettings(Model):
+    """One thing to watch. Subclasses name the field that identifies it."""
+
+    name: str | None = Field(None, max_length=200, description="A name for people")
+    route_profile: str | None = Field(None, description="A key of route_profiles")
+    tags: tuple[str, ...] = Field((), description="Added to the route profile's tags")
+    poll_interval_seconds: Interval | None = Field(None, description="Overrides the source's interval")
+    first_poll: FirstPoll | None = Field(None, description="Overrides the source's first_poll")
+
+    @property
+    def ref(self) -> str:
+        """What identifies this watch within its source."""
+        raise NotImplementedError(f"{type(self).__name__} must say what identifies a watch")
+
+
+class AdaptivePolling(Model):
+    """FR-1.3: fast while something happens, slow when nothing does."""
+
+    enabled: bool = Field(True, description="Slow down while nothing happens, where that saves quota")
+    active_interval_seconds: Seconds | None = Field(
+        None, gt=0, description="Interval while active; default: poll_interval_seconds"
+    )
+    idle_interval_seconds: Seconds = Field(300, gt=0, description="Interval while idle")
+    activity_threshold_minutes: float = Field(15, ge=0, description="Idle after this long without a new item")
+    min_quota_buffer: int = Field(1000, ge=0, description="API units kept back for other work")
+
+
+class SourceSettings(Model):
+    """What every source has. An adapter's own settings are a subclass in the adapter's file."""
+
+    enabled: bool = Field(True, description="Poll this source")
+    poll_interval_seconds: Seconds = Field(300, description="Time between two polls of one watch")
+    priority: TierName = Field("standard", description="Delivery tier of this source's events")
+    first_poll: FirstPoll = Field("mark_seen", description="What the first successful read of a watch emits")
+
+    watch_key: ClassVar[str | None] = None
+    """The key that holds the list of watches, where a source has one."""
+
+    @property
+    def adaptive(self) -> AdaptivePolling | None:
+        """The two speeds of a source that has them."""
+        return None
+
+    @property
+    def budget_units(self) -> int | None:
+        """Units of the YouTube Data API this source may use in a day; None: it uses none."""
+        return None
+
+    @property
+    def watches(self) -> tuple[WatchSettings, ...]:
+        return getattr(self, self.watch_key) if self.watch_key else ()
+
+    @field_validator("poll_interval_seconds")
+    @classmethod
+    def _interval_is_sane(cls, value: float) -> float:
+        return _sane_interval(value)  # holds for a subclass that gives the field another default, too
+
+
+class RouteProfile(Model):
+    """Where the receiver should take an event."""
+
+    pipeline: str = Field(min_length=1, max_length=200)
+    priority: TierName = "standard"
+    tags: tuple[str, ...] = ()
+
+
+class CsiSettings(Model):
+    """The instance itself."""
+
+    instance_id: Name = Field("csi-vps-01", description="Names this instance to the receiver")
+    environment: str = Field("production", max_length=64, description="Free text for people and logs")
+    log_level: LogLevel = Field("INFO", description="Least level logged")
+    log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
+    state_dir: Path = Field(Path("/var/lib/csi"), description="Database, queue and locks live here (mode 0700)")
+    database: str | None = Field(None, description="SQLite path or postgresql://…; default <state_dir>/csi.db")
+    queue: str | None = Field(
+        None, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
+    )
+
+    @field_validator("database")
+    @classmethod
+    def _known_database(cls, value: str | None) -> str | None:
+        return value and _place(value, ("postgresql://", "postgres://"))
+
+    @field_validator("queue")
+    @classmethod
+    def _known_queue(cls, value: str | None) -> str | None:
+        return value and _place(value, ("redis://", "rediss://", "unix://", "postgresql://", "postgres://"))
+
+    @property
+    def database_url(self) -> str:
+        return self.database or str(self.state_dir / "csi.db")
+
+    @property
+    def queue_url(self) -> str:
+        return self.queue or str(self.state_dir / "queue.db")
+
+
+def _place(text: str, schemes: tuple[str, ...]) -> str:
+    """A path, or a URL of a known kind. `sqlite:///x` is the path x, so an absolute one has four slashes."""
+    path = text.removeprefix("sqlite:///")
+    if "://" in path and not path.startswith(schemes):
+        raise ValueError(f"expected a path or {' or '.join(scheme + '…' for scheme in schemes)}")
+    return path
+
+
+class TierSettings(Model):
+    """When a tier is flushed."""
+
+    batch_size: int = Field(ge=1, le=10_000, description="Flush when this many wait")
+    max_delay_seconds: Seconds = Field(description="Flush when the oldest has waited this long")
+
+
+class PriorityBehavior(Model):
+    """The three tiers."""
+
+    urgent: TierSettings = TierSettings(batch_size=1, max_delay_seconds=5)
+    standard: TierSettings = TierSettings(batch_size=100, max_delay_seconds=30)
+    high_volume: TierSettings = TierSettings(batch_size=500, max_delay_seconds=60)
+
+    def of(self, tier: str) -> TierSettings:
+        settings: TierSettings = getattr(self, tier)
+        return settings
+
+
+class DeliverySettings(Model):
+    """The receiver. Endpoint and secret come from the environment; without them nothing starts."""
+
+    allow_insecure_http: bool = Field(False, description="Allow plain http to a host that is not loopback")
+    ua_endpoint: str | None = Field(None, description="URL of the receiver's ingest endpoint")
+    shared_secret: SecretStr | None = Field(None, description="HMAC secret; only as ${CSI_UA_SHARED_SECRET}")
+    bearer_token: SecretStr | None = Field(None, description="Bearer token, where it is not the secret")
+    priority_behavior: PriorityBehavior = PriorityBehavior()
+    timeout_seconds: Seconds = Field(30, description="Total time for one request, connect to last byte")
+    max_events_per_request: int = Field(100, ge=1, le=100)
+    max_concurrent_requests: int = Field(4, ge=1, le=64, description="Standard and high_volume requests at once")
+    canonical_json: Literal["auto", "ascii", "utf8"] = Field(
+        "auto", description="Form of the signed JSON; auto learns it from the receiver"
+    )
+
+    @field_validator("ua_endpoint")
+    @classmethod
+    def _safe_endpoint(cls, value: str | None, info: ValidationInfo) -> str | None:
+        # allow_insecure_http stands above ua_endpoint so that it is known here.
+        plain_http = info.data.get("allow_insecure_http", False)
+        try:
+            return check_url(value, plain_http=plain_http) if value else None
+        except PlainHttpError as error:
+            raise ValueError(f"{error}, or set allow_insecure_http: true") from error
+
+    @field_validator("timeout_seconds")
+    @classmethod
+    def _shorter_than_a_lease(cls, value: float) -> float:
+        if not 0.1 <= value <= 45:
+            raise ValueError("expected 0.1 to 45 seconds: a lease outlasts the request and ends within 60")
+        return value
+
+
+class DlqSettings(Model):
+    """Dead letters."""
+
+    auto_redrive: bool = Field(True, description="Send again what died of the receiver's fault, once it works")
+    max_redrive_rounds: int = Field(3, ge=1, le=100)
+
+
+class RetentionSettings(Model):
+    """How long rows are kept."""
+
+    events_days: int = Field(30, ge=1)
+    dlq_days: int = Field(90, ge=1)
+    dedupe_days: int = Field(90, ge=1)
+
+
+class WebSettings(Model):
+    """The sidecar."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on; anything wider needs CSI_ADMIN_TOKEN")
+    port: int = Field(8091, ge=0, le=65535)
+    allowed_hosts: tuple[str, ...] = Field(
+        ("127.0.0.1", "localhost", "[::1]"), description="Accepted Host headers for /admin"
+    )
+
+
+class FeatureFlags(Model):
+    """Switches for parts of the pipeline (FR-6.3)."""
+
+    polling: bool = Field(True, description="Read sources; off: only deliver what is stored")
+    delivery: bool = Field(True, description="Send events; off: only collect them")
+    admin_api: bool = Field(True, description="Serve /admin")
+
+
+class Secrets(BaseModel):
+    """What comes from the environment only. Never printed: every field is a SecretStr."""
+
+    model_config = ConfigDict(frozen=True)
+
+    admin_token: SecretStr | None = None
+    admin_read_token: SecretStr | None = None
+    queue_secret: SecretStr | None = None
+    named: dict[str, SecretStr] = Field(default_factory=dict)
+    """Secrets whose variable is named in the config (`api_key_env`), by that name."""
+
+
+class ConfigFile(Model):
+    """What the file may say, but for `sources`, whose blocks belong to the adapters."""
+
+    csi: CsiSettings = Field(CsiSettings(), description="The instance itself")
+    route_profiles: dict[str, RouteProfile] = Field({}, description="Where the receiver should take an event")
+    delivery: DeliverySettings = Field(DeliverySettings(), description="The receiver")
+    dlq: DlqSettings = Field(DlqSettings(), description="Dead letters")
+    retention: RetentionSettings = Field(RetentionSettings(), description="How long rows are kept")
+    web: WebSettings = Field(WebSettings(), description="The sidecar")
+    features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")
+
+
+class Settings(ConfigFile):
+    """The whole configuration: the file, its sources, and the secrets of the environment."""
+
+    sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
+    secrets: Secrets = Field(default_factory=Secrets, exclude=True)
+
+    @model_validator(mode="after")
+    def _watches_fit(self) -> "Settings":
+        faults = [*self._unknown_profiles(), *repeated_watches(self.sources)]
+        if faults:
+            raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in faults))
+        return self
+
+    def _unknown_profiles(self) -> "Iterator[Fault]":
+        for name, source in self.sources.items():
+            for index, watch in enumerate(source.watches):
+                if watch.route_profile is not None and watch.route_profile not in self.route_profiles:
+                    path = ("sources", name, source.watch_key or "", index, "route_profile")
+                    yield path, f"unknown route profile {watch.route_profile!r}"
+
+
+Fault = tuple[tuple[str | int, ...], str]
+"""Where, as a path of keys, and one sentence."""
+
+
+def repeated_watches(sources: dict[str, SourceSettings]) -> Iterator[Fault]:
+    for name, source in sources.items():
+        first: dict[str, int] = {}
+        for index, watch in enumerate(source.watches):
+            if first.setdefault(watch.ref, index) != index:
+                path = ("sources", name, source.watch_key or "", index)
+                yield path, f"watched twice; the first is {source.watch_key}[{first[watch.ref]}]"
+
+
+def looks_like_postgres(url: str) -> bool:
+    return re.match(r"postgres(ql)?://", url) is not None

@@ -1,0 +1,239 @@
+"""What the environment adds to the file: variables inside its values, settings above it, and every secret.
+
+The environment wins over the file, the file over the default. A variable that is empty counts as not set.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import SecretStr
+
+from csi.ingester.config import looks_like_postgres
+from csi.ingester.config_secrets import Environment, is_set, read_secret, read_variable, url_password
+from csi.ingester.config_yaml import Document, KeyPath, Problem, is_clean, retype
+
+OVERRIDES: dict[str, KeyPath] = {
+    "CSI_UA_ENDPOINT": ("delivery", "ua_endpoint"),
+    "CSI_INSTANCE_ID": ("csi", "instance_id"),
+    "CSI_LOG_LEVEL": ("csi", "log_level"),
+    "CSI_STATE_DIR": ("csi", "state_dir"),
+    "CSI_DATABASE_URL": ("csi", "database"),
+    "CSI_QUEUE_URL": ("csi", "queue"),
+    "PORT": ("web", "port"),
+}
+"""Variables that set a key of the file. CSI_DB_PATH is apart: it gives way to PostgreSQL."""
+
+SECRET_KEYS: dict[KeyPath, str] = {
+    ("delivery", "shared_secret"): "CSI_UA_SHARED_SECRET",
+    ("delivery", "bearer_token"): "CSI_UA_BEARER_TOKEN",
+}
+"""Secrets that are keys of the file, where they may only be written as ${NAME}."""
+
+SECRETS = {
+    "CSI_ADMIN_TOKEN": "admin_token",
+    "CSI_ADMIN_READ_TOKEN": "admin_read_token",
+    "CSI_QUEUE_SECRET": "queue_secret",
+}
+"""Secrets that no key of the file stands for: variable and field of `Secrets`."""
+
+_KNOWN_SECRETS = {*SECRET_KEYS.values(), *SECRETS, "YOUTUBE_API_KEY"}
+_SHORTEST: dict[KeyPath, int] = {("delivery", "shared_secret"): 8}
+_OPTIONAL: set[KeyPath] = {("delivery", "ua_endpoint")}
+_URL_KEYS: tuple[KeyPath, ...] = (("csi", "database"), ("csi", "queue"))
+_DATABASE: KeyPath = ("csi", "database")
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_TOKEN = re.compile(r"\$\$\{|\$\{(?P<inner>[^}]*)\}|\$\{")
+_INNER = re.compile(rf"(?P<name>{_NAME})(?:(?P<how>:-|:\?)(?P<rest>(?:(?!\$\{{).)*))?", re.DOTALL)
+_SOLE = re.compile(r"\$\{[^}]*\}")
+_SECRET_REFERENCE = re.compile(rf"\$\{{(?P<name>{_NAME})(?::\?(?P<message>[^}}]*))?\}}")
+
+
+@dataclass
+class Draft:
+    """The file's data on its way to settings, and where each value that is not from the file came from."""
+
+    document: Document
+    data: dict[str, Any]
+    problems: list[Problem]
+    overridden: dict[KeyPath, str] = field(default_factory=dict)
+    """Set by this variable, whatever the file says."""
+    used: dict[KeyPath, str] = field(default_factory=dict)
+    """Written in the file with this variable in it."""
+    secrets: dict[str, SecretStr] = field(default_factory=dict)
+    """By variable name."""
+
+
+class UnsetVariable(LookupError):  # noqa: N818 - reads as a sentence where it is raised
+    """A variable the file needs. `str(error)` is the sentence."""
+
+    def __init__(self, name: str, message: str | None) -> None:
+        hint = message or f"set it in the environment, or write ${{{name}:-default}}"
+        super().__init__(f"the variable {name} is not set; {hint[:200]}")
+        self.demanded = message is not None
+
+
+def fill(document: Document, env: Environment) -> Draft:
+    """Variables filled in, then the environment on top. Problems are collected, never raised."""
+    draft = Draft(document, document.data, list(document.problems))
+    _refuse_passwords(draft)
+    for path, name in SECRET_KEYS.items():
+        _secret_key(draft, path, name, env)
+    skipped = {path for name, path in OVERRIDES.items() if is_set(name, env)}
+    draft.data = _expanded(draft, draft.data, (), env, skipped)
+    for name, path in OVERRIDES.items():
+        _override(draft, path, name, env)
+    _sqlite_path(draft, env)
+    for name in SECRETS:
+        take_secret(draft, name, env, shortest=8)
+    return draft
+
+
+def expand(text: str, env: Environment) -> str:
+    """`${VAR}`, `${VAR:-default}`, `${VAR:?message}`; `$${` is a literal. Values are not expanded again."""
+    return _TOKEN.sub(lambda match: _replaced(match, env), text)
+
+
+def take_secret(draft: Draft, name: str, env: Environment, *, shortest: int = 1) -> SecretStr | None:
+    try:
+        value = read_secret(name, env, shortest=shortest)
+    except ValueError as error:
+        draft.problems.append(Problem(str(error), _variable(name)))
+        return None
+    if value is not None:
+        draft.secrets[name] = SecretStr(value)
+    return draft.secrets.get(name)
+
+
+def _replaced(match: re.Match[str], env: Environment) -> str:
+    if match[0] == "$${":
+        return "${"
+    inner = _INNER.fullmatch(match["inner"] or "")
+    if inner is None:
+        raise ValueError("write ${NAME}, ${NAME:-default} or ${NAME:?message}, not nested; $${ is a literal ${")
+    value = env.get(inner["name"])
+    if inner["how"] == ":-":
+        return value or inner["rest"]
+    if value is None or (inner["how"] and not value):
+        raise UnsetVariable(inner["name"], inner["rest"])
+    return value
+
+
+def _expanded(draft: Draft, value: Any, path: KeyPath, env: Environment, skipped: set[KeyPath]) -> Any:
+    if isinstance(value, dict):
+        return {key: _expanded(draft, inner, (*path, key), env, skipped) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_expanded(draft, inner, (*path, index), env, skipped) for index, inner in enumerate(value)]
+    if isinstance(value, str) and "${" in value and path not in skipped:
+        return _expanded_text(draft, value, path, env)
+    return value
+
+
+def _expanded_text(draft: Draft, raw: str, path: KeyPath, env: Environment) -> Any:
+    try:
+        _refuse_secrets(raw)
+        text = expand(raw, env)
+    except UnsetVariable as unset:
+        optional = path in _OPTIONAL and not unset.demanded
+        return None if optional else _blame(draft, path, str(unset))
+    except ValueError as error:
+        return _blame(draft, path, str(error))
+    draft.used[path] = _first_name(raw)
+    if not is_clean(text):
+        return _blame(draft, path, f"the variable {_first_name(raw)} contains a control character")
+    return retype(text) if path in draft.document.plain and _SOLE.fullmatch(raw) else text
+
+
+def _refuse_secrets(raw: str) -> None:
+    for match in _TOKEN.finditer(raw):
+        inner = _INNER.fullmatch(match["inner"] or "")
+        if inner and inner["name"] in _KNOWN_SECRETS:
+            raise ValueError(f"{inner['name']} is a secret and does not belong here; it is read by itself")
+
+
+def _blame(draft: Draft, path: KeyPath, text: str) -> None:
+    draft.problems.append(Problem(text, draft.document.values.get(path), path))
+
+
+def _first_name(raw: str) -> str:
+    names = (_INNER.match(match["inner"] or "") for match in _TOKEN.finditer(raw))
+    return next((name["name"] for name in names if name), "")
+
+
+def _refuse_passwords(draft: Draft) -> None:
+    """FR-6.2: a password in a URL of the file is a secret in the file."""
+    for path in _URL_KEYS:
+        raw = _look(draft.data, path)
+        found = url_password(raw) if isinstance(raw, str) else None
+        if found and "${" not in found:
+            name = next(name for name, place in OVERRIDES.items() if place == path)
+            _blame(draft, path, f"a password does not belong in the file; write ${{VARIABLE}} or set {name}")
+
+
+def _secret_key(draft: Draft, path: KeyPath, name: str, env: Environment) -> None:
+    """A secret the file may only refer to. A literal is refused even where the environment has the secret."""
+    raw = _look(draft.data, path)
+    reference = _SECRET_REFERENCE.fullmatch(raw) if isinstance(raw, str) else None
+    _drop(draft.data, path)
+    if raw is not None and reference is None:
+        _blame(draft, path, f"a secret does not belong in the file; write ${{{name}}} and set that variable")
+    elif is_set(name, env) or reference is None:
+        _put_secret(draft, path, name, env)
+    elif is_set(reference["name"], env):
+        _put_secret(draft, path, reference["name"], env)
+    elif reference["message"] is not None:
+        _blame(draft, path, str(UnsetVariable(reference["name"], reference["message"])))
+
+
+def _put_secret(draft: Draft, path: KeyPath, name: str, env: Environment) -> None:
+    secret = take_secret(draft, name, env, shortest=_SHORTEST.get(path, 1))
+    if secret is not None:
+        _put(draft, path, secret, name)
+
+
+def _override(draft: Draft, path: KeyPath, name: str, env: Environment) -> None:
+    try:
+        value = read_variable(name, env)
+    except ValueError as error:
+        draft.problems.append(Problem(str(error), _variable(name), path))
+        return
+    if value is not None and not is_clean(value):
+        draft.problems.append(Problem("contains a control character", _variable(name), path))
+    elif value is not None:
+        _put(draft, path, value, name)
+
+
+def _sqlite_path(draft: Draft, env: Environment) -> None:
+    """CSI_DB_PATH wins over any other SQLite file, and never takes an instance off its PostgreSQL."""
+    chosen = _look(draft.data, _DATABASE)
+    if "://" in env.get("CSI_DB_PATH", ""):
+        problem = Problem("expected a path; a URL goes into CSI_DATABASE_URL", _variable("CSI_DB_PATH"), _DATABASE)
+        draft.problems.append(problem)
+    elif not (isinstance(chosen, str) and looks_like_postgres(chosen)):
+        _override(draft, _DATABASE, "CSI_DB_PATH", env)
+
+
+def _variable(name: str) -> str:
+    return f"environment variable {name}"
+
+
+def _look(data: dict[str, Any], path: KeyPath) -> Any:
+    block = data.get(str(path[0]))
+    return block.get(path[1]) if isinstance(block, dict) else None
+
+
+def _drop(data: dict[str, Any], path: KeyPath) -> None:
+    block = data.get(str(path[0]))
+    if isinstance(block, dict):
+        block.pop(path[1], None)
+
+
+def _put(draft: Draft, path: KeyPath, value: Any, name: str) -> None:
+    """A block that is no block is left alone: it is refused later, with its line."""
+    block = draft.data.get(str(path[0]))
+    if block is None:
+        block = draft.data[str(path[0])] = {}
+    if isinstance(block, dict):
+        block[path[1]] = value
+        draft.overridden[path] = name

@@ -1,0 +1,148 @@
+"""What pydantic found, as sentences for the person who wrote the file: where, what, and what to do."""
+
+import difflib
+import typing
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from csi.ingester.config_env import Draft
+from csi.ingester.config_yaml import KeyPath, Problem
+
+_EXPECTED = {
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "int_parsing": "expected a whole number",
+    "int_parsing_size": "expected a smaller number",
+    "int_type": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "finite_number": "expected a number that is finite",
+    "string_type": "expected text; write it in quotes",
+    "path_type": "expected a path",
+    "model_type": "expected a block of keys and values",
+    "model_attributes_type": "expected a block of keys and values",
+    "dict_type": "expected a block of keys and values",
+    "tuple_type": "expected a list (lines that begin with -)",
+    "list_type": "expected a list (lines that begin with -)",
+    "literal_error": "expected {expected}",
+    "string_pattern_mismatch": "expected text of the form {pattern}",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected at least {ge}",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected at most {le}",
+    "string_too_long": "expected at most {max_length} characters",
+    "string_too_short": "expected at least {min_length} characters",
+    "value_error": "{error}",
+}
+_NEVER_SHOWN = ("secret", "token", "password", "key", "_env")
+
+
+def explain(error: ValidationError, draft: Draft, model: type[BaseModel]) -> list[Problem]:
+    """One problem for each place; the complaints of a union's members about one place are joined by `or`."""
+    problems: dict[KeyPath, Problem] = {}
+    for item in error.errors(include_url=False):
+        problem = _problem(item, draft, model)
+        earlier = problems.setdefault(problem.path, problem)
+        if problem.text not in earlier.text:
+            problems[problem.path] = replace(earlier, text=f"{earlier.text} or {problem.text}")
+    return list(problems.values())
+
+
+def spot_of(draft: Draft, path: KeyPath) -> Any:
+    """The variable that set it, its place in the file, or the block it is missing from."""
+    if name := draft.overridden.get(path):
+        return f"environment variable {name}"
+    return draft.document.values.get(path) or draft.document.nearest(path)
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def unknown_name(kind: str, word: str, known: Iterable[str]) -> str:
+    """`unknown key; did you mean …?`, or what there is to choose from."""
+    names = sorted(known)
+    if guess := suggest(word, names):
+        return f"unknown {kind}; did you mean {guess}?"
+    return f"unknown {kind}; known: {', '.join(names)}" if names else f"unknown {kind}; there are none"
+
+
+def _problem(item: ErrorDetails, draft: Draft, model: type[BaseModel]) -> Problem:
+    path = _path_of(item["loc"], draft.data)
+    match item["type"]:
+        case "missing":
+            return Problem("this key is required", spot_of(draft, path), (*path, item["loc"][-1]))
+        case "extra_forbidden":
+            return Problem(_unknown(path, model), draft.document.keys.get(path), path)
+        case kind:
+            text = _sentence(kind, item.get("ctx") or {}, item["msg"])
+            return Problem(text + _but_was(draft, path), spot_of(draft, path), path)
+
+
+def _path_of(loc: tuple[int | str, ...], data: Any) -> KeyPath:
+    """The part of pydantic's location that is in the file: it also names the members of unions."""
+    path: KeyPath = ()
+    for part in loc:
+        inside = isinstance(data, dict) and part in data
+        if inside or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+            path, data = (*path, part), data[part]
+    return path
+
+
+def _sentence(kind: str, context: dict[str, Any], otherwise: str) -> str:
+    pattern = str(context.get("pattern", "")).removeprefix("^").removesuffix("$")
+    template = _EXPECTED.get(kind)
+    return template.format(**{**context, "pattern": pattern}) if template else otherwise
+
+
+def _unknown(path: KeyPath, model: type[BaseModel]) -> str:
+    block = _model_at(path[:-1], model)
+    known = block.model_fields if block else {}
+    if path[:-1] == ("sources",):
+        guess = suggest(str(path[-1]), known)
+        return f"unknown source;{f' did you mean {guess}?' if guess else ''} known: {', '.join(sorted(known))}"
+    return unknown_name("key", str(path[-1]), known)
+
+
+def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel] | None:
+    """Which block stands at this path; a list position or a free name (`route_profiles.x`) adds none."""
+    block: type[BaseModel] | None = model
+    for part in path:
+        entry = block.model_fields.get(str(part)) if block else None
+        block = next(_models_in(entry.annotation), None) if entry else block
+    return block
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from _models_in(inner)
+
+
+def _but_was(draft: Draft, path: KeyPath) -> str:
+    """The value, where it is short and cannot be a secret that stands in the wrong place."""
+    if name := draft.used.get(path):
+        return f" (the value comes from ${{{name}}})"
+    value = _value_at(draft.data, path)
+    if path in draft.overridden or any(word in str(path[-1:]) for word in _NEVER_SHOWN):
+        return ""
+    if value is None and path in draft.document.values:
+        return "; it has no value"
+    if isinstance(value, str) and "://" not in value:
+        return f", not {value!r}" if len(value) <= 40 else ""
+    return f", not {str(value).lower()}" if isinstance(value, bool | int | float) and len(str(value)) <= 40 else ""
+
+
+def _value_at(data: Any, path: KeyPath) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data

@@ -1,0 +1,227 @@
+"""The configuration from its file and the environment: all of it valid, or every problem with its place."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model
+
+from csi.errors import ConfigError, MissingSetting
+from csi.ingester.config import ConfigFile, Fault, Model, Secrets, Settings, SourceSettings, repeated_watches
+from csi.ingester.config_env import SECRETS, Draft, fill, take_secret
+from csi.ingester.config_faults import explain, spot_of, unknown_name
+from csi.ingester.config_secrets import Environment
+from csi.ingester.config_yaml import KeyPath, Problem, Spot, dotted, parse_yaml
+
+DEFAULT_PATH = Path("/etc/csi/config.yaml")
+MAX_BYTES = 2 * 1024 * 1024
+MAX_PROBLEMS = 100
+
+SourceModels = Mapping[str, type[SourceSettings]]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Settings, and what a person may ask about them."""
+
+    settings: Settings
+    path: Path
+    draft: Draft
+    warnings: tuple[str, ...]
+
+    def origin(self, path: KeyPath) -> str:
+        """`default`, `config.yaml:12`, or the environment variable."""
+        if name := self.draft.overridden.get(path):
+            return f"environment variable {name}"
+        spot = self.draft.document.values.get(path)
+        if spot is None:
+            return "default"
+        name = self.draft.used.get(path)
+        return f"{self.path}:{spot.line}" + (f", environment variable {name}" if name else "")
+
+
+def load(path: Path | None, *, env: Environment, sources: SourceModels) -> Settings:
+    """The settings, or a ConfigError with one line for each problem."""
+    return read_config(path, env=env, sources=sources).settings
+
+
+def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -> Loaded:
+    """Like `load`, with the warnings and the origin of every value."""
+    file = find_file(path, env)
+    draft = fill(parse_yaml(read_text(file)), env)
+    settings = _validated(draft, file_model(sources), sources, env)
+    if settings is None or draft.problems:
+        raise ConfigError(_report(draft.problems, file))
+    return Loaded(settings, file, draft, tuple(warnings_for(settings)))
+
+
+def require_delivery(settings: Settings) -> None:
+    """MissingSetting unless events can be sent; whether they should be is the feature flag's business."""
+    delivery = settings.delivery
+    given = {"CSI_UA_ENDPOINT": delivery.ua_endpoint, "CSI_UA_SHARED_SECRET": delivery.shared_secret}
+    missing = [name for name, value in given.items() if not value]
+    if missing:
+        raise MissingSetting(
+            f"delivery is not configured: {' and '.join(missing)} not set. Set it in the environment or in "
+            "/etc/csi/env; the secret may also be in a file named by CSI_UA_SHARED_SECRET_FILE."
+        )
+
+
+def warnings_for(settings: Settings) -> Iterator[str]:
+    """What is allowed but probably not meant."""
+    running = {name: source for name, source in settings.sources.items() if source.enabled}
+    if not any(source.watches or source.watch_key is None for source in running.values()):
+        yield "sources: nothing is watched"
+    for name, source in running.items():
+        for key, seconds in _intervals(source):
+            if seconds < 10:
+                yield f"sources.{name}.{key}: polls every {seconds:g} s; meant for tests"
+        if source.adaptive and source.adaptive.enabled and _active(source) > source.adaptive.idle_interval_seconds:
+            yield f"sources.{name}.adaptive_polling: the active interval is longer than the idle one"
+
+
+def file_model(sources: SourceModels) -> type[ConfigFile]:
+    """The file's model with a block for each source. Validation and JSON Schema both come from it."""
+    blocks: dict[str, Any] = {name: (block | None, None) for name, block in sources.items()}
+    source_blocks: type[Model] = create_model("Sources", __base__=Model, **blocks)
+    described = Field(source_blocks(), description="What is watched, one block for each kind of source")
+    return create_model("CsiConfig", __base__=ConfigFile, sources=(source_blocks, described))
+
+
+def find_file(path: Path | None, env: Environment) -> Path:
+    """--config, then CSI_CONFIG_PATH, then /etc/csi/config.yaml."""
+    return path or Path(env.get("CSI_CONFIG_PATH") or DEFAULT_PATH)
+
+
+def read_text(file: Path) -> str:
+    content = _read_bytes(file)
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{file}: larger than {MAX_BYTES // 1024:,} KiB, which no configuration is")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{file}:{line}: not YAML: the file is not UTF-8 text") from error
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{file}: there is no configuration file; copy config/config.example.yaml there and edit it, "
+            "or name another with --config PATH or CSI_CONFIG_PATH"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: cannot be read: {getattr(error, 'strerror', error)}") from error
+
+
+def _validated(draft: Draft, model: type[ConfigFile], sources: SourceModels, env: Environment) -> Settings | None:
+    """None when the file's values do not stand up; the draft then holds the reasons."""
+    _blame_profiles(draft, sources)
+    try:
+        checked = model.model_validate(draft.data)
+    except ValidationError as error:
+        _add(draft, explain(error, draft, model))
+        _blame_repeats(draft, _sound_sources(draft, sources))
+        return None
+    blocks = {name: block for name, block in checked.sources if block is not None}  # type: ignore[attr-defined]
+    _blame_repeats(draft, blocks)
+    named = _named_secrets(draft, blocks, env)
+    return None if draft.problems else _settings(checked, blocks, _secrets(draft, named))
+
+
+def _settings(checked: ConfigFile, blocks: dict[str, SourceSettings], secrets: Secrets) -> Settings:
+    shared = {name: getattr(checked, name) for name in ConfigFile.model_fields}
+    return Settings(**shared, sources=blocks, secrets=secrets)
+
+
+def _secrets(draft: Draft, named: dict[str, SecretStr]) -> Secrets:
+    own = {field: draft.secrets.get(name) for name, field in SECRETS.items()}
+    return Secrets(named=named, **own)
+
+
+def _named_secrets(draft: Draft, blocks: dict[str, SourceSettings], env: Environment) -> dict[str, SecretStr]:
+    """The values of the variables that sources name in their `…_env` keys, where they are set."""
+    names = sorted({name for block in blocks.values() for name in variable_names(block)})
+    found = {name: take_secret(draft, name, env) for name in names}
+    return {name: secret for name, secret in found.items() if secret is not None}
+
+
+def variable_names(block: BaseModel) -> list[str]:
+    values = {key: value for key, value in block if key.endswith("_env")}
+    return [value for value in values.values() if isinstance(value, str)]
+
+
+def _sound_sources(draft: Draft, sources: SourceModels) -> dict[str, SourceSettings]:
+    """The sources that are valid by themselves, so that their other faults are told in the same run."""
+    given = draft.data.get("sources")
+    sound = {}
+    for name, block in given.items() if isinstance(given, dict) else ():
+        with suppress(ValidationError, KeyError):
+            sound[name] = sources[name].model_validate(block)
+    return sound
+
+
+def _blame_profiles(draft: Draft, sources: SourceModels) -> None:
+    known = draft.data.get("route_profiles") or {}
+    for path, profile in _profile_names(draft.data, sources):
+        if isinstance(known, dict) and profile not in known:
+            text = unknown_name(f"route profile {profile[:40]!r}", profile, known)
+            _add(draft, [Problem(text, spot_of(draft, path), path)])
+
+
+def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[Fault]:
+    """Every profile that a watch names, read before validation so that one fault does not hide another."""
+    for name, model in sources.items():
+        blocks = data.get("sources")
+        block = blocks.get(name) if isinstance(blocks, dict) else None
+        rows = block.get(model.watch_key) if isinstance(block, dict) and model.watch_key else None
+        for index, row in enumerate(rows if isinstance(rows, list) else ()):
+            if isinstance(row, dict) and isinstance(row.get("route_profile"), str):
+                yield ("sources", name, str(model.watch_key), index, "route_profile"), row["route_profile"]
+
+
+def _blame_repeats(draft: Draft, blocks: dict[str, SourceSettings]) -> None:
+    _add(draft, [Problem(text, spot_of(draft, path), path) for path, text in repeated_watches(blocks)])
+
+
+def _add(draft: Draft, problems: list[Problem]) -> None:
+    """One problem for each place: what follows from an earlier one is left out."""
+    told = {(problem.path, problem.where) for problem in draft.problems}
+    draft.problems += [problem for problem in problems if (problem.path, problem.where) not in told]
+
+
+def _intervals(source: SourceSettings) -> Iterator[tuple[str, float]]:
+    yield "poll_interval_seconds", source.poll_interval_seconds
+    for index, watch in enumerate(source.watches):
+        if watch.poll_interval_seconds is not None:
+            yield f"{source.watch_key}[{index}].poll_interval_seconds", watch.poll_interval_seconds
+    if source.adaptive and source.adaptive.enabled:
+        yield "adaptive_polling.active_interval_seconds", _active(source)
+        yield "adaptive_polling.idle_interval_seconds", source.adaptive.idle_interval_seconds
+
+
+def _active(source: SourceSettings) -> float:
+    given = source.adaptive.active_interval_seconds if source.adaptive else None
+    return source.poll_interval_seconds if given is None else given
+
+
+def _report(problems: list[Problem], file: Path) -> str:
+    lines = list(dict.fromkeys(_line(problem, file) for problem in sorted(problems, key=_order)))
+    rest = len(lines) - MAX_PROBLEMS
+    return "\n".join([*lines[:MAX_PROBLEMS], *([f"{file}: and {rest} more problems"] if rest > 0 else [])])
+
+
+def _line(problem: Problem, file: Path) -> str:
+    place = problem.where
+    where = f"{file}:{place.line}:{place.column}" if isinstance(place, Spot) else place or str(file)
+    return ": ".join(filter(None, (where, dotted(problem.path), problem.text.replace("\n", " "))))
+
+
+def _order(problem: Problem) -> tuple[bool, Spot]:
+    """The file from top to bottom, then the environment."""
+    return (False, problem.where) if isinstance(problem.where, Spot) else (True, Spot(0, 0))

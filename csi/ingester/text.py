@@ -1,0 +1,39 @@
+"""Outside text made safe at the edge: no NUL, no lone surrogates, no endless strings, no NaN (DECISIONS 5)."""
+
+import math
+import re
+from typing import Any
+
+from csi.errors import MalformedItem
+
+TITLE_CHARS = 500
+TEXT_CHARS = 5_000
+MAX_DEPTH = 20
+MAX_INTEGER = 2**63 - 1
+
+# C0 controls but tab and newline, DEL, lone surrogates. Bidi marks and U+2028 are text: they stay.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+def clean(text: str, limit: int = TEXT_CHARS) -> str:
+    return _UNSAFE.sub("", text)[:limit]
+
+
+def clean_tree(value: Any, depth: int = 0) -> Any:
+    """The same for a JSON value, whatever an adapter put into it. MalformedItem for what is not plain JSON."""
+    if depth > MAX_DEPTH:
+        raise MalformedItem("the item nests too deep")
+    match value:
+        case str():
+            return clean(value)
+        case bool() | None:
+            return value
+        case int() if abs(value) <= MAX_INTEGER:
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case dict():
+            return {clean(str(key), TITLE_CHARS): clean_tree(inner, depth + 1) for key, inner in value.items()}
+        case list() | tuple():
+            return [clean_tree(inner, depth + 1) for inner in value]
+    raise MalformedItem(f"the item holds a value that is not JSON ({type(value).__name__})")

@@ -1,0 +1,133 @@
+"""What the receiver is told by its environment (PRD Appendix C)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from csi.errors import ConfigError, MissingSetting
+from csi.ingester.signature import TOLERANCE_SECONDS
+
+ENABLED = "UA_SIGNALS_INGEST_ENABLED"
+SECRET = "UA_SIGNALS_INGEST_SHARED_SECRET"  # noqa: S105 - the name of a variable, not its value
+PREVIOUS = "UA_SIGNALS_INGEST_PREVIOUS_SECRET"
+BEARER = "UA_SIGNALS_INGEST_BEARER_TOKEN"
+INSTANCES = "UA_SIGNALS_INGEST_ALLOWED_INSTANCES"
+DB_PATH = "UA_SIGNALS_DB_PATH"
+
+DEFAULT_DB = Path("csi-receiver.db")
+MIN_SECRET = 8
+_MAX_SECRET = 1024
+_ON = {"1", "true", "yes", "on"}
+_OFF = {"0", "false", "no", "off"}
+# `your-secret-here`, `changeme`, …: every word is one of these, and one of the first row is among them.
+_TELLING = {"your", "here", "change", "changeme", "replace", "replaceme", "insert", "placeholder", "example"}
+_FILLING = {"me", "this", "it", "the", "a", "my", "csi", "ua", "shared", "secret", "token", "key", "password"}
+
+
+@dataclass(frozen=True)
+class ReceiverSettings:
+    """How one receiver behaves. Its `repr` shows no secret."""
+
+    secret: str = field(repr=False)
+    db_path: Path = DEFAULT_DB
+    previous_secret: str | None = field(default=None, repr=False)
+    bearer_token: str | None = field(default=None, repr=False)
+    allowed_instances: frozenset[str] = frozenset()
+    enabled: bool = True
+    ledger_path: Path | None = None
+    max_body_bytes: int = 8 * 1024 * 1024
+    max_in_flight: int = 32
+    tolerance_seconds: float = TOLERANCE_SECONDS
+    body_timeout_seconds: float = 30
+    busy_timeout_seconds: float = 10
+
+    @property
+    def secrets(self) -> list[str]:
+        """Every secret that signs validly now: two while one replaces the other."""
+        return [self.secret] if self.previous_secret is None else [self.secret, self.previous_secret]
+
+    @property
+    def bearer_tokens(self) -> list[str]:
+        return self.secrets if self.bearer_token is None else [self.bearer_token]
+
+    @property
+    def hidden(self) -> list[str]:
+        """What must never appear in a log."""
+        return [*self.secrets, *self.bearer_tokens]
+
+
+def from_env(
+    env: Mapping[str, str], *, db_path: Path | None = None, ledger_path: Path | None = None
+) -> ReceiverSettings:
+    """Settings from the variables; `db_path` wins over UA_SIGNALS_DB_PATH. MissingSetting or ConfigError."""
+    secret = _read_secret(env, SECRET)
+    if secret is None:
+        raise MissingSetting(
+            f"{SECRET} is not set: it must be the same secret as the sender's CSI_UA_SHARED_SECRET "
+            f"(or set {SECRET}_FILE to a file that holds it)"
+        )
+    return ReceiverSettings(
+        secret=secret,
+        db_path=db_path or Path(env.get(DB_PATH, "").strip() or DEFAULT_DB),
+        previous_secret=_read_secret(env, PREVIOUS),
+        bearer_token=_read_secret(env, BEARER),
+        allowed_instances=_read_names(env.get(INSTANCES, "")),
+        enabled=_read_switch(env),
+        ledger_path=ledger_path,
+    )
+
+
+def _read_names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+def _read_switch(env: Mapping[str, str]) -> bool:
+    word = env.get(ENABLED, "").strip().lower()
+    if word and word not in _ON | _OFF:
+        raise ConfigError(f"{ENABLED} must be 1 or 0")
+    return word not in _OFF
+
+
+def _read_secret(env: Mapping[str, str], name: str) -> str | None:
+    """The value of NAME or of the file that NAME_FILE points to; None when neither is set."""
+    value, path = env.get(name, ""), env.get(f"{name}_FILE", "")
+    if value and path:
+        raise ConfigError(f"{name} and {name}_FILE are both set: keep one of them")
+    text = _read_file(f"{name}_FILE", path) if path else value
+    if not text and not path:
+        return None
+    problem = _find_fault(text)
+    if problem:
+        raise MissingSetting(f"{name}{'_FILE' if path else ''} {problem}")
+    return text
+
+
+def _read_file(name: str, path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(_MAX_SECRET * 4).rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise MissingSetting(f"{name}: the file it names cannot be read: {why}") from None
+
+
+def _find_fault(text: str) -> str | None:
+    """What is wrong with a secret, said without showing any of it."""
+    if not text:
+        return "is empty"
+    if any(not "!" <= letter <= "~" for letter in text):
+        return "holds spaces, line breaks or other characters that do not fit into a header: use printable ASCII"
+    if _is_placeholder(text):
+        return "still holds a placeholder: set it to a real secret, such as the output of `openssl rand -hex 32`"
+    if not MIN_SECRET <= len(text) <= _MAX_SECRET:
+        return f"must have {MIN_SECRET} to {_MAX_SECRET} characters: try `openssl rand -hex 32`"
+    return None
+
+
+def _is_placeholder(text: str) -> bool:
+    words = set(re.split(r"[-_.]+", text.lower()))
+    if words & _TELLING and words <= _TELLING | _FILLING:
+        return True
+    looks_like_a_name = re.fullmatch(r"[A-Z0-9]+(_[A-Z0-9]+)*_(SECRET|TOKEN|KEY)", text) is not None
+    return looks_like_a_name or len(set(text)) == 1 or text.startswith(("<", "${")) or text.endswith("...")

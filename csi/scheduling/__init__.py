@@ -1,0 +1,1 @@
+"""When a source is read: pure rules that never touch the clock, the database or the network."""

@@ -1,0 +1,1 @@
+"""What is true: the rows, and the few functions that may change them."""

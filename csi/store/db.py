@@ -1,0 +1,180 @@
+"""Opening the database, bringing its schema up to date, and the one way to write: a short immediate transaction."""
+
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from peewee import Database, DatabaseError, PostgresqlDatabase, SqliteDatabase
+from playhouse.migrations import MigrationError, Runner
+
+from csi.errors import StoreError
+from csi.ingester.config import looks_like_postgres
+from csi.store.models import database
+
+T = TypeVar("T")
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+BUSY_SECONDS = 10
+
+# One process, one name: a lease says who holds it, so that an orderly exit can give back what it held.
+OWNER = f"{os.getpid()}-{secrets.token_hex(4)}"
+
+_PRAGMAS = {
+    "journal_mode": "wal",
+    "synchronous": "normal",  # a power cut can only make us read a source again (DESIGN §4)
+    "foreign_keys": 1,
+    "cache_size": -8000,
+    "journal_size_limit": 32 * 1024 * 1024,
+}
+
+
+def open_database(url: str) -> Database:
+    """Bind the models to this database. Nothing is read or written yet, except that a SQLite file is made."""
+    db = _postgres(url) if looks_like_postgres(url) else _sqlite(Path(url))
+    database.initialize(db)
+    return db
+
+
+def is_postgres() -> bool:
+    return isinstance(database.obj, PostgresqlDatabase)
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """One transaction that takes the writer's lock at once: it commits whole or leaves nothing behind."""
+    with database.atomic():
+        yield
+
+
+@contextmanager
+def connection() -> Iterator[None]:
+    """A connection of this thread's own, closed at the end. For commands and tests; workers keep theirs open."""
+    with database.connection_context():
+        yield
+
+
+def drop_broken_connection() -> None:
+    """After a lost server connection the next statement of this thread must open a new one."""
+    if is_postgres() and not database.is_closed() and not database.is_connection_usable():
+        database.close()
+
+
+def new_token() -> str:
+    return f"{OWNER}.{secrets.token_hex(6)}"
+
+
+def skip_locked(query: Any) -> Any:
+    """On PostgreSQL, rows that another worker is claiming right now are left to it."""
+    return query.for_update("FOR UPDATE SKIP LOCKED") if is_postgres() else query
+
+
+def chunks(values: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """Slices small enough for one statement's parameters."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def migrate() -> list[str]:
+    """Apply what is missing, once, whoever calls first. Returns the names applied."""
+    with _readable(), database.connection_context(), _migration_lock():
+        _refuse_newer()
+        return list(_runner().up())
+
+
+def pending_migrations() -> list[str]:
+    with _readable(), database.connection_context():
+        _refuse_newer()
+        return [row.name for row in _runner().status() if row.applied is None]
+
+
+def applied_migrations() -> list[str]:
+    with _readable(), database.connection_context():
+        return sorted(_runner().applied())
+
+
+def backup(target: Path) -> None:
+    """A consistent copy while everything runs. PostgreSQL has its own tools for that."""
+    if is_postgres():
+        raise StoreError("this database is PostgreSQL: use pg_dump for a backup")
+    if target.exists():
+        raise StoreError(f"{target} exists already; choose another name")
+    try:
+        with database.connection_context():
+            database.execute_sql("VACUUM INTO ?", (str(target),))
+    except DatabaseError as error:
+        raise StoreError(f"the backup to {target} failed: {error}") from error
+    target.chmod(0o600)
+
+
+def _runner() -> Runner:
+    return Runner(database.obj, directory=str(MIGRATIONS))
+
+
+def _refuse_newer() -> None:
+    unknown = [row.name for row in _runner().status() if row.path is None]
+    if unknown:
+        raise StoreError(
+            f"the database was made by a newer csi (it has {', '.join(unknown)}); "
+            "install that version again, or restore a backup from before the upgrade"
+        )
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except MigrationError as error:
+        raise StoreError(f"the schema could not be brought up to date: {error}") from error
+    except (DatabaseError, sqlite3.DatabaseError) as error:
+        raise StoreError(f"the database cannot be used: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+@contextmanager
+def _migration_lock() -> Iterator[None]:
+    """Worker and sidecar may start together on an empty database: the second waits and finds it done."""
+    if is_postgres():
+        database.execute_sql("SELECT pg_advisory_lock(7234501)")
+        try:
+            yield
+        finally:
+            database.execute_sql("SELECT pg_advisory_unlock(7234501)")
+    else:
+        with open(f"{database.database}.migrate.lock", "w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+
+def _sqlite(path: Path) -> SqliteDatabase:
+    make_private_dir(path.parent)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened for writing: {error.strerror}") from error
+    return SqliteDatabase(str(path), pragmas=_PRAGMAS, timeout=BUSY_SECONDS, lock_type="IMMEDIATE")
+
+
+def make_private_dir(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the directory {path} cannot be made: {error.strerror}; set csi.state_dir (or CSI_STATE_DIR) to one "
+            "that this user may write"
+        ) from error
+
+
+def _postgres(url: str) -> PostgresqlDatabase:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise StoreError("PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
+    return PostgresqlDatabase(url, prefer_psycopg3=True)

@@ -1,0 +1,39 @@
+"""Which items are known. A key lives for 90 days from the last time its item was seen at the source."""
+
+from collections.abc import Iterable, Sequence
+
+from csi import clock
+from csi.store.db import chunks
+from csi.store.models import DedupeKey, InboxItem
+
+DAY = 86_400.0
+
+
+def known(keys: Sequence[str]) -> set[str]:
+    """Those of the keys that were emitted, marked as seen, or wait in the inbox."""
+    found: set[str] = set()
+    for chunk in chunks(keys):
+        found |= {row.key for row in DedupeKey.select(DedupeKey.key).where(DedupeKey.key.in_(chunk))}
+        waiting = InboxItem.select(InboxItem.item_key).where(InboxItem.item_key.in_(chunk))
+        found |= {row.item_key for row in waiting}
+    return found
+
+
+def remember(keys: Iterable[str], reason: str, now: float, days: float) -> int:
+    """Mark keys as seen. Returns how many were new; an existing key keeps its first reason."""
+    rows = [
+        {"key": key, "expires_at": clock.iso(now + days * DAY), "reason": reason, "first_seen_at": now}
+        for key in dict.fromkeys(keys)
+    ]
+    return sum(int(DedupeKey.insert_many(chunk).on_conflict_ignore().as_rowcount().execute()) for chunk in chunks(rows))
+
+
+def refresh(keys: Sequence[str], now: float, days: float) -> None:
+    """Keep keys alive whose items are still visible. Writes at most once a day per key: a poll is mostly reads."""
+    expires, stale = clock.iso(now + days * DAY), clock.iso(now + (days - 1) * DAY)
+    for chunk in chunks(keys):
+        (
+            DedupeKey.update(expires_at=expires)
+            .where(DedupeKey.key.in_(chunk) & (DedupeKey.expires_at < stale))
+            .execute()
+        )

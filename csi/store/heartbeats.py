@@ -1,0 +1,18 @@
+"""Signs of life of the worker, for health checks in other processes."""
+
+import os
+
+from csi.store.models import Heartbeat
+
+
+def beat(name: str, now: float, started_at: float) -> None:
+    values = {"beat_at": now, "started_at": started_at, "pid": os.getpid()}
+    Heartbeat.insert(name=name, **values).on_conflict(
+        conflict_target=[Heartbeat.name],
+        update={getattr(Heartbeat, key): value for key, value in values.items()},
+    ).execute()
+
+
+def last_beat(name: str) -> float | None:
+    row = Heartbeat.get_or_none(name=name)
+    return row.beat_at if row else None

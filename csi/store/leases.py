@@ -1,0 +1,40 @@
+"""Giving back what a process held: at its orderly end, or for a dead one that was alone on this database."""
+
+from typing import Any
+
+from csi.store import attempts
+from csi.store.db import OWNER, writing
+from csi.store.models import Batch, InboxItem, Watch
+
+
+def release_own(now: float) -> int:
+    """At shutdown: work that did not finish is due again at once, for whoever comes next."""
+    with writing():
+        held = _held_batches(f"{OWNER}.", now)
+        batches = Batch.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()
+        return int(batches) + _free_items(f"{OWNER}.", now) + _free_watches(f"{OWNER}.", now)
+
+
+def release_all(now: float) -> int:
+    """At the start of the only worker: every lease belongs to a process that is gone."""
+    with writing():
+        # Ended, not erased: the claim that follows finds an orphan and counts one crash for the batch.
+        batches = Batch.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
+        return int(batches) + _free_items("", now) + _free_watches("", now)
+
+
+def _held_batches(prefix: str, now: float) -> Any:
+    held = (Batch.state == "sending") & Batch.lease_token.startswith(prefix)
+    for row in Batch.select(Batch.id).where(held):
+        attempts.interrupt(row.id, now)
+    return held
+
+
+def _free_items(prefix: str, now: float) -> int:
+    held = (InboxItem.state == "new") & InboxItem.lease_token.startswith(prefix)
+    return int(InboxItem.update(lease_until=None, wake_at=now).where(held).execute())
+
+
+def _free_watches(prefix: str, now: float) -> int:
+    held = Watch.lease_token.startswith(prefix)
+    return int(Watch.update(lease_until=None, lease_token=None, wake_at=now).where(held).execute())

@@ -1,0 +1,32 @@
+"""One worker per SQLite state directory, by a kernel lock: it ends with its process, whatever ended that."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import TextIO
+
+from csi.errors import AlreadyRunning, StoreError
+
+_held: list[TextIO] = []  # keeping the file open keeps the lock
+
+
+def hold_worker_lock(state_dir: Path) -> None:
+    """Hold the directory until this process ends. AlreadyRunning when another worker has it."""
+    path = state_dir / "worker.lock"
+    try:
+        handle = open(path, "a+")  # noqa: SIM115 held for the life of the process
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        handle.seek(0)
+        holder = handle.read(20).strip() or "unknown"
+        handle.close()
+        raise AlreadyRunning(
+            f"another worker (process {holder}) works in {state_dir}; stop it, or give this one its own csi.state_dir"
+        ) from error
+    handle.truncate(0)
+    handle.write(f"{os.getpid()}\n")
+    handle.flush()
+    _held.append(handle)

@@ -1,0 +1,256 @@
+"""The rows as Peewee models. Other modules of `csi.store` change them; nobody else does."""
+
+from peewee import (
+    AutoField,
+    BooleanField,
+    CompositeKey,
+    DatabaseProxy,
+    DoubleField,
+    IntegerField,
+    Model,
+    TextField,
+)
+
+database = DatabaseProxy()
+
+
+class Row(Model):
+    """The base of all tables."""
+
+    class Meta:
+        database = database
+        legacy_table_names = False
+
+
+class Watch(Row):
+    """One playlist or channel, and when it is read next."""
+
+    id = AutoField()
+    source = TextField()
+    ref = TextField()
+    name = TextField(null=True)
+    route_profile = TextField(null=True)
+    tags_json = TextField(default="[]")
+    tier = TextField()
+    interval_seconds = DoubleField()
+    first_poll = TextField(default='"mark_seen"')
+    origin = TextField(default="config")
+    state = TextField(default="active")
+    next_poll_at = DoubleField()
+    wake_at = DoubleField()
+    lease_token = TextField(null=True)
+    lease_until = DoubleField(null=True)
+    first_read_at = DoubleField(null=True)
+    last_poll_at = DoubleField(null=True)
+    last_success_at = DoubleField(null=True)
+    last_new_at = DoubleField(null=True)
+    errors = IntegerField(default=0)
+    last_error = TextField(null=True)
+    etag = TextField(null=True)
+    last_modified = TextField(null=True)
+    created_at = TextField()
+
+    class Meta:
+        table_name = "watches"
+
+
+class InboxItem(Row):
+    """One raw item between the poll that saw it and the event it becomes. Deleted when it became one."""
+
+    id = AutoField()
+    watch_id = IntegerField()
+    item_key = TextField(unique=True)
+    event_type = TextField()
+    occurred_at = TextField()
+    payload_json = TextField()
+    seen_at = DoubleField()
+    state = TextField(default="new")
+    claims = IntegerField(default=0)
+    wake_at = DoubleField()
+    lease_token = TextField(null=True)
+    lease_until = DoubleField(null=True)
+
+    class Meta:
+        table_name = "inbox"
+
+
+class Batch(Row):
+    """Events that travel together, frozen when they were claimed."""
+
+    id = AutoField()
+    batch_id = TextField(unique=True)
+    destination = TextField()
+    tier = TextField()
+    size = IntegerField()
+    probe = BooleanField(default=False)
+    state = TextField(default="ready")
+    attempts = IntegerField(default=0)
+    crashes = IntegerField(default=0)
+    next_attempt_at = DoubleField()
+    wake_at = DoubleField()
+    lease_token = TextField(null=True)
+    lease_until = DoubleField(null=True)
+    created_at = DoubleField()
+    settled_at = DoubleField(null=True)
+
+    class Meta:
+        table_name = "batches"
+
+
+class Event(Row):
+    """One CreatorSignalEvent and how far it has come."""
+
+    id = AutoField()
+    event_id = TextField(unique=True)
+    dedupe_key = TextField()
+    source = TextField()
+    event_type = TextField()
+    occurred_at = TextField()
+    received_at = TextField()
+    emitted_at = TextField(null=True)
+    subject_json = TextField()
+    routing_json = TextField()
+    metadata_json = TextField()
+    delivered = BooleanField(default=False)
+    created_at = TextField(null=True)
+    raw_ref = TextField(null=True)
+    contract_version = TextField()
+    watch_id = IntegerField(null=True)
+    seq = IntegerField()
+    tier = TextField()
+    state = TextField(default="pending")
+    first_seen_at = DoubleField()
+    due_at = DoubleField()
+    delivered_at = DoubleField(null=True)
+    batch_id = IntegerField(null=True)
+
+    class Meta:
+        table_name = "events"
+
+
+class DedupeKey(Row):
+    """An item that is known, and why: emitted, first_poll, malformed."""
+
+    key = TextField(primary_key=True)
+    expires_at = TextField()
+    reason = TextField(default="emitted")
+    first_seen_at = DoubleField(null=True)
+
+    class Meta:
+        table_name = "dedupe_keys"
+
+
+class DeliveryAttempt(Row):
+    """One request to a receiver. Written before it is sent, finished when it is answered."""
+
+    id = AutoField()
+    batch_id = IntegerField(null=True)
+    destination = TextField()
+    request_id = TextField()
+    attempt = IntegerField()
+    form = TextField()
+    started_at = DoubleField()
+    finished_at = DoubleField(null=True)
+    outcome = TextField()
+    status = IntegerField(null=True)
+    reason = TextField(null=True)
+    answer = TextField(null=True)
+
+    class Meta:
+        table_name = "delivery_attempts"
+
+
+class DeadLetter(Row):
+    """One event that could not be delivered, or one item that could not become an event."""
+
+    id = AutoField()
+    event_id = TextField()
+    event_json = TextField()
+    error_reason = TextField(null=True)
+    retry_count = IntegerField(default=0)
+    created_at = TextField(null=True)
+    source = TextField()
+    cause = TextField()
+    status = IntegerField(null=True)
+    state = TextField(default="open")
+    rounds = IntegerField(default=0)
+    first_seen_at = DoubleField(null=True)
+    died_at = DoubleField()
+    closed_at = DoubleField(null=True)
+    result = TextField(null=True)
+
+    class Meta:
+        table_name = "dead_letter"
+
+
+class Endpoint(Row):
+    """What is known of a receiver: whether it works, until when it asked for a pause, which JSON it verifies."""
+
+    destination = TextField(primary_key=True)
+    breaker = TextField(default="closed")
+    reason = TextField(null=True)
+    opened_at = DoubleField(null=True)
+    probes = IntegerField(default=0)
+    next_probe_at = DoubleField(null=True)
+    paused_until = DoubleField(null=True)
+    last_success_at = DoubleField(null=True)
+    last_failure_at = DoubleField(null=True)
+    last_error = TextField(null=True)
+    form = TextField(null=True)
+
+    class Meta:
+        table_name = "endpoints"
+
+
+class Counter(Row):
+    """A number that only grows; the sidecar's metrics read it."""
+
+    name = TextField()
+    source = TextField(default="")
+    label = TextField(default="")
+    value = DoubleField(default=0)
+
+    class Meta:
+        table_name = "counters"
+        primary_key = CompositeKey("name", "source", "label")
+
+
+class ApiBudget(Row):
+    """Units of the YouTube Data API used in one Pacific day."""
+
+    id = TextField(primary_key=True)
+    quota_used = IntegerField(default=0)
+    quota_limit = IntegerField()
+    period_start = TextField()
+    period_end = TextField()
+    last_updated_at = TextField()
+
+    class Meta:
+        table_name = "api_budget"
+
+
+class Heartbeat(Row):
+    """A process that was alive a moment ago."""
+
+    name = TextField(primary_key=True)
+    beat_at = DoubleField()
+    started_at = DoubleField()
+    pid = IntegerField()
+
+    class Meta:
+        table_name = "heartbeats"
+
+
+ALL = (
+    Watch,
+    InboxItem,
+    Batch,
+    Event,
+    DedupeKey,
+    DeliveryAttempt,
+    DeadLetter,
+    Endpoint,
+    Counter,
+    ApiBudget,
+    Heartbeat,
+)

@@ -1,0 +1,1 @@
+"""The sidecar's pages: health, metrics, admin API."""

@@ -1,0 +1,12 @@
+"""Turn a tier's pending events into batches."""
+
+from csi.flow.flush import flush
+from huey_config import huey
+from tasks.dispatch import dispatch, step
+from tasks.worker import runtime
+
+
+@huey.task()
+@step
+def flush_tier(tier: str) -> None:
+    dispatch(flush(runtime(), tier))

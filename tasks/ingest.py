@@ -1,0 +1,12 @@
+"""Turn one inbox item into one event."""
+
+from csi.flow.ingest import ingest
+from huey_config import huey
+from tasks.dispatch import dispatch, step
+from tasks.worker import runtime
+
+
+@huey.task()
+@step
+def ingest_item(item_id: int) -> None:
+    dispatch(ingest(runtime(), item_id))

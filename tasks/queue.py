@@ -1,0 +1,116 @@
+"""The Huey of this project: signed messages, no results, no revocation, and a consumer that boots the worker."""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from huey import Huey
+from huey.api import Task
+from huey.consumer import Consumer
+from huey.serializer import SignedSerializer
+
+from csi.errors import ConfigError
+from csi.ingester.config import Settings, looks_like_postgres
+from csi.logs import log
+from tasks.storage import IDLE_SECONDS, WakefulSqliteStorage
+
+NAME = "csi"
+
+
+class WorkerConsumer(Consumer):
+    """Huey's consumer, between the worker's boot and its orderly end."""
+
+    def start(self) -> None:
+        super().start()
+        self.worker.start()
+
+    def stop(self, graceful: bool = False) -> None:
+        self.worker.pause()
+        super().stop(graceful=graceful)
+        self.worker.stop()
+
+
+class QueueHuey(Huey):
+    """Huey for wake-ups: what cannot be read is dropped with one line, and nothing is stored that nobody reads."""
+
+    def dequeue(self) -> Task | None:
+        """The next task. Garbage and foreign messages are dropped: the rows they might have meant are found again."""
+        dropped = 0
+        while (data := self.storage.dequeue()) is not None:
+            try:
+                task = self.deserialize_task(data)
+                break
+            except Exception as error:  # noqa: BLE001 a message from outside may break in any way
+                dropped += 1
+                reason = type(error).__name__
+        else:
+            task = None
+        if dropped:
+            log.warning("unreadable messages were dropped from the queue", messages=dropped, error=reason)
+        return task
+
+    def enqueue_many(self, tasks: Sequence[Task]) -> None:
+        """Many tasks in one commit, where the storage can; one by one where not."""
+        messages = [(self.serialize_task(task), task.priority or 0) for task in tasks]
+        if hasattr(self.storage, "enqueue_many"):
+            self.storage.enqueue_many(messages)
+        else:
+            for data, priority in messages:
+                self.storage.enqueue(data, priority)
+
+    def is_revoked(self, task: Task, timestamp: Any = None, peek: bool = True) -> bool:
+        return False  # rows decide whether work is still wanted; this saves a read per task
+
+    def delete(self, key: str) -> bool:
+        return False  # only revocations and results are stored under keys, and we have neither
+
+    def create_consumer(self, **options: Any) -> WorkerConsumer:
+        """Called by huey_consumer only: here the process becomes the worker."""
+        from tasks import worker
+
+        worker.boot()
+        options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
+        consumer = WorkerConsumer(self, **options)
+        consumer.worker = worker
+        return consumer
+
+
+def create_huey(settings: Settings) -> QueueHuey:
+    """The queue that `csi.queue` names: a SQLite path, redis://… or postgresql://…"""
+    url = settings.csi.queue_url
+    common = {"results": False, "utc": True, "serializer": SignedSerializer(secret=_signing_key(settings), salt=NAME)}
+    if re.match(r"rediss?://", url):
+        return QueueHuey(NAME, storage_class=_redis_storage(), url=url, read_timeout=1, **common)
+    if looks_like_postgres(url):
+        return QueueHuey(NAME, storage_class=_postgres_storage(), dsn=url, **common)
+    if "://" in url:
+        raise ConfigError("csi.queue: expected a SQLite path, redis://… or postgresql://…")
+    settings.csi.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return QueueHuey(NAME, storage_class=WakefulSqliteStorage, filename=url, timeout=10, **common)
+
+
+def _signing_key(settings: Settings) -> str:
+    """Messages are pickles: only those signed by us are opened. Every worker of an installation has the same key."""
+    own, shared = settings.secrets.queue_secret, settings.delivery.shared_secret
+    secret = (own or shared).get_secret_value() if own or shared else "unconfigured"
+    return hmac.new(secret.encode(), b"csi queue messages", hashlib.sha256).hexdigest()
+
+
+def _redis_storage() -> type:
+    try:
+        import redis  # noqa: F401
+        from huey.storage import PriorityRedisStorage
+    except ImportError as error:
+        raise ConfigError("a queue on Redis needs the extra: pip install 'csi[redis]'") from error
+    return PriorityRedisStorage
+
+
+def _postgres_storage() -> type:
+    try:
+        import psycopg  # noqa: F401
+        from huey.storage import PostgresStorage
+    except ImportError as error:
+        raise ConfigError("a queue on PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
+    return PostgresStorage

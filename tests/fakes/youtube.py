@@ -1,0 +1,85 @@
+"""The simulated YouTube in this process, on a free port: `with simulated_youtube(channels=3) as yt:`."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from csi.demo.serve import in_background
+from csi.demo.traffic import settle
+from csi.demo.world import World
+from csi.demo.youtube import API_PATH, FEED_PATH, Options, Requests, Site, create_app
+
+
+@dataclass(frozen=True)
+class SimulatedYouTube:
+    """A running site. Change `world` directly; it is safe from any thread."""
+
+    base_url: str
+    site: Site
+    channels: tuple[str, ...]
+    playlists: tuple[str, ...]
+    library: str
+
+    @property
+    def world(self) -> World:
+        return self.site.world
+
+    @property
+    def requests(self) -> Requests:
+        return self.site.requests
+
+    @property
+    def api_key(self) -> str:
+        return self.site.options.api_key
+
+    @property
+    def api_base_url(self) -> str:
+        return self.base_url + API_PATH
+
+    @property
+    def feed_url_template(self) -> str:
+        return f"{self.base_url}{FEED_PATH}?channel_id={{channel_id}}"
+
+    def feed_url(self, channel_id: str) -> str:
+        return self.feed_url_template.format(channel_id=channel_id)
+
+    def set_faults(self, text: str, *, from_now: bool = False) -> None:
+        self.site.set_faults(text, from_now=from_now)
+
+    def upload(self, channel_id: str, title: str = "A new video", **fields: Any) -> str:
+        """A new video, published now by the site's clock; its id."""
+        return self.world.upload(channel_id, title, **{"at": self.site.options.now(), **fields}).id
+
+    def add(self, playlist_id: str, title: str = "A new video", **fields: Any) -> str:
+        """A new video of the library at the end of the list, added now; its id."""
+        now = self.site.options.now()
+        video_id = self.world.upload(self.library, title, **{"at": now, **fields}).id
+        self.world.add_to_playlist(playlist_id, video_id, at=now)
+        return video_id
+
+    def wait_for(self, condition: Any, seconds: float = 5.0) -> None:
+        """Until `condition()` holds; an answer is noted just after the client has it."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "the simulated YouTube did not get there in time"
+            time.sleep(0.005)
+
+
+@contextmanager
+def simulated_youtube(
+    *,
+    channels: int = 0,
+    playlists: int = 0,
+    videos: int = 0,
+    world: World | None = None,
+    **options: Any,
+) -> Iterator[SimulatedYouTube]:
+    """A site with so many channels and playlists of `videos` each; `options` are those of Options."""
+    chosen = Options(**options)
+    ours = world or World(chosen.seed)
+    cast = settle(ours, channels=channels, playlists=playlists, videos=videos, at=chosen.now())
+    app = create_app(ours, chosen)
+    with in_background(app) as base_url:
+        yield SimulatedYouTube(base_url, app.state.site, cast.channels, cast.playlists, cast.library)
