@@ -49,14 +49,15 @@ class _Redactor:
 
     HINT = re.compile(r"(?i)=|bearer|authorization|api-key|cookie|AIza")
     PATTERNS = (
-        (re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{6,}"), rf"\1{MASK}"),
         (
             re.compile(
                 r"(?i)((?:proxy-)?authorization|x-goog-api-key|x-api-key|(?:set-)?cookie)"
-                r"(\\?[\"']?\s*[:=,]\s*b?\\?[\"']?)(?:(?:bearer|basic)\s+)?[^\s\"',;\\]{2,}"
+                r"(\\?[\"']?(?:\s*[:=]\s*(?:b?\\?[\"'])?|\s*,\s*b?\\?[\"']))"
+                r"(?:(?:bearer|basic)\s+)?[^\s\"',;\\]{2,}"
             ),
             rf"\1\2{MASK}",
         ),
+        (re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{6,}"), rf"\1{MASK}"),
         (
             re.compile(
                 r"(?i)((?:^|[?&;\s\"'(])"

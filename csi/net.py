@@ -179,7 +179,7 @@ class Net:
         if here.scheme == "https" and there.scheme != "https":
             raise NetError(f"{where}: redirects from https to http", kind="redirect")
         if not self._may_follow(here, there):
-            raise NetError(f"{where}: redirects to another host ({_host(there)})", kind="redirect")
+            raise NetError(f"{where}: redirects to another host ({_host(there)[:100]})", kind="redirect")
         return there
 
     def _may_follow(self, here: httpx.URL, there: httpx.URL) -> bool:

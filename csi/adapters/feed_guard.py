@@ -33,7 +33,9 @@ class _Counter:
     def end(self, name: str) -> None:
         self.depth -= 1
 
-    def doctype(self, *_: object) -> None:
+    def doctype(self, name: str, *_: object) -> None:
+        if name.lower() == "html":
+            raise SourceError("the answer is not a feed: it is an HTML page")
         raise SourceError("the feed is refused: it declares a document type")
 
 

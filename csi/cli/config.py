@@ -127,10 +127,10 @@ def _count(number: int, word: str, plural: str = "s") -> str:
 
 
 def _not_deliverable(loaded: Loaded) -> Iterator[str]:
-    delivery = loaded.settings.delivery
-    if delivery.ua_endpoint is None:
+    delivery, wanted = loaded.settings.delivery, loaded.settings.features.delivery
+    if wanted and delivery.ua_endpoint is None:
         yield "delivery.ua_endpoint: not set, so nothing can be delivered; set CSI_UA_ENDPOINT"
-    if delivery.shared_secret is None:
+    if wanted and delivery.shared_secret is None:
         yield "delivery.shared_secret: not set, so nothing can be delivered; set CSI_UA_SHARED_SECRET"
 
 

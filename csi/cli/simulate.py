@@ -37,29 +37,22 @@ def simulate() -> None:
 
 @simulate.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one."
-)
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--channels", default=5, show_default=True, type=click.IntRange(0), help="How many channels.")
 @click.option("--playlists", default=2, show_default=True, type=click.IntRange(0), help="How many playlists.")
-@click.option(
-    "--videos", default=15, show_default=True, type=click.IntRange(0), help="In each, at the start."
-)
+@click.option("--videos", default=15, show_default=True, type=click.IntRange(0), help="In each, at the start.")
 @click.option("--rate", default=0.0, show_default=True, type=click.FloatRange(0), help="New items a second.")
 @click.option("--quota", default=10_000, show_default=True, type=click.IntRange(0), help="API units a day.")
 @click.option(
     "--api-key",
     default="demo-key",
     envvar="CSI_SIMULATE_API_KEY",
+    show_default=True,
     show_envvar=True,
     help="Callers must send it.",
 )
-@click.option(
-    "--faults", default="", help="A fault script, as in feed:404@10-40,api:slow=2s, or night, storm."
-)
-@click.option(
-    "--latency", default="0s", show_default=True, type=Duration(), help="Every answer waits so long."
-)
+@click.option("--faults", default="", help="A fault script, as in feed:404@10-40,api:slow=2s, or night, storm.")
+@click.option("--latency", default="0s", show_default=True, type=Duration(), help="Every answer waits so long.")
 @click.option("--seed", default=0, show_default=True, help="The same seed makes the same ids.")
 @click.option("--ledger", type=click.Path(dir_okay=False, path_type=Path), help="Write down what was served.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
@@ -81,9 +74,7 @@ def youtube(
     """Run a simulated YouTube: feeds and Data API, with quota, faults and a control API under /sim."""
     world = World(seed)
     cast = settle(world, channels=channels, playlists=playlists, videos=videos, at=clock.now())
-    options = Options(
-        api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed
-    )
+    options = Options(api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed)
     app = create_app(world, options)
     traffic = Traffic(world, cast, seed)
     with contextlib.closing(bind(host, port)) as sock:

@@ -27,9 +27,7 @@ REASONS = {
         'Your <a href="/youtube/v3/getting-started#quota">quota</a> is used up; this request was not served.',
     ),
     "dailyLimitExceeded": Reason(403, "usageLimits", "The daily limit of this project is used up."),
-    "rateLimitExceeded": Reason(
-        429, "usageLimits", "Too many requests at once; wait a little.", "RESOURCE_EXHAUSTED"
-    ),
+    "rateLimitExceeded": Reason(429, "usageLimits", "Too many requests at once; wait a little.", "RESOURCE_EXHAUSTED"),
     "userRateLimitExceeded": Reason(403, "usageLimits", "Too many requests at once from this user."),
     "keyInvalid": Reason(400, "usageLimits", "Bad Request"),
     "API_KEY_INVALID": Reason(
@@ -80,16 +78,12 @@ REASONS = {
     ),
     "unknownPart": Reason(400, "youtube.part", "An unknown part was asked for.", location="part"),
     "required": Reason(400, "global", "Required parameter: part", "INVALID_ARGUMENT", location="part"),
-    "missingRequiredParameter": Reason(
-        400, "youtube.parameter", "No filter selected.", location="parameters."
-    ),
+    "missingRequiredParameter": Reason(400, "youtube.parameter", "No filter selected.", location="parameters."),
     "badRequest": Reason(400, "global", "The request cannot be understood.", "INVALID_ARGUMENT"),
     "authError": Reason(401, "global", "Invalid credentials.", "UNAUTHENTICATED"),
     "notFound": Reason(404, "global", "Requested entity was not found.", "NOT_FOUND"),
     "backendError": Reason(500, "global", "Internal error encountered.", "INTERNAL"),
-    "unavailable": Reason(
-        503, "global", "The service is currently unavailable.", "UNAVAILABLE", wire="backendError"
-    ),
+    "unavailable": Reason(503, "global", "The service is currently unavailable.", "UNAVAILABLE", wire="backendError"),
 }
 
 _BY_STATUS = {

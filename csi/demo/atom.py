@@ -65,9 +65,7 @@ def playlist_feed(listing: Listing, shown: tuple[tuple[Video, Channel], ...], no
         f" <yt:channelId>{listing.owner.id}</yt:channelId>\n"
         f" <title>{text(listing.title)}</title>\n"
     )
-    return _document(
-        head, listing.owner, listing.created_at, [_entry(video, owner, now) for video, owner in shown]
-    )
+    return _document(head, listing.owner, listing.created_at, [_entry(video, owner, now) for video, owner in shown])
 
 
 def text(value: str) -> str:

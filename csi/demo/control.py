@@ -160,9 +160,7 @@ def _problems(error: ValidationError) -> str:
 
 def _upload(site: "Site", body: Upload, now: float) -> Answer:
     made = [
-        site.world.upload(
-            body.channel, _numbered(body.title, place), at=now, kind=body.kind, privacy=body.privacy
-        )
+        site.world.upload(body.channel, _numbered(body.title, place), at=now, kind=body.kind, privacy=body.privacy)
         for place in range(body.count)
     ]
     return {"video_id": made[0].id, "video_ids": [video.id for video in made]}
@@ -226,8 +224,7 @@ def _edit(site: "Site", body: Edit, now: float) -> Answer:
 
 def _new_channels(site: "Site", body: NewChannel, now: float) -> Answer:
     made = [
-        site.world.add_channel(_numbered(body.title, place), at=now, handle=body.handle)
-        for place in range(body.count)
+        site.world.add_channel(_numbered(body.title, place), at=now, handle=body.handle) for place in range(body.count)
     ]
     return {"channel_id": made[0].id, "channel_ids": [channel.id for channel in made]}
 

@@ -132,9 +132,7 @@ def iso_duration(seconds: int) -> str:
     days, rest = divmod(seconds, 86400)
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)
-    clocked = "".join(
-        f"{value}{unit}" for value, unit in ((hours, "H"), (minutes, "M"), (rest, "S")) if value
-    )
+    clocked = "".join(f"{value}{unit}" for value, unit in ((hours, "H"), (minutes, "M"), (rest, "S")) if value)
     dated = f"{days}D" if days else ""
     return f"P{dated}T{clocked}" if clocked else f"P{dated or '0D'}"
 
@@ -466,18 +464,14 @@ def _ids(query: Query) -> list[str]:
     if not names:
         raise RefusalError("missingRequiredParameter", "No filter selected. Expected one of: id")
     if len(names) > MOST:
-        raise RefusalError(
-            "badRequest", f"At most {MOST} ids can be asked for at once; these are {len(names)}."
-        )
+        raise RefusalError("badRequest", f"At most {MOST} ids can be asked for at once; these are {len(names)}.")
     return list(dict.fromkeys(names))
 
 
 def _page_size(query: Query) -> int:
     given = query.get("maxResults", str(USUAL))
     if not given.isdecimal() or not 0 <= int(given[:9]) <= MOST:
-        raise RefusalError(
-            "badRequest", f"Invalid value '{given[:40]}'. Values must be within the range: [0, {MOST}]"
-        )
+        raise RefusalError("badRequest", f"Invalid value '{given[:40]}'. Values must be within the range: [0, {MOST}]")
     return int(given)
 
 

@@ -13,8 +13,8 @@
 The first rule that applies wins; `slow` adds up and lets the next rule speak.
 """
 
+import hashlib
 import re
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
@@ -106,7 +106,7 @@ class Rule:
             self.start <= t < self.end
             and self.target in ("any", asked.target, _family(asked.target))
             and self.ref in (None, asked.ref)
-            and _place(asked.ref) < self.share_of_ids
+            and (self.share_of_ids >= 1 or _place(asked.ref) < self.share_of_ids)
         )
 
     def counts_in(self, seen: int) -> bool:
@@ -124,9 +124,7 @@ class Decision:
     concerned: tuple[int, ...]
 
 
-def decide(
-    script: Script, asked: Asked, t: float, draw: Callable[[], float], seen: Sequence[int]
-) -> Decision:
+def decide(script: Script, asked: Asked, t: float, draw: Callable[[], float], seen: Sequence[int]) -> Decision:
     """Pure: `draw` gives the chance in [0, 1), `seen[i]` how many requests rule i concerned before."""
     concerned = tuple(place for place, rule in enumerate(script) if rule.concerns(asked, t))
     delay = 0.0
@@ -152,9 +150,7 @@ def _read_piece(piece: str) -> list[Rule]:
     if not preset:
         return [_read_rule(piece)]
     if preset["name"] not in PRESETS:
-        raise ScriptError(
-            f"fault {piece!r}: no such preset; known are {', '.join(PRESETS)}; a rule is target:action"
-        )
+        raise ScriptError(f"fault {piece!r}: no such preset; known are {', '.join(PRESETS)}; a rule is target:action")
     rules = [_read_rule(part) for part in PRESETS[preset["name"]][0].split(",")]
     return [_read_suffix(rule, "@", preset["window"]) for rule in rules] if preset["window"] else rules
 
@@ -184,9 +180,7 @@ def _read_action(action: str, target: str, piece: str) -> Fault:
     if name in REASONS and not value:
         return _read_reason(name, target, piece)
     known = ("404", "slow=2s", "drip", "redirect", *PLAIN, "quotaExceeded")
-    raise ScriptError(
-        f"fault {piece!r}: no action {action!r}; known are {', '.join(known)} and other API reasons"
-    )
+    raise ScriptError(f"fault {piece!r}: no action {action!r}; known are {', '.join(known)} and other API reasons")
 
 
 def _read_status(name: str, value: str, piece: str) -> Fault:
@@ -268,4 +262,4 @@ def _family(target: str) -> str:
 
 def _place(ref: str) -> float:
     """Where an id stands between 0 and 1, the same in every run and process."""
-    return zlib.crc32(ref.encode()) / 2**32
+    return int.from_bytes(hashlib.blake2b(ref.encode(), digest_size=4).digest()) / 2**32

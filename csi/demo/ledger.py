@@ -16,9 +16,7 @@ class Ledger:
         try:
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
-            raise CsiError(
-                f"cannot write the ledger {path}: {error.strerror}; choose another file"
-            ) from error
+            raise CsiError(f"cannot write the ledger {path}: {error.strerror}; choose another file") from error
         self._seen: set[tuple[str, str, str]] = set()
 
     def record(self, served: Iterable[Served], at: float) -> None:

@@ -14,7 +14,7 @@ from csi.demo.reply import Headers, Reply
 XML = "text/xml; charset=UTF-8"
 HTML = "text/html; charset=UTF-8"
 MANY = 100_000
-BOMB_SIZE = 64 * 2**20
+BOMB_SIZE = 32 * 2**20
 
 
 def html_error(status: int, path: str, headers: Headers = ()) -> Reply:

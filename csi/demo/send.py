@@ -13,9 +13,7 @@ LOST = 0  # the status we note where no whole answer got out
 DROPS = 200  # pieces that a dripping answer comes in
 
 
-async def transmit(
-    reply: Reply, headers: Headers, fault: Fault, scope: Scope, receive: Receive, send: Send
-) -> bool:
+async def transmit(reply: Reply, headers: Headers, fault: Fault, scope: Scope, receive: Receive, send: Send) -> bool:
     """True when the whole answer was handed over to a client that was still there."""
     match fault.name:
         case "reset":
@@ -50,14 +48,13 @@ async def _start(reply: Reply, headers: Headers, send: Send) -> None:
 
 async def _drip(reply: Reply, pace: float, scope: Scope, send: Send) -> bool:
     size = max(1, len(reply.body) // DROPS)
-    for place in range(0, len(reply.body), size):
-        if not _client_is_there(scope):
-            return False
+    for place in range(0, max(1, len(reply.body) - size), size):
         await send(_piece(reply.body[place : place + size]))
         await asyncio.sleep(pace)
-    here = _client_is_there(scope)
-    await send({"type": "http.response.body", "body": b""})
-    return here
+        if not _client_is_there(scope):
+            return False
+    await send({"type": "http.response.body", "body": reply.body[place + size :]})
+    return True
 
 
 async def _cut(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,9 +66,7 @@ async def _cut(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None
 async def _reset(scope: Scope, receive: Receive) -> None:
     """A TCP reset: closing with a linger of zero throws the connection away."""
     transport = _transport(scope)
-    transport.get_extra_info("socket").setsockopt(
-        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-    )
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
     await _until_gone(receive)
 

@@ -111,7 +111,5 @@ def _run(server: QuietServer, sock: socket.socket) -> None:
 
 def _bind_error(host: str, port: int, error: OSError) -> CsiError:
     if error.errno == errno.EADDRINUSE:
-        return PortInUse(
-            f"{host}:{port} is taken by another program; choose another --port, or 0 for any free one"
-        )
+        return PortInUse(f"{host}:{port} is taken by another program; choose another --port, or 0 for any free one")
     return CsiError(f"cannot listen on {host}:{port}: {error.strerror}")

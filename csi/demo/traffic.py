@@ -94,12 +94,12 @@ class Traffic:
     def step(self, at: float) -> None:
         """One new item in a feed or a playlist, every one of them equally likely to get it."""
         homes = self._cast.channels + self._cast.playlists
-        if not homes:
+        home = self._random.choice(homes) if homes else ""
+        self.made += 1
+        if not self._can_grow(home):
             return
-        home = self._random.choice(homes)
         video_id = self._list_item(home, at) if home in self._cast.playlists else self._upload(home, at)
         self._recent = [*self._recent[-50:], video_id]
-        self.made += 1
         self._stir(at)
 
     def catch_up(self, at: float) -> None:
@@ -109,6 +109,11 @@ class Traffic:
             video = self._world.video(video_id)
             if video and video.privacy == "private":
                 self._world.set_privacy(video_id, "public", at=at)
+
+    def _can_grow(self, home: str) -> bool:
+        """Somebody may have deleted the channel meanwhile; then its turn is lost."""
+        source = self._cast.library if home in self._cast.playlists else home
+        return self._world.channel(source) is not None
 
     def _upload(self, channel_id: str, at: float, privacy: Privacy = "public") -> str:
         title, kind = new_title(self._random), _new_kind(self._random)

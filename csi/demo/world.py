@@ -250,9 +250,7 @@ class World:
             video = self._known_video(video_id)
             if privacy == "public" and not video.ever_public:
                 self._reshelve(video, at)
-                return self._change(
-                    video_id, privacy=privacy, published_at=at, updated_at=at, ever_public=True
-                )
+                return self._change(video_id, privacy=privacy, published_at=at, updated_at=at, ever_public=True)
             return self._change(video_id, privacy=privacy, updated_at=at)
 
     def delete(self, video_id: str, *, at: float) -> Video:
@@ -311,9 +309,7 @@ class World:
         with self._lock:
             return tuple(self._playlists.values())
 
-    def newest(
-        self, channel_id: str, limit: int | None = None, kinds: Container[Kind] = KINDS
-    ) -> tuple[Video, ...]:
+    def newest(self, channel_id: str, limit: int | None = None, kinds: Container[Kind] = KINDS) -> tuple[Video, ...]:
         """The public videos of a channel, newest first."""
         with self._lock:
             found: list[Video] = []
@@ -352,8 +348,7 @@ class World:
             return None
         shown = videos[start:] if count is None else videos[start : start + count]
         entries = tuple(
-            Entry(item_id(ref, video.id), start + place, video.published_at, video)
-            for place, video in enumerate(shown)
+            Entry(item_id(ref, video.id), start + place, video.published_at, video) for place, video in enumerate(shown)
         )
         title = f"Uploads from {owner.title}"
         return Listing(ref, title, owner, owner.created_at, True, len(videos), entries)

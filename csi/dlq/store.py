@@ -33,7 +33,7 @@ def bury(
         letter = events.as_contract(row, row.emitted_at)
         _write(
             event_id=row.event_id,
-            event_json=json.dumps(letter, ensure_ascii=False),
+            event_json=json.dumps(letter),
             error_reason=reason,
             retry_count=attempts,
             source=row.source,
@@ -53,7 +53,7 @@ def bury_item(
     """An item that could not become an event is kept with its raw payload."""
     _write(
         event_id=key,
-        event_json=json.dumps({"raw": raw}, ensure_ascii=False),
+        event_json=json.dumps({"raw": raw}),
         error_reason=reason,
         source=source,
         cause=cause,

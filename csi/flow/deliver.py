@@ -132,12 +132,13 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
     batch = Batch.get_or_none(id=batch_id)
     if batch is None or batch.state not in batches.UNSETTLED:
         return False
-    state = gate.look(endpoints.get(batch.destination), now)
+    endpoint = endpoints.get(batch.destination)
+    state = gate.look(endpoint, now)
     if state == "paused":
-        batches.put_off(batch, endpoints.get(batch.destination).paused_until or now)
+        batches.put_off(batch, endpoint.paused_until or now)
         return False
     if state != "open" and not batch.probe:
-        canary = batches.canary(batch.destination)
+        canary = endpoint.canary
         batches.release_waiting(batch.destination, keep=canary, now=now)
         return batch.id == canary
     lane = _LANES[batch.tier]
@@ -177,13 +178,9 @@ def _settle(rt: Runtime, held: Held, sent: Sent) -> list[Wake] | RetryAt:
             return _settle_delivered(rt, batch, rows, {}, endpoint, sent, now)
         case PerEvent(refused):
             return _settle_delivered(rt, batch, rows, dict(refused), endpoint, sent, now)
-        case Refused(reason) if len(rows) > 1:
-            return _settle_split(batch, rows, sent, reason, now)
         case Refused(reason):
-            _finish_attempt(sent, "refused", now, reason)
-            if batches.finish(batch, "dead", now):
-                _bury(batch, rows, "event", reason, sent.status, now)
-            return []
+            gate.note_success(endpoint, now)  # it reads what we send, and says so
+            return _settle_refused(batch, rows, sent, reason, now)
         case Pause(seconds, reason) if now - min(row.first_seen_at for row in rows) < PATIENCE_SECONDS:
             _finish_attempt(sent, "paused", now, reason)
             gate.note_pause(endpoint, now + seconds, reason)
@@ -234,14 +231,17 @@ def _mark_delivered(rows: list[Event], sent_at: float, now: float) -> None:
         counters.observe("accept_seconds", now - row.first_seen_at, counters.LATENCY_BUCKETS, source=row.tier)
 
 
-def _settle_split(batch: Batch, rows: list[Event], sent: Sent, reason: str, now: float) -> list[Wake]:
-    """Several events were refused together: halve, until the guilty one stands alone."""
-    _finish_attempt(sent, "split", now, reason)
-    if not batches.finish(batch, "split", now):
+def _settle_refused(batch: Batch, rows: list[Event], sent: Sent, reason: str, now: float) -> list[Wake]:
+    """Several events refused together are halved, until the guilty one stands alone; that one is dead."""
+    _finish_attempt(sent, "refused", now, reason)
+    if not batches.finish(batch, "split" if len(rows) > 1 else "dead", now):
+        return []
+    if len(rows) == 1:
+        _bury(batch, rows, "event", reason, sent.status, now)
         return []
     middle = len(rows) // 2
     halves = [
-        batches.create(half, destination=batch.destination, tier=batch.tier, now=now)
+        batches.create([row.id for row in half], destination=batch.destination, tier=batch.tier, now=now)
         for half in (rows[:middle], rows[middle:])
     ]
     return [Wake("deliver", half) for half in halves]
@@ -266,26 +266,34 @@ def _settle_endpoint_fault(
 def _settle_transient(
     rt: Runtime, batch: Batch, rows: list[Event], endpoint: Endpoint, sent: Sent, reason: str, now: float
 ) -> list[Wake] | RetryAt:
+    """Wait and try again; dead after three. While the receiver is away only the canary uses up attempts."""
     _finish_attempt(sent, "transient", now, reason)
-    if batch.probe:
+    if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
         batches.release(batch, now)
         gate.note_failure(endpoint, now, reason, opens=False)
         return []
     at = next_attempt(batch.attempts + 1, now, rt.rng)
-    failing = endpoints.failing_batches(endpoint)
-    opens = breaker.opens(endpoint_fault=False, exhausted=at is None, failing_batches=failing)
-    gate.note_failure(endpoint, now, reason, opens=opens)
     if at is None:
-        if batches.finish(batch, "dead", now):
-            _bury(batch, rows, "transient", reason, sent.status, now)
-        return []
+        return _settle_exhausted(batch, rows, endpoint, sent, reason, now)
     batches.retry_at(batch, at, used_attempt=True)
-    if opens or endpoint.breaker == "open":
-        canary = batches.canary(batch.destination)
+    failing = endpoints.failing_batches(endpoint)
+    if endpoint.breaker == "closed" and breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=failing):
+        canary = batches.oldest_failing(batch.destination)
+        gate.note_failure(endpoint, now, reason, opens=True, canary=canary)
         batches.release_waiting(batch.destination, keep=canary, now=now)
-        if batch.id != canary:
-            return []
+        return RetryAt(at) if batch.id == canary else []
+    gate.note_failure(endpoint, now, reason, opens=False)
     return RetryAt(at)
+
+
+def _settle_exhausted(
+    batch: Batch, rows: list[Event], endpoint: Endpoint, sent: Sent, reason: str, now: float
+) -> list[Wake]:
+    if batches.finish(batch, "dead", now):
+        _bury(batch, rows, "transient", reason, sent.status, now)
+    gate.note_failure(endpoint, now, reason, opens=breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0))
+    batches.release_waiting(batch.destination, keep=None, now=now)
+    return []
 
 
 def _bury(batch: Batch, rows: list[Event], cause: dlq.Cause, reason: str, status: int | None, now: float) -> None:
@@ -298,7 +306,7 @@ def _set_aside(batch: Batch, rows: list[Event], now: float) -> None:
     if len(rows) > 1:
         batches.finish(batch, "split", now)
         for row in rows:
-            batches.create([row], destination=batch.destination, tier=batch.tier, now=now)
+            batches.create([row.id], destination=batch.destination, tier=batch.tier, now=now)
         return
     batches.finish(batch, "dead", now)
     if rows:

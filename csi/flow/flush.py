@@ -5,7 +5,7 @@ from csi.flow.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, endpoints, events
 from csi.store.db import writing
-from csi.store.models import Event
+from csi.store.events import Claimable
 
 URGENT_IN_FLIGHT = 64
 """Urgent batches that may wait or travel at once: enough to fill the wire, little enough to forget nothing."""
@@ -39,7 +39,7 @@ def _open_all(rt: Runtime, tier: str, now: float) -> list[int]:
     size = min(delivery.priority_behavior.of(tier).batch_size, delivery.max_events_per_request)
     room = _room(rt, tier)
     if size == 1:
-        rows = _first_per_watch(events.claimable(tier, 4 * room))[:room]
+        rows = _first_per_watch(events.claimable(tier, 2 * room))[:room]
         return [_create([row], tier, now) for row in rows]
     opened: list[int] = []
     while len(opened) < room and (rows := events.claimable(tier, size)):
@@ -53,7 +53,7 @@ def _open_probe(tier: str, now: float) -> list[int]:
     if not rows:
         return []
     gate.note_probe(endpoints.get(), now)
-    return [batches.create(rows, destination=endpoints.DEFAULT, tier=tier, now=now, probe=True)]
+    return [_create(rows, tier, now, probe=True)]
 
 
 def _room(rt: Runtime, tier: str) -> int:
@@ -62,13 +62,14 @@ def _room(rt: Runtime, tier: str) -> int:
     return max(limit - batches.unsettled_count(endpoints.DEFAULT, tier), 0)
 
 
-def _first_per_watch(rows: list[Event]) -> list[Event]:
+def _first_per_watch(rows: list[Claimable]) -> list[Claimable]:
     """Of each watch only the earliest: the next follows when it was answered, so that order is kept."""
-    first: dict[int | None, Event] = {}
+    first: dict[int | None, Claimable] = {}
     for row in rows:
         first.setdefault(row.watch_id, row)
     return list(first.values())
 
 
-def _create(rows: list[Event], tier: str, now: float) -> int:
-    return batches.create(rows, destination=endpoints.DEFAULT, tier=tier, now=now)
+def _create(rows: list[Claimable], tier: str, now: float, *, probe: bool = False) -> int:
+    ids = [row.id for row in rows]
+    return batches.create(ids, destination=endpoints.DEFAULT, tier=tier, now=now, probe=probe)

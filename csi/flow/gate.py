@@ -16,7 +16,7 @@ def look(endpoint: Endpoint, now: float) -> State:
         return "paused"
     if endpoint.breaker == "closed":
         return "open"
-    if (endpoint.next_probe_at or 0) > now or batches.canary(endpoint.destination) is not None:
+    if (endpoint.next_probe_at or 0) > now or batches.is_unsettled(endpoint.canary):
         return "away"
     return "probe"
 
@@ -34,6 +34,7 @@ def note_success(endpoint: Endpoint, now: float) -> None:
         breaker="closed",
         reason=None,
         opened_at=None,
+        canary=None,
         next_probe_at=None,
         probes=0,
         paused_until=None,
@@ -41,10 +42,11 @@ def note_success(endpoint: Endpoint, now: float) -> None:
     )
 
 
-def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool) -> None:
+def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool, canary: int | None = None) -> None:
+    """Remember a failure. `opens`: the receiver counts as away; `canary` is the one batch that goes on trying."""
     changes: dict[str, object] = {"last_failure_at": now, "last_error": reason}
     if opens and endpoint.breaker == "closed":
-        changes |= {"breaker": "open", "reason": reason, "opened_at": now, "probes": 0}
+        changes |= {"breaker": "open", "reason": reason, "opened_at": now, "probes": 0, "canary": canary}
         changes["next_probe_at"] = now + breaker.probe_delay(0)
         log.error("receiver is away; events stay pending", destination=endpoint.destination, error=reason)
     endpoints.change(endpoint.destination, **changes)

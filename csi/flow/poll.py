@@ -9,6 +9,7 @@ from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
 from csi.errors import CsiError, SourceError
 from csi.flow.wake import Wake
+from csi.ingester.text import clean
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import cadence
@@ -17,6 +18,7 @@ from csi.store.db import writing
 from csi.store.models import Watch
 
 LEASE_SECONDS = 55.0
+KEY_CHARS = 512
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _keyed(adapter: SourceAdapter, reading: Reading) -> list[Keyed]:
 def _key(adapter: SourceAdapter, raw: RawEvent) -> str:
     """An item without a key of its own still gets one: it is a dead letter once, not at every poll."""
     try:
-        return adapter.item_key(raw)
+        return clean(adapter.item_key(raw), KEY_CHARS)
     except (CsiError, KeyError, TypeError, ValueError, AttributeError):
         digest = hashlib.sha256(json.dumps(raw.payload, sort_keys=True, default=str).encode("utf-8", "replace"))
         return f"malformed:{raw.source}:{digest.hexdigest()[:32]}"
@@ -126,7 +128,8 @@ def _occurred(raw: RawEvent) -> float:
 
 
 def _new_item(item: Keyed) -> inbox.NewItem:
-    return inbox.NewItem(item.key, item.raw.event_type, str(item.raw.occurred_at or ""), item.raw.payload)
+    raw = item.raw
+    return inbox.NewItem(item.key, clean(raw.event_type), clean(str(raw.occurred_at or ""), KEY_CHARS), raw.payload)
 
 
 def _found(watch: Watch, reading: Reading, stored: list[int], now: float) -> dict[str, object]:

@@ -305,9 +305,9 @@ class DlqSettings(Model):
 class RetentionSettings(Model):
     """How long rows are kept."""
 
-    events_days: int = Field(30, ge=1)
-    dlq_days: int = Field(90, ge=1)
-    dedupe_days: int = Field(90, ge=1)
+    events_days: int = Field(30, ge=1, le=36_500)
+    dlq_days: int = Field(90, ge=1, le=36_500)
+    dedupe_days: int = Field(90, ge=1, le=36_500)
 
 
 class WebSettings(Model):

@@ -65,7 +65,7 @@ class Draft:
     """By variable name."""
 
 
-class UnsetVariable(LookupError):  # noqa: N818 - reads as a sentence where it is raised
+class UnsetVariable(LookupError):
     """A variable the file needs. `str(error)` is the sentence."""
 
     def __init__(self, name: str, message: str | None) -> None:
@@ -112,6 +112,8 @@ def _replaced(match: re.Match[str], env: Environment) -> str:
     inner = _INNER.fullmatch(match["inner"] or "")
     if inner is None:
         raise ValueError("write ${NAME}, ${NAME:-default} or ${NAME:?message}, not nested; $${ is a literal ${")
+    if inner["name"] in _KNOWN_SECRETS:
+        raise ValueError(f"{inner['name']} is a secret and does not belong here; it is read by itself")
     value = env.get(inner["name"])
     if inner["how"] == ":-":
         return value or inner["rest"]
@@ -132,7 +134,6 @@ def _expanded(draft: Draft, value: Any, path: KeyPath, env: Environment, skipped
 
 def _expanded_text(draft: Draft, raw: str, path: KeyPath, env: Environment) -> Any:
     try:
-        _refuse_secrets(raw)
         text = expand(raw, env)
     except UnsetVariable as unset:
         optional = path in _OPTIONAL and not unset.demanded
@@ -143,13 +144,6 @@ def _expanded_text(draft: Draft, raw: str, path: KeyPath, env: Environment) -> A
     if not is_clean(text):
         return _blame(draft, path, f"the variable {_first_name(raw)} contains a control character")
     return retype(text) if path in draft.document.plain and _SOLE.fullmatch(raw) else text
-
-
-def _refuse_secrets(raw: str) -> None:
-    for match in _TOKEN.finditer(raw):
-        inner = _INNER.fullmatch(match["inner"] or "")
-        if inner and inner["name"] in _KNOWN_SECRETS:
-            raise ValueError(f"{inner['name']} is a secret and does not belong here; it is read by itself")
 
 
 def _blame(draft: Draft, path: KeyPath, text: str) -> None:

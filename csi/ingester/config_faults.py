@@ -61,7 +61,7 @@ def spot_of(draft: Draft, path: KeyPath) -> Any:
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+    return next(iter(difflib.get_close_matches(word[:100], list(known), n=1)), None)
 
 
 def unknown_name(kind: str, word: str, known: Iterable[str]) -> str:
@@ -72,11 +72,19 @@ def unknown_name(kind: str, word: str, known: Iterable[str]) -> str:
     return f"unknown {kind}; known: {', '.join(names)}" if names else f"unknown {kind}; there are none"
 
 
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The blocks that a field of this type may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from models_in(inner)
+
+
 def _problem(item: ErrorDetails, draft: Draft, model: type[BaseModel]) -> Problem:
     path = _path_of(item["loc"], draft.data)
     match item["type"]:
         case "missing":
-            return Problem("this key is required", spot_of(draft, path), (*path, item["loc"][-1]))
+            return Problem("this key is required", draft.document.nearest(path), (*path, item["loc"][-1]))
         case "extra_forbidden":
             return Problem(_unknown(path, model), draft.document.keys.get(path), path)
         case kind:
@@ -114,15 +122,8 @@ def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel] | None:
     block: type[BaseModel] | None = model
     for part in path:
         entry = block.model_fields.get(str(part)) if block else None
-        block = next(_models_in(entry.annotation), None) if entry else block
+        block = next(models_in(entry.annotation), None) if entry else block
     return block
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in typing.get_args(annotation):
-        yield from _models_in(inner)
 
 
 def _but_was(draft: Draft, path: KeyPath) -> str:

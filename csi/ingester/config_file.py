@@ -168,10 +168,14 @@ def _sound_sources(draft: Draft, sources: SourceModels) -> dict[str, SourceSetti
 
 def _blame_profiles(draft: Draft, sources: SourceModels) -> None:
     known = draft.data.get("route_profiles") or {}
-    for path, profile in _profile_names(draft.data, sources):
-        if isinstance(known, dict) and profile not in known:
-            text = unknown_name(f"route profile {profile[:40]!r}", profile, known)
-            _add(draft, [Problem(text, spot_of(draft, path), path)])
+    named = _profile_names(draft.data, sources) if isinstance(known, dict) else ()
+    unknown = [(path, profile) for path, profile in named if profile not in known]
+    _add(draft, [_profile_problem(draft, path, profile, known) for path, profile in unknown[:MAX_PROBLEMS]])
+
+
+def _profile_problem(draft: Draft, path: KeyPath, profile: str, known: dict[str, Any]) -> Problem:
+    shown = "" if path in draft.used else f" {profile[:40]!r}"
+    return Problem(unknown_name(f"route profile{shown}", profile[:100], known), spot_of(draft, path), path)
 
 
 def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[Fault]:

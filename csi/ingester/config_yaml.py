@@ -184,7 +184,7 @@ def _leaf(document: Document, node: yaml.ScalarNode, path: KeyPath) -> Any:
 
 
 def _scalar(node: yaml.ScalarNode) -> Any:
-    """Numbers, switches and nothing; all else, dates too, stays text."""
+    """Numbers, switches and nothing; all else, dates and numbers beyond 64 bits too, stays text."""
     try:
         match node.tag.rpartition(":")[2]:
             case "null":
@@ -192,7 +192,8 @@ def _scalar(node: yaml.ScalarNode) -> Any:
             case "bool":
                 return _SCALARS.construct_yaml_bool(node)
             case "int":
-                return _SCALARS.construct_yaml_int(node)
+                number = _SCALARS.construct_yaml_int(node)
+                return number if abs(number) < 2**63 else node.value
             case "float":
                 return _SCALARS.construct_yaml_float(node)
     except (ValueError, OverflowError):
@@ -201,7 +202,8 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> Problem:
-    reason = " ".join(filter(None, (error.context, error.problem)))
+    begun = f" (begun in line {error.context_mark.line + 1})" if error.context_mark else ""
+    reason = f"{error.context}{begun}, {error.problem}" if error.context else str(error.problem)
     if "cannot start any token" in reason:
         reason += " (indent with spaces, not tabs; quote text that begins with @ or `)"
     mark = error.problem_mark or error.context_mark

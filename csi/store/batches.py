@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from peewee import fn
 
-from csi.store.db import new_token
+from csi.store.db import chunks, new_token
 from csi.store.models import Batch, Event
 
 GRACE_SECONDS = 5.0
@@ -14,7 +14,7 @@ UNSETTLED = ("ready", "sending")
 
 
 def create(
-    events: Sequence[Event],
+    event_ids: Sequence[int],
     *,
     destination: str,
     tier: str,
@@ -28,14 +28,14 @@ def create(
         batch_id=new_batch_id(now),
         destination=destination,
         tier=tier,
-        size=len(events),
+        size=len(event_ids),
         probe=probe,
         next_attempt_at=due,
         wake_at=due + GRACE_SECONDS,
         created_at=now,
     ).execute()
-    ids = [event.id for event in events]
-    Event.update(state="in_flight", batch_id=batch).where(Event.id.in_(ids)).execute()
+    for chunk in chunks(event_ids):
+        Event.update(state="in_flight", batch_id=batch).where(Event.id.in_(chunk)).execute()
     return int(batch)
 
 
@@ -65,6 +65,10 @@ def claim(batch_id: int, now: float, lease_seconds: float) -> Batch | None:
         .execute()
     )
     return Batch.get_or_none(id=batch_id, lease_token=token) if taken else None
+
+
+def is_unsettled(batch_id: int | None) -> bool:
+    return bool(Batch.select().where((Batch.id == batch_id) & Batch.state.in_(UNSETTLED)).exists())
 
 
 def unsettled_count(destination: str, tier: str) -> int:
@@ -120,8 +124,8 @@ def _back_to_pending(ids: Sequence[int]) -> None:
     Event.update(state="pending", batch_id=None).where(in_flight).execute()
 
 
-def canary(destination: str) -> int | None:
-    """The oldest batch that has failed already and is not settled: it goes on while the breaker is open."""
+def oldest_failing(destination: str) -> int | None:
+    """The oldest batch that has failed already and is not settled."""
     tried = Batch.state.in_(UNSETTLED) & (Batch.destination == destination) & (Batch.attempts > 0)
     found: int | None = Batch.select(fn.MIN(Batch.id)).where(tried).scalar()
     return found

@@ -53,8 +53,18 @@ def writing() -> Iterator[None]:
 
 @contextmanager
 def connection() -> Iterator[None]:
-    """A connection of this thread's own, closed at the end. For commands and tests; workers keep theirs open."""
-    with database.connection_context():
+    """This thread's connection, opened when it is first used, is closed at the end. Workers keep theirs open."""
+    try:
+        yield
+    finally:
+        if not database.is_closed():
+            database.close()
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Like `connection`, for a process that answers others: trouble with the database is a StoreError."""
+    with _readable(), database.connection_context():
         yield
 
 

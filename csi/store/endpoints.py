@@ -17,6 +17,12 @@ def get(destination: str = DEFAULT) -> Endpoint:
     return found
 
 
+def find(destination: str = DEFAULT) -> Endpoint | None:
+    """Like `get`, and writes nothing: None when nothing is known yet."""
+    found: Endpoint | None = Endpoint.get_or_none(destination=destination)
+    return found
+
+
 def change(destination: str, **changes: Any) -> None:
     Endpoint.update(**changes).where(Endpoint.destination == destination).execute()
 
@@ -29,4 +35,6 @@ def failing_batches(endpoint: Endpoint) -> int:
         & (DeliveryAttempt.started_at > since)
         & (DeliveryAttempt.outcome == "transient")
     )
-    return int(DeliveryAttempt.select(fn.COUNT(DeliveryAttempt.batch_id.distinct())).where(failed).scalar() or 0)
+    return int(
+        DeliveryAttempt.select(fn.COUNT(DeliveryAttempt.batch_id.distinct())).where(failed).scalar() or 0
+    )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from peewee import fn
@@ -51,16 +52,25 @@ def as_contract(row: Event, emitted_at: str | None) -> dict[str, Any]:
     }
 
 
-def claimable(tier: str, limit: int) -> list[Event]:
+@dataclass(frozen=True)
+class Claimable:
+    """A pending event that may be sent now."""
+
+    id: int
+    watch_id: int | None
+
+
+def claimable(tier: str, limit: int) -> list[Claimable]:
     """Pending events that may be sent now, oldest first, in order within each watch.
 
     An event waits while an earlier item of its watch is not an event yet, or is on its first way to the receiver. It
     does not wait for one that is being retried: then the order is lost anyway, and one bad event must not stop a watch.
     """
-    query = Event.select().where((Event.state == "pending") & (Event.tier == tier))
+    query = Event.select(Event.id, Event.watch_id).where((Event.state == "pending") & (Event.tier == tier))
     if tier != UNORDERED_TIER:
         query = query.where(~_earlier_in_inbox() & ~_earlier_in_flight())
-    return list(skip_locked(query.order_by(Event.due_at, Event.seq).limit(limit)))
+    rows = skip_locked(query.order_by(Event.due_at, Event.seq).limit(limit))
+    return [Claimable(*row) for row in rows.tuples()]
 
 
 def _earlier_in_inbox() -> Any:
@@ -109,11 +119,26 @@ def revive(event_ids: Sequence[str], due_at: float) -> list[str]:
 
 def counts() -> dict[str, int]:
     query = Event.select(Event.state, fn.COUNT(Event.id)).group_by(Event.state)
-    return {row[0]: int(row[1]) for row in query.tuples()}
+    found: Any = query.tuples()
+    return dict(found)
 
 
 def recent(limit: int) -> list[Event]:
     return list(Event.select().order_by(Event.id.desc()).limit(limit))
+
+
+def page(
+    limit: int, *, state: str | None = None, source: str | None = None, before: int | None = None
+) -> list[Event]:
+    """Newest first; `before` is the id of the last row of the page before this one."""
+    query = Event.select().order_by(Event.id.desc()).limit(limit)
+    if state is not None:
+        query = query.where(Event.state == state)
+    if source is not None:
+        query = query.where(Event.source == source)
+    if before is not None:
+        query = query.where(Event.id < before)
+    return list(query)
 
 
 def oldest_pending() -> float | None:

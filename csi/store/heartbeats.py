@@ -1,8 +1,17 @@
 """Signs of life of the worker, for health checks in other processes."""
 
 import os
+from dataclasses import dataclass
 
 from csi.store.models import Heartbeat
+
+
+@dataclass(frozen=True)
+class Beat:
+    """When a process last gave a sign of life, and when it began."""
+
+    beat_at: float
+    started_at: float
 
 
 def beat(name: str, now: float, started_at: float) -> None:
@@ -16,3 +25,9 @@ def beat(name: str, now: float, started_at: float) -> None:
 def last_beat(name: str) -> float | None:
     row = Heartbeat.get_or_none(name=name)
     return row.beat_at if row else None
+
+
+def latest(name: str) -> Beat | None:
+    """None: no process of that name was ever seen here."""
+    row = Heartbeat.get_or_none(name=name)
+    return Beat(row.beat_at, row.started_at) if row else None

@@ -35,7 +35,7 @@ def put(watch: Watch, items: Iterable[NewItem], now: float) -> list[int]:
             item_key=item.key,
             event_type=item.event_type,
             occurred_at=item.occurred_at,
-            payload_json=json.dumps(item.payload, ensure_ascii=False),
+            payload_json=json.dumps(item.payload),  # as ASCII: a lone surrogate is no reason to lose an item
             seen_at=now,
             wake_at=now + GRACE_SECONDS,
         ).on_conflict_ignore()

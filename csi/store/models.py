@@ -190,6 +190,7 @@ class Endpoint(Row):
     breaker = TextField(default="closed")
     reason = TextField(null=True)
     opened_at = DoubleField(null=True)
+    canary = IntegerField(null=True)
     probes = IntegerField(default=0)
     next_probe_at = DoubleField(null=True)
     paused_until = DoubleField(null=True)

@@ -37,6 +37,18 @@ class DueWatch:
     at: float
 
 
+@dataclass(frozen=True)
+class WatchTimes:
+    """When an active watch was read and when it is due, without saying which watch it is."""
+
+    source: str
+    interval: float
+    next_poll_at: float
+    last_poll_at: float | None
+    last_success_at: float | None
+    errors: int
+
+
 def sync(wanted: Iterable[WantedWatch], now: float) -> None:
     """Make the watches of origin `config` those of the configuration. Nothing is deleted: a watch that went away is
     `removed`, and continues where it was when it comes back."""
@@ -78,9 +90,10 @@ def _upsert(wanted: WantedWatch, now: float) -> int:
 def plan_due(now: float, horizon: float, limit: int = 2000) -> list[DueWatch]:
     """Watches that fall due within the horizon and that nobody woke yet. Whoever gets one here wakes it: a second
     planner at the same moment finds nothing."""
+    not_woken = (Watch.wake_at == Watch.next_poll_at) & (Watch.wake_at <= now + horizon)
     ahead = (
         Watch.select(Watch.id, Watch.wake_at, Watch.next_poll_at)
-        .where((Watch.state == "active") & (Watch.wake_at <= now + horizon))
+        .where((Watch.state == "active") & (not_woken | (Watch.wake_at <= now)))
         .order_by(Watch.wake_at)
         .limit(limit)
     )
@@ -135,3 +148,25 @@ def of_source(source: str) -> list[Watch]:
 
 def active() -> list[Watch]:
     return list(Watch.select().where(Watch.state == "active").order_by(Watch.source, Watch.id))
+
+
+def find(watch_id: int) -> Watch | None:
+    found: Watch | None = Watch.get_or_none(id=watch_id)
+    return found
+
+
+def schedule() -> list[WatchTimes]:
+    """The times of every active watch, for health checks."""
+    columns = (Watch.source, Watch.interval_seconds, Watch.next_poll_at, Watch.errors)
+    rows = Watch.select(*columns, Watch.last_poll_at, Watch.last_success_at).where(Watch.state == "active")
+    return [
+        WatchTimes(
+            source=row.source,
+            interval=row.interval_seconds,
+            next_poll_at=row.next_poll_at,
+            last_poll_at=row.last_poll_at,
+            last_success_at=row.last_success_at,
+            errors=row.errors,
+        )
+        for row in rows
+    ]

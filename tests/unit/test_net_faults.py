@@ -49,7 +49,7 @@ def test_the_total_deadline_ends_what_never_ends(net: Net, script: Script) -> No
         error = fail(net, server, QUICK)
         took = time.monotonic() - began
     assert error.kind == "timeout"
-    assert 0.4 < took < 1.0
+    assert 0.4 < took < 3.0
 
 
 def test_the_deadline_spans_redirects(net: Net) -> None:
@@ -59,7 +59,7 @@ def test_the_deadline_spans_redirects(net: Net) -> None:
         began = time.monotonic()
         error = fail(net, server, QUICK)
     assert error.kind == "timeout"
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 3.0
 
 
 def test_a_receiver_that_never_reads_cannot_hold_a_post(net: Net) -> None:
@@ -68,7 +68,7 @@ def test_a_receiver_that_never_reads_cannot_hold_a_post(net: Net) -> None:
         with pytest.raises(NetError) as caught:
             net.post(server.url, body=b"x" * 16_000_000, headers={}, limits=QUICK)
     assert caught.value.kind == "timeout"
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 3.0
 
 
 def test_a_dripping_tls_handshake_ends_too(net: Net) -> None:
@@ -76,7 +76,7 @@ def test_a_dripping_tls_handshake_ends_too(net: Net) -> None:
         began = time.monotonic()
         with pytest.raises(NetError):
             net.get(server.url.replace("http:", "https:"), limits=QUICK)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 3.0
 
 
 WHOLE = answer(200, b"0123456789", [("X-A", "b")])

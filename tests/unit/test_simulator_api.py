@@ -1,5 +1,6 @@
 """The simulated Data API: paging, hidden items, quota, errors, and the control API."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from csi.demo.api_errors import REASONS
 from csi.demo.data_api import Quota, iso_duration, page_offset, page_token
 from csi.demo.world import World
-from tests.unit.test_simulator_feed import T0, Visitor
+from tests.unit.test_simulator_feed import CAPTURES, T0, Visitor
 
 API = "/youtube/v3"
 PARTS = "id,snippet,contentDetails,status"
@@ -77,6 +78,18 @@ def test_an_item_has_the_real_shape(world: World, ref: str, owner: str, artist: 
     assert set(snippet["thumbnails"]) == {"default", "medium", "high", "standard", "maxres"}
     assert item["contentDetails"] == {"videoId": video, "videoPublishedAt": "2026-09-21T14:11:40Z"}
     assert item["status"] == {"privacyStatus": "public"}
+
+
+@pytest.mark.skipif(not CAPTURES.exists(), reason="the captured answers (/work/shared/corpus) are not here")
+def test_fields_come_in_the_captures_order(world: World, artist: str) -> None:
+    world.upload(artist, "v", at=T0)
+    theirs = json.loads((CAPTURES / "youtube_api/playlistItems_uploads_UU_2.json").read_text())["items"][0]
+    answer = call(Visitor(world), "playlistItems", playlistId="UU" + artist[2:], part="snippet,contentDetails")
+    ours = answer.json()["items"][0]
+    assert list(ours) == list(theirs)
+    assert [list(ours[name]) for name in ("snippet", "contentDetails")] == [
+        list(theirs[name]) for name in ("snippet", "contentDetails")
+    ]
 
 
 def test_paging_reads_all_in_order(world: World, ref: str, artist: str) -> None:
@@ -253,9 +266,7 @@ def test_the_key_is_taken_from_header_or_url(world: World, ref: str) -> None:
 def test_the_quota_counts_every_call_and_turns_at_pacific_midnight(world: World, ref: str) -> None:
     visitor = Visitor(world, quota=3)
     visitor.clock.at = datetime(2026, 9, 22, 6, 59, 50, tzinfo=UTC).timestamp()
-    statuses = [
-        call(visitor, "playlistItems", playlistId=name).status_code for name in (ref, "PLno", ref, ref)
-    ]
+    statuses = [call(visitor, "playlistItems", playlistId=name).status_code for name in (ref, "PLno", ref, ref)]
     assert statuses == [200, 404, 200, 403]
     refused = call(visitor, "playlistItems", playlistId=ref).json()["error"]
     assert (refused["errors"][0]["domain"], refused["errors"][0]["reason"]) == (
@@ -356,8 +367,6 @@ def test_the_ledger_of_lists_waits_until_an_item_can_be_read(
 
 
 def post(visitor: Visitor, path: str, body: Any, client: str = "127.0.0.1", **kwargs: Any) -> httpx.Response:
-    import asyncio
-
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app=visitor.app, client=(client, 5000))
         async with httpx.AsyncClient(transport=transport, base_url="http://sim") as http:
@@ -370,13 +379,9 @@ def test_the_control_api_makes_a_world(world: World) -> None:
     visitor = Visitor(world)
     channels = post(visitor, "/channels", {"title": "C", "count": 2}).json()["channel_ids"]
     ref = post(visitor, "/playlists", {"owner": channels[0]}).json()["playlist_id"]
-    videos = post(visitor, "/upload", {"channel": channels[1], "count": 3, "kind": "short"}).json()[
-        "video_ids"
-    ]
+    videos = post(visitor, "/upload", {"channel": channels[1], "count": 3, "kind": "short"}).json()["video_ids"]
     added = post(visitor, "/playlist/add", {"playlist": ref, "video": videos[0]}).json()
-    fresh = post(visitor, "/playlist/add", {"playlist": ref, "title": "own", "at_top": True}).json()[
-        "video_id"
-    ]
+    fresh = post(visitor, "/playlist/add", {"playlist": ref, "title": "own", "at_top": True}).json()["video_id"]
     listing = world.listing(ref)
     assert listing is not None
     assert [(e.video.id, e.video.channel_id) for e in listing.entries] == [
@@ -421,9 +426,7 @@ def test_the_control_api_counts_and_takes_faults(world: World, ref: str) -> None
         ("/faults", {"script": "feed:boom"}, 400, "no action 'boom'"),
     ],
 )
-def test_the_control_api_says_what_is_wrong(
-    world: World, path: str, body: Any, status: int, says: str
-) -> None:
+def test_the_control_api_says_what_is_wrong(world: World, path: str, body: Any, status: int, says: str) -> None:
     answer = post(Visitor(world), path, body)
     assert answer.status_code == status
     assert says in answer.json()["error"]

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ import pytest
 from csi.demo.serve import bind
 from csi.errors import PortInUse
 from tests.fakes.youtube import simulated_youtube
+
+BRIEF = httpx.Timeout(5, read=0.05)
 
 
 def test_a_handle_shows_the_world_and_the_counters() -> None:
@@ -60,9 +61,9 @@ def test_a_torn_connection_is_an_error_and_not_ledgered(fault: str, tmp_path: Pa
 
 def test_a_client_that_gave_up_waiting_was_not_served(tmp_path: Path) -> None:
     path = tmp_path / "served.jsonl"
-    with simulated_youtube(channels=1, videos=2, ledger_path=path, faults="feed:slow=150ms") as yt:
+    with simulated_youtube(channels=1, videos=2, ledger_path=path, faults="feed:slow=400ms") as yt:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.get(yt.feed_url(yt.channels[0]), timeout=0.05)
+            httpx.get(yt.feed_url(yt.channels[0]), timeout=BRIEF)
         yt.wait_for(lambda: yt.requests.count(status=0) == 1)
         assert path.read_text() == ""
 
@@ -81,25 +82,33 @@ def test_a_drip_comes_whole_for_the_patient_only(tmp_path: Path) -> None:
 def test_stopping_does_not_wait_for_hanging_answers() -> None:
     with simulated_youtube(channels=1, faults="feed:hang") as yt:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.get(yt.feed_url(yt.channels[0]), timeout=0.05)
+            httpx.get(yt.feed_url(yt.channels[0]), timeout=BRIEF)
         yt.set_faults("feed:slow=1h")
         with pytest.raises(httpx.ReadTimeout):
-            httpx.get(yt.feed_url(yt.channels[0]), timeout=0.05)
+            httpx.get(yt.feed_url(yt.channels[0]), timeout=BRIEF)
         begun = time.monotonic()
     assert time.monotonic() - begun < 2
 
 
 def test_hundreds_at_once_share_their_latency() -> None:
-    with simulated_youtube(channels=300, videos=1, latency=0.1) as yt:
-        statuses = asyncio.run(get_all([yt.feed_url(ref) for ref in yt.channels]))
-        assert statuses == {200}
-        assert yt.requests.peak > 30
+    with simulated_youtube(channels=300, videos=1, latency=0.3) as yt:
+        lines = asyncio.run(get_all(yt.base_url, yt.channels))
+        assert lines == {b"HTTP/1.1 200 OK\r\n"}
+        assert yt.requests.peak > 20
 
 
-async def get_all(urls: list[str]) -> set[int]:
-    limits = httpx.Limits(max_connections=100)
-    async with httpx.AsyncClient(limits=limits, timeout=30) as http:
-        return {answer.status_code for answer in await asyncio.gather(*map(http.get, urls))}
+async def get_all(base_url: str, refs: tuple[str, ...]) -> set[bytes]:
+    """Status lines; without a client library, whose own work would be most of the time."""
+    port = int(base_url.rpartition(":")[2])
+
+    async def get_one(ref: str) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET /feeds/videos.xml?channel_id={ref} HTTP/1.1\r\nHost: sim\r\n\r\n".encode())
+        line = await reader.readline()
+        writer.close()
+        return line
+
+    return set(await asyncio.gather(*map(get_one, refs)))
 
 
 def test_a_taken_port_is_said() -> None:
@@ -155,9 +164,7 @@ def test_the_command_announces_itself_serves_and_stops(sign: signal.Signals, tmp
         feed = httpx.get(facts["feed_url_template"].format(channel_id=facts["channels"][0]))
         assert feed.text.count("<entry>") == 15
         params = {"part": "id", "playlistId": facts["playlists"][0]}
-        items = httpx.get(
-            f"{facts['api_base_url']}/playlistItems", params=params, headers={"x-goog-api-key": "k"}
-        )
+        items = httpx.get(f"{facts['api_base_url']}/playlistItems", params=params, headers={"x-goog-api-key": "k"})
         assert items.json()["pageInfo"]["totalResults"] >= 15
         before = httpx.get(f"{facts['base_url']}/sim/state").json()["videos"]
         end = time.monotonic() + 5
@@ -166,18 +173,17 @@ def test_the_command_announces_itself_serves_and_stops(sign: signal.Signals, tmp
         begun = time.monotonic()
         process.send_signal(sign)
         assert process.wait(5) == 0
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 3
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert len(ledger.read_text().splitlines()) >= 15
 
 
 def test_the_command_refuses_a_taken_port_and_a_bad_script_in_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with command("--port", str(taken.getsockname()[1])) as process:
-            _, said = process.communicate(timeout=10)
-            assert process.returncode == 8
-            assert said.startswith("csi: 127.0.0.1:")
+    with bind("127.0.0.1", 0) as taken, command("--port", str(taken.getsockname()[1])) as process:
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == 8
+        assert said.startswith("csi: 127.0.0.1:")
     with command("--faults", "feed:boom") as process:
         _, said = process.communicate(timeout=10)
         assert process.returncode == 2

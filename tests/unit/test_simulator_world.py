@@ -182,3 +182,12 @@ def test_traffic_makes_every_sort_of_item_from_its_seed() -> None:
     assert privacies == {"public", "private", "deleted"}
     stamps = [v.published_at for v in shown]
     assert len(set(stamps)) < len(stamps)
+
+
+def test_traffic_outlives_a_deleted_channel() -> None:
+    world = World()
+    cast = settle(world, channels=1, playlists=0, videos=0, at=T0)
+    world.delete_channel(cast.channels[0])
+    traffic = Traffic(world, cast)
+    traffic.step(T0)
+    assert (traffic.made, world.video_count()) == (1, 0)

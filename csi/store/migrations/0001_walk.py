@@ -164,6 +164,7 @@ TABLES = [
         breaker TEXT NOT NULL DEFAULT 'closed' CHECK (breaker IN ('closed', 'open')),
         reason TEXT,
         opened_at DOUBLE PRECISION,
+        canary BIGINT,
         probes INTEGER NOT NULL DEFAULT 0,
         next_probe_at DOUBLE PRECISION,
         paused_until DOUBLE PRECISION,

@@ -1,0 +1,67 @@
+"""`csi demo`: the whole product on one machine, without keys and without the internet."""
+
+import json
+import sys
+from dataclasses import asdict
+
+import click
+
+from csi.demo.play import Outcome, play, state_home
+from csi.demo.show import choose_view, show_summary
+from csi.demo.stage import Shape
+
+
+@click.command()
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), help="End after so long. [default: at Ctrl-C]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print only the summary, as one JSON object.")
+@click.option(
+    "--channels", default=5, show_default=True, type=click.IntRange(0, 1000), help="How many channels."
+)
+@click.option(
+    "--playlists", default=3, show_default=True, type=click.IntRange(0, 200), help="How many playlists."
+)
+@click.option(
+    "--rate",
+    default=4.0,
+    show_default=True,
+    type=click.FloatRange(0, 500),
+    help="New items a second, all in all.",
+)
+@click.option("--faults", default="", help="What goes wrong at YouTube, as in feed:404@5-15, night or storm.")
+@click.option(
+    "--keep",
+    is_flag=False,
+    flag_value="",
+    metavar="[DIR]",
+    help="Keep database, ledgers and logs, in DIR or in the temporary directory.",
+)
+def demo(
+    seconds: float | None,
+    as_json: bool,
+    channels: int,
+    playlists: int,
+    rate: float,
+    faults: str,
+    keep: str | None,
+) -> None:
+    """Watch items travel from a simulated YouTube to a receiver: simulator, receiver, worker and sidecar start as real
+    processes on free ports in a temporary directory. Exit code 1 if anything was lost."""
+    if not channels + playlists:
+        raise click.UsageError("there is nothing to watch: give --channels or --playlists")
+    shape = Shape(channels, playlists, rate, faults)
+    with state_home(keep) as home:
+        if keep is not None:
+            click.echo(f"state is kept in {home}", err=True)
+        outcome = play(shape, home, choose_view(json_only=as_json), seconds=seconds)
+        _report(outcome, as_json=as_json, home=str(home) if keep is not None else None)
+    sys.exit(1 if outcome.summary.lost else 0)
+
+
+def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
+    if not as_json:
+        show_summary(outcome.summary)
+        return
+    extras = {"drained": outcome.drained, "sidecar": outcome.sidecar, "pids": outcome.pids, "state_dir": home}
+    click.echo(json.dumps(asdict(outcome.summary) | extras))

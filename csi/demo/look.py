@@ -1,0 +1,141 @@
+"""What a running demo shows: the ledgers as they grow and the rows as they move. Reads only."""
+
+import json
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from csi.demo.summary import Books, StoredEvent, percentile
+from csi.dlq import store as dlq
+from csi.store import events, inbox, watches
+from csi.store.models import DeadLetter, Event
+
+SHOWN = 12
+LATE_COMMIT = 10.0
+"""A row may become visible this much later than its `delivered_at` says."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One event for people's eyes. `at` is when it was delivered, or first seen; latency None until delivered."""
+
+    at: float
+    source: str
+    title: str
+    state: str
+    latency_ms: float | None
+
+
+@dataclass(frozen=True)
+class Look:
+    """One moment of the demo."""
+
+    served: int = 0
+    stored: int = 0
+    delivered: int = 0
+    pending: int = 0
+    dead: int = 0
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    fresh: tuple[Seen, ...] = ()
+    """Delivered since the look before."""
+    recent: tuple[Seen, ...] = ()
+    """The newest events, whatever their state, newest first."""
+
+
+class Tail:
+    """A ledger that somebody else appends to. Half a line waits until it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._place = 0
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What was added since the last call."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._place)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._place += len(line)
+                yield json.loads(line)
+
+
+class Watcher:
+    """Looks at ledgers and database again and again, and remembers what it has shown."""
+
+    def __init__(self, served: Path, received: Path) -> None:
+        self._served_tail, self._received_tail = Tail(served), Tail(received)
+        self._served: set[str] = set()
+        self._received: list[str] = []
+        self._told: set[int] = set()
+        self._latencies: list[float] = []
+        self._newest = 0.0
+
+    def look(self) -> Look:
+        self._follow_served()
+        fresh = tuple(self._newly_delivered())
+        states = events.counts()
+        return Look(
+            served=len(self._served),
+            stored=sum(states.values()),
+            delivered=states.get("delivered", 0),
+            pending=states.get("pending", 0) + states.get("in_flight", 0) + inbox.waiting_count(),
+            dead=dlq.open_count(),
+            p50_ms=percentile(self._latencies, 50),
+            p95_ms=percentile(self._latencies, 95),
+            fresh=fresh,
+            recent=tuple(_seen(row) for row in events.recent(SHOWN)),
+        )
+
+    def books(self) -> Books:
+        """The whole account as of now."""
+        rows = Event.select(
+            Event.event_id, Event.dedupe_key, Event.state, Event.first_seen_at, Event.delivered_at
+        ).tuples()
+        stored = tuple(StoredEvent(*row) for row in rows)
+        letters = DeadLetter.select(DeadLetter.event_id).where(DeadLetter.state == "open").tuples()
+        self._follow_served()
+        self._received += [
+            line["event_id"]
+            for line in self._received_tail.lines()
+            if line["verdict"] in ("accepted", "duplicate")
+        ]
+        dead = tuple(event_id for (event_id,) in letters)
+        return Books(frozenset(self._served), stored, tuple(self._received), dead, inbox.waiting_count())
+
+    def read_since(self, moment: float) -> set[int]:
+        """The watches whose last poll began after `moment` and went well."""
+        return {
+            watch.id
+            for watch in watches.active()
+            if (watch.last_poll_at or 0) > moment and (watch.last_success_at or 0) >= watch.last_poll_at
+        }
+
+    def _follow_served(self) -> None:
+        self._served.update(line["key"] for line in self._served_tail.lines())
+
+    def _newly_delivered(self) -> Iterator[Seen]:
+        late = (Event.state == "delivered") & (Event.delivered_at > self._newest - LATE_COMMIT)
+        for row in Event.select().where(late).order_by(Event.delivered_at, Event.seq):
+            if row.id not in self._told:
+                self._told.add(row.id)
+                self._newest = max(self._newest, row.delivered_at)
+                seen = _seen(row)
+                insort(self._latencies, seen.latency_ms or 0.0)
+                yield seen
+
+
+def _seen(row: Event) -> Seen:
+    arrived = row.state == "delivered" and row.delivered_at is not None
+    return Seen(
+        at=row.delivered_at if arrived else row.first_seen_at,
+        source=row.source,
+        title=str(json.loads(row.subject_json).get("title", "")),
+        state=row.state,
+        latency_ms=1000 * (row.delivered_at - row.first_seen_at) if arrived else None,
+    )

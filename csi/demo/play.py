@@ -1,0 +1,224 @@
+"""One run of the demo: set the stage, let items appear, wait until all of them arrived, and settle the account."""
+
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from csi import clock
+from csi.demo import stage
+from csi.demo.faults import read_script
+from csi.demo.look import Look, Watcher
+from csi.demo.processes import TICK, Children, Wishes
+from csi.demo.publish import Publisher
+from csi.demo.show import Scene, View
+from csi.demo.stage import Keys, Shape, Site
+from csi.demo.summary import Summary, summarize
+from csi.errors import CsiError, NetError
+from csi.logs import register_secret
+from csi.net import Net
+from csi.store import db, heartbeats
+
+LOOK_SECONDS = 0.25
+DRAIN_SECONDS = 15.0
+DRAIN_SECONDS_WITH_FAULTS = 100.0
+"""A watch that failed waits up to a minute before it is read again."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended."""
+
+    summary: Summary
+    sidecar: str
+    pids: dict[str, int]
+    drained: bool
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files of one run."""
+
+    home: Path
+
+    @property
+    def config(self) -> Path:
+        return self.home / "config.yaml"
+
+    @property
+    def database(self) -> Path:
+        return self.home / "csi.db"
+
+    @property
+    def served(self) -> Path:
+        return self.home / "served.jsonl"
+
+    @property
+    def received(self) -> Path:
+        return self.home / "received.jsonl"
+
+
+@contextlib.contextmanager
+def state_home(keep: str | None) -> Iterator[Path]:
+    """A directory for one run: removed at the end, unless it is to be kept (a path, or "" for a temporary one)."""
+    home = _empty_dir(Path(keep)) if keep else Path(tempfile.mkdtemp(prefix="csi-demo-"))
+    try:
+        yield home
+    finally:
+        if keep is None:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def play(shape: Shape, home: Path, view: View, *, seconds: float | None) -> Outcome:
+    """Run until `seconds` are over, or Ctrl-C. Whatever happens, no process is left when this returns or raises."""
+    stage.check_rate(shape)
+    read_script(shape.faults)  # a script that cannot be read is said before anything starts
+    wishes, keys, places = Wishes(), Keys(), Places(home)
+    for secret in (keys.shared, keys.api):
+        register_secret(secret)
+    env = stage.environment(os.environ, keys, places.config)
+    with wishes.caught(), Net() as net, Children(home, stage.code_dir(), env, wishes) as children:
+        with contextlib.closing(Run(shape, places, net, children, wishes, view)) as run:
+            run.begin()
+            run.publish(seconds)
+            drained = run.drain()
+        children.stop_all()
+        with db.connection():
+            return Outcome(summarize(run.watcher.books()), run.sidecar, children.pids, drained)
+
+
+class Run:
+    """The demo between its start and its account."""
+
+    def __init__(
+        self, shape: Shape, places: Places, net: Net, children: Children, wishes: Wishes, view: View
+    ) -> None:
+        self._shape, self._places, self._net = shape, places, net
+        self._children, self._wishes, self._view = children, wishes, view
+        self._last_look = 0.0
+        self._opened = False
+        self.watcher = Watcher(places.served, places.received)
+        self.sidecar = ""
+
+    def begin(self) -> None:
+        """All four processes up, in the order in which they need each other."""
+        self._view.say("starting simulator, receiver, worker and sidecar …")
+        children, places = self._children, self._places
+        children.start("simulator", stage.simulator_line(self._shape, places.served))
+        children.start("receiver", stage.receiver_line(places.home, places.received))
+        site = children.await_output("simulator", stage.read_site)
+        endpoint = children.await_output("receiver", stage.read_endpoint)
+        self._write_config(site, endpoint)
+        children.start("worker", stage.worker_line())
+        children.start("sidecar", stage.sidecar_line())
+        children.await_value("worker", self._worker_beats)
+        children.await_value("sidecar", self._sidecar_answers)
+        self._publisher = Publisher(self._net, site, self._shape.rate)
+        self._view.say(f"sidecar at {self.sidecar} (try {self.sidecar}/readyz and {self.sidecar}/metrics)")
+
+    def publish(self, seconds: float | None) -> None:
+        """New items until the time is over or somebody asks for the end."""
+        started = time.monotonic()
+        while not self._wishes.interrupts and (seconds is None or time.monotonic() - started < seconds):
+            self._publish_due(time.monotonic() - started)
+            self._look_on(Scene(self.sidecar, "running", time.monotonic() - started, "Ctrl-C ends the demo"))
+
+    def drain(self) -> bool:
+        """Nothing new from here on: wait until what was served has arrived. False: it has not, in the time there is."""
+        limit = DRAIN_SECONDS_WITH_FAULTS if self._shape.faults else DRAIN_SECONDS
+        hint = (
+            f"no more new items; waiting up to {limit:g} s until all have arrived (Ctrl-C again: do not wait)"
+        )
+        self._view.say(hint)
+        if self._shape.faults:
+            self._publisher.end_faults()
+        asked, ended, started = self._wishes.interrupts, clock.now(), time.monotonic()
+        read: set[int] = set()
+        while time.monotonic() - started < limit and self._wishes.interrupts == asked:
+            read |= self.watcher.read_since(ended)
+            if len(read) >= self._shape.homes and _settled(summarize(self.watcher.books())):
+                return True
+            self._look_on(Scene(self.sidecar, "draining", time.monotonic() - started, hint))
+        return False
+
+    def close(self) -> None:
+        self._view.close()
+        if self._opened:
+            db.database.close()
+
+    def _publish_due(self, elapsed: float) -> None:
+        try:
+            self._publisher.catch_up(elapsed)
+        except NetError:
+            self._children.check()  # most likely the simulator is gone: say that
+            raise
+
+    def _look_on(self, scene: Scene) -> None:
+        """One step of waiting: everybody alive, nobody wants us to go, and the view up to date."""
+        self._children.check()
+        self._wishes.check()
+        if time.monotonic() - self._last_look >= LOOK_SECONDS:
+            self._last_look = time.monotonic()
+            self._view.update(scene, self._glance())
+        time.sleep(TICK)
+
+    def _glance(self) -> Look:
+        try:
+            return self.watcher.look()
+        except db.DatabaseError as error:
+            raise CsiError(f"the demo's database cannot be read: {error}") from error
+
+    def _write_config(self, site: Site, endpoint: str) -> None:
+        port = _free_port()
+        self.sidecar = f"http://127.0.0.1:{port}"
+        text = yaml.safe_dump(stage.configuration(self._places.home, site, endpoint, port), sort_keys=False)
+        self._places.config.write_text(text, "utf-8")
+
+    def _worker_beats(self) -> float | None:
+        """Its heart beats when the schema is there and its work has begun. Only then is the database opened here."""
+        if not self._places.database.exists():
+            return None
+        if not self._opened:
+            db.open_database(str(self._places.database))
+            self._opened = True
+        try:
+            return heartbeats.last_beat("worker")
+        except db.DatabaseError:
+            return None
+
+    def _sidecar_answers(self) -> bool | None:
+        try:
+            return self._net.get(f"{self.sidecar}/healthz").status == 200 or None
+        except NetError:
+            return None
+
+
+def _settled(summary: Summary) -> bool:
+    return summary.lost == 0 and summary.pending == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _empty_dir(path: Path) -> Path:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        taken = any(path.iterdir())
+    except OSError as error:
+        raise CsiError(
+            f"--keep {path}: cannot be used: {error.strerror}; choose another directory"
+        ) from error
+    if taken:
+        raise CsiError(f"--keep {path}: holds something already; choose a new or empty directory")
+    return path.resolve()

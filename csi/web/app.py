@@ -1,0 +1,105 @@
+"""The sidecar as an ASGI app: health, metrics and the admin API behind its door."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route, Router
+
+from csi import clock
+from csi.errors import CsiError
+from csi.runtime import Runtime
+from csi.web import admin, health, metrics
+from csi.web.answers import problem, reply
+from csi.web.edge import Edge
+from csi.web.facts import gather
+from csi.web.health import Facts, Report
+from csi.web.porter import Porter
+from csi.web.sidecar import Sidecar
+
+CANNOT_READ = "the configuration or the database cannot be read; the log says why"
+
+_SENTENCES = {404: "there is nothing here", 405: "this method is not allowed here"}
+
+
+def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
+    """Nothing is opened here: `open_runtime` is called at the first request, or when the server starts.
+
+    `app.state.reset()` forgets the runtime, so that the next request opens one anew (tests, changed environment).
+    """
+    sidecar = Sidecar(open_runtime)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await sidecar.wake()
+        yield
+        sidecar.forget()
+
+    # Its own exception layer, so that the porter sees the status of every answer.
+    inside = ExceptionMiddleware(Router(admin.ROUTES, redirect_slashes=False), handlers=_HANDLERS)
+    porter = Porter(inside, sidecar)
+    app = Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/livez", livez),
+            Route("/metrics", show_metrics),
+            Route("/admin", porter),
+            Mount("/admin", porter),
+        ],
+        middleware=[Middleware(Edge)],
+        exception_handlers=_HANDLERS,
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False  # a redirect would be built from the Host header
+    app.state.sidecar = sidecar
+    app.state.reset = sidecar.forget
+    return app
+
+
+async def healthz(request: Request) -> Response:
+    """200 as long as this process answers; it asks nobody."""
+    return reply({"status": "healthy", "timestamp": clock.iso(clock.now())})
+
+
+async def readyz(request: Request) -> Response:
+    return await _report(request, health.readiness, "not_ready")
+
+
+async def livez(request: Request) -> Response:
+    return await _report(request, health.liveness, "stalled")
+
+
+async def show_metrics(request: Request) -> Response:
+    sidecar: Sidecar = request.app.state.sidecar
+    return Response(await sidecar.ask(metrics.render), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+async def _report(request: Request, judge: Callable[[Facts], Report], otherwise: str) -> Response:
+    sidecar: Sidecar = request.app.state.sidecar
+    try:
+        report = judge(await sidecar.ask(gather))
+    except CsiError as error:
+        sidecar.say("health cannot be told", error)
+        report = health.unknown(otherwise, CANNOT_READ, clock.now())
+    return reply(report.body, 200 if report.is_good else 503)
+
+
+async def _unavailable(request: Request, error: Exception) -> Response:
+    sidecar: Sidecar = request.app.state.sidecar
+    sidecar.say("request cannot be answered", str(error))
+    return problem(503, CANNOT_READ, {"Retry-After": "5"})
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return problem(status, _SENTENCES.get(status, "this request is refused"), headers)
+
+
+_HANDLERS = {HTTPException: _http_error, CsiError: _unavailable}

@@ -1,0 +1,42 @@
+"""What the health pages need, read from settings and database in one go."""
+
+from csi.ingester.config import SourceSettings
+from csi.runtime import Runtime
+from csi.store import endpoints, heartbeats, watches
+from csi.store.models import Endpoint
+from csi.web.health import Delivery, Facts, SourcePlan
+
+WORKER = "worker"
+
+
+def gather(rt: Runtime) -> Facts:
+    return Facts(
+        now=rt.now(),
+        polling=rt.settings.features.polling,
+        beat=heartbeats.latest(WORKER),
+        sources=tuple(_plan(name, rt.settings.sources[name]) for name in rt.enabled_sources()),
+        watches=tuple(watches.schedule()),
+        delivery=_delivery(rt, endpoints.find()),
+    )
+
+
+def _plan(name: str, source: SourceSettings) -> SourcePlan:
+    adaptive = source.adaptive
+    idle = adaptive.idle_interval_seconds if adaptive and adaptive.enabled else 0.0
+    return SourcePlan(name, watches=len(source.watches), idle_interval=idle)
+
+
+def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
+    wanted = rt.settings.delivery.canonical_json
+    learned = (endpoint.form if endpoint else None) or "ascii"
+    form = learned if wanted == "auto" else wanted
+    if endpoint is None:
+        return Delivery(rt.settings.features.delivery, form)
+    return Delivery(
+        rt.settings.features.delivery,
+        form,
+        breaker=endpoint.breaker,
+        paused_until=endpoint.paused_until,
+        last_success_at=endpoint.last_success_at,
+        last_failure_at=endpoint.last_failure_at,
+    )

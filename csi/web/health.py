@@ -1,0 +1,208 @@
+"""Is it alive, is it ready, and if not, why: rules over what the database knows. Pure.
+
+These pages are open to everybody who can reach them: counts and source names, never a title, an id or a URL.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from csi import clock
+from csi.store.heartbeats import Beat
+from csi.store.watches import WatchTimes
+
+FRESH_SECONDS = 30.0
+DEAD_SECONDS = 60.0
+STUMBLES = 3
+"""Failures in a row before a watch that was resting counts as failing."""
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """What the configuration wants of one source."""
+
+    name: str
+    watches: int
+    idle_interval: float
+    """The longest pause that is planned; 0: a watch's own interval."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How it stands with the receiver."""
+
+    is_on: bool
+    form: str
+    breaker: str = "closed"
+    paused_until: float | None = None
+    last_success_at: float | None = None
+    last_failure_at: float | None = None
+
+    @property
+    def is_reachable(self) -> bool:
+        """The last answer was good, or nothing has gone wrong yet."""
+        failed_last = self.last_failure_at is not None and self.last_failure_at > (self.last_success_at or 0)
+        return self.breaker == "closed" and not failed_last
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known at one moment."""
+
+    now: float
+    polling: bool
+    beat: Beat | None
+    sources: tuple[SourcePlan, ...]
+    watches: tuple[WatchTimes, ...]
+    delivery: Delivery
+
+    def watches_of(self, source: str) -> list[WatchTimes]:
+        return [watch for watch in self.watches if watch.source == source]
+
+    @property
+    def beat_age(self) -> float | None:
+        return None if self.beat is None else self.now - self.beat.beat_at
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page, and whether it is good news."""
+
+    is_good: bool
+    body: dict[str, Any]
+
+
+def is_beating(facts: Facts, seconds: float) -> bool:
+    # A clock that was set back leaves a beat in the future, which proves as little as an old one.
+    return facts.beat_age is not None and abs(facts.beat_age) < seconds
+
+
+def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
+    """Read with success within three intervals (two minutes at least), or resting as planned."""
+    if watch.last_success_at is None:
+        return False
+    limit = max(3 * watch.interval, 120.0)
+    if watch.errors < STUMBLES:
+        limit = max(limit, idle_interval + 60.0)
+    return abs(now - watch.last_success_at) <= limit
+
+
+def is_overdue(watch: WatchTimes, started_at: float, now: float) -> bool:
+    """Long past its time. A worker that has just started is given that long to catch up."""
+    return now - max(watch.next_poll_at, started_at) > max(3 * watch.interval, 180.0)
+
+
+def readiness(facts: Facts) -> Report:
+    """PRD §11.2: ready when every source that has something to watch is read, and the receiver is there."""
+    alive = is_beating(facts, FRESH_SECONDS)
+    adapters = {plan.name: _adapter(plan, facts, alive=alive) for plan in facts.sources}
+    reasons = [*_worker_reasons(facts, FRESH_SECONDS), *_source_reasons(facts), *_delivery_reasons(facts)]
+    body = {
+        "status": "not_ready" if reasons else "ready",
+        "timestamp": clock.iso(facts.now),
+        "adapters": adapters,
+        "delivery": _delivery(facts.delivery, facts.now),
+        "worker": _worker(facts),
+        "database": {"ok": True},
+        "reasons": reasons,
+    }
+    return Report(not reasons, body)
+
+
+def liveness(facts: Facts) -> Report:
+    """Does what should happen happen? Failing sources are not our death; silence is."""
+    overdue = _overdue(facts) if facts.polling else {}
+    reasons = _worker_reasons(facts, DEAD_SECONDS)
+    reasons += [f"{source}: {count} watches are long overdue" for source, count in overdue.items()]
+    body = {
+        "status": "stalled" if reasons else "alive",
+        "timestamp": clock.iso(facts.now),
+        "worker": _worker(facts),
+        "overdue": overdue,
+        "reasons": reasons,
+    }
+    return Report(not reasons, body)
+
+
+def unknown(status: str, reason: str, now: float) -> Report:
+    """Nothing can be said, because the database or the configuration cannot be read."""
+    body: dict[str, Any] = {"status": status, "timestamp": clock.iso(now)}
+    if status == "not_ready":
+        body |= {"adapters": {}, "delivery": {"ua_reachable": False, "last_success": None}}
+    return Report(False, body | {"database": {"ok": False}, "reasons": [reason]})
+
+
+def _adapter(plan: SourcePlan, facts: Facts, *, alive: bool) -> dict[str, Any]:
+    watches = facts.watches_of(plan.name)
+    on_time = sum(is_on_time(watch, plan.idle_interval, facts.now) for watch in watches)
+    return {
+        "polling": facts.polling and alive and on_time > 0,
+        "last_poll": _latest([watch.last_poll_at for watch in watches]),
+        "last_success": _latest([watch.last_success_at for watch in watches]),
+        "watches": max(plan.watches, len(watches)),
+        "on_time": on_time,
+        "failing": sum(watch.errors > 0 for watch in watches),
+    }
+
+
+def _delivery(delivery: Delivery, now: float) -> dict[str, Any]:
+    paused = delivery.paused_until if delivery.paused_until and delivery.paused_until > now else None
+    return {
+        "ua_reachable": delivery.is_reachable,
+        "last_success": _iso(delivery.last_success_at),
+        "enabled": delivery.is_on,
+        "breaker": delivery.breaker,
+        "paused_until": _iso(paused),
+        "canonical_json": delivery.form,
+    }
+
+
+def _worker(facts: Facts) -> dict[str, Any]:
+    age = facts.beat_age
+    return {"heartbeat_age_seconds": None if age is None else round(age, 1)}
+
+
+def _worker_reasons(facts: Facts, seconds: float) -> list[str]:
+    if facts.beat_age is None:
+        return ["no worker has ever run on this database; start one"]
+    if not is_beating(facts, seconds):
+        return [f"the worker gave its last sign of life {facts.beat_age:.0f} s ago"]
+    return []
+
+
+def _source_reasons(facts: Facts) -> list[str]:
+    if not facts.polling:
+        return []
+    return [reason for plan in facts.sources if (reason := _source_reason(plan, facts))]
+
+
+def _source_reason(plan: SourcePlan, facts: Facts) -> str | None:
+    watches = facts.watches_of(plan.name)
+    if not (plan.watches or watches):
+        return None
+    if all(watch.last_success_at is None for watch in watches):
+        return f"{plan.name}: not read yet"
+    if any(is_on_time(watch, plan.idle_interval, facts.now) for watch in watches):
+        return None
+    return f"{plan.name}: none of its {len(watches)} watches was read in time"
+
+
+def _delivery_reasons(facts: Facts) -> list[str]:
+    if facts.delivery.is_on and facts.delivery.breaker != "closed":
+        return ["the receiver is away; events stay pending until it answers"]
+    return []
+
+
+def _overdue(facts: Facts) -> Mapping[str, int]:
+    started_at = facts.beat.started_at if facts.beat else 0.0
+    late = [watch.source for watch in facts.watches if is_overdue(watch, started_at, facts.now)]
+    return {source: late.count(source) for source in sorted(set(late))}
+
+
+def _latest(times: Sequence[float | None]) -> str | None:
+    known = [moment for moment in times if moment is not None]
+    return clock.iso(max(known)) if known else None
+
+
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else clock.iso(moment)

@@ -1,0 +1,115 @@
+"""`csi demo` as a user runs it: real processes, offline, without a key."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LIMIT = 120
+
+
+def start(*options: str, home: Path) -> subprocess.Popen[str]:
+    """The command with a temporary directory of its own, so that what it leaves behind can be seen."""
+    env = {**os.environ, "TMPDIR": str(home), "CSI_UA_ENDPOINT": "https://never.invalid/"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "csi.cli.main", "demo", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    try:
+        return process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def check_clean(summary: dict[str, Any], home: Path) -> None:
+    assert (summary["lost"], summary["extra"], summary["unexpected"], summary["pending"]) == (0, 0, 0, 0)
+    assert summary["served"] == summary["events"] == summary["delivered"] > 0
+    assert set(summary["pids"]) == {"simulator", "receiver", "worker", "sidecar"}
+    assert not any(is_alive(pid) for pid in summary["pids"].values())
+    assert list(home.iterdir()) == []
+
+
+def test_eight_seconds_lose_nothing(home: Path) -> None:
+    out, err = finish(process := start("--seconds", "8", "--json", home=home))
+    assert process.returncode == 0, err
+    summary = json.loads(out)
+    check_clean(summary, home)
+    assert summary["delivered"] >= 8 + 8 * 4 / 2
+    assert summary["p95_ms"] < 1500
+    assert "sidecar at http://127.0.0.1:" in err
+
+
+def test_ctrl_c_after_the_first_delivery_ends_it_cleanly(home: Path) -> None:
+    """The signal goes to the whole process group, as a terminal sends it."""
+    process = start(home=home)
+    assert process.stdout is not None
+    seen = next((line for line in process.stdout if " delivered " in line), None)
+    assert seen is not None
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = finish(process)
+    assert process.returncode == 0, err
+    assert "Everything that was served arrived, each of them once." in out
+    assert list(home.iterdir()) == []
+
+
+def test_a_night_at_youtube_delays_and_loses_nothing(home: Path) -> None:
+    options = ("--seconds", "6", "--json", "--rate", "2", "--faults", "any:500@2-5")
+    out, err = finish(process := start(*options, home=home))
+    assert process.returncode == 0, err
+    check_clean(json.loads(out), home)
+
+
+def test_term_leaves_nothing_behind(home: Path) -> None:
+    process = start("--json", "--keep", str(home / "kept"), home=home)
+    assert process.stderr is not None
+    assert any("sidecar at" in line for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    assert process.returncode == 143
+    config = (home / "kept" / "config.yaml").read_text()
+    marker = str(home / "kept")
+    assert marker in config
+    assert not _processes_with(marker)
+
+
+def _processes_with(marker: str) -> list[str]:
+    """Command lines and environments that mention the state directory (Linux only; elsewhere nothing is found)."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in text and int(folder.name) != os.getpid():
+            found.append(text[:200].decode(errors="replace"))
+    return found

@@ -1,0 +1,72 @@
+"""The whole walk in one thread with a clock in hand: what Huey would do, without waiting for it."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from csi.flow import deliver, flush, ingest, plan, poll, rescue
+from csi.flow.wake import Wake
+from csi.runtime import Runtime, open_runtime
+from tests.fakes.receiver import SECRET
+
+
+class Line:
+    """A runtime and the wake-ups that are under way."""
+
+    def __init__(self, tmp_path: Path, clock: Any, ua_url: str, **blocks: Any) -> None:
+        blocks.setdefault("csi", {})
+        blocks["csi"] |= {"state_dir": str(tmp_path / "state"), "log_level": "ERROR"}
+        config = tmp_path / "config.yaml"
+        config.write_text(yaml.safe_dump(blocks))
+        env = {"CSI_UA_ENDPOINT": ua_url, "CSI_UA_SHARED_SECRET": SECRET, "YOUTUBE_API_KEY": "demo-key"}
+        self.clock = clock
+        self.rt: Runtime = open_runtime(config, env)
+        self.rt.now = clock
+        self.rt.rng = random.Random(7)
+        self.scheduled: list[Wake] = []
+        plan.sync_watches(self.rt)
+
+    def run(self, *, deliver_too: bool = True) -> None:
+        """Everything that is due at this moment, to its end."""
+        todo = [*self._due(), *plan.plan(self.rt, horizon=0), *rescue.redrive(self.rt), *rescue.rescue(self.rt)]
+        for _ in range(10_000):
+            if not todo:
+                return
+            wake = todo.pop(0)
+            if not deliver_too and wake.step in ("flush", "deliver"):
+                continue
+            todo += self._take(self.step(wake))
+        raise AssertionError("the line does not come to rest")
+
+    def step(self, wake: Wake) -> Sequence[Wake]:
+        match wake.step:
+            case "poll":
+                return poll.poll(self.rt, int(wake.key))
+            case "ingest":
+                return ingest.ingest(self.rt, int(wake.key))
+            case "flush":
+                return flush.flush(self.rt, str(wake.key))
+            case "probe":
+                return deliver.probe(self.rt)
+            case "deliver":
+                result = deliver.deliver(self.rt, int(wake.key))
+                return [Wake("deliver", wake.key, at=result.when)] if isinstance(result, deliver.RetryAt) else result
+
+    def wait(self, seconds: float, step: float = 1.0) -> None:
+        """Time passes; what falls due is done when it does."""
+        end = self.clock() + seconds
+        while self.clock() < end:
+            self.clock.move(min(step, end - self.clock()))
+            self.run()
+
+    def _take(self, wakes: Sequence[Wake]) -> list[Wake]:
+        self.scheduled += [wake for wake in wakes if wake.at is not None and wake.at > self.clock()]
+        return [wake for wake in wakes if wake.at is None or wake.at <= self.clock()]
+
+    def _due(self) -> list[Wake]:
+        due = [wake for wake in self.scheduled if wake.at is not None and wake.at <= self.clock()]
+        self.scheduled = [wake for wake in self.scheduled if wake not in due]
+        return due

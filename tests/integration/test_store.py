@@ -1,0 +1,428 @@
+"""The store's promises, once on SQLite and once on PostgreSQL: claims, leases, dedupe, budget, batches."""
+
+import threading
+
+import pytest
+
+from csi.dlq import replay
+from csi.dlq import store as dlq
+from csi.ingester.event import CreatorSignalEvent
+from csi.store import attempts, batches, budget, counters, db, dedupe, endpoints, events, inbox, leases, watches
+from csi.store.models import ALL, Batch, DeadLetter, DedupeKey, DeliveryAttempt, Event, InboxItem, Watch
+
+NOW = 1_771_761_600.0
+
+pytestmark = pytest.mark.usefixtures("store")
+
+
+def want(ref: str = "PL1", **changes: object) -> watches.WantedWatch:
+    values = {
+        "source": "youtube_playlist",
+        "name": None,
+        "route_profile": None,
+        "tags": (),
+        "tier": "urgent",
+        "interval": 30.0,
+        "first_poll": "all",
+    }
+    return watches.WantedWatch(ref=ref, **(values | changes))
+
+
+def watch(ref: str = "PL1", **changes: object) -> Watch:
+    watches.sync([want(ref, **changes)], NOW)
+    return Watch.get(ref=ref)
+
+
+def item(key: str) -> inbox.NewItem:
+    return inbox.NewItem(key, "video_added_to_playlist", "2026-02-22T12:00:00Z", {"title": "Ünï 🚀"})
+
+
+def event(name: str) -> CreatorSignalEvent:
+    return CreatorSignalEvent(
+        event_id=f"src:{name}",
+        dedupe_key=f"key:{name}",
+        source="youtube_playlist",
+        event_type="video_added_to_playlist",
+        occurred_at="2026-02-22T12:00:00Z",
+        received_at="2026-02-22T12:00:05Z",
+        subject={"title": "Ünï 🚀"},
+        routing={"pipeline": "p", "priority": "urgent", "tags": []},
+    )
+
+
+def add_events(*names: str, tier: str = "urgent", watch_id: int | None = None, due: float = NOW) -> list[int]:
+    owner = watch_id or watch().id
+    for name in names:
+        seq = (Event.select().count() or 0) + 1
+        events.add(event(name), watch_id=owner, seq=seq, tier=tier, first_seen_at=NOW, due_at=due)
+    return [row.id for row in Event.select().order_by(Event.id)]
+
+
+def open_batch(ids: list[int], **changes: object) -> int:
+    return batches.create(ids, **({"destination": "default", "tier": "urgent", "now": NOW} | changes))
+
+
+def test_models_and_schema_agree():
+    for model in ALL:
+        assert list(model.select().limit(1)) == []
+
+
+def test_the_prds_columns_are_all_there(store):
+    promised = {
+        "events": "id event_id dedupe_key source event_type occurred_at received_at emitted_at subject_json "
+        "routing_json metadata_json delivered created_at",
+        "dedupe_keys": "key expires_at",
+        "dead_letter": "id event_id event_json error_reason retry_count created_at",
+    }
+    for table, columns in promised.items():
+        found = {column.name for column in db.database.get_columns(table)}
+        assert set(columns.split()) <= found
+
+
+def test_migrating_twice_does_nothing():
+    assert db.migrate() == []
+    assert db.pending_migrations() == []
+
+
+# --- watches
+
+
+def test_sync_adds_changes_removes_and_brings_back():
+    watches.sync([want("PL1"), want("PL2")], NOW)
+    watches.sync([want("PL1", interval=60.0)], NOW + 1)
+    assert {row.ref: (row.state, row.interval_seconds) for row in Watch.select()} == {
+        "PL1": ("active", 60.0),
+        "PL2": ("removed", 30.0),
+    }
+    watches.sync([want("PL1"), want("PL2")], NOW + 2)
+    assert {row.state for row in Watch.select()} == {"active"}
+
+
+def test_sync_with_nothing_wanted_removes_all():
+    watches.sync([want("PL1")], NOW)
+    watches.sync([], NOW)
+    assert watches.active() == []
+
+
+def test_a_doubled_plan_finds_nothing():
+    watch()
+    assert [due.at for due in watches.plan_due(NOW, 60)] == [NOW]
+    assert watches.plan_due(NOW, 60) == []
+
+
+def test_a_wakeup_that_was_lost_is_repeated():
+    watch()
+    watches.plan_due(NOW, 60)
+    assert watches.plan_due(NOW + watches.REWAKE_SECONDS - 1, 0) == []
+    assert len(watches.plan_due(NOW + watches.REWAKE_SECONDS, 0)) == 1
+
+
+def test_one_of_two_claims_a_watch():
+    row = watch()
+    assert watches.claim(row.id, NOW, 55) is not None
+    assert watches.claim(row.id, NOW, 55) is None
+
+
+def test_a_watch_that_is_not_due_is_claimed_only_early():
+    row = watch()
+    Watch.update(next_poll_at=NOW + 100).execute()
+    assert watches.claim(row.id, NOW, 55) is None
+    assert watches.claim(row.id, NOW, 55, early=True) is not None
+
+
+def test_a_lease_that_ran_out_is_taken_over_and_the_old_holder_changes_nothing():
+    row = watch()
+    first = watches.claim(row.id, NOW, 55)
+    second = watches.claim(row.id, NOW + 56, 55)
+    assert not watches.finish(first, NOW + 57, NOW + 90, woken=False)
+    assert watches.finish(second, NOW + 57, NOW + 99, woken=False, errors=3)
+    assert Watch.get().next_poll_at == NOW + 99
+
+
+# --- inbox
+
+
+def test_an_item_is_put_once():
+    row = watch()
+    assert len(inbox.put(row, [item("a"), item("b")], NOW)) == 2
+    assert inbox.put(row, [item("b")], NOW) == []
+    assert dedupe.known(["a", "b", "c"]) == {"a", "b"}
+
+
+def test_an_items_claim_is_exclusive_and_counted():
+    (item_id,) = inbox.put(watch(), [item("a")], NOW)
+    held = inbox.claim(item_id, NOW)
+    assert held.claims == 1
+    assert inbox.claim(item_id, NOW) is None
+    again = inbox.claim(item_id, NOW + inbox.LEASE_SECONDS + 1)
+    assert again.claims == 2
+    assert not inbox.remove(held)
+    assert inbox.remove(again)
+
+
+def test_overdue_items_are_handed_out_once():
+    inbox.put(watch(), [item("a"), item("b")], NOW)
+    assert inbox.overdue(NOW) == []
+    assert len(inbox.overdue(NOW + inbox.GRACE_SECONDS)) == 2
+    assert inbox.overdue(NOW + inbox.GRACE_SECONDS) == []
+
+
+# --- dedupe
+
+
+def test_keys_are_new_once_and_keep_their_first_reason():
+    assert dedupe.remember(["a", "b", "a"], "first_poll", NOW, 90) == 2
+    assert dedupe.remember(["b", "c"], "emitted", NOW, 90) == 1
+    assert DedupeKey.get_by_id("b").reason == "first_poll"
+
+
+def test_a_sighting_keeps_a_key_alive_but_writes_once_a_day():
+    dedupe.remember(["a"], "emitted", NOW, 90)
+    before = DedupeKey.get_by_id("a").expires_at
+    dedupe.refresh(["a"], NOW + 3600, 90)
+    assert DedupeKey.get_by_id("a").expires_at == before
+    dedupe.refresh(["a"], NOW + 2 * dedupe.DAY, 90)
+    assert DedupeKey.get_by_id("a").expires_at == "2026-05-25T12:00:00Z"
+
+
+def test_more_keys_than_one_statement_takes():
+    keys = [f"k{number}" for number in range(1801)]
+    assert dedupe.remember(keys, "emitted", NOW, 90) == 1801
+    assert len(dedupe.known(keys)) == 1801
+
+
+# --- events and batches
+
+
+def test_an_event_is_stored_once():
+    add_events("a")
+    assert not events.add(event("a"), watch_id=1, seq=9, tier="urgent", first_seen_at=NOW, due_at=NOW)
+    assert events.as_contract(Event.get(), None)["subject"] == {"title": "Ünï 🚀"}
+
+
+def test_events_of_a_watch_wait_for_the_earlier_ones():
+    row = watch()
+    (blocking,) = inbox.put(row, [item("early")], NOW)
+    events.add(event("late"), watch_id=row.id, seq=blocking + 1, tier="urgent", first_seen_at=NOW, due_at=NOW)
+    assert events.claimable("urgent", 10) == []
+    InboxItem.delete().execute()
+    assert len(events.claimable("urgent", 10)) == 1
+
+
+def test_the_next_event_of_a_watch_waits_for_the_first_answer_but_not_for_a_retry():
+    ids = add_events("a", "b")
+    batch_id = open_batch(ids[:1])
+    assert events.claimable("urgent", 10) == []
+    held = batches.claim(batch_id, NOW, 40)
+    batches.retry_at(held, NOW + 20, used_attempt=True)
+    assert [row.id for row in events.claimable("urgent", 10)] == ids[1:]
+
+
+def test_high_volume_does_not_wait_for_order():
+    ids = add_events("a", "b", tier="high_volume")
+    open_batch(ids[:1], tier="high_volume")
+    assert len(events.claimable("high_volume", 10)) == 1
+
+
+def test_one_of_two_claims_a_batch():
+    batch_id = open_batch(add_events("a"))
+    assert batches.claim(batch_id, NOW, 40) is not None
+    assert batches.claim(batch_id, NOW, 40) is None
+
+
+def test_a_batch_is_not_claimed_before_its_time():
+    batch_id = open_batch(add_events("a"), at=NOW + 20)
+    assert batches.claim(batch_id, NOW + 19, 40) is None
+    assert batches.claim(batch_id, NOW + 20, 40) is not None
+
+
+def test_an_orphaned_batch_is_taken_over_and_counts_a_crash_not_an_attempt():
+    batch_id = open_batch(add_events("a"))
+    first = batches.claim(batch_id, NOW, 40)
+    second = batches.claim(batch_id, NOW + 41, 40)
+    assert (second.crashes, second.attempts) == (1, 0)
+    assert not batches.finish(first, "delivered", NOW + 42)
+    assert batches.finish(second, "delivered", NOW + 42)
+
+
+def test_concurrent_claims_of_one_batch_have_one_winner(store):
+    batch_id = open_batch(add_events("a"))
+    winners: list[object] = []
+    barrier = threading.Barrier(6)
+
+    def race() -> None:
+        barrier.wait()
+        with db.connection(), db.writing():
+            winners.append(batches.claim(batch_id, NOW, 40))
+
+    threads = [threading.Thread(target=race) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(winner is not None for winner in winners) == 1
+
+
+def test_released_batches_give_their_events_back():
+    ids = add_events("a", "b", "c")
+    keep, other = open_batch(ids[:1]), open_batch(ids[1:])
+    batches.release_waiting("default", keep=keep, now=NOW)
+    assert Batch.get_by_id(other).state == "released"
+    assert events.counts() == {"in_flight": 1, "pending": 2}
+
+
+def test_the_oldest_that_failed_is_found():
+    ids = add_events("a", "b")
+    first, second = open_batch(ids[:1]), open_batch(ids[1:])
+    assert batches.oldest_failing("default") is None
+    for batch_id in (second, first):
+        batches.retry_at(batches.claim(batch_id, NOW, 40), NOW + 20, used_attempt=True)
+    assert batches.oldest_failing("default") == first
+
+
+def test_settling_touches_only_what_is_in_flight():
+    ids = add_events("a", "b")
+    open_batch(ids[:1])
+    assert events.settle(ids, "delivered", delivered=True) == 1
+    assert {row.state: row.delivered for row in Event.select()} == {"delivered": True, "pending": False}
+
+
+# --- leases
+
+
+def test_a_start_frees_what_a_dead_worker_held():
+    row = watch()
+    watches.claim(row.id, NOW, 55)
+    (item_id,) = inbox.put(row, [item("a")], NOW)
+    inbox.claim(item_id, NOW)
+    batch_id = open_batch(add_events("e"))
+    batches.claim(batch_id, NOW, 40)
+    attempts.start(batch_id, "default", "req_1", 1, "ascii", NOW)
+    assert leases.release_all(NOW + 1) == 3
+    assert watches.claim(row.id, NOW + 1, 55) is not None
+    assert inbox.claim(item_id, NOW + 1).claims == 2
+    assert batches.claim(batch_id, NOW + 1, 40).crashes == 1
+    assert DeliveryAttempt.get().outcome == "interrupted"
+
+
+def test_an_orderly_end_is_not_a_crash():
+    batch_id = open_batch(add_events("e"))
+    batches.claim(batch_id, NOW, 40)
+    assert leases.release_own(NOW + 1) == 1
+    assert batches.claim(batch_id, NOW + 1, 40).crashes == 0
+
+
+# --- endpoints, counters, budget
+
+
+def test_failing_batches_are_counted_once_each_since_the_last_success():
+    ids = add_events("a", "b", "c")
+    rows = [open_batch([one]) for one in ids]
+    endpoint = endpoints.get()
+    for at, batch_id in enumerate([rows[0], rows[0], rows[1]]):
+        attempt = attempts.start(batch_id, "default", f"req_{at}", 1, "ascii", NOW + at)
+        attempts.finish(attempt, "transient", NOW + at)
+    assert endpoints.failing_batches(endpoint) == 2
+    endpoints.change("default", last_success_at=NOW + 1.5)
+    assert endpoints.failing_batches(endpoints.get()) == 1
+
+
+def test_counters_add_up_and_histograms_have_buckets():
+    counters.add("events", source="s", label="stored")
+    counters.add("events", 2, source="s", label="stored")
+    counters.observe("poll_seconds", 0.2, counters.POLL_BUCKETS, source="s")
+    counters.observe("poll_seconds", 99.0, counters.POLL_BUCKETS, source="s")
+    assert counters.all_of("events") == {("s", "stored"): 3}
+    assert counters.all_of("poll_seconds") == {("s", "0.25"): 1, ("s", "+Inf"): 1}
+    assert counters.all_of("poll_seconds_sum") == {("s", ""): 99.2}
+
+
+def test_the_budget_is_never_overdrawn():
+    assert budget.book(3, 4, NOW)
+    assert not budget.book(2, 4, NOW)
+    assert budget.book(1, 4, NOW)
+    assert budget.used(NOW) == 4
+
+
+def test_the_budget_is_exact_under_several_writers():
+    def spend() -> None:
+        with db.connection():
+            for _ in range(10):
+                budget.book(1, 25, NOW)
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert budget.used(NOW) == 25
+
+
+def test_an_exhausted_day_ends_at_pacific_midnight():
+    budget.exhaust(100, NOW)
+    assert not budget.book(1, 100, NOW)
+    assert budget.book(1, 100, budget.day_ends(NOW))
+
+
+@pytest.mark.parametrize(
+    ("moment", "day", "ends"),
+    [
+        (1_771_747_199, "2026-02-21", 1_771_747_200),  # a second before 08:00 UTC
+        (1_771_747_200, "2026-02-22", 1_771_833_600),
+        (1_772_956_800, "2026-03-08", 1_773_039_600),  # the day of 23 hours
+        (1_793_520_000, "2026-11-01", 1_793_606_400),  # the day of 25 hours: 07:00 to 08:00 UTC
+    ],
+)
+def test_a_budget_day_is_pacific(moment, day, ends):
+    assert budget.day_of(moment) == day
+    assert budget.day_ends(moment) == ends
+
+
+# --- dead letters
+
+
+def bury(*names: str, **changes: object) -> list[Event]:
+    ids = add_events(*names)
+    open_batch(ids)
+    rows = list(Event.select().where(Event.state == "in_flight"))
+    values = {"cause": "transient", "reason": "http 503", "status": 503, "attempts": 3, "now": NOW}
+    dlq.bury(rows, **(values | changes))
+    return rows
+
+
+def test_a_dead_letter_keeps_what_is_needed():
+    bury("a")
+    letter = DeadLetter.get()
+    assert (letter.event_id, letter.error_reason, letter.retry_count, letter.status) == ("src:a", "http 503", 3, 503)
+    assert (letter.state, letter.created_at, Event.get().state) == ("open", "2026-02-22T12:00:00Z", "dead")
+
+
+def test_replay_closes_the_letter_when_it_was_delivered():
+    bury("a")
+    assert replay.replay(dlq.listing(10), NOW + 5) == 1
+    assert (DeadLetter.get().state, Event.get().state, dlq.open_count()) == ("replaying", "pending", 0)
+    dlq.close_replays(["src:a"], result="delivered", now=NOW + 6)
+    assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
+
+
+def test_what_dies_again_is_a_new_letter_that_remembers_its_rounds():
+    for round_number in range(3):
+        bury("a") if round_number == 0 else None
+        assert replay.redrive(NOW, max_rounds=3) == 1
+        open_batch([Event.get().id])
+        dlq.bury(list(Event.select()), cause="transient", reason="again", status=503, attempts=3, now=NOW)
+    assert replay.redrive(NOW, max_rounds=3) == 0
+    assert dlq.open_count() == 1
+    assert [letter.rounds for letter in DeadLetter.select().order_by(DeadLetter.id)] == [1, 2, 3, 3]
+
+
+def test_an_events_own_fault_is_never_redriven():
+    bury("a", cause="event", reason="invalid_schema")
+    assert replay.redrive(NOW, max_rounds=3) == 0
+
+
+def test_replaying_an_event_that_is_pending_does_nothing():
+    bury("a")
+    letters = dlq.listing(10)
+    replay.replay(letters, NOW)
+    assert replay.replay(letters, NOW) == 0

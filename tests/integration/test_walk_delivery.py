@@ -1,0 +1,307 @@
+"""From a stored event to a receipt: 0/20/60, the dead letters, the breaker, redrive, splitting, forms of JSON."""
+
+import itertools
+import json
+
+import pytest
+
+from csi.dlq import store as dlq
+from csi.ingester import signature
+from csi.store import db, endpoints, events
+from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
+from tests.fakes.line import Line
+from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.youtube import simulated_youtube
+
+DOWN = 503
+
+
+@pytest.fixture
+def yt(clock):
+    with simulated_youtube(channels=2, playlists=4, now=clock) as site:
+        yield site
+
+
+@pytest.fixture
+def make_line(tmp_path, clock, yt):
+    def build(ua: ScriptedReceiver, *, tier: str = "urgent", **delivery: object) -> Line:
+        source = {"first_poll": "all", "poll_interval_seconds": 10, "priority": tier, "quota_limit": 1_000_000}
+        playlists = {"api_base_url": yt.api_base_url, "playlists": [{"id": ref} for ref in yt.playlists], **source}
+        return Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, delivery=delivery)
+
+    with db.connection():
+        yield build
+
+
+def times_of(event_id: str) -> list[float]:
+    """When this event's batches were sent, relative to the first time."""
+    batch_ids = [row.batch_id for row in DeliveryAttempt.select().where(DeliveryAttempt.batch_id.is_null(False))]
+    assert batch_ids
+    started = [row.started_at for row in DeliveryAttempt.select().order_by(DeliveryAttempt.id)]
+    return [at - started[0] for at in started]
+
+
+def states() -> dict[str, int]:
+    return events.counts()
+
+
+def test_a_healthy_receiver_gets_a_signed_request_with_all_headers(make_line, yt, clock):
+    yt.add(yt.playlists[0], "Über 🚀")
+    with ScriptedReceiver() as ua:
+        make_line(ua).run()
+    (request,) = ua.requests
+    assert request.headers["authorization"] == f"Bearer {SECRET}"
+    assert request.headers["content-type"] == "application/json"
+    verdict = signature.verify(
+        [SECRET],
+        signature=request.headers["x-csi-signature"],
+        timestamp=request.headers["x-csi-timestamp"],
+        request_id=request.headers["x-csi-request-id"],
+        body=request.body,
+        now=clock(),
+    )
+    assert verdict == signature.Verified("ascii")
+    assert request.envelope["csi_instance_id"] == "csi-vps-01"
+    assert request.envelope["batch_id"].startswith("batch_20260222_120000_")
+    assert request.envelope["events"][0]["emitted_at"] == "2026-02-22T12:00:00Z"
+    row = Event.get()
+    assert (row.state, row.delivered, row.emitted_at) == ("delivered", True, "2026-02-22T12:00:00Z")
+
+
+def test_two_503s_then_delivered_with_the_same_body(make_line, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(503, 503) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(100)
+    assert states() == {"delivered": 1}
+    first, second, third = (request.envelope for request in ua.requests)
+    for later in (second, third):
+        assert later["batch_id"] == first["batch_id"]
+        assert later["events"][0] | {"emitted_at": None} == first["events"][0] | {"emitted_at": None}
+    assert len({request.headers["x-csi-request-id"] for request in ua.requests}) == 3
+
+
+def test_always_503_is_three_attempts_at_0_20_60_and_then_the_dead_letters(make_line, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(92)
+        (first, second, third) = times_of(Event.get().event_id)[:3]
+        assert (first, 16 <= second - first <= 24, 48 <= third - second <= 72) == (0, True, True)
+        letter = DeadLetter.get()
+    assert (letter.retry_count, letter.status, letter.cause) == (3, 503, "transient")
+    assert letter.error_reason == "http 503"
+    assert len([request for request in ua.requests if request.event_ids]) == 3
+    assert states() == {"dead": 1}
+
+
+def test_a_dead_letter_goes_out_again_by_itself_when_the_receiver_is_back(make_line, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(120)
+        assert states() == {"dead": 1}
+        ua.then = ScriptedReceiver().then
+        line.wait(40)
+    assert states() == {"delivered": 1}
+    assert (DeadLetter.get().state, DeadLetter.get().result, dlq.open_count()) == ("replayed", "delivered", 0)
+
+
+def test_without_auto_redrive_it_stays_dead(tmp_path, clock, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(then=DOWN) as ua, db.connection():
+        source = {"api_base_url": yt.api_base_url, "first_poll": "all", "playlists": [{"id": yt.playlists[0]}]}
+        line = Line(tmp_path, clock, ua.url, sources={"youtube_playlist": source}, dlq={"auto_redrive": False})
+        line.run()
+        line.wait(120)
+        ua.then = ScriptedReceiver().then
+        line.wait(60)
+    assert states() == {"dead": 1}
+
+
+def test_when_many_fail_at_once_one_goes_on_and_the_rest_stay_pending(make_line, yt):
+    for playlist in yt.playlists:
+        yt.add(playlist)
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(300, step=2)
+        assert states() == {"dead": 1, "pending": 3}
+        ua.then = ScriptedReceiver().then
+        line.wait(60)
+    assert states() == {"delivered": 4}
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410, 302])
+def test_an_endpoint_fault_kills_one_batch_and_holds_the_rest(make_line, yt, status):
+    for playlist in yt.playlists:
+        yt.add(playlist)
+    with ScriptedReceiver(then=status) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(600, step=5)
+        assert states() == {"dead": 1, "pending": 3}
+        assert endpoints.get().breaker == "open"
+        assert DeadLetter.get().cause == "endpoint"
+        ua.then = ScriptedReceiver().then
+        line.wait(60)
+    assert states() == {"delivered": 4}
+    assert endpoints.get().breaker == "closed"
+
+
+def test_retry_after_pauses_everything_and_uses_no_attempt(make_line, yt):
+    for playlist in yt.playlists[:2]:
+        yt.add(playlist)
+    with ScriptedReceiver((429, {"ok": False}, {"Retry-After": "40"})) as ua:
+        line = make_line(ua)
+        line.run()
+        sent = len(ua.requests)
+        line.wait(38)
+        assert len(ua.requests) == sent
+        line.wait(10)
+    assert states() == {"delivered": 2}
+    assert DeadLetter.select().count() == 0
+    assert {row.attempt for row in DeliveryAttempt.select()} == {1}
+
+
+def test_a_400_for_a_batch_is_split_until_the_guilty_event_stands_alone(make_line, yt, clock):
+    for number in range(50):
+        video = yt.upload(yt.library, f"Number {number}")
+        yt.world.add_to_playlist(yt.playlists[0], video, at=clock() - 100 + number)
+    guilty: list[str] = []
+
+    def picky(request):
+        guilty[:] = guilty or [request.event_ids[17]]
+        if guilty[0] in request.event_ids:
+            return 400, {"ok": False, "error": "invalid_envelope"}, {}
+        return ScriptedReceiver().then(request)
+
+    with ScriptedReceiver(then=picky) as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        line.wait(60)
+    assert states() == {"delivered": 49, "dead": 1}
+    assert (DeadLetter.get().event_id, DeadLetter.get().cause) == (guilty[0], "event")
+    line.wait(300, step=10)
+    assert dlq.open_count() == 1, "an event's own fault is never redriven"
+
+
+def test_a_207_is_settled_by_index(make_line, yt, clock):
+    for number in range(4):
+        yt.add(yt.playlists[0], f"Number {number}")
+    errors = [{"index": 1, "error": "invalid_schema"}, {"index": 2, "error": "duplicate_event"}]
+    partial = (207, {"ok": False, "accepted": 2, "rejected": 2, "errors": errors}, {})
+    with ScriptedReceiver(partial) as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        line.wait(40)
+    assert states() == {"delivered": 3, "dead": 1}
+    assert (DeadLetter.get().event_id, DeadLetter.get().error_reason) == (ua.requests[0].event_ids[1], "invalid_schema")
+
+
+@pytest.mark.parametrize("lie", [(200, b"<html>", {}), (200, {"ok": True, "accepted": 7}, {}), (207, {}, {})])
+def test_an_answer_that_does_not_add_up_is_never_delivered(make_line, yt, lie):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(then=lie) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(100)
+        assert states() == {"dead": 1}
+
+
+def test_standard_waits_for_its_delay_or_its_size(make_line, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, tier="standard", priority_behavior={"standard": {"batch_size": 5, "max_delay_seconds": 30}})
+        line.run()
+        line.wait(25)
+        assert ua.requests == []
+        line.wait(6)
+        assert len(ua.requests) == 1
+        for number in range(5):
+            yt.add(yt.playlists[0], f"Number {number}")
+        line.wait(11)
+    assert [len(request.event_ids) for request in ua.requests] == [1, 5]
+
+
+def test_a_request_never_carries_more_than_a_hundred(make_line, yt):
+    for number in range(250):
+        yt.add(yt.playlists[0], f"Number {number}")
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, tier="high_volume")
+        line.run()
+        line.wait(70, step=5)
+    assert sorted(len(request.event_ids) for request in ua.requests) == [50, 100, 100]
+
+
+@pytest.mark.parametrize("tier", ["urgent", "standard"])
+def test_events_of_one_watch_arrive_in_order(make_line, yt, clock, tier):
+    for number in range(30):
+        video = yt.upload(yt.library, f"Number {number}")
+        yt.world.add_to_playlist(yt.playlists[0], video, at=clock() - 100 + (number * 7) % 30)
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, tier=tier, max_events_per_request=10)
+        line.run()
+        line.wait(40)
+    arrived = [event["occurred_at"] for request in ua.requests for event in request.envelope["events"]]
+    assert len(arrived) == 30
+    assert arrived == sorted(arrived)
+
+
+def test_a_receiver_that_verifies_utf8_is_learned(make_line, yt):
+    def only_utf8(request):
+        text = json.dumps(request.envelope, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        expected = signature.sign(
+            SECRET, request.headers["x-csi-timestamp"], request.headers["x-csi-request-id"], text.encode()
+        )
+        good = request.headers["x-csi-signature"] == f"sha256={expected}"
+        return ScriptedReceiver().then(request) if good else (401, {"ok": False, "error": "bad_signature"}, {})
+
+    yt.add(yt.playlists[0], "Über")
+    with ScriptedReceiver(then=only_utf8) as ua:
+        line = make_line(ua)
+        line.run()
+        assert (states(), endpoints.get().form, len(ua.requests)) == ({"delivered": 1}, "utf8", 2)
+        yt.add(yt.playlists[0], "Ärger")
+        line.wait(11)
+    assert (states(), len(ua.requests)) == ({"delivered": 2}, 3)
+    assert DeadLetter.select().count() == 0
+
+
+def test_a_batch_whose_sending_ends_the_process_is_taken_apart_and_quarantined(make_line, yt, clock):
+    from csi.store import batches, leases
+
+    for number in range(2):
+        yt.add(yt.playlists[0], f"Number {number}")
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        clock.move(31)
+        from csi.flow import flush
+
+        (wake,) = flush.flush(line.rt, "standard")
+        for _ in range(4):
+            assert batches.claim(int(wake.key), clock(), 40)
+            leases.release_all(clock())
+            clock.move(1)
+        line.wait(10)
+        assert Batch.get_by_id(wake.key).state == "split"
+        assert states() == {"delivered": 2}
+
+
+def test_six_hours_away_kills_at_most_one_batch(make_line, yt, clock):
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua, tier="standard")
+        for minute in range(12):
+            yt.add(yt.playlists[minute % 4], f"Minute {minute}")
+            line.wait(60, step=5)
+        dead = states().get("dead", 0)
+        assert dead <= max(Batch.select(Batch.size).tuples())[0]
+        assert states().get("pending", 0) + dead == 12
+        ua.then = ScriptedReceiver().then
+        line.wait(120, step=5)
+    assert states() == {"delivered": 12}
+    assert len(set(itertools.chain(*(request.event_ids for request in ua.requests)))) == 12

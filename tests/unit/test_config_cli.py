@@ -1,0 +1,152 @@
+"""`csi config` and `csi schema` as a person or a script sees them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from csi.cli.main import cli
+from csi.errors import ConfigError
+
+DATA = Path(__file__).parents[1] / "data" / "config"
+ENV = {
+    "CSI_UA_ENDPOINT": "https://ua.example.net/api/v1/signals/ingest",
+    "CSI_UA_SHARED_SECRET": "canary-secret-1",
+    "CSI_ADMIN_TOKEN": "canary-secret-2",
+    "YOUTUBE_API_KEY": "canary-secret-3",
+    "CSI_DATABASE_URL": "postgresql://csi:canary-secret-4@db/csi",
+    "PORT": "9000",
+}
+
+
+def call(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    clean = {name: None for name in os.environ if name.startswith(("CSI_", "YOUTUBE_")) or name == "PORT"}
+    return CliRunner().invoke(cli, list(arguments), env={**clean, **(ENV if env is None else env)})
+
+
+def test_check_is_one_line_when_all_is_good() -> None:
+    result = call("config", "check", "--config", str(DATA / "prd.yaml"))
+    assert result.exit_code == 0
+    assert result.stdout == f"{DATA}/prd.yaml: good; 2 enabled sources, 2 watches, 2 route profiles\n"
+    assert result.stderr == ""
+
+
+def test_check_warns_when_nothing_can_be_delivered() -> None:
+    result = call("config", "check", "--config", str(DATA / "prd.yaml"), env={})
+    assert result.exit_code == 0
+    assert [line.split(":")[1] for line in result.stderr.splitlines()] == [
+        " delivery.ua_endpoint",
+        " delivery.shared_secret",
+    ]
+
+
+def test_check_as_json() -> None:
+    result = call("config", "check", "--json", env={"CSI_CONFIG_PATH": str(DATA / "prd.yaml")})
+    assert json.loads(result.stdout)["watches"] == 2
+    assert len(json.loads(result.stdout)["warnings"]) == 2
+
+
+def test_check_raises_all_problems_for_the_entry_point_to_print() -> None:
+    result = call("config", "check", "--config", str(DATA / "broken.yaml"))
+    assert isinstance(result.exception, ConfigError)
+    assert len(str(result.exception).splitlines()) > 10
+
+
+def test_the_process_ends_with_3_and_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "csi.cli.main", "config", "check", "--config", str(DATA / "broken.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "unknown key; did you mean poll_interval_seconds?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--origin"], ["--origin", "--json"]])
+def test_show_never_prints_a_secret(flags: list[str]) -> None:
+    result = call("config", "show", "--config", str(DATA / "prd.yaml"), *flags)
+    assert result.exit_code == 0
+    assert "canary" not in result.output
+    assert result.stdout.count("********") == 4
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--origin"]])
+def test_show_gives_the_effective_values(flags: list[str]) -> None:
+    shown = yaml.safe_load(call("config", "show", "--config", str(DATA / "prd.yaml"), *flags).stdout)
+    assert shown["web"]["port"] == 9000
+    assert shown["csi"]["database"] == "postgresql://csi:********@db/csi"
+    assert shown["sources"]["youtube_playlist"]["playlists"][0]["id"] == "PLxxx"
+    assert shown["delivery"]["shared_secret"] == "********"
+    assert shown["delivery"]["bearer_token"] is None
+    assert shown["secrets"] == {
+        "CSI_ADMIN_TOKEN": "********",
+        "CSI_ADMIN_READ_TOKEN": None,
+        "CSI_QUEUE_SECRET": None,
+        "YOUTUBE_API_KEY": "********",
+    }
+
+
+def test_show_says_where_each_value_comes_from() -> None:
+    path = DATA / "prd.yaml"
+    shown = json.loads(call("config", "show", "--origin", "--json", "--config", str(path)).stdout)
+
+    def origin(*keys: str) -> Any:
+        block = shown
+        for key in keys:
+            block = block[key]
+        return block["origin"]
+
+    assert origin("web", "port") == "environment variable PORT"
+    assert origin("web", "host") == "default"
+    assert origin("csi", "environment") == f"{path}:4"
+    assert origin("route_profiles", "youtube_explainer", "tags") == f"{path}:38"
+    assert origin("delivery", "shared_secret") == "environment variable CSI_UA_SHARED_SECRET"
+    assert origin("secrets", "YOUTUBE_API_KEY") == "environment variable YOUTUBE_API_KEY"
+    assert origin("secrets", "CSI_QUEUE_SECRET") == "not set"
+
+
+def test_show_survives_strange_text(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text('csi:\n  environment: "a\\n# b: \\u2028 ü {"\nroute_profiles:\n  "on": {pipeline: "x: y"}\n')
+    text = call("config", "show", "--origin", "--config", str(file)).stdout
+    assert yaml.safe_load(text)["csi"]["environment"] == "a\n# b: \u2028 ü {"
+    assert yaml.safe_load(text)["route_profiles"]["on"]["pipeline"] == "x: y"
+
+
+@pytest.mark.parametrize("what", ["event", "request", "config"])
+def test_schemas_are_whole(what: str) -> None:
+    schema = json.loads(call("schema", what).stdout)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["title"].startswith("CSI")
+    assert schema["type"] == "object"
+    for reference in _references(schema):
+        assert reference.removeprefix("#/$defs/") in schema["$defs"]
+
+
+def test_the_configs_schema_knows_the_sources_and_refuses_other_keys() -> None:
+    schema = json.loads(call("config", "schema").stdout)
+    assert schema == json.loads(call("schema", "config").stdout)
+    assert set(schema["$defs"]["Sources"]["properties"]) == {"youtube_playlist", "youtube_channel_rss"}
+    assert "secrets" not in schema["properties"]
+    blocks = [schema, *schema["$defs"].values()]
+    assert all(block["additionalProperties"] is False for block in blocks if "properties" in block)
+
+
+def test_an_unknown_schema_is_a_usage_error() -> None:
+    assert call("schema", "nothing").exit_code == 2
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return own + [found for inner in value.values() for found in _references(inner)]
+    return [found for inner in value for found in _references(inner)] if isinstance(value, list) else []

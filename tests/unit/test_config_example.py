@@ -1,0 +1,81 @@
+"""The example files hold every key and every variable, and are good as they stand."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from csi.adapters import registry
+from csi.ingester.config import ConfigFile, RouteProfile
+from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS
+from csi.ingester.config_faults import models_in
+from csi.ingester.config_file import Loaded, file_model, read_config, require_delivery
+
+CONFIG = Path(__file__).parents[2] / "config"
+ENV = {
+    "CSI_UA_ENDPOINT": "https://ua.example.net/api/v1/signals/ingest",
+    "CSI_UA_SHARED_SECRET": "csi-test-secret",
+    "YOUTUBE_API_KEY": "AIza-test-key",
+}
+
+
+@pytest.fixture(scope="module")
+def example() -> Loaded:
+    return read_config(CONFIG / "config.example.yaml", env=ENV, sources=registry.settings_models())
+
+
+def test_the_example_is_ready_to_deliver(example: Loaded) -> None:
+    require_delivery(example.settings)
+    assert example.warnings == ()
+
+
+def test_the_example_shows_the_defaults(example: Loaded) -> None:
+    bare = file_model(registry.settings_models())()
+    for name in set(ConfigFile.model_fields) - {"route_profiles", "delivery"}:
+        assert getattr(example.settings, name) == getattr(bare, name), name
+    ours = example.settings.delivery.model_dump(exclude={"ua_endpoint", "shared_secret"})
+    assert ours == bare.delivery.model_dump(exclude={"ua_endpoint", "shared_secret"})
+    for name, model in registry.settings_models().items():
+        source = example.settings.sources[name]
+        assert source.model_copy(update={str(source.watch_key): ()}) == model()
+
+
+def test_every_key_is_in_the_example() -> None:
+    data = yaml.safe_load((CONFIG / "config.example.yaml").read_text())
+    missing = list(_absent(file_model(registry.settings_models()), data, "config"))
+    assert missing == []
+
+
+def test_every_line_of_the_example_with_a_value_says_what_it_is() -> None:
+    lines = (CONFIG / "config.example.yaml").read_text().splitlines()
+    silent = [line for line in lines if re.match(r"\s+(- )?\w+: \S", line) and "#" not in line]
+    assert silent == []
+
+
+def test_every_variable_is_in_the_example_with_a_comment() -> None:
+    lines = (CONFIG / "env.example").read_text().splitlines()
+    named = {match[1]: lines[at - 1] for at, line in enumerate(lines) if (match := re.match(r"#?([A-Z_]+)=", line))}
+    known = {*OVERRIDES, *SECRETS, *SECRET_KEYS.values(), "CSI_DB_PATH", "CSI_CONFIG_PATH", "YOUTUBE_API_KEY"}
+    assert set(named) == known
+    assert all(comment.startswith("# ") for comment in named.values())
+
+
+def _absent(model: type[BaseModel], data: dict[str, Any], path: str) -> Iterator[str]:
+    """Fields of the model, and of the models inside it, that the example does not have."""
+    for name, field in model.model_fields.items():
+        inner = next(models_in(field.annotation), None)
+        if name not in data:
+            yield f"{path}.{name}"
+        elif inner is not None and isinstance(sample := _sample(data[name], inner), dict):
+            yield from _absent(inner, sample, f"{path}.{name}")
+
+
+def _sample(value: Any, model: type[BaseModel]) -> Any:
+    """The first of a list, or of named blocks; a block as it is."""
+    if isinstance(value, list):
+        return value[0]
+    return next(iter(value.values())) if model is RouteProfile else value

@@ -1,0 +1,62 @@
+"""Creators at work, against the real control API of the simulator."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from csi.demo.publish import Publisher
+from csi.demo.serve import in_background
+from csi.demo.stage import Site
+from csi.demo.world import World
+from csi.demo.youtube import API_PATH, Options, create_app
+from csi.net import Net
+
+
+@pytest.fixture
+def world() -> World:
+    return World(1)
+
+
+@pytest.fixture
+def site(world: World, tmp_path: Path) -> Iterator[Site]:
+    channels = tuple(world.add_channel(f"Channel {n}", at=0).id for n in range(2))
+    library = world.add_channel("Library", at=0).id
+    playlists = (world.add_playlist("List", owner=library, at=0).id,)
+    app = create_app(world, Options(faults="feed:404"))
+    with in_background(app) as base:
+        yield Site(base, base + API_PATH, "", channels, playlists)
+
+
+def test_everybody_gets_a_turn(world: World, site: Site) -> None:
+    with Net() as net:
+        publisher = Publisher(net, site, rate=3, seed=1)
+        publisher.catch_up(2.0)
+    assert publisher.made == 6
+    assert [world.size(ref) for ref in (*site.channels, *site.playlists)] == [2, 2, 2]
+
+
+def test_it_publishes_what_is_due_and_no_more(site: Site) -> None:
+    with Net() as net:
+        publisher = Publisher(net, site, rate=2, seed=1)
+        for elapsed, made in ((0.0, 0), (0.4, 0), (0.5, 1), (0.6, 1), (2.0, 4)):
+            publisher.catch_up(elapsed)
+            assert publisher.made == made
+
+
+def test_a_list_does_not_grow_for_ever(world: World, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("csi.demo.publish.SHORTEST_LIST", 5)
+    only_list = Site(site.base_url, site.api_base_url, "", (), site.playlists)
+    with Net() as net:
+        publisher = Publisher(net, only_list, rate=0.05, seed=1)
+        for _ in range(12):
+            publisher.publish()
+    assert world.size(site.playlists[0]) == 5
+
+
+def test_faults_can_be_ended(site: Site) -> None:
+    feed = f"{site.base_url}/feeds/videos.xml?channel_id={site.channels[0]}"
+    with Net() as net:
+        assert net.get(feed).status == 404
+        Publisher(net, site, rate=1).end_faults()
+        assert net.get(feed).status == 200

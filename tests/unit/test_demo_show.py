@@ -1,0 +1,98 @@
+"""What the demo's audience sees, also of strangers' titles."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from csi.demo.look import Look, Seen, Tail
+from csi.demo.processes import printable
+from csi.demo.show import LineView, Scene, delivery_line, draw, rows_for, show_summary
+from csi.demo.summary import Books, summarize
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]red[/red] \u202edrawkcab\u2028 \r\n<b>"
+
+
+def seen(title: str = "Title", latency: float | None = 85.4, state: str = "delivered") -> Seen:
+    return Seen(1_771_761_600.0, "youtube_playlist", title, state, latency)
+
+
+def scene(elapsed: float = 1.0) -> Scene:
+    return Scene("http://127.0.0.1:1234", "running", elapsed, "Ctrl-C ends the demo")
+
+
+def render(look: Look, rows: int = 12, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(draw(scene(), look, rows))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert isinstance(text, str)
+    return text
+
+
+def test_a_delivery_is_one_line() -> None:
+    assert delivery_line(seen('Say "hi"')).endswith('delivered youtube_playlist "Say \\"hi\\"" 85 ms')
+
+
+def test_hostile_titles_stay_text() -> None:
+    line = delivery_line(seen(HOSTILE))
+    assert line.isprintable()
+    assert "[red]red[/red]" in line
+    drawn = render(Look(recent=(seen(HOSTILE),)))
+    assert "[red]red[/red]" in drawn
+    assert not set("\x1b\x07\r\u202e\u2028") & set(drawn)
+
+
+def test_printable_keeps_what_can_be_read() -> None:
+    assert printable("Größe, 東京, 👩\u200d🚀👨🏽, a\u00a0b\tc") == "Größe, 東京, 👩🚀👨, a b c"
+
+
+def test_the_live_view_says_where_things_stand() -> None:
+    drawn = render(Look(served=9, stored=8, delivered=7, pending=1, dead=2, p50_ms=12.3, recent=(seen(),)))
+    for part in ("served 9", "stored 8", "delivered 7", "pending 1", "dead 2", "p50 12 ms", "p95 -"):
+        assert part in drawn
+    for part in ("http://127.0.0.1:1234", "/readyz", "/metrics", "Ctrl-C ends the demo", "85 ms"):
+        assert part in drawn
+
+
+def test_the_live_view_fits_its_terminal() -> None:
+    look = Look(recent=tuple(seen("x" * 300) for _ in range(12)))
+    for height in (12, 16, 24, 60):
+        assert len(render(look, rows_for(height), width=70).splitlines()) <= height
+
+
+def test_lines_tell_deliveries_at_once_and_the_status_now_and_then() -> None:
+    stream = io.StringIO()
+    view = LineView(stream)
+    view.update(scene(1), Look(fresh=(seen("one"), seen("two"))))
+    view.update(scene(2), Look())
+    view.update(scene(5), Look(served=2))
+    view.update(scene(6), Look(served=3))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert "served 2" in lines[2]
+
+
+def test_a_quiet_view_keeps_to_the_status() -> None:
+    stream = io.StringIO()
+    LineView(stream, quiet=True).update(scene(5), Look(fresh=(seen("one"),)))
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_the_summary_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    show_summary(summarize(Books()))
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert lines[0].split() == ["served", "0"]
+    assert lines[-1] == "Nothing was published, and nothing was lost."
+
+
+def test_half_a_line_of_a_ledger_waits(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    tail = Tail(ledger)
+    assert list(tail.lines()) == []
+    ledger.write_text('{"key": "a"}\n{"key"')
+    assert list(tail.lines()) == [{"key": "a"}]
+    with ledger.open("a") as file:
+        file.write(': "b"}\n')
+    assert list(tail.lines()) == [{"key": "b"}]
+    assert list(tail.lines()) == []

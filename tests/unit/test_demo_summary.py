@@ -1,0 +1,108 @@
+"""The demo's account, on small made-up ledgers."""
+
+from dataclasses import replace
+
+import pytest
+
+from csi.demo.summary import Books, StoredEvent, percentile, sentence, summarize
+
+
+def arrived(name: str, seconds: float = 0.1) -> StoredEvent:
+    return StoredEvent(f"id-{name}", name, "delivered", 100.0, 100.0 + seconds)
+
+
+def waiting(name: str, state: str = "pending") -> StoredEvent:
+    return StoredEvent(f"id-{name}", name, state, 100.0)
+
+
+HEALTHY = Books(frozenset({"a", "b"}), (arrived("a"), arrived("b", 0.3)), ("id-a", "id-b"))
+
+
+def test_everything_arrived_once() -> None:
+    summary = summarize(HEALTHY)
+    assert (summary.served, summary.events, summary.delivered) == (2, 2, 2)
+    assert (summary.dead, summary.pending, summary.lost, summary.extra, summary.unexpected) == (0, 0, 0, 0, 0)
+    assert (summary.p50_ms, summary.p95_ms) == (100.0, 300.0)
+    assert sentence(summary) == "Everything that was served arrived, each of them once."
+
+
+def test_nothing_happened() -> None:
+    summary = summarize(Books())
+    assert (summary.served, summary.events, summary.lost) == (0, 0, 0)
+    assert summary.p50_ms is None
+    assert summary.p95_ms is None
+    assert sentence(summary).startswith("Nothing was published")
+
+
+def test_an_item_that_was_served_and_never_stored_is_lost() -> None:
+    summary = summarize(replace(HEALTHY, served=frozenset({"a", "b", "c"})))
+    assert summary.lost == 1
+    assert sentence(summary).startswith("1 item did not arrive")
+
+
+def test_an_item_in_the_inbox_is_pending_and_not_there_yet() -> None:
+    summary = summarize(replace(HEALTHY, served=frozenset({"a", "b", "c"}), inbox=1))
+    assert (summary.pending, summary.lost) == (1, 1)
+
+
+def test_marked_delivered_without_the_receiver_knowing_is_lost() -> None:
+    assert summarize(replace(HEALTHY, received=("id-a",))).lost == 1
+
+
+@pytest.mark.parametrize("state", ["pending", "in_flight"])
+def test_what_still_waits_is_pending(state: str) -> None:
+    summary = summarize(Books(frozenset({"a"}), (waiting("a", state),)))
+    assert (summary.pending, summary.delivered, summary.lost) == (1, 0, 1)
+
+
+def test_accepted_before_our_own_row_says_so() -> None:
+    """The receiver has it and the answer is under way: pending, not lost."""
+    summary = summarize(Books(frozenset({"a"}), (waiting("a", "in_flight"),), ("id-a",)))
+    assert (summary.pending, summary.lost) == (1, 0)
+
+
+def test_dead_letters_are_not_lost() -> None:
+    books = Books(frozenset({"a"}), (waiting("a", "dead"),), dead=("id-a",))
+    summary = summarize(books)
+    assert (summary.dead, summary.pending, summary.lost) == (1, 0, 0)
+    assert sentence(summary).startswith("Nothing was lost: 1 item among the dead letters")
+
+
+def test_a_dead_letter_that_was_closed_without_delivery_is_lost() -> None:
+    assert summarize(Books(frozenset({"a"}), (waiting("a", "dead"),))).lost == 1
+
+
+def test_an_item_buried_under_its_key_is_not_lost() -> None:
+    """Malformed items never become events: their dead letter carries the item's key."""
+    summary = summarize(replace(HEALTHY, served=frozenset({"a", "b", "bad"}), dead=("bad",)))
+    assert (summary.lost, summary.dead) == (0, 1)
+
+
+def test_every_delivery_after_the_first_is_extra() -> None:
+    summary = summarize(replace(HEALTHY, received=("id-a", "id-b", "id-a", "id-a")))
+    assert (summary.extra, summary.lost) == (2, 0)
+    assert "2 items came more than once" in sentence(summary)
+
+
+def test_what_nobody_served_or_stored_is_unexpected() -> None:
+    summary = summarize(replace(HEALTHY, served=frozenset({"a"}), received=("id-a", "id-b", "id-x")))
+    assert (summary.unexpected, summary.lost) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "percent", "expected"),
+    [
+        ([], 50, None),
+        ([7], 50, 7),
+        ([7], 95, 7),
+        ([1, 2], 50, 1),
+        ([1, 2, 3], 50, 2),
+        (list(range(1, 101)), 95, 95),
+        (list(range(1, 21)), 95, 19),
+        (list(range(1, 20)), 95, 19),
+    ],
+)
+def test_percentiles_are_times_that_happened(
+    numbers: list[float], percent: float, expected: float | None
+) -> None:
+    assert percentile(numbers, percent) == expected

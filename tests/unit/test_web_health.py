@@ -1,0 +1,160 @@
+"""When the sidecar says ready and alive: the rules alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from csi.store.heartbeats import Beat
+from csi.store.watches import WatchTimes
+from csi.web.health import Delivery, Facts, SourcePlan, is_on_time, liveness, readiness, unknown
+
+NOW = 1_771_761_600.0
+WATCH = WatchTimes("youtube_playlist", 30.0, NOW + 20, NOW - 10, NOW - 10, 0)
+RSS = WatchTimes("youtube_channel_rss", 300.0, NOW + 100, NOW - 200, NOW - 200, 0)
+GOOD = Facts(
+    now=NOW,
+    polling=True,
+    beat=Beat(NOW - 4, NOW - 1000),
+    sources=(SourcePlan("youtube_playlist", 1, 300.0), SourcePlan("youtube_channel_rss", 1, 0.0)),
+    watches=(WATCH, RSS),
+    delivery=Delivery(True, "ascii", last_success_at=NOW - 60),
+)
+
+
+def with_watch(**changes: Any) -> Facts:
+    return replace(GOOD, watches=(replace(WATCH, **changes), RSS))
+
+
+def test_ready_has_the_prds_body() -> None:
+    report = readiness(GOOD)
+    assert report.is_good
+    assert report.body["status"] == "ready"
+    assert report.body["reasons"] == []
+    playlist = report.body["adapters"]["youtube_playlist"]
+    assert (playlist["polling"], playlist["last_poll"]) == (True, "2026-02-22T11:59:50Z")
+    assert report.body["adapters"]["youtube_channel_rss"]["last_poll"] == "2026-02-22T11:56:40Z"
+    assert report.body["delivery"] == {
+        "ua_reachable": True,
+        "last_success": "2026-02-22T11:59:00Z",
+        "enabled": True,
+        "breaker": "closed",
+        "paused_until": None,
+        "canonical_json": "ascii",
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (replace(GOOD, beat=None), "no worker has ever run on this database; start one"),
+        (replace(GOOD, beat=Beat(NOW - 31, 0)), "the worker gave its last sign of life 31 s ago"),
+        (replace(GOOD, beat=Beat(NOW + 3600, 0)), "the worker gave its last sign of life -3600 s ago"),
+        (replace(GOOD, watches=(RSS,)), "youtube_playlist: not read yet"),
+        (with_watch(last_success_at=None), "youtube_playlist: not read yet"),
+        (
+            with_watch(last_success_at=NOW - 121, errors=3),
+            "youtube_playlist: none of its 1 watches was read in time",
+        ),
+        (
+            replace(GOOD, delivery=Delivery(True, "ascii", breaker="open")),
+            "the receiver is away; events stay pending until it answers",
+        ),
+    ],
+)
+def test_not_ready_says_why(facts: Facts, reason: str) -> None:
+    report = readiness(facts)
+    assert (report.is_good, report.body["status"], report.body["reasons"]) == (False, "not_ready", [reason])
+
+
+def test_a_silent_worker_means_that_nothing_polls() -> None:
+    adapters = readiness(replace(GOOD, beat=Beat(NOW - 31, 0))).body["adapters"]
+    assert [adapter["polling"] for adapter in adapters.values()] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "errors", "expected"),
+    [
+        (10, 0, True),
+        (120, 5, True),
+        (121, 3, False),
+        (121, 2, True),  # resting at the idle interval, and stumbling once is not failing
+        (359, 0, True),
+        (361, 0, False),
+        (-3600, 0, False),  # the clock was set back: that success proves nothing
+    ],
+)
+def test_a_resting_watch_is_on_time_and_a_failing_one_is_not(
+    seconds_ago: float, errors: int, expected: bool
+) -> None:
+    watch = replace(WATCH, last_success_at=NOW - seconds_ago, errors=errors)
+    assert is_on_time(watch, 300.0, NOW) is expected
+
+
+def test_one_good_watch_is_enough_and_a_source_without_watches_does_not_matter() -> None:
+    dead = replace(WATCH, last_success_at=None, errors=99)
+    facts = replace(
+        GOOD, watches=(dead, WATCH, RSS), sources=(*GOOD.sources, SourcePlan("empty", 0, 0.0))
+    )
+    report = readiness(facts)
+    assert report.is_good
+    assert report.body["adapters"]["youtube_playlist"]["failing"] == 1
+    assert report.body["adapters"]["empty"] == {
+        "polling": False, "last_poll": None, "last_success": None, "watches": 0, "on_time": 0, "failing": 0,
+    }  # fmt: skip
+
+
+def test_what_is_switched_off_is_not_missed() -> None:
+    facts = replace(GOOD, polling=False, watches=(), delivery=Delivery(False, "ascii", breaker="open"))
+    assert readiness(facts).is_good
+    assert liveness(replace(with_watch(next_poll_at=NOW - 9999), polling=False)).is_good
+
+
+@pytest.mark.parametrize(
+    ("delivery", "expected"),
+    [
+        (Delivery(True, "ascii"), True),
+        (Delivery(True, "ascii", last_success_at=NOW), True),
+        (Delivery(True, "ascii", last_failure_at=NOW), False),
+        (Delivery(True, "ascii", last_success_at=NOW - 1, last_failure_at=NOW), False),
+        (Delivery(True, "ascii", last_success_at=NOW, last_failure_at=NOW - 1), True),
+        (Delivery(True, "ascii", breaker="open", last_success_at=NOW), False),
+    ],
+)
+def test_reachable_means_that_the_last_answer_was_good(delivery: Delivery, expected: bool) -> None:
+    assert readiness(replace(GOOD, delivery=delivery)).body["delivery"]["ua_reachable"] is expected
+
+
+def test_a_pause_is_shown_while_it_lasts() -> None:
+    def shown(until: float) -> Any:
+        return readiness(replace(GOOD, delivery=Delivery(True, "utf8", paused_until=until))).body["delivery"]
+
+    assert (shown(NOW + 60)["paused_until"], shown(NOW - 1)["paused_until"]) == ("2026-02-22T12:01:00Z", None)
+    assert shown(NOW)["canonical_json"] == "utf8"
+
+
+def test_alive_while_things_happen() -> None:
+    report = liveness(GOOD)
+    assert (report.is_good, report.body["status"], report.body["overdue"]) == (True, "alive", {})
+    assert liveness(replace(GOOD, beat=Beat(NOW - 59, NOW - 1000))).is_good
+    assert liveness(with_watch(errors=50, last_success_at=None)).is_good
+
+
+def test_stalled_when_the_worker_or_a_watch_stands_still() -> None:
+    assert not liveness(replace(GOOD, beat=Beat(NOW - 61, 0))).is_good
+    assert not liveness(replace(GOOD, beat=None)).is_good
+    assert liveness(with_watch(next_poll_at=NOW - 179)).is_good
+    late = liveness(with_watch(next_poll_at=NOW - 181))
+    assert (late.is_good, late.body["overdue"]) == (False, {"youtube_playlist": 1})
+    assert late.body["reasons"] == ["youtube_playlist: 1 watches are long overdue"]
+
+
+def test_a_worker_that_has_just_started_may_catch_up() -> None:
+    facts = with_watch(next_poll_at=NOW - 86_400)
+    assert liveness(replace(facts, beat=Beat(NOW, NOW - 100))).is_good
+
+
+def test_what_cannot_be_known_still_has_the_prds_shape() -> None:
+    body = unknown("not_ready", "why", NOW).body
+    assert body["delivery"] == {"ua_reachable": False, "last_success": None}
+    assert (body["adapters"], body["database"], body["reasons"]) == ({}, {"ok": False}, ["why"])

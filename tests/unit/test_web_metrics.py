@@ -1,0 +1,127 @@
+"""`/metrics`: the PRD's four as named and typed, and nothing from outside in a label."""
+
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from csi.dlq import store as dlq
+from csi.flow.plan import sync_watches
+from csi.ingester.event import CreatorSignalEvent
+from csi.runtime import Runtime, open_runtime
+from csi.store import budget, counters, db, endpoints, events, heartbeats, watches
+from csi.web import metrics
+
+CONFIG = """
+sources:
+  youtube_playlist: {quota_limit: 10000, playlists: [{id: PLaaa}]}
+  youtube_channel_rss: {enabled: false}
+"""
+
+
+@pytest.fixture
+def rt(tmp_path: Path) -> Runtime:
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG)
+    return open_runtime(file, {"CSI_STATE_DIR": str(tmp_path / "state")})
+
+
+def scrape(rt: Runtime) -> dict[str, tuple[str, list[Sample]]]:
+    with db.connection():
+        text = metrics.render(rt).decode()
+    return {family.name: (family.type, family.samples) for family in text_string_to_metric_families(text)}
+
+
+def value(found: dict[str, tuple[str, list[Sample]]], family: str, name: str = "", **labels: str) -> float:
+    samples = [
+        sample for sample in found[family][1] if sample.name == (name or family) and sample.labels == labels
+    ]
+    assert len(samples) == 1, (family, labels, found[family])
+    return samples[0].value
+
+
+def test_an_idle_system_has_every_series_and_no_false_rates(rt: Runtime) -> None:
+    found = scrape(rt)
+    types = {name: kind for name, (kind, _) in found.items()}
+    assert types["csi_events"] == "counter"
+    assert types["csi_delivery_success_rate"] == types["csi_dedupe_hit_rate"] == "gauge"
+    assert types["csi_adapter_poll_duration_seconds"] == "histogram"
+    assert math.isnan(value(found, "csi_delivery_success_rate"))
+    assert math.isnan(value(found, "csi_dedupe_hit_rate"))
+    assert math.isnan(value(found, "csi_worker_heartbeat_age_seconds"))
+    assert value(found, "csi_events", "csi_events_total", source="youtube_playlist", status="dlq") == 0
+    assert value(found, "csi_build_info", version="1.0.0") == 1
+    assert value(found, "csi_breaker_open") == 0
+
+
+def test_numbers_come_from_the_database(rt: Runtime) -> None:
+    now = rt.now()
+    with db.connection():
+        counters.add("events", 98, source="youtube_playlist", label="delivered")
+        counters.add("events", 2, source="youtube_playlist", label="dlq")
+        counters.add("items", 15, source="youtube_playlist", label="known")
+        counters.add("items", 85, source="youtube_playlist", label="new")
+        counters.add("polls", 7, source="youtube_playlist", label="ok")
+        for seconds in (0.05, 0.1, 0.7, 99.0):
+            counters.observe("poll_seconds", seconds, counters.POLL_BUCKETS, source="youtube_playlist")
+        counters.observe("accept_seconds", 0.2, counters.LATENCY_BUCKETS, source="urgent")
+        heartbeats.beat("worker", now - 3, now - 100)
+        budget.book(42, 10_000, now)
+        endpoints.get()
+        endpoints.change("default", breaker="open")
+        event = CreatorSignalEvent(**CreatorSignalEvent.model_config["json_schema_extra"]["example"])
+        sync_watches(rt)
+        watch = watches.active()[0]
+        events.add(event, watch_id=watch.id, seq=1, tier="urgent", first_seen_at=now - 50, due_at=now)
+        dlq.bury_item("key", "youtube_playlist", {}, cause="malformed", reason="x", seen_at=now, now=now)
+    found = scrape(rt)
+    source = {"source": "youtube_playlist"}
+    assert value(found, "csi_events", "csi_events_total", **source, status="delivered") == 98
+    assert value(found, "csi_delivery_success_rate") == pytest.approx(98 / 101)  # bury_item counted one more
+    assert value(found, "csi_dedupe_hit_rate") == 0.15
+    assert value(found, "csi_polls", "csi_polls_total", **source, result="ok") == 7
+    name = "csi_adapter_poll_duration_seconds"
+    heights = {le: value(found, name, f"{name}_bucket", **source, le=le) for le in ("0.1", "0.5", "1.0", "+Inf")}
+    assert heights == {"0.1": 2, "0.5": 2, "1.0": 3, "+Inf": 4}
+    assert value(found, name, f"{name}_count", **source) == 4
+    assert value(found, name, f"{name}_sum", **source) == pytest.approx(99.85)
+    accepted = "csi_accept_latency_seconds"
+    assert value(found, accepted, f"{accepted}_bucket", tier="urgent", le="0.25") == 1
+    assert value(found, "csi_pending_events", tier="urgent") == 1
+    assert value(found, "csi_backlog_age_seconds") == pytest.approx(50, abs=5)
+    assert value(found, "csi_dead_letters_open") == 1
+    assert value(found, "csi_breaker_open") == 1
+    assert (value(found, "csi_api_quota_used"), value(found, "csi_api_quota_limit")) == (42, 10_000)
+    assert value(found, "csi_worker_heartbeat_age_seconds") == pytest.approx(3, abs=5)
+
+
+def test_labels_are_configured_names_only(rt: Runtime) -> None:
+    with db.connection():
+        counters.add("events", source='evil"}\n', label="delivered")
+        counters.add("events", source="youtube_playlist", label='made-up"} 1\nfake_metric 2')
+        counters.observe("accept_seconds", 1.0, counters.LATENCY_BUCKETS, source="PLsecret")
+    labels = {
+        text
+        for _, samples in scrape(rt).values()
+        for sample in samples
+        for name, text in sample.labels.items()
+        if name not in ("le", "version")
+    }
+    assert labels == {
+        "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume",
+        "stored", "delivered", "dlq", "duplicate", "ok", "error",
+    }  # fmt: skip
+
+
+def test_promtool_has_nothing_to_say(rt: Runtime) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not on PATH; Debian's package `prometheus` has it")
+    with db.connection():
+        text = metrics.render(rt)
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
