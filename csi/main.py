@@ -28,9 +28,7 @@ def main() -> None:
 
 def _refuse_arguments(arguments: list[str]) -> None:
     if arguments:
-        raise ConfigError(
-            "python -m csi.main takes no arguments; web.host and web.port (or PORT) say where it listens"
-        )
+        raise ConfigError("python -m csi.main takes no arguments; web.host and web.port (or PORT) say where it listens")
 
 
 def _run() -> int:

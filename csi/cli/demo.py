@@ -12,16 +12,10 @@ from csi.demo.stage import Shape
 
 
 @click.command()
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), help="End after so long. [default: at Ctrl-C]"
-)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End after so long. [default: at Ctrl-C]")
 @click.option("--json", "as_json", is_flag=True, help="Print only the summary, as one JSON object.")
-@click.option(
-    "--channels", default=5, show_default=True, type=click.IntRange(0, 1000), help="How many channels."
-)
-@click.option(
-    "--playlists", default=3, show_default=True, type=click.IntRange(0, 200), help="How many playlists."
-)
+@click.option("--channels", default=5, show_default=True, type=click.IntRange(0, 1000), help="How many channels.")
+@click.option("--playlists", default=3, show_default=True, type=click.IntRange(0, 200), help="How many playlists.")
 @click.option(
     "--rate",
     default=4.0,

@@ -11,11 +11,11 @@ from types import FrameType
 
 import click
 import uvicorn
-from loguru import logger as log
 from starlette.applications import Starlette
 
 from csi import logs
 from csi.errors import ConfigError, PortInUse
+from csi.logs import log
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import from_env
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from csi.demo.summary import Books, StoredEvent, percentile
 from csi.dlq import store as dlq
-from csi.store import events, inbox, watches
-from csi.store.models import DeadLetter, Event
+from csi.store import db, events, inbox, watches
+from csi.store.models import DeadLetter, Event, Watch
 
 SHOWN = 12
+TAKEN = ("accepted", "duplicate")
 LATE_COMMIT = 10.0
 """A row may become visible this much later than its `delivered_at` says."""
 
@@ -78,64 +79,69 @@ class Watcher:
 
     def look(self) -> Look:
         self._follow_served()
-        fresh = tuple(self._newly_delivered())
-        states = events.counts()
-        return Look(
-            served=len(self._served),
-            stored=sum(states.values()),
-            delivered=states.get("delivered", 0),
-            pending=states.get("pending", 0) + states.get("in_flight", 0) + inbox.waiting_count(),
-            dead=dlq.open_count(),
-            p50_ms=percentile(self._latencies, 50),
-            p95_ms=percentile(self._latencies, 95),
-            fresh=fresh,
-            recent=tuple(_seen(row) for row in events.recent(SHOWN)),
-        )
+        with db.reading():
+            fresh = tuple(self._newly_delivered())
+            states = events.counts()
+            return Look(
+                served=len(self._served),
+                stored=sum(states.values()),
+                delivered=states.get("delivered", 0),
+                pending=states.get("pending", 0) + states.get("in_flight", 0) + inbox.waiting_count(),
+                dead=dlq.open_count(),
+                p50_ms=percentile(self._latencies, 50),
+                p95_ms=percentile(self._latencies, 95),
+                fresh=fresh,
+                recent=tuple(_seen(row) for row in events.recent(SHOWN)),
+            )
 
     def books(self) -> Books:
         """The whole account as of now."""
-        rows = Event.select(
-            Event.event_id, Event.dedupe_key, Event.state, Event.first_seen_at, Event.delivered_at
-        ).tuples()
-        stored = tuple(StoredEvent(*row) for row in rows)
-        letters = DeadLetter.select(DeadLetter.event_id).where(DeadLetter.state == "open").tuples()
+        with db.reading():
+            stored = tuple(_stored(row) for row in Event.select())
+            dead = tuple(letter.event_id for letter in DeadLetter.select().where(DeadLetter.state == "open"))
+            waiting = inbox.waiting_count()
         self._follow_served()
-        self._received += [
-            line["event_id"]
-            for line in self._received_tail.lines()
-            if line["verdict"] in ("accepted", "duplicate")
-        ]
-        dead = tuple(event_id for (event_id,) in letters)
-        return Books(frozenset(self._served), stored, tuple(self._received), dead, inbox.waiting_count())
+        self._follow_received()
+        return Books(frozenset(self._served), stored, tuple(self._received), dead, waiting)
 
     def read_since(self, moment: float) -> set[int]:
         """The watches whose last poll began after `moment` and went well."""
-        return {
-            watch.id
-            for watch in watches.active()
-            if (watch.last_poll_at or 0) > moment and (watch.last_success_at or 0) >= watch.last_poll_at
-        }
+        with db.reading():
+            return {watch.id for watch in watches.active() if _was_read(watch, moment)}
 
     def _follow_served(self) -> None:
         self._served.update(line["key"] for line in self._served_tail.lines())
 
+    def _follow_received(self) -> None:
+        lines = (line for line in self._received_tail.lines() if line["verdict"] in TAKEN)
+        self._received += [line["event_id"] for line in lines]
+
     def _newly_delivered(self) -> Iterator[Seen]:
         late = (Event.state == "delivered") & (Event.delivered_at > self._newest - LATE_COMMIT)
         for row in Event.select().where(late).order_by(Event.delivered_at, Event.seq):
-            if row.id not in self._told:
+            seen = _seen(row)
+            if row.id not in self._told and seen.latency_ms is not None:
                 self._told.add(row.id)
-                self._newest = max(self._newest, row.delivered_at)
-                seen = _seen(row)
-                insort(self._latencies, seen.latency_ms or 0.0)
+                self._newest = max(self._newest, seen.at)
+                insort(self._latencies, seen.latency_ms)
                 yield seen
 
 
 def _seen(row: Event) -> Seen:
-    arrived = row.state == "delivered" and row.delivered_at is not None
+    arrived = row.delivered_at if row.state == "delivered" else None
     return Seen(
-        at=row.delivered_at if arrived else row.first_seen_at,
+        at=row.first_seen_at if arrived is None else arrived,
         source=row.source,
         title=str(json.loads(row.subject_json).get("title", "")),
         state=row.state,
-        latency_ms=1000 * (row.delivered_at - row.first_seen_at) if arrived else None,
+        latency_ms=None if arrived is None else 1000 * (arrived - row.first_seen_at),
     )
+
+
+def _stored(row: Event) -> StoredEvent:
+    return StoredEvent(row.event_id, row.dedupe_key, row.state, row.first_seen_at, row.delivered_at)
+
+
+def _was_read(watch: Watch, moment: float) -> bool:
+    begun, done = watch.last_poll_at, watch.last_success_at
+    return begun is not None and done is not None and moment < begun <= done

@@ -15,13 +15,13 @@ import yaml
 from csi import clock
 from csi.demo import stage
 from csi.demo.faults import read_script
-from csi.demo.look import Look, Watcher
+from csi.demo.look import Watcher
 from csi.demo.processes import TICK, Children, Wishes
 from csi.demo.publish import Publisher
 from csi.demo.show import Scene, View
 from csi.demo.stage import Keys, Shape, Site
 from csi.demo.summary import Summary, summarize
-from csi.errors import CsiError, NetError
+from csi.errors import CsiError, NetError, StoreError
 from csi.logs import register_secret
 from csi.net import Net
 from csi.store import db, heartbeats
@@ -90,16 +90,13 @@ def play(shape: Shape, home: Path, view: View, *, seconds: float | None) -> Outc
             run.publish(seconds)
             drained = run.drain()
         children.stop_all()
-        with db.connection():
-            return Outcome(summarize(run.watcher.books()), run.sidecar, children.pids, drained)
+        return Outcome(summarize(run.watcher.books()), run.sidecar, children.pids, drained)
 
 
 class Run:
     """The demo between its start and its account."""
 
-    def __init__(
-        self, shape: Shape, places: Places, net: Net, children: Children, wishes: Wishes, view: View
-    ) -> None:
+    def __init__(self, shape: Shape, places: Places, net: Net, children: Children, wishes: Wishes, view: View) -> None:
         self._shape, self._places, self._net = shape, places, net
         self._children, self._wishes, self._view = children, wishes, view
         self._last_look = 0.0
@@ -133,25 +130,23 @@ class Run:
     def drain(self) -> bool:
         """Nothing new from here on: wait until what was served has arrived. False: it has not, in the time there is."""
         limit = DRAIN_SECONDS_WITH_FAULTS if self._shape.faults else DRAIN_SECONDS
-        hint = (
-            f"no more new items; waiting up to {limit:g} s until all have arrived (Ctrl-C again: do not wait)"
-        )
+        hint = f"no more new items; waiting up to {limit:g} s until all have arrived (Ctrl-C again: do not wait)"
         self._view.say(hint)
         if self._shape.faults:
             self._publisher.end_faults()
         asked, ended, started = self._wishes.interrupts, clock.now(), time.monotonic()
         read: set[int] = set()
         while time.monotonic() - started < limit and self._wishes.interrupts == asked:
+            scene = Scene(self.sidecar, "draining", time.monotonic() - started, hint)
             read |= self.watcher.read_since(ended)
             if len(read) >= self._shape.homes and _settled(summarize(self.watcher.books())):
+                self._view.update(scene, self.watcher.look())
                 return True
-            self._look_on(Scene(self.sidecar, "draining", time.monotonic() - started, hint))
+            self._look_on(scene)
         return False
 
     def close(self) -> None:
         self._view.close()
-        if self._opened:
-            db.database.close()
 
     def _publish_due(self, elapsed: float) -> None:
         try:
@@ -166,14 +161,8 @@ class Run:
         self._wishes.check()
         if time.monotonic() - self._last_look >= LOOK_SECONDS:
             self._last_look = time.monotonic()
-            self._view.update(scene, self._glance())
+            self._view.update(scene, self.watcher.look())
         time.sleep(TICK)
-
-    def _glance(self) -> Look:
-        try:
-            return self.watcher.look()
-        except db.DatabaseError as error:
-            raise CsiError(f"the demo's database cannot be read: {error}") from error
 
     def _write_config(self, site: Site, endpoint: str) -> None:
         port = _free_port()
@@ -189,8 +178,9 @@ class Run:
             db.open_database(str(self._places.database))
             self._opened = True
         try:
-            return heartbeats.last_beat("worker")
-        except db.DatabaseError:
+            with db.reading():
+                return heartbeats.last_beat("worker")
+        except StoreError:
             return None
 
     def _sidecar_answers(self) -> bool | None:
@@ -216,9 +206,7 @@ def _empty_dir(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = any(path.iterdir())
     except OSError as error:
-        raise CsiError(
-            f"--keep {path}: cannot be used: {error.strerror}; choose another directory"
-        ) from error
+        raise CsiError(f"--keep {path}: cannot be used: {error.strerror}; choose another directory") from error
     if taken:
         raise CsiError(f"--keep {path}: holds something already; choose a new or empty directory")
     return path.resolve()

@@ -74,9 +74,7 @@ class Wishes:
 class Child:
     """One process, with its output in files."""
 
-    def __init__(
-        self, name: str, line: Sequence[str], *, home: Path, cwd: Path, env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, name: str, line: Sequence[str], *, home: Path, cwd: Path, env: Mapping[str, str]) -> None:
         self.name = name
         self.out, self.log = home / f"{name}.out", home / f"{name}.log"
         with self.out.open("wb") as out, self.log.open("wb") as log:

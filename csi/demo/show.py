@@ -3,6 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass, fields
+from io import TextIOWrapper
 from typing import Protocol, TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -98,7 +99,8 @@ class LineView:
 def choose_view(*, json_only: bool) -> View:
     """With --json standard output belongs to the object, and progress goes to standard error."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a title must not end the demo of an ASCII terminal
     if json_only:
         return LineView(sys.stderr, quiet=True)
     console = Console()

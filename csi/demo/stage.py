@@ -194,7 +194,5 @@ def code_dir() -> Path:
     """Where `huey_config` can be imported: the project's folder, or site-packages."""
     found = importlib.util.find_spec("huey_config")
     if found is None or found.origin is None:
-        raise CsiError(
-            "huey_config.py is not where Python looks for it; install csi again, or run it in its folder"
-        )
+        raise CsiError("huey_config.py is not where Python looks for it; install csi again, or run it in its folder")
     return Path(found.origin).parent

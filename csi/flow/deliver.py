@@ -291,7 +291,8 @@ def _settle_exhausted(
 ) -> list[Wake]:
     if batches.finish(batch, "dead", now):
         _bury(batch, rows, "transient", reason, sent.status, now)
-    gate.note_failure(endpoint, now, reason, opens=breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0))
+    opens = breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
+    gate.note_failure(endpoint, now, reason, opens=opens)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
 

@@ -211,9 +211,11 @@ class CsiSettings(Model):
     log_level: LogLevel = Field("INFO", description="Least level logged")
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
     state_dir: Path = Field(Path("/var/lib/csi"), description="Database, queue and locks live here (mode 0700)")
-    database: str | None = Field(None, description="SQLite path or postgresql://…; default <state_dir>/csi.db")
+    database: str | None = Field(
+        None, max_length=2000, description="SQLite path or postgresql://…; default <state_dir>/csi.db"
+    )
     queue: str | None = Field(
-        None, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
+        None, max_length=2000, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
     )
 
     @field_validator("database")

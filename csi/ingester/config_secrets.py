@@ -7,6 +7,7 @@ from pathlib import Path
 Environment = Mapping[str, str]
 
 MASK = "********"
+MAX_URL = 2000
 _MAX_SECRET = 65_536
 _URL_PASSWORD = re.compile(r"(://[^/@:\s]*:)(\S+)(@)|([?&]password=)([^&\s]+)")
 _LIKE_A_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*_(SECRET|TOKEN|KEY)")
@@ -50,7 +51,7 @@ def secret_fault(value: str, *, shortest: int = 1) -> str | None:
 
 
 def url_password(url: str) -> str | None:
-    found = _URL_PASSWORD.search(url)
+    found = _URL_PASSWORD.search(url[:MAX_URL])
     return (found[2] or found[5]) if found else None
 
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from anyio import to_thread
-from loguru import logger as log
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from csi import clock as utc
 from csi.ingester.signature import Refused, verify
+from csi.logs import log
 from csi.receiver import answers
 from csi.receiver.answers import Answer
 from csi.receiver.batch import Batch, Verdict, read_batch

@@ -14,6 +14,7 @@ from playhouse.migrations import MigrationError, Runner
 
 from csi.errors import StoreError
 from csi.ingester.config import looks_like_postgres
+from csi.store.lock import open_private
 from csi.store.models import database
 
 T = TypeVar("T")
@@ -158,7 +159,7 @@ def _migration_lock() -> Iterator[None]:
         finally:
             database.execute_sql("SELECT pg_advisory_unlock(7234501)")
     else:
-        with open(f"{database.database}.migrate.lock", "w") as handle:
+        with open_private(f"{database.database}.migrate.lock") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 

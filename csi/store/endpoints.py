@@ -35,6 +35,4 @@ def failing_batches(endpoint: Endpoint) -> int:
         & (DeliveryAttempt.started_at > since)
         & (DeliveryAttempt.outcome == "transient")
     )
-    return int(
-        DeliveryAttempt.select(fn.COUNT(DeliveryAttempt.batch_id.distinct())).where(failed).scalar() or 0
-    )
+    return int(DeliveryAttempt.select(fn.COUNT(DeliveryAttempt.batch_id.distinct())).where(failed).scalar() or 0)

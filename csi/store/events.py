@@ -127,9 +127,7 @@ def recent(limit: int) -> list[Event]:
     return list(Event.select().order_by(Event.id.desc()).limit(limit))
 
 
-def page(
-    limit: int, *, state: str | None = None, source: str | None = None, before: int | None = None
-) -> list[Event]:
+def page(limit: int, *, state: str | None = None, source: str | None = None, before: int | None = None) -> list[Event]:
     """Newest first; `before` is the id of the last row of the page before this one."""
     query = Event.select().order_by(Event.id.desc()).limit(limit)
     if state is not None:

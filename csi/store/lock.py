@@ -10,11 +10,16 @@ from csi.errors import AlreadyRunning, StoreError
 _held: list[TextIO] = []  # keeping the file open keeps the lock
 
 
+def open_private(path: Path | str) -> TextIO:
+    """A lock file that only this user can open. Its content is kept."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+
+
 def hold_worker_lock(state_dir: Path) -> None:
     """Hold the directory until this process ends. AlreadyRunning when another worker has it."""
     path = state_dir / "worker.lock"
     try:
-        handle = open(path, "a+")  # noqa: SIM115 held for the life of the process
+        handle = open_private(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
     try:
@@ -26,7 +31,8 @@ def hold_worker_lock(state_dir: Path) -> None:
         raise AlreadyRunning(
             f"another worker (process {holder}) works in {state_dir}; stop it, or give this one its own csi.state_dir"
         ) from error
-    handle.truncate(0)
+    handle.seek(0)
+    handle.truncate()
     handle.write(f"{os.getpid()}\n")
     handle.flush()
     _held.append(handle)

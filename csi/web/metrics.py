@@ -52,9 +52,7 @@ class StoreCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         sources, now = tuple(self._rt.settings.sources), self._rt.now()
         yield from _promised(sources)
-        yield _labelled(
-            "csi_polls", "Polls by result", counters.all_of("polls"), sources, POLL_RESULTS, "result"
-        )
+        yield _labelled("csi_polls", "Polls by result", counters.all_of("polls"), sources, POLL_RESULTS, "result")
         yield _histogram(
             "csi_accept_latency_seconds",
             "Time from first seen to accepted by the receiver",
@@ -136,9 +134,7 @@ def _histogram(
     edges = [*map(str, bounds), "+Inf"]
     for group in groups:
         heights = accumulate(counted.get((group, edge), 0.0) for edge in edges)
-        family.add_metric(
-            [group], list(zip(edges, heights, strict=True)), sum_value=sums.get((group, ""), 0.0)
-        )
+        family.add_metric([group], list(zip(edges, heights, strict=True)), sum_value=sums.get((group, ""), 0.0))
     return family
 
 

@@ -67,9 +67,7 @@ class _Audit:
 
     def write(self) -> None:
         seconds = round(time.monotonic() - self._started, 3)
-        log.info(
-            "admin action", action=self._action, client=self._client, status=self._status, seconds=seconds
-        )
+        log.info("admin action", action=self._action, client=self._client, status=self._status, seconds=seconds)
 
 
 def _refusal(refused: Refused) -> Response:

@@ -61,9 +61,7 @@ def listen(settings: Settings) -> socket.socket:
     host, port = settings.web.host, settings.web.port
     family, address = _resolve(host, port)
     if not _is_loopback(address) and settings.secrets.admin_token is None:
-        raise ConfigError(
-            f"web.host {host} can be reached from other machines: set CSI_ADMIN_TOKEN, or use 127.0.0.1"
-        )
+        raise ConfigError(f"web.host {host} can be reached from other machines: set CSI_ADMIN_TOKEN, or use 127.0.0.1")
     door = socket.socket(family, socket.SOCK_STREAM)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -41,9 +41,7 @@ class Sidecar:
         """Run a short read in a thread of its own. StoreError when the answer takes too long."""
         try:
             with fail_after(READ_SECONDS):
-                return await to_thread.run_sync(
-                    self._answer, question, abandon_on_cancel=True, limiter=self._readers
-                )
+                return await to_thread.run_sync(self._answer, question, abandon_on_cancel=True, limiter=self._readers)
         except TimeoutError as error:
             raise StoreError(f"the database did not answer within {READ_SECONDS:g} s") from error
 

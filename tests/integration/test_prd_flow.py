@@ -108,3 +108,18 @@ async def test_the_other_source_is_left_alone(youtube: SimulatedYouTube) -> None
     assert (answer["watches"], answer["new_items"]) == (1, 4)
     with db.connection():
         assert all(watch.last_poll_at is None for watch in watches.of_source("youtube_playlist"))
+
+
+@pytest.mark.asyncio
+async def test_the_same_on_postgresql(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from csi.main import app
+
+    monkeypatch.setenv("CSI_DATABASE_URL", postgres_url)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with AsyncClient(transport=ASGITransport(app=app), base_url="http://test", headers=headers) as client:
+        assert (await client.post("/admin/adapters/youtube_playlist/poll")).json()["new_items"] == 12
+        page = (await client.get("/admin/events?limit=5&state=pending")).json()
+        assert (len(page["events"]), page["next"]) == (5, page["events"][-1]["id"])
+        assert (await client.get("/readyz")).json()["database"] == {"ok": True}
+        assert 'csi_pending_events{tier="urgent"} 12.0' in (await client.get("/metrics")).text
+    assert db.is_postgres()

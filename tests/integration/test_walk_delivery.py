@@ -215,7 +215,9 @@ def test_an_answer_that_does_not_add_up_is_never_delivered(make_line, yt, lie):
 def test_standard_waits_for_its_delay_or_its_size(make_line, yt):
     yt.add(yt.playlists[0])
     with ScriptedReceiver() as ua:
-        line = make_line(ua, tier="standard", priority_behavior={"standard": {"batch_size": 5, "max_delay_seconds": 30}})
+        line = make_line(
+            ua, tier="standard", priority_behavior={"standard": {"batch_size": 5, "max_delay_seconds": 30}}
+        )
         line.run()
         line.wait(25)
         assert ua.requests == []

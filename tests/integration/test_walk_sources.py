@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from typing import ClassVar
 
 import pytest
 
@@ -244,7 +245,7 @@ class Toy(SourceAdapter):
     """What FR-1.2 asks for, and nothing else."""
 
     name = "toy"
-    found: list[RawEvent] = []
+    found: ClassVar[list[RawEvent]] = []
 
     async def fetch_events(self) -> list[RawEvent]:
         return list(self.found)
@@ -316,7 +317,7 @@ def test_hostile_text_arrives_cleaned(toy, ua, text):
 
 def test_an_item_whose_handling_ends_the_process_is_set_aside_after_three(toy, ua, clock):
     Toy.found = [toy_item(1), toy_item(2)]
-    (ingest_one, ingest_two) = toy._take(toy.step(Wake("poll", Watch.get().id)))
+    (ingest_one, _) = toy._take(toy.step(Wake("poll", Watch.get().id)))
     for _ in range(3):
         assert inbox.claim(int(ingest_one.key), clock()) is not None  # claimed, and then the process was gone
         clock.move(inbox.LEASE_SECONDS + 1)

@@ -85,8 +85,7 @@ def test_a_rate_beyond_the_feeds_window_is_refused(shape: Shape) -> None:
 
 def test_announcements_are_read_only_when_whole() -> None:
     facts = (
-        '{"base_url": "http://h", "api_base_url": "a", "feed_url_template": "f", '
-        '"channels": ["UCa"], "playlists": []}'
+        '{"base_url": "http://h", "api_base_url": "a", "feed_url_template": "f", "channels": ["UCa"], "playlists": []}'
     )
     assert stage.read_site("simulated YouTube listening on http://h\n" + facts) is None
     assert stage.read_site(f"simulated YouTube listening on http://h\n{facts}\n") == Site(

@@ -102,7 +102,5 @@ def test_what_nobody_served_or_stored_is_unexpected() -> None:
         (list(range(1, 20)), 95, 19),
     ],
 )
-def test_percentiles_are_times_that_happened(
-    numbers: list[float], percent: float, expected: float | None
-) -> None:
+def test_percentiles_are_times_that_happened(numbers: list[float], percent: float, expected: float | None) -> None:
     assert percentile(numbers, percent) == expected

@@ -28,7 +28,9 @@ OK = {"ok": True, "accepted": 3, "rejected": 0, "errors": []}
 
 def answer(status: int, body: object = b"", **headers: str) -> Answer:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(status, Headers([(name.replace("_", "-"), value) for name, value in headers.items()]), raw, "http://ua")
+    return Answer(
+        status, Headers([(name.replace("_", "-"), value) for name, value in headers.items()]), raw, "http://ua"
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,10 @@ def test_the_table(given_answer, verdict):
         ({"accepted": 2, "rejected": 1, "errors": [{"index": 1, "error": "invalid_schema"}]}, {1: "invalid_schema"}),
         ({"accepted": 2, "rejected": 1, "errors": [{"index": 1, "error": "duplicate_event"}]}, {}),
         ({"errors": [{"index": 0, "error": "a"}, {"index": 2, "error": "b"}]}, {0: "a", 2: "b"}),
-        ({"accepted": 0, "rejected": 3, "errors": [{"index": i, "error": "x"} for i in range(3)]}, {0: "x", 1: "x", 2: "x"}),
+        (
+            {"accepted": 0, "rejected": 3, "errors": [{"index": i, "error": "x"} for i in range(3)]},
+            {0: "x", 1: "x", 2: "x"},
+        ),
     ],
 )
 def test_a_207_is_read_by_index(body, verdict):
@@ -135,7 +140,9 @@ def test_retry_after_in_all_its_forms(value, wait):
 
 
 def test_the_header_comes_before_the_body_and_the_first_of_two_counts():
-    both = Answer(503, Headers([("Retry-After", "5"), ("Retry-After", "50")]), b'{"retry_after_seconds":70}', "http://ua")
+    both = Answer(
+        503, Headers([("Retry-After", "5"), ("Retry-After", "50")]), b'{"retry_after_seconds":70}', "http://ua"
+    )
     assert retry_after(both, NOW) == 5.0
 
 

@@ -79,9 +79,7 @@ async def client(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def client_of(app: Starlette, **changes: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        **{"transport": httpx.ASGITransport(app=app), "base_url": "http://test", **changes}
-    )
+    return httpx.AsyncClient(**{"transport": httpx.ASGITransport(app=app), "base_url": "http://test", **changes})
 
 
 @pytest.fixture
@@ -132,9 +130,7 @@ async def test_the_runtime_is_opened_once_and_never_in_the_event_loop(
 
 
 @pytest.mark.asyncio
-async def test_reset_reads_the_environment_anew(
-    client: httpx.AsyncClient, app: Starlette, opener: Opener
-) -> None:
+async def test_reset_reads_the_environment_anew(client: httpx.AsyncClient, app: Starlette, opener: Opener) -> None:
     assert (await client.get("/admin/events", headers=ADMIN)).status_code == 200
     del opener.env["CSI_ADMIN_TOKEN"], opener.env["CSI_ADMIN_READ_TOKEN"]
     assert (await client.get("/admin/events", headers=ADMIN)).status_code == 200
@@ -149,8 +145,9 @@ async def test_reset_reads_the_environment_anew(
 async def test_readyz_without_a_worker_and_then_with_one(client: httpx.AsyncClient, opener: Opener) -> None:
     answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "not_ready")
-    assert answer.json()["adapters"]["youtube_playlist"] | {"polling": False, "last_poll": None} == (
-        answer.json()["adapters"]["youtube_playlist"]
+    assert (
+        answer.json()["adapters"]["youtube_playlist"] | {"polling": False, "last_poll": None}
+        == (answer.json()["adapters"]["youtube_playlist"])
     )
     assert len(answer.json()["reasons"]) == 2
     make_ready(opener())
@@ -175,7 +172,16 @@ async def test_open_pages_tell_no_titles_ids_or_urls(client: httpx.AsyncClient, 
         endpoints.change("default", breaker="open", reason="https://ua.example/x", last_error="https://ua.example/x")
     for path in ("/healthz", "/readyz", "/livez", "/metrics", "/nothing"):
         text = (await client.get(path)).text
-        for secret in (PLAYLIST, "Geheimer", "http://", "https://", "ua.example", "e1", TOKEN, str(opener.folder)):
+        for secret in (
+            PLAYLIST,
+            "Geheimer",
+            "http://",
+            "https://",
+            "ua.example",
+            "e1",
+            TOKEN,
+            str(opener.folder),
+        ):
             assert secret not in text, (path, secret)
 
 
@@ -247,9 +253,7 @@ async def test_every_answer_has_its_security_headers(
 
 
 @pytest.mark.asyncio
-async def test_in_a_crowd_healthz_still_answers(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_in_a_crowd_healthz_still_answers(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge, "MAX_IN_FLIGHT", 0)
     crowded = await client.get("/readyz")
     assert (crowded.status_code, crowded.headers["retry-after"]) == (503, "1")
@@ -261,7 +265,8 @@ async def test_in_a_crowd_healthz_still_answers(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "path", ["/admin", "/admin/", "/admin/events", "/admin/nothing", "/admin/adapters/x/poll", "/admin//events"]
+    "path",
+    ["/admin", "/admin/", "/admin/events", "/admin/nothing", "/admin/adapters/x/poll", "/admin//events"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "FOO"])
 async def test_nothing_under_admin_is_told_to_strangers(client: httpx.AsyncClient, path: str, method: str) -> None:
@@ -281,7 +286,12 @@ async def test_odd_paths_lead_past_nobody(client: httpx.AsyncClient, path: str) 
 
 @pytest.mark.asyncio
 async def test_hostile_credentials_are_401_never_500(client: httpx.AsyncClient) -> None:
-    for raw in (b"Bearer \xff\xfe", b"Bearer " + b"x" * 500_000, b"\x00", b"Bearer " + TOKEN.encode() + b"\x00"):
+    for raw in (
+        b"Bearer \xff\xfe",
+        b"Bearer " + b"x" * 500_000,
+        b"\x00",
+        b"Bearer " + TOKEN.encode() + b"\x00",
+    ):
         answer = await client.get("/admin/events", headers=[(b"Authorization", raw)])
         assert answer.status_code == 401
         assert TOKEN not in answer.text
@@ -343,9 +353,7 @@ async def test_switched_off_it_is_404(client: httpx.AsyncClient, opener: Opener)
 
 
 @pytest.mark.asyncio
-async def test_actions_are_written_down_without_tokens(
-    client: httpx.AsyncClient, logged: list[dict[str, Any]]
-) -> None:
+async def test_actions_are_written_down_without_tokens(client: httpx.AsyncClient, logged: list[dict[str, Any]]) -> None:
     await client.post("/admin/adapters/nothing/poll", headers=ADMIN)
     await client.post("/admin/nothing", headers=ADMIN)
     await client.get("/admin/events", headers=ADMIN)
@@ -440,9 +448,7 @@ async def test_a_source_that_cannot_be_read_is_told_and_a_held_watch_is_busy(
 
 
 @pytest.mark.asyncio
-async def test_while_a_worker_lives_its_watches_are_left_as_they_are(
-    client: httpx.AsyncClient, opener: Opener
-) -> None:
+async def test_while_a_worker_lives_its_watches_are_left_as_they_are(client: httpx.AsyncClient, opener: Opener) -> None:
     rt = opener()
     with db.connection():
         heartbeats.beat("worker", rt.now(), rt.now())

@@ -122,8 +122,6 @@ def test_two_hosts_are_none() -> None:
         ([("sec-fetch-site", "Cross-Site ")], 403),
     ],
 )
-def test_a_post_from_another_site_is_refused_whatever_its_token(
-    pairs: list[tuple[str, str]], expected: int
-) -> None:
+def test_a_post_from_another_site_is_refused_whatever_its_token(pairs: list[tuple[str, str]], expected: int) -> None:
     assert status(OPEN, "POST", headers(BEARER, *pairs)) == expected
     assert status(OPEN, "GET", headers(BEARER, *pairs)) == 200

@@ -84,18 +84,14 @@ def test_a_silent_worker_means_that_nothing_polls() -> None:
         (-3600, 0, False),  # the clock was set back: that success proves nothing
     ],
 )
-def test_a_resting_watch_is_on_time_and_a_failing_one_is_not(
-    seconds_ago: float, errors: int, expected: bool
-) -> None:
+def test_a_resting_watch_is_on_time_and_a_failing_one_is_not(seconds_ago: float, errors: int, expected: bool) -> None:
     watch = replace(WATCH, last_success_at=NOW - seconds_ago, errors=errors)
     assert is_on_time(watch, 300.0, NOW) is expected
 
 
 def test_one_good_watch_is_enough_and_a_source_without_watches_does_not_matter() -> None:
     dead = replace(WATCH, last_success_at=None, errors=99)
-    facts = replace(
-        GOOD, watches=(dead, WATCH, RSS), sources=(*GOOD.sources, SourcePlan("empty", 0, 0.0))
-    )
+    facts = replace(GOOD, watches=(dead, WATCH, RSS), sources=(*GOOD.sources, SourcePlan("empty", 0, 0.0)))
     report = readiness(facts)
     assert report.is_good
     assert report.body["adapters"]["youtube_playlist"]["failing"] == 1

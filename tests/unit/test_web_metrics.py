@@ -37,9 +37,7 @@ def scrape(rt: Runtime) -> dict[str, tuple[str, list[Sample]]]:
 
 
 def value(found: dict[str, tuple[str, list[Sample]]], family: str, name: str = "", **labels: str) -> float:
-    samples = [
-        sample for sample in found[family][1] if sample.name == (name or family) and sample.labels == labels
-    ]
+    samples = [sample for sample in found[family][1] if sample.name == (name or family) and sample.labels == labels]
     assert len(samples) == 1, (family, labels, found[family])
     return samples[0].value
 
