@@ -21,6 +21,7 @@ from csi.ingester.durations import Seconds
 from csi.ingester.event import CreatorSignalEvent
 
 PAGE_SIZE = 50
+PLACEHOLDERS = ("Private video", "Deleted video")
 MAX_PAGES = 200
 """YouTube caps a playlist at 5,000 items; twice that is a server that never ends."""
 
@@ -89,7 +90,8 @@ class YouTubePlaylistAdapter(WatchedSource):
             video,
             youtube.valid_id(snippet.get("videoOwnerChannelId")) or owner,
             title=snippet.get("title"),
-            published_at=youtube.timestamp(details.get("videoPublishedAt"), "contentDetails.videoPublishedAt"),
+            # An answer without contentDetails (we ask for it) leaves the moment it was added as the best we know.
+            published_at=youtube.timestamp(details.get("videoPublishedAt") or added_at, "videoPublishedAt"),
             description=snippet.get("description"),
             thumbnail=_thumbnail(snippet),
         )
@@ -166,7 +168,9 @@ def _readable(item: dict[str, Any]) -> bool:
     """Private and deleted videos stay in the list without their date. When one becomes readable, it is new."""
     if _part(item, "status").get("privacyStatus") == "private":
         return False
-    return bool(_part(item, "contentDetails").get("videoPublishedAt"))
+    if "contentDetails" in item:
+        return bool(_part(item, "contentDetails").get("videoPublishedAt"))
+    return _part(item, "snippet").get("title") not in PLACEHOLDERS
 
 
 def _thumbnail(snippet: dict[str, Any]) -> Any:
