@@ -119,6 +119,7 @@ def _config(home: Path, base: str, lists: list[str], tier: str) -> Path:
     settings = {
         "csi": {"state_dir": str(home / "state"), "log_level": "ERROR"},
         "sources": {"youtube_playlist": source},
+        "delivery": {"priority_behavior": {"standard": {"batch_size": 100, "max_delay_seconds": 0.5}}},
     }
     path.write_text(yaml.safe_dump(settings))
     return path
