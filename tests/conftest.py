@@ -66,7 +66,7 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
         connection.execute(f"CREATE DATABASE {name}")
     head, _, query = postgres_server.partition("?")
     yield f"{head.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
-    if not database.is_closed():
+    if database.obj is not None and not database.is_closed():
         database.close()
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
