@@ -24,4 +24,4 @@ def deliver_batch(batch_id: int, task: Any = None) -> None:
 @huey.task()
 @step
 def probe_receiver(destination: str) -> None:
-    dispatch(probe(runtime()))
+    dispatch(probe(runtime(), destination))

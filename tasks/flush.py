@@ -8,5 +8,5 @@ from tasks.worker import runtime
 
 @huey.task()
 @step
-def flush_tier(tier: str) -> None:
-    dispatch(flush(runtime(), tier))
+def flush_tier(lane: str) -> None:
+    dispatch(flush(runtime(), lane))

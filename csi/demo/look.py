@@ -91,7 +91,7 @@ class Watcher:
                 p50_ms=percentile(self._latencies, 50),
                 p95_ms=percentile(self._latencies, 95),
                 fresh=fresh,
-                recent=tuple(_seen(row) for row in events.recent(SHOWN)),
+                recent=tuple(_seen(row) for row in events.page(SHOWN)),
             )
 
     def books(self) -> Books:

@@ -5,38 +5,42 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from csi import clock
-from csi.store import counters, events
-from csi.store.db import chunks
-from csi.store.models import DeadLetter, Event
+from csi.store import counters, events, outbox
+from csi.store.batches import Batch
+from csi.store.db import chunks, fetch, marks, run
+from csi.store.events import StoredEvent
+from csi.store.models import DeadLetter
 
 Cause = Literal["transient", "endpoint", "event", "malformed", "crash"]
 
 REDRIVABLE: tuple[Cause, ...] = ("transient", "endpoint")
 """The receiver's fault, not the event's."""
 
+_REPLAYING = "state = 'replaying' AND destination = ?"
+
 
 def bury(
-    rows: Sequence[Event],
+    batch: Batch,
+    rows: Sequence[StoredEvent],
     *,
     cause: Cause,
     reason: str,
     status: int | None,
     attempts: int,
     now: float,
-    state: str = "dead",
 ) -> None:
-    """Events in flight become dead letters. Call it inside the transaction that settles their batch."""
+    """Events of a batch become dead letters. Call it inside the transaction that settles the batch."""
     event_ids = [row.event_id for row in rows]
-    rounds = _rounds(event_ids)
-    close_replays(event_ids, result="died again", now=now)
+    rounds = _rounds(event_ids, batch.destination)
+    close_replays(event_ids, batch.destination, result="died again", now=now)
     for row in rows:
-        letter = events.as_contract(row, row.emitted_at)
         _write(
             event_id=row.event_id,
-            event_json=json.dumps(letter),
+            event_json=json.dumps(events.as_contract(row, clock.iso(now) if attempts else None)),
             error_reason=reason,
             retry_count=attempts,
             source=row.source,
+            destination=batch.destination,
             cause=cause,
             status=status,
             rounds=rounds.get(row.event_id, 0),
@@ -44,7 +48,8 @@ def bury(
             now=now,
         )
         counters.add("events", source=row.source, label="dlq")
-    events.settle([row.id for row in rows], state, batch_id=None)
+    outbox.leave(batch.id, [row.id for row in rows])
+    events.mark([row.id for row in rows], "quarantined" if cause == "crash" else "dead", "pending", "in_flight")
 
 
 def bury_item(
@@ -67,25 +72,35 @@ def _write(*, now: float, **values: Any) -> None:
     DeadLetter.insert(created_at=clock.iso(now), died_at=now, **values).execute()
 
 
-def _rounds(event_ids: Sequence[str]) -> dict[str, int]:
+def _rounds(event_ids: Sequence[str], destination: str) -> dict[str, int]:
     """How often each event was sent again already."""
     found: dict[str, int] = {}
     for chunk in chunks(event_ids):
-        replaying = DeadLetter.event_id.in_(chunk) & (DeadLetter.state == "replaying")
-        for letter in DeadLetter.select(DeadLetter.event_id, DeadLetter.rounds).where(replaying):
-            found[letter.event_id] = letter.rounds
+        sql = f"SELECT event_id, rounds FROM dead_letter WHERE {_REPLAYING} AND event_id IN ({marks(chunk)})"
+        found |= dict(fetch(sql, destination, *chunk))
     return found
 
 
-def close_replays(event_ids: Sequence[str], *, result: str, now: float) -> None:
+def close_replays(event_ids: Sequence[str], destination: str, *, result: str, now: float) -> None:
     """What was being replayed has ended: `delivered`, or `died again` (a new letter then stands beside it)."""
     for chunk in chunks(event_ids):
-        replaying = DeadLetter.event_id.in_(chunk) & (DeadLetter.state == "replaying")
-        DeadLetter.update(state="replayed", closed_at=now, result=result).where(replaying).execute()
+        run(
+            "UPDATE dead_letter SET state = 'replayed', closed_at = ?, result = ? "
+            f"WHERE {_REPLAYING} AND event_id IN ({marks(chunk)})",
+            now,
+            result,
+            destination,
+            *chunk,
+        )
 
 
-def redrivable(max_rounds: int, limit: int) -> list[DeadLetter]:
-    waiting = (DeadLetter.state == "open") & DeadLetter.cause.in_(REDRIVABLE) & (DeadLetter.rounds < max_rounds)
+def redrivable(destination: str, max_rounds: int, limit: int) -> list[DeadLetter]:
+    waiting = (
+        (DeadLetter.destination == destination)
+        & (DeadLetter.state == "open")
+        & DeadLetter.cause.in_(REDRIVABLE)
+        & (DeadLetter.rounds < max_rounds)
+    )
     return list(DeadLetter.select().where(waiting).order_by(DeadLetter.id).limit(limit))
 
 

@@ -6,6 +6,7 @@ from csi import clock
 from csi.dlq import store as dlq
 from csi.emitter import breaker, http
 from csi.emitter.batch import envelope
+from csi.emitter.destination import Destination
 from csi.emitter.verdict import (
     Delivered,
     EndpointFault,
@@ -24,9 +25,11 @@ from csi.ingester.signature import Form, new_request_id
 from csi.logs import log
 from csi.net import Answer
 from csi.runtime import Runtime
-from csi.store import attempts, batches, counters, endpoints, events
+from csi.store import attempts, batches, counters, endpoints, events, outbox
+from csi.store.batches import Batch
 from csi.store.db import writing
-from csi.store.models import Batch, Endpoint, Event
+from csi.store.endpoints import Endpoint
+from csi.store.events import StoredEvent
 
 LEASE_MARGIN = 10.0
 MAX_CRASHES = 3
@@ -45,8 +48,8 @@ class Held:
     """A batch in our hands, and the attempt that was written before anything is sent."""
 
     batch: Batch
-    rows: list[Event]
-    endpoint: Endpoint
+    rows: list[StoredEvent]
+    destination: Destination
     attempt_id: int
     request_id: str
     form: Form
@@ -68,6 +71,24 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Settling:
+    """A batch that was answered, the receiver's row, and the moment it is settled."""
+
+    held: Held
+    sent: Sent
+    endpoint: Endpoint
+    now: float
+
+    @property
+    def batch(self) -> Batch:
+        return self.held.batch
+
+    @property
+    def rows(self) -> list[StoredEvent]:
+        return self.held.rows
+
+
+@dataclass(frozen=True)
 class RetryAt:
     """The batch is due again at this time: Huey carries the wait, the row decides."""
 
@@ -81,27 +102,26 @@ def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
         return []
     sent = _send_in_form(rt, held)
     with writing():
-        return _settle(rt, held, sent)
+        return _settle(rt, Settling(held, sent, endpoints.get(held.batch.destination), rt.now()))
 
 
-def probe(rt: Runtime) -> list[Wake]:
+def probe(rt: Runtime, name: str) -> list[Wake]:
     """Ask an absent receiver with an empty batch, when nothing is pending that could ask for us."""
-    now, receiver = rt.now(), rt.receiver()
+    destination, now = rt.destinations[name], rt.now()
     with writing():
-        endpoint = endpoints.get()
+        endpoint = endpoints.get(name)
         if gate.look(endpoint, now) != "probe":
             return []
         gate.note_probe(endpoint, now)
-        form, request_id = _form(rt, endpoint), new_request_id()
-        attempt_id = attempts.start(None, endpoint.destination, request_id, 1, form, now)
+        form, request_id = _form(destination, endpoint), new_request_id()
+        attempt_id = attempts.start(None, name, request_id, 1, form, now)
     body = http.encode(envelope(rt.settings.csi.instance_id, batches.new_batch_id(now), []), form)
-    answer = http.send(rt.net, receiver, body, request_id=request_id, now=now)
+    answer = http.send(rt.net, destination.receiver, body, request_id=request_id, now=now)
     verdict = judge(answer, 0, rt.now())
     alive = isinstance(verdict, Delivered | PerEvent | Refused)  # refusing an empty batch is an answer, too
     with writing():
-        _finish_attempt(
-            Sent(attempt_id, form, now, answer, verdict), "delivered" if alive else "probe_failed", rt.now()
-        )
+        sent = Sent(attempt_id, form, now, answer, verdict)
+        _finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
         if alive:
             gate.note_success(endpoint, rt.now())
     return []
@@ -116,21 +136,22 @@ def _take(rt: Runtime, batch_id: int) -> Held | None:
         batch = batches.claim(batch_id, now, rt.settings.delivery.timeout_seconds + LEASE_MARGIN)
         if batch is None:
             return None
-        attempts.interrupt(batch.id, now)
-        rows = events.of_batch(batch.id)
+        if batch.crashes:
+            attempts.interrupt(batch.id, now)
+        rows = outbox.contents(batch.id)
         if batch.crashes >= MAX_CRASHES or not rows:
             _set_aside(batch, rows, now)
             return None
-        endpoint = endpoints.get(batch.destination)
-        form, request_id = _form(rt, endpoint), new_request_id()
+        destination = rt.destinations[batch.destination]
+        form, request_id = _form(destination, endpoints.get(batch.destination)), new_request_id()
         attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
-    return Held(batch, rows, endpoint, attempt_id, request_id, form)
+    return Held(batch, rows, destination, attempt_id, request_id, form)
 
 
 def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
     """The gate, and the number of requests at once. A batch that may not go is put off or dissolved, not lost."""
-    batch = Batch.get_or_none(id=batch_id)
-    if batch is None or batch.state not in batches.UNSETTLED:
+    batch = batches.find(batch_id)
+    if batch is None or batch.state not in batches.UNSETTLED or batch.destination not in rt.destinations:
         return False
     endpoint = endpoints.get(batch.destination)
     state = gate.look(endpoint, now)
@@ -138,18 +159,18 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
         batches.put_off(batch, endpoint.paused_until or now)
         return False
     if state != "open" and not batch.probe:
-        canary = endpoint.canary
-        batches.release_waiting(batch.destination, keep=canary, now=now)
-        return batch.id == canary
-    lane = _LANES[batch.tier]
-    limit = rt.settings.delivery.max_concurrent_requests
-    return batch.tier == "urgent" or batches.sending_count(batch.destination, lane, now) < limit
+        batches.release_waiting(batch.destination, keep=endpoint.canary, now=now)
+        return batch.id == endpoint.canary
+    if batch.tier == "urgent":
+        return True
+    limit = rt.destinations[batch.destination].max_concurrent_requests
+    return batches.sending_count(batch.destination, _LANES[batch.tier], now) < limit
 
 
 def _send_in_form(rt: Runtime, held: Held) -> Sent:
     """Send; on a 401 for text that the two canonical forms write differently, once more in the other (DECISIONS 1)."""
     sent = _send(rt, held, held.attempt_id, held.request_id, held.form)
-    if rt.settings.delivery.canonical_json != "auto" or sent.status != 401 or _plain_ascii(held.rows):
+    if held.destination.canonical_json != "auto" or sent.status != 401 or _plain_ascii(held.rows):
         return sent
     other: Form = "utf8" if held.form == "ascii" else "ascii"
     with writing():
@@ -165,116 +186,104 @@ def _send(rt: Runtime, held: Held, attempt_id: int, request_id: str, form: Form)
     now = rt.now()
     contents = [events.as_contract(row, clock.iso(now)) for row in held.rows]
     body = http.encode(envelope(rt.settings.csi.instance_id, held.batch.batch_id, contents), form)
-    answer = http.send(rt.net, rt.receiver(), body, request_id=request_id, now=now)
+    answer = http.send(rt.net, held.destination.receiver, body, request_id=request_id, now=now)
     return Sent(attempt_id, form, now, answer, judge(answer, len(held.rows), rt.now()))
 
 
-def _settle(rt: Runtime, held: Held, sent: Sent) -> list[Wake] | RetryAt:
+def _settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
     """One transaction: the attempt, the batch, its events and the endpoint move together."""
-    now, batch, rows = rt.now(), held.batch, held.rows
-    endpoint = endpoints.get(batch.destination)
-    match sent.verdict:
+    match this.sent.verdict:
         case Delivered():
-            return _settle_delivered(rt, batch, rows, {}, endpoint, sent, now)
+            return _settle_delivered(this, {})
         case PerEvent(refused):
-            return _settle_delivered(rt, batch, rows, dict(refused), endpoint, sent, now)
+            return _settle_delivered(this, dict(refused))
         case Refused(reason):
-            gate.note_success(endpoint, now)  # it reads what we send, and says so
-            return _settle_refused(batch, rows, sent, reason, now)
-        case Pause(seconds, reason) if now - min(row.first_seen_at for row in rows) < PATIENCE_SECONDS:
-            _finish_attempt(sent, "paused", now, reason)
-            gate.note_pause(endpoint, now + seconds, reason)
-            batches.retry_at(batch, now + seconds, used_attempt=False)
-            return [Wake("deliver", batch.id, at=now + seconds)]
+            return _settle_refused(this, reason)
+        case Pause(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
+            return _settle_pause(this, seconds, reason)
         case EndpointFault(reason):
-            return _settle_endpoint_fault(batch, rows, endpoint, sent, reason, now)
+            return _settle_endpoint_fault(this, reason)
         case Transient(reason) | Pause(_, reason):
-            return _settle_transient(rt, batch, rows, endpoint, sent, reason, now)
+            return _settle_transient(rt, this, reason)
 
 
-def _settle_delivered(
-    rt: Runtime,
-    batch: Batch,
-    rows: list[Event],
-    refused: dict[int, str],
-    endpoint: Endpoint,
-    sent: Sent,
-    now: float,
-) -> list[Wake]:
-    _finish_attempt(sent, "delivered", now)
-    gate.note_success(endpoint, now)
-    if sent.form != endpoint.form and not _plain_ascii(rows):
-        _remember_form(rt, endpoint, sent.form)
+def _settle_delivered(this: Settling, refused: dict[int, str]) -> list[Wake]:
+    batch, rows, now = this.batch, this.rows, this.now
+    _finish_attempt(this.sent, "delivered", now)
+    gate.note_success(this.endpoint, now)
+    if this.sent.form != this.endpoint.form and not _plain_ascii(rows):
+        _remember_form(this.held.destination, this.sent.form)
     if batches.finish(batch, "delivered", now):
         for index, reason in refused.items():
-            _bury(batch, [rows[index]], "event", reason or "refused", sent.status, now)
-        _mark_delivered([row for index, row in enumerate(rows) if index not in refused], sent.at, now)
-        log.info(
-            "batch delivered",
-            batch_id=batch.batch_id,
-            tier=batch.tier,
-            events=len(rows),
-            attempt=batch.attempts + 1,
-        )
+            _bury(this, [rows[index]], "event", reason or "refused")
+        _mark_delivered(this, [row for index, row in enumerate(rows) if index not in refused])
+        made = batch.attempts + 1
+        log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
     following = batches.next_ready(batch.destination, _LANES[batch.tier], now)
-    wakes = [Wake("flush", batch.tier, urgent=batch.tier == "urgent")]
+    wakes = [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent")]
     return wakes if following is None else [*wakes, Wake("deliver", following)]
 
 
-def _mark_delivered(rows: list[Event], sent_at: float, now: float) -> None:
-    ids = [row.id for row in rows]
-    events.settle(ids, "delivered", delivered=True, delivered_at=now, emitted_at=clock.iso(sent_at))
-    dlq.close_replays([row.event_id for row in rows], result="delivered", now=now)
+def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
+    batch, now, ids = this.batch, this.now, [row.id for row in rows]
+    outbox.leave(batch.id, ids)
+    events.mark_delivered(ids, emitted_at=clock.iso(this.sent.at), now=now)
+    dlq.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
     for source in {row.source for row in rows}:
         counters.add("events", sum(row.source == source for row in rows), source=source, label="delivered")
-    for row in rows:
-        counters.observe("accept_seconds", now - row.first_seen_at, counters.LATENCY_BUCKETS, source=row.tier)
+    waits = [now - row.first_seen_at for row in rows]
+    counters.observe("accept_seconds", waits, counters.LATENCY_BUCKETS, source=batch.tier)
 
 
-def _settle_refused(batch: Batch, rows: list[Event], sent: Sent, reason: str, now: float) -> list[Wake]:
+def _settle_refused(this: Settling, reason: str) -> list[Wake]:
     """Several events refused together are halved, until the guilty one stands alone; that one is dead."""
-    _finish_attempt(sent, "refused", now, reason)
+    batch, rows, now = this.batch, this.rows, this.now
+    _finish_attempt(this.sent, "refused", now, reason)
+    gate.note_success(this.endpoint, now)  # it reads what we send, and says so
     if not batches.finish(batch, "split" if len(rows) > 1 else "dead", now):
         return []
     if len(rows) == 1:
-        _bury(batch, rows, "event", reason, sent.status, now)
+        _bury(this, rows, "event", reason)
         return []
     middle = len(rows) // 2
-    halves = [
-        batches.create([row.id for row in half], destination=batch.destination, tier=batch.tier, now=now)
-        for half in (rows[:middle], rows[middle:])
-    ]
+    halves = [batches.split_off(batch, [row.id for row in half], now) for half in (rows[:middle], rows[middle:])]
     return [Wake("deliver", half) for half in halves]
 
 
-def _settle_endpoint_fault(
-    batch: Batch, rows: list[Event], endpoint: Endpoint, sent: Sent, reason: str, now: float
-) -> list[Wake]:
+def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
+    """The receiver asked for time: nobody sends to it before, and no attempt was used."""
+    at = this.now + seconds
+    _finish_attempt(this.sent, "paused", this.now, reason)
+    gate.note_pause(this.endpoint, at, reason)
+    batches.retry_at(this.batch, at, used_attempt=False)
+    return [Wake("deliver", this.batch.id, at=at)]
+
+
+def _settle_endpoint_fault(this: Settling, reason: str) -> list[Wake]:
     """The batch in hand is dead (PRD §8.2); everything else stays pending until a probe gets through."""
-    _finish_attempt(sent, "endpoint_fault", now, reason)
-    if endpoint.breaker == "open":
+    batch, now = this.batch, this.now
+    _finish_attempt(this.sent, "endpoint_fault", now, reason)
+    if this.endpoint.breaker == "open":
         batches.release(batch, now)
     elif batches.finish(batch, "dead", now):
-        _bury(batch, rows, "endpoint", reason, sent.status, now)
-    gate.note_failure(
-        endpoint, now, reason, opens=breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
-    )
+        _bury(this, this.rows, "endpoint", reason)
+    opens = breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
+    gate.note_failure(this.endpoint, now, reason, opens=opens)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
 
 
-def _settle_transient(
-    rt: Runtime, batch: Batch, rows: list[Event], endpoint: Endpoint, sent: Sent, reason: str, now: float
-) -> list[Wake] | RetryAt:
+def _settle_transient(rt: Runtime, this: Settling, reason: str) -> list[Wake] | RetryAt:
     """Wait and try again; dead after three. While the receiver is away only the canary uses up attempts."""
-    _finish_attempt(sent, "transient", now, reason)
+    batch, endpoint, now = this.batch, this.endpoint, this.now
+    _finish_attempt(this.sent, "transient", now, reason)
     if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
         batches.release(batch, now)
         gate.note_failure(endpoint, now, reason, opens=False)
         return []
     at = next_attempt(batch.attempts + 1, now, rt.rng)
     if at is None:
-        return _settle_exhausted(batch, rows, endpoint, sent, reason, now)
+        return _settle_exhausted(this, reason)
     batches.retry_at(batch, at, used_attempt=True)
     failing = endpoints.failing_batches(endpoint)
     if endpoint.breaker == "closed" and breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=failing):
@@ -286,64 +295,55 @@ def _settle_transient(
     return RetryAt(at)
 
 
-def _settle_exhausted(
-    batch: Batch, rows: list[Event], endpoint: Endpoint, sent: Sent, reason: str, now: float
-) -> list[Wake]:
-    if batches.finish(batch, "dead", now):
-        _bury(batch, rows, "transient", reason, sent.status, now)
+def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
+    if batches.finish(this.batch, "dead", this.now):
+        _bury(this, this.rows, "transient", reason)
     opens = breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
-    gate.note_failure(endpoint, now, reason, opens=opens)
-    batches.release_waiting(batch.destination, keep=None, now=now)
+    gate.note_failure(this.endpoint, this.now, reason, opens=opens)
+    batches.release_waiting(this.batch.destination, keep=None, now=this.now)
     return []
 
 
-def _bury(batch: Batch, rows: list[Event], cause: dlq.Cause, reason: str, status: int | None, now: float) -> None:
-    dlq.bury(rows, cause=cause, reason=reason, status=status, attempts=batch.attempts + 1, now=now)
+def _bury(this: Settling, rows: list[StoredEvent], cause: dlq.Cause, reason: str) -> None:
+    batch = this.batch
+    attempts_made = batch.attempts + 1
+    dlq.bury(batch, rows, cause=cause, reason=reason, status=this.sent.status, attempts=attempts_made, now=this.now)
     log.error("events are dead letters", batch_id=batch.batch_id, events=len(rows), error=reason, cause=cause)
 
 
-def _set_aside(batch: Batch, rows: list[Event], now: float) -> None:
+def _set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
     """A batch whose sending ended the process three times: one event is quarantined, several are taken apart."""
     if len(rows) > 1:
         batches.finish(batch, "split", now)
         for row in rows:
-            batches.create([row.id], destination=batch.destination, tier=batch.tier, now=now)
+            batches.split_off(batch, [row.id], now)
         return
     batches.finish(batch, "dead", now)
     if rows:
         reason = f"sending it ended the process {MAX_CRASHES} times"
-        dlq.bury(
-            rows,
-            cause="crash",
-            reason=reason,
-            status=None,
-            attempts=batch.attempts,
-            now=now,
-            state="quarantined",
-        )
+        dlq.bury(batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now)
         log.error("event is quarantined", event_id=rows[0].event_id, error=reason)
 
 
 def _finish_attempt(sent: Sent, outcome: str, now: float, reason: str = "") -> None:
-    answer = (
-        sent.answer.body[: attempts.ANSWER_CHARS].decode("utf-8", "replace") if isinstance(sent.answer, Answer) else ""
-    )
+    body = sent.answer.body if isinstance(sent.answer, Answer) else b""
+    answer = body[: attempts.ANSWER_CHARS].decode("utf-8", "replace")
     attempts.finish(sent.attempt_id, outcome, now, status=sent.status, reason=reason, answer=answer)
 
 
-def _form(rt: Runtime, endpoint: Endpoint) -> Form:
-    setting = rt.settings.delivery.canonical_json
+def _form(destination: Destination, endpoint: Endpoint) -> Form:
+    setting = destination.canonical_json
     if setting != "auto":
         return setting
     return "utf8" if endpoint.form == "utf8" else "ascii"
 
 
-def _remember_form(rt: Runtime, endpoint: Endpoint, form: Form) -> None:
+def _remember_form(destination: Destination, form: Form) -> None:
     """The receiver verified text beyond ASCII in this form: from now on it is the first choice."""
-    if rt.settings.delivery.canonical_json == "auto":
-        endpoints.change(endpoint.destination, form=form)
-        log.info("receiver verifies this form of JSON", destination=endpoint.destination, form=form)
+    if destination.canonical_json == "auto":
+        endpoints.change(destination.name, form=form)
+        log.info("receiver verifies this form of JSON", destination=destination.name, form=form)
 
 
-def _plain_ascii(rows: list[Event]) -> bool:
-    return all((row.subject_json + row.routing_json + row.metadata_json).isascii() for row in rows)
+def _plain_ascii(rows: list[StoredEvent]) -> bool:
+    return all(row.is_ascii for row in rows)

@@ -1,75 +1,80 @@
 """Step four: pending events become batches, when enough wait or one has waited long enough."""
 
+from csi.emitter.destination import Destination
 from csi.flow import gate
 from csi.flow.wake import Wake
 from csi.runtime import Runtime
-from csi.store import batches, endpoints, events
+from csi.store import batches, endpoints, outbox
 from csi.store.db import writing
-from csi.store.events import Claimable
+from csi.store.outbox import Entry
 
 URGENT_IN_FLIGHT = 64
 """Urgent batches that may wait or travel at once: enough to fill the wire, little enough to forget nothing."""
 
 
-def flush(rt: Runtime, tier: str) -> list[Wake]:
-    """Open the batches that are due in this tier and wake their delivery."""
-    now = rt.now()
-    if not is_due(rt, tier, now):
+def flush(rt: Runtime, lane: str) -> list[Wake]:
+    """Open the batches that are due in this lane (`destination/tier`) and wake their delivery."""
+    name, _, tier = lane.rpartition("/")
+    destination, now = rt.destinations.get(name), rt.now()
+    if destination is None or not is_due(rt, destination, tier, now):
         return []
     with writing():
-        state = gate.look(endpoints.get(), now)
-        if state == "probe":
-            opened = _open_probe(tier, now)
-        else:
-            opened = _open_all(rt, tier, now) if state == "open" else []
+        opened = _open(destination, tier, now)
     return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
 
 
-def is_due(rt: Runtime, tier: str, now: float) -> bool:
+def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool:
     """Enough events wait, or the oldest has waited long enough."""
     if not rt.settings.features.delivery:
         return False
-    waiting, oldest_due = events.waiting(tier)
-    enough = rt.settings.delivery.priority_behavior.of(tier).batch_size
-    return waiting >= enough or (oldest_due is not None and oldest_due <= now)
+    waiting, oldest_due = outbox.waiting(destination.name, tier)
+    return waiting >= destination.tiers.of(tier).batch_size or (oldest_due is not None and oldest_due <= now)
 
 
-def _open_all(rt: Runtime, tier: str, now: float) -> list[int]:
-    delivery = rt.settings.delivery
-    size = min(delivery.priority_behavior.of(tier).batch_size, delivery.max_events_per_request)
-    room = _room(rt, tier)
+def _open(destination: Destination, tier: str, now: float) -> list[int]:
+    endpoint = endpoints.get(destination.name)
+    match gate.look(endpoint, now):
+        case "open":
+            return _open_all(destination, tier, now)
+        case "probe":
+            return _open_probe(destination, endpoint, tier, now)
+        case _:
+            return []
+
+
+def _open_all(destination: Destination, tier: str, now: float) -> list[int]:
+    size, room = destination.batch_size(tier), _room(destination, tier)
     if size == 1:
-        rows = _first_per_watch(events.claimable(tier, 2 * room))[:room]
-        return [_create([row], tier, now) for row in rows]
+        entries = _first_per_watch(outbox.claimable(destination.name, tier, 2 * room))[:room]
+        return [_create(destination, [entry], tier, now) for entry in entries]
     opened: list[int] = []
-    while len(opened) < room and (rows := events.claimable(tier, size)):
-        opened.append(_create(rows, tier, now))
+    while len(opened) < room and (entries := outbox.claimable(destination.name, tier, size)):
+        opened.append(_create(destination, entries, tier, now))
     return opened
 
 
-def _open_probe(tier: str, now: float) -> list[int]:
+def _open_probe(destination: Destination, endpoint: endpoints.Endpoint, tier: str, now: float) -> list[int]:
     """While the receiver is away, one event asks whether it is back."""
-    rows = events.claimable(tier, 1)
-    if not rows:
+    entries = outbox.claimable(destination.name, tier, 1)
+    if not entries:
         return []
-    gate.note_probe(endpoints.get(), now)
-    return [_create(rows, tier, now, probe=True)]
+    gate.note_probe(endpoint, now)
+    return [_create(destination, entries, tier, now, probe=True)]
 
 
-def _room(rt: Runtime, tier: str) -> int:
+def _room(destination: Destination, tier: str) -> int:
     """Backpressure: what the receiver has not answered yet limits what is claimed next."""
-    limit = URGENT_IN_FLIGHT if tier == "urgent" else 2 * rt.settings.delivery.max_concurrent_requests
-    return max(limit - batches.unsettled_count(endpoints.DEFAULT, tier), 0)
+    limit = URGENT_IN_FLIGHT if tier == "urgent" else 2 * destination.max_concurrent_requests
+    return max(limit - batches.unsettled_count(destination.name, tier), 0)
 
 
-def _first_per_watch(rows: list[Claimable]) -> list[Claimable]:
+def _first_per_watch(entries: list[Entry]) -> list[Entry]:
     """Of each watch only the earliest: the next follows when it was answered, so that order is kept."""
-    first: dict[int | None, Claimable] = {}
-    for row in rows:
-        first.setdefault(row.watch_id, row)
+    first: dict[int | None, Entry] = {}
+    for entry in entries:
+        first.setdefault(entry.watch_id, entry)
     return list(first.values())
 
 
-def _create(rows: list[Claimable], tier: str, now: float, *, probe: bool = False) -> int:
-    ids = [row.id for row in rows]
-    return batches.create(ids, destination=endpoints.DEFAULT, tier=tier, now=now, probe=probe)
+def _create(destination: Destination, entries: list[Entry], tier: str, now: float, *, probe: bool = False) -> int:
+    return batches.create(entries, destination=destination.name, tier=tier, now=now, probe=probe)

@@ -5,7 +5,7 @@ from typing import Literal
 from csi.emitter import breaker
 from csi.logs import log
 from csi.store import batches, endpoints
-from csi.store.models import Endpoint
+from csi.store.endpoints import Endpoint
 
 State = Literal["open", "paused", "away", "probe"]
 

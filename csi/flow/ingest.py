@@ -6,6 +6,7 @@ from typing import Any
 from csi import clock
 from csi.adapters.base import RawEvent
 from csi.dlq import store as dlq
+from csi.emitter.destination import Destination
 from csi.errors import MalformedItem
 from csi.flow.wake import Wake
 from csi.ingester.event import CreatorSignalEvent
@@ -13,9 +14,10 @@ from csi.ingester.routing import route
 from csi.ingester.text import clean_tree
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import counters, dedupe, events, inbox
+from csi.store import counters, dedupe, events, inbox, outbox
 from csi.store.db import writing
-from csi.store.models import InboxItem, Watch
+from csi.store.inbox import ClaimedItem
+from csi.store.models import Watch
 
 
 def ingest(rt: Runtime, item_id: int) -> list[Wake]:
@@ -36,7 +38,7 @@ def ingest(rt: Runtime, item_id: int) -> list[Wake]:
     return _store(rt, watch, item, event)
 
 
-def _normalize(rt: Runtime, watch: Watch, item: InboxItem) -> CreatorSignalEvent:
+def _normalize(rt: Runtime, watch: Watch, item: ClaimedItem) -> CreatorSignalEvent:
     raw = RawEvent(watch.source, item.event_type, json.loads(item.payload_json), item.occurred_at)
     event = rt.adapter(watch.source).normalize(raw)
     profile = rt.settings.route_profiles.get(watch.route_profile) if watch.route_profile else None
@@ -50,26 +52,45 @@ def _normalize(rt: Runtime, watch: Watch, item: InboxItem) -> CreatorSignalEvent
     )
 
 
-def _store(rt: Runtime, watch: Watch, item: InboxItem, event: CreatorSignalEvent) -> list[Wake]:
+def _store(rt: Runtime, watch: Watch, item: ClaimedItem, event: CreatorSignalEvent) -> list[Wake]:
+    """One transaction: the item goes, its key and its event come, with an entry for each destination that wants it."""
     now, key = rt.now(), rt.adapter(watch.source).get_dedupe_key(event)
-    tier = rt.settings.delivery.priority_behavior.of(watch.tier)
+    wanting = [
+        destination
+        for destination in rt.destinations.values()
+        if destination.wanted.accepts(event.source, event.event_type, event.routing["tags"])
+    ]
     with writing():
         if not inbox.remove(item):
             return []  # the lease was lost: whoever holds the item now stores it
-        fresh = dedupe.remember([key], "emitted", now, rt.settings.retention.dedupe_days) and events.add(
-            event,
-            watch_id=watch.id,
-            seq=item.id,
-            tier=watch.tier,
-            first_seen_at=item.seen_at,
-            due_at=item.seen_at + tier.max_delay_seconds,
-        )
-        counters.add("events", source=watch.source, label="stored" if fresh else "duplicate")
-    at_once = fresh and (tier.batch_size == 1 or tier.max_delay_seconds == 0)
-    return [Wake("flush", watch.tier, urgent=watch.tier == "urgent")] if at_once else []
+        reason = "emitted" if wanting else "unwanted"
+        stored = dedupe.remember_one(key, reason, now, rt.settings.retention.dedupe_days)
+        event_pk = _add(watch, item, event) if stored and wanting else None
+        if event_pk is not None:
+            for destination in wanting:
+                _address(destination, event_pk, watch, item)
+        counters.add("events", source=watch.source, label="duplicate" if event_pk is None else "stored")
+    return [] if event_pk is None else [wake for destination in wanting for wake in _at_once(destination, watch.tier)]
 
 
-def _bury(rt: Runtime, watch: Watch, item: InboxItem, reason: str) -> list[Wake]:
+def _add(watch: Watch, item: ClaimedItem, event: CreatorSignalEvent) -> int | None:
+    return events.add(event, watch_id=watch.id, seq=item.id, tier=watch.tier, first_seen_at=item.seen_at)
+
+
+def _address(destination: Destination, event_pk: int, watch: Watch, item: ClaimedItem) -> None:
+    due_at = item.seen_at + destination.tiers.of(watch.tier).max_delay_seconds
+    outbox.put(event_pk, [destination.name], tier=watch.tier, watch_id=watch.id, seq=item.id, due_at=due_at)
+
+
+def _at_once(destination: Destination, tier: str) -> list[Wake]:
+    """Tiers that do not collect are flushed now; the others are found by the pulse when they are due."""
+    settings = destination.tiers.of(tier)
+    if settings.batch_size > 1 and settings.max_delay_seconds > 0:
+        return []
+    return [Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")]
+
+
+def _bury(rt: Runtime, watch: Watch, item: ClaimedItem, reason: str) -> list[Wake]:
     now = rt.now()
     with writing():
         if inbox.remove(item):
@@ -79,7 +100,7 @@ def _bury(rt: Runtime, watch: Watch, item: InboxItem, reason: str) -> list[Wake]
     return []
 
 
-def _set_aside(rt: Runtime, watch: Watch, item: InboxItem) -> list[Wake]:
+def _set_aside(rt: Runtime, watch: Watch, item: ClaimedItem) -> list[Wake]:
     now = rt.now()
     with writing():
         inbox.quarantine(item)
@@ -88,7 +109,7 @@ def _set_aside(rt: Runtime, watch: Watch, item: InboxItem) -> list[Wake]:
     return []
 
 
-def _dead_item(watch: Watch, item: InboxItem, cause: Any, reason: str, now: float) -> None:
+def _dead_item(watch: Watch, item: ClaimedItem, cause: Any, reason: str, now: float) -> None:
     raw = {
         "event_type": item.event_type,
         "occurred_at": item.occurred_at,

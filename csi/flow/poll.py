@@ -171,4 +171,4 @@ def _adaptive(rt: Runtime, watch: Watch, now: float) -> cadence.Adaptive | None:
 
 def _count_poll(source: str, result: str, elapsed: float) -> None:
     counters.add("polls", source=source, label=result)
-    counters.observe("poll_seconds", elapsed, counters.POLL_BUCKETS, source=source)
+    counters.observe("poll_seconds", [elapsed], counters.POLL_BUCKETS, source=source)

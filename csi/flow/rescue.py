@@ -8,7 +8,7 @@ from csi.flow.wake import Wake
 from csi.ingester.config import TIERS
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import batches, db, endpoints, events, inbox, leases
+from csi.store import batches, db, endpoints, inbox, leases, outbox
 
 CROWDED = 2_000
 """With this many tasks in the queue a row waits because it is not its turn, not because its wake-up was lost."""
@@ -34,27 +34,37 @@ def recover(rt: Runtime) -> int:
 
 def redrive(rt: Runtime) -> list[Wake]:
     """Dead letters of the receiver's fault go out again when it works; ask whether it does when nobody else will."""
-    rule, now, endpoint = rt.settings.dlq, rt.now(), endpoints.get()
-    if not (rule.auto_redrive and rt.settings.features.delivery):
+    if not (rt.settings.dlq.auto_redrive and rt.settings.features.delivery):
         return []
-    waiting = dlq.redrivable(rule.max_redrive_rounds, 1)
+    return [wake for name in rt.destinations for wake in _redrive_to(rt, name)]
+
+
+def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
+    rounds, now, endpoint = rt.settings.dlq.max_redrive_rounds, rt.now(), endpoints.get(name)
+    waiting = dlq.redrivable(name, rounds, 1)
     if not waiting:
         return []
     state = gate.look(endpoint, now)
     if state == "open" and (endpoint.last_success_at or 0) >= waiting[0].died_at:
-        sent = replay.redrive(now, max_rounds=rule.max_redrive_rounds)
-        log.info("dead letters go out again", events=sent)
-        return [Wake("flush", tier) for tier in TIERS]
-    if state == "probe" and not any(events.waiting(tier)[0] for tier in TIERS):
-        return [Wake("probe", endpoint.destination)]
+        sent = replay.redrive(name, now, max_rounds=rounds)
+        log.info("dead letters go out again", destination=name, events=sent)
+        return [Wake("flush", f"{name}/{tier}") for tier in TIERS]
+    if state == "probe" and not any(outbox.waiting(name, tier)[0] for tier in TIERS):
+        return [Wake("probe", name)]
     return []
 
 
 def _flush_due(rt: Runtime) -> list[Wake]:
-    now = rt.now()
-    if not rt.settings.features.delivery or gate.look(endpoints.get(), now) in ("paused", "away"):
+    if not rt.settings.features.delivery:
         return []
-    return [Wake("flush", tier, urgent=tier == "urgent") for tier in TIERS if flush.is_due(rt, tier, now)]
+    now = rt.now()
+    ready = [it for it in rt.destinations.values() if gate.look(endpoints.get(it.name), now) in ("open", "probe")]
+    return [
+        Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")
+        for destination in ready
+        for tier in TIERS
+        if flush.is_due(rt, destination, tier, now)
+    ]
 
 
 def _overdue(rt: Runtime) -> list[Wake]:

@@ -1,46 +1,38 @@
 """One row per request: written before it is sent, finished when it is answered."""
 
+from csi.store.db import changed, fetch, run
 from csi.store.models import DeliveryAttempt
 
 ANSWER_CHARS = 2_000
 
 
 def start(batch_id: int | None, destination: str, request_id: str, attempt: int, form: str, now: float) -> int:
-    return int(
-        DeliveryAttempt.insert(
-            batch_id=batch_id,
-            destination=destination,
-            request_id=request_id,
-            attempt=attempt,
-            form=form,
-            started_at=now,
-            outcome="sending",
-        ).execute()
+    sql = (
+        "INSERT INTO delivery_attempts (batch_id, destination, request_id, attempt, form, started_at, outcome) "
+        "VALUES (?, ?, ?, ?, ?, ?, 'sending') RETURNING id"
     )
+    return int(fetch(sql, batch_id, destination, request_id, attempt, form, now)[0][0])
 
 
 def finish(
-    attempt_id: int,
-    outcome: str,
-    now: float,
-    *,
-    status: int | None = None,
-    reason: str = "",
-    answer: str = "",
+    attempt_id: int, outcome: str, now: float, *, status: int | None = None, reason: str = "", answer: str = ""
 ) -> None:
-    DeliveryAttempt.update(
-        outcome=outcome,
-        finished_at=now,
-        status=status,
-        reason=reason or None,
-        answer=answer[:ANSWER_CHARS] or None,
-    ).where(DeliveryAttempt.id == attempt_id).execute()
+    """The answer is kept up to 2 kB; NUL, which PostgreSQL does not store, is left out."""
+    run(
+        "UPDATE delivery_attempts SET outcome = ?, finished_at = ?, status = ?, reason = ?, answer = ? WHERE id = ?",
+        outcome,
+        now,
+        status,
+        reason or None,
+        answer[:ANSWER_CHARS].replace("\x00", "") or None,
+        attempt_id,
+    )
 
 
 def interrupt(batch_id: int, now: float) -> int:
     """Close attempts whose process went away: whether they arrived is not known."""
-    open_ones = (DeliveryAttempt.batch_id == batch_id) & (DeliveryAttempt.outcome == "sending")
-    return int(DeliveryAttempt.update(outcome="interrupted", finished_at=now).where(open_ones).execute())
+    sql = "UPDATE delivery_attempts SET outcome = 'interrupted', finished_at = ?"
+    return changed(f"{sql} WHERE batch_id = ? AND outcome = 'sending'", now, batch_id)
 
 
 def of_batch(batch_id: int) -> list[DeliveryAttempt]:

@@ -2,46 +2,73 @@
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from peewee import fn
-
-from csi.store.db import chunks, new_token
-from csi.store.models import Batch, Event
+from csi.store import outbox
+from csi.store.db import changed, fetch, marks, new_token, run
+from csi.store.outbox import Entry
 
 GRACE_SECONDS = 5.0
 UNSETTLED = ("ready", "sending")
 
+_COLUMNS = "id, batch_id, destination, tier, size, probe, state, attempts, crashes, lease_token"
+# In full wherever it is meant: SQLite uses the partial index only for a condition that repeats the index's own.
+_UNSETTLED_SQL = "state IN ('ready', 'sending')"
+_CLAIM = f"""
+    UPDATE batches SET state = 'sending', lease_token = ?, lease_until = ?, wake_at = ?,
+        crashes = crashes + CASE WHEN state = 'sending' THEN 1 ELSE 0 END
+    WHERE id = ? AND ((state = 'ready' AND next_attempt_at <= ?) OR (state = 'sending' AND lease_until < ?))
+    RETURNING {_COLUMNS}
+"""
 
-def create(
-    event_ids: Sequence[int],
-    *,
-    destination: str,
-    tier: str,
-    now: float,
-    at: float | None = None,
-    probe: bool = False,
-) -> int:
-    """Freeze these pending (or split-off) events into one batch, due at `at` or now."""
-    due = now if at is None else at
-    batch = Batch.insert(
-        batch_id=new_batch_id(now),
-        destination=destination,
-        tier=tier,
-        size=len(event_ids),
-        probe=probe,
-        next_attempt_at=due,
-        wake_at=due + GRACE_SECONDS,
-        created_at=now,
-    ).execute()
-    for chunk in chunks(event_ids):
-        Event.update(state="in_flight", batch_id=batch).where(Event.id.in_(chunk)).execute()
-    return int(batch)
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch as it was when it was read or claimed."""
+
+    id: int
+    batch_id: str
+    destination: str
+    tier: str
+    size: int
+    probe: bool
+    state: str
+    attempts: int
+    crashes: int
+    lease_token: str | None
+
+
+def create(entries: Sequence[Entry], *, destination: str, tier: str, now: float, probe: bool = False) -> int:
+    """Freeze these pending entries into one batch, due now."""
+    batch = _insert(destination, tier, len(entries), now, probe=probe)
+    outbox.take([entry.id for entry in entries], [entry.event_pk for entry in entries], batch)
+    return batch
+
+
+def split_off(batch: Batch, event_pks: Sequence[int], now: float) -> int:
+    """A part of a batch that goes on alone, with attempts of its own."""
+    part = _insert(batch.destination, batch.tier, len(event_pks), now)
+    outbox.move(event_pks, batch.id, part)
+    return part
+
+
+def _insert(destination: str, tier: str, size: int, now: float, *, probe: bool = False) -> int:
+    sql = (
+        "INSERT INTO batches (batch_id, destination, tier, size, probe, next_attempt_at, wake_at, created_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
+    )
+    return int(fetch(sql, new_batch_id(now), destination, tier, size, probe, now, now + GRACE_SECONDS, now)[0][0])
 
 
 def new_batch_id(now: float) -> str:
     stamp = datetime.fromtimestamp(int(now), UTC).strftime("%Y%m%d_%H%M%S")
     return f"batch_{stamp}_{secrets.token_hex(4)}"
+
+
+def find(batch_id: int) -> Batch | None:
+    found = fetch(f"SELECT {_COLUMNS} FROM batches WHERE id = ?", batch_id)
+    return Batch(*found[0]) if found else None
 
 
 def claim(batch_id: int, now: float, lease_seconds: float) -> Batch | None:
@@ -50,100 +77,107 @@ def claim(batch_id: int, now: float, lease_seconds: float) -> Batch | None:
     A batch whose lease ran out is taken over: its last request may or may not have arrived. That is counted in
     `crashes`, not in `attempts`.
     """
-    token = new_token()
-    due = (Batch.state == "ready") & (Batch.next_attempt_at <= now)
-    orphan = (Batch.state == "sending") & (Batch.lease_until < now)
-    taken = (
-        Batch.update(
-            state="sending",
-            lease_token=token,
-            lease_until=now + lease_seconds,
-            wake_at=now + lease_seconds,
-            crashes=fn.COALESCE(Batch.crashes, 0) + orphan.cast("integer"),
-        )
-        .where((Batch.id == batch_id) & (due | orphan))
-        .execute()
-    )
-    return Batch.get_or_none(id=batch_id, lease_token=token) if taken else None
+    until = now + lease_seconds
+    found = fetch(_CLAIM, new_token(), until, until, batch_id, now, now)
+    return Batch(*found[0]) if found else None
 
 
 def is_unsettled(batch_id: int | None) -> bool:
-    return bool(Batch.select().where((Batch.id == batch_id) & Batch.state.in_(UNSETTLED)).exists())
+    return batch_id is not None and bool(fetch(f"SELECT 1 FROM batches WHERE id = ? AND {_UNSETTLED_SQL}", batch_id))
 
 
 def unsettled_count(destination: str, tier: str) -> int:
-    open_ones = Batch.state.in_(UNSETTLED) & (Batch.destination == destination) & (Batch.tier == tier)
-    return int(Batch.select().where(open_ones).count())
+    sql = f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND destination = ? AND tier = ?"
+    return int(fetch(sql, destination, tier)[0][0])
 
 
 def sending_count(destination: str, tiers: Sequence[str], now: float) -> int:
-    held = (Batch.state == "sending") & (Batch.lease_until >= now)
-    return int(Batch.select().where(held & (Batch.destination == destination) & Batch.tier.in_(tiers)).count())
+    sql = (
+        f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? "
+        "AND destination = ? "
+        f"AND tier IN ({marks(tiers)})"
+    )
+    return int(fetch(sql, now, destination, *tiers)[0][0])
 
 
 def finish(batch: Batch, state: str, now: float) -> bool:
     """Settle a batch for good. False: the lease was lost, and somebody else settles it."""
-    return _leave(batch, state=state, settled_at=now)
+    return bool(
+        changed(
+            "UPDATE batches SET state = ?, settled_at = ?, lease_token = NULL, lease_until = NULL "
+            "WHERE id = ? AND state = 'sending' AND lease_token = ?",
+            state,
+            now,
+            batch.id,
+            batch.lease_token,
+        )
+    )
 
 
 def retry_at(batch: Batch, at: float, *, used_attempt: bool) -> bool:
     """Back to `ready`, due at `at`."""
-    attempts = batch.attempts + 1 if used_attempt else batch.attempts
-    return _leave(batch, state="ready", attempts=attempts, next_attempt_at=at, wake_at=at + GRACE_SECONDS)
-
-
-def _leave(batch: Batch, **changes: object) -> bool:
-    held = (Batch.id == batch.id) & (Batch.state == "sending") & (Batch.lease_token == batch.lease_token)
-    return bool(Batch.update(lease_token=None, lease_until=None, **changes).where(held).execute())
+    return bool(
+        changed(
+            "UPDATE batches SET state = 'ready', attempts = ?, next_attempt_at = ?, wake_at = ?, "
+            "lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'sending' AND lease_token = ?",
+            batch.attempts + 1 if used_attempt else batch.attempts,
+            at,
+            at + GRACE_SECONDS,
+            batch.id,
+            batch.lease_token,
+        )
+    )
 
 
 def release(batch: Batch, now: float) -> None:
     """Dissolve a batch in hand: its events are pending again, and no attempt was used."""
     if finish(batch, "released", now):
-        _back_to_pending([batch.id])
+        outbox.put_back([batch.id])
 
 
 def put_off(batch: Batch, until: float) -> None:
     """A batch that waits anyway waits longer."""
-    Batch.update(next_attempt_at=until, wake_at=until + GRACE_SECONDS).where(
-        (Batch.id == batch.id) & (Batch.state == "ready") & (Batch.next_attempt_at < until)
-    ).execute()
+    run(
+        "UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready' AND next_attempt_at < ?",
+        until,
+        until + GRACE_SECONDS,
+        batch.id,
+        until,
+    )
 
 
 def release_waiting(destination: str, keep: int | None, now: float) -> None:
     """Dissolve batches that wait for their turn: their events are pending again. `keep` goes on by itself."""
-    waiting = (Batch.state == "ready") & (Batch.destination == destination) & (Batch.id != (keep or 0))
-    ids = [row.id for row in Batch.select(Batch.id).where(waiting)]
+    sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND destination = ? AND id <> ?"
+    ids = [row[0] for row in fetch(sql, destination, keep or 0)]
     if ids:
-        Batch.update(state="released", settled_at=now).where(Batch.id.in_(ids)).execute()
-        _back_to_pending(ids)
-
-
-def _back_to_pending(ids: Sequence[int]) -> None:
-    in_flight = Event.batch_id.in_(ids) & (Event.state == "in_flight")
-    Event.update(state="pending", batch_id=None).where(in_flight).execute()
+        run(f"UPDATE batches SET state = 'released', settled_at = ? WHERE id IN ({marks(ids)})", now, *ids)
+        outbox.put_back(ids)
 
 
 def oldest_failing(destination: str) -> int | None:
     """The oldest batch that has failed already and is not settled."""
-    tried = Batch.state.in_(UNSETTLED) & (Batch.destination == destination) & (Batch.attempts > 0)
-    found: int | None = Batch.select(fn.MIN(Batch.id)).where(tried).scalar()
+    sql = f"SELECT MIN(id) FROM batches WHERE {_UNSETTLED_SQL} AND destination = ? AND attempts > 0"
+    found: int | None = fetch(sql, destination)[0][0]
     return found
 
 
 def overdue(now: float, limit: int = 200) -> list[int]:
     """Batches whose wake-up seems lost or whose holder seems dead; each is handed out once until its next wake time."""
-    due = Batch.state.in_(UNSETTLED) & (Batch.wake_at <= now)
-    ids = [row.id for row in Batch.select(Batch.id).where(due).order_by(Batch.id).limit(limit)]
+    sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND wake_at <= ? ORDER BY id LIMIT ?"
+    ids = [row[0] for row in fetch(sql, now, limit)]
     if ids:
-        Batch.update(wake_at=now + 2 * GRACE_SECONDS).where(Batch.id.in_(ids) & due).execute()
+        later = f"UPDATE batches SET wake_at = ? WHERE id IN ({marks(ids)}) AND {_UNSETTLED_SQL} AND wake_at <= ?"
+        run(later, now + 2 * GRACE_SECONDS, *ids, now)
     return ids
 
 
 def next_ready(destination: str, tiers: Sequence[str], now: float) -> int | None:
     """A batch that waited for a free place among the concurrent requests."""
-    due = (Batch.state == "ready") & (Batch.next_attempt_at <= now)
-    found: int | None = (
-        Batch.select(fn.MIN(Batch.id)).where(due & (Batch.destination == destination) & Batch.tier.in_(tiers)).scalar()
+    sql = (
+        f"SELECT MIN(id) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? "
+        "AND destination = ? "
+        f"AND tier IN ({marks(tiers)})"
     )
+    found: int | None = fetch(sql, now, destination, *tiers)[0][0]
     return found

@@ -1,8 +1,10 @@
 """Numbers that only grow, kept where every process can add to them and the sidecar can read them."""
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 
-from csi.store.models import Counter
+from csi.store.db import fetch, run
 
 POLL_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 LATENCY_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -11,23 +13,29 @@ LATENCY_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.
 def add(name: str, amount: float = 1, *, source: str = "", label: str = "") -> None:
     if not amount:
         return
-    (
-        Counter.insert(name=name, source=source, label=label, value=amount)
-        .on_conflict(
-            conflict_target=[Counter.name, Counter.source, Counter.label],
-            update={Counter.value: Counter.value + amount},
-        )
-        .execute()
+    run(
+        "INSERT INTO counters (name, source, label, value) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (name, source, label) DO UPDATE SET value = counters.value + excluded.value",
+        name,
+        source,
+        label,
+        amount,
     )
 
 
-def observe(name: str, value: float, buckets: tuple[float, ...], *, source: str) -> None:
-    """One value of a histogram: a bucket, and the sum."""
+def observe(name: str, values: Sequence[float], buckets: tuple[float, ...], *, source: str) -> None:
+    """Values of a histogram: their buckets, and their sum."""
+    for label, count in Counter(_bucket(value, buckets) for value in values).items():
+        add(name, count, label=label, source=source)
+    add(f"{name}_sum", sum(values), source=source)
+
+
+def _bucket(value: float, buckets: tuple[float, ...]) -> str:
     index = bisect_left(buckets, value)
-    add(name, label=str(buckets[index]) if index < len(buckets) else "+Inf", source=source)
-    add(f"{name}_sum", value, source=source)
+    return str(buckets[index]) if index < len(buckets) else "+Inf"
 
 
 def all_of(name: str) -> dict[tuple[str, str], float]:
     """By (source, label)."""
-    return {(row.source, row.label): row.value for row in Counter.select().where(Counter.name == name)}
+    found = fetch("SELECT source, label, value FROM counters WHERE name = ?", name)
+    return {(source, label): value for source, label, value in found}

@@ -6,6 +6,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,13 +76,37 @@ def drop_broken_connection() -> None:
         database.close()
 
 
+def run(sql: str, *params: Any) -> Any:
+    """Plain SQL, for the statements that run once per event: building them anew each time is what would cost."""
+    return database.execute_sql(_in_dialect(sql, is_postgres()), params)
+
+
+def fetch(sql: str, *params: Any) -> list[tuple[Any, ...]]:
+    return list(run(sql, *params).fetchall())
+
+
+def changed(sql: str, *params: Any) -> int:
+    """How many rows the statement touched: the answer to "was it still as I thought?"."""
+    return int(run(sql, *params).rowcount)
+
+
+def marks(values: Sequence[Any]) -> str:
+    """`?,?,?` for an IN list."""
+    return ",".join("?" * len(values))
+
+
+def skip_locked() -> str:
+    """On PostgreSQL, rows that another worker is claiming right now are left to it."""
+    return "FOR UPDATE OF o SKIP LOCKED" if is_postgres() else ""
+
+
+@cache
+def _in_dialect(sql: str, postgres: bool) -> str:
+    return sql.replace("?", "%s") if postgres else sql
+
+
 def new_token() -> str:
     return f"{OWNER}.{secrets.token_hex(6)}"
-
-
-def skip_locked(query: Any) -> Any:
-    """On PostgreSQL, rows that another worker is claiming right now are left to it."""
-    return query.for_update("FOR UPDATE SKIP LOCKED") if is_postgres() else query
 
 
 def chunks(values: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:

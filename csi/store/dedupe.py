@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from csi import clock
-from csi.store.db import chunks
+from csi.store.db import changed, chunks
 from csi.store.models import DedupeKey, InboxItem
 
 DAY = 86_400.0
@@ -26,6 +26,15 @@ def remember(keys: Iterable[str], reason: str, now: float, days: float) -> int:
         for key in dict.fromkeys(keys)
     ]
     return sum(int(DedupeKey.insert_many(chunk).on_conflict_ignore().as_rowcount().execute()) for chunk in chunks(rows))
+
+
+def remember_one(key: str, reason: str, now: float, days: float) -> bool:
+    """The same for one key, once per event. False: it was known."""
+    sql = (
+        "INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (key) DO NOTHING"
+    )
+    return bool(changed(sql, key, clock.iso(now + days * DAY), reason, now))
 
 
 def refresh(keys: Sequence[str], now: float, days: float) -> None:

@@ -1,38 +1,61 @@
 """What is known of a receiver, kept over restarts: breaker, pause, last success, accepted JSON form."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from peewee import fn
-
-from csi.store.models import DeliveryAttempt, Endpoint
+from csi.store.db import fetch, run
 
 DEFAULT = "default"
 
+_COLUMNS = (
+    "destination, breaker, reason, opened_at, canary, probes, next_probe_at, paused_until, last_success_at, "
+    "last_failure_at, last_error, form"
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A receiver's row as it was when it was read."""
+
+    destination: str
+    breaker: str = "closed"
+    reason: str | None = None
+    opened_at: float | None = None
+    canary: int | None = None
+    probes: int = 0
+    next_probe_at: float | None = None
+    paused_until: float | None = None
+    last_success_at: float | None = None
+    last_failure_at: float | None = None
+    last_error: str | None = None
+    form: str | None = None
+
 
 def get(destination: str = DEFAULT) -> Endpoint:
-    found = Endpoint.get_or_none(destination=destination)
-    if found is None:
-        Endpoint.insert(destination=destination).on_conflict_ignore().execute()
-        found = Endpoint.get_by_id(destination)
-    return found
+    """What is known; a receiver that nothing is known of works."""
+    return find(destination) or Endpoint(destination)
 
 
 def find(destination: str = DEFAULT) -> Endpoint | None:
-    """Like `get`, and writes nothing: None when nothing is known yet."""
-    found: Endpoint | None = Endpoint.get_or_none(destination=destination)
-    return found
+    """None when nothing was ever sent to it."""
+    found = fetch(f"SELECT {_COLUMNS} FROM endpoints WHERE destination = ?", destination)
+    return Endpoint(*found[0]) if found else None
 
 
 def change(destination: str, **changes: Any) -> None:
-    Endpoint.update(**changes).where(Endpoint.destination == destination).execute()
+    names = list(changes)
+    run(
+        f"INSERT INTO endpoints (destination, {', '.join(names)}) VALUES (?, {', '.join('?' * len(names))}) "
+        f"ON CONFLICT (destination) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
+        destination,
+        *changes.values(),
+    )
 
 
 def failing_batches(endpoint: Endpoint) -> int:
     """How many different batches have failed since the last success."""
-    since = endpoint.last_success_at or 0
-    failed = (
-        (DeliveryAttempt.destination == endpoint.destination)
-        & (DeliveryAttempt.started_at > since)
-        & (DeliveryAttempt.outcome == "transient")
+    sql = (
+        "SELECT COUNT(DISTINCT batch_id) FROM delivery_attempts "
+        "WHERE destination = ? AND started_at > ? AND outcome = 'transient'"
     )
-    return int(DeliveryAttempt.select(fn.COUNT(DeliveryAttempt.batch_id.distinct())).where(failed).scalar() or 0)
+    return int(fetch(sql, endpoint.destination, endpoint.last_success_at or 0)[0][0])

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import chunks, new_token
+from csi.store.db import changed, chunks, fetch, marks, new_token, run
 from csi.store.models import InboxItem, Watch
 
 GRACE_SECONDS = 5.0
@@ -14,6 +14,28 @@ GRACE_SECONDS = 5.0
 LEASE_SECONDS = 30.0
 MAX_CLAIMS = 3
 """An item whose handling ended the process this often is set aside (DESIGN §1)."""
+
+
+_CLAIM = """
+    UPDATE inbox SET lease_token = ?, lease_until = ?, wake_at = ?, claims = claims + 1
+    WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
+    RETURNING id, watch_id, item_key, event_type, occurred_at, payload_json, seen_at, claims, lease_token
+"""
+
+
+@dataclass(frozen=True)
+class ClaimedItem:
+    """An item in our hands."""
+
+    id: int
+    watch_id: int
+    item_key: str
+    event_type: str
+    occurred_at: str
+    payload_json: str
+    seen_at: float
+    claims: int
+    lease_token: str
 
 
 @dataclass(frozen=True)
@@ -52,39 +74,34 @@ def _ids_of(keys: list[str]) -> list[int]:
     return sorted(found)
 
 
-def claim(item_id: int, now: float) -> InboxItem | None:
+def claim(item_id: int, now: float) -> ClaimedItem | None:
     """Hold one item. The claim is counted and committed before the item is handled, so that a crash leaves a trace."""
-    free = InboxItem.lease_until.is_null() | (InboxItem.lease_until < now)
-    token, until = new_token(), now + LEASE_SECONDS
-    taken = (
-        InboxItem.update(lease_token=token, lease_until=until, wake_at=until, claims=InboxItem.claims + 1)
-        .where((InboxItem.id == item_id) & (InboxItem.state == "new") & free)
-        .execute()
-    )
-    return InboxItem.get_or_none(id=item_id, lease_token=token) if taken else None
+    until = now + LEASE_SECONDS
+    found = fetch(_CLAIM, new_token(), until, until, item_id, now)
+    return ClaimedItem(*found[0]) if found else None
 
 
-def remove(item: InboxItem) -> bool:
+def remove(item: ClaimedItem) -> bool:
     """The item became an event or a dead letter. False: the lease was lost, and with it the right to say so."""
-    held = (InboxItem.id == item.id) & (InboxItem.lease_token == item.lease_token)
-    return bool(InboxItem.delete().where(held).execute())
+    return bool(changed("DELETE FROM inbox WHERE id = ? AND lease_token = ?", item.id, item.lease_token))
 
 
-def quarantine(item: InboxItem) -> None:
-    InboxItem.update(state="quarantined", lease_token=None, lease_until=None).where(
-        (InboxItem.id == item.id) & (InboxItem.state == "new")
-    ).execute()
+def quarantine(item: ClaimedItem) -> None:
+    sql = (
+        "UPDATE inbox SET state = 'quarantined', lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'new'"
+    )
+    run(sql, item.id)
 
 
 def overdue(now: float, limit: int = 500) -> list[int]:
     """Items whose wake-up seems lost, oldest first; each is handed out once until its next wake time."""
-    rows = InboxItem.select(InboxItem.id).where((InboxItem.state == "new") & (InboxItem.wake_at <= now))
-    ids = [row.id for row in rows.order_by(InboxItem.id).limit(limit)]
+    found = fetch("SELECT id FROM inbox WHERE state = 'new' AND wake_at <= ? ORDER BY id LIMIT ?", now, limit)
+    ids = [row[0] for row in found]
     if ids:
-        due = InboxItem.id.in_(ids) & (InboxItem.wake_at <= now)
-        InboxItem.update(wake_at=now + 2 * GRACE_SECONDS).where(due).execute()
+        sql = f"UPDATE inbox SET wake_at = ? WHERE id IN ({marks(ids)}) AND state = 'new' AND wake_at <= ?"
+        run(sql, now + 2 * GRACE_SECONDS, *ids, now)
     return ids
 
 
 def waiting_count() -> int:
-    return int(InboxItem.select().where(InboxItem.state == "new").count())
+    return int(fetch("SELECT COUNT(*) FROM inbox WHERE state = 'new'")[0][0])

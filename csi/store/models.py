@@ -120,12 +120,38 @@ class Event(Row):
     tier = TextField()
     state = TextField(default="pending")
     first_seen_at = DoubleField()
-    due_at = DoubleField()
     delivered_at = DoubleField(null=True)
-    batch_id = IntegerField(null=True)
 
     class Meta:
         table_name = "events"
+
+
+class OutboxEntry(Row):
+    """One event on its way to one destination. Deleted when it arrived or died."""
+
+    id = AutoField()
+    event_pk = IntegerField()
+    destination = TextField()
+    tier = TextField()
+    watch_id = IntegerField(null=True)
+    seq = IntegerField()
+    state = TextField(default="pending")
+    due_at = DoubleField()
+    batch_id = IntegerField(null=True)
+
+    class Meta:
+        table_name = "outbox"
+
+
+class BatchEvent(Row):
+    """Which events travelled in which batch: frozen when the batch was opened."""
+
+    batch_id = IntegerField()
+    event_pk = IntegerField()
+
+    class Meta:
+        table_name = "batch_events"
+        primary_key = CompositeKey("event_pk", "batch_id")
 
 
 class DedupeKey(Row):
@@ -170,6 +196,7 @@ class DeadLetter(Row):
     retry_count = IntegerField(default=0)
     created_at = TextField(null=True)
     source = TextField()
+    destination = TextField(default="default")
     cause = TextField()
     status = IntegerField(null=True)
     state = TextField(default="open")
@@ -247,6 +274,8 @@ ALL = (
     InboxItem,
     Batch,
     Event,
+    OutboxEntry,
+    BatchEvent,
     DedupeKey,
     DeliveryAttempt,
     DeadLetter,

@@ -3,7 +3,7 @@
 from csi.ingester.config import SourceSettings
 from csi.runtime import Runtime
 from csi.store import endpoints, heartbeats, watches
-from csi.store.models import Endpoint
+from csi.store.endpoints import Endpoint
 from csi.web.health import Delivery, Facts, SourcePlan
 
 WORKER = "worker"

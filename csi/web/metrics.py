@@ -21,7 +21,7 @@ from csi import __version__
 from csi.dlq import store as dlq
 from csi.ingester.config import TIERS
 from csi.runtime import Runtime
-from csi.store import budget, counters, endpoints, events, heartbeats, inbox
+from csi.store import budget, counters, endpoints, events, heartbeats, inbox, outbox
 from csi.web.facts import WORKER
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -89,7 +89,7 @@ def _promised(sources: Sequence[str]) -> Iterator[Metric]:
 def _waiting(now: float) -> Iterator[Metric]:
     pending = GaugeMetricFamily("csi_pending_events", "Events that wait to be sent", labels=["tier"])
     for tier in TIERS:
-        pending.add_metric([tier], events.waiting(tier)[0])
+        pending.add_metric([tier], outbox.pending_count(tier))
     yield pending
     oldest = events.oldest_pending()
     age = 0.0 if oldest is None else max(now - oldest, 0.0)

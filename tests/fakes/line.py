@@ -50,7 +50,7 @@ class Line:
             case "flush":
                 return flush.flush(self.rt, str(wake.key))
             case "probe":
-                return deliver.probe(self.rt)
+                return deliver.probe(self.rt, str(wake.key))
             case "deliver":
                 result = deliver.deliver(self.rt, int(wake.key))
                 return [Wake("deliver", wake.key, at=result.when)] if isinstance(result, deliver.RetryAt) else result

@@ -1,4 +1,4 @@
-"""Real captures through the adapters: every feed and every page becomes valid events, hostile files become clean errors."""
+"""Real captures through the adapters: feeds and pages become valid events, hostile files become clean errors."""
 
 import json
 import time
@@ -67,15 +67,20 @@ def test_the_dead_gdata_format_is_refused(corpus):
         read_feed((corpus / "youtube_feed/legacy_gdata_playlist_2014.xml").read_bytes())
 
 
+def outcome(path: Path) -> str:
+    """The error of a file that is refused, in words; a file that is read must give nothing."""
+    try:
+        _, items = read_feed(path.read_bytes())
+    except SourceError as error:
+        return str(error)
+    assert items == (), path.name
+    return ""
+
+
 def test_every_hostile_document_ends_in_a_clean_error_or_no_events(corpus):
     for path in sorted(corpus.glob("malformed/*")):
         started = time.process_time()
-        try:
-            _, items = read_feed(path.read_bytes())
-        except SourceError as error:
-            assert "\n" not in str(error), path.name
-        else:
-            assert items == (), path.name
+        assert "\n" not in outcome(path), path.name
         assert time.process_time() - started < 2, path.name
 
 

@@ -7,8 +7,32 @@ import pytest
 from csi.dlq import replay
 from csi.dlq import store as dlq
 from csi.ingester.event import CreatorSignalEvent
-from csi.store import attempts, batches, budget, counters, db, dedupe, endpoints, events, inbox, leases, watches
-from csi.store.models import ALL, Batch, DeadLetter, DedupeKey, DeliveryAttempt, Event, InboxItem, Watch
+from csi.store import (
+    attempts,
+    batches,
+    budget,
+    counters,
+    db,
+    dedupe,
+    endpoints,
+    events,
+    inbox,
+    leases,
+    outbox,
+    watches,
+)
+from csi.store.models import (
+    ALL,
+    Batch,
+    BatchEvent,
+    DeadLetter,
+    DedupeKey,
+    DeliveryAttempt,
+    Event,
+    InboxItem,
+    OutboxEntry,
+    Watch,
+)
 
 NOW = 1_771_761_600.0
 
@@ -50,16 +74,21 @@ def event(name: str) -> CreatorSignalEvent:
     )
 
 
-def add_events(*names: str, tier: str = "urgent", watch_id: int | None = None, due: float = NOW) -> list[int]:
+def add_events(
+    *names: str, tier: str = "urgent", watch_id: int | None = None, to: tuple[str, ...] = ("default",)
+) -> list[int]:
     owner = watch_id or watch().id
     for name in names:
         seq = (Event.select().count() or 0) + 1
-        events.add(event(name), watch_id=owner, seq=seq, tier=tier, first_seen_at=NOW, due_at=due)
+        event_pk = events.add(event(name), watch_id=owner, seq=seq, tier=tier, first_seen_at=NOW)
+        outbox.put(event_pk, to, tier=tier, watch_id=owner, seq=seq, due_at=NOW)
     return [row.id for row in Event.select().order_by(Event.id)]
 
 
-def open_batch(ids: list[int], **changes: object) -> int:
-    return batches.create(ids, **({"destination": "default", "tier": "urgent", "now": NOW} | changes))
+def open_batch(ids: list[int], destination: str = "default", **changes: object) -> int:
+    rows = OutboxEntry.select().where(OutboxEntry.event_pk.in_(ids) & (OutboxEntry.destination == destination))
+    entries = [outbox.Entry(row.id, row.event_pk, row.watch_id) for row in rows]
+    return batches.create(entries, destination=destination, **({"tier": "urgent", "now": NOW} | changes))
 
 
 def test_models_and_schema_agree():
@@ -196,32 +225,33 @@ def test_more_keys_than_one_statement_takes():
 
 def test_an_event_is_stored_once():
     add_events("a")
-    assert not events.add(event("a"), watch_id=1, seq=9, tier="urgent", first_seen_at=NOW, due_at=NOW)
+    assert events.add(event("a"), watch_id=1, seq=9, tier="urgent", first_seen_at=NOW) is None
     assert events.as_contract(Event.get(), None)["subject"] == {"title": "Ünï 🚀"}
 
 
 def test_events_of_a_watch_wait_for_the_earlier_ones():
     row = watch()
     (blocking,) = inbox.put(row, [item("early")], NOW)
-    events.add(event("late"), watch_id=row.id, seq=blocking + 1, tier="urgent", first_seen_at=NOW, due_at=NOW)
-    assert events.claimable("urgent", 10) == []
+    late = events.add(event("late"), watch_id=row.id, seq=blocking + 1, tier="urgent", first_seen_at=NOW)
+    outbox.put(late, ["default"], tier="urgent", watch_id=row.id, seq=blocking + 1, due_at=NOW)
+    assert outbox.claimable("default", "urgent", 10) == []
     InboxItem.delete().execute()
-    assert len(events.claimable("urgent", 10)) == 1
+    assert len(outbox.claimable("default", "urgent", 10)) == 1
 
 
 def test_the_next_event_of_a_watch_waits_for_the_first_answer_but_not_for_a_retry():
     ids = add_events("a", "b")
     batch_id = open_batch(ids[:1])
-    assert events.claimable("urgent", 10) == []
+    assert outbox.claimable("default", "urgent", 10) == []
     held = batches.claim(batch_id, NOW, 40)
     batches.retry_at(held, NOW + 20, used_attempt=True)
-    assert [row.id for row in events.claimable("urgent", 10)] == ids[1:]
+    assert [entry.event_pk for entry in outbox.claimable("default", "urgent", 10)] == ids[1:]
 
 
 def test_high_volume_does_not_wait_for_order():
     ids = add_events("a", "b", tier="high_volume")
     open_batch(ids[:1], tier="high_volume")
-    assert len(events.claimable("high_volume", 10)) == 1
+    assert len(outbox.claimable("default", "high_volume", 10)) == 1
 
 
 def test_one_of_two_claims_a_batch():
@@ -231,7 +261,8 @@ def test_one_of_two_claims_a_batch():
 
 
 def test_a_batch_is_not_claimed_before_its_time():
-    batch_id = open_batch(add_events("a"), at=NOW + 20)
+    batch_id = open_batch(add_events("a"))
+    batches.put_off(batches.find(batch_id), NOW + 20)
     assert batches.claim(batch_id, NOW + 19, 40) is None
     assert batches.claim(batch_id, NOW + 20, 40) is not None
 
@@ -280,11 +311,38 @@ def test_the_oldest_that_failed_is_found():
     assert batches.oldest_failing("default") == first
 
 
-def test_settling_touches_only_what_is_in_flight():
-    ids = add_events("a", "b")
+def test_an_event_is_delivered_when_every_destination_has_it():
+    ids = add_events("a", to=("default", "archive"))
+    for destination, state in (("default", "pending"), ("archive", "delivered")):
+        batch_id = open_batch(ids, destination)
+        outbox.leave(batch_id, ids)
+        events.mark_delivered(ids, emitted_at="2026-02-22T12:00:00Z", now=NOW)
+        batches.finish(batches.claim(batch_id, NOW, 40), "delivered", NOW)
+        if state == "pending":
+            assert not Event.get().delivered
+    assert (Event.get().state, bool(Event.get().delivered)) == ("delivered", True)
+
+
+def test_destinations_do_not_wait_for_each_other():
+    ids = add_events("a", "b", to=("default", "archive"))
     open_batch(ids[:1])
-    assert events.settle(ids, "delivered", delivered=True) == 1
-    assert {row.state: row.delivered for row in Event.select()} == {"delivered": True, "pending": False}
+    assert outbox.claimable("default", "urgent", 10) == []
+    assert [entry.event_pk for entry in outbox.claimable("archive", "urgent", 10)] == ids
+
+
+def test_a_part_of_a_batch_goes_on_alone():
+    ids = add_events("a", "b", "c")
+    batch = batches.find(open_batch(ids))
+    part = batches.split_off(batch, ids[1:], NOW)
+    assert [row.id for row in outbox.contents(batch.id)] == ids[:1]
+    assert [row.id for row in outbox.contents(part)] == ids[1:]
+
+
+def test_which_events_travelled_in_a_batch_is_kept():
+    ids = add_events("a", "b")
+    batch_id = open_batch(ids)
+    outbox.leave(batch_id, ids)
+    assert BatchEvent.select().where(BatchEvent.batch_id == batch_id).count() == 2
 
 
 # --- leases
@@ -330,8 +388,8 @@ def test_failing_batches_are_counted_once_each_since_the_last_success():
 def test_counters_add_up_and_histograms_have_buckets():
     counters.add("events", source="s", label="stored")
     counters.add("events", 2, source="s", label="stored")
-    counters.observe("poll_seconds", 0.2, counters.POLL_BUCKETS, source="s")
-    counters.observe("poll_seconds", 99.0, counters.POLL_BUCKETS, source="s")
+    counters.observe("poll_seconds", [0.2], counters.POLL_BUCKETS, source="s")
+    counters.observe("poll_seconds", [99.0], counters.POLL_BUCKETS, source="s")
     assert counters.all_of("events") == {("s", "stored"): 3}
     assert counters.all_of("poll_seconds") == {("s", "0.25"): 1, ("s", "+Inf"): 1}
     assert counters.all_of("poll_seconds_sum") == {("s", ""): 99.2}
@@ -381,48 +439,45 @@ def test_a_budget_day_is_pacific(moment, day, ends):
 # --- dead letters
 
 
-def bury(*names: str, **changes: object) -> list[Event]:
-    ids = add_events(*names)
-    open_batch(ids)
-    rows = list(Event.select().where(Event.state == "in_flight"))
+def bury(ids: list[int], **changes: object) -> None:
+    batch = batches.find(open_batch(ids))
     values = {"cause": "transient", "reason": "http 503", "status": 503, "attempts": 3, "now": NOW}
-    dlq.bury(rows, **(values | changes))
-    return rows
+    dlq.bury(batch, outbox.contents(batch.id), **(values | changes))
 
 
 def test_a_dead_letter_keeps_what_is_needed():
-    bury("a")
+    bury(add_events("a"))
     letter = DeadLetter.get()
     assert (letter.event_id, letter.error_reason, letter.retry_count, letter.status) == ("src:a", "http 503", 3, 503)
     assert (letter.state, letter.created_at, Event.get().state) == ("open", "2026-02-22T12:00:00Z", "dead")
 
 
 def test_replay_closes_the_letter_when_it_was_delivered():
-    bury("a")
+    bury(add_events("a"))
     assert replay.replay(dlq.listing(10), NOW + 5) == 1
     assert (DeadLetter.get().state, Event.get().state, dlq.open_count()) == ("replaying", "pending", 0)
-    dlq.close_replays(["src:a"], result="delivered", now=NOW + 6)
+    dlq.close_replays(["src:a"], "default", result="delivered", now=NOW + 6)
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
 
 
 def test_what_dies_again_is_a_new_letter_that_remembers_its_rounds():
     for round_number in range(3):
-        bury("a") if round_number == 0 else None
-        assert replay.redrive(NOW, max_rounds=3) == 1
-        open_batch([Event.get().id])
-        dlq.bury(list(Event.select()), cause="transient", reason="again", status=503, attempts=3, now=NOW)
-    assert replay.redrive(NOW, max_rounds=3) == 0
+        if round_number == 0:
+            bury(add_events("a"))
+        assert replay.redrive("default", NOW, max_rounds=3) == 1
+        bury([Event.get().id])
+    assert replay.redrive("default", NOW, max_rounds=3) == 0
     assert dlq.open_count() == 1
     assert [letter.rounds for letter in DeadLetter.select().order_by(DeadLetter.id)] == [1, 2, 3, 3]
 
 
 def test_an_events_own_fault_is_never_redriven():
-    bury("a", cause="event", reason="invalid_schema")
-    assert replay.redrive(NOW, max_rounds=3) == 0
+    bury(add_events("a"), cause="event", reason="invalid_schema")
+    assert replay.redrive("default", NOW, max_rounds=3) == 0
 
 
 def test_replaying_an_event_that_is_pending_does_nothing():
-    bury("a")
+    bury(add_events("a"))
     letters = dlq.listing(10)
     replay.replay(letters, NOW)
     assert replay.replay(letters, NOW) == 0

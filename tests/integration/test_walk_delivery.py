@@ -6,8 +6,9 @@ import json
 import pytest
 
 from csi.dlq import store as dlq
+from csi.flow import flush
 from csi.ingester import signature
-from csi.store import db, endpoints, events
+from csi.store import batches, db, endpoints, events, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
 from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET, ScriptedReceiver
@@ -274,17 +275,13 @@ def test_a_receiver_that_verifies_utf8_is_learned(make_line, yt):
 
 
 def test_a_batch_whose_sending_ends_the_process_is_taken_apart_and_quarantined(make_line, yt, clock):
-    from csi.store import batches, leases
-
     for number in range(2):
         yt.add(yt.playlists[0], f"Number {number}")
     with ScriptedReceiver() as ua:
         line = make_line(ua, tier="standard")
         line.run()
         clock.move(31)
-        from csi.flow import flush
-
-        (wake,) = flush.flush(line.rt, "standard")
+        (wake,) = flush.flush(line.rt, "default/standard")
         for _ in range(4):
             assert batches.claim(int(wake.key), clock(), 40)
             leases.release_all(clock())

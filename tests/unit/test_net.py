@@ -154,7 +154,7 @@ def test_proxy_variables_and_netrc_are_ignored(net: Net, monkeypatch: pytest.Mon
 def test_pytest_httpx_can_stand_in(net: Net, httpx_mock: HTTPXMock) -> None:
     httpx_mock.add_response(url="https://example.com/a?b=1", json={"ok": True}, headers={"ETag": "x"})
     httpx_mock.add_response(
-        url="https://example.com/z", content=gzip.compress(b"zipped"), headers={"Content-Encoding": "gzip"}
+        url="https://example.com/z", content=gzip.compress(b"zipped", mtime=0), headers={"Content-Encoding": "gzip"}
     )
     httpx_mock.add_response(url="https://example.com/p", method="POST", status_code=202)
     assert net.get("https://example.com/a?b=1").body == b'{"ok":true}'

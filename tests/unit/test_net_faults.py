@@ -149,7 +149,7 @@ def test_a_gzip_bomb_does_not_go_off(net: Net) -> None:
 
 def test_a_body_at_the_limit_passes_and_one_byte_more_does_not(net: Net) -> None:
     limits = Limits(total=5.0, max_body=1000)
-    packed = gzip.compress(b"x" * 1000), gzip.compress(b"x" * 1001)
+    packed = gzip.compress(b"x" * 1000, mtime=0), gzip.compress(b"x" * 1001, mtime=0)
     encoded = [("Content-Encoding", "gzip")]
     with RawServer([Send(answer(200, packed[0], encoded))], [Send(answer(200, packed[1], encoded))]) as server:
         assert net.get(server.url, limits=limits).body == b"x" * 1000
@@ -166,7 +166,7 @@ def test_an_endless_body_stops_at_the_cap(net: Net) -> None:
         assert fail(net, server).kind == "too_large"
 
 
-TWICE = gzip.compress(gzip.compress(b"hello"))
+TWICE = gzip.compress(gzip.compress(b"hello", mtime=0), mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ TWICE = gzip.compress(gzip.compress(b"hello"))
         (b"hello", ["br"]),
         (b"hello", ["deflate"]),
         (b"hello", ["gzip"]),
-        (gzip.compress(b"hello")[:-4], ["gzip"]),
-        (gzip.compress(b"hello") + b"tail", ["gzip"]),
-        (gzip.compress(b"hello")[:-8] + bytes(8), ["gzip"]),
+        (gzip.compress(b"hello", mtime=0)[:-4], ["gzip"]),
+        (gzip.compress(b"hello", mtime=0) + b"tail", ["gzip"]),
+        (gzip.compress(b"hello", mtime=0)[:-8] + bytes(8), ["gzip"]),
     ],
 )
 def test_encodings_that_are_refused(net: Net, body: bytes, encodings: list[str]) -> None:
@@ -190,7 +190,7 @@ def test_encodings_that_are_refused(net: Net, body: bytes, encodings: list[str])
 
 @pytest.mark.parametrize("pieces", [1, 3, 50])
 def test_gzip_is_read_however_it_is_cut(net: Net, pieces: int) -> None:
-    packed = gzip.compress(b"hello ") + gzip.compress(b"world")
+    packed = gzip.compress(b"hello ", mtime=0) + gzip.compress(b"world", mtime=0)
     data = answer(200, packed, [("Content-Encoding", "GZip")])
     with RawServer([Drip(data, size=-(-len(data) // pieces), pause=0.002)]) as server:
         assert net.get(server.url).body == b"hello world"

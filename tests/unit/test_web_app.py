@@ -98,7 +98,7 @@ def store_events(opener: Opener, count: int) -> None:
         for number in range(count):
             event = CreatorSignalEvent(**EVENT | {"event_id": f"e{number}", "subject": {"title": "Geheimer Titel 🚀"}})
             now = rt.now()
-            events.add(event, watch_id=watch.id, seq=number, tier="urgent", first_seen_at=now, due_at=now)
+            events.add(event, watch_id=watch.id, seq=number, tier="urgent", first_seen_at=now)
 
 
 def make_ready(rt: Runtime) -> None:

@@ -13,7 +13,7 @@ from csi.dlq import store as dlq
 from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime, open_runtime
-from csi.store import budget, counters, db, endpoints, events, heartbeats, watches
+from csi.store import budget, counters, db, endpoints, events, heartbeats, outbox, watches
 from csi.web import metrics
 
 CONFIG = """
@@ -65,8 +65,8 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
         counters.add("items", 85, source="youtube_playlist", label="new")
         counters.add("polls", 7, source="youtube_playlist", label="ok")
         for seconds in (0.05, 0.1, 0.7, 99.0):
-            counters.observe("poll_seconds", seconds, counters.POLL_BUCKETS, source="youtube_playlist")
-        counters.observe("accept_seconds", 0.2, counters.LATENCY_BUCKETS, source="urgent")
+            counters.observe("poll_seconds", [seconds], counters.POLL_BUCKETS, source="youtube_playlist")
+        counters.observe("accept_seconds", [0.2], counters.LATENCY_BUCKETS, source="urgent")
         heartbeats.beat("worker", now - 3, now - 100)
         budget.book(42, 10_000, now)
         endpoints.get()
@@ -74,7 +74,8 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
         event = CreatorSignalEvent(**CreatorSignalEvent.model_config["json_schema_extra"]["example"])
         sync_watches(rt)
         watch = watches.active()[0]
-        events.add(event, watch_id=watch.id, seq=1, tier="urgent", first_seen_at=now - 50, due_at=now)
+        event_pk = events.add(event, watch_id=watch.id, seq=1, tier="urgent", first_seen_at=now - 50)
+        outbox.put(event_pk, ["default"], tier="urgent", watch_id=watch.id, seq=1, due_at=now)
         dlq.bury_item("key", "youtube_playlist", {}, cause="malformed", reason="x", seen_at=now, now=now)
     found = scrape(rt)
     source = {"source": "youtube_playlist"}
@@ -101,7 +102,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
     with db.connection():
         counters.add("events", source='evil"}\n', label="delivered")
         counters.add("events", source="youtube_playlist", label='made-up"} 1\nfake_metric 2')
-        counters.observe("accept_seconds", 1.0, counters.LATENCY_BUCKETS, source="PLsecret")
+        counters.observe("accept_seconds", [1.0], counters.LATENCY_BUCKETS, source="PLsecret")
     labels = {
         text
         for _, samples in scrape(rt).values()

@@ -99,17 +99,37 @@ TABLES = [
         state TEXT NOT NULL DEFAULT 'pending'
             CHECK (state IN ('pending', 'in_flight', 'delivered', 'dead', 'quarantined')),
         first_seen_at DOUBLE PRECISION NOT NULL,
-        due_at DOUBLE PRECISION NOT NULL,
-        delivered_at DOUBLE PRECISION,
-        batch_id BIGINT REFERENCES batches (id)
+        delivered_at DOUBLE PRECISION
     )
     """,
     "CREATE INDEX idx_events_dedupe ON events (dedupe_key)",
     "CREATE INDEX idx_events_source ON events (source)",
     "CREATE INDEX idx_events_delivered ON events (delivered)",
-    "CREATE INDEX idx_events_pending ON events (tier, due_at, seq) WHERE state = 'pending'",
-    "CREATE INDEX idx_events_in_flight ON events (watch_id, seq) WHERE state = 'in_flight'",
-    "CREATE INDEX idx_events_batch ON events (batch_id) WHERE batch_id IS NOT NULL",
+    "CREATE INDEX idx_events_waiting ON events (first_seen_at) WHERE state IN ('pending', 'in_flight')",
+    """
+    CREATE TABLE outbox (
+        id {pk},
+        event_pk BIGINT NOT NULL REFERENCES events (id),
+        destination TEXT NOT NULL,
+        tier TEXT NOT NULL,
+        watch_id BIGINT,
+        seq BIGINT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'in_flight')),
+        due_at DOUBLE PRECISION NOT NULL,
+        batch_id BIGINT REFERENCES batches (id),
+        UNIQUE (event_pk, destination)
+    )
+    """,
+    "CREATE INDEX idx_outbox_pending ON outbox (destination, tier, due_at, seq) WHERE state = 'pending'",
+    "CREATE INDEX idx_outbox_in_flight ON outbox (watch_id, seq) WHERE state = 'in_flight'",
+    "CREATE INDEX idx_outbox_batch ON outbox (batch_id) WHERE batch_id IS NOT NULL",
+    """
+    CREATE TABLE batch_events (
+        batch_id BIGINT NOT NULL REFERENCES batches (id),
+        event_pk BIGINT NOT NULL REFERENCES events (id),
+        PRIMARY KEY (event_pk, batch_id)
+    )
+    """,
     """
     CREATE TABLE dedupe_keys (
         key TEXT PRIMARY KEY,
@@ -146,6 +166,7 @@ TABLES = [
         retry_count INTEGER DEFAULT 0,
         created_at TEXT,
         source TEXT NOT NULL,
+        destination TEXT NOT NULL DEFAULT 'default',
         cause TEXT NOT NULL CHECK (cause IN ('transient', 'endpoint', 'event', 'malformed', 'crash')),
         status INTEGER,
         state TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replaying', 'replayed', 'discarded')),
