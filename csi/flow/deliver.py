@@ -19,7 +19,7 @@ from csi.emitter.verdict import (
     next_attempt,
 )
 from csi.errors import NetError
-from csi.flow import gate
+from csi.flow import gate, split
 from csi.flow.wake import Wake
 from csi.ingester.signature import Form, new_request_id
 from csi.logs import log
@@ -155,7 +155,7 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
         return False
     endpoint = endpoints.get(batch.destination)
     state = gate.look(endpoint, now)
-    if state == "paused":
+    if state in ("paused", "held"):
         batches.put_off(batch, endpoint.paused_until or now)
         return False
     if state != "open" and not batch.probe:
@@ -163,7 +163,7 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
         return batch.id == endpoint.canary
     if batch.tier == "urgent":
         return True
-    limit = rt.destinations[batch.destination].max_concurrent_requests
+    limit = gate.limit(endpoint, rt.destinations[batch.destination].max_concurrent_requests)
     return batches.sending_count(batch.destination, _LANES[batch.tier], now) < limit
 
 
@@ -220,8 +220,18 @@ def _settle_delivered(this: Settling, refused: dict[int, str]) -> list[Wake]:
         made = batch.attempts + 1
         log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
     following = batches.next_ready(batch.destination, _LANES[batch.tier], now)
-    wakes = [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent")]
+    wakes = [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent"), *_blame_sibling(this)]
     return wakes if following is None else [*wakes, Wake("deliver", following)]
+
+
+def _blame_sibling(this: Settling) -> list[Wake]:
+    """In the search for a guilty event: this half is innocent, so it is in the other one."""
+    wakes, guilty = split.blame_sibling(this.batch, this.now)
+    if guilty is not None:
+        rows, reason = outbox.contents(guilty.id), guilty.proof or "refused"
+        dlq.bury(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
+        log.error("events are dead letters", batch_id=guilty.batch_id, events=1, error=reason, cause="event")
+    return wakes
 
 
 def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
@@ -236,18 +246,19 @@ def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
 
 
 def _settle_refused(this: Settling, reason: str) -> list[Wake]:
-    """Several events refused together are halved, until the guilty one stands alone; that one is dead."""
-    batch, rows, now = this.batch, this.rows, this.now
+    """One event is dead; among several the guilty one is looked for (csi.flow.split)."""
+    rows, now = this.rows, this.now
     _finish_attempt(this.sent, "refused", now, reason)
     gate.note_success(this.endpoint, now)  # it reads what we send, and says so
-    if not batches.finish(batch, "split" if len(rows) > 1 else "dead", now):
+    if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
         return []
+    batch = split.clear_sibling(this.batch, now)
     if len(rows) == 1:
         _bury(this, rows, "event", reason)
-        return []
-    middle = len(rows) // 2
-    halves = [batches.split_off(batch, [row.id for row in half], now) for half in (rows[:middle], rows[middle:])]
-    return [Wake("deliver", half) for half in halves]
+        return split.end_search(batch, now)
+    if this.sent.status == 413:
+        return split.halve_both(batch, rows, now)
+    return split.halve(batch, rows, now, refused=reason)
 
 
 def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:

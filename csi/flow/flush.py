@@ -6,6 +6,7 @@ from csi.flow.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, endpoints, outbox
 from csi.store.db import writing
+from csi.store.endpoints import Endpoint
 from csi.store.outbox import Entry
 
 URGENT_IN_FLIGHT = 64
@@ -35,15 +36,15 @@ def _open(destination: Destination, tier: str, now: float) -> list[int]:
     endpoint = endpoints.get(destination.name)
     match gate.look(endpoint, now):
         case "open":
-            return _open_all(destination, tier, now)
+            return _open_all(destination, tier, _room(destination, endpoint, tier), now)
         case "probe":
             return _open_probe(destination, endpoint, tier, now)
         case _:
             return []
 
 
-def _open_all(destination: Destination, tier: str, now: float) -> list[int]:
-    size, room = destination.batch_size(tier), _room(destination, tier)
+def _open_all(destination: Destination, tier: str, room: int, now: float) -> list[int]:
+    size = destination.batch_size(tier)
     if size == 1:
         entries = _first_per_watch(outbox.claimable(destination.name, tier, 2 * room))[:room]
         return [_create(destination, [entry], tier, now) for entry in entries]
@@ -53,7 +54,7 @@ def _open_all(destination: Destination, tier: str, now: float) -> list[int]:
     return opened
 
 
-def _open_probe(destination: Destination, endpoint: endpoints.Endpoint, tier: str, now: float) -> list[int]:
+def _open_probe(destination: Destination, endpoint: Endpoint, tier: str, now: float) -> list[int]:
     """While the receiver is away, one event asks whether it is back."""
     entries = outbox.claimable(destination.name, tier, 1)
     if not entries:
@@ -62,10 +63,10 @@ def _open_probe(destination: Destination, endpoint: endpoints.Endpoint, tier: st
     return [_create(destination, entries, tier, now, probe=True)]
 
 
-def _room(destination: Destination, tier: str) -> int:
+def _room(destination: Destination, endpoint: Endpoint, tier: str) -> int:
     """Backpressure: what the receiver has not answered yet limits what is claimed next."""
-    limit = URGENT_IN_FLIGHT if tier == "urgent" else 2 * destination.max_concurrent_requests
-    return max(limit - batches.unsettled_count(destination.name, tier), 0)
+    most = URGENT_IN_FLIGHT if tier == "urgent" else 2 * destination.max_concurrent_requests
+    return max(gate.limit(endpoint, most) - batches.unsettled_count(destination.name, tier), 0)
 
 
 def _first_per_watch(entries: list[Entry]) -> list[Entry]:

@@ -7,18 +7,30 @@ from csi.logs import log
 from csi.store import batches, endpoints
 from csi.store.endpoints import Endpoint
 
-State = Literal["open", "paused", "away", "probe"]
+State = Literal["open", "held", "paused", "away", "probe"]
+
+LONGEST_PAUSE = 3600.0
+LONGEST_PROBE = 60.0
+RAMP_END = 64
+"""Requests at once from which recovery counts as complete."""
 
 
 def look(endpoint: Endpoint, now: float) -> State:
-    """May new batches be sent?"""
-    if endpoint.paused_until is not None and endpoint.paused_until > now:
+    """May new batches be sent? A time further off than any rule allows is from a clock that jumped, and counts as over."""
+    if endpoint.held is not None:
+        return "held"
+    if now < (endpoint.paused_until or 0) <= now + LONGEST_PAUSE:
         return "paused"
     if endpoint.breaker == "closed":
         return "open"
-    if (endpoint.next_probe_at or 0) > now or batches.is_unsettled(endpoint.canary):
+    if now < (endpoint.next_probe_at or 0) <= now + LONGEST_PROBE or batches.is_unsettled(endpoint.canary):
         return "away"
     return "probe"
+
+
+def limit(endpoint: Endpoint, configured: int) -> int:
+    """Requests at once: as configured, or fewer while recovery ramps up."""
+    return min(configured, endpoint.ramp) if endpoint.ramp else configured
 
 
 def note_success(endpoint: Endpoint, now: float) -> None:
@@ -39,7 +51,15 @@ def note_success(endpoint: Endpoint, now: float) -> None:
         probes=0,
         paused_until=None,
         last_success_at=now,
+        ramp=_next_ramp(endpoint),
     )
+
+
+def _next_ramp(endpoint: Endpoint) -> int:
+    """One request at once after an absence, then two, four and so on: a receiver that just came back is not flooded."""
+    if endpoint.breaker == "open":
+        return 1
+    return endpoint.ramp * 2 if 0 < endpoint.ramp < RAMP_END // 2 else 0
 
 
 def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool, canary: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from csi.store import outbox
@@ -12,7 +12,7 @@ from csi.store.outbox import Entry
 GRACE_SECONDS = 5.0
 UNSETTLED = ("ready", "sending")
 
-_COLUMNS = "id, batch_id, destination, tier, size, probe, state, attempts, crashes, lease_token"
+_COLUMNS = "id, batch_id, destination, tier, size, probe, state, attempts, crashes, lease_token, sibling, rest, proof"
 # In full wherever it is meant: SQLite uses the partial index only for a condition that repeats the index's own.
 _UNSETTLED_SQL = "state IN ('ready', 'sending')"
 _CLAIM = f"""
@@ -37,6 +37,12 @@ class Batch:
     attempts: int
     crashes: int
     lease_token: str | None
+    sibling: int | None = None
+    """The other half of a refused batch, which waits for this one's answer."""
+    rest: int | None = None
+    """The parts of a refused batch that seem to be innocent, kept together until the guilty event is found."""
+    proof: str | None = None
+    """Why this single event must be the guilty one, once its sibling was accepted."""
 
 
 def create(entries: Sequence[Entry], *, destination: str, tier: str, now: float, probe: bool = False) -> int:
@@ -46,11 +52,41 @@ def create(entries: Sequence[Entry], *, destination: str, tier: str, now: float,
     return batch
 
 
-def split_off(batch: Batch, event_pks: Sequence[int], now: float) -> int:
-    """A part of a batch that goes on alone, with attempts of its own."""
+def split_off(batch: Batch, event_pks: Sequence[int], now: float, *, wait: float = 0, proof: str | None = None) -> int:
+    """A part of a batch that goes on alone, with attempts of its own, now or after `wait` seconds."""
     part = _insert(batch.destination, batch.tier, len(event_pks), now)
     outbox.move(event_pks, batch.id, part)
+    if wait or proof:
+        later = (now + wait, now + wait + GRACE_SECONDS, proof, part)
+        run("UPDATE batches SET next_attempt_at = ?, wake_at = ?, proof = ? WHERE id = ?", *later)
     return part
+
+
+def tie(batch_id: int, *, sibling: int | None, rest: int | None) -> None:
+    """This part's answer decides what happens to the others."""
+    run("UPDATE batches SET sibling = ?, rest = ? WHERE id = ?", sibling, rest, batch_id)
+
+
+def take_waiting(batch_id: int, state: str, now: float) -> Batch | None:
+    """Settle a part that was never sent. None: it is not waiting any more."""
+    sql = f"UPDATE batches SET state = ?, settled_at = ? WHERE id = ? AND state = 'ready' RETURNING {_COLUMNS}"
+    found = fetch(sql, state, now, batch_id)
+    return Batch(*found[0]) if found else None
+
+
+def hurry(batch_id: int, now: float) -> None:
+    """A part that waited is due now."""
+    postpone(batch_id, now)
+
+
+def postpone(batch_id: int, until: float) -> None:
+    """A part that waits is due then."""
+    due = (until, until + GRACE_SECONDS, batch_id)
+    run("UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready'", *due)
+
+
+def with_rest(batch: Batch, rest: int | None) -> Batch:
+    return replace(batch, rest=rest)
 
 
 def _insert(destination: str, tier: str, size: int, now: float, *, probe: bool = False) -> int:

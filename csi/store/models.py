@@ -83,6 +83,9 @@ class Batch(Row):
     tier = TextField()
     size = IntegerField()
     probe = BooleanField(default=False)
+    sibling = IntegerField(null=True)
+    rest = IntegerField(null=True)
+    proof = TextField(null=True)
     state = TextField(default="ready")
     attempts = IntegerField(default=0)
     crashes = IntegerField(default=0)
@@ -225,6 +228,9 @@ class Endpoint(Row):
     last_failure_at = DoubleField(null=True)
     last_error = TextField(null=True)
     form = TextField(null=True)
+    held = TextField(null=True)
+    held_at = DoubleField(null=True)
+    ramp = IntegerField(default=0)
 
     class Meta:
         table_name = "endpoints"

@@ -168,14 +168,15 @@ def test_retry_after_pauses_everything_and_uses_no_attempt(make_line, yt):
     assert {row.attempt for row in DeliveryAttempt.select()} == {1}
 
 
-def test_a_400_for_a_batch_is_split_until_the_guilty_event_stands_alone(make_line, yt, clock):
+@pytest.mark.parametrize("position", [0, 1, 17, 24, 25, 33, 48, 49])
+def test_a_400_for_a_batch_of_50_finds_the_guilty_event_in_eight_requests(make_line, yt, clock, position):
     for number in range(50):
         video = yt.upload(yt.library, f"Number {number}")
         yt.world.add_to_playlist(yt.playlists[0], video, at=clock() - 100 + number)
     guilty: list[str] = []
 
     def picky(request):
-        guilty[:] = guilty or [request.event_ids[17]]
+        guilty[:] = guilty or [request.event_ids[position]]
         if guilty[0] in request.event_ids:
             return 400, {"ok": False, "error": "invalid_envelope"}, {}
         return ScriptedReceiver().then(request)
@@ -185,9 +186,58 @@ def test_a_400_for_a_batch_is_split_until_the_guilty_event_stands_alone(make_lin
         line.run()
         line.wait(60)
     assert states() == {"delivered": 49, "dead": 1}
+    assert len(ua.requests) <= 8
     assert (DeadLetter.get().event_id, DeadLetter.get().cause) == (guilty[0], "event")
     line.wait(300, step=10)
     assert dlq.open_count() == 1, "an event's own fault is never redriven"
+
+
+def test_a_receiver_that_takes_only_ten_at_once_gets_them_all(make_line, yt):
+    for number in range(50):
+        yt.add(yt.playlists[0], f"Number {number}")
+
+    def narrow(request):
+        return ScriptedReceiver().then(request) if len(request.event_ids) <= 10 else (400, {"error": "too_many"}, {})
+
+    with ScriptedReceiver(then=narrow) as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        line.wait(200, step=5)
+    assert states() == {"delivered": 50}
+    assert len(ua.requests) < 40
+
+
+@pytest.mark.parametrize("guilty_count", [2, 5])
+def test_several_guilty_events_are_all_found(make_line, yt, guilty_count):
+    for number in range(20):
+        yt.add(yt.playlists[0], f"Bad {number}" if number % 4 == 1 and number // 4 < guilty_count else f"Good {number}")
+
+    def picky(request):
+        titles = [event["subject"]["title"] for event in request.envelope["events"]]
+        bad = any(title.startswith("Bad") for title in titles)
+        return (422, {"error": "invalid_schema"}, {}) if bad else ScriptedReceiver().then(request)
+
+    with ScriptedReceiver(then=picky) as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        line.wait(300, step=5)
+    assert states() == {"delivered": 20 - guilty_count, "dead": guilty_count}
+    assert {letter.cause for letter in DeadLetter.select()} == {"event"}
+
+
+def test_a_413_is_split_by_size_alone(make_line, yt):
+    for number in range(40):
+        yt.add(yt.playlists[0], f"Number {number}")
+
+    def small(request):
+        return ScriptedReceiver().then(request) if len(request.body) < 8_000 else (413, {"error": "too_large"}, {})
+
+    with ScriptedReceiver(then=small) as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        line.wait(60)
+    assert states() == {"delivered": 40}
+    assert DeadLetter.select().count() == 0
 
 
 def test_a_207_is_settled_by_index(make_line, yt, clock):
