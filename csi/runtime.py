@@ -10,14 +10,12 @@ from pathlib import Path
 from csi import clock, logs
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
-from csi.emitter.destination import Destination
-from csi.emitter.http import Receiver
+from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
 from csi.ingester import config_file
 from csi.ingester.config import Settings, SourceSettings
 from csi.net import Net
 from csi.store import budget, db
-from csi.store.endpoints import DEFAULT
 
 BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Pacific time"
 
@@ -44,18 +42,7 @@ class Runtime:
     @cached_property
     def destinations(self) -> dict[str, Destination]:
         """Where events go, by name. Collecting needs no endpoint yet: the worker refuses to start without one."""
-        delivery = self.settings.delivery
-        secret = delivery.shared_secret.get_secret_value() if delivery.shared_secret else ""
-        bearer = delivery.bearer_token.get_secret_value() if delivery.bearer_token else secret
-        default = Destination(
-            name=DEFAULT,
-            receiver=Receiver(delivery.ua_endpoint or "", secret, bearer, delivery.timeout_seconds),
-            tiers=delivery.priority_behavior,
-            canonical_json=delivery.canonical_json,
-            max_events_per_request=delivery.max_events_per_request,
-            max_concurrent_requests=delivery.max_concurrent_requests,
-        )
-        return {DEFAULT: default}
+        return destinations(self.settings)
 
     def _tools(self, settings: SourceSettings) -> Tools:
         limit = settings.budget_units

@@ -84,5 +84,6 @@ def _beat(rt: Runtime, started: float, *, slow: bool) -> None:
 
     if slow:
         heartbeats.beat("worker", rt.now(), started)
+        rescue_step.set_clock_right(rt)
         dispatch(rescue_step.redrive(rt))
     dispatch(rescue_step.rescue(rt, huey.pending_count()))

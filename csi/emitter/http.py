@@ -1,6 +1,6 @@
 """One signed POST to the receiver."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from csi.errors import NetError
@@ -15,9 +15,10 @@ class Receiver:
     """Where a batch goes and how it proves who sent it."""
 
     url: str
-    secret: str
-    bearer: str
+    secret: str = field(repr=False)
+    bearer: str = field(repr=False)
     timeout: float
+    standard_webhooks: bool = False
 
 
 def encode(body: dict[str, Any], form: signature.Form) -> bytes:
@@ -25,13 +26,15 @@ def encode(body: dict[str, Any], form: signature.Form) -> bytes:
     return signature.canonical(body, form)
 
 
-def send(net: Net, receiver: Receiver, body: bytes, *, request_id: str, now: float) -> Answer | NetError:
+def send(net: Net, receiver: Receiver, body: bytes, *, batch_id: str, request_id: str, now: float) -> Answer | NetError:
     """One request. A failure is a value, like an answer: both are judged."""
     headers = {
         "Authorization": f"Bearer {receiver.bearer}",
         "Content-Type": "application/json",
         **signature.headers(receiver.secret, body, now=now, request_id=request_id),
     }
+    if receiver.standard_webhooks:
+        headers |= signature.webhook_headers(receiver.secret, body, message_id=batch_id, now=now)
     limits = Limits(total=receiver.timeout, connect=min(receiver.timeout, 10.0), max_body=ANSWER_BYTES)
     try:
         return net.post(receiver.url, body=body, headers=headers, limits=limits)

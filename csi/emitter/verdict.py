@@ -17,6 +17,8 @@ JITTER = 0.12
 """PRD's ± jitter. Below 20 %, since waking up takes up to a second more."""
 
 PAUSE_MIN, PAUSE_MAX = 1.0, 3600.0
+CLOCK_TOLERANCE = 290.0
+"""Receivers refuse timestamps that are more than 300 s off; the answer took a moment to arrive."""
 _BODY_LIMIT = 1_000_000
 
 
@@ -61,7 +63,14 @@ class EndpointFault:
     reason: str
 
 
-Verdict = Delivered | PerEvent | Transient | Pause | Refused | EndpointFault
+@dataclass(frozen=True)
+class ClockOff:
+    """Refused, and the receiver's clock is far from ours: nothing is dead, but a clock has to be set right."""
+
+    reason: str
+
+
+Verdict = Delivered | PerEvent | Transient | Pause | Refused | EndpointFault | ClockOff
 
 _CONTENT = {400, 413, 422}
 _TRANSIENT = {408, 425, 429}
@@ -84,6 +93,8 @@ def judge(answer: Answer | NetError, size: int, now: float) -> Verdict:
         return Refused(_reason(answer))
     if status in _TRANSIENT or status >= 500 or status < 200:
         return _judge_transient(answer, now)
+    if status == 401 and abs(off := clock_difference(answer, now) or 0) > CLOCK_TOLERANCE:
+        return ClockOff(f"{_reason(answer)}; the receiver's clock is {off:+.0f} s from ours")
     return EndpointFault(_reason(answer))  # every redirect, and every 4xx that is not about the content
 
 
@@ -100,6 +111,14 @@ def retry_after(answer: Answer, now: float) -> float | None:
     if asked is None:
         asked = _number((_parse(answer.body) or {}).get("retry_after_seconds"))
     return None if asked is None else min(max(asked, PAUSE_MIN), PAUSE_MAX)
+
+
+def clock_difference(answer: Answer, now: float) -> float | None:
+    """How many seconds the receiver's clock is ahead of ours, by its Date header; None: it does not say."""
+    try:
+        return clock.parse(answer.headers["date"]) - now
+    except (KeyError, ValueError, OverflowError):
+        return None
 
 
 def _judge_success(body: dict[str, Any] | None, size: int) -> Verdict:

@@ -8,6 +8,7 @@ from csi.emitter import breaker, http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
 from csi.emitter.verdict import (
+    ClockOff,
     Delivered,
     EndpointFault,
     Pause,
@@ -21,6 +22,7 @@ from csi.emitter.verdict import (
 from csi.errors import NetError
 from csi.flow import gate, split
 from csi.flow.wake import Wake
+from csi.ingester.config import STREAM
 from csi.ingester.signature import Form, new_request_id
 from csi.logs import log
 from csi.net import Answer
@@ -36,11 +38,13 @@ MAX_CRASHES = 3
 PATIENCE_SECONDS = 86_400.0
 """How long an event may be held back by Retry-After before an attempt is counted after all (DECISIONS 22)."""
 
-_LANES: dict[str, tuple[str, ...]] = {
+_TOGETHER: dict[str, tuple[str, ...]] = {
     "urgent": ("urgent",),
     "standard": ("standard", "high_volume"),
     "high_volume": ("standard", "high_volume"),
+    STREAM: (STREAM,),
 }
+"""Lanes that share the number of requests at once."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +119,9 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
         gate.note_probe(endpoint, now)
         form, request_id = _form(destination, endpoint), new_request_id()
         attempt_id = attempts.start(None, name, request_id, 1, form, now)
-    body = http.encode(envelope(rt.settings.csi.instance_id, batches.new_batch_id(now), []), form)
-    answer = http.send(rt.net, destination.receiver, body, request_id=request_id, now=now)
+    batch_id = batches.new_batch_id(now)
+    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, []), form)
+    answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
     verdict = judge(answer, 0, rt.now())
     alive = isinstance(verdict, Delivered | PerEvent | Refused)  # refusing an empty batch is an answer, too
     with writing():
@@ -133,7 +138,7 @@ def _take(rt: Runtime, batch_id: int) -> Held | None:
     with writing():
         if not _may_send(rt, batch_id, now):
             return None
-        batch = batches.claim(batch_id, now, rt.settings.delivery.timeout_seconds + LEASE_MARGIN)
+        batch = batches.claim(batch_id, now, _lease(rt, batch_id))
         if batch is None:
             return None
         if batch.crashes:
@@ -146,6 +151,13 @@ def _take(rt: Runtime, batch_id: int) -> Held | None:
         form, request_id = _form(destination, endpoints.get(batch.destination)), new_request_id()
         attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
     return Held(batch, rows, destination, attempt_id, request_id, form)
+
+
+def _lease(rt: Runtime, batch_id: int) -> float:
+    """A little longer than the request may take."""
+    found = batches.find(batch_id)
+    receiver = rt.destinations[found.destination].receiver if found else None
+    return (receiver.timeout if receiver else 0.0) + LEASE_MARGIN
 
 
 def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
@@ -163,8 +175,9 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
         return batch.id == endpoint.canary
     if batch.tier == "urgent":
         return True
-    limit = gate.limit(endpoint, rt.destinations[batch.destination].max_concurrent_requests)
-    return batches.sending_count(batch.destination, _LANES[batch.tier], now) < limit
+    destination = rt.destinations[batch.destination]
+    most = destination.max_streaming_requests if batch.tier == STREAM else destination.max_concurrent_requests
+    return batches.sending_count(batch.destination, _TOGETHER[batch.tier], now) < gate.limit(endpoint, most)
 
 
 def _send_in_form(rt: Runtime, held: Held) -> Sent:
@@ -185,8 +198,9 @@ def _send_in_form(rt: Runtime, held: Held) -> Sent:
 def _send(rt: Runtime, held: Held, attempt_id: int, request_id: str, form: Form) -> Sent:
     now = rt.now()
     contents = [events.as_contract(row, clock.iso(now)) for row in held.rows]
-    body = http.encode(envelope(rt.settings.csi.instance_id, held.batch.batch_id, contents), form)
-    answer = http.send(rt.net, held.destination.receiver, body, request_id=request_id, now=now)
+    batch_id = held.batch.batch_id
+    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, contents), form)
+    answer = http.send(rt.net, held.destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
     return Sent(attempt_id, form, now, answer, judge(answer, len(held.rows), rt.now()))
 
 
@@ -202,7 +216,9 @@ def _settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
         case Pause(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
             return _settle_pause(this, seconds, reason)
         case EndpointFault(reason):
-            return _settle_endpoint_fault(this, reason)
+            return _settle_endpoint_fault(this, reason, spare=False)
+        case ClockOff(reason):
+            return _settle_endpoint_fault(this, reason, spare=True)
         case Transient(reason) | Pause(_, reason):
             return _settle_transient(rt, this, reason)
 
@@ -219,7 +235,7 @@ def _settle_delivered(this: Settling, refused: dict[int, str]) -> list[Wake]:
         _mark_delivered(this, [row for index, row in enumerate(rows) if index not in refused])
         made = batch.attempts + 1
         log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
-    following = batches.next_ready(batch.destination, _LANES[batch.tier], now)
+    following = batches.next_ready(batch.destination, _TOGETHER[batch.tier], now)
     wakes = [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent"), *_blame_sibling(this)]
     return wakes if following is None else [*wakes, Wake("deliver", following)]
 
@@ -270,11 +286,11 @@ def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
     return [Wake("deliver", this.batch.id, at=at)]
 
 
-def _settle_endpoint_fault(this: Settling, reason: str) -> list[Wake]:
-    """The batch in hand is dead (PRD §8.2); everything else stays pending until a probe gets through."""
+def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[Wake]:
+    """The batch in hand is dead (PRD §8.2) unless spared; everything else stays pending until a probe gets through."""
     batch, now = this.batch, this.now
     _finish_attempt(this.sent, "endpoint_fault", now, reason)
-    if this.endpoint.breaker == "open":
+    if spare or this.endpoint.breaker == "open":
         batches.release(batch, now)
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)

@@ -3,6 +3,7 @@
 from csi.emitter.destination import Destination
 from csi.flow import gate
 from csi.flow.wake import Wake
+from csi.ingester.config import STREAM
 from csi.runtime import Runtime
 from csi.store import batches, endpoints, outbox
 from csi.store.db import writing
@@ -46,7 +47,8 @@ def _open(destination: Destination, tier: str, now: float) -> list[int]:
 def _open_all(destination: Destination, tier: str, room: int, now: float) -> list[int]:
     size = destination.batch_size(tier)
     if size == 1:
-        entries = _first_per_watch(outbox.claimable(destination.name, tier, 2 * room))[:room]
+        entries = outbox.claimable(destination.name, tier, 2 * room)
+        entries = (entries if tier in outbox.UNORDERED else _first_per_watch(entries))[:room]
         return [_create(destination, [entry], tier, now) for entry in entries]
     opened: list[int] = []
     while len(opened) < room and (entries := outbox.claimable(destination.name, tier, size)):
@@ -65,7 +67,10 @@ def _open_probe(destination: Destination, endpoint: Endpoint, tier: str, now: fl
 
 def _room(destination: Destination, endpoint: Endpoint, tier: str) -> int:
     """Backpressure: what the receiver has not answered yet limits what is claimed next."""
-    most = URGENT_IN_FLIGHT if tier == "urgent" else 2 * destination.max_concurrent_requests
+    most = {
+        "urgent": URGENT_IN_FLIGHT,
+        STREAM: destination.max_streaming_requests,
+    }.get(tier, 2 * destination.max_concurrent_requests)
     return max(gate.limit(endpoint, most) - batches.unsettled_count(destination.name, tier), 0)
 
 

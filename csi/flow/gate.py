@@ -16,7 +16,7 @@ RAMP_END = 64
 
 
 def look(endpoint: Endpoint, now: float) -> State:
-    """May new batches be sent? A time further off than any rule allows is from a clock that jumped, and counts as over."""
+    """May new batches be sent? A time further off than any rule allows is from a clock that jumped: it is over."""
     if endpoint.held is not None:
         return "held"
     if now < (endpoint.paused_until or 0) <= now + LONGEST_PAUSE:

@@ -9,6 +9,7 @@ from csi.dlq import store as dlq
 from csi.emitter.destination import Destination
 from csi.errors import MalformedItem
 from csi.flow.wake import Wake
+from csi.ingester.config import STREAM
 from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.routing import route
 from csi.ingester.text import clean_tree
@@ -68,26 +69,34 @@ def _store(rt: Runtime, watch: Watch, item: ClaimedItem, event: CreatorSignalEve
         event_pk = _add(watch, item, event) if stored and wanting else None
         if event_pk is not None:
             for destination in wanting:
-                _address(destination, event_pk, watch, item)
+                _address(destination, event_pk, _lane(rt, watch), item)
         counters.add("events", source=watch.source, label="duplicate" if event_pk is None else "stored")
-    return [] if event_pk is None else [wake for destination in wanting for wake in _at_once(destination, watch.tier)]
+        _close_letter(item, f"became {event.event_id}" if event_pk is not None else "known already", now)
+    lane = _lane(rt, watch)
+    return [] if event_pk is None else [wake for destination in wanting for wake in _at_once(destination, lane)]
 
 
 def _add(watch: Watch, item: ClaimedItem, event: CreatorSignalEvent) -> int | None:
     return events.add(event, watch_id=watch.id, seq=item.id, tier=watch.tier, first_seen_at=item.seen_at)
 
 
-def _address(destination: Destination, event_pk: int, watch: Watch, item: ClaimedItem) -> None:
-    due_at = item.seen_at + destination.tiers.of(watch.tier).max_delay_seconds
-    outbox.put(event_pk, [destination.name], tier=watch.tier, watch_id=watch.id, seq=item.id, due_at=due_at)
+def _lane(rt: Runtime, watch: Watch) -> str:
+    """Events of a streaming source have a lane of their own."""
+    source = rt.settings.sources.get(watch.source)
+    return STREAM if source is not None and source.streaming_mode else watch.tier
 
 
-def _at_once(destination: Destination, tier: str) -> list[Wake]:
-    """Tiers that do not collect are flushed now; the others are found by the pulse when they are due."""
-    settings = destination.tiers.of(tier)
+def _address(destination: Destination, event_pk: int, lane: str, item: ClaimedItem) -> None:
+    due_at = item.seen_at + destination.tiers.of(lane).max_delay_seconds
+    outbox.put(event_pk, [destination.name], tier=lane, watch_id=item.watch_id, seq=item.id, due_at=due_at)
+
+
+def _at_once(destination: Destination, lane: str) -> list[Wake]:
+    """Lanes that do not collect are flushed now; the others are found by the pulse when they are due."""
+    settings = destination.tiers.of(lane)
     if settings.batch_size > 1 and settings.max_delay_seconds > 0:
         return []
-    return [Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")]
+    return [Wake("flush", f"{destination.name}/{lane}", urgent=lane == "urgent")]
 
 
 def _bury(rt: Runtime, watch: Watch, item: ClaimedItem, reason: str) -> list[Wake]:
@@ -95,6 +104,7 @@ def _bury(rt: Runtime, watch: Watch, item: ClaimedItem, reason: str) -> list[Wak
     with writing():
         if inbox.remove(item):
             dedupe.remember([item.item_key], "malformed", now, rt.settings.retention.dedupe_days)
+            _close_letter(item, "died again", now)
             _dead_item(watch, item, "malformed", reason, now)
     log.warning("item is malformed", source=watch.source, item=item.item_key, error=reason)
     return []
@@ -104,9 +114,16 @@ def _set_aside(rt: Runtime, watch: Watch, item: ClaimedItem) -> list[Wake]:
     now = rt.now()
     with writing():
         inbox.quarantine(item)
+        _close_letter(item, "died again", now)
         _dead_item(watch, item, "crash", f"handling it ended the process {inbox.MAX_CLAIMS} times", now)
     log.error("item is quarantined", source=watch.source, item=item.item_key)
     return []
+
+
+def _close_letter(item: ClaimedItem, result: str, now: float) -> None:
+    """The item came back from the dead letters: this is what became of it."""
+    if item.letter_id is not None:
+        dlq.close_item(item.letter_id, result=result, now=now)
 
 
 def _dead_item(watch: Watch, item: ClaimedItem, cause: Any, reason: str, now: float) -> None:

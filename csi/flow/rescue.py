@@ -2,10 +2,10 @@
 
 from csi.dlq import replay
 from csi.dlq import store as dlq
+from csi.emitter.destination import LANES
 from csi.flow import flush, gate
 from csi.flow.plan import plan
 from csi.flow.wake import Wake
-from csi.ingester.config import TIERS
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import batches, db, endpoints, inbox, leases, outbox
@@ -32,6 +32,13 @@ def recover(rt: Runtime) -> int:
     return freed
 
 
+def set_clock_right(rt: Runtime) -> None:
+    """Rows that a jump of the clock has put far into the future are due now."""
+    repaired = leases.repair_times(rt.now())
+    if repaired:
+        log.warning("the clock went back; waiting rows are due now", rows=repaired)
+
+
 def redrive(rt: Runtime) -> list[Wake]:
     """Dead letters of the receiver's fault go out again when it works; ask whether it does when nobody else will."""
     if not (rt.settings.dlq.auto_redrive and rt.settings.features.delivery):
@@ -48,8 +55,8 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
     if state == "open" and (endpoint.last_success_at or 0) >= waiting[0].died_at:
         sent = replay.redrive(name, now, max_rounds=rounds)
         log.info("dead letters go out again", destination=name, events=sent)
-        return [Wake("flush", f"{name}/{tier}") for tier in TIERS]
-    if state == "probe" and not any(outbox.waiting(name, tier)[0] for tier in TIERS):
+        return [Wake("flush", f"{name}/{tier}") for tier in LANES]
+    if state == "probe" and not any(outbox.waiting(name, tier)[0] for tier in LANES):
         return [Wake("probe", name)]
     return []
 
@@ -62,7 +69,7 @@ def _flush_due(rt: Runtime) -> list[Wake]:
     return [
         Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")
         for destination in ready
-        for tier in TIERS
+        for tier in LANES
         if flush.is_due(rt, destination, tier, now)
     ]
 

@@ -172,6 +172,9 @@ class SourceSettings(Model):
     priority: TierName = Field("standard", description="Delivery tier of this source's events")
     first_poll: FirstPoll = Field("mark_seen", description="What the first successful read of a watch emits")
 
+    streaming_mode: bool = Field(False, description="Send each event at once and alone, several in parallel, unordered")
+    max_concurrent_events: int = Field(10, ge=1, le=64, description="With streaming_mode: events on their way at once")
+
     watch_key: ClassVar[str | None] = None
     """The key that holds the list of watches, where a source has one."""
 
@@ -249,7 +252,13 @@ class TierSettings(Model):
     """When a tier is flushed."""
 
     batch_size: int = Field(ge=1, le=10_000, description="Flush when this many wait")
-    max_delay_seconds: Seconds = Field(description="Flush when the oldest has waited this long")
+    max_delay_seconds: Seconds = Field(le=3600, description="Flush when the oldest has waited this long")
+
+
+STREAM = "stream"
+"""The lane of sources with streaming_mode: one event a request, at once."""
+
+_STREAM = TierSettings(batch_size=1, max_delay_seconds=0)
 
 
 class PriorityBehavior(Model):
@@ -260,8 +269,36 @@ class PriorityBehavior(Model):
     high_volume: TierSettings = TierSettings(batch_size=500, max_delay_seconds=60)
 
     def of(self, tier: str) -> TierSettings:
-        settings: TierSettings = getattr(self, tier)
+        """The settings of a tier, or of the lane of streaming sources."""
+        settings: TierSettings = _STREAM if tier == STREAM else getattr(self, tier)
         return settings
+
+
+def _shorter_than_a_lease(value: float) -> float:
+    if not 0.1 <= value <= 45:
+        raise ValueError("expected 0.1 to 45 seconds: a lease outlasts the request and ends within 60")
+    return value
+
+
+RequestTime = Annotated[Seconds, AfterValidator(_shorter_than_a_lease)]
+JsonForm = Literal["auto", "ascii", "utf8"]
+
+
+class DestinationSettings(Model):
+    """One more receiver, beside the one of `ua_endpoint`. What it does not say is as under `delivery`."""
+
+    endpoint: SourceUrl = Field(description="URL of its ingest endpoint")
+    secret_env: VariableName = Field(description="Variable that holds its HMAC secret")
+    bearer_env: VariableName | None = Field(None, description="Variable that holds its bearer token, if not the secret")
+    sources: tuple[str, ...] = Field((), description="Only events of these sources; nothing: all")
+    event_types: tuple[str, ...] = Field((), description="Only events of these types; nothing: all")
+    tags: tuple[str, ...] = Field((), description="Only events with one of these tags; nothing: all")
+    priority_behavior: PriorityBehavior | None = Field(None, description="Tier settings of its own")
+    timeout_seconds: RequestTime | None = Field(None, description="Total time for one request")
+    max_events_per_request: int | None = Field(None, ge=1, le=100)
+    max_concurrent_requests: int | None = Field(None, ge=1, le=64)
+    canonical_json: JsonForm | None = Field(None, description="Form of the signed JSON")
+    standard_webhooks: bool | None = Field(None, description="Send Standard Webhooks headers, too")
 
 
 class DeliverySettings(Model):
@@ -272,12 +309,21 @@ class DeliverySettings(Model):
     shared_secret: SecretStr | None = Field(None, description="HMAC secret; only as ${CSI_UA_SHARED_SECRET}")
     bearer_token: SecretStr | None = Field(None, description="Bearer token, where it is not the secret")
     priority_behavior: PriorityBehavior = PriorityBehavior()
-    timeout_seconds: Seconds = Field(30, description="Total time for one request, connect to last byte")
+    timeout_seconds: RequestTime = Field(30, description="Total time for one request, connect to last byte")
     max_events_per_request: int = Field(100, ge=1, le=100)
     max_concurrent_requests: int = Field(4, ge=1, le=64, description="Standard and high_volume requests at once")
-    canonical_json: Literal["auto", "ascii", "utf8"] = Field(
-        "auto", description="Form of the signed JSON; auto learns it from the receiver"
+    canonical_json: JsonForm = Field("auto", description="Form of the signed JSON; auto learns it from the receiver")
+    standard_webhooks: bool = Field(False, description="Send Standard Webhooks headers beside ours")
+    destinations: dict[Name, DestinationSettings] = Field(
+        default_factory=dict, description="More receivers, by name, each with its own filters, breaker and dead letters"
     )
+
+    @field_validator("destinations")
+    @classmethod
+    def _default_is_taken(cls, value: dict[str, DestinationSettings]) -> dict[str, DestinationSettings]:
+        if "default" in value:
+            raise ValueError("the name default belongs to ua_endpoint; choose another")
+        return value
 
     @field_validator("ua_endpoint")
     @classmethod
@@ -288,13 +334,6 @@ class DeliverySettings(Model):
             return check_url(value, plain_http=plain_http) if value else None
         except PlainHttpError as error:
             raise ValueError(f"{error}, or set allow_insecure_http: true") from error
-
-    @field_validator("timeout_seconds")
-    @classmethod
-    def _shorter_than_a_lease(cls, value: float) -> float:
-        if not 0.1 <= value <= 45:
-            raise ValueError("expected 0.1 to 45 seconds: a lease outlasts the request and ends within 60")
-        return value
 
 
 class DlqSettings(Model):

@@ -1,6 +1,6 @@
 """The configuration from its file and the environment: all of it valid, or every problem with its place."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +62,23 @@ def require_delivery(settings: Settings) -> None:
     delivery = settings.delivery
     given = {"CSI_UA_ENDPOINT": delivery.ua_endpoint, "CSI_UA_SHARED_SECRET": delivery.shared_secret}
     missing = [name for name, value in given.items() if not value]
-    if missing:
+    _require_secrets(settings)
+    if missing and not (delivery.destinations and len(missing) == len(given)):
         raise MissingSetting(
             f"delivery is not configured: {' and '.join(missing)} not set. Set it in the environment or in "
             "/etc/csi/env; the secret may also be in a file named by CSI_UA_SHARED_SECRET_FILE."
         )
+
+
+def _require_secrets(settings: Settings) -> None:
+    """Every destination has its secret."""
+    for name, destination in settings.delivery.destinations.items():
+        for variable in variable_names(destination):
+            if variable not in settings.secrets.named:
+                raise MissingSetting(
+                    f"delivery.destinations.{name}: {variable} is not set. Set it in the environment or in "
+                    f"/etc/csi/env, or name a file that holds it in {variable}_FILE."
+                )
 
 
 def warnings_for(settings: Settings) -> Iterator[str]:
@@ -130,7 +142,7 @@ def _validated(draft: Draft, model: type[ConfigFile], sources: SourceModels, env
         return None
     blocks = {name: block for name, block in checked.sources if block is not None}  # type: ignore[attr-defined]
     _blame_repeats(draft, blocks)
-    named = _named_secrets(draft, blocks, env)
+    named = _named_secrets(draft, [*blocks.values(), *checked.delivery.destinations.values()], env)
     return None if draft.problems else _settings(checked, blocks, _secrets(draft, named))
 
 
@@ -144,9 +156,9 @@ def _secrets(draft: Draft, named: dict[str, SecretStr]) -> Secrets:
     return Secrets(named=named, **own)
 
 
-def _named_secrets(draft: Draft, blocks: dict[str, SourceSettings], env: Environment) -> dict[str, SecretStr]:
-    """The values of the variables that sources name in their `…_env` keys, where they are set."""
-    names = sorted({name for block in blocks.values() for name in variable_names(block)})
+def _named_secrets(draft: Draft, blocks: Sequence[BaseModel], env: Environment) -> dict[str, SecretStr]:
+    """The values of the variables that sources and destinations name in their `…_env` keys, where they are set."""
+    names = sorted({name for block in blocks for name in variable_names(block)})
     found = {name: take_secret(draft, name, env) for name in names}
     return {name: secret for name, secret in found.items() if secret is not None}
 

@@ -1,7 +1,7 @@
 """The inbox: raw items that were seen and are not yet events. `new` → deleted, or `quarantined`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ MAX_CLAIMS = 3
 _CLAIM = """
     UPDATE inbox SET lease_token = ?, lease_until = ?, wake_at = ?, claims = claims + 1
     WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
-    RETURNING id, watch_id, item_key, event_type, occurred_at, payload_json, seen_at, claims, lease_token
+    RETURNING id, watch_id, item_key, event_type, occurred_at, payload_json, seen_at, claims, lease_token, letter_id
 """
 
 
@@ -36,6 +36,8 @@ class ClaimedItem:
     seen_at: float
     claims: int
     lease_token: str
+    letter_id: int | None = None
+    """The dead letter that it comes from, when it is handled once more."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,33 @@ def quarantine(item: ClaimedItem) -> None:
         "UPDATE inbox SET state = 'quarantined', lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'new'"
     )
     run(sql, item.id)
+
+
+def put_again(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, now: float) -> bool:
+    """An item that was dead is handled once more. False: it waits already, and nobody has to bring it back."""
+    return bool(
+        changed(
+            "INSERT INTO inbox (watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at, letter_id) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_key) DO UPDATE SET state = 'new', claims = 0, "
+            "wake_at = excluded.wake_at, letter_id = excluded.letter_id WHERE inbox.state = 'quarantined'",
+            watch_id,
+            item.key,
+            item.event_type,
+            item.occurred_at,
+            json.dumps(item.payload),
+            seen_at,
+            now,
+            letter_id,
+        )
+    )
+
+
+def give_up(keys: Sequence[str]) -> list[str]:
+    """Quarantined items that nobody wants any more. Returns the keys of those that were there."""
+    found = fetch(
+        f"DELETE FROM inbox WHERE state = 'quarantined' AND item_key IN ({marks(keys)}) RETURNING item_key", *keys
+    )
+    return [row[0] for row in found]
 
 
 def overdue(now: float, limit: int = 500) -> list[int]:

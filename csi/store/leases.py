@@ -3,8 +3,13 @@
 from typing import Any
 
 from csi.store import attempts
-from csi.store.db import OWNER, writing
+from csi.store.db import OWNER, changed, writing
 from csi.store.models import Batch, InboxItem, Watch
+
+LONGEST_WAIT = 3700.0
+"""Further than any Retry-After or tier's delay."""
+
+LONGEST_LEASE = 120.0
 
 
 def release_own(now: float) -> int:
@@ -21,6 +26,33 @@ def release_all(now: float) -> int:
         # Ended, not erased: the claim that follows finds an orphan and counts one crash for the batch.
         batches = Batch.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
         return int(batches) + _free_items("", now) + _free_watches("", now)
+
+
+def repair_times(now: float) -> int:
+    """After the clock jumped back: what is further away than any rule allows is due now. Returns the rows."""
+    with writing():
+        return (
+            changed(
+                "UPDATE batches SET next_attempt_at = ?, wake_at = ? "
+                "WHERE state IN ('ready', 'sending') AND state = 'ready' AND next_attempt_at > ?",
+                now,
+                now,
+                now + LONGEST_WAIT,
+            )
+            + changed(
+                "UPDATE batches SET lease_until = ?, wake_at = ? "
+                "WHERE state IN ('ready', 'sending') AND state = 'sending' AND lease_until > ?",
+                now - 1,
+                now,
+                now + LONGEST_LEASE,
+            )
+            + changed(
+                "UPDATE inbox SET wake_at = ?, lease_until = NULL WHERE state = 'new' AND wake_at > ?",
+                now,
+                now + LONGEST_LEASE,
+            )
+            + changed("UPDATE outbox SET due_at = ? WHERE state = 'pending' AND due_at > ?", now, now + LONGEST_WAIT)
+        )
 
 
 def _held_batches(prefix: str, now: float) -> Any:

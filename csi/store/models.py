@@ -69,6 +69,7 @@ class InboxItem(Row):
     wake_at = DoubleField()
     lease_token = TextField(null=True)
     lease_until = DoubleField(null=True)
+    letter_id = IntegerField(null=True)
 
     class Meta:
         table_name = "inbox"

@@ -7,8 +7,8 @@ from csi.store import events
 from csi.store.db import changed, chunks, fetch, marks, run, skip_locked
 from csi.store.events import StoredEvent
 
-UNORDERED_TIER = "high_volume"
-"""The tier that trades order within a watch for several requests at once."""
+UNORDERED = ("high_volume", "stream")
+"""Lanes that trade order within a watch for several requests at once."""
 
 # An event waits while an earlier item of its watch is not an event yet, or is on its first way to the receiver. It does
 # not wait for one that is being retried: then the order is lost anyway, and one bad event must not stop a watch.
@@ -54,7 +54,7 @@ def put(
 
 def claimable(destination: str, tier: str, limit: int) -> list[Entry]:
     """Pending events that may be sent now, oldest first, in order within each watch (ops/decisions/0005)."""
-    order = "" if tier == UNORDERED_TIER else _IN_ORDER
+    order = "" if tier in UNORDERED else _IN_ORDER
     sql = _CLAIMABLE.replace("{order}", order) + skip_locked()
     return [Entry(*row) for row in fetch(sql, destination, tier, limit)]
 

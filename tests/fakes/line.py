@@ -16,14 +16,16 @@ from tests.fakes.receiver import SECRET
 class Line:
     """A runtime and the wake-ups that are under way."""
 
-    def __init__(self, tmp_path: Path, clock: Any, ua_url: str, **blocks: Any) -> None:
+    def __init__(
+        self, tmp_path: Path, clock: Any, ua_url: str, *, secrets: dict[str, str] | None = None, **blocks: Any
+    ) -> None:
         blocks.setdefault("csi", {})
         blocks["csi"] |= {"state_dir": str(tmp_path / "state"), "log_level": "ERROR"}
         config = tmp_path / "config.yaml"
         config.write_text(yaml.safe_dump(blocks))
         env = {"CSI_UA_ENDPOINT": ua_url, "CSI_UA_SHARED_SECRET": SECRET, "YOUTUBE_API_KEY": "demo-key"}
         self.clock = clock
-        self.rt: Runtime = open_runtime(config, env)
+        self.rt: Runtime = open_runtime(config, env | (secrets or {}))
         self.rt.now = clock
         self.rt.rng = random.Random(7)
         self.scheduled: list[Wake] = []
@@ -59,8 +61,12 @@ class Line:
         """Time passes; what falls due is done when it does."""
         end = self.clock() + seconds
         while self.clock() < end:
-            self.clock.move(min(step, end - self.clock()))
+            self.clock.move(min(step, end - self.clock(), self._next_wake()))
             self.run()
+
+    def _next_wake(self) -> float:
+        """Seconds until the next scheduled wake-up: a coarse step must not make a retry late."""
+        return max(min((wake.at or 0.0 for wake in self.scheduled), default=float("inf")) - self.clock(), 0.001)
 
     def _take(self, wakes: Sequence[Wake]) -> list[Wake]:
         self.scheduled += [wake for wake in wakes if wake.at is not None and wake.at > self.clock()]

@@ -1,12 +1,15 @@
 """From a stored event to a receipt: 0/20/60, the dead letters, the breaker, redrive, splitting, forms of JSON."""
 
+import base64
 import itertools
 import json
+import time
 
 import pytest
+from standardwebhooks import Webhook
 
 from csi.dlq import store as dlq
-from csi.flow import flush
+from csi.flow import flush, rescue
 from csi.ingester import signature
 from csi.store import batches, db, endpoints, events, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
@@ -354,3 +357,128 @@ def test_six_hours_away_kills_at_most_one_batch(make_line, yt, clock):
         line.wait(120, step=5)
     assert states() == {"delivered": 12}
     assert len(set(itertools.chain(*(request.event_ids for request in ua.requests)))) == 12
+
+
+# --- recovery, clocks, several destinations, streaming
+
+
+def test_a_receiver_that_came_back_is_not_flooded(make_line, yt):
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua)
+        for number in range(40):
+            yt.add(yt.playlists[number % 4], f"Number {number}")
+        line.run()
+        line.wait(200, step=5)
+        before = len(ua.requests)
+        ua.then = ScriptedReceiver().then
+        ramps = []
+        while states() != {"delivered": 40}:
+            line.wait(1)
+            ramps.append(endpoints.get().ramp)
+        assert len(ua.requests) - before >= 40
+    assert endpoints.get().ramp == 0
+
+
+def test_a_held_destination_sends_nothing_until_it_is_released(make_line, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        endpoints.change("default", held="maintenance", held_at=line.clock())
+        line.run()
+        line.wait(120, step=5)
+        assert (ua.requests, states()) == ([], {"pending": 1})
+        endpoints.change("default", held=None, held_at=None)
+        line.wait(10)
+    assert states() == {"delivered": 1}
+
+
+def test_a_clock_that_is_off_kills_nothing(make_line, yt, clock):
+    yt.add(yt.playlists[0])
+    date = {"Date": "Sun, 22 Feb 2026 12:06:00 GMT"}
+    with ScriptedReceiver(then=(401, {"ok": False, "error": "stale_timestamp"}, date)) as ua:
+        line = make_line(ua)
+        line.run()
+        assert (states(), DeadLetter.select().count()) == ({"pending": 1}, 0)
+        assert "clock is +360 s from ours" in endpoints.get().reason
+        ua.then = ScriptedReceiver().then
+        line.wait(30)
+    assert states() == {"delivered": 1}
+
+
+@pytest.mark.parametrize("jump", [3600, 86_400, 315_360_000])
+def test_a_clock_that_jumps_back_holds_nothing_up(make_line, yt, clock, jump):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(503, (429, {}, {"Retry-After": "3000"})) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(30)
+        clock.move(-jump)
+        rescue.set_clock_right(line.rt)
+        line.wait(90, step=5)
+    assert states() == {"delivered": 1}
+
+
+def test_each_destination_gets_what_it_wants_and_fails_alone(tmp_path, clock, yt, monkeypatch):
+    source = {"first_poll": "all", "poll_interval_seconds": 10, "quota_limit": 1_000_000}
+    blocks = {
+        "youtube_playlist": {
+            "api_base_url": yt.api_base_url,
+            "playlists": [{"id": yt.playlists[0], "tags": ["ai"]}, {"id": yt.playlists[1]}],
+            **source,
+        }
+    }
+    for playlist in yt.playlists[:2]:
+        yt.add(playlist)
+    with ScriptedReceiver() as ua, ScriptedReceiver(then=401) as broken, ScriptedReceiver() as tagged, db.connection():
+        named = {
+            "broken": {"endpoint": broken.url, "secret_env": "BROKEN_SECRET"},
+            "tagged": {"endpoint": tagged.url, "secret_env": "TAGGED_SECRET", "tags": ["ai"]},
+        }
+        secrets = {"BROKEN_SECRET": "broken-secret", "TAGGED_SECRET": "tagged-secret"}
+        line = Line(tmp_path, clock, ua.url, secrets=secrets, sources=blocks, delivery={"destinations": named})
+        line.run()
+        line.wait(60, step=5)
+        assert (len(ua.delivered), len(tagged.delivered)) == (2, 1)
+        assert tagged.requests[0].headers["authorization"] == "Bearer tagged-secret"
+        assert {letter.destination for letter in DeadLetter.select()} == {"broken"}
+        assert (endpoints.get("default").breaker, endpoints.get("broken").breaker) == ("closed", "open")
+        broken.then = ScriptedReceiver().then
+        line.wait(60, step=5)
+        assert sorted(set(broken.delivered)) == sorted(ua.delivered)
+    assert states() == {"delivered": 2}
+
+
+def test_standard_webhooks_headers_are_accepted_by_their_own_library(make_line, yt):
+    yt.add(yt.playlists[0], "Über 🚀")
+    with ScriptedReceiver(503) as ua:
+        line = make_line(ua, standard_webhooks=True)
+        line.rt.now = line.clock = time.time  # their library reads the real clock
+        line.run()
+        (request,) = ua.requests
+    judge_of_theirs = Webhook("whsec_" + base64.b64encode(SECRET.encode()).decode())
+    assert judge_of_theirs.verify(request.body.decode(), request.headers)["batch_id"] == request.headers["webhook-id"]
+    with pytest.raises(Exception, match="No matching signature"):
+        judge_of_theirs.verify(request.body.decode() + " ", request.headers)
+
+
+def test_a_streaming_source_sends_each_event_alone_and_several_at_once(make_line, tmp_path, clock, yt):
+    for number in range(30):
+        yt.add(yt.playlists[0], f"Number {number}")
+    source = {
+        "api_base_url": yt.api_base_url,
+        "first_poll": "all",
+        "priority": "high_volume",
+        "streaming_mode": True,
+        "max_concurrent_events": 5,
+        "playlists": [{"id": yt.playlists[0]}],
+    }
+    with ScriptedReceiver() as ua:
+        line = Line(tmp_path, clock, ua.url, sources={"youtube_playlist": source})
+        line.run(deliver_too=False)
+        first = flush.flush(line.rt, "default/stream")
+        assert len(first) == 5
+        line.run()
+        line.wait(20, step=5)
+    assert {len(request.event_ids) for request in ua.requests} == {1}
+    assert states() == {"delivered": 30}
+    assert {row.tier for row in Event.select()} == {"high_volume"}
