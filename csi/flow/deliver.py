@@ -165,6 +165,8 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
     batch = batches.find(batch_id)
     if batch is None or batch.state not in batches.UNSETTLED or batch.destination not in rt.destinations:
         return False
+    if not rt.settings.features.delivery:
+        return False
     endpoint = endpoints.get(batch.destination)
     state = gate.look(endpoint, now)
     if state in ("paused", "held"):
@@ -280,6 +282,7 @@ def _settle_refused(this: Settling, reason: str) -> list[Wake]:
 def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
     """The receiver asked for time: nobody sends to it before, and no attempt was used."""
     at = this.now + seconds
+    log.info("receiver asked for a pause", batch_id=this.batch.batch_id, error=reason, seconds=round(seconds, 1))
     _finish_attempt(this.sent, "paused", this.now, reason)
     gate.note_pause(this.endpoint, at, reason)
     batches.retry_at(this.batch, at, used_attempt=False)
@@ -303,6 +306,7 @@ def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[
 def _settle_transient(rt: Runtime, this: Settling, reason: str) -> list[Wake] | RetryAt:
     """Wait and try again; dead after three. While the receiver is away only the canary uses up attempts."""
     batch, endpoint, now = this.batch, this.endpoint, this.now
+    log.info("batch not delivered", batch_id=batch.batch_id, tier=batch.tier, error=reason, attempt=batch.attempts + 1)
     _finish_attempt(this.sent, "transient", now, reason)
     if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
         batches.release(batch, now)
