@@ -45,9 +45,22 @@ def test_the_example_shows_the_defaults(example: Loaded) -> None:
 
 
 def test_every_key_is_in_the_example() -> None:
-    data = yaml.safe_load((CONFIG / "config.example.yaml").read_text())
-    missing = list(_absent(file_model(registry.settings_models()), data, "config"))
+    missing = list(_absent(file_model(registry.settings_models()), yaml.safe_load(_with_examples()), "config"))
     assert missing == []
+
+
+def test_the_commented_destination_would_load(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(_with_examples())
+    env = ENV | {"CSI_ARCHIVE_SECRET": "archive-secret"}
+    loaded = read_config(tmp_path / "config.yaml", env=env, sources=registry.settings_models())
+    require_delivery(loaded.settings)
+    assert list(loaded.settings.delivery.destinations) == ["archive"]
+
+
+def _with_examples() -> str:
+    """The example with its commented destination switched on."""
+    text = (CONFIG / "config.example.yaml").read_text().replace("destinations: {}", "destinations:")
+    return re.sub(r"(?m)^  #   ", "    ", text)
 
 
 def test_every_line_of_the_example_with_a_value_says_what_it_is() -> None:
