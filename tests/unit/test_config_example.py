@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from csi.adapters import registry
-from csi.ingester.config import ConfigFile, RouteProfile
+from csi.ingester.config import ConfigFile, DestinationSettings, RouteProfile
 from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.ingester.config_faults import models_in
 from csi.ingester.config_file import Loaded, file_model, read_config, require_delivery
@@ -91,4 +91,4 @@ def _sample(value: Any, model: type[BaseModel]) -> Any:
     """The first of a list, or of named blocks; a block as it is."""
     if isinstance(value, list):
         return value[0]
-    return next(iter(value.values())) if model is RouteProfile else value
+    return next(iter(value.values())) if model in (RouteProfile, DestinationSettings) else value
