@@ -11,7 +11,7 @@ from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
 from csi.logs import log
 from csi.runtime import Runtime, open_runtime
-from csi.store import db, heartbeats, leases
+from csi.store import db, leases
 from csi.store.lock import hold_worker_lock
 from tasks.dispatch import dispatch
 
@@ -83,7 +83,7 @@ def _beat(rt: Runtime, started: float, *, slow: bool) -> None:
     from huey_config import huey
 
     if slow:
-        heartbeats.beat("worker", rt.now(), started)
         rescue_step.set_clock_right(rt)
+        rescue_step.beat(rt, started)
         dispatch(rescue_step.redrive(rt))
     dispatch(rescue_step.rescue(rt, huey.pending_count()))

@@ -8,8 +8,10 @@ from csi.flow.plan import plan
 from csi.flow.wake import Wake
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import batches, db, endpoints, inbox, leases, outbox
+from csi.store import batches, db, endpoints, heartbeats, inbox, leases, outbox
 
+WORKER = "worker"
+CLOCK_SLACK = 30.0
 CROWDED = 2_000
 """With this many tasks in the queue a row waits because it is not its turn, not because its wake-up was lost."""
 
@@ -33,10 +35,16 @@ def recover(rt: Runtime) -> int:
 
 
 def set_clock_right(rt: Runtime) -> None:
-    """Rows that a jump of the clock has put far into the future are due now."""
-    repaired = leases.repair_times(rt.now())
-    if repaired:
-        log.warning("the clock went back; waiting rows are due now", rows=repaired)
+    """A heartbeat from the future means that the clock went back; what waits for a time must not wait for the old one."""
+    now = rt.now()
+    back = (heartbeats.last_beat(WORKER) or now) - now
+    if back > CLOCK_SLACK:
+        log.warning("the clock went back", seconds=round(back), rows=leases.shift_times(back, now))
+
+
+def beat(rt: Runtime, started_at: float) -> None:
+    """The worker is alive. Beat after `set_clock_right`: the last beat is how a jump is noticed."""
+    heartbeats.beat(WORKER, rt.now(), started_at)
 
 
 def redrive(rt: Runtime) -> list[Wake]:

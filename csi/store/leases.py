@@ -6,10 +6,13 @@ from csi.store import attempts
 from csi.store.db import OWNER, changed, writing
 from csi.store.models import Batch, InboxItem, Watch
 
-LONGEST_WAIT = 3700.0
-"""Further than any Retry-After or tier's delay."""
-
-LONGEST_LEASE = 120.0
+_SCHEDULED = {
+    "watches": ("next_poll_at", "wake_at", "lease_until"),
+    "inbox": ("wake_at", "lease_until"),
+    "outbox": ("due_at",),
+    "batches": ("next_attempt_at", "wake_at", "lease_until"),
+    "endpoints": ("next_probe_at", "paused_until"),
+}
 
 
 def release_own(now: float) -> int:
@@ -28,30 +31,13 @@ def release_all(now: float) -> int:
         return int(batches) + _free_items("", now) + _free_watches("", now)
 
 
-def repair_times(now: float) -> int:
-    """After the clock jumped back: what is further away than any rule allows is due now. Returns the rows."""
+def shift_times(seconds: float, now: float) -> int:
+    """The clock went back by this much: whatever waits for a time waits as long as it was meant to. Returns the rows."""
     with writing():
-        return (
-            changed(
-                "UPDATE batches SET next_attempt_at = ?, wake_at = ? "
-                "WHERE state IN ('ready', 'sending') AND state = 'ready' AND next_attempt_at > ?",
-                now,
-                now,
-                now + LONGEST_WAIT,
-            )
-            + changed(
-                "UPDATE batches SET lease_until = ?, wake_at = ? "
-                "WHERE state IN ('ready', 'sending') AND state = 'sending' AND lease_until > ?",
-                now - 1,
-                now,
-                now + LONGEST_LEASE,
-            )
-            + changed(
-                "UPDATE inbox SET wake_at = ?, lease_until = NULL WHERE state = 'new' AND wake_at > ?",
-                now,
-                now + LONGEST_LEASE,
-            )
-            + changed("UPDATE outbox SET due_at = ? WHERE state = 'pending' AND due_at > ?", now, now + LONGEST_WAIT)
+        return sum(
+            changed(f"UPDATE {table} SET {column} = {column} - ? WHERE {column} > ?", seconds, now)
+            for table, columns in _SCHEDULED.items()
+            for column in columns
         )
 
 

@@ -33,6 +33,8 @@ class Line:
 
     def run(self, *, deliver_too: bool = True) -> None:
         """Everything that is due at this moment, to its end."""
+        rescue.set_clock_right(self.rt)
+        rescue.beat(self.rt, self.clock())
         todo = [*self._due(), *plan.plan(self.rt, horizon=0), *rescue.redrive(self.rt), *rescue.rescue(self.rt)]
         for _ in range(10_000):
             if not todo:

@@ -9,7 +9,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from csi.dlq import store as dlq
-from csi.flow import flush, rescue
+from csi.flow import flush
 from csi.ingester import signature
 from csi.store import batches, db, endpoints, events, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
@@ -413,9 +413,23 @@ def test_a_clock_that_jumps_back_holds_nothing_up(make_line, yt, clock, jump):
         line.run()
         line.wait(30)
         clock.move(-jump)
-        rescue.set_clock_right(line.rt)
-        line.wait(90, step=5)
+        line.wait(80, step=5)
+        assert len(ua.requests) == 2  # it asked for 3,000 seconds, and gets them
+        line.wait(3000, step=100)
     assert states() == {"delivered": 1}
+
+
+@pytest.mark.parametrize("jump", [3600, 86_400, 315_360_000])
+def test_a_clock_that_jumps_ahead_and_back_holds_nothing_up(make_line, yt, clock, jump):
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        line.run()
+        clock.move(jump)
+        line.wait(30)
+        clock.move(-jump)
+        yt.add(yt.playlists[0])
+        line.wait(30)
+        assert len(ua.requests) == 1
 
 
 def test_each_destination_gets_what_it_wants_and_fails_alone(tmp_path, clock, yt, monkeypatch):
