@@ -35,7 +35,7 @@ def recover(rt: Runtime) -> int:
 
 
 def set_clock_right(rt: Runtime) -> None:
-    """A heartbeat from the future means that the clock went back; what waits for a time must not wait for the old one."""
+    """A heartbeat from the future: the clock went back, and what waits for a time must not wait for the old one."""
     now = rt.now()
     back = (heartbeats.last_beat(WORKER) or now) - now
     if back > CLOCK_SLACK:

@@ -32,7 +32,7 @@ def release_all(now: float) -> int:
 
 
 def shift_times(seconds: float, now: float) -> int:
-    """The clock went back by this much: whatever waits for a time waits as long as it was meant to. Returns the rows."""
+    """The clock went back by this much: what waits for a time waits as long as it was meant to. Returns the rows."""
     with writing():
         return sum(
             changed(f"UPDATE {table} SET {column} = {column} - ? WHERE {column} > ?", seconds, now)
