@@ -20,6 +20,27 @@ from csi.store import budget, db
 BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Pacific time"
 
 
+@dataclass(frozen=True)
+class Share:
+    """How a worker's threads are shared out: slow sources leave room for delivery, and slow receivers for polls."""
+
+    threads: int = 8
+
+    @property
+    def polls(self) -> int:
+        return max(self.threads // 2, 1)
+
+    @property
+    def requests(self) -> int:
+        """One thread is always left for what is quick: ingest, flush, plan."""
+        return max(self.threads - self.polls - 1, 1)
+
+    @property
+    def urgent(self) -> int:
+        """To one destination."""
+        return max(self.threads // 4, 1)
+
+
 @dataclass
 class Runtime:
     """What a step of the walk may use. Time comes from `now`: rules and steps never read the clock."""
@@ -29,6 +50,7 @@ class Runtime:
     now: Callable[[], float] = clock.now
     rng: random.Random = field(default_factory=random.Random)
     adapters: dict[str, SourceAdapter] = field(default_factory=dict)
+    share: Share = field(default_factory=Share)
 
     def adapter(self, source: str) -> SourceAdapter:
         if source not in self.adapters:

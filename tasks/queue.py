@@ -37,19 +37,27 @@ class QueueHuey(Huey):
 
     def dequeue(self) -> Task | None:
         """The next task. Garbage and foreign messages are dropped: the rows they might have meant are found again."""
-        dropped = 0
-        while (data := self.storage.dequeue()) is not None:
-            try:
-                task = self.deserialize_task(data)
-                break
-            except Exception as error:  # noqa: BLE001 a message from outside may break in any way
-                dropped += 1
-                reason = type(error).__name__
-        else:
-            task = None
+        task, dropped = None, 0
+        while task is None and (data := self.storage.dequeue()) is not None:
+            task = self._read(data)
+            dropped += task is None
         if dropped:
-            log.warning("unreadable messages were dropped from the queue", messages=dropped, error=reason)
+            log.warning("unreadable messages were dropped from the queue", messages=dropped)
         return task
+
+    def _deserialize_all(self, messages: Sequence[bytes]) -> list[Task]:
+        """The same for messages that waited for their time, and for those who look at the queue."""
+        found = [self._read(data) for data in messages]
+        dropped = sum(task is None for task in found)
+        if dropped:
+            log.warning("unreadable messages were dropped from the queue", messages=dropped)
+        return [task for task in found if task is not None]
+
+    def _read(self, data: bytes) -> Task | None:
+        try:
+            return self.deserialize_task(data)
+        except Exception:  # noqa: BLE001 a message from outside may break in any way
+            return None
 
     def enqueue_many(self, tasks: Sequence[Task]) -> None:
         """Many tasks in one commit, where the storage can; one by one where not."""
@@ -70,7 +78,7 @@ class QueueHuey(Huey):
         """Called by huey_consumer only: here the process becomes the worker."""
         from tasks import worker
 
-        worker.boot()
+        worker.boot(threads=options.get("workers", 1))
         options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
         consumer = WorkerConsumer(self, **options)
         consumer.worker = worker

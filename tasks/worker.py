@@ -10,13 +10,13 @@ from csi.flow import plan
 from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
 from csi.logs import log
-from csi.runtime import Runtime, open_runtime
+from csi.runtime import Runtime, Share, open_runtime
 from csi.store import db, leases
 from csi.store.lock import hold_worker_lock
 from tasks.dispatch import dispatch
 
-PULSE_SECONDS = 0.5
-REDRIVE_EVERY = 10
+PULSE_SECONDS = 0.25
+REDRIVE_EVERY = 20
 """Pulses between two looks at the dead letters, and between two heartbeats: five seconds."""
 
 _stopping = threading.Event()
@@ -28,17 +28,18 @@ def runtime() -> Runtime:
     return open_runtime()
 
 
-def boot() -> None:
+def boot(threads: int) -> None:
     """Make sure that this process can and may work; an error is one sentence and its exit code."""
     try:
-        _boot()
+        _boot(threads)
     except CsiError as error:
         sys.stderr.write(f"csi: {error}\n")
         raise SystemExit(error.exit_code) from None
 
 
-def _boot() -> None:
+def _boot(threads: int) -> None:
     rt = runtime()
+    rt.share = Share(threads)
     logs.take_over("huey")
     config_file.require_delivery(rt.settings)
     if not db.is_postgres():

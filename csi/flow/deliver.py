@@ -1,6 +1,6 @@
 """Step five: one batch, one signed request, and what its answer means for each event."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from csi import clock
 from csi.dlq import store as dlq
@@ -128,7 +128,7 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
         sent = Sent(attempt_id, form, now, answer, verdict)
         _finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
         if alive:
-            gate.note_success(endpoint, rt.now())
+            gate.note_success(endpoint, rt.now(), now)
     return []
 
 
@@ -175,11 +175,17 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
     if state != "open" and not batch.probe:
         batches.release_waiting(batch.destination, keep=endpoint.canary, now=now)
         return batch.id == endpoint.canary
-    if batch.tier == "urgent":
-        return True
-    destination = rt.destinations[batch.destination]
-    most = destination.max_streaming_requests if batch.tier == STREAM else destination.max_concurrent_requests
+    if batches.all_sending(now) >= rt.share.requests:
+        return False
+    most = _most_at_once(rt, rt.destinations[batch.destination], batch.tier)
     return batches.sending_count(batch.destination, _TOGETHER[batch.tier], now) < gate.limit(endpoint, most)
+
+
+def _most_at_once(rt: Runtime, destination: Destination, lane: str) -> int:
+    """Requests of this lane at once: one slow receiver must not take every thread."""
+    if lane == "urgent":
+        return rt.share.urgent
+    return destination.max_streaming_requests if lane == STREAM else destination.max_concurrent_requests
 
 
 def _send_in_form(rt: Runtime, held: Held) -> Sent:
@@ -194,15 +200,17 @@ def _send_in_form(rt: Runtime, held: Held) -> Sent:
         attempt_id = attempts.start(
             held.batch.id, held.batch.destination, request_id, held.batch.attempts + 1, other, rt.now()
         )
-    return _send(rt, held, attempt_id, request_id, other)
+    left = max(held.destination.receiver.timeout - (rt.now() - sent.at), 1.0)  # both within one lease
+    return _send(rt, held, attempt_id, request_id, other, timeout=left)
 
 
-def _send(rt: Runtime, held: Held, attempt_id: int, request_id: str, form: Form) -> Sent:
-    now = rt.now()
+def _send(rt: Runtime, held: Held, attempt_id: int, request_id: str, form: Form, timeout: float | None = None) -> Sent:
+    now, receiver = rt.now(), held.destination.receiver
     contents = [events.as_contract(row, clock.iso(now)) for row in held.rows]
     batch_id = held.batch.batch_id
     body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, contents), form)
-    answer = http.send(rt.net, held.destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
+    receiver = replace(receiver, timeout=timeout or receiver.timeout)
+    answer = http.send(rt.net, receiver, body, batch_id=batch_id, request_id=request_id, now=now)
     return Sent(attempt_id, form, now, answer, judge(answer, len(held.rows), rt.now()))
 
 
@@ -221,14 +229,16 @@ def _settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
             return _settle_endpoint_fault(this, reason, spare=False)
         case ClockOff(reason):
             return _settle_endpoint_fault(this, reason, spare=True)
-        case Transient(reason) | Pause(_, reason):
+        case Pause(seconds, reason):
+            return _settle_transient(rt, this, reason, not_before=this.now + seconds)
+        case Transient(reason):
             return _settle_transient(rt, this, reason)
 
 
 def _settle_delivered(this: Settling, refused: dict[int, str]) -> list[Wake]:
     batch, rows, now = this.batch, this.rows, this.now
     _finish_attempt(this.sent, "delivered", now)
-    gate.note_success(this.endpoint, now)
+    gate.note_success(this.endpoint, now, this.sent.at)
     if this.sent.form != this.endpoint.form and not _plain_ascii(rows):
         _remember_form(this.held.destination, this.sent.form)
     if batches.finish(batch, "delivered", now):
@@ -267,7 +277,7 @@ def _settle_refused(this: Settling, reason: str) -> list[Wake]:
     """One event is dead; among several the guilty one is looked for (csi.flow.split)."""
     rows, now = this.rows, this.now
     _finish_attempt(this.sent, "refused", now, reason)
-    gate.note_success(this.endpoint, now)  # it reads what we send, and says so
+    gate.note_success(this.endpoint, now, this.sent.at)  # it reads what we send, and says so
     if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
         return []
     batch = split.clear_sibling(this.batch, now)
@@ -284,7 +294,7 @@ def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
     at = this.now + seconds
     log.info("receiver asked for a pause", batch_id=this.batch.batch_id, error=reason, seconds=round(seconds, 1))
     _finish_attempt(this.sent, "paused", this.now, reason)
-    gate.note_pause(this.endpoint, at, reason)
+    gate.note_pause(this.endpoint, this.now, at, reason)
     batches.retry_at(this.batch, at, used_attempt=False)
     return [Wake("deliver", this.batch.id, at=at)]
 
@@ -303,7 +313,7 @@ def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[
     return []
 
 
-def _settle_transient(rt: Runtime, this: Settling, reason: str) -> list[Wake] | RetryAt:
+def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: float = 0.0) -> list[Wake] | RetryAt:
     """Wait and try again; dead after three. While the receiver is away only the canary uses up attempts."""
     batch, endpoint, now = this.batch, this.endpoint, this.now
     log.info("batch not delivered", batch_id=batch.batch_id, tier=batch.tier, error=reason, attempt=batch.attempts + 1)
@@ -315,6 +325,7 @@ def _settle_transient(rt: Runtime, this: Settling, reason: str) -> list[Wake] | 
     at = next_attempt(batch.attempts + 1, now, rt.rng)
     if at is None:
         return _settle_exhausted(this, reason)
+    at = max(at, not_before)
     batches.retry_at(batch, at, used_attempt=True)
     failing = endpoints.failing_batches(endpoint)
     if endpoint.breaker == "closed" and breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=failing):

@@ -34,6 +34,7 @@ def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool
 
 
 def _open(destination: Destination, tier: str, now: float) -> list[int]:
+    outbox.hold_lane(destination.name, tier)  # two at once would not see each other's batches, and break the order
     endpoint = endpoints.get(destination.name)
     match gate.look(endpoint, now):
         case "open":

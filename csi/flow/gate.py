@@ -33,8 +33,11 @@ def limit(endpoint: Endpoint, configured: int) -> int:
     return min(configured, endpoint.ramp) if endpoint.ramp else configured
 
 
-def note_success(endpoint: Endpoint, now: float) -> None:
-    """The receiver answered as it should: whatever was wrong is over."""
+def note_success(endpoint: Endpoint, now: float, sent_at: float) -> None:
+    """The receiver answered as it should: whatever was wrong is over.
+
+    Except a pause that it asked for after this request had been sent: that it still wants.
+    """
     if endpoint.breaker == "open":
         log.info(
             "receiver works again",
@@ -49,7 +52,7 @@ def note_success(endpoint: Endpoint, now: float) -> None:
         canary=None,
         next_probe_at=None,
         probes=0,
-        paused_until=None,
+        paused_until=endpoint.paused_until if sent_at < (endpoint.paused_at or 0) else None,
         last_success_at=now,
         ramp=_next_ramp(endpoint),
     )
@@ -81,5 +84,6 @@ def note_probe(endpoint: Endpoint, now: float) -> None:
     )
 
 
-def note_pause(endpoint: Endpoint, until: float, reason: str) -> None:
-    endpoints.change(endpoint.destination, paused_until=max(until, endpoint.paused_until or 0), last_error=reason)
+def note_pause(endpoint: Endpoint, now: float, until: float, reason: str) -> None:
+    later = max(until, endpoint.paused_until or 0)
+    endpoints.change(endpoint.destination, paused_until=later, paused_at=now, last_error=reason)

@@ -20,6 +20,8 @@ from csi.store.db import writing
 from csi.store.inbox import ClaimedItem
 from csi.store.models import Watch
 
+NO_SOURCE_WAIT = 60.0
+
 
 def ingest(rt: Runtime, item_id: int) -> list[Wake]:
     """Normalize, route, dedupe and store one item. Its inbox row goes in the transaction that stores the event."""
@@ -27,7 +29,12 @@ def ingest(rt: Runtime, item_id: int) -> list[Wake]:
     if item is None:
         return []
     watch = Watch.get_by_id(item.watch_id)
-    if item.claims > inbox.MAX_CLAIMS:
+    if watch.source not in rt.settings.sources:
+        inbox.give_back(
+            item, rt.now() + NO_SOURCE_WAIT
+        )  # its block left the config: the item waits for it to come back
+        return []
+    if item.claims >= inbox.MAX_CLAIMS:
         return _set_aside(rt, watch, item)
     try:
         event = _normalize(rt, watch, item)
@@ -73,6 +80,8 @@ def _store(rt: Runtime, watch: Watch, item: ClaimedItem, event: CreatorSignalEve
         counters.add("events", source=watch.source, label="duplicate" if event_pk is None else "stored")
         _close_letter(item, f"became {event.event_id}" if event_pk is not None else "known already", now)
     lane = _lane(rt, watch)
+    if event_pk is not None:
+        log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
     return [] if event_pk is None else [wake for destination in wanting for wake in _at_once(destination, lane)]
 
 

@@ -268,6 +268,13 @@ class PriorityBehavior(Model):
     standard: TierSettings = TierSettings(batch_size=100, max_delay_seconds=30)
     high_volume: TierSettings = TierSettings(batch_size=500, max_delay_seconds=60)
 
+    @field_validator("urgent", "standard", "high_volume", mode="before")
+    @classmethod
+    def _rest_is_default(cls, value: Any, info: ValidationInfo) -> Any:
+        """What a tier does not say keeps its default."""
+        default: TierSettings = cls.model_fields[str(info.field_name)].default
+        return default.model_dump() | value if isinstance(value, dict) else value
+
     def of(self, tier: str) -> TierSettings:
         """The settings of a tier, or of the lane of streaming sources."""
         settings: TierSettings = _STREAM if tier == STREAM else getattr(self, tier)

@@ -9,7 +9,7 @@ DEFAULT = "default"
 
 _COLUMNS = (
     "destination, breaker, reason, opened_at, canary, probes, next_probe_at, paused_until, last_success_at, "
-    "last_failure_at, last_error, form, held, held_at, ramp"
+    "last_failure_at, last_error, form, paused_at, held, held_at, ramp"
 )
 
 
@@ -29,6 +29,8 @@ class Endpoint:
     last_failure_at: float | None = None
     last_error: str | None = None
     form: str | None = None
+    paused_at: float | None = None
+    """When the receiver asked for its pause."""
     held: str | None = None
     """Why delivery was paused by command; None: it was not."""
     held_at: float | None = None

@@ -13,11 +13,13 @@ GRACE_SECONDS = 5.0
 
 LEASE_SECONDS = 30.0
 MAX_CLAIMS = 3
-"""An item whose handling ended the process this often is set aside (DESIGN §1)."""
+"""An item whose handling ended the process this often is set aside (DESIGN §1). Only a lease that was left behind
+counts; one that was given back does not."""
 
 
 _CLAIM = """
-    UPDATE inbox SET lease_token = ?, lease_until = ?, wake_at = ?, claims = claims + 1
+    UPDATE inbox SET claims = claims + CASE WHEN lease_token IS NULL THEN 0 ELSE 1 END,
+        lease_token = ?, lease_until = ?, wake_at = ?
     WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
     RETURNING id, watch_id, item_key, event_type, occurred_at, payload_json, seen_at, claims, lease_token, letter_id
 """
@@ -88,6 +90,12 @@ def remove(item: ClaimedItem) -> bool:
     return bool(changed("DELETE FROM inbox WHERE id = ? AND lease_token = ?", item.id, item.lease_token))
 
 
+def give_back(item: ClaimedItem, until: float) -> None:
+    """Not now: nothing was done, and nobody died over it."""
+    sql = "UPDATE inbox SET lease_token = NULL, lease_until = NULL, wake_at = ? WHERE id = ? AND lease_token = ?"
+    run(sql, until, item.id, item.lease_token)
+
+
 def quarantine(item: ClaimedItem) -> None:
     sql = (
         "UPDATE inbox SET state = 'quarantined', lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'new'"
@@ -99,7 +107,8 @@ def put_again(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, n
     """An item that was dead is handled once more. False: it waits already, and nobody has to bring it back."""
     return bool(
         changed(
-            "INSERT INTO inbox (watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at, letter_id) "
+            "INSERT INTO inbox "
+            "(watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at, letter_id) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_key) DO UPDATE SET state = 'new', claims = 0, "
             "wake_at = excluded.wake_at, letter_id = excluded.letter_id WHERE inbox.state = 'quarantined'",
             watch_id,

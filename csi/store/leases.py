@@ -20,7 +20,9 @@ def release_own(now: float) -> int:
     with writing():
         held = _held_batches(f"{OWNER}.", now)
         batches = Batch.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()
-        return int(batches) + _free_items(f"{OWNER}.", now) + _free_watches(f"{OWNER}.", now)
+        items = (InboxItem.state == "new") & InboxItem.lease_token.startswith(f"{OWNER}.")
+        given_back = InboxItem.update(lease_token=None, lease_until=None, wake_at=now).where(items).execute()
+        return int(batches) + int(given_back) + _free_watches(f"{OWNER}.", now)
 
 
 def release_all(now: float) -> int:
@@ -28,7 +30,7 @@ def release_all(now: float) -> int:
     with writing():
         # Ended, not erased: the claim that follows finds an orphan and counts one crash for the batch.
         batches = Batch.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
-        return int(batches) + _free_items("", now) + _free_watches("", now)
+        return int(batches) + _end_items(now) + _free_watches("", now)
 
 
 def shift_times(seconds: float, now: float) -> int:
@@ -48,9 +50,9 @@ def _held_batches(prefix: str, now: float) -> Any:
     return held
 
 
-def _free_items(prefix: str, now: float) -> int:
-    held = (InboxItem.state == "new") & InboxItem.lease_token.startswith(prefix)
-    return int(InboxItem.update(lease_until=None, wake_at=now).where(held).execute())
+def _end_items(now: float) -> int:
+    held = (InboxItem.state == "new") & InboxItem.lease_token.is_null(False)
+    return int(InboxItem.update(lease_until=now - 1, wake_at=now).where(held).execute())
 
 
 def _free_watches(prefix: str, now: float) -> int:

@@ -229,6 +229,7 @@ class Endpoint(Row):
     last_failure_at = DoubleField(null=True)
     last_error = TextField(null=True)
     form = TextField(null=True)
+    paused_at = DoubleField(null=True)
     held = TextField(null=True)
     held_at = DoubleField(null=True)
     ramp = IntegerField(default=0)

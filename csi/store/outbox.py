@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csi.store import events
-from csi.store.db import changed, chunks, fetch, marks, run, skip_locked
+from csi.store.db import changed, chunks, fetch, is_postgres, marks, run, skip_locked
 from csi.store.events import StoredEvent
 
 UNORDERED = ("high_volume", "stream")
@@ -50,6 +50,12 @@ def put(
             seq,
             due_at,
         )
+
+
+def hold_lane(destination: str, tier: str) -> None:
+    """One at a time opens batches of a lane, until its transaction ends. SQLite has one writer anyway."""
+    if is_postgres():
+        run("SELECT pg_advisory_xact_lock(hashtext(?))", f"{destination}/{tier}")
 
 
 def claimable(destination: str, tier: str, limit: int) -> list[Entry]:

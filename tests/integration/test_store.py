@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from csi.dlq import replay
+from csi.dlq import replay, search
 from csi.dlq import store as dlq
 from csi.ingester.event import CreatorSignalEvent
 from csi.store import (
@@ -181,10 +181,10 @@ def test_an_item_is_put_once():
 def test_an_items_claim_is_exclusive_and_counted():
     (item_id,) = inbox.put(watch(), [item("a")], NOW)
     held = inbox.claim(item_id, NOW)
-    assert held.claims == 1
+    assert held.claims == 0
     assert inbox.claim(item_id, NOW) is None
     again = inbox.claim(item_id, NOW + inbox.LEASE_SECONDS + 1)
-    assert again.claims == 2
+    assert again.claims == 1
     assert not inbox.remove(held)
     assert inbox.remove(again)
 
@@ -358,7 +358,7 @@ def test_a_start_frees_what_a_dead_worker_held():
     attempts.start(batch_id, "default", "req_1", 1, "ascii", NOW)
     assert leases.release_all(NOW + 1) == 3
     assert watches.claim(row.id, NOW + 1, 55) is not None
-    assert inbox.claim(item_id, NOW + 1).claims == 2
+    assert inbox.claim(item_id, NOW + 1).claims == 1
     assert batches.claim(batch_id, NOW + 1, 40).crashes == 1
     assert DeliveryAttempt.get().outcome == "interrupted"
 
@@ -368,6 +368,39 @@ def test_an_orderly_end_is_not_a_crash():
     batches.claim(batch_id, NOW, 40)
     assert leases.release_own(NOW + 1) == 1
     assert batches.claim(batch_id, NOW + 1, 40).crashes == 0
+
+
+def test_an_item_that_was_given_back_counts_no_crash():
+    (item_id,) = inbox.put(watch(), [item("a")], NOW)
+    inbox.give_back(inbox.claim(item_id, NOW), NOW + 60)
+    assert inbox.overdue(NOW + 59) == []
+    inbox.claim(item_id, NOW + 60)
+    leases.release_own(NOW + 61)
+    assert inbox.claim(item_id, NOW + 62).claims == 0
+
+
+def test_two_who_open_batches_of_a_lane_do_not_overtake_each_other(store):
+    ids = add_events(*[f"e{number}" for number in range(6)], tier="standard")
+    opened, first_has_claimed = [], threading.Event()
+
+    def open_one(size: int, *, waits: bool) -> None:
+        with db.connection(), db.writing():
+            outbox.hold_lane("default", "standard")
+            entries = outbox.claimable("default", "standard", size)
+            if waits:
+                first_has_claimed.set()
+                release.wait(0.5)
+            if entries:
+                batches.create(entries, destination="default", tier="standard", now=NOW)
+            opened.append([entry.event_pk for entry in entries])
+
+    release = threading.Event()
+    first = threading.Thread(target=open_one, args=(3,), kwargs={"waits": True})
+    first.start()
+    first_has_claimed.wait(5)
+    open_one(3, waits=False)
+    first.join()
+    assert opened == [ids[:3], []]
 
 
 # --- endpoints, counters, budget
@@ -452,9 +485,13 @@ def test_a_dead_letter_keeps_what_is_needed():
     assert (letter.state, letter.created_at, Event.get().state) == ("open", "2026-02-22T12:00:00Z", "dead")
 
 
+def letters() -> list[dlq.Letter]:
+    return search.letters(search.Wish(), 10)
+
+
 def test_replay_closes_the_letter_when_it_was_delivered():
     bury(add_events("a"))
-    assert replay.replay(dlq.listing(10), NOW + 5) == 1
+    assert [outcome.is_sent for outcome in replay.replay(letters(), NOW + 5)] == [True]
     assert (DeadLetter.get().state, Event.get().state, dlq.open_count()) == ("replaying", "pending", 0)
     dlq.close_replays(["src:a"], "default", result="delivered", now=NOW + 6)
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
@@ -478,6 +515,7 @@ def test_an_events_own_fault_is_never_redriven():
 
 def test_replaying_an_event_that_is_pending_does_nothing():
     bury(add_events("a"))
-    letters = dlq.listing(10)
-    replay.replay(letters, NOW)
-    assert replay.replay(letters, NOW) == 0
+    found = letters()
+    replay.replay(found, NOW)
+    (again,) = replay.replay(found, NOW)
+    assert (again.is_sent, again.note) == (False, "it is being replayed already")

@@ -9,7 +9,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from csi.dlq import store as dlq
-from csi.flow import flush
+from csi.flow import deliver, flush, gate
 from csi.ingester import signature
 from csi.store import batches, db, endpoints, events, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
@@ -169,6 +169,32 @@ def test_retry_after_pauses_everything_and_uses_no_attempt(make_line, yt):
     assert states() == {"delivered": 2}
     assert DeadLetter.select().count() == 0
     assert {row.attempt for row in DeliveryAttempt.select()} == {1}
+
+
+def test_an_earlier_success_does_not_end_a_pause(make_line, yt):
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        now = line.clock()
+        gate.note_pause(endpoints.get(), now + 2, now + 40, "http 429")
+        gate.note_success(endpoints.get(), now + 3, sent_at=now + 1)  # was on its way when the pause was asked for
+        assert gate.look(endpoints.get(), now + 4) == "paused"
+        gate.note_success(endpoints.get(), now + 42, sent_at=now + 41)
+        assert endpoints.get().paused_until is None
+
+
+def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
+    for playlist in yt.playlists:
+        yt.add(playlist)
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        line.run(deliver_too=False)
+        wakes = flush.flush(line.rt, "default/urgent")
+        assert len(wakes) == 4
+        held = [batches.claim(int(wake.key), clock(), 40) for wake in wakes[:2]]
+        assert all(held)
+        assert line.rt.share.urgent == 2
+        assert deliver.deliver(line.rt, int(wakes[2].key)) == []
+        assert ua.requests == []
 
 
 @pytest.mark.parametrize("position", [0, 1, 17, 24, 25, 33, 48, 49])

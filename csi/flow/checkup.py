@@ -1,0 +1,235 @@
+"""Does a receiver take what we send? A signed empty batch asks, and the answer is put into words."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from csi.emitter import http
+from csi.emitter.batch import envelope
+from csi.emitter.destination import Destination
+from csi.emitter.verdict import (
+    ClockOff,
+    Delivered,
+    EndpointFault,
+    Pause,
+    PerEvent,
+    Refused,
+    Transient,
+    Verdict,
+    clock_difference,
+    judge,
+)
+from csi.errors import MissingSetting, NetError
+from csi.ingester.signature import TOLERANCE_SECONDS, Form, new_request_id
+from csi.net import Answer
+from csi.runtime import Runtime
+from csi.store import attempts, batches, endpoints
+from csi.store.db import writing
+
+Forms = Literal["ascii", "utf8", "both", "unknown"]
+
+MARK = {"csi_probe": "é"}
+"""An envelope with one letter beyond ASCII, which the two canonical forms write differently. No receiver needs it."""
+
+_LET_IN = (Delivered, PerEvent, Refused)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request of a check-up, and what came back."""
+
+    form: Form
+    answer: Answer | NetError
+    verdict: Verdict
+    seconds: float
+    clock_ahead: float | None
+
+    @property
+    def status(self) -> int | None:
+        return self.answer.status if isinstance(self.answer, Answer) else None
+
+    @property
+    def is_let_in(self) -> bool:
+        """Address, token and signature were right: it read what we sent, whether it liked it or not."""
+        return isinstance(self.verdict, _LET_IN)
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What is known of a receiver after asking it."""
+
+    destination: str
+    url: str
+    is_good: bool
+    status: int | None
+    seconds: float
+    text: str
+    forms: Forms
+    forms_text: str
+    clock_ahead: float | None
+    clock_text: str
+
+
+def check(rt: Runtime, name: str) -> Checkup:
+    """Ask now, whatever the breaker says and even while delivery is paused. Remembers only which form is accepted."""
+    destination = rt.destinations[name]
+    if not (destination.receiver.url and destination.receiver.secret):
+        raise MissingSetting(f"delivery to {name} is not configured: its endpoint or its secret is not set")
+    known = endpoints.get(name).form
+    first = _ask(rt, destination, _first_form(destination, known), {})
+    forms, words = _find_forms(rt, destination, first, known)
+    return Checkup(
+        destination=name,
+        url=destination.receiver.url.partition("?")[0],
+        is_good=first.is_let_in,
+        status=first.status,
+        seconds=first.seconds,
+        text=explain(first),
+        forms=forms,
+        forms_text=words,
+        clock_ahead=first.clock_ahead,
+        clock_text=explain_clock(first.clock_ahead),
+    )
+
+
+def _find_forms(rt: Runtime, destination: Destination, first: Exchange, known: str | None) -> tuple[Forms, str]:
+    if not first.is_let_in:
+        return "unknown", "cannot tell while it lets nothing in"
+    if destination.canonical_json != "auto":
+        marked = _ask(rt, destination, destination.canonical_json, MARK)
+        return judge_fixed_form(destination.canonical_json, marked)
+    forms = judge_forms(first, _ask(rt, destination, "ascii", MARK), _ask(rt, destination, "utf8", MARK))
+    if forms in ("ascii", "utf8") and forms != known:
+        endpoints.change(destination.name, form=forms)
+    return forms, explain_forms(forms, known)
+
+
+def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any]) -> Exchange:
+    """Every request has its row, also this one."""
+    now, request_id = rt.now(), new_request_id()
+    batch_id = batches.new_batch_id(now)
+    with writing():
+        attempt_id = attempts.start(None, destination.name, request_id, 1, form, now)
+    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, []) | extra, form)
+    answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
+    ended = rt.now()
+    exchange = Exchange(form, answer, judge(answer, 0, ended), ended - now, _clock_ahead(answer, now, ended))
+    outcome = "test_ok" if exchange.is_let_in else "test_failed"
+    with writing():
+        attempts.finish(
+            attempt_id, outcome, ended, status=exchange.status, reason=getattr(exchange.verdict, "reason", "")
+        )
+    return exchange
+
+
+def _first_form(destination: Destination, known: str | None) -> Form:
+    if destination.canonical_json != "auto":
+        return destination.canonical_json
+    return "utf8" if known == "utf8" else "ascii"
+
+
+def _clock_ahead(answer: Answer | NetError, sent: float, ended: float) -> float | None:
+    return clock_difference(answer, (sent + ended) / 2) if isinstance(answer, Answer) else None
+
+
+# ── in words; pure ──────────────────────────────────────────────────────────────────────────────────────
+
+_STATUS = {
+    401: "it does not believe who we are",
+    403: "it knows us and does not allow it; is this instance_id allowed there?",
+    404: "there is nothing at this address; is the path right?",
+    405: "nothing takes a POST at this address; is the path right?",
+    410: "it was there once, and is gone for good",
+}
+_WORDS = {
+    "bad_credentials": "the bearer token is wrong: CSI_UA_BEARER_TOKEN here, or the secret where that is not set",
+    "bad_signature": "the signature is wrong: both sides need the same CSI_UA_SHARED_SECRET",
+    "stale_timestamp": f"the timestamp is more than {TOLERANCE_SECONDS} s from its clock; set both clocks by NTP",
+}
+
+
+def explain(exchange: Exchange) -> str:
+    """What the answer means, and what to do about it."""
+    match exchange.verdict:
+        case Delivered() | PerEvent():
+            return "accepted: address, token and signature are right"
+        case Refused(reason):
+            right = "address, token and signature are right"
+            return f"it reads what we send and does not want an empty batch ({reason}): {right}"
+        case ClockOff(reason):
+            return f"refused ({reason}): a signature is good for {TOLERANCE_SECONDS} s; set both clocks by NTP"
+        case Pause(seconds, reason):
+            return f"it asks for a pause of {seconds:g} s ({reason}); nothing is sent before"
+        case EndpointFault(reason):
+            return _explain_fault(exchange, reason)
+        case Transient(reason):
+            return _explain_transient(exchange, reason)
+
+
+def _explain_fault(exchange: Exchange, reason: str) -> str:
+    if isinstance(exchange.answer, NetError):
+        return f"refused by us: {exchange.answer}"
+    word = next((words for name, words in _WORDS.items() if name in reason), None)
+    if word is None and 300 <= exchange.answer.status < 400:
+        word = "it points to another address; a redirect is never followed: configure the final one"
+    otherwise = _STATUS.get(exchange.answer.status, "the receiver, or our access to it, is wrong")
+    return f"refused ({reason}): {word or otherwise}"
+
+
+def _explain_transient(exchange: Exchange, reason: str) -> str:
+    if isinstance(exchange.answer, NetError):
+        return f"no answer: {exchange.answer}"
+    if exchange.answer.status < 300:
+        return (
+            f"it answers http {exchange.answer.status}, but not as PRD §8.1 says ({reason}); is this the right service?"
+        )
+    return f"it is there, but in trouble ({reason}); events stay pending and are tried again"
+
+
+def explain_clock(ahead: float | None) -> str:
+    if ahead is None:
+        return "it does not say what time it is"
+    if abs(ahead) <= 2:
+        return "its clock agrees with ours"
+    way = "ahead of" if ahead > 0 else "behind"
+    danger = f"; beyond {TOLERANCE_SECONDS} s every signature is refused" if abs(ahead) > TOLERANCE_SECONDS / 5 else ""
+    return f"its clock is {abs(ahead):.0f} s {way} ours{danger}"
+
+
+def judge_forms(plain: Exchange, ascii_one: Exchange, utf8_one: Exchange) -> Forms:
+    """Which canonical JSON it verifies. Only a refusal of one form beside an acceptance of the other is a proof."""
+    pair = (_is_believed(ascii_one), _is_believed(utf8_one))
+    if pair == (True, False):
+        return "ascii"
+    if pair == (False, True):
+        return "utf8"
+    both_arrived = all(isinstance(one.verdict, Delivered) for one in (ascii_one, utf8_one))
+    return "both" if pair == (True, True) and both_arrived else "unknown"
+
+
+def judge_fixed_form(form: Form, marked: Exchange) -> tuple[Forms, str]:
+    believed = _is_believed(marked)
+    if believed and isinstance(marked.verdict, Delivered):
+        return form, f"{form}, as configured: it verifies text beyond ASCII"
+    if believed is False:
+        return (
+            "unknown",
+            f"it does not verify text beyond ASCII in the configured form {form}; try canonical_json: auto",
+        )
+    return "unknown", f"configured: {form}; cannot tell from an empty batch whether it verifies that"
+
+
+def explain_forms(forms: Forms, known: str | None) -> str:
+    match forms:
+        case "both":
+            return "verifies both forms of JSON (ascii, utf8)"
+        case "ascii" | "utf8":
+            return f"verifies {forms} only; remembered"
+    learned = f"; it has verified {known} before" if known else ""
+    return f"cannot tell from an empty batch{learned}"
+
+
+def _is_believed(exchange: Exchange) -> bool | None:
+    """None: its answer says nothing about the signature."""
+    if exchange.is_let_in:
+        return True
+    return False if exchange.status == 401 else None

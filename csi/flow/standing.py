@@ -1,0 +1,89 @@
+"""How it stands with each destination, and the switch by which a person holds its delivery."""
+
+from dataclasses import dataclass
+
+from csi.dlq import store as dlq
+from csi.errors import CsiError
+from csi.flow import gate
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import endpoints, stories
+from csi.store.db import writing
+from csi.store.endpoints import Endpoint
+from csi.store.stories import Lane
+
+
+class UnknownDestination(CsiError):
+    """No destination of that name."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One destination at this moment."""
+
+    name: str
+    is_configured: bool
+    gate: str
+    """What `gate.look` says: open, held, paused, away, probe."""
+    endpoint: Endpoint
+    form: str
+    lanes: tuple[Lane, ...]
+    dead: int
+
+    @property
+    def pending(self) -> int:
+        return sum(lane.pending for lane in self.lanes)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(lane.in_flight for lane in self.lanes)
+
+
+def standings(rt: Runtime, name: str | None = None) -> list[Standing]:
+    """All destinations, also those that were configured once and still have something waiting."""
+    if name is not None:
+        return [_standing(rt, known_name(rt, name))]
+    return [_standing(rt, one) for one in dict.fromkeys([*rt.destinations, *_waiting_elsewhere(rt)])]
+
+
+def hold(rt: Runtime, name: str, reason: str) -> bool:
+    """Nothing is sent to it from now on, over restarts, until `resume`. False: it was held already."""
+    with writing():
+        was = endpoints.get(known_name(rt, name)).held
+        endpoints.change(name, held=reason, held_at=rt.now())
+    log.info("delivery is paused by command", destination=name, reason=reason)
+    return was is None
+
+
+def resume(rt: Runtime, name: str) -> bool:
+    """What waits goes out again. False: it was not held."""
+    with writing():
+        was = endpoints.get(known_name(rt, name)).held
+        endpoints.change(name, held=None, held_at=None)
+    log.info("delivery is resumed by command", destination=name)
+    return was is not None
+
+
+def known_name(rt: Runtime, name: str) -> str:
+    known = [*rt.destinations, *stories.all_destinations()]
+    if name not in known:
+        raise UnknownDestination(f"there is no destination {name[:60]!r}; known: {', '.join(dict.fromkeys(known))}")
+    return name
+
+
+def _standing(rt: Runtime, name: str) -> Standing:
+    endpoint, destination = endpoints.get(name), rt.destinations.get(name)
+    wanted = destination.canonical_json if destination else "auto"
+    return Standing(
+        name=name,
+        is_configured=destination is not None,
+        gate=gate.look(endpoint, rt.now()),
+        endpoint=endpoint,
+        form=f"{wanted} (configured)" if wanted != "auto" else endpoint.form or "not known yet",
+        lanes=tuple(stories.lanes(name)),
+        dead=dlq.open_count(name),
+    )
+
+
+def _waiting_elsewhere(rt: Runtime) -> list[str]:
+    return [name for name in stories.all_destinations() if name not in rt.destinations and stories.lanes(name)]

@@ -1,0 +1,88 @@
+"""What became of one item: every row it left behind, from the first sighting to the receipt."""
+
+from dataclasses import dataclass
+
+from csi.dlq import search
+from csi.dlq import store as dlq
+from csi.dlq.store import Letter
+from csi.flow import gate
+from csi.flow.story import Found, Gate, Scene, Story, tell
+from csi.ingester.text import clean
+from csi.runtime import Runtime
+from csi.store import endpoints, heartbeats, outbox, stories
+from csi.store.stories import OnItsWay
+
+LONGEST = 512
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The stories of all items that were meant. `is_cut`: there are more."""
+
+    query: str
+    stories: tuple[Story, ...]
+    is_cut: bool = False
+
+
+def trace(rt: Runtime, text: str) -> Traced:
+    """By the id of a video, an event_id or a dedupe key. Reads only."""
+    query = clean(text, LONGEST).strip()
+    keys = _keys(query) if query else []
+    shown = keys[: stories.MOST_KEYS]
+    return Traced(query, tuple(_story(rt, key) for key in shown), len(keys) > len(shown))
+
+
+def _keys(query: str) -> list[str]:
+    """Rows first; dead letters also know items whose rows are gone or that never had a readable key."""
+    found = stories.find_keys(query)
+    return list(dict.fromkeys([*found, *(_key_of(letter) for letter in search.mentioning(query))]))
+
+
+def _key_of(letter: Letter) -> str:
+    return letter.event_id if letter.kind == "item" else str(letter.payload.get("dedupe_key") or letter.event_id)
+
+
+def _story(rt: Runtime, key: str) -> Story:
+    found = gather(key)
+    return tell(found, _scene(rt, found))
+
+
+def gather(key: str) -> Found:
+    events, item = stories.events_of(key), stories.waiting_item(key)
+    pks = [event.pk for event in events]
+    journeys = stories.journeys_of(pks)
+    letters = {letter.id: letter for letter in dlq.of_event([key, *(event.event_id for event in events)])}
+    if not events:
+        letters |= {letter.id: letter for letter in search.mentioning(key)}
+    watch_id = events[-1].watch_id if events else item.watch_id if item else None
+    return Found(
+        key=key,
+        known=stories.known_key(key),
+        item=item,
+        events=events,
+        entries=stories.outbox_of(pks),
+        journeys=journeys,
+        requests=stories.requests_of([journey.pk for journey in journeys]),
+        letters=[letters[number] for number in sorted(letters)],
+        watch=stories.watched(watch_id),
+    )
+
+
+def _scene(rt: Runtime, found: Found) -> Scene:
+    beat, now = heartbeats.last_beat("worker"), rt.now()
+    return Scene(
+        now=now,
+        gates={entry.destination: _gate(rt, entry, now) for entry in found.entries},
+        delivery_is_on=rt.settings.features.delivery,
+        worker_age=None if beat is None else now - beat,
+        events_days=rt.settings.retention.events_days,
+    )
+
+
+def _gate(rt: Runtime, entry: OnItsWay, now: float) -> Gate:
+    endpoint, destination = endpoints.get(entry.destination), rt.destinations.get(entry.destination)
+    if destination is None:
+        return Gate("gone", endpoint)
+    in_order = entry.state == "pending" and entry.lane not in outbox.UNORDERED
+    earlier = stories.earlier_one(entry) if in_order else None
+    return Gate(gate.look(endpoint, now), endpoint, destination.tiers.of(entry.lane), earlier)
