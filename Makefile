@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format run bench lock clean
+.PHONY: help setup demo test faults soak lint format run bench lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,12 @@ demo: setup  ## watch items travel from a simulated YouTube to a receiver (30 s)
 
 test: setup lint  ## lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n 2
+
+faults: setup  ## every case of the fault catalogue, one line of numbers each (about half an hour)
+	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 $(if $(SEED),--seed $(SEED))
+
+soak: setup  ## a long random run with faults on both sides: make soak SECONDS=600 SEED=7
+	$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
 lint: setup  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

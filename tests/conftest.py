@@ -97,3 +97,7 @@ def sqlite_store(tmp_path: Path) -> Iterator[Path]:
 
 def row_counts() -> dict[str, int]:
     return {model._meta.table_name: model.select().count() for model in ALL}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", default="20260222", help="the seed of tests that draw at random")

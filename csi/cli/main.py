@@ -12,10 +12,14 @@ from csi.errors import CsiError
 COMMANDS = {
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
     "db": ("csi.cli.db:db", "Migrate, inspect and back up the database."),
+    "delivery": ("csi.cli.delivery:delivery", "Show, pause, resume and test the delivery to receivers."),
     "demo": ("csi.cli.demo:demo", "Watch items travel from a simulated YouTube to a receiver."),
+    "dlq": ("csi.cli.dlq:dlq", "Look at dead letters, send them again, discard or delete them."),
+    "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),
     "schema": ("csi.cli.schema:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
+    "trace": ("csi.cli.trace:trace", "Tell the whole story of one item."),
 }
 
 

@@ -1,33 +1,122 @@
 """Dead letters on their way back: the same event, the same id, once more through the line."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from pydantic import ValidationError
+
+from csi import clock
 from csi.dlq import store
-from csi.store import outbox
+from csi.dlq.store import Letter
+from csi.errors import CsiError
+from csi.ingester.event import CreatorSignalEvent
+from csi.store import dedupe, events, inbox, outbox, watches
 from csi.store.db import writing
-from csi.store.models import DeadLetter
+
+REBUILT_TIER = "standard"
+"""The tier of an event whose row is gone: whatever it was, it is not urgent any more."""
 
 
-def replay(letters: Sequence[DeadLetter], now: float) -> int:
-    """Send these again. Returns how many events are pending now; letters without an event stay as they are."""
+class NotSent(CsiError):
+    """This letter cannot go out again; the text says why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one letter."""
+
+    letter_id: int
+    event_id: str
+    is_sent: bool
+    note: str
+
+
+def replay(letters: Sequence[Letter], now: float, *, known: Collection[str] | None = None) -> list[Outcome]:
+    """Make these pending again, in one transaction; a letter that cannot go stays as it is and says why.
+
+    `known` are the destinations that exist; None: do not ask. Nothing is sent here: the worker does that.
+    """
     with writing():
-        return sum(_send_again(letter, now) for letter in letters)
-
-
-def _send_again(letter: DeadLetter, now: float) -> bool:
-    taken = (
-        DeadLetter.update(state="replaying", rounds=DeadLetter.rounds + 1)
-        .where((DeadLetter.id == letter.id) & (DeadLetter.state == "open"))
-        .execute()
-    )
-    if taken and outbox.put_again(letter.event_id, letter.destination, due_at=now):
-        return True
-    if taken:
-        DeadLetter.update(state="open", rounds=letter.rounds).where(DeadLetter.id == letter.id).execute()
-    return False
+        return [_replay_one(letter, now, known) for letter in letters]
 
 
 def redrive(destination: str, now: float, *, max_rounds: int, limit: int = 50) -> int:
     """Send again what died of the receiver's fault, oldest first, a little at a time (DECISIONS 24)."""
     letters = store.redrivable(destination, max_rounds, limit)
-    return replay(letters, now) if letters else 0
+    return sum(outcome.is_sent for outcome in replay(letters, now)) if letters else 0
+
+
+def _replay_one(letter: Letter, now: float, known: Collection[str] | None) -> Outcome:
+    try:
+        note = _send_again(letter, now, known)
+    except NotSent as error:
+        return Outcome(letter.id, letter.event_id, is_sent=False, note=str(error))
+    return Outcome(letter.id, letter.event_id, is_sent=True, note=note)
+
+
+def _send_again(letter: Letter, now: float, known: Collection[str] | None) -> str:
+    if letter.kind == "event" and known is not None and letter.destination not in known:
+        raise NotSent(f"its destination {letter.destination!r} is not configured any more")
+    if not store.begin_replay(letter.id):
+        raise NotSent(_why_not_open(store.find(letter.id)))
+    try:
+        return _item_again(letter, now) if letter.kind == "item" else _event_again(letter, now)
+    except NotSent:
+        store.call_back(letter.id)
+        raise
+
+
+def _event_again(letter: Letter, now: float) -> str:
+    """The letter closes when the event arrives or dies again, whichever way it got onto the line."""
+    if outbox.put_again(letter.event_id, letter.destination, due_at=now):
+        return "pending"
+    if events.is_stored(letter.event_id):
+        return "is on its way already; the letter closes with it"
+    event_pk = events.add(
+        _rebuilt(letter), watch_id=None, seq=0, tier=REBUILT_TIER, first_seen_at=letter.first_seen_at or letter.died_at
+    )
+    if event_pk is None:
+        raise NotSent("its event cannot be stored again")
+    outbox.put(event_pk, [letter.destination], tier=REBUILT_TIER, watch_id=None, seq=0, due_at=now)
+    return "pending; its event was made anew from the letter"
+
+
+def _rebuilt(letter: Letter) -> CreatorSignalEvent:
+    try:
+        event = CreatorSignalEvent.model_validate(letter.payload)
+    except ValidationError as error:
+        raise NotSent("its payload is not a valid event, and the event itself is not stored any more") from error
+    if event.event_id != letter.event_id:
+        raise NotSent("its payload is that of another event")
+    return event
+
+
+def _item_again(letter: Letter, now: float) -> str:
+    """The raw item goes back to where it came from, and is normalized anew: the adapter may have been mended."""
+    raw = letter.payload.get("raw")
+    if not isinstance(raw, dict) or not isinstance(raw.get("payload"), dict):
+        raise NotSent("its raw payload cannot be read")
+    watch_id = watches.find_id(letter.source, str(raw.get("watch")))
+    if watch_id is None:
+        raise NotSent(f"its watch {str(raw.get('watch'))[:80]!r} is not known any more")
+    seen_at = letter.first_seen_at or letter.died_at
+    if not inbox.put_again(watch_id, _item(letter, raw), letter_id=letter.id, seen_at=seen_at, now=now):
+        raise NotSent("it waits in the inbox already")
+    dedupe.forget(letter.event_id, "malformed")
+    return "back in the inbox; it is normalized again"
+
+
+def _item(letter: Letter, raw: dict[str, Any]) -> inbox.NewItem:
+    return inbox.NewItem(
+        letter.event_id, str(raw.get("event_type") or ""), str(raw.get("occurred_at") or ""), raw["payload"]
+    )
+
+
+def _why_not_open(letter: Letter | None) -> str:
+    if letter is None:
+        return "there is no such letter any more"
+    if letter.state == "replaying":
+        return "it is being replayed already"
+    when = clock.iso(letter.closed_at) if letter.closed_at is not None else "some time ago"
+    return f"it was {letter.state} at {when} ({letter.result or 'no result'})"

@@ -2,21 +2,71 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from csi import clock
+from csi.logs import redact
 from csi.store import counters, events, outbox
 from csi.store.batches import Batch
-from csi.store.db import chunks, fetch, marks, run
+from csi.store.db import changed, chunks, fetch, marks, run
 from csi.store.events import StoredEvent
-from csi.store.models import DeadLetter
 
 Cause = Literal["transient", "endpoint", "event", "malformed", "crash"]
+Kind = Literal["event", "item"]
 
 REDRIVABLE: tuple[Cause, ...] = ("transient", "endpoint")
 """The receiver's fault, not the event's."""
 
+STATES = ("open", "replaying", "replayed", "discarded")
+
+COLUMNS = (
+    "id, event_id, event_json, error_reason, retry_count, source, destination, cause, status, state, rounds, "
+    "first_seen_at, died_at, closed_at, result"
+)
 _REPLAYING = "state = 'replaying' AND destination = ?"
+_WRITE = """
+    INSERT INTO dead_letter (event_id, event_json, error_reason, retry_count, created_at, source, destination, cause,
+        status, rounds, first_seen_at, died_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One dead letter as it was when it was read: an event that could not be delivered to one destination, or an item
+    that could not become an event."""
+
+    id: int
+    event_id: str
+    """The key of the item, where there is no event."""
+    event_json: str
+    reason: str
+    retry_count: int
+    source: str
+    destination: str
+    """Empty for an item: it never had one."""
+    cause: Cause
+    status: int | None
+    state: str
+    rounds: int
+    first_seen_at: float | None
+    died_at: float
+    closed_at: float | None
+    result: str | None
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The event, or the raw item under `raw`. Empty: what is stored cannot be read."""
+        try:
+            found = json.loads(self.event_json)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def kind(self) -> Kind:
+        return "item" if "raw" in self.payload else "event"
 
 
 def bury(
@@ -47,7 +97,6 @@ def bury(
             first_seen_at=row.first_seen_at,
             now=now,
         )
-        counters.add("events", source=row.source, label="dlq")
     outbox.leave(batch.id, [row.id for row in rows])
     events.mark([row.id for row in rows], "quarantined" if cause == "crash" else "dead", "pending", "in_flight")
 
@@ -61,15 +110,31 @@ def bury_item(
         event_json=json.dumps({"raw": raw}),
         error_reason=reason,
         source=source,
+        destination="",
         cause=cause,
         first_seen_at=seen_at,
         now=now,
     )
+
+
+def _write(
+    *,
+    event_id: str,
+    event_json: str,
+    error_reason: str,
+    source: str,
+    destination: str,
+    cause: Cause,
+    first_seen_at: float,
+    now: float,
+    retry_count: int = 0,
+    status: int | None = None,
+    rounds: int = 0,
+) -> None:
+    written = clock.iso(now)
+    what, why = (event_id, event_json, redact(error_reason)), (source, destination, cause, status, rounds)
+    run(_WRITE, *what, retry_count, written, *why, first_seen_at, now)
     counters.add("events", source=source, label="dlq")
-
-
-def _write(*, now: float, **values: Any) -> None:
-    DeadLetter.insert(created_at=clock.iso(now), died_at=now, **values).execute()
 
 
 def _rounds(event_ids: Sequence[str], destination: str) -> dict[str, int]:
@@ -94,20 +159,61 @@ def close_replays(event_ids: Sequence[str], destination: str, *, result: str, no
         )
 
 
-def redrivable(destination: str, max_rounds: int, limit: int) -> list[DeadLetter]:
-    waiting = (
-        (DeadLetter.destination == destination)
-        & (DeadLetter.state == "open")
-        & DeadLetter.cause.in_(REDRIVABLE)
-        & (DeadLetter.rounds < max_rounds)
+def close_item(letter_id: int, *, result: str, now: float) -> None:
+    """An item that came back was handled: it became an event, was known already, or died again."""
+    sql = "UPDATE dead_letter SET state = 'replayed', closed_at = ?, result = ? WHERE id = ? AND state = 'replaying'"
+    run(sql, now, result, letter_id)
+
+
+def begin_replay(letter_id: int) -> bool:
+    """`open` → `replaying`. False: somebody else was first, or it is closed."""
+    sql = "UPDATE dead_letter SET state = 'replaying', rounds = rounds + 1 WHERE id = ? AND state = 'open'"
+    return bool(changed(sql, letter_id))
+
+
+def call_back(letter_id: int) -> None:
+    """It could not be sent again after all. The round counts: what cannot be sent is not tried for ever."""
+    run("UPDATE dead_letter SET state = 'open' WHERE id = ? AND state = 'replaying'", letter_id)
+
+
+def discard(letter_id: int, now: float, result: str) -> bool:
+    """`open` → `discarded`. False: it was not open."""
+    sql = "UPDATE dead_letter SET state = 'discarded', closed_at = ?, result = ? WHERE id = ? AND state = 'open'"
+    return bool(changed(sql, now, result, letter_id))
+
+
+def redrivable(destination: str, max_rounds: int, limit: int) -> list[Letter]:
+    sql = (
+        f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
+        "AND destination = ? AND rounds < ? ORDER BY id LIMIT ?"
     )
-    return list(DeadLetter.select().where(waiting).order_by(DeadLetter.id).limit(limit))
+    return [Letter(*row) for row in fetch(sql, *REDRIVABLE, destination, max_rounds, limit)]
 
 
-def open_count() -> int:
-    return int(DeadLetter.select().where(DeadLetter.state == "open").count())
+def find(letter_id: int) -> Letter | None:
+    found = by_ids([letter_id])
+    return found[0] if found else None
 
 
-def listing(limit: int, *, only_open: bool = True) -> list[DeadLetter]:
-    query = DeadLetter.select().order_by(DeadLetter.id.desc()).limit(limit)
-    return list(query.where(DeadLetter.state == "open") if only_open else query)
+def by_ids(ids: Sequence[int]) -> list[Letter]:
+    """Those that exist, in the order of their ids."""
+    return [
+        Letter(*row)
+        for chunk in chunks(ids)
+        for row in fetch(f"SELECT {COLUMNS} FROM dead_letter WHERE id IN ({marks(chunk)}) ORDER BY id", *chunk)
+    ]
+
+
+def of_event(event_ids: Sequence[str]) -> list[Letter]:
+    """All letters of these events or items, oldest first."""
+    if not event_ids:
+        return []
+    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE event_id IN ({marks(event_ids)}) ORDER BY id"
+    return [Letter(*row) for row in fetch(sql, *event_ids)]
+
+
+def open_count(destination: str | None = None) -> int:
+    """What the size of the DLQ counts, over all destinations or for one."""
+    sql = "SELECT COUNT(*) FROM dead_letter WHERE state = 'open'"
+    found = fetch(sql) if destination is None else fetch(f"{sql} AND destination = ?", destination)
+    return int(found[0][0])

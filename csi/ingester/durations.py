@@ -24,6 +24,14 @@ def parse_duration(text: str) -> float:
     return total
 
 
+def parse_since(text: str) -> float:
+    """Seconds before now: a duration, as in `1h`, or the same said backwards, as in `1 hour ago`."""
+    rest = text.strip()
+    if rest[-4:].lower() == " ago":
+        rest = rest[:-4]
+    return parse_duration(rest)
+
+
 def _unit(word: str, text: str) -> float:
     unit = _WORDS.get(word.removesuffix("s"), word)
     if unit not in _UNITS:

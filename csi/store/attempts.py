@@ -1,5 +1,6 @@
 """One row per request: written before it is sent, finished when it is answered."""
 
+from csi.logs import redact
 from csi.store.db import changed, fetch, run
 from csi.store.models import DeliveryAttempt
 
@@ -17,14 +18,15 @@ def start(batch_id: int | None, destination: str, request_id: str, attempt: int,
 def finish(
     attempt_id: int, outcome: str, now: float, *, status: int | None = None, reason: str = "", answer: str = ""
 ) -> None:
-    """The answer is kept up to 2 kB; NUL, which PostgreSQL does not store, is left out."""
+    """The answer is kept up to 2 kB; NUL, which PostgreSQL does not store, is left out, and so is a secret that the
+    receiver sends back."""
     run(
         "UPDATE delivery_attempts SET outcome = ?, finished_at = ?, status = ?, reason = ?, answer = ? WHERE id = ?",
         outcome,
         now,
         status,
-        reason or None,
-        answer[:ANSWER_CHARS].replace("\x00", "") or None,
+        redact(reason) or None,
+        redact(answer)[:ANSWER_CHARS].replace("\x00", "") or None,
         attempt_id,
     )
 

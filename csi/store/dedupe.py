@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from csi import clock
-from csi.store.db import changed, chunks
+from csi.store.db import changed, chunks, run
 from csi.store.models import DedupeKey, InboxItem
 
 DAY = 86_400.0
@@ -46,3 +46,8 @@ def refresh(keys: Sequence[str], now: float, days: float) -> None:
             .where(DedupeKey.key.in_(chunk) & (DedupeKey.expires_at < stale))
             .execute()
         )
+
+
+def forget(key: str, reason: str) -> None:
+    """This key is not known any more, if it was known for this reason only."""
+    run("DELETE FROM dedupe_keys WHERE key = ? AND reason = ?", key, reason)

@@ -74,6 +74,10 @@ def add(event: CreatorSignalEvent, *, watch_id: int | None, seq: int, tier: str,
     return int(found[0][0]) if found else None
 
 
+def is_stored(event_id: str) -> bool:
+    return bool(fetch("SELECT 1 FROM events WHERE event_id = ?", event_id))
+
+
 def as_contract(row: StoredEvent | Event, emitted_at: str | None) -> dict[str, Any]:
     """The event as it is sent. Only `emitted_at` differs from one attempt to the next."""
     return {

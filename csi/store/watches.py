@@ -170,3 +170,9 @@ def schedule() -> list[WatchTimes]:
         )
         for row in rows
     ]
+
+
+def find_id(source: str, ref: str) -> int | None:
+    """Also of a watch that was removed: what it saw may still be dealt with."""
+    found = Watch.select(Watch.id).where((Watch.source == source) & (Watch.ref == ref)).first()
+    return int(found.id) if found else None

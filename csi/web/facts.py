@@ -30,8 +30,9 @@ def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
     wanted = rt.settings.delivery.canonical_json
     learned = (endpoint.form if endpoint else None) or "ascii"
     form = learned if wanted == "auto" else wanted
+    held = tuple(name for name in rt.destinations if endpoints.get(name).held is not None)
     if endpoint is None:
-        return Delivery(rt.settings.features.delivery, form)
+        return Delivery(rt.settings.features.delivery, form, held=held)
     return Delivery(
         rt.settings.features.delivery,
         form,
@@ -39,4 +40,5 @@ def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
         paused_until=endpoint.paused_until,
         last_success_at=endpoint.last_success_at,
         last_failure_at=endpoint.last_failure_at,
+        held=held,
     )

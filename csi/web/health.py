@@ -37,6 +37,8 @@ class Delivery:
     paused_until: float | None = None
     last_success_at: float | None = None
     last_failure_at: float | None = None
+    held: tuple[str, ...] = ()
+    """Destinations whose delivery was paused by command."""
 
     @property
     def is_reachable(self) -> bool:
@@ -154,6 +156,7 @@ def _delivery(delivery: Delivery, now: float) -> dict[str, Any]:
         "breaker": delivery.breaker,
         "paused_until": _iso(paused),
         "canonical_json": delivery.form,
+        "held": list(delivery.held),
     }
 
 
@@ -188,9 +191,12 @@ def _source_reason(plan: SourcePlan, facts: Facts) -> str | None:
 
 
 def _delivery_reasons(facts: Facts) -> list[str]:
-    if facts.delivery.is_on and facts.delivery.breaker != "closed":
-        return ["the receiver is away; events stay pending until it answers"]
-    return []
+    if not facts.delivery.is_on:
+        return []
+    held = [f"delivery to {name} is paused by command; csi delivery resume" for name in facts.delivery.held]
+    if facts.delivery.breaker != "closed":
+        return [*held, "the receiver is away; events stay pending until it answers"]
+    return held
 
 
 def _overdue(facts: Facts) -> Mapping[str, int]:

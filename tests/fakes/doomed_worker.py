@@ -1,57 +1,270 @@
-"""The real worker, except that it dies of SIGKILL at a named point of the walk: `python -m … POINT [NTH]`.
+"""The real worker (or `csi` command), except that it dies of SIGKILL at a named point: `… POINT [NTH] [-- COMMAND]`.
 
-Only this test entry point can set a failpoint: the product has no hooks for it.
+Only this test entry point can set a failpoint: the product has no hooks for it. A point is a call, or a commit of one
+function: "before" is inside the transaction with everything written, "after" is when it is on disk.
 """
 
+import importlib
 import os
 import signal
+import sqlite3
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+CONSUMER = ["huey_consumer", "huey_config.huey", *["-w", "4", "-k", "thread", "-s", "1", "-g", "TERM", "-t", "25"]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """`attribute` of `module`, called; with `commit`, the transaction that this function opens there."""
+
+    module: str
+    attribute: str
+    moment: str
+    commit: str = ""
+
+
+def _call(name: str, place: str) -> dict[str, Point]:
+    module, _, attribute = place.rpartition(".")
+    return {f"{name}:{moment}": Point(module, attribute, moment) for moment in ("before", "after")}
+
+
+def _commit(name: str, module: str, function: str) -> dict[str, Point]:
+    return {f"{name}:{moment}": Point(module, "writing", moment, function) for moment in ("before", "after")}
+
+
 POINTS = {
-    # name: (module, attribute, die before the call or after it)
-    "poll:read": ("csi.flow.poll", "_record_success", "before"),
-    "poll:stored": ("csi.flow.poll", "_record_success", "after"),
-    "ingest:claimed": ("csi.flow.ingest", "_normalize", "before"),
-    "ingest:stored": ("csi.flow.ingest", "_store", "after"),
-    "flush:opened": ("csi.flow.flush", "_open_all", "after"),
-    "flush:committed": ("tasks.flush", "flush", "after"),
-    "deliver:claimed": ("csi.flow.deliver", "_send_in_form", "before"),
-    "deliver:sent": ("csi.flow.deliver", "_send_in_form", "after"),
-    "deliver:settling": ("csi.flow.deliver", "_mark_delivered", "after"),
-    "deliver:settled": ("tasks.deliver", "deliver", "after"),
+    "poll:read": Point("csi.flow.poll", "_record_success", "before"),
+    "poll:stored": Point("csi.flow.poll", "_record_success", "after"),
+    "ingest:claimed": Point("csi.flow.ingest", "_normalize", "before"),
+    "ingest:stored": Point("csi.flow.ingest", "_store", "after"),
+    "flush:opened": Point("csi.flow.flush", "_open_all", "after"),
+    "flush:committed": Point("tasks.flush", "flush", "after"),
+    "deliver:claimed": Point("csi.flow.deliver", "_send_in_form", "before"),
+    "deliver:sent": Point("csi.flow.deliver", "_send_in_form", "after"),
+    "deliver:settling": Point("csi.flow.deliver", "_mark_delivered", "after"),
+    "deliver:settled": Point("tasks.deliver", "deliver", "after"),
 }
+"""Where the acceptance tests kill, a point between any two steps."""
+
+EVERY_POINT = {
+    **_call("poll-claim", "csi.store.watches.claim"),
+    **_commit("poll-commit", "csi.flow.poll", "_record_success"),
+    **_call("ingest-claim", "csi.store.inbox.claim"),
+    **_commit("ingest-commit", "csi.flow.ingest", "_store"),
+    **_call("wake", "tasks.queue.QueueHuey.enqueue_many"),
+    **_call("dequeue", "tasks.queue.QueueHuey.dequeue"),
+    **_commit("flush-commit", "csi.flow.flush", "flush"),
+    **_call("claim", "csi.store.batches.claim"),
+    **_commit("claim-commit", "csi.flow.deliver", "_take"),
+    **_call("send", "csi.emitter.http.send"),
+    **_call("mark", "csi.store.events.mark_delivered"),
+    **_commit("settle-commit", "csi.flow.deliver", "deliver"),
+    **_call("bury", "csi.dlq.store.bury"),
+    **_commit("malformed-commit", "csi.flow.ingest", "_bury"),
+    **_call("recover", "csi.store.leases.release_all"),
+}
+"""FAULTS 3: before and after each commit and each send of the walk."""
+
+COMMANDS = {
+    **_commit("prune-events", "csi.store.retention", "drop_events"),
+    **_commit("prune-batches", "csi.store.retention", "drop_batches"),
+    **_commit("prune-keys", "csi.store.retention", "drop_keys"),
+    **_call("backup", "csi.store.db.backup"),
+    **_call("migrate", "peewee.SqliteDatabase.execute_sql"),
+}
+"""The same for commands: with `-- db migrate`, the nth statement."""
 
 
-def doomed(function: Callable[..., Any], moment: str, nth: int) -> Callable[..., Any]:
-    calls = iter(range(1, 1_000_000))
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(10)  # the signal is on its way: this thread must not get any further
 
+
+class Countdown:
+    """True at the nth time, over all threads."""
+
+    def __init__(self, nth: int) -> None:
+        self._left, self._lock = nth, threading.Lock()
+
+    def __call__(self) -> bool:
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+
+def doomed_call(function: Callable[..., Any], moment: str, over: Countdown) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        last = next(calls) == nth
-        if last and moment == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = function(*args, **kwargs)
+        last = moment == "before" and over()
         if last:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
+        result = function(*args, **kwargs)
+        # A call that found nothing to do (an empty queue, a claim that lost) is not the step that is meant.
+        if moment == "after" and result is not None and over():
+            die()
         return result
 
     return wrapper
 
 
+def doomed_result(function: Callable[..., Any], over: Countdown) -> Callable[..., Any]:
+    """For functions that return nothing: dies after the nth call, whatever it returned."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if over():
+            die()
+        return result
+
+    return wrapper
+
+
+def doomed_commit(
+    writing: Callable[[], AbstractContextManager[None]], function: str, moment: str, over: Countdown
+) -> Callable[[], AbstractContextManager[None]]:
+    @contextmanager
+    def guarded() -> Iterator[None]:
+        with writing():
+            yield
+            if moment == "before" and over():
+                die()
+        if moment == "after" and over():
+            die()
+
+    def opened() -> AbstractContextManager[None]:
+        return guarded() if sys._getframe(1).f_code.co_name == function else writing()
+
+    return opened
+
+
+_SILENT = ("enqueue_many", "mark_delivered", "bury", "_record_success", "_mark_delivered", "_store", "deliver", "backup")
+
+
+def arm(point: Point, nth: int) -> None:
+    """Set the failpoint."""
+    owner = _owner(point.module)
+    original, over = getattr(owner, point.attribute), Countdown(nth)
+    if point.commit:
+        setattr(owner, point.attribute, doomed_commit(original, point.commit, point.moment, over))
+    elif point.moment == "after" and point.attribute in _SILENT:
+        setattr(owner, point.attribute, doomed_result(original, over))
+    else:
+        setattr(owner, point.attribute, doomed_call(original, point.moment, over))
+
+
+def _owner(path: str) -> Any:
+    """A module, or a class in one."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+def hold_queue_after_schedule(seconds: float) -> None:
+    """FAULTS 7: another process takes the queue's lock right after Huey read (and deleted) what was due."""
+    from huey_config import huey
+
+    read = huey.storage.read_schedule
+
+    def reading(*args: Any) -> Any:
+        found = read(*args)
+        if found and not _held:
+            _held.append(_take_lock(huey.storage.filename, seconds))
+        return found
+
+    huey.storage.read_schedule = reading
+
+
+_held: list[threading.Thread] = []
+
+
+def _take_lock(path: str, seconds: float) -> threading.Thread:
+    taken = threading.Event()
+
+    def hold() -> None:
+        connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+        connection.execute("BEGIN EXCLUSIVE")
+        taken.set()
+        time.sleep(seconds)
+        connection.execute("ROLLBACK")
+        connection.close()
+        sys.stderr.write("the lock is given back\n")
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    taken.wait(30)
+    return thread
+
+
+def poison(word: str) -> None:
+    """FAULTS 10: handling an item with this word in its title ends the process."""
+    from csi.flow import ingest
+
+    normalize = ingest._normalize
+
+    def handling(rt: Any, watch: Any, item: Any) -> Any:
+        if word in item.payload_json:
+            die()
+        return normalize(rt, watch, item)
+
+    ingest._normalize = handling
+
+
+def poison_send(word: str) -> None:
+    """FAULTS 10: sending an event with this word ends the process."""
+    from csi.emitter import http
+
+    send = http.send
+
+    def sending(net: Any, receiver: Any, body: bytes, **kwargs: Any) -> Any:
+        if word.encode() in body:
+            die()
+        return send(net, receiver, body, **kwargs)
+
+    http.send = sending
+
+
+def shorten_retries(first: float, second: float) -> None:
+    """20 and 60 s take too long for a test of something else."""
+    from csi.emitter import verdict
+
+    verdict.RETRY_DELAYS = (first, second)
+
+
+SPECIAL: dict[str, Callable[[int], None]] = {
+    "lock-after-schedule": lambda nth: (shorten_retries(2, 3), hold_queue_after_schedule(nth))[1],
+    "poison-item": lambda nth: poison("POISON"),
+    "poison-send": lambda nth: poison_send("POISON"),
+    "short-retries": lambda nth: shorten_retries(1, 2),
+}
+
+
 def main() -> None:
-    module_name, attribute, moment = POINTS[sys.argv[1]]
-    nth = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    import importlib
+    arguments, _, command = " ".join(sys.argv[1:]).partition(" -- ")
+    name, _, number = arguments.partition(" ")
+    if command:
+        sys.argv = ["csi", *command.split()]
+        from csi.cli.main import run
+    else:
+        import huey_config  # noqa: F401 registers the tasks, so that tasks.* can be patched
 
-    import huey_config  # noqa: F401 registers the tasks, so that tasks.* can be patched
+        sys.argv = CONSUMER
+        from huey.bin.huey_consumer import consumer_main as run
+    _set(name, int(number or 1))
+    run()
 
-    module = importlib.import_module(module_name)
-    setattr(module, attribute, doomed(getattr(module, attribute), moment, nth))
-    sys.argv = ["huey_consumer", "huey_config.huey", *["-w", "4", "-k", "thread", "-s", "1", "-g", "TERM", "-t", "25"]]
-    from huey.bin.huey_consumer import consumer_main
 
-    consumer_main()
+def _set(name: str, nth: int) -> None:
+    if name in SPECIAL:
+        SPECIAL[name](nth)
+    elif name != "none":
+        arm((POINTS | EVERY_POINT | COMMANDS)[name], nth)
 
 
 if __name__ == "__main__":

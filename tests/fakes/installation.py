@@ -82,8 +82,32 @@ class Installation:
         self.processes.append(process)
         return process
 
-    def start_doomed(self, point: str, nth: int = 1) -> subprocess.Popen[bytes]:
-        return self.start(sys.executable, "-m", "tests.fakes.doomed_worker", point, str(nth))
+    def start_doomed(self, point: str, nth: int = 1, *command: str) -> subprocess.Popen[bytes]:
+        """A worker that ends at this point, or a `csi` command that does."""
+        line = [sys.executable, "-m", "tests.fakes.doomed_worker", point, str(nth)]
+        return self.start(*line, *(["--", *command] if command else []))
+
+    def kill(self, process: subprocess.Popen[bytes]) -> int:
+        """SIGKILL; how many events were in its hands, as far as the database knows."""
+        process.kill()
+        process.wait()
+        return self.in_flight(process)
+
+    def in_flight(self, process: subprocess.Popen[bytes]) -> int:
+        """Events in requests that this process has begun and not settled."""
+        sending = "SELECT COUNT(*) FROM outbox o JOIN batches b ON b.id = o.batch_id WHERE b.state = 'sending'"
+        return (self.rows(f"{sending} AND b.lease_token LIKE '{process.pid}-%'") or [(0,)])[0][0]
+
+    def change(self, edit: Callable[[dict[str, Any]], object]) -> None:
+        """Another configuration for the next process."""
+        path = self.home / "config.yaml"
+        config = yaml.safe_load(path.read_text())
+        edit(config)
+        path.write_text(yaml.safe_dump(config))
+
+    def csi(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """A command of the CLI to its end."""
+        return self.run(sys.executable, "-m", "csi.cli.main", *arguments, **env)
 
     def run(self, *line: str, **env: str) -> subprocess.CompletedProcess[str]:
         """A command to its end."""
@@ -136,13 +160,18 @@ class Installation:
 
 
 @contextmanager
-def installation(home: Path, *, channels: int = 1, playlists: int = 2, **blocks: Any) -> Iterator[Installation]:
+def installation(
+    home: Path, *, channels: int = 1, playlists: int = 2, site: dict[str, Any] | None = None, **blocks: Any
+) -> Iterator[Installation]:
+    """`site` holds options of the simulated YouTube; the rest are blocks of the configuration."""
     settings = ReceiverSettings(secret=SECRET, db_path=home / "receiver.db", ledger_path=home / "received.jsonl")
     app = create_app(settings)
     (home / "served.jsonl").touch()
     (home / "received.jsonl").touch()
     with (
-        simulated_youtube(channels=channels, playlists=playlists, ledger_path=home / "served.jsonl") as yt,
+        simulated_youtube(
+            channels=channels, playlists=playlists, ledger_path=home / "served.jsonl", **(site or {})
+        ) as yt,
         in_background(app) as url,
     ):
         built = Installation(home, yt, url + INGEST_PATH, **blocks)

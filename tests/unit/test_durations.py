@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from csi.ingester.durations import Seconds, parse_duration
+from csi.ingester.durations import Seconds, parse_duration, parse_since
 
 CONFIG = TypeAdapter(Seconds)
 
@@ -36,6 +36,19 @@ def test_durations_that_are_refused(text: str) -> None:
     with pytest.raises(ValueError) as error:
         parse_duration(text)
     assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("1 hour ago", 3600), ("1h", 3600), (" 2d 3h AGO ", 183_600)])
+def test_since_may_say_ago(text: str, seconds: float) -> None:
+    assert parse_since(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["30", "30 ago", "soon", "ago", " ago", "1 hour agoago", "ago 1h", "an hour ago", "1hago"]
+)
+def test_since_is_as_strict(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_since(text)
 
 
 @pytest.mark.parametrize(("value", "seconds"), [(90, 90), (1.5, 1.5), ("5m", 300), ("90", 90), ("1.5", 1.5), (0, 0)])

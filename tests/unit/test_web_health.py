@@ -41,6 +41,7 @@ def test_ready_has_the_prds_body() -> None:
         "breaker": "closed",
         "paused_until": None,
         "canonical_json": "ascii",
+        "held": [],
     }
 
 

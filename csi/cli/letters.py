@@ -1,0 +1,230 @@
+"""Dead letters for people and for programs: as a table, as groups, one of them whole, or as JSON."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from csi.cli.output import echo_json, iso, plural, stamp
+from csi.cli.terminal import plain, table
+from csi.dlq.replay import Outcome
+from csi.dlq.search import Group
+from csi.dlq.store import Letter
+from csi.flow.redelivery import Result
+from csi.logs import redact
+from csi.store.stories import Request
+
+SHOWN_FAILURES = 20
+LOOK_FIRST = 10
+
+CAUSES: dict[str, str] = {
+    "transient": "the receiver did not answer as it should, three times",
+    "endpoint": "the receiver, or our access to it, is wrong",
+    "event": "the receiver does not want this event",
+    "malformed": "the item cannot be read",
+    "crash": "handling it ended the process three times",
+}
+
+
+def show_list(letters: Sequence[Letter], total: int, *, as_json: bool) -> None:
+    if as_json:
+        echo_json({"total": total, "letters": [as_dict(letter) for letter in letters]})
+        return
+    if letters:
+        head = ("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR")
+        echo_table(head, [_row(letter) for letter in letters])
+    more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
+    click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
+
+
+def show_groups(groups: Sequence[Group], group_by: str, *, as_json: bool) -> None:
+    total = sum(group.count for group in groups)
+    if as_json:
+        echo_json({"group_by": group_by, "total": total, "groups": [_group_dict(group) for group in groups]})
+        return
+    if groups:
+        head = ("LETTERS", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper())
+        echo_table(head, [_group_row(group) for group in groups])
+    click.echo(plural(total, "dead letter"), err=True)
+
+
+def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -> None:
+    if as_json:
+        echo_json(as_dict(letter) | {"attempts": [_attempt_dict(one) for one in attempts], "payload": letter.payload})
+        return
+    for name, value in _facts(letter):
+        click.echo(f"{name:<12}{plain(redact(value))}")
+    if letter.kind == "event":
+        click.echo(f"\nattempts    {len(attempts) or 'none are left: its event was removed by retention'}")
+    for attempt in attempts:
+        _show_attempt(attempt)
+    click.echo("\npayload")
+    for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines():
+        click.echo(f"  {plain(line)}")
+
+
+def show_plan(what: str, letters: Sequence[Letter], *, as_json: bool) -> None:
+    """What a command would do."""
+    if as_json:
+        echo_json({"dry_run": True, "chosen": len(letters), "letters": [as_dict(letter) for letter in letters]})
+        return
+    click.echo(f"{plural(len(letters), 'dead letter')} {what}")
+    if letters:
+        echo_table(("ID", "DIED", "STATE", "EVENT", "ERROR"), [_short(letter) for letter in letters[:LOOK_FIRST]])
+    if len(letters) > LOOK_FIRST:
+        click.echo(f"… and {len(letters) - LOOK_FIRST:,} more")
+
+
+def show_replay(
+    outcomes: Sequence[Outcome],
+    results: Sequence[Result],
+    failures: dict[int, str],
+    hints: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        echo_json(_replay_dict(outcomes, results, failures, hints))
+        return
+    if not outcomes:
+        click.echo("no open dead letter fits")
+        return
+    sent = sum(outcome.is_sent for outcome in outcomes)
+    click.echo(f"{sent:,} of {plural(len(outcomes), 'dead letter')} pending again; the worker sends them")
+    if results:
+        click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} arrived")
+    for hint in hints:
+        click.echo(f"note: {plain(redact(hint))}", err=True)
+    show_failures(failures)
+
+
+def show_failures(failures: dict[int, str]) -> None:
+    for number, why in list(failures.items())[:SHOWN_FAILURES]:
+        click.echo(f"failed: {number}: {plain(redact(why))}", err=True)
+    if len(failures) > SHOWN_FAILURES:
+        reasons = "; ".join(f"{count} × {why}" for why, count in Counter(failures.values()).most_common(5))
+        click.echo(f"failed: {len(failures):,} in all: {plain(redact(reasons))}", err=True)
+
+
+def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for line in table(head, rows, widest=70):
+        click.echo(line)
+
+
+def as_dict(letter: Letter) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "kind": letter.kind,
+        "event_id": letter.event_id,
+        "source": letter.source,
+        "destination": letter.destination or None,
+        "cause": letter.cause,
+        "error": redact(letter.reason or ""),
+        "status": letter.status,
+        "retry_count": letter.retry_count,
+        "rounds": letter.rounds,
+        "state": letter.state,
+        "first_seen_at": iso(letter.first_seen_at),
+        "died_at": iso(letter.died_at),
+        "closed_at": iso(letter.closed_at),
+        "result": letter.result,
+    }
+
+
+def _row(letter: Letter) -> list[str]:
+    return [
+        str(letter.id),
+        stamp(letter.died_at),
+        letter.state,
+        letter.source,
+        letter.destination or "–",
+        letter.cause,
+        str(letter.retry_count),
+        letter.event_id,
+        redact(letter.reason or ""),
+    ]
+
+
+def _short(letter: Letter) -> list[str]:
+    return [str(letter.id), stamp(letter.died_at), letter.state, letter.event_id, redact(letter.reason or "")]
+
+
+def _facts(letter: Letter) -> list[tuple[str, str]]:
+    closed = f" at {stamp(letter.closed_at)}: {letter.result or ''}" if letter.closed_at is not None else ""
+    again = f", sent again {plural(letter.rounds, 'time')}" if letter.rounds else ""
+    return [
+        ("letter", f"{letter.id} ({letter.kind})"),
+        ("state", f"{letter.state}{closed}"),
+        ("event", letter.event_id),
+        ("source", letter.source),
+        ("to", letter.destination or "–"),
+        ("cause", f"{letter.cause}: {CAUSES[letter.cause]}"),
+        ("error", letter.reason or ""),
+        ("status", "–" if letter.status is None else str(letter.status)),
+        ("tries", f"{letter.retry_count}{again}"),
+        ("first seen", stamp(letter.first_seen_at)),
+        ("died", stamp(letter.died_at)),
+    ]
+
+
+def _show_attempt(attempt: Request) -> None:
+    took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
+    why = f": {attempt.reason}" if attempt.reason else ""
+    click.echo(plain(redact(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}")))
+    if attempt.answer:
+        click.echo(f"      {plain(redact(attempt.answer))}")
+
+
+def _attempt_dict(attempt: Request) -> dict[str, Any]:
+    return {
+        "started_at": iso(attempt.started_at),
+        "finished_at": iso(attempt.finished_at),
+        "attempt": attempt.attempt,
+        "request_id": attempt.request_id,
+        "form": attempt.form,
+        "outcome": attempt.outcome,
+        "status": attempt.status,
+        "reason": redact(attempt.reason or "") or None,
+        "answer": redact(attempt.answer or "") or None,
+    }
+
+
+def _group_row(group: Group) -> list[str]:
+    return [
+        f"{group.count:,}",
+        ",".join(group.causes),
+        stamp(group.first_died_at),
+        stamp(group.last_died_at),
+        str(group.example),
+        redact(group.key) or "–",
+    ]
+
+
+def _group_dict(group: Group) -> dict[str, Any]:
+    return {
+        "key": redact(group.key),
+        "count": group.count,
+        "causes": list(group.causes),
+        "first_died_at": iso(group.first_died_at),
+        "last_died_at": iso(group.last_died_at),
+        "example": group.example,
+    }
+
+
+def _replay_dict(
+    outcomes: Sequence[Outcome], results: Sequence[Result], failures: dict[int, str], hints: Sequence[str]
+) -> dict[str, Any]:
+    ended = {one.letter_id: one.result for one in results}
+    return {
+        "chosen": len(outcomes),
+        "sent": sum(outcome.is_sent for outcome in outcomes),
+        "failed": len(failures),
+        "letters": [
+            {"id": one.letter_id, "event_id": one.event_id or None, "sent": one.is_sent, "note": one.note}
+            | ({"result": ended.get(one.letter_id)} if results else {})
+            for one in outcomes
+        ],
+        "notes": [redact(hint) for hint in hints],
+    }

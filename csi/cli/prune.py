@@ -1,0 +1,56 @@
+"""`csi prune`: remove what is older than its time, now instead of bit by bit every hour."""
+
+from pathlib import Path
+
+import click
+
+from csi.cli.config import config_option, json_option
+from csi.cli.output import confirm, echo_json, plural, progress
+from csi.cli.session import installed
+from csi.cli.terminal import table
+from csi.flow import retention
+from csi.flow.retention import Pruned
+from csi.runtime import Runtime
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def prune(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
+    """Remove events, attempts, closed dead letters and dedupe keys that are older than `retention` says.
+
+    The worker does this by itself every hour. What is pending, on its way, or an open dead letter stays.
+    """
+    with installed(config_path) as rt:
+        plan = retention.survey(rt)
+        if dry_run:
+            _report(rt, plan, "WOULD GO", as_json=as_json)
+            return
+        if plan.total:
+            confirm(f"Remove {plural(plan.total, 'old row')}?", yes=yes)
+        with progress(plan.total, "removing") as notice:
+            done = retention.prune(rt, notice=notice)
+        _report(rt, done, "REMOVED", as_json=as_json)
+
+
+def _report(rt: Runtime, report: Pruned, word: str, *, as_json: bool) -> None:
+    kept = rt.settings.retention
+    days = {"dead_letter": kept.dlq_days, "dedupe_keys": kept.dedupe_days}
+    if as_json:
+        echo_json(
+            {
+                "dry_run": word != "REMOVED",
+                "tables": report.removed,
+                "total": report.total,
+                "open_letters_past_their_time": report.open_letters,
+            }
+        )
+        return
+    rows = [[name, f"{days.get(name, kept.events_days)} d", f"{count:,}"] for name, count in report.removed.items()]
+    for line in table(("TABLE", "KEPT", word), rows):
+        click.echo(line)
+    if report.open_letters:
+        count = plural(report.open_letters, "open dead letter")
+        click.echo(f"{count} older than {kept.dlq_days} days stay until you replay, discard or prune them", err=True)

@@ -1,0 +1,37 @@
+"""The runtime of one command: the database of an installation that exists, and nothing is made by looking at it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from csi import logs
+from csi.errors import StoreError
+from csi.ingester.config_secrets import hide_password
+from csi.net import Net
+from csi.runtime import Runtime, load_settings, secret_values
+from csi.store import db
+
+
+@contextmanager
+def installed(config_path: Path | None) -> Iterator[Runtime]:
+    """Settings and database, opened. A command must not create a database: as root it would lock the worker out."""
+    settings = load_settings(config_path)
+    logs.setup(level="WARNING", format=settings.csi.log_format, secrets=secret_values(settings))
+    _refuse_absent(settings.csi.database_url)
+    db.open_database(settings.csi.database_url)
+    _refuse_old(settings.csi.database_url)
+    with db.reading():
+        yield Runtime(settings, Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+
+
+def _refuse_absent(url: str) -> None:
+    if "://" not in url and not Path(url).exists():
+        raise StoreError(f"there is no database at {url}: the worker makes it at its first start; is --config right?")
+
+
+def _refuse_old(url: str) -> None:
+    missing = db.pending_migrations()
+    if missing:
+        raise StoreError(
+            f"the schema of {hide_password(url)} lacks {', '.join(missing)}: run csi db migrate, or start the worker"
+        )

@@ -1,0 +1,100 @@
+"""`csi trace`: the whole story of one item."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from csi import clock
+from csi.cli.config import config_option, json_option
+from csi.cli.output import echo_json
+from csi.cli.session import installed
+from csi.cli.terminal import plain
+from csi.flow import trace as steps
+from csi.flow.story import Step, Story
+from csi.logs import redact
+
+ANSWER_COLUMNS = 200
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--full", is_flag=True, help="Show answers whole.")
+@click.argument("what", metavar="VIDEO_ID | EVENT_ID | DEDUPE_KEY")
+def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> None:
+    """Tell what became of one item, from the first sighting to the receipt, and why it was not sent where it was not.
+
+    Exit code 1 when nothing is known of it.
+    """
+    with installed(config_path) as rt:
+        found = steps.trace(rt, what)
+    if as_json:
+        stories = [_as_dict(story) for story in found.stories]
+        echo_json({"query": found.query, "found": len(stories), "more": found.is_cut, "items": stories})
+    elif found.stories:
+        click.echo("\n\n".join("\n".join(_lines(story, full=full)) for story in found.stories))
+        if found.is_cut:
+            click.echo("\nthere are more; ask by dedupe key or event_id", err=True)
+    else:
+        looked = "looked for it as an event_id, a dedupe key, and an id within keys and dead letters"
+        click.echo(f"nothing is known of {plain(found.query, 80)!r}; {looked}", err=True)
+    sys.exit(0 if found.stories else 1)
+
+
+def _lines(story: Story, *, full: bool) -> Iterator[str]:
+    yield f"{plain(story.key)}  {story.state}"
+    facts = {"title": story.title, "url": story.url, "event": story.event_id, "watch": story.watch}
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:<6}{plain(value, 160)}"
+    if not story.legs and story.reason:
+        yield f"  why   {_safe(story.reason)}"
+    for leg in story.legs:
+        yield f"  to    {plain(leg.destination)}: {leg.state}; {_safe(leg.reason)}"
+    yield ""
+    for step in story.steps:
+        yield from _step_lines(step, full=full)
+
+
+def _step_lines(step: Step, *, full: bool) -> Iterator[str]:
+    yield f"  {_precise(step.at)}  {step.what:<10}{_safe(step.text)}"
+    answer = step.details.get("answer")
+    if answer:
+        yield f"{'':36}{plain(redact(answer), None if full else ANSWER_COLUMNS)}"
+
+
+def _safe(text: str) -> str:
+    return plain(redact(text))
+
+
+def _precise(moment: float) -> str:
+    """With milliseconds: what matters here is which came first."""
+    return f"{clock.iso(moment)[:-1]}.{int(moment % 1 * 1000):03d}Z"
+
+
+def _as_dict(story: Story) -> dict[str, Any]:
+    return {
+        "dedupe_key": story.key,
+        "event_id": story.event_id,
+        "state": story.state,
+        "reason": redact(story.reason),
+        "source": story.source,
+        "event_type": story.event_type,
+        "title": story.title,
+        "url": story.url,
+        "watch": story.watch,
+        "destinations": [
+            {"destination": leg.destination, "state": leg.state, "reason": redact(leg.reason)} for leg in story.legs
+        ],
+        "steps": [
+            {"at": _precise(step.at), "what": step.what, "text": redact(step.text), "details": _clean(step.details)}
+            for step in story.steps
+        ],
+    }
+
+
+def _clean(details: dict[str, Any]) -> dict[str, Any]:
+    return {name: redact(value) if isinstance(value, str) else value for name, value in details.items()}

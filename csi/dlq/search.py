@@ -1,0 +1,103 @@
+"""Looking for dead letters: by number, age, error, source, destination or state; one by one or in groups."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from csi.dlq.store import COLUMNS, Letter
+from csi.store.db import fetch, marks
+
+GroupBy = Literal["error", "cause", "source", "destination"]
+_GROUP_COLUMNS: dict[GroupBy, str] = {
+    "error": "COALESCE(error_reason, '')",
+    "cause": "cause",
+    "source": "source",
+    "destination": "destination",
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which letters are meant. What is not said does not matter; several conditions all hold."""
+
+    ids: tuple[int, ...] = ()
+    states: tuple[str, ...] = ("open",)
+    since: float | None = None
+    source: str | None = None
+    destination: str | None = None
+    error_like: str | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Letters that have one thing in common."""
+
+    key: str
+    count: int
+    causes: tuple[str, ...]
+    first_died_at: float
+    last_died_at: float
+    example: int
+    """The newest of them, to look at."""
+
+
+def letters(wish: Wish, limit: int) -> list[Letter]:
+    """Newest first."""
+    where, values = _where(wish)
+    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} ORDER BY died_at DESC, id DESC LIMIT ?"
+    return [Letter(*row) for row in fetch(sql, *values, limit)]
+
+
+def ids(wish: Wish) -> list[int]:
+    """All of them, oldest first: the order in which they go out again."""
+    where, values = _where(wish)
+    return [row[0] for row in fetch(f"SELECT id FROM dead_letter WHERE {where} ORDER BY id", *values)]
+
+
+def count(wish: Wish) -> int:
+    where, values = _where(wish)
+    return int(fetch(f"SELECT COUNT(*) FROM dead_letter WHERE {where}", *values)[0][0])
+
+
+def groups(wish: Wish, by: GroupBy) -> list[Group]:
+    """The largest group first."""
+    where, values = _where(wish)
+    column = _GROUP_COLUMNS[by]
+    sql = (
+        f"SELECT {column}, COUNT(*), MIN(cause), MAX(cause), MIN(died_at), MAX(died_at), MAX(id) FROM dead_letter "
+        f"WHERE {where} GROUP BY {column} ORDER BY COUNT(*) DESC, {column}"
+    )
+    return [
+        Group(key, int(number), tuple(sorted({first, last})), oldest, newest, example)
+        for key, number, first, last, oldest, newest, example in fetch(sql, *values)
+    ]
+
+
+def _where(wish: Wish) -> tuple[str, list[Any]]:
+    conditions: list[tuple[str, list[Any]]] = [("1 = 1", [])]
+    if wish.ids:
+        conditions.append((f"id IN ({marks(wish.ids)})", [*wish.ids]))
+    if wish.states:
+        conditions.append((f"state IN ({marks(wish.states)})", [*wish.states]))
+    if wish.since is not None:
+        conditions.append(("died_at >= ?", [wish.since]))
+    if wish.source is not None:
+        conditions.append(("source = ?", [wish.source]))
+    if wish.destination is not None:
+        conditions.append(("destination = ?", [wish.destination]))
+    if wish.error_like is not None:
+        conditions.append(("LOWER(COALESCE(error_reason, '')) LIKE ? ESCAPE '!'", [_pattern(wish.error_like)]))
+    return " AND ".join(text for text, _ in conditions), [value for _, values in conditions for value in values]
+
+
+def _pattern(text: str) -> str:
+    """Anywhere in the text, in any case; `%` stands for anything, as people who know SQL expect."""
+    return f"%{text.lower().replace('!', '!!').replace('_', '!_')}%"
+
+
+def mentioning(text: str, limit: int = 50) -> list[Letter]:
+    """Letters with this as a value of their payload: also of items that never got a key from which one could tell."""
+    like = f'%"{text.replace("!", "!!").replace("%", "!%").replace("_", "!_")}"%'
+    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE event_id = ? OR event_json LIKE ? ESCAPE '!' ORDER BY id LIMIT ?"
+    found = [Letter(*row) for row in fetch(sql, text, like, limit)]
+    # SQLite's LIKE takes A for a; the ids of videos do not.
+    return [letter for letter in found if letter.event_id == text or f'"{text}"' in letter.event_json]

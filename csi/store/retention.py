@@ -1,0 +1,163 @@
+"""What is old goes, a few rows a transaction; never what is on its way, and never what waits for a decision.
+
+Rows are chosen without a lock and deleted under one, where everything that protects them is asked again. Events,
+batches and attempts are walked by their ids, which grow with time: that needs no index on the way of every event.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from csi import clock
+from csi.store.db import changed, fetch, is_postgres, marks, writing
+
+CHUNK = 100
+"""Rows in one transaction: about ten milliseconds of the writer's lock, under 50 on a busy machine."""
+
+_SETTLED = "('delivered', 'dead', 'split', 'released')"
+_CLOSED = "('replayed', 'discarded')"
+# Delivered, or dead and decided upon. The last condition keeps the events of letters that somebody may still replay.
+_EVENT_GOES = """
+    e.state IN ('delivered', 'dead', 'quarantined') AND COALESCE(e.delivered_at, e.first_seen_at) < ?
+    AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = e.id)
+    AND NOT EXISTS (SELECT 1 FROM dead_letter d WHERE d.event_id = e.event_id AND d.state IN ('open', 'replaying'))
+"""
+_BATCH_IS_OLD = f"b.state IN {_SETTLED} AND b.settled_at < ?"
+_BATCH_GOES = f"""
+    {_BATCH_IS_OLD} AND NOT EXISTS (SELECT 1 FROM batch_events be WHERE be.batch_id = b.id)
+    AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.batch_id = b.id)
+"""
+_BATCH_WILL_GO = f"""
+    {_BATCH_IS_OLD} AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.batch_id = b.id)
+    AND NOT EXISTS (SELECT 1 FROM batch_events be JOIN events e ON e.id = be.event_pk
+                    WHERE be.batch_id = b.id AND NOT ({_EVENT_GOES}))
+"""
+_LONE_ATTEMPT = "batch_id IS NULL AND started_at < ?"
+_LETTER_GOES = f"state IN {_CLOSED} AND closed_at < ?"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Older than this goes."""
+
+    events: float
+    letters: float
+    keys: float
+    """Now: a key carries the time of its own end."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One step: what went, by table, and where the next step begins. `after` None: there is no more."""
+
+    removed: dict[str, int] = field(default_factory=dict)
+    after: Any = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.removed.values())
+
+
+Step = Callable[[Limits, Any], Chunk]
+
+
+def drop_events(limits: Limits, after: Any) -> Chunk:
+    """Events with their places in batches."""
+    window = fetch("SELECT id, first_seen_at FROM events WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
+    if not any(seen_at < limits.events for _, seen_at in window):
+        return Chunk()
+    first, last = window[0][0], window[-1][0]
+    with writing():
+        sql = f"SELECT e.id FROM events e WHERE e.id BETWEEN ? AND ? AND {_EVENT_GOES} {_locked('e')}"
+        ids = [row[0] for row in fetch(sql, first, last, limits.events)]
+        return Chunk(_delete(ids, ("batch_events", "event_pk"), ("events", "id")), last)
+
+
+def drop_batches(limits: Limits, after: Any) -> Chunk:
+    """Batches none of whose events is left, with their attempts."""
+    window = fetch("SELECT id, created_at FROM batches WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
+    if not any(created_at < limits.events for _, created_at in window):
+        return Chunk()
+    first, last = window[0][0], window[-1][0]
+    with writing():
+        sql = f"SELECT b.id FROM batches b WHERE b.id BETWEEN ? AND ? AND {_BATCH_GOES} {_locked('b')}"
+        ids = [row[0] for row in fetch(sql, first, last, limits.events)]
+        return Chunk(_delete(ids, ("delivery_attempts", "batch_id"), ("batches", "id")), last)
+
+
+def drop_attempts(limits: Limits, after: Any) -> Chunk:
+    """Attempts without a batch: probes and tests of a receiver."""
+    ids = _chosen("SELECT id FROM delivery_attempts", _LONE_ATTEMPT, limits.events)
+    with writing():
+        removed = _delete(ids, ("delivery_attempts", "id"))
+    return Chunk(removed, _more(ids))
+
+
+def drop_letters(limits: Limits, after: Any) -> Chunk:
+    """Letters that were closed long ago. An open one is never old: it waits for somebody's decision."""
+    ids = _chosen("SELECT id FROM dead_letter", _LETTER_GOES, limits.letters)
+    with writing():
+        removed = _delete(ids, ("dead_letter", "id"), unless_changed=(_LETTER_GOES, limits.letters))
+    return Chunk(removed, _more(ids))
+
+
+def drop_keys(limits: Limits, after: Any) -> Chunk:
+    """Dedupe keys whose items were not seen for their whole life."""
+    now = clock.iso(limits.keys)
+    keys = _chosen("SELECT key FROM dedupe_keys", "expires_at < ?", now, order="expires_at")
+    with writing():
+        removed = _delete(keys, ("dedupe_keys", "key"), unless_changed=("expires_at < ?", now))
+    return Chunk(removed, _more(keys))
+
+
+STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_letters, drop_keys)
+
+
+def survey(limits: Limits) -> dict[str, int]:
+    """What would go, by table. Reads everything, blocks nobody."""
+    goes = f"SELECT e.id FROM events e WHERE {_EVENT_GOES}"
+    batches = f"SELECT b.id FROM batches b WHERE {_BATCH_WILL_GO}"
+    old = (limits.events, limits.events)
+    return {
+        "events": _count(f"FROM events e WHERE {_EVENT_GOES}", limits.events),
+        "batch_events": _count(f"FROM batch_events WHERE event_pk IN ({goes})", limits.events),
+        "batches": _count(f"FROM batches b WHERE {_BATCH_WILL_GO}", *old),
+        "delivery_attempts": _count(f"FROM delivery_attempts WHERE batch_id IN ({batches})", *old)
+        + _count(f"FROM delivery_attempts WHERE {_LONE_ATTEMPT}", limits.events),
+        "dead_letter": _count(f"FROM dead_letter WHERE {_LETTER_GOES}", limits.letters),
+        "dedupe_keys": _count("FROM dedupe_keys WHERE expires_at < ?", clock.iso(limits.keys)),
+    }
+
+
+def old_open_letters(before: float) -> int:
+    """Letters that are older than their time and still wait for somebody."""
+    return _count("FROM dead_letter WHERE state = 'open' AND died_at < ?", before)
+
+
+def _chosen(select: str, where: str, *values: Any, order: str = "id") -> list[Any]:
+    return [row[0] for row in fetch(f"{select} WHERE {where} ORDER BY {order} LIMIT ?", *values, CHUNK)]
+
+
+def _delete(
+    ids: Sequence[Any], *places: tuple[str, str], unless_changed: tuple[str, Any] = ("1 = ?", 1)
+) -> dict[str, int]:
+    if not ids:
+        return {}
+    still, value = unless_changed
+    return {
+        table: changed(f"DELETE FROM {table} WHERE {column} IN ({marks(ids)}) AND {still}", *ids, value)
+        for table, column in places
+    }
+
+
+def _more(chosen: Sequence[Any]) -> bool | None:
+    return True if len(chosen) == CHUNK else None
+
+
+def _locked(name: str) -> str:
+    """On PostgreSQL, rows that somebody is changing right now stay for the next time."""
+    return f"FOR UPDATE OF {name} SKIP LOCKED" if is_postgres() else ""
+
+
+def _count(rest: str, *values: Any) -> int:
+    return int(fetch(f"SELECT COUNT(*) {rest}", *values)[0][0])

@@ -1,0 +1,56 @@
+"""A source in hand: playlists as Python lists, read without a wire, and ledger S of what was served."""
+
+from collections import defaultdict
+from typing import Any
+
+from csi import clock
+from csi.adapters.base import Position, RawEvent, Reading
+from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
+from csi.errors import SourceError
+
+OWNER = "UC" + "o" * 22
+
+
+def list_id(number: int) -> str:
+    return f"PL{number:032d}"
+
+
+class Shelf(YouTubePlaylistAdapter):
+    """The real playlist adapter, except that `read` takes from a shelf. Only the newest `window` items are shown."""
+
+    window: int | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.items: dict[str, list[RawEvent]] = defaultdict(list)
+        self.served: set[str] = set()
+        self.reads = 0
+        self.away = False
+        self._count = 0
+
+    def put(self, ref: str, at: float, title: str = "A video", **snippet: Any) -> str:
+        """One more item at the end of the list; its dedupe key."""
+        self._count += 1
+        video = f"v{self._count:010d}"
+        item = {
+            "snippet": {
+                "title": title,
+                "publishedAt": clock.iso(at),
+                "playlistId": ref,
+                "channelId": OWNER,
+                "videoOwnerChannelId": OWNER,
+                "resourceId": {"kind": "youtube#video", "videoId": video},
+                **snippet,
+            },
+            "contentDetails": {"videoId": video, "videoPublishedAt": clock.iso(at)},
+        }
+        self.items[ref].append(RawEvent(self.name, "playlist_item_added", item, clock.iso(at)))
+        return f"youtube:video:{video}:{ref}"
+
+    def read(self, position: Position) -> Reading:
+        self.reads += 1
+        if self.away:
+            raise SourceError("the shelf is away")
+        shown = self.items[position.ref][-self.window :] if self.window else self.items[position.ref]
+        self.served |= {self.item_key(raw) for raw in shown}
+        return Reading(items=tuple(shown))

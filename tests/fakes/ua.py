@@ -1,0 +1,185 @@
+"""A receiver on raw sockets that keeps ledger U: each answer by a script, cut at any byte, dripped, or never given."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+from tests.fakes.raw_server import Asked, Close, Drip, Hang, RawServer, Reset, Send, Step, answer
+from tests.faults.independent import objection
+from tests.faults.oracle import Taken, fingerprint
+
+SECRET = "csi-test-secret"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Only the first bytes of the answer, then the end of the connection: a reset, or an orderly one."""
+
+    at: int = 0
+    orderly: bool = False
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A wait before the answer, then so many bytes at a time with a pause between them."""
+
+    seconds: float = 0.0
+    size: int = 65_536
+    pause: float = 0.0
+    arrives: bool = True
+    """The sender is still there when the last byte leaves."""
+
+
+Wire = Cut | Slow
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the receiver does with a request. `takes` None: what the status says."""
+
+    status: int = 200
+    body: bytes = b'{"ok": true}'
+    headers: tuple[tuple[str, str], ...] = ()
+    takes: frozenset[int] | None = None
+    wire: Wire = field(default_factory=Slow)
+
+    def on(self, wire: Wire) -> "Reply":
+        return replace(self, wire=wire)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it arrived."""
+
+    at: float
+    headers: dict[str, str]
+    body: bytes
+    envelope: dict[str, Any]
+    objection: str | None
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.envelope.get("events", [])
+        return found
+
+    @property
+    def event_ids(self) -> list[str]:
+        return [event["event_id"] for event in self.events]
+
+
+Behaviour = Callable[[Request], Reply] | Reply | int
+
+
+def says(status: int, body: Any = None, **headers: str) -> Reply:
+    """An answer in JSON; `retry_after="5"` becomes a header."""
+    told = {"ok": 200 <= status < 300} if body is None else body
+    data = told if isinstance(told, bytes) else json.dumps(told).encode()
+    return Reply(status, data, tuple((name.replace("_", "-"), value) for name, value in headers.items()))
+
+
+def accept(request: Request) -> Reply:
+    count = len(request.events)
+    return says(200, {"ok": True, "accepted": count, "rejected": 0, "errors": []})
+
+
+class UA:
+    """Each request takes the next behaviour; after the last, `then`. What is taken, and when, is ledger U."""
+
+    def __init__(
+        self, *script: Behaviour, then: Behaviour = accept, now: Callable[[], float] = time.time, secret: str = SECRET
+    ) -> None:
+        self.script, self.then, self.now, self.secret = list(script), then, now, secret
+        self.requests: list[Request] = []
+        self.taken: list[Taken] = []
+        self.in_flight = self.peak = 0
+        self._lock = threading.Lock()
+        self._server = RawServer(self._serve)
+        self.url = f"{self._server.url}/api/v1/signals/ingest"
+
+    @property
+    def event_ids(self) -> list[str]:
+        """Of all requests, in order of arrival, taken or not."""
+        return [event_id for request in self.requests for event_id in request.event_ids]
+
+    @property
+    def objections(self) -> list[str]:
+        return [request.objection for request in self.requests if request.objection]
+
+    def _serve(self, asked: Asked) -> list[Step]:
+        request = self._read(asked)
+        with self._lock:
+            self.requests.append(request)
+            behaviour = self.script.pop(0) if self.script else self.then
+        reply = self._reply(behaviour, request)
+        with self._lock:
+            self._note(request, reply)
+        return _steps(reply)
+
+    def _read(self, asked: Asked) -> Request:
+        try:
+            envelope = json.loads(asked.body)
+        except ValueError:
+            envelope = {}
+        return Request(
+            self.now(), asked.headers, asked.body, envelope, objection(self.secret, asked.headers, asked.body)
+        )
+
+    def _reply(self, behaviour: Behaviour, request: Request) -> Reply:
+        with self._lock:
+            self.in_flight += 1
+            self.peak = max(self.peak, self.in_flight)
+        try:
+            if isinstance(behaviour, int):
+                return says(behaviour)
+            return behaviour if isinstance(behaviour, Reply) else behaviour(request)
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+
+    def _note(self, request: Request, reply: Reply) -> None:
+        arrives = isinstance(reply.wire, Slow) and reply.wire.arrives
+        for index in sorted(_takes(request, reply)):
+            event = request.events[index]
+            self.taken.append(
+                Taken(
+                    event["event_id"],
+                    request.at,
+                    request.envelope["batch_id"],
+                    request.headers["x-csi-request-id"],
+                    fingerprint(event),
+                    arrives,
+                )
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+
+def _takes(request: Request, reply: Reply) -> frozenset[int]:
+    if reply.takes is not None:
+        return reply.takes
+    everything = frozenset(range(len(request.events)))
+    if reply.status == 207:
+        errors = json.loads(reply.body).get("errors", [])
+        refused = {error["index"] for error in errors if error["error"] != "duplicate_event"}
+        return everything - refused
+    return everything if 200 <= reply.status < 300 or reply.status == 409 else frozenset()
+
+
+def _steps(reply: Reply) -> list[Step]:
+    data = answer(reply.status, reply.body, reply.headers)
+    match reply.wire:
+        case Cut(at, orderly):
+            return [Send(data[:at]), Close() if orderly else Reset()]
+        case Slow(seconds, size, pause):
+            wait: list[Step] = [Hang(seconds)] if seconds else []
+            return [*wait, Drip(data, size, pause) if pause else Send(data)]

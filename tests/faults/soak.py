@@ -1,0 +1,203 @@
+"""A long random run, `make soak SECONDS=600 SEED=7`: faults on both sides, kills in the middle, the oracle at the end.
+
+The seed decides what happens and when; the machine decides how far the worker had come by then. So a seed repeats the
+same weather, not the same bytes.
+"""
+
+import argparse
+import os
+import random
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from csi.receiver.app import INGEST_PATH
+from tests.fakes.installation import Installation, installation
+from tests.fakes.proxy import LOST, PASS, Manner, Proxy, wait_until
+from tests.faults.box import books, handles, leaks, memory, publish, wal_size
+from tests.faults.oracle import Bounds, judge, line, violations
+
+DRAIN_SECONDS = 120.0
+LONGEST = 6 * 3600.0
+SOURCE_FAULTS = ["", "", "storm", "feed:404#40", "api:503=1%50", "any:slow=1s%30", "any:reset%20", "api:cut%20"]
+WIRES: dict[str, list[Manner]] = {
+    "fine": [PASS],
+    "slow": [PASS, Manner(latency=0.3), Manner(piece=20, pause=0.02)],
+    "lossy": [PASS, PASS, PASS, LOST, Manner(keep=40)],
+    "cut-off": [Manner(refuse=True)],
+}
+
+
+@dataclass
+class Run:
+    """What happens to the installation, and what it adds up to."""
+
+    box: Installation
+    proxy: Proxy
+    rng: random.Random
+    in_flight: int = 0
+    peaks: dict[str, float] = field(default_factory=lambda: {"memory": 0.0, "wal": 0.0, "handles": 0.0})
+    done: Counter[str] = field(default_factory=Counter)
+
+    def act(self, name: str, action: Callable[["Run"], None]) -> None:
+        self.done[name] += 1
+        action(self)
+        self.supervise()
+        self.measure()
+
+    def supervise(self) -> None:
+        """What a service manager does: a worker that ended by itself is started again, and it is counted."""
+        if self.box.processes[-1].poll() is not None:
+            self.done["ended-by-itself"] += 1
+            self.box.start()
+
+    def measure(self) -> None:
+        worker = self.box.processes[-1]
+        if worker.poll() is None:
+            found = {"memory": memory(worker.pid), "wal": wal_size(self.box), "handles": float(handles(worker.pid))}
+            self.peaks = {name: max(value, found[name]) for name, value in self.peaks.items()}
+
+
+def publish_some(run: Run) -> None:
+    publish(run.box, run.rng.choice([1, 2, 5, 20]), title=run.rng.choice(["Item {}", "Über {} 🚀", "日本 {}"]))
+
+
+def kill_worker(run: Run) -> None:
+    run.in_flight += run.box.kill(run.box.processes[-1])
+    run.box.start()
+
+
+def stop_worker(run: Run) -> None:
+    worker = run.box.processes[-1]
+    worker.terminate()
+    if not wait_until(lambda: worker.poll() is not None, 40):
+        run.in_flight += run.box.kill(worker)
+    run.box.start()
+
+
+def change_source(run: Run) -> None:
+    run.box.yt.set_faults(run.rng.choice(SOURCE_FAULTS))
+
+
+def change_wire(run: Run) -> None:
+    manners = WIRES[run.rng.choice(list(WIRES))]
+    rng = random.Random(run.rng.random())
+    run.proxy.manner = lambda: rng.choice(manners)
+
+
+def lose_queue(run: Run) -> None:
+    for path in run.box.state.glob("queue.db*"):
+        path.unlink(missing_ok=True)
+
+
+def break_queue(run: Run) -> None:
+    for path in run.box.state.glob("queue.db*"):
+        path.write_bytes(os.urandom(4096))
+
+
+def hold_lock(run: Run) -> None:
+    """The writer's lock, held by somebody else for up to twelve seconds."""
+    seconds = run.rng.choice([0.5, 3.0, 12.0])
+    threading.Thread(target=_hold, args=(run.box.state / "csi.db", seconds), daemon=True).start()
+
+
+def _hold(path: Path, seconds: float) -> None:
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        time.sleep(seconds)
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        pass  # the lock was never free: as much of a disturbance
+    finally:
+        connection.close()
+
+
+ACTIONS: dict[str, tuple[int, Callable[[Run], None]]] = {
+    "publish": (40, publish_some),
+    "kill": (10, kill_worker),
+    "stop": (3, stop_worker),
+    "source": (10, change_source),
+    "wire": (14, change_wire),
+    "queue-lost": (2, lose_queue),
+    "queue-broken": (1, break_queue),
+    "lock": (3, hold_lock),
+}
+
+
+def soak(home: Path, seconds: float, seed: int) -> bool:
+    """True: every invariant held."""
+    rng, names = random.Random(seed), list(ACTIONS)
+    weights = [ACTIONS[name][0] for name in names]
+    with installation(home, channels=3, playlists=3, site={"seed": seed, "short_pages": True}) as box:
+        host, port = box.ua_url.removeprefix("http://").removesuffix(INGEST_PATH).split(":")
+        with Proxy((host, int(port))) as proxy:
+            box.ua_url = proxy.url(INGEST_PATH)
+            box.start()
+            run, end = Run(box, proxy, rng), time.monotonic() + seconds
+            while time.monotonic() < end:
+                name = rng.choices(names, weights)[0]
+                run.act(name, ACTIONS[name][1])
+                time.sleep(min(rng.uniform(0.1, 2.0), max(end - time.monotonic(), 0)))
+            return _verdict(run, seconds, seed)
+
+
+def _verdict(run: Run, seconds: float, seed: int) -> bool:
+    box, began = run.box, time.monotonic()
+    box.yt.set_faults("")
+    run.proxy.manner = lambda: PASS
+    wait_until(lambda: run.supervise() or _is_quiet(box), DRAIN_SECONDS)
+    back = time.monotonic() - began
+    bounds = Bounds(in_flight_at_crashes=run.in_flight + run.proxy.lost_events, timed=False)
+    account = judge(books(box))
+    broken = violations(account, bounds) + _worn(run, seconds)
+    done = ",".join(f"{name}:{number}" for name, number in sorted(run.done.items()))
+    peaks = {name: round(value) for name, value in run.peaks.items()}
+    print(f"soak: {line(account, bounds, back=f'{back:.0f}s', **peaks, actions=done, seconds=int(seconds), seed=seed)}")
+    print(f"soak: {'FAILED: ' + ', '.join(broken) if broken else 'every invariant held'}")
+    return not broken
+
+
+def _worn(run: Run, seconds: float) -> list[str]:
+    """I8 in small and I10."""
+    minutes = max(seconds / 60, 1)
+    checks = {
+        "the worker ended by itself": run.done["ended-by-itself"] > 0,
+        "I8 leaks": leaks(run.box) > 0,
+        "I10 memory": run.peaks["memory"] > 512,
+        "I10 wal": run.peaks["wal"] > 64,
+        "I10 handles": run.peaks["handles"] > 256,
+        "I10 log": run.box.log.stat().st_size / minutes > 1_000_000,
+    }
+    return [name for name, broken in checks.items() if broken]
+
+
+def _is_quiet(box: Installation) -> bool:
+    """Everything served is settled, and no watch has news."""
+    found = judge(books(box))
+    return found.lost == 0 and found.summary.pending == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--keep", type=Path, default=None, help="an empty directory that is left as it is at the end")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
+    print(f"soak: seconds={options.seconds:.0f} seed={seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="csi-soak-") as temporary:
+        home = options.keep or Path(temporary)
+        home.mkdir(parents=True, exist_ok=True)
+        passed = soak(home, min(options.seconds, LONGEST), seed)
+    sys.exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,368 @@
+"""FAULTS 13–26 and 29–34 with a clock in hand: what the receiver answers, and what becomes of each event."""
+
+import itertools
+import json
+import random
+from email.utils import format_datetime
+from datetime import UTC, datetime
+
+import pytest
+
+from csi import clock as clocks
+from csi.emitter.verdict import Pause, Transient, judge as judge_answer
+from csi.net import Answer, Headers
+from csi.store import db
+from tests.fakes.ua import Cut, Reply, accept, says
+from tests.faults.oracle import Bounds, counted
+from tests.faults.stand import stand
+
+DOWN = 503
+
+
+def letters(columns: str = "event_id, cause, status, retry_count, state") -> list[tuple]:
+    return db.fetch(f"SELECT {columns} FROM dead_letter ORDER BY id")
+
+
+def test_case_13_always_503(case, tmp_path, seed):
+    with stand(tmp_path, then=DOWN) as s:
+        s.rt.rng = random.Random(seed)
+        s.publish(1)
+        s.run()
+        s.wait(120)
+        ((event_id, cause, status, tries, _),) = letters()
+        reason, died, seen = letters("error_reason, died_at, first_seen_at")[0]
+        case.close(s.books(), seed=seed, status=status, requests=len([r for r in s.ua.requests if r.events]))
+        assert (cause, status, tries, reason) == ("transient", 503, 3, "http 503")
+        assert died > seen
+        assert event_id == s.ua.event_ids[0]
+
+
+def test_case_14_twice_503_then_200(case, tmp_path, seed):
+    with stand(tmp_path, DOWN, DOWN) as s:
+        s.publish(1)
+        s.run()
+        s.wait(100)
+        account = case.close(s.books(), seed=seed, requests=len(s.ua.requests))
+        assert (s.states(), account.attempts, len(s.ua.requests)) == ({"delivered": 1}, 3, 3)
+        assert len({r.headers["x-csi-request-id"] for r in s.ua.requests}) == 3
+        assert len({r.envelope["batch_id"] for r in s.ua.requests}) == 1
+
+
+def test_case_15_one_bad_event_among_fifty(case, tmp_path, seed):
+    guilty: list[str] = []
+
+    def picky(request):
+        guilty[:] = guilty or [request.event_ids[random.Random(seed).randrange(50)]]
+        return says(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
+
+    with stand(tmp_path, then=picky, tier="standard") as s:
+        s.publish(50, spacing=1)
+        s.run()
+        s.wait(60)
+        bad = [r for r in s.ua.requests if guilty[0] in r.event_ids]
+        case.close(s.books(), seed=seed, requests=len(s.ua.requests), carrying_it=len(bad))
+        assert s.states() == {"delivered": 49, "dead": 1}
+        assert [row[:2] for row in letters()] == [(guilty[0], "event")]
+        assert len(bad) <= 8, "halving 50 takes at most 7 requests that carry the guilty one"
+
+
+def test_case_16_413_above_a_size(case, tmp_path, seed):
+    def small(request):
+        return says(413) if len(request.body) > 20_000 else accept(request)
+
+    with stand(tmp_path, then=small, tier="standard") as s:
+        s.publish(100, title="{} " + "x" * 400, spacing=1)
+        s.run()
+        s.wait(60)
+        case.close(s.books(), seed=seed, requests=len(s.ua.requests))
+        assert s.states() == {"delivered": 100}
+
+
+def endpoint_fault(case, tmp_path, seed, status: int, *, minutes: int, total: int) -> None:
+    """A receiver that answers like this for a while, with events arriving all the time."""
+    with stand(tmp_path, then=status, lists=4, tier="standard") as s:
+        for _ in range(minutes * 6):
+            s.publish(max(total // (minutes * 6), 1), ref=-1)
+            s.wait(10, step=5)
+        s.wait(35, step=5)
+        dead = len({event_id for event_id, *_ in letters()})
+        batch = max(size for (size,) in db.fetch("SELECT size FROM batches"))
+        s.heal()
+        took = s.back_in()
+        stored = s.count("SELECT COUNT(*) FROM events")
+        case.close(s.books(), seed=seed, dead_before=f"{dead}<={batch}", back=f"{took:.0f}s<=90s", events=stored)
+        assert dead <= batch
+        assert s.states() == {"delivered": stored}
+        assert took < 90
+
+
+def test_case_17_401_for_ten_minutes(case, tmp_path, seed):
+    endpoint_fault(case, tmp_path, seed, 401, minutes=10, total=500)
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_case_18_endpoint_faults(case, tmp_path, seed, status):
+    endpoint_fault(case, tmp_path, seed, status, minutes=3, total=60)
+
+
+def test_case_19_retry_after_in_every_lane(case, tmp_path, seed):
+    """One lane meets the 429; no lane sends before the time is over."""
+    with stand(tmp_path, says(429, retry_after="40"), lists=3) as s:
+        s.publish(2, ref=0)
+        s.run()
+        asked = s.clock()
+        db.run("UPDATE outbox SET tier = 'standard', due_at = ? WHERE state = 'pending'", s.clock())
+        s.publish(3, ref=1)
+        s.publish(3, ref=2)
+        s.wait(39)
+        early = len([r for r in s.ua.requests if r.at > asked])
+        took = s.back_in()
+        case.close(s.books(), seed=seed, early=early, back=f"{took:.0f}s")
+        assert early == 0
+        assert s.states() == {"delivered": 8}
+        assert {number for (number,) in db.fetch("SELECT attempt FROM delivery_attempts")} == {1}
+
+
+AT = 1_771_761_600.0
+DATE = datetime.fromtimestamp(AT + 120, UTC)
+RETRY_AFTER = [
+    (["40"], 40.0),
+    (["0.5"], 1.0),
+    (["2.5"], 2.5),
+    (["-7"], 1.0),
+    (["999999"], 3600.0),
+    (["1e400"], None),
+    ([format_datetime(DATE, usegmt=True)], 120.0),
+    ([DATE.strftime("%A, %d-%b-%y %H:%M:%S GMT")], 120.0),
+    ([DATE.strftime("%a %b %d %H:%M:%S %Y")], 120.0),
+    (["Sun, 22 Feb 2015 12:00:00 GMT"], 1.0),
+    (["soon"], None),
+    ([""], None),
+    (["nan"], None),
+    (["10", "90"], 10.0),
+]
+
+
+def test_case_20_a_table_of_retry_after(case):
+    wrong = []
+    for values, expected in RETRY_AFTER:
+        answer = Answer(status=429, headers=Headers([("Retry-After", value) for value in values]), body=b"", url="")
+        verdict = judge_answer(answer, 1, AT)
+        waited = verdict.seconds if isinstance(verdict, Pause) else None
+        if waited != expected or not isinstance(verdict, Pause | Transient):
+            wrong.append((values, waited, expected))
+    case.note(rows=len(RETRY_AFTER), wrong=len(wrong))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("value", [30, "30", 30.0])
+def test_case_21_retry_after_seconds_in_the_body(case, tmp_path, seed, value):
+    with stand(tmp_path, says(503, {"ok": False, "error": "ua_overloaded", "retry_after_seconds": value})) as s:
+        s.publish(1)
+        s.run()
+        s.wait(29)
+        early = len(s.ua.requests) - 1
+        s.wait(5)
+        case.close(s.books(), seed=seed, early=early)
+        assert (early, s.states()) == (0, {"delivered": 1})
+
+
+def test_case_22_207_by_index(case, tmp_path, seed):
+    errors = [{"index": 3, "error": "invalid_schema"}, {"index": 7, "error": "duplicate_event"}]
+    partial = says(207, {"ok": False, "accepted": 8, "rejected": 2, "errors": errors})
+    with stand(tmp_path, partial, tier="standard") as s:
+        s.publish(10, spacing=1)
+        s.run()
+        s.wait(100)
+        case.close(s.books(), seed=seed, requests=len(s.ua.requests))
+        assert s.states() == {"delivered": 9, "dead": 1}
+        assert [row[:2] for row in letters()] == [(s.ua.requests[0].event_ids[3], "event")]
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+LIES = {
+    "html": b"<html>200 OK</html>",
+    "empty": b"",
+    "not-ok": b'{"ok": false}',
+    "ok-is-a-word": b'{"ok": "true"}',
+    "too-few": b'{"ok": true, "accepted": 0}',
+    "too-many": b'{"ok": true, "accepted": 9}',
+    "rejected-without-index": b'{"ok": true, "accepted": 0, "rejected": 1, "errors": []}',
+    "index-beyond": b'{"ok": true, "accepted": 0, "rejected": 1, "errors": [{"index": 5, "error": "x"}]}',
+    "five-megabytes": b'{"ok": true, "pad": "' + b"x" * 5_000_000 + b'"}',
+    "deep": DEEP,
+    "a-list": b'[{"ok": true}]',
+    "bad-utf8": b'{"ok": true, "x": "\xff\xfe"}',
+    "cut-json": b'{"ok": true, "acc',
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_case_23_answers_that_do_not_add_up(case, tmp_path, seed, lie):
+    with stand(tmp_path, then=Reply(200, LIES[lie], takes=frozenset())) as s:
+        s.publish(1)
+        s.run()
+        s.wait(100)
+        believed = s.states().get("delivered", 0)
+        s.heal()
+        took = s.back_in()
+        case.close(s.books(), seed=seed, delivered_by_a_lie=believed, back=f"{took:.0f}s")
+        assert believed == 0
+        assert s.states() == {"delivered": 1}
+
+
+def test_case_24_409_is_delivered(case, tmp_path, seed):
+    with stand(tmp_path, then=409, lists=3) as s:
+        s.publish(9, ref=-1)
+        s.run()
+        s.wait(20)
+        case.close(s.books(), seed=seed, requests=len(s.ua.requests))
+        assert (s.states(), letters()) == ({"delivered": 9}, [])
+
+
+ROWS = {
+    **dict.fromkeys([204, 205, 409], "delivered"),
+    **dict.fromkeys([200, 201, 202, 203, 206, 208, 226, 299], "delivered"),
+    **dict.fromkeys([300, 301, 302, 303, 304, 305, 307, 308, 399], "endpoint"),
+    **dict.fromkeys([400, 413, 422], "event"),
+    **dict.fromkeys([401, 402, 403, 404, 405, 406, 407, 410, 411, 412, 414, 415, 417, 418, 421], "endpoint"),
+    **dict.fromkeys([423, 424, 426, 428, 431, 451, 499], "endpoint"),
+    **dict.fromkeys([408, 425, 429, 500, 501, 502, 503, 504, 505, 507, 508, 511, 520, 522, 599], "transient"),
+}
+
+
+@pytest.mark.parametrize("status", ROWS)
+def test_case_25_every_status_has_a_row(case, tmp_path, seed, status):
+    with stand(tmp_path) as s:
+        s.ua.then = says(status, b"" if status in (204, 205, 304) else None, location=s.canary.url)
+        s.publish(1)
+        s.run()
+        s.wait(100, step=2)
+        causes = [cause for _, cause, *_ in letters()] or ["delivered"]
+        case.close(s.books(), seed=seed, became=counted(causes))
+        assert causes == [ROWS[status]]
+
+
+def test_case_25_every_number_is_judged(case):
+    words = {"Delivered", "PerEvent", "Transient", "Pause", "Refused", "EndpointFault"}
+    found = [
+        type(judge_answer(Answer(status=status, headers=Headers(), body=b"", url=""), 1, AT)).__name__
+        for status in range(100, 600)
+    ]
+    case.note(statuses=len(found), unknown=len(set(found) - words), verdicts=counted(found))
+    assert set(found) <= words
+
+
+@pytest.mark.parametrize("cut", [0, 1, 12, 40, 60])
+def test_case_26_accepted_and_then_the_connection_resets(case, tmp_path, seed, cut):
+    with stand(tmp_path, lambda request: accept(request).on(Cut(cut))) as s:
+        s.publish(1)
+        s.run()
+        s.wait(40)
+        account = case.close(s.books(), seed=seed, cut_at=cut)
+        assert (s.states(), account.extra) == ({"delivered": 1}, 1)
+        assert len(set(s.ua.event_ids)) == 1
+
+
+def test_case_29_six_hours_down(case, tmp_path, seed):
+    """10 events a minute for six hours into a receiver that answers 503."""
+    with stand(tmp_path, then=DOWN, lists=5, tier="standard", interval=60) as s:
+        s.shelf.window = 20
+        for _ in range(360):
+            s.publish(10, ref=-1)
+            s.wait(60, step=20)
+        dead = s.count("SELECT COUNT(DISTINCT event_id) FROM dead_letter")
+        batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
+        s.heal()
+        recovered, before = s.clock(), len(s.ua.requests)
+        took = s.back_in(limit=600, step=1)
+        burst = max(_by_second(s.ua.requests[before:]))
+        case.close(
+            s.books(),
+            seed=seed,
+            events=3600,
+            dead_before=dead,
+            dead_batches=f"{batches}<=1",
+            back=f"{took:.0f}s",
+            requests_in_one_second=burst,
+        )
+        assert batches <= 1
+        assert s.states() == {"delivered": 3600}
+        assert recovered
+
+
+def _by_second(requests) -> list[int]:
+    return [len(list(group)) for _, group in itertools.groupby(int(request.at) for request in requests)] or [0]
+
+
+def test_case_30_thirty_percent_5xx(case, tmp_path, seed):
+    rng = random.Random(seed)
+
+    def moody(request):
+        return says(rng.choice([500, 502, 503, 504])) if rng.random() < 0.3 else accept(request)
+
+    with stand(tmp_path, then=moody, lists=4) as s:
+        for _ in range(20):
+            s.publish(5, ref=-1)
+            s.wait(30, step=2)
+        s.heal()
+        took = s.back_in(limit=180)
+        case.close(s.books(), seed=seed, requests=len(s.ua.requests), back=f"{took:.0f}s")
+        assert s.states() == {"delivered": 100}
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 500])
+def test_case_32_batch_sizes(case, tmp_path, seed, size):
+    with stand(tmp_path, tier="high_volume") as s:
+        s.publish(size)
+        s.run()
+        s.wait(70, step=5)
+        sizes = [len(request.event_ids) for request in s.ua.requests]
+        case.close(s.books(), seed=seed, sizes=counted(sizes) or "none")
+        assert (sum(sizes), max(sizes, default=0) <= 100) == (size, True)
+        assert len(sizes) == -(-size // 100)
+
+
+def test_case_34_replay_and_scheduled_retry_meet(case, tmp_path, seed):
+    """A person replays an event whose batch is waiting for its next attempt, and one that is dead; twice each."""
+    from csi.dlq import replay
+    from csi.store.models import DeadLetter
+
+    with stand(tmp_path, then=DOWN, lists=2) as s:
+        s.publish(2, ref=-1)
+        s.run()
+        s.wait(30)
+        waiting = list(DeadLetter.select())
+        replay.replay(waiting, s.clock())
+        s.wait(90)
+        s.heal()
+        dead = list(DeadLetter.select().where(DeadLetter.state == "open"))
+        twice = [replay.replay(dead, s.clock()), replay.replay(dead, s.clock())]
+        took = s.back_in()
+        s.wait(120)
+        case.close(s.books(), seed=seed, replayed=f"{twice[0]}+{twice[1]}", back=f"{took:.0f}s")
+        assert twice == [len(dead), 0]
+        assert s.states() == {"delivered": 2}
+
+
+def test_case_29_order_and_clock_are_in_the_ledger(case):
+    """The oracle itself: it must see a loss, an extra, a changed body and a wrong gap."""
+    from tests.faults.oracle import Attempt, Event, Ledgers, Taken, judge, violations
+
+    seen = Event("e1", "k1", "delivered", 1, "urgent", "2026-01-02", 0.0, 1.0)
+    earlier = Event("e0", "k0", "delivered", 1, "urgent", "2026-01-01", 0.0, 1.0)
+    got = [Taken("e1", 1, "b", "r1", "x"), Taken("e1", 2, "b", "r2", "y"), Taken("e0", 3, "b", "r3", "z")]
+    tries = [Attempt(1, 1, 0, 0, "transient", 503), Attempt(1, 2, 5, 5, "transient", 503)]
+    books = Ledgers(frozenset({"k1", "k0", "gone"}), (seen, earlier), tuple(got), 1, attempts=tuple(tries))
+    broken = violations(judge(books), Bounds(ordered=True))
+    case.note(seen=len(broken))
+    assert broken == ["I1 lost", "I3 changed", "I4 extra", "I5 gaps", "I6 order", "I7 contacted"]
+
+
+def test_case_13_the_line_is_as_documented(case, tmp_path):
+    with stand(tmp_path) as s:
+        s.publish(1)
+        s.run()
+        case.close(s.books())
+        assert case.lines[0].startswith("case 13 the-line-is-as-documented: served=1 lost=0 extra=0<=0 unexpected=0")
+        assert json.loads(s.ua.requests[0].body)["batch_id"].startswith(f"batch_{clocks.iso(s.clock())[:4]}")

@@ -1,0 +1,66 @@
+"""Retention beside the running line: months pass, nothing pending goes, nothing that is still visible is sent twice."""
+
+import pytest
+
+from csi.flow import retention
+from csi.store import db, events
+from csi.store.models import DedupeKey, DeliveryAttempt, Event
+from tests.fakes.line import Line
+from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.youtube import simulated_youtube
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def yt(clock):
+    with simulated_youtube(playlists=1, now=clock) as site:
+        yield site
+
+
+@pytest.fixture
+def make_line(tmp_path, clock, yt):
+    def build(ua: ScriptedReceiver) -> Line:
+        source = {"first_poll": "all", "poll_interval_seconds": 3600, "priority": "urgent", "quota_limit": 1_000_000}
+        playlists = {"api_base_url": yt.api_base_url, "playlists": [{"id": ref} for ref in yt.playlists], **source}
+        return Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists})
+
+    with db.connection():
+        yield build
+
+
+def live(line: Line, days: int) -> None:
+    """Each day is one poll and one run of retention."""
+    for _ in range(days):
+        line.clock.move(DAY)
+        line.run()
+        retention.prune(line.rt, rest=lambda seconds: None)
+
+
+def test_over_four_months_each_item_is_sent_once_and_rows_do_not_pile_up(make_line, yt):
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        for number in range(12):
+            yt.add(yt.playlists[0], f"Number {number}")
+            live(line, 10)
+    sent = ua.delivered
+    print(f"items=12 sent={len(sent)} unique={len(set(sent))} events={Event.select().count()}")
+    assert (len(sent), len(set(sent))) == (12, 12)
+    assert Event.select().count() <= 4
+    assert DeliveryAttempt.select().count() <= 4
+    assert DedupeKey.select().count() == 12, "all are still visible, so all are still known"
+
+
+def test_what_could_not_be_delivered_for_months_is_still_there(make_line, yt):
+    with ScriptedReceiver(then=503) as ua:
+        line = make_line(ua)
+        yt.add(yt.playlists[0])
+        yt.add(yt.playlists[0])
+        live(line, 95)
+        waiting = events.counts()
+        assert sum(waiting.values()) == 2
+        assert not waiting.get("delivered")
+        ua.then = ScriptedReceiver().then
+        line.wait(120)
+    assert events.counts() == {"delivered": 2}
+    assert len({event.event_id for event in Event.select()}) == 2

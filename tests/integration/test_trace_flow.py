@@ -1,0 +1,104 @@
+"""Traces of items that really travelled: the words must be those of what happened."""
+
+import pytest
+
+from csi.flow.trace import trace
+from csi.store import db, stories
+from tests.fakes.line import Line
+from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.youtube import simulated_youtube
+from tests.integration import test_store as shelf
+
+
+@pytest.fixture
+def yt(clock):
+    with simulated_youtube(playlists=2, now=clock) as site:
+        yield site
+
+
+@pytest.fixture
+def make_line(tmp_path, clock, yt):
+    def build(ua: ScriptedReceiver, *, first_poll: str = "all", tier: str = "urgent", **blocks: object) -> Line:
+        source = {"first_poll": first_poll, "poll_interval_seconds": 10, "priority": tier, "quota_limit": 1_000_000}
+        playlists = {"api_base_url": yt.api_base_url, "playlists": [{"id": ref} for ref in yt.playlists], **source}
+        return Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, **blocks)
+
+    with db.connection():
+        yield build
+
+
+def test_two_failures_and_a_receipt(make_line, yt):
+    video = yt.add(yt.playlists[0], "Größe")
+    with ScriptedReceiver(503, 503) as ua:
+        line = make_line(ua)
+        line.run()
+        (story,) = trace(line.rt, video).stories
+        assert (story.state, story.legs[0].state) == ("in_flight", "in_flight")
+        assert story.reason.startswith("attempt 2 of 3 is due at 2026-02-22T12:00:")
+        line.wait(100)
+        (story,) = trace(line.rt, video).stories
+    assert [(step.what, step.details.get("status")) for step in story.steps if step.what == "attempt"] == [
+        ("attempt", 503),
+        ("attempt", 503),
+        ("attempt", 200),
+    ]
+    assert (story.state, story.title, story.legs[0].state) == ("delivered", "Größe", "delivered")
+    assert story.steps[-1].what == "delivered"
+    assert [step.at for step in story.steps] == sorted(step.at for step in story.steps)
+
+
+def test_a_batch_that_was_taken_apart_shows_both(make_line, yt):
+    videos = [yt.add(yt.playlists[0], f"Number {number}") for number in range(2)]
+    bad = videos[1]
+
+    def picky(request):
+        ids = [event["subject"]["video_id"] for event in request.envelope["events"]]
+        if bad in ids:
+            return 400, {"ok": False, "error": "invalid_schema"}, {}
+        return ScriptedReceiver().then(request)
+
+    with ScriptedReceiver(then=picky) as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        line.wait(120)
+        (good_story,), (bad_story,) = trace(line.rt, videos[0]).stories, trace(line.rt, bad).stories
+    assert "split" in [step.what for step in good_story.steps]
+    assert (good_story.state, bad_story.state) == ("delivered", "dead")
+    assert "(event)" in bad_story.reason
+    assert "invalid_schema" in bad_story.reason
+
+
+def test_first_poll_and_collecting_and_away(make_line, yt):
+    seen = yt.add(yt.playlists[0], "Before us")
+    with ScriptedReceiver(then=401) as ua:
+        line = make_line(ua, first_poll="mark_seen", tier="standard")
+        line.run()
+        (story,) = trace(line.rt, seen).stories
+        assert (story.state, "first time" in story.reason) == ("first_poll", True)
+        first = yt.add(yt.playlists[0], "New")
+        line.wait(11)
+        assert "lane standard collects: due at" in trace(line.rt, first).stories[0].reason
+        line.wait(40)
+        assert trace(line.rt, first).stories[0].state == "dead"
+        second = yt.add(yt.playlists[1], "Newer")
+        line.wait(11)
+        assert "the receiver is away since" in trace(line.rt, second).stories[0].reason
+
+
+def test_nothing_is_known_of_a_stranger(make_line):
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        assert trace(line.rt, "dQw4w9WgXcQ").stories == ()
+
+
+@pytest.mark.usefixtures("store")
+def test_keys_are_found_on_both_engines():
+    shelf.add_events("a_b:c", "aXb:c")
+    assert stories.find_keys("src:a_b:c") == ["key:a_b:c"]
+    assert stories.find_keys("key:aXb:c") == ["key:aXb:c"]
+    assert stories.find_keys("a_b") == ["key:a_b:c"]
+    assert stories.find_keys("A_B") == []
+    assert [lane.pending for lane in stories.lanes("default")] == [2]
+    (entry, _) = stories.outbox_of([row.pk for key in ("key:a_b:c", "key:aXb:c") for row in stories.events_of(key)])
+    assert stories.earlier_one(entry) is None
+    assert stories.all_destinations() == ["default"]

@@ -1,0 +1,472 @@
+"""`csi dlq` as a person or a script sees it."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from csi.cli import output
+from csi.dlq import replay, search
+from csi.dlq import store as dlq
+from csi.errors import StoreError
+from csi.flow import redelivery
+from csi.store import attempts, dedupe, endpoints, events, inbox, outbox, watches
+from csi.store.models import Batch, DeadLetter, Event, InboxItem, OutboxEntry
+from tests.fakes.desk import SOURCE, contract, desk
+
+HOUR, DAY = 3600.0, 86_400.0
+
+
+@pytest.fixture
+def at_desk(tmp_path):
+    with desk(tmp_path) as built:
+        yield built
+
+
+def malformed(at_desk, key="malformed:youtube_playlist:abc", cause="malformed"):
+    raw = {
+        "event_type": "video_added_to_playlist",
+        "occurred_at": "2026-02-22T12:00:00Z",
+        "payload": {"x": 1},
+        "watch": "PLone",
+    }
+    dedupe.remember([key], "malformed", at_desk.now, 90)
+    dlq.bury_item(key, SOURCE, raw, cause=cause, reason="no id", seen_at=at_desk.now - 9, now=at_desk.now)
+    return DeadLetter.select().order_by(DeadLetter.id.desc()).get().id
+
+
+# --- looking
+
+
+def test_list_shows_open_letters_the_newest_first(at_desk):
+    at_desk.dead("older", ago=500)
+    at_desk.dead("newer", ago=100)
+    result = at_desk.call("dlq", "list")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR"]
+    assert ["newer" in lines[1], "older" in lines[2]] == [True, True]
+    assert lines[1].endswith("http 503")
+    assert result.stderr == "2 dead letters\n"
+
+
+def test_an_empty_queue_is_said_and_is_no_error(at_desk):
+    result = at_desk.call("dlq", "list")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "0 dead letters\n")
+
+
+def test_list_as_json_has_every_field_of_the_prd(at_desk):
+    number = at_desk.dead("a", ago=100)
+    (letter,) = at_desk.json("dlq", "list")["letters"]
+    assert letter | {"first_seen_at": None, "died_at": None} == {
+        "id": number,
+        "kind": "event",
+        "event_id": contract("a").event_id,
+        "source": SOURCE,
+        "destination": "default",
+        "cause": "transient",
+        "error": "http 503",
+        "status": 503,
+        "retry_count": 3,
+        "rounds": 0,
+        "state": "open",
+        "first_seen_at": None,
+        "died_at": None,
+        "closed_at": None,
+        "result": None,
+    }
+    assert letter["first_seen_at"].endswith("Z")
+    assert letter["died_at"].endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--since", "1 hour ago"], {"b", "c"}),
+        (["--since", "90m"], {"b", "c"}),
+        (["--source", SOURCE], {"a", "b", "c"}),
+        (["--source", "other"], set()),
+        (["--destination", "second"], {"c"}),
+        (["--error-like", "REFUSED"], {"b"}),
+        (["--error-like", "%conn%ref%"], {"b"}),
+        (["--error-like", "http_503"], set()),
+        (["--error-like", "503", "--since", "1h"], {"c"}),
+    ],
+)
+def test_filters(at_desk, arguments, names):
+    at_desk.dead("a", ago=2 * HOUR)
+    at_desk.dead("b", ago=1000, reason="connection refused")
+    at_desk.dead("c", ago=500, to="second")
+    letters = at_desk.json("dlq", "list", *arguments)["letters"]
+    assert {letter["event_id"].split(":")[3] for letter in letters} == names
+
+
+@pytest.mark.parametrize("text", ["30", "soon", "", "ago", "an hour ago", "1 hour before", "-1h"])
+@pytest.mark.parametrize("command", [["list", "--since"], ["replay", "--since"], ["prune", "--older-than"]])
+def test_durations_by_the_strict_grammar(at_desk, command, text):
+    result = at_desk.call("dlq", *command, text)
+    assert result.exit_code == 2
+    assert "is not a duration" in result.output or "unit" in result.output
+
+
+def test_older_than_takes_no_ago(at_desk):
+    assert at_desk.call("dlq", "prune", "--older-than", "1 day ago").exit_code == 2
+
+
+def test_groups_by_error(at_desk):
+    for name in "abc":
+        at_desk.dead(name)
+    at_desk.dead("d", reason="invalid_schema", cause="event", status=207)
+    found = at_desk.json("dlq", "list", "--group-by", "error")
+    assert [(group["key"], group["count"], group["causes"]) for group in found["groups"]] == [
+        ("http 503", 3, ["transient"]),
+        ("invalid_schema", 1, ["event"]),
+    ]
+    assert found["total"] == 4
+    text = at_desk.call("dlq", "list", "--group-by", "error").stdout
+    assert text.splitlines()[1].split()[0] == "3"
+
+
+def test_limit_says_that_there_are_more(at_desk):
+    for name in "abc":
+        at_desk.dead(name)
+    result = at_desk.call("dlq", "list", "--limit", "2")
+    assert len(result.stdout.splitlines()) == 3
+    assert result.stderr == "3 dead letters, the newest 2 shown\n"
+
+
+def test_closed_letters_are_shown_when_asked_for(at_desk):
+    number = at_desk.dead("a")
+    dlq.discard(number, at_desk.now, "tidy")
+    assert at_desk.json("dlq", "list")["total"] == 0
+    (letter,) = at_desk.json("dlq", "list", "--state", "all")["letters"]
+    assert (letter["state"], letter["result"]) == ("discarded", "tidy")
+
+
+def test_show_has_attempts_with_their_answers_and_the_payload(at_desk):
+    number = at_desk.dead("a")
+    attempt = attempts.start(Batch.get().id, "default", "req_1", 1, "ascii", at_desk.now - 70)
+    answer = '{"ok": false}\x1b[31m'
+    attempts.finish(attempt, "transient", at_desk.now - 69, status=503, reason="http 503", answer=answer)
+    shown = at_desk.json("dlq", "show", str(number))
+    assert [(one["status"], one["outcome"]) for one in shown["attempts"]] == [(503, "transient")]
+    assert shown["payload"]["subject"]["title"] == "Über a"
+    text = at_desk.call("dlq", "show", str(number)).stdout
+    assert "http 503" in text
+    assert '{"ok": false}\\x1b[31m' in text, "an answer cannot steer the terminal"
+    assert "Über a" in text
+
+
+def test_show_of_a_malformed_item_has_its_raw_payload(at_desk):
+    number = malformed(at_desk)
+    shown = at_desk.json("dlq", "show", str(number))
+    assert (shown["kind"], shown["destination"], shown["payload"]["raw"]["payload"]) == ("item", None, {"x": 1})
+
+
+def test_show_of_nothing_is_an_error(at_desk):
+    result = at_desk.call("dlq", "show", "77")
+    assert (result.exit_code, result.stderr) == (1, "there is no dead letter 77\n")
+
+
+def test_a_secret_that_an_answer_echoes_is_not_shown(at_desk):
+    number = at_desk.dead("a", reason="said csi-test-secret")
+    for arguments in (["list"], ["list", "--json"], ["list", "--group-by", "error"], ["show", str(number)]):
+        assert "csi-test-secret" not in at_desk.call("dlq", *arguments).output
+
+
+def test_no_database_is_made_by_looking(tmp_path, at_desk):
+    at_desk.call("dlq", "list")
+    for file in (tmp_path / "state").iterdir():
+        file.unlink()
+    result = at_desk.call("dlq", "list")
+    assert isinstance(result.exception, StoreError)
+    assert "no database" in str(result.exception)
+    assert not (tmp_path / "state" / "csi.db").exists()
+
+
+# --- replay
+
+
+def test_replay_by_id_makes_it_pending_and_says_who_sends(at_desk):
+    number = at_desk.dead("a")
+    at_desk.alive()
+    result = at_desk.call("dlq", "replay", "--id", str(number))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "1 of 1 dead letter pending again; the worker sends them\n"
+    assert (DeadLetter.get().state, Event.get().state, OutboxEntry.get().state) == ("replaying", "pending", "pending")
+
+
+def test_replay_says_when_nothing_will_be_sent(at_desk):
+    number = at_desk.dead("a")
+    endpoints.change("default", held="maintenance", held_at=at_desk.now)
+    notes = at_desk.json("dlq", "replay", "--id", str(number))["notes"]
+    assert notes == [
+        "no worker seems to run; start one",
+        "delivery to default is paused by command: maintenance; csi delivery resume",
+    ]
+
+
+def test_replay_by_error_since_and_all(at_desk):
+    at_desk.alive()
+    for name, ago, reason in (("a", 9000, "http 503"), ("b", 60, "timeout"), ("c", 60, "http 503"), ("d", 9000, "tls")):
+        at_desk.dead(name, ago=ago, reason=reason)
+    assert at_desk.json("dlq", "replay", "--error-like", "time")["sent"] == 1
+    assert at_desk.json("dlq", "replay", "--since", "1 hour ago")["sent"] == 1
+    assert at_desk.json("dlq", "replay", "--all")["sent"] == 2
+    assert at_desk.json("dlq", "replay", "--all")["chosen"] == 0
+    assert at_desk.call("dlq", "replay", "--all").stdout == "no open dead letter fits\n"
+
+
+def test_some_failed_is_exit_code_5_with_the_reason_of_each(at_desk):
+    good, closed, gone = at_desk.dead("a"), at_desk.dead("b"), at_desk.dead("c", to="gone")
+    dlq.discard(closed, at_desk.now, "tidy")
+    result = at_desk.call("dlq", "replay", *(f"--id={number}" for number in (good, closed, gone, 99)))
+    assert result.exit_code == 5
+    assert result.stdout.startswith("1 of 4 dead letters pending again")
+    failed = [line for line in result.stderr.splitlines() if line.startswith("failed")]
+    assert failed[0].startswith(f"failed: {closed}: it was discarded at ")
+    assert failed[1] == f"failed: {gone}: its destination 'gone' is not configured any more"
+    assert failed[2] == "failed: 99: there is no such dead letter"
+    assert [letter.state for letter in DeadLetter.select().order_by(DeadLetter.id)] == [
+        "replaying",
+        "discarded",
+        "open",
+    ]
+
+
+def test_a_letter_that_is_being_replayed_is_not_replayed_again(at_desk):
+    number = str(at_desk.dead("a"))
+    assert at_desk.json("dlq", "replay", "--id", number)["sent"] == 1
+    again = at_desk.json("dlq", "replay", "--id", number, code=5)
+    assert (again["sent"], again["letters"][0]["note"]) == (0, "it is being replayed already")
+    assert OutboxEntry.select().count() == 1
+
+
+def test_dry_run_changes_nothing(at_desk):
+    at_desk.dead("a")
+    result = at_desk.call("dlq", "replay", "--all", "--dry-run")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "1 dead letter would be sent again")
+    assert (DeadLetter.get().state, OutboxEntry.select().count()) == ("open", 0)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--id", "1", "--all"], ["--id", "1", "--since", "1h"], ["--id", "0"], ["--id", "x"]]
+)
+def test_replay_wants_to_know_exactly_which(at_desk, arguments):
+    assert at_desk.call("dlq", "replay", *arguments).exit_code == 2
+
+
+def test_on_a_terminal_many_are_asked_for(at_desk, monkeypatch):
+    at_desk.dead("a")
+    at_desk.dead("b")
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setattr("csi.cli.dlq.is_terminal", lambda: True)
+    assert at_desk.call("dlq", "replay", "--all", text="n\n").exit_code == 1
+    assert dlq.open_count() == 2
+    assert at_desk.call("dlq", "replay", "--all", text="y\n").exit_code == 0
+    assert dlq.open_count() == 0
+
+
+def test_an_event_whose_row_is_gone_is_made_anew_with_the_same_id(at_desk):
+    at_desk.dead("a")
+    (letter,) = search.letters(search.Wish(), 1)
+    before = events.as_contract(Event.get(), None)
+    for table in ("batch_events", "events"):
+        events.run(f"DELETE FROM {table}")
+    (outcome,) = replay.replay([letter], at_desk.now)
+    assert (outcome.is_sent, outcome.note) == (True, "pending; its event was made anew from the letter")
+    assert events.as_contract(Event.get(), None) == before
+    assert OutboxEntry.get().destination == "default"
+
+
+def test_a_letter_that_cannot_be_made_into_an_event_again_stays_open(at_desk):
+    number = at_desk.dead("a")
+    for table in ("batch_events", "events"):
+        events.run(f"DELETE FROM {table}")
+    events.run("UPDATE dead_letter SET event_json = ?", json.dumps({"event_id": "other"}))
+    result = at_desk.json("dlq", "replay", "--id", str(number), code=5)
+    assert "not a valid event" in result["letters"][0]["note"]
+    assert DeadLetter.get().state == "open"
+
+
+def test_an_event_that_is_on_its_way_already_is_not_sent_twice(at_desk):
+    number = at_desk.dead("a")
+    outbox.put_again(contract("a").event_id, "default", at_desk.now)
+    result = at_desk.json("dlq", "replay", "--id", str(number))
+    assert result["letters"][0]["note"] == "is on its way already; the letter closes with it"
+    assert OutboxEntry.select().count() == 1
+    dlq.close_replays([contract("a").event_id], "default", result="delivered", now=at_desk.now)
+    assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
+
+
+def test_a_malformed_item_goes_back_to_the_inbox_and_is_not_known_any_more(at_desk):
+    number = malformed(at_desk)
+    result = at_desk.json("dlq", "replay", "--id", str(number))
+    assert result["letters"][0]["note"] == "back in the inbox; it is normalized again"
+    item = InboxItem.get()
+    assert (item.item_key, item.letter_id, json.loads(item.payload_json)) == (
+        "malformed:youtube_playlist:abc",
+        number,
+        {"x": 1},
+    )
+    assert dedupe.known(["malformed:youtube_playlist:abc"]) == {"malformed:youtube_playlist:abc"}, "by the inbox, now"
+    assert DeadLetter.get().state == "replaying"
+
+
+def test_a_quarantined_item_is_handled_again_from_its_own_row(at_desk):
+    watch = watches.find(watches.find_id(SOURCE, "PLone"))
+    (item_id,) = inbox.put(watch, [inbox.NewItem("youtube:video:q:PLone", "t", "", {"y": 2})], at_desk.now)
+    inbox.quarantine(inbox.claim(item_id, at_desk.now))
+    number = malformed(at_desk, "youtube:video:q:PLone", cause="crash")
+    at_desk.json("dlq", "replay", "--id", str(number))
+    item = InboxItem.get()
+    assert (item.id, item.state, item.claims, json.loads(item.payload_json)) == (item_id, "new", 0, {"y": 2})
+
+
+def test_a_malformed_item_whose_watch_nobody_knows_says_so(at_desk):
+    number = malformed(at_desk)
+    events.run("UPDATE dead_letter SET event_json = ?", json.dumps({"raw": {"payload": {}, "watch": "PLgone"}}))
+    note = at_desk.json("dlq", "replay", "--id", str(number), code=5)["letters"][0]["note"]
+    assert note == "its watch 'PLgone' is not known any more"
+
+
+# --- discard and prune
+
+
+def test_discard_asks_first(at_desk):
+    number = str(at_desk.dead("a"))
+    result = at_desk.call("dlq", "discard", "--id", number)
+    assert (result.exit_code, DeadLetter.get().state) == (2, "open")
+    assert "--yes" in result.output
+    assert at_desk.call("dlq", "discard", "--id", number, "--dry-run").stdout.startswith("1 dead letter would be")
+    assert DeadLetter.get().state == "open"
+    assert at_desk.json("dlq", "discard", "--id", number, "--yes", "--reason", "spam") == {
+        "discarded": [int(number)],
+        "failed": {},
+    }
+    assert (DeadLetter.get().state, DeadLetter.get().result) == ("discarded", "spam")
+    assert at_desk.json("dlq", "discard", "--id", number, "--yes", code=5)["failed"] == {number: "it is discarded"}
+
+
+def test_a_discarded_item_leaves_the_inbox_and_stays_known(at_desk):
+    watch = watches.find(watches.find_id(SOURCE, "PLone"))
+    (item_id,) = inbox.put(watch, [inbox.NewItem("youtube:video:q:PLone", "t", "", {})], at_desk.now)
+    inbox.quarantine(inbox.claim(item_id, at_desk.now))
+    dlq.bury_item("youtube:video:q:PLone", SOURCE, {}, cause="crash", reason="r", seen_at=1.0, now=at_desk.now)
+    at_desk.json("dlq", "discard", "--id", str(DeadLetter.get().id), "--yes")
+    assert InboxItem.select().count() == 0
+    assert dedupe.known(["youtube:video:q:PLone"]) == {"youtube:video:q:PLone"}
+
+
+def test_prune_deletes_what_is_older_and_asks_first(at_desk):
+    old, young, moving = (
+        at_desk.dead("a", ago=100 * DAY),
+        at_desk.dead("b", ago=10 * DAY),
+        at_desk.dead("c", ago=99 * DAY),
+    )
+    dlq.begin_replay(moving)
+    refused = at_desk.call("dlq", "prune", "--older-than", "90d")
+    assert refused.exit_code == 2
+    assert "1 of them are open" in refused.output
+    assert at_desk.json("dlq", "prune", "--older-than", "90d", "--dry-run") == {
+        "old": 1,
+        "open": 1,
+        "deleted": 0,
+        "dry_run": True,
+    }
+    assert at_desk.call("dlq", "prune", "--older-than", "90d", "--yes").stdout == "1 dead letter deleted\n"
+    assert [letter.id for letter in DeadLetter.select().order_by(DeadLetter.id)] == [young, moving]
+    assert old not in (young, moving)
+
+
+def test_nothing_to_prune_needs_no_question(at_desk):
+    at_desk.dead("a")
+    result = at_desk.call("dlq", "prune", "--older-than", "90d")
+    assert (result.exit_code, result.stdout) == (0, "0 dead letters deleted\n")
+
+
+# --- the rest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seconds"),
+    [
+        (["--all", "--wait"], 120.0),
+        (["--wait", "--all"], 120.0),
+        (["--wait", "1m30s", "--all"], 90.0),
+        (["--all"], None),
+    ],
+)
+def test_wait_has_a_bound(at_desk, monkeypatch, arguments, seconds):
+    at_desk.dead("a")
+    waits = []
+
+    def await_results(ids, bound, notice):
+        waits.append(bound)
+        return [redelivery.Result(number, "delivered") for number in ids]
+
+    monkeypatch.setattr(redelivery, "await_results", await_results)
+    assert at_desk.call("dlq", "replay", *arguments).exit_code == 0
+    assert waits == ([] if seconds is None else [seconds])
+
+
+def test_waiting_ends_with_every_result_or_with_the_time(at_desk):
+    first, second = at_desk.dead("a"), at_desk.dead("b")
+    redelivery.replay_all(at_desk.rt, [first, second])
+    looks = []
+
+    def rest(seconds):
+        looks.append(seconds)
+        dlq.close_replays([contract("ab"[len(looks) - 1]).event_id], "default", result="delivered", now=at_desk.now)
+
+    results = redelivery.await_results([first, second], 60.0, rest=rest)
+    assert ([one.result for one in results], len(looks)) == (["delivered", "delivered"], 2)
+    at_desk.dead("c")
+    third = DeadLetter.select().order_by(DeadLetter.id.desc()).get().id
+    redelivery.replay_all(at_desk.rt, [third])
+    assert redelivery.await_results([third], 0.0) == [redelivery.Result(third, None)]
+
+
+@pytest.mark.parametrize("result", ["died again", "not finished yet"])
+def test_a_replay_that_did_not_arrive_is_exit_code_5(at_desk, monkeypatch, result):
+    number = at_desk.dead("a")
+    ending = None if result == "not finished yet" else result
+    monkeypatch.setattr(redelivery, "await_results", lambda *given: [redelivery.Result(number, ending)])
+    done = at_desk.call("dlq", "replay", "--id", str(number), "--wait")
+    assert done.exit_code == 5
+    assert f"failed: {number}: {result}" in done.stderr
+
+
+def test_a_bar_on_a_terminal_and_silence_elsewhere(monkeypatch, capsys):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    with output.progress(3, "sending") as notice:
+        notice(1)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with output.progress(3, "sending") as notice:
+        notice(3)
+    assert "3/3" in sys.stderr.getvalue()
+
+
+def test_the_commands_work_on_postgresql(tmp_path, postgres_url):
+    with desk(tmp_path, csi={"database": postgres_url}) as built:
+        number = built.dead("a", ago=100)
+        assert built.json("dlq", "list", "--since", "1h", "--error-like", "50")["total"] == 1
+        assert built.json("dlq", "list", "--group-by", "error")["groups"][0]["count"] == 1
+        assert built.json("dlq", "show", str(number))["attempts"] == []
+        assert built.json("trace", "a:PLone", code=0)["found"] == 1
+        assert built.json("dlq", "replay", "--all")["sent"] == 1
+        assert built.json("delivery", "status")["destinations"][0]["pending"] == 1
+        assert built.json("prune", "--dry-run")["total"] == 0
+
+
+def test_an_old_schema_is_said_and_not_changed(tmp_path, at_desk):
+    events.run("DELETE FROM schema_migration WHERE name = '0003_delivery'")
+    result = at_desk.call("dlq", "list")
+    assert isinstance(result.exception, StoreError)
+    assert "csi db migrate" in str(result.exception)
