@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from huey import Huey
@@ -11,9 +12,11 @@ from huey.api import Task
 from huey.consumer import Consumer
 from huey.serializer import SignedSerializer
 
-from csi.errors import ConfigError
+from csi.errors import ConfigError, CsiError, StoreError
 from csi.ingester.config import Settings, looks_like_postgres
+from csi.ingester.config_secrets import hide_password
 from csi.logs import log
+from csi.store.db import make_private_dir
 from tasks.storage import IDLE_SECONDS, WakefulSqliteStorage
 
 NAME = "csi"
@@ -89,14 +92,24 @@ def create_huey(settings: Settings) -> QueueHuey:
     """The queue that `csi.queue` names: a SQLite path, redis://… or postgresql://…"""
     url = settings.csi.queue_url
     common = {"results": False, "utc": True, "serializer": SignedSerializer(secret=_signing_key(settings), salt=NAME)}
+    try:
+        return QueueHuey(NAME, **_storage(url), **common)
+    except CsiError:
+        raise
+    except Exception as error:  # no access, a folder of that name, a server that is away
+        reason = " ".join(str(error).split())[:300]
+        raise StoreError(f"csi.queue: {hide_password(url)} cannot be used: {reason}") from error
+
+
+def _storage(url: str) -> dict[str, Any]:
     if re.match(r"rediss?://", url):
-        return QueueHuey(NAME, storage_class=_redis_storage(), url=url, read_timeout=1, **common)
+        return {"storage_class": _redis_storage(), "url": url, "read_timeout": 1}
     if looks_like_postgres(url):
-        return QueueHuey(NAME, storage_class=_postgres_storage(), dsn=url, **common)
+        return {"storage_class": _postgres_storage(), "dsn": url}
     if "://" in url:
         raise ConfigError("csi.queue: expected a SQLite path, redis://… or postgresql://…")
-    settings.csi.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return QueueHuey(NAME, storage_class=WakefulSqliteStorage, filename=url, timeout=10, **common)
+    make_private_dir(Path(url).parent)
+    return {"storage_class": WakefulSqliteStorage, "filename": url, "timeout": 10}
 
 
 def _signing_key(settings: Settings) -> str:

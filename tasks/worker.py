@@ -11,7 +11,7 @@ from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
 from csi.logs import log
 from csi.runtime import Runtime, Share, open_runtime
-from csi.store import db, leases
+from csi.store import db, leases, watches
 from csi.store.lock import hold_worker_lock
 from tasks.dispatch import dispatch
 
@@ -46,7 +46,7 @@ def _boot(threads: int) -> None:
         hold_worker_lock(rt.settings.csi.state_dir)
     rescue_step.recover(rt)
     plan.sync_watches(rt)
-    log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(rt.enabled_sources()))
+    log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))
 
 
 def start() -> None:

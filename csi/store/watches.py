@@ -69,16 +69,11 @@ def _upsert(wanted: WantedWatch, now: float) -> int:
     }
     found = Watch.get_or_none(source=wanted.source, ref=wanted.ref)
     if found is None:
-        return int(
-            Watch.insert(
-                source=wanted.source,
-                ref=wanted.ref,
-                next_poll_at=now,
-                wake_at=now,
-                created_at=clock.iso(now),
-                **values,
-            ).execute()
-        )
+        place = {"source": wanted.source, "ref": wanted.ref}
+        times = {"next_poll_at": now, "wake_at": now, "created_at": clock.iso(now)}
+        # Ignored: on PostgreSQL another worker that starts at this moment may have been first.
+        Watch.insert(**place, **times, **values).on_conflict_ignore().execute()
+        return int(Watch.get(**place).id)
     if found.state == "removed":
         values |= {"state": "active", "next_poll_at": now, "wake_at": now}
     elif found.next_poll_at > now + wanted.interval:

@@ -1,0 +1,115 @@
+"""What the pages state as fact is what the code has: states, log lines, codes, reasons, commands, links."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from csi import errors
+from csi.store import db
+from tests.fakes.pages import ALL, PAGES, ROOT, anchors, blocks, codes, links, rows, section
+
+ARCHITECTURE, OPERATE, RUNBOOK = ROOT / "docs/architecture.md", ROOT / "docs/operate.md", ROOT / "ops/runbook.md"
+SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob("*.py") if "demo" not in path.parts]
+LOUD = {"warning", "error", "exception", "critical", "say"}
+
+
+def test_every_state_of_the_schema_is_drawn():
+    schema = (db.MIGRATIONS / "0001_walk.py").read_text()
+    states = {word for words in re.findall(r"CHECK \(\w+ IN \(([^)]*)\)", schema) for word in re.findall(r"\w+", words)}
+    drawn = section(ARCHITECTURE, "States")
+    assert len(states) > 20
+    assert {state for state in states if not re.search(rf"\b{state}\b", drawn)} == set()
+
+
+def test_every_table_of_the_schema_is_explained():
+    schema = (db.MIGRATIONS / "0001_walk.py").read_text()
+    explained = [cells[0].strip("`") for cells in rows(section(ARCHITECTURE, "Which row remembers what"))]
+    assert set(explained) == set(re.findall(r"CREATE TABLE (\w+)", schema))
+
+
+def test_the_layers_are_those_that_are_checked():
+    text = (ROOT / "pyproject.toml").read_text()
+    layers = re.findall(r'"([^"]+)"', re.search(r"layers = \[(.*?)\]", text, re.DOTALL)[1])
+    drawn = section(ARCHITECTURE, "Layers")
+    places = [drawn.index(layer.split(" | ")[0]) for layer in layers]
+    assert places == sorted(places)
+    assert all(name in drawn for layer in layers for name in layer.split(" | "))
+
+
+def test_every_warning_is_in_the_runbook_and_no_other():
+    told = {codes(cells[0])[0] for cells in rows(section(RUNBOOK, "Log lines"))}
+    assert told == {sentence for path in SOURCES for sentence in _loud_sentences(path)}
+
+
+def _loud_sentences(path: Path) -> list[str]:
+    """The constant first arguments of log.warning(…), log.opt(…).error(…), sidecar.say(…) and their like."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return [
+        call.args[0].value
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in LOUD
+        and ast.unparse(call.func.value).partition(".")[0] in ("log", "self", "sidecar")
+        and call.args
+        and isinstance(call.args[0], ast.Constant)
+    ]
+
+
+def test_every_exit_code_has_a_row():
+    tree = [errors.CsiError, *_below(errors.CsiError)]
+    codes_used = {error.exit_code for error in tree if error.__module__ == errors.__name__}
+    told = {int(cells[0]) for cells in rows(section(OPERATE, "Exit codes"))}
+    assert codes_used | {0, 2} <= told
+    assert told <= codes_used | {0, 2, 130}
+
+
+def _below(kind: type) -> list[type]:
+    return [inner for sub in kind.__subclasses__() for inner in (sub, *_below(sub))]
+
+
+def test_the_commands_are_the_procfiles():
+    lines = (ROOT / "Procfile").read_text().splitlines()
+    shown = [codes(cells[1])[0] for cells in rows(section(OPERATE, "The processes"))]
+    assert shown == [line.partition(": ")[2] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("heading", "places"),
+    [("First look", ("csi/web",)), ("A source is not read", ("csi/adapters", "csi/flow", "csi/runtime.py"))],
+)
+def test_quoted_sentences_are_really_said(heading, places):
+    """Each quotation, cut at its ellipses and numbers, is in the code."""
+    roots = [ROOT / place for place in places]
+    files = [file for root in roots for file in (root.rglob("*.py") if root.is_dir() else [root])]
+    code = "".join(file.read_text() for file in files)
+    quoted = [text for cells in rows(section(RUNBOOK, heading)) for text in codes(cells[0])]
+    pieces = [piece.strip() for text in quoted for piece in re.split(r"…|\d+", text) if len(piece.strip()) > 3]
+    assert len(pieces) >= 6
+    assert [piece for piece in pieces if piece not in code] == []
+
+
+def test_the_outcomes_of_an_attempt_are_all_named():
+    flow, store = (ROOT / "csi/flow/deliver.py").read_text(), (ROOT / "csi/store/attempts.py").read_text()
+    finished = re.findall(r'_finish_attempt\((?:this\.)?sent, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
+    named = codes(re.search(r"^Outcomes: .*(?:\n.+)*", RUNBOOK.read_text(), re.MULTILINE)[0])
+    assert set(finished) | {"probe_failed"} == set(named)
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    broken = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if re.match(r"https?://", link):
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_have_a_language_that_is_checked(page):
+    assert {block.language for block in blocks(page)} <= {"", "json", "python", "sh", "yaml"}

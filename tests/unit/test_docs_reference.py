@@ -1,0 +1,62 @@
+"""docs/configure.md: its tables are what the code says, its samples load, its errors are the ones really printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from csi.adapters import registry
+from csi.cli.config import config
+from csi.errors import ConfigError
+from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS
+from csi.ingester.config_file import read_config
+from ops import docs
+from tests.fakes.pages import ROOT, Block, blocks, every
+
+PAGE = ROOT / "docs" / "configure.md"
+SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob("*.py")]
+ENV = {"CSI_UA_ENDPOINT": "https://ua.example.net/ingest", "CSI_UA_SHARED_SECRET": "csi-test-secret"}
+BROKEN = "# broken on purpose"
+
+
+@pytest.mark.parametrize("name", docs.blocks())
+def test_the_generated_tables_are_up_to_date(name):
+    text = docs.blocks()[name]
+    expected = f"<!-- generated: {name} -->\n\n{text}\n\n<!-- end: {name} -->"
+    assert expected in PAGE.read_text(), f"run `python -m ops.docs`, or paste this into {PAGE}:\n\n{expected}"
+
+
+def test_every_variable_that_the_code_reads_is_in_the_table():
+    table = docs.variable_tables()
+    read = {name for path in SOURCES for name in re.findall(r'"((?:CSI|UA)_[A-Z_]+[A-Z])"', path.read_text())}
+    known = read | set(OVERRIDES) | set(SECRETS) | set(SECRET_KEYS.values())
+    assert len(known) > 15
+    assert {name for name in known if f"`{name}`" not in table} == set()
+
+
+@pytest.mark.parametrize("key", docs.WITHOUT_EFFECT)
+def test_a_key_without_effect_is_really_not_used(key):
+    word = re.compile(rf"\.{key.rpartition('.')[2]}\b")
+    readers = [path for path in SOURCES if "demo" not in path.parts and word.search(path.read_text())]
+    assert readers == [], f"{key} is used now: take it out of ops/docs.py WITHOUT_EFFECT"
+
+
+@pytest.mark.parametrize("block", every("yaml"), ids=lambda block: block.place)
+def test_every_yaml_sample_loads(block: Block, tmp_path: Path):
+    if block.first_line == BROKEN:
+        return
+    file = tmp_path / "config.yaml"
+    file.write_text(block.text)
+    read_config(file, env=ENV, sources=registry.settings_models())
+
+
+def test_the_sample_errors_are_the_ones_printed(tmp_path, monkeypatch):
+    page = blocks(PAGE)
+    at = next(index for index, block in enumerate(page) if block.first_line == BROKEN)
+    (tmp_path / "config.yaml").write_text(page[at].text)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(config, ["check", "--config", "config.yaml"])
+    assert isinstance(result.exception, ConfigError)
+    assert page[at + 1].text.rstrip("\n") == f"csi: {result.exception}"
+    assert len(page[at + 1].text.splitlines()) == 3
