@@ -13,9 +13,11 @@ COMMANDS = {
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
     "db": ("csi.cli.db:db", "Migrate, inspect and back up the database."),
     "demo": ("csi.cli.demo:demo", "Watch items travel from a simulated YouTube to a receiver."),
+    "quota": ("csi.cli.quota:quota", "Show the API units of the day, and how far they go."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),
     "schema": ("csi.cli.schema:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
+    "sources": ("csi.cli.sources:sources", "List, add, pause and remove what is watched."),
 }
 
 

@@ -1,17 +1,23 @@
 """The inbox: raw items that were seen and are not yet events. `new` → deleted, or `quarantined`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from csi.store.db import chunks, new_token
-from csi.store.models import InboxItem, Watch
+from csi.store.models import InboxItem, Watch, database
 
 GRACE_SECONDS = 5.0
 """How long the wake-up that follows the commit may take before rescue repeats it."""
 
+AT_ONCE = 250
+"""Items of one poll that are woken at once, and then every second."""
+
 LEASE_SECONDS = 30.0
+FAR_SECONDS = 3600.0
+"""No wake-up is planned later than this."""
+
 MAX_CLAIMS = 3
 """An item whose handling ended the process this often is set aside (DESIGN §1)."""
 
@@ -27,34 +33,33 @@ class NewItem:
 
 
 def put(watch: Watch, items: Iterable[NewItem], now: float) -> list[int]:
-    """Store items in the order given. Returns the ids of those that were not waiting already."""
-    stored = []
-    for item in items:
-        query = InboxItem.insert(
-            watch_id=watch.id,
-            item_key=item.key,
-            event_type=item.event_type,
-            occurred_at=item.occurred_at,
-            payload_json=json.dumps(item.payload),  # as ASCII: a lone surrogate is no reason to lose an item
-            seen_at=now,
-            wake_at=now + GRACE_SECONDS,
-        ).on_conflict_ignore()
-        if query.as_rowcount().execute():
-            stored.append(item.key)
-    return _ids_of(stored)
+    """Store items in the order given. Returns the ids of those that were not waiting already. Only the first
+    AT_ONCE are to be woken: rescue finds the others a second's worth at a time, so that a flood from one source does
+    not hold up the rest."""
+    rows = [_row(watch, item, now, place) for place, item in enumerate(items)]
+    return sorted(item_id for chunk in chunks(rows) for item_id in _insert(chunk))
 
 
-def _ids_of(keys: list[str]) -> list[int]:
-    found: list[int] = []
-    for chunk in chunks(keys):
-        rows = InboxItem.select(InboxItem.id).where(InboxItem.item_key.in_(chunk))
-        found += [row.id for row in rows]
-    return sorted(found)
+def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]:
+    payload = json.dumps(item.payload)  # as ASCII: a lone surrogate is no reason to lose an item
+    wake_at = now + (GRACE_SECONDS if place < AT_ONCE else place // AT_ONCE)
+    return watch.id, item.key, item.event_type, item.occurred_at, payload, now, wake_at
+
+
+def _insert(rows: Sequence[tuple[Any, ...]]) -> list[int]:
+    """Plain SQL: Peewee takes a second to write the statements for ten thousand rows."""
+    row = f"({', '.join([database.param] * len(rows[0]))})"
+    cursor = database.execute_sql(
+        "INSERT INTO inbox (watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at)"
+        f" VALUES {', '.join([row] * len(rows))} ON CONFLICT DO NOTHING RETURNING id",
+        [value for values in rows for value in values],
+    )
+    return [found[0] for found in cursor.fetchall()]
 
 
 def claim(item_id: int, now: float) -> InboxItem | None:
     """Hold one item. The claim is counted and committed before the item is handled, so that a crash leaves a trace."""
-    free = InboxItem.lease_until.is_null() | (InboxItem.lease_until < now)
+    free = InboxItem.lease_until.is_null() | _past(InboxItem.lease_until, now, 3 * LEASE_SECONDS)
     token, until = new_token(), now + LEASE_SECONDS
     taken = (
         InboxItem.update(lease_token=token, lease_until=until, wake_at=until, claims=InboxItem.claims + 1)
@@ -77,13 +82,18 @@ def quarantine(item: InboxItem) -> None:
 
 
 def overdue(now: float, limit: int = 500) -> list[int]:
-    """Items whose wake-up seems lost, oldest first; each is handed out once until its next wake time."""
-    rows = InboxItem.select(InboxItem.id).where((InboxItem.state == "new") & (InboxItem.wake_at <= now))
-    ids = [row.id for row in rows.order_by(InboxItem.id).limit(limit)]
+    """Items whose wake-up seems lost, longest waiting first; each is handed out once until its next wake time."""
+    due = (InboxItem.state == "new") & _past(InboxItem.wake_at, now, FAR_SECONDS)
+    ids = [row.id for row in InboxItem.select(InboxItem.id).where(due).order_by(InboxItem.wake_at).limit(limit)]
     if ids:
-        due = InboxItem.id.in_(ids) & (InboxItem.wake_at <= now)
-        InboxItem.update(wake_at=now + 2 * GRACE_SECONDS).where(due).execute()
-    return ids
+        again = InboxItem.id.in_(ids) & _past(InboxItem.wake_at, now, FAR_SECONDS)
+        InboxItem.update(wake_at=now + 2 * GRACE_SECONDS).where(again).execute()
+    return sorted(ids)
+
+
+def _past(column: Any, now: float, far: float) -> Any:
+    """Over, or so far ahead that the clock must have been set back since."""
+    return (column <= now) | (column > now + far)
 
 
 def waiting_count() -> int:
