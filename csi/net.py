@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ class Net:
         verify: ssl.SSLContext | None = None,
         user_agent: str = USER_AGENT,
         max_connections: int = 64,
+        max_per_host: int = 8,
     ) -> None:
         self.limits = limits
         self._insecure = allow_insecure_http
@@ -116,18 +118,21 @@ class Net:
         self._verify = verify
         self._agent = _check_headers({"User-Agent": user_agent})["User-Agent"]
         self._max_connections = max_connections
+        self._lanes = _Lanes(max_per_host)
         self._lock = threading.Lock()
         self._pool: tuple[int, _Transport] | None = None
 
     def get(self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, limits: Limits | None = None) -> Answer:
-        """One GET. Redirects are followed on the same host, or to `allowed_redirect_hosts`."""
+        """One GET. Redirects are followed on the same host, or to `allowed_redirect_hosts`. No more than
+        `max_per_host` at once from one host: others wait for their turn within their own deadline."""
         limits = limits or self.limits
         with _deadline(limits.total):
             target = self._check_url(url)
             sent = _check_headers(headers)
             seen = [target]
             while True:
-                answer = self._exchange("GET", target, sent, None, limits)
+                with self._lanes.turn(_host(target), _where(target)):
+                    answer = self._exchange("GET", target, sent, None, limits)
                 if answer.status not in REDIRECTS:
                     return answer
                 target = self._next_hop(answer, seen, limits)
@@ -139,6 +144,10 @@ class Net:
         limits = limits or self.limits
         with _deadline(limits.total):
             return self._exchange("POST", self._check_url(url), _check_headers(headers), body, limits)
+
+    def requests_to(self, host: str) -> int:
+        """GETs that are under way to this host (`name` or `name:port`), those that wait for their turn included."""
+        return self._lanes.taken(host)
 
     def close(self) -> None:
         """Close the pool. A later call opens a new one."""
@@ -456,6 +465,47 @@ def _cap(timeout: float | None) -> float:
     if left <= 0:
         raise httpcore.ReadTimeout("the deadline has passed")
     return left if timeout is None else min(timeout, left)
+
+
+class _Lanes:
+    """So many requests at once to one host. Who waits for one host holds up nobody who wants another."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._change = threading.Condition()
+        self._open: Counter[str] = Counter()
+        self._asking: Counter[str] = Counter()
+
+    @contextmanager
+    def turn(self, host: str, where: str) -> Iterator[None]:
+        with self._change:
+            self._asking[host] += 1
+        try:
+            self._enter(host, where)
+            try:
+                yield
+            finally:
+                self._leave(host)
+        finally:
+            with self._change:
+                self._asking[host] -= 1
+                self._asking += Counter()  # forgets hosts that nobody asks: a long life sees many
+
+    def taken(self, host: str) -> int:
+        with self._change:
+            return self._asking[host]
+
+    def _enter(self, host: str, where: str) -> None:
+        with self._change:
+            if not self._change.wait_for(lambda: self._open[host] < self._limit, _call.ends - time.monotonic()):
+                raise NetError(f"{where}: {self._limit} requests to this host are under way already", kind="busy")
+            self._open[host] += 1
+
+    def _leave(self, host: str) -> None:
+        with self._change:
+            self._open[host] -= 1
+            self._open += Counter()
+            self._change.notify_all()
 
 
 class _Transport(httpx.HTTPTransport):

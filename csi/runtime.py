@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from csi import clock, logs
 from csi.adapters import registry
@@ -15,8 +16,9 @@ from csi.errors import SourceError
 from csi.ingester import config_file
 from csi.ingester.config import Settings, SourceSettings
 from csi.net import Net
-from csi.store import budget, db
+from csi.store import budget, db, watches
 
+API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
 BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Pacific time"
 
 
@@ -51,12 +53,29 @@ class Runtime:
     rng: random.Random = field(default_factory=random.Random)
     adapters: dict[str, SourceAdapter] = field(default_factory=dict)
     share: Share = field(default_factory=Share)
+    memo: dict[str, Any] = field(default_factory=dict)
+    """What a step works out once in a while. Losing it costs time only."""
 
     def adapter(self, source: str) -> SourceAdapter:
         if source not in self.adapters:
-            settings = self.settings.sources[source]
+            settings = self._with_shared_api(self.settings.sources[source])
             self.adapters[source] = registry.create(source, settings, self._tools(settings))
         return self.adapters[source]
+
+    def _with_shared_api(self, settings: SourceSettings) -> SourceSettings:
+        """One project, one API: where a source does not say how to reach it, what another says counts."""
+        if settings.budget_units is None:
+            return settings
+        others = [other for other in self.settings.sources.values() if other.budget_units is not None]
+        said = {name: getattr(other, name) for other in others for name in API_KEYS if name in other.model_fields_set}
+        own = settings.model_fields_set
+        return settings.model_copy(update={name: value for name, value in said.items() if name not in own})
+
+    def api_limit(self) -> int:
+        """Units of the Data API for a day. One project, one number: the smallest `quota_limit` that is set."""
+        blocks = [source for source in self.settings.sources.values() if source.budget_units is not None]
+        named = [source for source in blocks if "quota_limit" in source.model_fields_set]
+        return min((source.budget_units or 0 for source in named or blocks), default=0)
 
     def enabled_sources(self) -> list[str]:
         return [name for name, source in self.settings.sources.items() if source.enabled]
@@ -67,18 +86,30 @@ class Runtime:
         return destinations(self.settings)
 
     def _tools(self, settings: SourceSettings) -> Tools:
-        limit = settings.budget_units
+        limit = None if settings.budget_units is None else self.api_limit()
         return Tools(
             net=self.net,
             charge=lambda units: self._charge(units, limit),
             exhaust=lambda: budget.exhaust(limit, self.now()) if limit else None,
+            spare=lambda units: self._has_spare(units, limit),
             secret=self._secret,
-            now=self.now,
+            now=lambda: self.now(),
+            progress=self._keep_lease,
         )
 
     def _charge(self, units: int, limit: int | None) -> None:
         if limit is not None and not budget.book(units, limit, self.now()):
-            raise SourceError(BUDGET_SPENT, kind="quota")
+            raise SourceError(BUDGET_SPENT, kind="budget")
+
+    def _has_spare(self, units: int, limit: int | None) -> bool:
+        """Room above the buffer that polling keeps back."""
+        rules = [source.adaptive for source in self.settings.sources.values()]
+        buffer = max((rule.min_quota_buffer for rule in rules if rule is not None), default=0)
+        return limit is None or budget.used(self.now()) + units + min(buffer, limit // 2) <= limit
+
+    def _keep_lease(self) -> None:
+        if not watches.keep_lease(self.now(), watches.LEASE_SECONDS):
+            raise SourceError("somebody else reads this watch now, or it was paused", kind="paused")
 
     def _secret(self, name: str) -> str | None:
         value = self.settings.secrets.named.get(name)

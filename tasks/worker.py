@@ -6,7 +6,7 @@ from functools import cache
 
 from csi import logs
 from csi.errors import CsiError
-from csi.flow import plan
+from csi.flow import pace, plan
 from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
 from csi.logs import log
@@ -46,6 +46,7 @@ def _boot(threads: int) -> None:
         hold_worker_lock(rt.settings.csi.state_dir)
     rescue_step.recover(rt)
     plan.sync_watches(rt)
+    pace.warn_infeasible(rt)
     log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))
 
 

@@ -2,13 +2,27 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from csi.ingester.config import FirstPoll, SourceSettings
+from csi.ingester.config import FirstPoll, SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
 from csi.net import Net
+
+Via = Literal["feed", "api", "both"]
+"""How a channel is read. Sources with one way only ignore it."""
+
+Existence = Literal["exists", "missing", "unknown"]
+"""What the API says of a channel or playlist; `unknown`: it could not be asked."""
+
+# SourceError.kind, as every adapter uses it:
+#   transient  network, 5xx: try again            throttled  429, 503, rate limits: `retry_after` where told
+#   quota      the API says the day is used up     budget     our own ledger does not allow the call
+#   auth       key or OAuth is refused             denied     this thing may not be read with what we have
+#   missing    404 and the like. From a feed it proves nothing: ask `confirm`
+#   malformed  an answer that is not what it should be         paused  the host is left alone for now
+#   bug        our own fault
 
 
 @dataclass
@@ -31,6 +45,7 @@ class WatchSpec:
     tags: tuple[str, ...] = ()
     interval: float = 300.0
     first_poll: FirstPoll = "mark_seen"
+    via: Via = "feed"
 
 
 @dataclass(frozen=True)
@@ -44,15 +59,39 @@ class Reading:
     """The source said so (304): no items is not an empty source."""
     unreadable: int = 0
     """Items that exist but cannot be read yet (private, deleted): neither emitted nor remembered."""
+    fresh_until: float | None = None
+    """The source's caches serve the same answer until then (Expires, max-age). None: not told."""
+    pages: int = 1
+    """API calls that this read took; for a playlist, what a full walk costs."""
+    window_full: bool = False
+    """The source shows its newest N only, and all N places are used: there may be more behind them."""
+    host: str | None = None
+    """Who answered, where it was not the watch's own host: it proves nothing about that one."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What one cheap call tells of a playlist without reading it."""
+
+    item_count: int
+    etag: str
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where the last read of this watch left off."""
+    """Where the last read of this watch left off, and what the walk knows of it."""
 
     ref: str
     etag: str | None = None
     last_modified: str | None = None
+    via: str = "feed"
+    last_success_at: float | None = None
+    """None: never read before."""
+    known: Callable[[Sequence[str]], set[str]] = lambda keys: set()
+    """Which of these dedupe keys were seen before."""
+    emits: int | None = None
+    """How many of the newest unknown items this read can emit (a first poll that only marks: 0). None: all.
+    Nothing is spent on the others."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +103,13 @@ class Tools:
     """Book API units before a call; raises SourceError when the budget does not allow it."""
     exhaust: Callable[[], None] = lambda: None
     """The API says that today's budget is used up."""
+    spare: Callable[[int], bool] = lambda units: True
+    """Whether the budget has room, above its buffer, for work that can be left out."""
     secret: Callable[[str], str | None] = lambda name: None
     now: Callable[[], float] = field(default=lambda: 0.0)
+    progress: Callable[[], None] = lambda: None
+    """Called in the reading thread after each page of a walk, so that its holder can lengthen the lease.
+    May raise SourceError to end the read."""
 
 
 class SourceAdapter(ABC):
@@ -105,9 +149,14 @@ class SourceAdapter(ABC):
                 tags=watch.tags,
                 interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
                 first_poll=settings.first_poll if watch.first_poll is None else watch.first_poll,
+                via=self.via_of(watch),
             )
             for watch in settings.watches
         ] or ([] if settings.watch_key else [self._whole_source()])
+
+    def via_of(self, watch: WatchSettings) -> Via:
+        """How this watch of the configuration is to be read."""
+        return "feed"
 
     def read(self, position: Position) -> Reading:
         """Read one watch completely. Raises SourceError, and then nothing has happened."""
@@ -116,6 +165,27 @@ class SourceAdapter(ABC):
     def item_key(self, raw: RawEvent) -> str:
         """The dedupe key of an item that was not normalized yet. MalformedItem when it has none."""
         return self.get_dedupe_key(self.normalize(raw))
+
+    def host(self, ref: str, via: str = "feed") -> str:
+        """Which host (`name` or `name:port`) this watch is read from. Empty: none in particular."""
+        return ""
+
+    def fill_gap(self, position: Position, since: float | None) -> Reading | None:
+        """Items newer than `since` (the last successful read) that the window could not show, newest first.
+
+        None: not possible (no key, no budget, not this kind of source); items may have been missed.
+        `window_full` in the answer: it stopped at its cap, and more may be missing.
+        Raises SourceError for a failure that may pass.
+        """
+        return None
+
+    def confirm(self, ref: str) -> Existence:
+        """Ask the API whether this thing is really gone. Costs a unit; never raises SourceError."""
+        return "unknown"
+
+    def probe(self, refs: Sequence[str]) -> dict[str, Probe]:
+        """Size and version of many watches for a unit per 50. A ref that is not in the answer proves nothing."""
+        return {}
 
     def _whole_source(self) -> WatchSpec:
         settings = self.settings

@@ -1,29 +1,27 @@
 """YouTube playlists through the Data API: a video added to a list is an event."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
-from urllib.parse import urlencode
 
 from pydantic import Field
 
-from csi.adapters import youtube
-from csi.adapters.base import Position, RawEvent, Reading, WatchedSource
-from csi.errors import MalformedItem, NetError, SourceError
-from csi.ingester.config import (
-    AdaptivePolling,
-    SourceSettings,
-    SourceUrl,
-    TierName,
-    VariableName,
-    WatchSettings,
-    YouTubeId,
-)
+from csi.adapters import answers, youtube
+from csi.adapters.base import Existence, Position, Probe, RawEvent, Reading, Tools, WatchedSource
+from csi.adapters.enrich import Enricher, facts_of
+from csi.adapters.youtube_api import ApiSettings, DataApi, Page, is_readable, part_of, thumbnail_of, video_of
+from csi.errors import MalformedItem, SourceError
+from csi.ingester.config import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
 from csi.ingester.durations import Seconds
 from csi.ingester.event import CreatorSignalEvent
 
-PAGE_SIZE = 50
-PLACEHOLDERS = ("Private video", "Deleted video")
 MAX_PAGES = 200
 """YouTube caps a playlist at 5,000 items; twice that is a server that never ends."""
+
+FIRST_WALKS = 2
+"""A first read that met a list in motion is repeated so often."""
+
+MARK = "api"
 
 
 class PlaylistWatch(WatchSettings):
@@ -36,7 +34,7 @@ class PlaylistWatch(WatchSettings):
         return self.id
 
 
-class PlaylistSettings(SourceSettings):
+class PlaylistSettings(ApiSettings):
     """sources.youtube_playlist"""
 
     watch_key: ClassVar[str | None] = "playlists"
@@ -44,20 +42,24 @@ class PlaylistSettings(SourceSettings):
     poll_interval_seconds: Seconds = 30
     priority: TierName = "urgent"
     adaptive_polling: AdaptivePolling = AdaptivePolling()
-    quota_limit: int = Field(10_000, gt=0, description="API units a Pacific day")
-    api_key_env: VariableName = Field("YOUTUBE_API_KEY", description="Variable that holds the API key")
-    api_base_url: SourceUrl = Field(
-        "https://www.googleapis.com/youtube/v3", description="The Data API, or a stand-in for it"
-    )
+    enrich: bool = Field(True, description="Ask for length and live state of new items, where the budget has room")
     playlists: tuple[PlaylistWatch, ...] = ()
 
     @property
     def adaptive(self) -> AdaptivePolling:
         return self.adaptive_polling
 
-    @property
-    def budget_units(self) -> int:
-        return self.quota_limit
+
+@dataclass(frozen=True)
+class Walk:
+    """A list read from its first page to its last."""
+
+    items: tuple[dict[str, Any], ...]
+    pages: int
+    etag: str | None
+    stable: bool
+    """Nothing showed that the list changed meanwhile. What slipped from a page not yet read to one already read is
+    found by the next walk: nothing is remembered by its place."""
 
 
 class YouTubePlaylistAdapter(WatchedSource):
@@ -67,113 +69,142 @@ class YouTubePlaylistAdapter(WatchedSource):
     Settings = PlaylistSettings
     settings: PlaylistSettings
 
+    def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
+        super().__init__(config, tools)
+        self.api = DataApi(self.settings, self.tools)
+        self._enricher = Enricher(self.api, self.tools)
+
     def read(self, position: Position) -> Reading:
         """Every readable item of one playlist. A walk that fails in the middle raises, and nothing has happened."""
-        items: list[dict[str, Any]] = []
-        token: str | None = None
-        for _ in range(MAX_PAGES):
-            page = self._page(position.ref, token)
-            items += [item for item in page.get("items", []) if isinstance(item, dict)]
-            token = page.get("nextPageToken")
-            if not token:  # a short page is not the last one; only a missing token ends the walk
-                return self._reading(items)
-        raise SourceError("the playlist has no end")
+        if youtube.valid_id(position.ref) is None:
+            raise SourceError("this is not the id of a playlist", kind="bug")
+        walk = self._settled_walk(position)
+        if walk is None:
+            return Reading(etag=position.etag, unchanged=True)
+        return self._reading(walk, position)
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         """DECISIONS 8: the video's owner, the video's publication, and the moment it was added."""
-        item = raw.payload
-        snippet, details = _part(item, "snippet"), _part(item, "contentDetails")
+        item, snippet = raw.payload, part_of(raw.payload, "snippet")
         video, playlist = _ids(item)
         added_at = youtube.timestamp(raw.occurred_at or snippet.get("publishedAt"), "snippet.publishedAt")
-        owner = youtube.valid_id(snippet.get("channelId"))
-        subject = youtube.subject(
-            video,
-            youtube.valid_id(snippet.get("videoOwnerChannelId")) or owner,
-            title=snippet.get("title"),
-            # An answer without contentDetails (we ask for it) leaves the moment it was added as the best we know.
-            published_at=youtube.timestamp(details.get("videoPublishedAt") or added_at, "videoPublishedAt"),
-            description=snippet.get("description"),
-            thumbnail=_thumbnail(snippet),
-        )
-        subject |= {"kind": "video", "playlist_id": playlist}
-        if isinstance(snippet.get("position"), int):
-            subject["playlist_position"] = snippet["position"]
-        if owner is not None:
-            subject["playlist_owner_channel_id"] = owner
         return youtube.event(
             raw,
             event_id=f"src:yt:playlist:{video}:{playlist}:{youtube.epoch(added_at)}",
-            key=self.item_key(raw),
+            key=f"youtube:video:{video}:{playlist}",
             occurred_at=added_at,
-            subject=subject,
+            subject=_subject(raw, video, playlist, added_at),
             metadata={"source_adapter": "youtube_playlist_api_v1", "source_ref": playlist},
         )
 
     def item_key(self, raw: RawEvent) -> str:
+        """One key for all places of a video in a list, and for all times that it is added (DECISIONS: removed and added
+        again is not new). What cannot be an event today has a key of its own, and is new when it can."""
         video, playlist = _ids(raw.payload)
+        try:
+            added_at = youtube.timestamp(raw.occurred_at, "snippet.publishedAt")
+            _subject(raw, video, playlist, added_at)
+        except MalformedItem:
+            return f"youtube:malformed:{video}:{playlist}"
         return f"youtube:video:{video}:{playlist}"
 
     def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
         return event.dedupe_key
 
-    def _page(self, playlist: str, token: str | None) -> dict[str, Any]:
-        query = {"part": "snippet,contentDetails,status", "playlistId": playlist, "maxResults": PAGE_SIZE}
-        if token:
-            query["pageToken"] = token
-        url = f"{self.settings.api_base_url.rstrip('/')}/playlistItems?{urlencode(query)}"
-        key = self.tools.secret(self.settings.api_key_env)
-        self.tools.charge(1)
-        try:
-            answer = self.tools.net.get(url, headers={"X-Goog-Api-Key": key} if key else {})
-        except NetError as error:
-            raise SourceError(f"the API could not be read: {error}") from error
-        try:
-            return youtube.api_json(answer)
-        except SourceError as error:
-            if error.kind == "quota":
-                self.tools.exhaust()
-            raise
+    def host(self, ref: str, via: str = "feed") -> str:
+        return self.api.host
 
-    def _reading(self, items: list[dict[str, Any]]) -> Reading:
-        readable = [item for item in items if _readable(item)]
+    def confirm(self, ref: str) -> Existence:
+        return self.api.exists("playlists", ref)
+
+    def probe(self, refs: Sequence[str]) -> dict[str, Probe]:
+        """Item counts, 50 lists to a unit. A swap keeps the count and some ids drop out at times (FACTS 1.2): a slow
+        full walk belongs beside it."""
+        rows = self.api.rows("playlists", "contentDetails", refs)
+        found = {row.get("id"): (part_of(row, "contentDetails").get("itemCount"), row.get("etag")) for row in rows}
+        return {
+            ref: Probe(count, tag if isinstance(tag, str) else "")
+            for ref, (count, tag) in found.items()
+            if isinstance(ref, str) and isinstance(count, int)
+        }
+
+    def _settled_walk(self, position: Position) -> Walk | None:
+        """A first read decides what is old. An item that it missed because the list moved would be taken for new."""
+        walk = self._walk(position)
+        for _ in range(FIRST_WALKS - 1):
+            if walk is None or walk.stable or position.last_success_at is not None:
+                break
+            walk = self._walk(position)
+        return walk
+
+    def _walk(self, position: Position) -> Walk | None:
+        """None: unchanged. Only a list of one page can say so: behind an unchanged first page the others may differ."""
+        known = answers.kept(position.etag, MARK, self.tools.now())
+        page = self.api.items(position.ref, etag=known)
+        if page is None:
+            return None
+        pages, tokens = [page], set[str]()
+        while page.next:  # a short page is not the last one; only a missing token ends the walk
+            if page.next in tokens or len(pages) >= MAX_PAGES:
+                raise SourceError("the playlist has no end", kind="malformed")
+            tokens.add(page.next)
+            self.tools.progress()
+            page = self.api.items(position.ref, page.next) or Page(())
+            pages.append(page)
+        return _joined(pages)
+
+    def _reading(self, walk: Walk, position: Position) -> Reading:
+        readable = [self._raw(item) for item in walk.items if is_readable(item)]
+        items = tuple(readable)
+        if self.settings.enrich:
+            items = self._enricher.enrich(readable, position, self.item_key, lambda raw: _ids(raw.payload)[0])
+        # A stream changes its state without changing the list, so such a list is read in full.
+        waiting = any((facts := facts_of(raw)) and facts.live for raw in items)
         return Reading(
-            items=tuple(
-                RawEvent(
-                    self.name,
-                    "video_added_to_playlist",
-                    item,
-                    str(_part(item, "snippet").get("publishedAt", "")),
-                )
-                for item in readable
-            ),
-            unreadable=len(items) - len(readable),
+            items=items,
+            etag=None if waiting else answers.keep(walk.etag, MARK, self.tools.now()),
+            unreadable=len(walk.items) - len(items),
+            pages=walk.pages,
         )
 
+    def _raw(self, item: dict[str, Any]) -> RawEvent:
+        added_at = str(part_of(item, "snippet").get("publishedAt", ""))
+        return RawEvent(self.name, "video_added_to_playlist", item, added_at)
 
-def _part(item: dict[str, Any], name: str) -> dict[str, Any]:
-    value = item.get(name)
-    return value if isinstance(value, dict) else {}
+
+def _joined(pages: list[Page]) -> Walk:
+    items = tuple(item for page in pages for item in page.items)
+    ids = [item["id"] for item in items if isinstance(item.get("id"), str)]
+    totals = {page.total for page in pages if page.total is not None}
+    stable = len(totals) <= 1 and len(set(ids)) == len(ids)
+    return Walk(items, len(pages), pages[0].etag if len(pages) == 1 else None, stable)
+
+
+def _subject(raw: RawEvent, video: str, playlist: str, added_at: str) -> dict[str, Any]:
+    item, facts = raw.payload, facts_of(raw)
+    snippet, details = part_of(item, "snippet"), part_of(item, "contentDetails")
+    owner = youtube.valid_id(snippet.get("channelId"))
+    subject = youtube.subject(
+        video,
+        youtube.valid_id(snippet.get("videoOwnerChannelId")) or owner,
+        title=snippet.get("title"),
+        # An answer without contentDetails (we ask for it) leaves the moment it was added as the best we know.
+        published_at=youtube.timestamp(details.get("videoPublishedAt") or added_at, "videoPublishedAt"),
+        description=snippet.get("description"),
+        thumbnail=thumbnail_of(item),
+        kind=(facts.live if facts else None) or "video",
+        duration=facts.duration if facts else None,
+    )
+    subject["playlist_id"] = playlist
+    if isinstance(snippet.get("position"), int):
+        subject["playlist_position"] = snippet["position"]
+    if owner is not None:
+        subject["playlist_owner_channel_id"] = owner
+    return subject
 
 
 def _ids(item: dict[str, Any]) -> tuple[str, str]:
-    snippet = _part(item, "snippet")
-    video = _part(snippet, "resourceId").get("videoId") or _part(item, "contentDetails").get("videoId")
-    playlist = youtube.valid_id(snippet.get("playlistId") or item.get("playlist_id"))
+    playlist = youtube.valid_id(part_of(item, "snippet").get("playlistId") or item.get("playlist_id"))
     if playlist is None:
         raise MalformedItem("the item names no playlist")
-    return youtube.video_id(video), playlist
-
-
-def _readable(item: dict[str, Any]) -> bool:
-    """Private and deleted videos stay in the list without their date. When one becomes readable, it is new."""
-    if _part(item, "status").get("privacyStatus") == "private":
-        return False
-    if "contentDetails" in item:
-        return bool(_part(item, "contentDetails").get("videoPublishedAt"))
-    return _part(item, "snippet").get("title") not in PLACEHOLDERS
-
-
-def _thumbnail(snippet: dict[str, Any]) -> Any:
-    sizes = _part(snippet, "thumbnails")
-    chosen = sizes.get("default") or next(iter(sizes.values()), None)
-    return chosen.get("url") if isinstance(chosen, dict) else None
+    return youtube.video_id(video_of(item)), playlist

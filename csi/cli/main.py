@@ -16,9 +16,11 @@ COMMANDS = {
     "demo": ("csi.cli.demo:demo", "Watch items travel from a simulated YouTube to a receiver."),
     "dlq": ("csi.cli.dlq:dlq", "Look at dead letters, send them again, discard or delete them."),
     "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
+    "quota": ("csi.cli.quota:quota", "Show the API units of the day, and how far they go."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),
     "schema": ("csi.cli.schema:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
+    "sources": ("csi.cli.sources:sources", "List, add, pause and remove what is watched."),
     "trace": ("csi.cli.trace:trace", "Tell the whole story of one item."),
 }
 

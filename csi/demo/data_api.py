@@ -61,7 +61,9 @@ class Quota:
             self._day, self._used = today, 0
 
 
-def playlist_items(world: World, query: Query, now: float, *, short_pages: bool = False) -> Reply:
+def playlist_items(
+    world: World, query: Query, now: float, *, short_pages: bool = False, as_owner: bool = False
+) -> Reply:
     """`playlistItems.list`: by `playlistId` (and `videoId`), or by `id`."""
     parts = _parts(query, ("id", "snippet", "contentDetails", "status"))
     if "id" in query:
@@ -71,7 +73,7 @@ def playlist_items(world: World, query: Query, now: float, *, short_pages: bool 
         raise RefusalError("missingRequiredParameter", "No filter selected. Expected one of: playlistId, id")
     if "videoId" in query:
         return _items_of_video(world, ref, query["videoId"], parts)
-    return _items_page(world, ref, query, parts, short_pages)
+    return _items_page(world, ref, query, parts, short_pages=short_pages, as_owner=as_owner)
 
 
 def videos(world: World, query: Query, now: float) -> Reply:
@@ -140,13 +142,15 @@ def iso_duration(seconds: int) -> str:
 # playlistItems
 
 
-def _items_page(world: World, ref: str, query: Query, parts: frozenset[str], short_pages: bool) -> Reply:
+def _items_page(
+    world: World, ref: str, query: Query, parts: frozenset[str], *, short_pages: bool, as_owner: bool
+) -> Reply:
     if ref in ("WL", "HL"):
         raise RefusalError("watchLaterNotAccessible" if ref == "WL" else "watchHistoryNotAccessible")
     size = _page_size(query)
     start = page_offset(query["pageToken"]) if query.get("pageToken") else 0
     held = size - 1 if short_pages and size > 1 else size
-    listing = world.listing(ref, start, held)
+    listing = world.listing(ref, start, held, as_owner=as_owner)
     if listing is None:
         raise RefusalError("playlistNotFound")
     rows = [_tagged(_item_row(world, listing, entry, parts)) for entry in listing.entries]

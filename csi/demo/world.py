@@ -320,16 +320,17 @@ class World:
                     found.append(video)
             return tuple(found)
 
-    def listing(self, ref: str, start: int = 0, count: int | None = None) -> Listing | None:
+    def listing(self, ref: str, start: int = 0, count: int | None = None, *, as_owner: bool = False) -> Listing | None:
         """A playlist or an uploads list; None where the API says playlistNotFound.
 
-        That is also a private list, and the uploads list of a channel without videos (FACTS §1.1).
+        That is also a private list to all but its owner, and the uploads list of a channel without videos
+        (FACTS §1.1).
         """
         with self._lock:
             owner = channel_of(ref)
             if owner:
                 return self._uploads(ref, owner, start, count)
-            return self._handmade(ref, start, count)
+            return self._handmade(ref, start, count, as_owner)
 
     def size(self, ref: str) -> int:
         """How many items a playlist has, or videos a channel, whatever their privacy."""
@@ -353,10 +354,11 @@ class World:
         title = f"Uploads from {owner.title}"
         return Listing(ref, title, owner, owner.created_at, True, len(videos), entries)
 
-    def _handmade(self, ref: str, start: int, count: int | None) -> Listing | None:
+    def _handmade(self, ref: str, start: int, count: int | None, as_owner: bool) -> Listing | None:
         playlist = self._playlists.get(ref)
         owner = self._channels.get(playlist.channel_id) if playlist else None
-        if not playlist or not owner or playlist.privacy in ("private", "deleted"):
+        hidden = ("deleted",) if as_owner else ("private", "deleted")
+        if not playlist or not owner or playlist.privacy in hidden:
             return None
         items = self._items[ref]
         shown = items[start:] if count is None else items[start : start + count]

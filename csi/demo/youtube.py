@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from functools import lru_cache
@@ -12,6 +12,8 @@ from random import Random
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
@@ -23,6 +25,7 @@ from csi.demo.faults import FEED, Asked, Fault, Script, decide, read_script
 from csi.demo.ledger import Ledger
 from csi.demo.reply import Headers, Reply, served_item, served_upload
 from csi.demo.send import LOST, transmit
+from csi.demo.token import OAUTH_PATH, Client, TokenDesk, read_form
 from csi.demo.world import World, channel_of
 
 FEED_PATH = "/feeds/videos.xml"
@@ -52,6 +55,7 @@ class Options:
     """How this YouTube behaves. `now` is its clock; tests hand in one that they move."""
 
     api_key: str = field(default="demo-key", repr=False)
+    oauth: Client = field(default_factory=Client)  # the owner of every private playlist
     quota: int = 10_000
     faults: str = ""
     latency: float = 0.0
@@ -115,6 +119,7 @@ class Site:
         self.started = options.now()
         self.requests = Requests()
         self.quota = data_api.Quota(options.quota)
+        self.tokens = TokenDesk(options.oauth)
         self.ledger = Ledger(options.ledger_path) if options.ledger_path else None
         self._random = Random(options.seed)
         self._feeds: dict[str, tuple[int, Reply]] = {}
@@ -154,11 +159,11 @@ class Site:
         self._feeds[ref] = (version, reply)
         return reply
 
-    def api(self, endpoint: str, query: dict[str, str], key: str | None, now: float) -> Reply:
-        """The answer of one Data API call, before faults. Only a known key can be charged."""
+    def api(self, endpoint: str, query: dict[str, str], key: str | None, now: float, authorization: str = "") -> Reply:
+        """The answer of one Data API call, before faults. Only a known key or token can be charged."""
         try:
-            self._admit(query, key, now)
-            return self._api_page(endpoint, query, now)
+            self._admit(query, key, now, authorization)
+            return self._api_page(endpoint, query, now, as_owner=bool(authorization))
         except RefusalError as refused:
             code, body = error_body(refused.reason, refused.says)
             return Reply(code, body, data_api.JSON)
@@ -168,26 +173,28 @@ class Site:
         if self.ledger and reply.served:
             self.ledger.record(reply.served, at)
 
-    def _admit(self, query: dict[str, str], key: str | None, now: float) -> None:
+    def _admit(self, query: dict[str, str], key: str | None, now: float, authorization: str) -> None:
         in_url = query.pop("key", None)
         self.requests.keys_in_url += in_url is not None
         given = key or in_url
-        if not given:
+        if authorization and not self.tokens.accepts(authorization, now):
+            raise RefusalError("authError")
+        if not given and not authorization:
             raise RefusalError("forbidden")
-        if given != self.options.api_key:
+        if given and given != self.options.api_key:
             raise RefusalError("API_KEY_INVALID")
         if not self.quota.charge(now):
             raise RefusalError("quotaExceeded")
 
-    def _api_page(self, endpoint: str, query: dict[str, str], now: float) -> Reply:
+    def _api_page(self, endpoint: str, query: dict[str, str], now: float, *, as_owner: bool) -> Reply:
         if endpoint != "playlistItems" or "playlistId" not in query:
             return data_api.ENDPOINTS[endpoint](self.world, query, now)
-        wanted = tuple(sorted(query.items()))
+        wanted = (*sorted(query.items()), ("owner", str(as_owner)))
         version = self.world.version(query["playlistId"])
         kept = self._pages.get(wanted)
         if kept and kept[0] == version:
             return kept[1]
-        reply = data_api.playlist_items(self.world, query, now, short_pages=self.options.short_pages)
+        reply = data_api.playlist_items(self.world, query, now, short_pages=self.options.short_pages, as_owner=as_owner)
         if len(self._pages) >= KEPT_PAGES:
             self._pages.clear()
         self._pages[wanted] = (version, reply)
@@ -263,7 +270,8 @@ class Door:
         if self._target == FEED:
             return self._site.feed(query, now)
         key = headers.get(b"x-goog-api-key", b"").decode("latin-1")
-        return self._site.api(self._target, query, key, now)
+        authorization = headers.get(b"authorization", b"").decode("latin-1")
+        return self._site.api(self._target, query, key, now, authorization)
 
     def _conditional(self, reply: Reply, headers: dict[bytes, bytes]) -> Reply:
         if reply.has_etag(headers.get(b"if-none-match", b"").decode("latin-1")):
@@ -284,9 +292,17 @@ def create_app(world: World, options: Options | None = None) -> Starlette:
     for name in data_api.ENDPOINTS:
         path = f"{API_PATH}/{name}"
         doors.append(Route(path, Door(site, name, path), methods=["GET"]))
+    doors.append(Route(OAUTH_PATH, _token_door(site), methods=["POST"]))
     app = Starlette(routes=[*doors, Mount("/sim", routes=control_routes(site))])
     app.state.site = site
     return app
+
+
+def _token_door(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return site.tokens.issue(await read_form(request), site.options.now())
+
+    return answer
 
 
 def _ref_of(query: dict[str, str]) -> str:

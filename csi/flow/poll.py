@@ -3,22 +3,27 @@
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
 from csi.errors import CsiError, SourceError
+from csi.flow import gap, pace, upkeep
 from csi.flow.wake import Wake
 from csi.ingester.text import clean
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.scheduling import cadence
-from csi.store import budget, counters, dedupe, inbox, watches
+from csi.scheduling import filters, health
+from csi.scheduling.health import Verdict
+from csi.store import counters, dedupe, inbox, watches, watchlist
 from csi.store.db import writing
 from csi.store.models import Watch
 
-LEASE_SECONDS = 55.0
 KEY_CHARS = 512
+FIRST_SPREAD = 60.0
+QUOTA_LOOK_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -30,81 +35,165 @@ class Keyed:
     raw: RawEvent
 
 
+@dataclass(frozen=True)
+class Try:
+    """One read of one watch that we hold."""
+
+    watch: Watch
+    host: str
+    before: float | None
+    """When it was tried before."""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """New items by what becomes of them."""
+
+    emit: list[Keyed]
+    old: list[Keyed] = field(default_factory=list)
+    """There before we began, or seen before a very long absence."""
+    unwanted: list[Keyed] = field(default_factory=list)
+
+
 def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
-    """Read a watch that is due (`early`: also one that is not). A failed read changes nothing but its next time."""
-    watch = watches.claim(watch_id, rt.now(), LEASE_SECONDS, early=early)
-    if watch is None:
+    """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
+    a pause). A failed read changes nothing but its next time and what is known of its health."""
+    held = _take(rt, watch_id, early=early)
+    if held is None:
         return []
-    started = time.monotonic()
     try:
-        reading = rt.adapter(watch.source).read(Position(watch.ref, watch.etag, watch.last_modified))
+        reading, extra = _read(rt, held.watch)
     except SourceError as error:
-        return _record_failure(rt, watch, error, time.monotonic() - started)
+        return _record_failure(rt, held, error)
     except Exception as error:  # noqa: BLE001 an adapter's bug must not stop the other watches
-        log.exception("adapter failed", source=watch.source, watch=watch.ref)
-        failure = SourceError(f"the adapter failed: {type(error).__name__}", kind="bug")
-        return _record_failure(rt, watch, failure, time.monotonic() - started)
-    return _record_success(rt, watch, reading, time.monotonic() - started)
+        log.exception("adapter failed", source=held.watch.source, watch=held.watch.ref)
+        return _record_failure(rt, held, SourceError(f"the adapter failed: {type(error).__name__}", kind="bug"))
+    return _record_success(rt, held, reading, extra)
 
 
-def _record_success(rt: Runtime, watch: Watch, reading: Reading, elapsed: float) -> list[Wake]:
-    now = rt.now()
-    items = _keyed(rt.adapter(watch.source), reading)
+def _take(rt: Runtime, watch_id: int, *, early: bool) -> Try | None:
+    now, watch = rt.now(), watches.glance(watch_id)
+    if watch is None or watch.source not in rt.settings.sources or (watch.next_poll_at > now and not early):
+        return None
+    host = upkeep.host_of(rt, watch)
+    if upkeep.is_held_back(rt, watch, host, now):
+        return None
+    held = watches.claim(watch_id, now, watches.LEASE_SECONDS, early=early)
+    return Try(held, host, watch.last_poll_at) if held is not None else None
+
+
+def _read(rt: Runtime, watch: Watch) -> tuple[Reading, gap.Filled]:
+    adapter, position = rt.adapter(watch.source), _position(watch)
+    with watches.reading(watch):
+        reading = adapter.read(position)
+        keys = [item.key for item in _keyed(adapter, reading.items)] if reading.window_full or watch.gap_json else []
+        return reading, gap.fill(rt, watch, position, reading, keys, rt.now())
+
+
+def _position(watch: Watch) -> Position:
+    via: Any = watch.via
+    return Position(
+        ref=watch.ref,
+        etag=watch.etag,
+        last_modified=watch.last_modified,
+        via=via,
+        last_success_at=watch.last_success_at,
+        known=lambda keys: dedupe.known(list(keys)),
+        emits=_newest(json.loads(watch.first_poll)) if watch.first_read_at is None else None,
+    )
+
+
+# ── it succeeded ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _record_success(rt: Runtime, held: Try, reading: Reading, extra: gap.Filled) -> list[Wake]:
+    now, watch = rt.now(), held.watch
+    items = _keyed(rt.adapter(watch.source), (*reading.items, *extra.items))
     with writing():
         if not watches.still_held(watch):
             return []
         stored = _store_items(rt, watch, items, reading, now)
+        changes = _found(watch, reading, stored, now) | (extra.changes or {})
         watches.finish(
-            watch,
-            now,
-            _next_poll(rt, watch, bool(stored), now),
-            woken=False,
-            **_found(watch, reading, stored, now),
+            watch, now, _next_poll(rt, watch, reading, bool(stored), now), woken=False, host=held.host, **changes
         )
-        _count_poll(watch.source, "ok", elapsed)
-    if stored:
-        log.info("new items", source=watch.source, watch=watch.ref, items=len(stored))
-    return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored]
-
-
-def _record_failure(rt: Runtime, watch: Watch, error: SourceError, elapsed: float) -> list[Wake]:
-    now, errors = rt.now(), watch.errors + 1
-    at = cadence.after_failure(now, watch.interval_seconds, errors, rt.rng, error.retry_after)
-    with writing():
-        watches.finish(watch, now, at, woken=False, errors=errors, last_error=str(error)[: watches.ERROR_TEXT])
-        _count_poll(watch.source, "error", elapsed)
-    log.warning("poll failed", source=watch.source, watch=watch.ref, error=str(error), kind=error.kind, errors=errors)
-    return []
+        upkeep.note_answer(rt, watch, reading.host or held.host, now)
+        _count_poll(watch.source, "ok", held.elapsed)
+    _say_success(watch, len(stored), now)
+    return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
 
 
 def _store_items(rt: Runtime, watch: Watch, items: list[Keyed], reading: Reading, now: float) -> list[int]:
     """Put what is new into the inbox; remember or refresh the rest."""
     days = rt.settings.retention.dedupe_days
     keys = [item.key for item in items]
+    if watch.first_read_at is None and watch.last_success_at is not None and watch.first_poll == '"all"':
+        watchlist.forget_silent(keys)  # it was reset by command: what was only marked as seen is emitted now
     known = dedupe.known(keys)
-    new = [item for item in items if item.key not in known]
-    if watch.first_read_at is None and not reading.unchanged:
-        new, old = _split_first(new, json.loads(watch.first_poll))
-        dedupe.remember([item.key for item in old], "first_poll", now, days)
+    found = _sort(rt, watch, [item for item in items if item.key not in known], reading, now)
+    dedupe.remember([item.key for item in found.old], "first_poll", now, days)
+    dedupe.remember([item.key for item in found.unwanted], "filtered", now, days)
     dedupe.refresh([key for key in keys if key in known], now, days)
+    counters.add("items", len(found.unwanted), source=watch.source, label="filtered")
     counters.add("items", len(known), source=watch.source, label="known")
-    counters.add("items", len(new), source=watch.source, label="new")
-    return inbox.put(watch, [_new_item(item) for item in new], now)
+    counters.add("items", len(found.emit), source=watch.source, label="new")
+    return inbox.put(watch, [_new_item(item) for item in found.emit], now)
 
 
-def _split_first(items: list[Keyed], policy: object) -> tuple[list[Keyed], list[Keyed]]:
-    """What the first successful read emits, and what it only remembers (DECISIONS 19)."""
-    if policy == "all":
+def _sort(rt: Runtime, watch: Watch, new: list[Keyed], reading: Reading, now: float) -> Sorted:
+    wanted, unwanted = _filter(rt, watch, new)
+    if watch.first_read_at is None and not reading.unchanged:
+        cut = _cut(wanted, _newest(json.loads(watch.first_poll)))
+        return Sorted(wanted[cut:], wanted[:cut], unwanted)
+    seen = watch.last_success_at
+    if seen is not None and now - seen > rt.settings.retention.dedupe_days * dedupe.DAY:
+        # Away for longer than keys live: what was there at the last read was seen then, though nobody remembers it.
+        return Sorted(
+            [item for item in wanted if item.occurred > seen],
+            [item for item in wanted if item.occurred <= seen],
+            unwanted,
+        )
+    return Sorted(wanted, unwanted=unwanted)
+
+
+def _filter(rt: Runtime, watch: Watch, items: list[Keyed]) -> tuple[list[Keyed], list[Keyed]]:
+    """Wanted and unwanted; what may become wanted later is in neither, and is looked at again."""
+    if watch.filters_json == "{}":
         return items, []
-    newest = policy["last"] if isinstance(policy, dict) else 0
-    cut = max(len(items) - newest, 0)
-    return items[cut:], items[:cut]
+    rule = filters.load(watch.filters_json)
+    verdicts = [(item, filters.wanted(rule, _facts(rt, item))) for item in items]
+    wanted = [item for item, verdict in verdicts if isinstance(verdict, filters.Wanted)]
+    return wanted, [item for item, verdict in verdicts if isinstance(verdict, filters.Unwanted)]
 
 
-def _keyed(adapter: SourceAdapter, reading: Reading) -> list[Keyed]:
+def _facts(rt: Runtime, item: Keyed) -> filters.Facts:
+    """An item that cannot be read is not filtered: it goes on, and becomes a dead letter with its reason."""
+    try:
+        return filters.facts_of(rt.adapter(item.raw.source).normalize(item.raw).subject)
+    except Exception:  # noqa: BLE001 a payload may break an adapter in any way; ingest meets it again and says so
+        return filters.Facts()
+
+
+def _newest(policy: Any) -> int | None:
+    """How many of the newest items a first read emits (DECISIONS 19). None: all."""
+    if policy == "all":
+        return None
+    return int(policy["last"]) if isinstance(policy, dict) else 0
+
+
+def _cut(items: list[Keyed], newest: int | None) -> int:
+    return 0 if newest is None else max(len(items) - newest, 0)
+
+
+def _keyed(adapter: SourceAdapter, raws: Iterable[RawEvent]) -> list[Keyed]:
     """Items in order of time, each key once: the same video may be in a list twice."""
     found: dict[str, Keyed] = {}
-    for raw in reading.items:
+    for raw in raws:
         item = Keyed(_key(adapter, raw), _occurred(raw), raw)
         if item.key not in found or item.occurred < found[item.key].occurred:
             found[item.key] = item
@@ -136,36 +225,105 @@ def _found(watch: Watch, reading: Reading, stored: list[int], now: float) -> dic
     changes: dict[str, object] = {
         "etag": reading.etag,
         "last_modified": reading.last_modified,
+        "fresh_until": reading.fresh_until,
         "last_success_at": now,
         "errors": 0,
         "last_error": None,
+        "error_kind": None,
+        "missing_since": None,
     }
-    if watch.first_read_at is None and not reading.unchanged:
-        changes["first_read_at"] = now
+    if not reading.unchanged:
+        changes |= {"walked_at": now, "pages": reading.pages, "first_read_at": watch.first_read_at or now}
     if stored:
         changes["last_new_at"] = now
+    if watch.health != "healthy":
+        changes |= {"health": "healthy", "health_since": now}
     return changes
 
 
-def _next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float) -> float:
-    last_activity = now if found_new else max(watch.last_new_at or 0, watch.first_read_at or now)
-    seconds = cadence.interval(watch.interval_seconds, _adaptive(rt, watch, now), last_activity=last_activity, now=now)
-    return cadence.after_success(now, seconds, rt.rng)
+def _next_poll(rt: Runtime, watch: Watch, reading: Reading, found_new: bool, now: float) -> float:
+    respects = getattr(rt.settings.sources[watch.source], "respect_cache_headers", False)
+    at = pace.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
+    if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:
+        return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # watches that came together do not stay together
+    return at
 
 
-def _adaptive(rt: Runtime, watch: Watch, now: float) -> cadence.Adaptive | None:
-    settings = rt.settings.sources[watch.source]
-    rule, limit = settings.adaptive, settings.budget_units
-    if rule is None or not rule.enabled or limit is None:
-        return None
-    return cadence.Adaptive(
-        active=rule.active_interval_seconds or watch.interval_seconds,
-        idle=rule.idle_interval_seconds,
-        threshold=rule.activity_threshold_minutes * 60,
-        watches=len(settings.watches),
-        units_limit=limit,
-        units_left=limit - budget.used(now),
-        buffer=rule.min_quota_buffer,
+def _say_success(watch: Watch, new: int, now: float) -> None:
+    if watch.health not in ("healthy", "outage"):
+        away = round(now - (watch.health_since or now))
+        log.info("watch is read again", source=watch.source, watch=watch.ref, was=watch.health, seconds=away)
+    if new:
+        log.info("new items", source=watch.source, watch=watch.ref, items=new)
+
+
+# ── it failed ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _record_failure(rt: Runtime, held: Try, error: SourceError) -> list[Wake]:
+    now, watch = rt.now(), held.watch
+    if error.kind == "paused":
+        watches.finish(watch, now, now + rt.rng.uniform(2.0, 10.0), woken=False)
+        return []
+    judged = upkeep.judge(rt, watch, held.host, error, held.before, now)
+    verdict = _confirm(rt, held, judged.verdict)
+    with writing():
+        if not watches.still_held(watch):
+            return []
+        upkeep.note_failure(rt, watch, error, judged, now)
+        watches.finish(
+            watch,
+            now,
+            _next_try(rt, watch, error, verdict, now),
+            woken=False,
+            host=held.host,
+            **_failed(watch, error, verdict, now),
+        )
+        _count_poll(watch.source, "error", held.elapsed)
+    _say_failure(watch, error, verdict)
+    return []
+
+
+def _confirm(rt: Runtime, held: Try, verdict: Verdict) -> Verdict:
+    """Only the API may call something dead."""
+    if not verdict.confirm:
+        return verdict
+    with watches.reading(held.watch):
+        watches.keep_lease(rt.now(), watches.LEASE_SECONDS)
+        answer = rt.adapter(held.watch.source).confirm(held.watch.ref)
+    return health.confirmed(verdict, answer, rt.now(), rt.rng)
+
+
+def _next_try(rt: Runtime, watch: Watch, error: SourceError, verdict: Verdict, now: float) -> float:
+    if error.kind in ("quota", "budget"):
+        # After midnight, but the limit may have been raised: that costs no unit to see.
+        return min(pace.after_refusal(rt, watch, now), now + QUOTA_LOOK_SECONDS * rt.rng.uniform(0.5, 1.0))
+    return pace.at_least(rt, watch, verdict.next_at, now)
+
+
+def _failed(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> dict[str, object]:
+    return {
+        "errors": watch.errors + 1,
+        "last_error": str(error)[: watches.ERROR_TEXT],
+        "error_kind": error.kind,
+        "health": verdict.state,
+        "health_since": verdict.since,
+        "missing_since": (watch.missing_since or now) if verdict.state == "dead" else None,
+    }
+
+
+def _say_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
+    """One line when it begins or changes; in an outage the host has said it for all."""
+    is_news = watch.errors == 0 or verdict.state != watch.health
+    say = log.warning if is_news and verdict.state != "outage" else log.debug
+    say(
+        "poll failed",
+        source=watch.source,
+        watch=watch.ref,
+        error=str(error),
+        kind=error.kind,
+        errors=watch.errors + 1,
+        health=verdict.state,
     )
 
 

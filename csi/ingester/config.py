@@ -4,7 +4,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -18,11 +18,13 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    create_model,
     field_validator,
     model_validator,
 )
 
 from csi.ingester.durations import Seconds
+from csi.ingester.patterns import check_pattern
 
 # A validator's message never repeats the value: the loader adds it where it is short and no secret.
 
@@ -137,6 +139,36 @@ def _first_poll(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 FirstPoll = Annotated[Literal["mark_seen", "all"] | FirstPollLast, WrapValidator(_first_poll)]
 
 
+Kind = Literal["video", "short", "live", "upcoming"]
+KINDS: tuple[Kind, ...] = ("video", "short", "live", "upcoming")
+"""What an item can be (`subject.kind`). Everything is wanted by default (DECISIONS 43)."""
+
+
+def _some_kind(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    if not kinds:
+        raise ValueError(f"expected at least one of {', '.join(KINDS)}")
+    return tuple(dict.fromkeys(kinds))
+
+
+Kinds = Annotated[tuple[Kind, ...], AfterValidator(_some_kind)]
+Pattern = Annotated[str, AfterValidator(check_pattern)]
+Length = Annotated[Seconds, Field(ge=0)]
+
+# Built by call because one of its keys, `not`, is a word of Python.
+TitleFilter = create_model(
+    "TitleFilter",
+    __base__=Model,
+    __doc__="Regular expressions that a title must match, and must not match; (?i) ignores case.",
+    **{  # type: ignore[call-overload]
+        "match": (Pattern | None, Field(None, description="Only items whose title matches")),
+        "not": (Pattern | None, Field(None, description="No items whose title matches")),
+    },
+)
+
+FILTERS = ("include", "title", "min_duration_seconds", "max_duration_seconds")
+"""The keys that say which items of a watch are wanted; a watch's own win over its source's."""
+
+
 class WatchSettings(Model):
     """One thing to watch. Subclasses name the field that identifies it."""
 
@@ -145,11 +177,29 @@ class WatchSettings(Model):
     tags: tuple[str, ...] = Field((), description="Added to the route profile's tags")
     poll_interval_seconds: Interval | None = Field(None, description="Overrides the source's interval")
     first_poll: FirstPoll | None = Field(None, description="Overrides the source's first_poll")
+    include: Kinds | None = Field(None, description="Overrides the source's include")
+    title: TitleFilter | None = Field(None, description="Overrides the source's title")
+    min_duration_seconds: Length | None = Field(None, description="Overrides the source's")
+    max_duration_seconds: Length | None = Field(None, description="Overrides the source's")
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> "WatchSettings":
+        return _check_lengths(self)
 
     @property
     def ref(self) -> str:
         """What identifies this watch within its source."""
         raise NotImplementedError(f"{type(self).__name__} must say what identifies a watch")
+
+
+W = TypeVar("W", "WatchSettings", "SourceSettings")
+
+
+def _check_lengths(settings: W) -> W:
+    low, high = settings.min_duration_seconds, settings.max_duration_seconds
+    if low is not None and high is not None and low > high:
+        raise ValueError("min_duration_seconds is more than max_duration_seconds, so nothing would be wanted")
+    return settings
 
 
 class AdaptivePolling(Model):
@@ -171,6 +221,10 @@ class SourceSettings(Model):
     poll_interval_seconds: Seconds = Field(300, description="Time between two polls of one watch")
     priority: TierName = Field("standard", description="Delivery tier of this source's events")
     first_poll: FirstPoll = Field("mark_seen", description="What the first successful read of a watch emits")
+    include: Kinds = Field(KINDS, description="Which kinds of items are wanted")
+    title: TitleFilter = Field(TitleFilter(), description="Which titles are wanted")
+    min_duration_seconds: Length | None = Field(None, description="Shortest item wanted, where its length is known")
+    max_duration_seconds: Length | None = Field(None, description="Longest item wanted, where its length is known")
 
     streaming_mode: bool = Field(False, description="Send each event at once and alone, several in parallel, unordered")
     max_concurrent_events: int = Field(10, ge=1, le=64, description="With streaming_mode: events on their way at once")
@@ -192,10 +246,29 @@ class SourceSettings(Model):
     def watches(self) -> tuple[WatchSettings, ...]:
         return getattr(self, self.watch_key) if self.watch_key else ()
 
+    def filters_of(self, watch: WatchSettings | None = None) -> dict[str, Any]:
+        """What differs from "everything", as plain JSON; the watch's own keys win."""
+        own = watch or WatchSettings()
+        chosen = {key: getattr(self if getattr(own, key) is None else own, key) for key in FILTERS}
+        plain = {key: _plain_filter(value) for key, value in chosen.items()}
+        return {key: value for key, value in plain.items() if value and value != list(KINDS)}
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> "SourceSettings":
+        return _check_lengths(self)
+
     @field_validator("poll_interval_seconds")
     @classmethod
     def _interval_is_sane(cls, value: float) -> float:
         return _sane_interval(value)  # holds for a subclass that gives the field another default, too
+
+
+def _plain_filter(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_none=True)
+    if isinstance(value, tuple):
+        return [kind for kind in KINDS if kind in value]
+    return value
 
 
 class RouteProfile(Model):

@@ -37,7 +37,15 @@ SECRETS = {
 }
 """Secrets that no key of the file stands for: variable and field of `Secrets`."""
 
-_KNOWN_SECRETS = {*SECRET_KEYS.values(), *SECRETS, "YOUTUBE_API_KEY"}
+SOURCE_SECRETS = (
+    "YOUTUBE_API_KEY",
+    "YOUTUBE_OAUTH_CLIENT_ID",
+    "YOUTUBE_OAUTH_CLIENT_SECRET",
+    "YOUTUBE_OAUTH_REFRESH_TOKEN",
+)
+"""Secrets that sources name in their `…_env` keys, by their usual names."""
+
+_KNOWN_SECRETS = {*SECRET_KEYS.values(), *SECRETS, *SOURCE_SECRETS}
 _SHORTEST: dict[KeyPath, int] = {("delivery", "shared_secret"): 8}
 _OPTIONAL: set[KeyPath] = {("delivery", "ua_endpoint")}
 _URL_KEYS: tuple[KeyPath, ...] = (("csi", "database"), ("csi", "queue"))

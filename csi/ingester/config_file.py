@@ -14,6 +14,7 @@ from csi.ingester.config_env import SECRETS, Draft, fill, take_secret
 from csi.ingester.config_faults import explain, spot_of, unknown_name
 from csi.ingester.config_secrets import Environment
 from csi.ingester.config_yaml import KeyPath, Problem, Spot, dotted, parse_yaml
+from csi.ingester.costs import budget_warnings
 
 DEFAULT_PATH = Path("/etc/csi/config.yaml")
 MAX_BYTES = 2 * 1024 * 1024
@@ -92,6 +93,7 @@ def warnings_for(settings: Settings) -> Iterator[str]:
                 yield f"sources.{name}.{key}: polls every {seconds:g} s; meant for tests"
         if source.adaptive and source.adaptive.enabled and _active(source) > source.adaptive.idle_interval_seconds:
             yield f"sources.{name}.adaptive_polling: the active interval is longer than the idle one"
+    yield from budget_warnings(settings)
 
 
 def file_model(sources: SourceModels) -> type[ConfigFile]:
@@ -164,8 +166,9 @@ def _named_secrets(draft: Draft, blocks: Sequence[BaseModel], env: Environment) 
 
 
 def variable_names(block: BaseModel) -> list[str]:
-    values = {key: value for key, value in block if key.endswith("_env")}
-    return [value for value in values.values() if isinstance(value, str)]
+    """What the `…_env` keys of this block, and of the blocks inside it, name."""
+    named = [value for key, value in block if key.endswith("_env") and isinstance(value, str)]
+    return named + [name for _, inner in block if isinstance(inner, BaseModel) for name in variable_names(inner)]
 
 
 def _sound_sources(draft: Draft, sources: SourceModels) -> dict[str, SourceSettings]:

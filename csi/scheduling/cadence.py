@@ -1,42 +1,40 @@
-"""How long until a watch is read again. Pure."""
+"""How long until a watch is read again, before the budget is asked. Pure."""
 
 import random
 from dataclasses import dataclass
 
-DAY = 86_400.0
-FAILURE_CAP = 60.0
-"""The longest wait of a failing watch: everything moves again within 90 s of a fault's end (DECISIONS 48)."""
-
-FIRST_RETRY = 5.0
+SOONEST = 60.0
+LATEST = 3600.0
+"""A cache is waited for, but a feed that says "expires in ten years" is read all the same."""
 
 
 @dataclass(frozen=True)
-class Adaptive:
-    """FR-1.3's two speeds and the budget they share."""
+class Speeds:
+    """FR-1.3's two intervals of one watch, and when it falls from the fast to the slow one."""
 
-    active: float
-    idle: float
-    threshold: float
-    watches: int
-    units_limit: int
-    units_left: int
-    buffer: int
+    fast: float
+    slow: float
+    threshold: float = 0.0
+
+    def is_active(self, last_activity: float, now: float) -> bool:
+        """Something new within the threshold. One that has a single speed is neither."""
+        return self.fast < self.slow and now - last_activity <= self.threshold
+
+    def busy(self, last_activity: float, now: float, seconds: float, *, usual: float = 0.0) -> float:
+        """The share of the next seconds in which it is expected to be active: what is usual for it, or what is
+        left of its activity now."""
+        if self.fast >= self.slow:
+            return 0.0
+        rest = max(last_activity + self.threshold - now, 0.0)
+        return min(max(usual, rest / seconds if seconds > 0 else 0.0), 1.0)
 
 
-def interval(base: float, adaptive: Adaptive | None, *, last_activity: float, now: float) -> float:
-    """Seconds between two reads of a healthy watch.
-
-    Idle slow-down exists to save quota: where the whole day at the fast interval fits, nothing is slowed down
-    (DECISIONS 14).
-    """
-    if adaptive is None:
-        return base
-    slow = max(adaptive.active, adaptive.idle)
-    if adaptive.units_left < adaptive.buffer:
-        return slow
-    if adaptive.watches * DAY / adaptive.active <= adaptive.units_limit - adaptive.buffer:
-        return adaptive.active
-    return adaptive.active if now - last_activity <= adaptive.threshold else slow
+def speeds(base: float, *, active: float | None, idle: float | None, threshold: float) -> Speeds:
+    """`idle` None: adaptive polling is off, so there is one speed. Idle is never faster than active."""
+    if idle is None:
+        return Speeds(base, base)
+    fast = base if active is None else active
+    return Speeds(fast, max(fast, idle), threshold)
 
 
 def after_success(now: float, seconds: float, rng: random.Random) -> float:
@@ -44,11 +42,7 @@ def after_success(now: float, seconds: float, rng: random.Random) -> float:
     return now + seconds * (rng.uniform(0.95, 1.0) if seconds >= 10 else 1.0)
 
 
-def after_failure(
-    now: float, seconds: float, errors: int, rng: random.Random, retry_after: float | None = None
-) -> float:
-    """Back off, at most a minute. A source that names a time is given that time, up to an hour."""
-    if retry_after is not None:
-        return now + min(max(retry_after, 1.0), 3600.0)
-    wait = min(min(seconds, FIRST_RETRY) * 2.0 ** min(errors - 1, 16), FAILURE_CAP)
-    return now + wait * rng.uniform(0.8, 1.0)
+def after_expiry(now: float, seconds: float, fresh_until: float, rng: random.Random) -> float:
+    """Just after the source's caches let go: before that the answer is the same. Neither hammering nor for ever."""
+    soonest, latest = now + min(seconds, SOONEST), now + max(seconds, LATEST)
+    return min(max(fresh_until + rng.uniform(0.5, 3.0), soonest), latest)

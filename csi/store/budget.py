@@ -1,18 +1,40 @@
 """The API budget: one row per Pacific day, booked before each call, exact under several workers."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from csi import clock
+from csi.store import counters
 from csi.store.db import writing
-from csi.store.models import ApiBudget
+from csi.store.models import ApiBudget, Counter
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
 """Google's quota day ends at midnight Pacific time, 07:00 or 08:00 UTC."""
 
+HOUR = 3600.0
+HOURLY = "api_units"
+"""A counter per hour beside the day's row: how fast units are used now. Kept for two days."""
+
+
+@dataclass(frozen=True)
+class Day:
+    """One Pacific day, 23 to 25 hours long, and what was used of it."""
+
+    id: str
+    used: int
+    starts: float
+    ends: float
+    per_second: float | None
+    """How fast units were used in the last hour; None: too little was seen of it to say."""
+
 
 def day_of(now: float) -> str:
     return datetime.fromtimestamp(now, PACIFIC).strftime("%Y-%m-%d")
+
+
+def day_starts(now: float) -> float:
+    return datetime.fromtimestamp(now, PACIFIC).replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()
 
 
 def day_ends(now: float) -> float:
@@ -21,15 +43,19 @@ def day_ends(now: float) -> float:
 
 
 def book(units: int, limit: int, now: float) -> bool:
-    """Take units from today's budget. False: they are not there, and nothing was booked."""
+    """Take units from today's budget. False: they are not there, and nothing was booked. What is booked stays
+    booked, whatever becomes of the call: the API counts a call that failed, too."""
     with writing():
         _open_day(limit, now)
         fits = ApiBudget.quota_used + units <= limit
-        return bool(
+        booked = (
             ApiBudget.update(quota_used=ApiBudget.quota_used + units, quota_limit=limit, last_updated_at=clock.iso(now))
             .where((ApiBudget.id == day_of(now)) & fits)
             .execute()
         )
+        if booked:
+            _count_hour(units, now)
+        return bool(booked)
 
 
 def exhaust(limit: int, now: float) -> None:
@@ -45,15 +71,34 @@ def used(now: float) -> int:
     return int(row.quota_used) if row else 0
 
 
+def today(now: float) -> Day:
+    return Day(day_of(now), used(now), day_starts(now), day_ends(now), _last_hour(now))
+
+
+def _count_hour(units: int, now: float) -> None:
+    hour = int(now // HOUR)
+    counters.add(HOURLY, units, label=str(hour))
+    if int(now) % 60 == 0:  # once in a while is enough: it is a row an hour
+        Counter.delete().where((Counter.name == HOURLY) & (Counter.label < str(hour - 48))).execute()
+
+
+def _last_hour(now: float) -> float | None:
+    """This hour's units and its share of the one before. Labels are hours since 1970: as long as each other."""
+    hour, into = int(now // HOUR), now % HOUR
+    by_hour = {label: value for (_, label), value in counters.all_of(HOURLY).items()}
+    before, ours = by_hour.get(str(hour - 1)), by_hour.get(str(hour), 0.0)
+    if before is not None:
+        return (ours + before * (1 - into / HOUR)) / HOUR
+    return ours / into if into >= 600 and ours else None
+
+
 def _open_day(limit: int, now: float) -> None:
-    local = datetime.fromtimestamp(now, PACIFIC)
-    start = local.replace(hour=0, minute=0, second=0, microsecond=0)
     ApiBudget.insert(
         id=day_of(now),
         quota_used=0,
         quota_limit=limit,
-        period_start=clock.iso(start.timestamp()),
-        period_end=clock.iso(_midnight_after(local).timestamp()),
+        period_start=clock.iso(day_starts(now)),
+        period_end=clock.iso(day_ends(now)),
         last_updated_at=clock.iso(now),
     ).on_conflict_ignore().execute()
 

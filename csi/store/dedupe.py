@@ -19,6 +19,17 @@ def known(keys: Sequence[str]) -> set[str]:
     return found
 
 
+def known_before(keys: Sequence[str], moment: float) -> set[str]:
+    """Those of the keys that were known before this moment: where a gap that was noticed then has its other end."""
+    found: set[str] = set()
+    for chunk in chunks(keys):
+        old = DedupeKey.first_seen_at.is_null() | (DedupeKey.first_seen_at < moment)
+        found |= {row.key for row in DedupeKey.select(DedupeKey.key).where(DedupeKey.key.in_(chunk) & old)}
+        waiting = InboxItem.item_key.in_(chunk) & (InboxItem.seen_at < moment)
+        found |= {row.item_key for row in InboxItem.select(InboxItem.item_key).where(waiting)}
+    return found
+
+
 def remember(keys: Iterable[str], reason: str, now: float, days: float) -> int:
     """Mark keys as seen. Returns how many were new; an existing key keeps its first reason."""
     rows = [
@@ -51,3 +62,13 @@ def refresh(keys: Sequence[str], now: float, days: float) -> None:
 def forget(key: str, reason: str) -> None:
     """This key is not known any more, if it was known for this reason only."""
     run("DELETE FROM dedupe_keys WHERE key = ? AND reason = ?", key, reason)
+
+
+def expire(now: float, limit: int = 1000) -> int:
+    """Forget keys whose items were not seen for their whole life, a few at a time. Returns how many went.
+
+    Only for a clock that can be trusted: one that jumps ten years ahead would forget everything.
+    """
+    old = DedupeKey.select(DedupeKey.key).where(DedupeKey.expires_at < clock.iso(now)).limit(limit)
+    keys = [row.key for row in old]
+    return sum(int(DedupeKey.delete().where(DedupeKey.key.in_(chunk)).execute()) for chunk in chunks(keys))

@@ -49,9 +49,41 @@ class Watch(Row):
     etag = TextField(null=True)
     last_modified = TextField(null=True)
     created_at = TextField()
+    health = TextField(default="healthy")
+    health_since = DoubleField(null=True)
+    error_kind = TextField(null=True)
+    note = TextField(null=True)
+    filters_json = TextField(default="{}")
+    via = TextField(default="feed")
+    pages = IntegerField(default=1)
+    planned_interval = DoubleField(null=True)
+    fresh_until = DoubleField(null=True)
+    probe_json = TextField(null=True)
+    walked_at = DoubleField(null=True)
+    missing_since = DoubleField(null=True)
+    host = TextField(null=True)
+    gap_json = TextField(null=True)
 
     class Meta:
         table_name = "watches"
+
+
+class Host(Row):
+    """A machine that watches are read from: whether it asked for a pause, and whether it is in trouble."""
+
+    host = TextField(primary_key=True)
+    paused_until = DoubleField(null=True)
+    pause_reason = TextField(null=True)
+    pauses = IntegerField(default=0)
+    outage_since = DoubleField(null=True)
+    outage_reason = TextField(null=True)
+    outage_watches = IntegerField(default=0)
+    recovering_at = DoubleField(null=True)
+    last_ok_at = DoubleField(null=True)
+    last_error_at = DoubleField(null=True)
+
+    class Meta:
+        table_name = "hosts"
 
 
 class InboxItem(Row):
@@ -159,7 +191,7 @@ class BatchEvent(Row):
 
 
 class DedupeKey(Row):
-    """An item that is known, and why: emitted, first_poll, malformed."""
+    """An item that is known, and why: emitted, first_poll, filtered, malformed."""
 
     key = TextField(primary_key=True)
     expires_at = TextField()
@@ -279,6 +311,7 @@ class Heartbeat(Row):
 
 ALL = (
     Watch,
+    Host,
     InboxItem,
     Batch,
     Event,

@@ -1,17 +1,28 @@
 """Watches: what is read, when it is due, and who reads it now."""
 
 import json
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
-from csi.store.db import new_token, writing
-from csi.store.models import Watch
+from csi.store.db import chunks, new_token, writing
+from csi.store.models import Watch, database
 
 REWAKE_SECONDS = 15.0
 """A wake-up that was lost is repeated after this long."""
 
+MISSED_SECONDS = 60.0
+"""Nobody looked for so long: the machine slept, the process was down, or the clock was moved."""
+
+AT_ONCE = 10
+"""Watches that were missed are taken up so many a second, and all of them within a minute."""
+
+LEASE_SECONDS = 55.0
+LONGEST_LEASE = 60.0
+LONGEST_WAIT = 3600.0
 ERROR_TEXT = 500
 
 
@@ -27,6 +38,9 @@ class WantedWatch:
     tier: str
     interval: float
     first_poll: Any
+    filters: str = "{}"
+    via: str = "feed"
+    host: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,63 +65,121 @@ class WatchTimes:
 
 def sync(wanted: Iterable[WantedWatch], now: float) -> None:
     """Make the watches of origin `config` those of the configuration. Nothing is deleted: a watch that went away is
-    `removed`, and continues where it was when it comes back."""
+    `removed`, and continues where it was when it comes back. One that was added by command and is now in the
+    configuration, too, belongs to the configuration. A pause stays a pause."""
     with writing():
-        keep = [_upsert(watch, now) for watch in wanted]
-        gone = (Watch.origin == "config") & (Watch.state == "active")
-        Watch.update(state="removed").where(gone & Watch.id.not_in(keep or [0])).execute()
+        stored = {(row.source, row.ref): row for row in Watch.select()}
+        keep = {(want.source, want.ref): want for want in wanted}
+        new = [_new_row(want, now) for place, want in keep.items() if place not in stored]
+        for chunk in chunks(new):
+            # Ignored: on PostgreSQL another worker that starts at this moment may have been first.
+            Watch.insert_many(chunk).on_conflict_ignore().execute()
+        for place, row in stored.items():
+            _adjust(row, _changes(row, keep.get(place), now))
 
 
-def _upsert(wanted: WantedWatch, now: float) -> int:
-    values = {
+def _new_row(wanted: WantedWatch, now: float) -> dict[str, Any]:
+    times = {"next_poll_at": now, "wake_at": now, "created_at": clock.iso(now)}
+    return {"source": wanted.source, "ref": wanted.ref, **_values(wanted), **times}
+
+
+def _values(wanted: WantedWatch) -> dict[str, Any]:
+    return {
         "name": wanted.name,
         "route_profile": wanted.route_profile,
         "tags_json": json.dumps(wanted.tags),
         "tier": wanted.tier,
         "interval_seconds": wanted.interval,
         "first_poll": json.dumps(wanted.first_poll),
+        "filters_json": wanted.filters,
+        "via": wanted.via,
+        "host": wanted.host,
+        "origin": "config",
     }
-    found = Watch.get_or_none(source=wanted.source, ref=wanted.ref)
-    if found is None:
-        place = {"source": wanted.source, "ref": wanted.ref}
-        times = {"next_poll_at": now, "wake_at": now, "created_at": clock.iso(now)}
-        # Ignored: on PostgreSQL another worker that starts at this moment may have been first.
-        Watch.insert(**place, **times, **values).on_conflict_ignore().execute()
-        return int(Watch.get(**place).id)
+
+
+def _changes(row: Watch, wanted: WantedWatch | None, now: float) -> dict[str, Any]:
+    if wanted is not None:
+        values = _values(wanted) | _due_again(row, wanted.interval, now)
+        if row.first_read_at is None and row.last_success_at is not None:
+            del values["first_poll"]  # it was reset by command, which said what the next read emits
+        return values
+    return {"state": "removed"} if row.origin == "config" else {}
+
+
+def _adjust(row: Watch, changes: dict[str, Any]) -> None:
+    """Only what differs is written: a restart with 500 watches writes nothing."""
+    changes = {name: value for name, value in changes.items() if getattr(row, name) != value}
+    if changes:
+        Watch.update(**changes).where(Watch.id == row.id).execute()
+
+
+def _due_again(found: Watch, interval: float, now: float) -> dict[str, Any]:
+    """One that comes back is due; a healthy one is not kept waiting by an interval that is now shorter."""
     if found.state == "removed":
-        values |= {"state": "active", "next_poll_at": now, "wake_at": now}
-    elif found.next_poll_at > now + wanted.interval:
-        values |= {"next_poll_at": now + wanted.interval, "wake_at": now + wanted.interval}
-    Watch.update(**values).where(Watch.id == found.id).execute()
-    return int(found.id)
+        return {"state": "active", "next_poll_at": now, "wake_at": now}
+    if found.health == "healthy" and found.next_poll_at > now + max(interval, found.planned_interval or 0):
+        return {"next_poll_at": now + interval, "wake_at": now + interval}
+    return {}
 
 
-def plan_due(now: float, horizon: float, limit: int = 2000) -> list[DueWatch]:
+def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[str] | None = None) -> list[DueWatch]:
     """Watches that fall due within the horizon and that nobody woke yet. Whoever gets one here wakes it: a second
-    planner at the same moment finds nothing."""
+    planner at the same moment finds nothing. Those that were missed for a while are spread out."""
     not_woken = (Watch.wake_at == Watch.next_poll_at) & (Watch.wake_at <= now + horizon)
+    ours = (Watch.state == "active") & (Watch.source.in_(sources) if sources is not None else True)
     ahead = (
         Watch.select(Watch.id, Watch.wake_at, Watch.next_poll_at)
-        .where((Watch.state == "active") & (not_woken | (Watch.wake_at <= now)))
+        .where(ours & (not_woken | (Watch.wake_at <= now)))
         .order_by(Watch.wake_at)
         .limit(limit)
     )
     rows = list(ahead)
     if not rows:
         return []
+    times = _spread(rows, now)
     with writing():
-        return [DueWatch(row.id, row.next_poll_at) for row in rows if _mark_woken(row, now)]
+        return [DueWatch(row.id, times[row.id]) for row in rows if _mark_woken(row, times[row.id], now)]
 
 
-def _mark_woken(row: Watch, now: float) -> bool:
-    again = max(row.next_poll_at, now) + REWAKE_SECONDS
-    query = Watch.update(wake_at=again).where((Watch.id == row.id) & (Watch.wake_at == row.wake_at))
-    return bool(query.execute())
+def _spread(rows: list[Watch], now: float) -> dict[int, float]:
+    """When to wake each: at its time, or a few at a time where nobody looked for so long that many wait."""
+    missed = [row.id for row in rows if row.wake_at < now - MISSED_SECONDS]
+    pace = max(AT_ONCE, len(missed) / MISSED_SECONDS)
+    late = {watch_id: now + int(place / pace) for place, watch_id in enumerate(missed)}
+    return {row.id: late.get(row.id, row.next_poll_at) for row in rows}
+
+
+def _mark_woken(row: Watch, at: float, now: float) -> bool:
+    changes = {"wake_at": max(at, now) + REWAKE_SECONDS}
+    if at > max(row.next_poll_at, now):
+        changes["next_poll_at"] = at
+    return bool(Watch.update(**changes).where((Watch.id == row.id) & (Watch.wake_at == row.wake_at)).execute())
+
+
+def mend_times(now: float) -> int:
+    """After the clock was set back: a watch whose last read lies in the future waits as long as it would have waited
+    from then, but from now, and nobody holds it. Returns how many there were."""
+    ahead = (Watch.last_poll_at > now + MISSED_SECONDS) | (
+        Watch.last_poll_at.is_null() & (Watch.next_poll_at > now + LONGEST_WAIT + MISSED_SECONDS)
+    )
+    columns = (Watch.id, Watch.next_poll_at, Watch.last_poll_at, Watch.interval_seconds)
+    rows = list(Watch.select(*columns).where((Watch.state == "active") & ahead))
+    if not rows:
+        return 0
+    with writing():
+        for row in rows:
+            wait = row.next_poll_at - row.last_poll_at if row.last_poll_at is not None else 0.0
+            at = now + min(max(wait, 0.0), max(row.interval_seconds, LONGEST_WAIT))
+            Watch.update(next_poll_at=at, wake_at=at, last_poll_at=now, lease_token=None, lease_until=None).where(
+                (Watch.id == row.id) & (Watch.next_poll_at == row.next_poll_at)
+            ).execute()
+    return len(rows)
 
 
 def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = False) -> Watch | None:
     """Hold this watch for one poll. None: it is not due, not active, or somebody else reads it."""
-    free = Watch.lease_until.is_null() | (Watch.lease_until < now)
+    free = Watch.lease_until.is_null() | (Watch.lease_until < now) | (Watch.lease_until > now + 2 * LONGEST_LEASE)
     due = Watch.state == "active"
     if not early:
         due &= Watch.next_poll_at <= now
@@ -117,7 +189,62 @@ def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = Fals
         .where((Watch.id == watch_id) & due & free)
         .execute()
     )
-    return Watch.get_by_id(watch_id) if taken and _holds(watch_id, token) else None
+    return _held_by(watch_id, token) if taken else None
+
+
+def _held_by(watch_id: int, token: str) -> Watch | None:
+    """Plain SQL: for a row this wide Peewee takes longer to write the statement than the database to run it."""
+    mark = database.param
+    rows = Watch.raw(f"SELECT * FROM watches WHERE id = {mark} AND lease_token = {mark}", watch_id, token)
+    return next(iter(rows), None)
+
+
+def glance(watch_id: int) -> Watch | None:
+    """Only what decides whether it is read now. None: it is not active."""
+    columns = (Watch.source, Watch.ref, Watch.via, Watch.next_poll_at, Watch.last_poll_at, Watch.interval_seconds)
+    found: Watch | None = (
+        Watch.select(Watch.id, *columns).where((Watch.id == watch_id) & (Watch.state == "active")).first()
+    )
+    return found
+
+
+def put_off(watch: Watch, until: float) -> bool:
+    """Not now, and not because of anything it did: its next time moves, nothing else changes."""
+    unheld = (Watch.id == watch.id) & (Watch.next_poll_at == watch.next_poll_at) & Watch.lease_token.is_null()
+    return bool(Watch.update(next_poll_at=until, wake_at=until).where(unheld).execute())
+
+
+class _Reading(threading.local):
+    """The watch that this thread reads."""
+
+    watch: Watch | None = None
+    until: float = 0.0
+
+
+_reading = _Reading()
+
+
+@contextmanager
+def reading(watch: Watch) -> Iterator[None]:
+    """Inside, `keep_lease` in this thread is about this watch."""
+    _reading.watch, _reading.until = watch, watch.lease_until or 0.0
+    try:
+        yield
+    finally:
+        _reading.watch = None
+
+
+def keep_lease(now: float, lease_seconds: float) -> bool:
+    """A walk of many pages goes on: hold the watch for as long again. Writes only when half of the lease is used.
+    False: somebody else holds it now, or it was paused meanwhile, and what is read will not be stored."""
+    watch = _reading.watch
+    if watch is None or now < _reading.until - lease_seconds / 2:
+        return True
+    held = (Watch.id == watch.id) & (Watch.lease_token == watch.lease_token) & (Watch.state == "active")
+    kept = bool(Watch.update(lease_until=now + lease_seconds, wake_at=now + lease_seconds).where(held).execute())
+    if kept:
+        _reading.until = now + lease_seconds
+    return kept
 
 
 def _holds(watch_id: int, token: str | None) -> bool:

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from csi import __version__
 from csi.dlq import store as dlq
+from csi.flow import pace
 from csi.ingester.config import TIERS
 from csi.runtime import Runtime
 from csi.store import budget, counters, endpoints, events, heartbeats, inbox, outbox
@@ -107,8 +108,7 @@ def _state(now: float) -> Iterator[Metric]:
 
 
 def _quota(rt: Runtime, now: float) -> Iterator[Metric]:
-    limits = [rt.settings.sources[name].budget_units for name in rt.enabled_sources()]
-    limit = max((units for units in limits if units is not None), default=None)
+    limit = pace.unit_limit(rt)
     if limit is None:
         return
     yield _gauge("csi_api_quota_used", "API units used this Pacific day", budget.used(now))

@@ -142,7 +142,16 @@ def doomed_commit(
     return opened
 
 
-_SILENT = ("enqueue_many", "mark_delivered", "bury", "_record_success", "_mark_delivered", "_store", "deliver", "backup")
+_SILENT = (
+    "enqueue_many",
+    "mark_delivered",
+    "bury",
+    "_record_success",
+    "_mark_delivered",
+    "_store",
+    "deliver",
+    "backup",
+)
 
 
 def arm(point: Point, nth: int) -> None:

@@ -74,7 +74,7 @@ class Proxy:
         while not self._over.is_set():
             request = _read_message(client)
             if not request:
-                return
+                return None
             manner = self.manner()
             if manner.refuse:
                 self.refused += 1
@@ -82,8 +82,8 @@ class Proxy:
             server.sendall(request)
             if not self._forward_answer(client, server, manner):
                 self.lost_events += request.count(b'"event_id":')
-                return
-        return
+                return None
+        return None
 
     def _forward_answer(self, client: socket.socket, server: socket.socket, manner: Manner) -> bool:
         answer = _read_message(server)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi.demo.serve import in_background
+from csi.demo.token import OAUTH_PATH
 from csi.demo.traffic import settle
 from csi.demo.world import World
 from csi.demo.youtube import API_PATH, FEED_PATH, Options, Requests, Site, create_app
@@ -41,6 +42,10 @@ class SimulatedYouTube:
     @property
     def feed_url_template(self) -> str:
         return f"{self.base_url}{FEED_PATH}?channel_id={{channel_id}}"
+
+    @property
+    def token_url(self) -> str:
+        return self.base_url + OAUTH_PATH
 
     def feed_url(self, channel_id: str) -> str:
         return self.feed_url_template.format(channel_id=channel_id)

@@ -3,13 +3,14 @@
 import itertools
 import json
 import random
-from email.utils import format_datetime
 from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import pytest
 
 from csi import clock as clocks
-from csi.emitter.verdict import Pause, Transient, judge as judge_answer
+from csi.emitter.verdict import Pause, Transient
+from csi.emitter.verdict import judge as judge_answer
 from csi.net import Answer, Headers
 from csi.store import db
 from tests.fakes.ua import Cut, Reply, accept, says

@@ -312,9 +312,9 @@ def test_case_52_backup_under_load(case, tmp_path, seed):
         sound = [integrity(copy) for copy in copies]
         in_flight = box.kill(worker)
         held = sqlite3.connect(copies[1]).execute("SELECT COUNT(*) FROM events").fetchone()[0]
-        delivered = sqlite3.connect(copies[1]).execute(
-            "SELECT COUNT(*) FROM events WHERE state = 'delivered'"
-        ).fetchone()[0]
+        delivered = (
+            sqlite3.connect(copies[1]).execute("SELECT COUNT(*) FROM events WHERE state = 'delivered'").fetchone()[0]
+        )
         for path in box.state.glob("csi.db*"):
             path.unlink()
         shutil.copy(copies[1], box.state / "csi.db")

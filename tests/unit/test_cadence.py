@@ -1,51 +1,70 @@
-"""How long until a watch is read again (FR-1.3, DECISIONS 14, 42, 48)."""
+"""How long until a watch is read again, before the budget is asked (FR-1.3, DECISIONS 15, 42)."""
 
 import random
 
 import pytest
 
 from csi.scheduling import cadence
-from csi.scheduling.cadence import Adaptive
+from csi.scheduling.cadence import Speeds, speeds
 
 NOW = 1_771_761_600.0
 
 
-def adaptive(**changes: float) -> Adaptive:
-    values = {"active": 30, "idle": 300, "threshold": 900, "watches": 10, "units_limit": 10_000, "units_left": 9_000}
-    return Adaptive(**(values | {"buffer": 1_000} | changes))
+@pytest.mark.parametrize(
+    ("base", "active", "idle", "expected"),
+    [
+        (30, None, 300, (30, 300)),
+        (30, 10, 300, (10, 300)),
+        (30, None, None, (30, 30)),  # adaptive polling is off: one speed
+        (30, None, 10, (30, 30)),  # idle is never faster than active
+    ],
+)
+def test_two_speeds(base, active, idle, expected):
+    found = speeds(base, active=active, idle=idle, threshold=900)
+    assert (found.fast, found.slow) == expected
+
+
+@pytest.mark.parametrize(("quiet_for", "active"), [(0, True), (900, True), (901, False), (-5, True)])
+def test_active_until_the_threshold_without_news(quiet_for, active):
+    assert Speeds(30, 300, 900).is_active(NOW - quiet_for, NOW) is active
+
+
+def test_one_speed_is_neither_active_nor_busy():
+    assert not Speeds(60, 60, 900).is_active(NOW, NOW)
+    assert Speeds(60, 60, 900).busy(NOW, NOW, 3600, usual=1.0) == 0
 
 
 @pytest.mark.parametrize(
-    ("rule", "quiet_for", "seconds"),
+    ("quiet_for", "seconds", "usual", "share"),
     [
-        (None, 99_999, 30),
-        (adaptive(), 60, 30),
-        (adaptive(), 901, 300),
-        (adaptive(units_left=999), 60, 300),
-        (adaptive(watches=3), 99_999, 30),  # three lists at 30 s fit into the day: nothing to save
-        (adaptive(watches=4), 99_999, 300),
-        (adaptive(idle=10), 901, 30),  # idle is never faster than active
+        (0, 9000, 0.0, 0.1),  # 15 minutes of the next 150
+        (600, 3000, 0.0, 0.1),
+        (5000, 9000, 0.25, 0.25),  # idle now, but usually active a quarter of the day
+        (0, 100, 0.0, 1.0),
+        (0, 0, 0.5, 0.5),
     ],
 )
-def test_interval(rule, quiet_for, seconds):
-    assert cadence.interval(30, rule, last_activity=NOW - quiet_for, now=NOW) == seconds
-
-
-def test_failures_back_off_to_a_minute_and_no_further():
-    rng = random.Random(1)
-    waits = [cadence.after_failure(NOW, 300, errors, rng) - NOW for errors in (1, 2, 3, 5, 50, 5000)]
-    assert waits == sorted(waits[:4]) + waits[4:]
-    assert waits[0] <= 5
-    assert max(waits) <= 60
-
-
-def test_a_source_that_names_a_time_is_given_it():
-    rng = random.Random(1)
-    assert cadence.after_failure(NOW, 300, 1, rng, retry_after=120) == NOW + 120
-    assert cadence.after_failure(NOW, 300, 1, rng, retry_after=1e9) == NOW + 3600
+def test_how_busy_a_watch_will_be(quiet_for, seconds, usual, share):
+    assert Speeds(30, 300, 900).busy(NOW - quiet_for, NOW, seconds, usual=usual) == pytest.approx(share)
 
 
 def test_short_intervals_are_exact_and_long_ones_spread():
     rng = random.Random(1)
     assert cadence.after_success(NOW, 1, rng) == NOW + 1
     assert {285 <= cadence.after_success(NOW, 300, rng) - NOW <= 300 for _ in range(50)} == {True}
+
+
+@pytest.mark.parametrize(
+    ("interval", "fresh_for", "earliest", "latest"),
+    [
+        (300, 880, 880.5, 883),  # just after the caches let go
+        (300, 100, 100.5, 103),  # sooner than the interval: the copy that was read is old
+        (300, 1, 60, 60),  # but not hammering
+        (1, 0.1, 1, 3.1),
+        (300, 1e9, 3600, 3600),  # "expires in ten years" is read all the same
+        (7200, 1e9, 7200, 7200),
+    ],
+)
+def test_a_cache_is_waited_for_within_reason(interval, fresh_for, earliest, latest):
+    at = cadence.after_expiry(NOW, interval, NOW + fresh_for, random.Random(1))
+    assert earliest <= at - NOW <= latest + 1e-3

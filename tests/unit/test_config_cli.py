@@ -92,6 +92,9 @@ def test_show_gives_the_effective_values(flags: list[str]) -> None:
         "CSI_ADMIN_READ_TOKEN": None,
         "CSI_QUEUE_SECRET": None,
         "YOUTUBE_API_KEY": "********",
+        "YOUTUBE_OAUTH_CLIENT_ID": None,
+        "YOUTUBE_OAUTH_CLIENT_SECRET": None,
+        "YOUTUBE_OAUTH_REFRESH_TOKEN": None,
     }
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from csi.adapters import registry
 from csi.ingester.config import ConfigFile, DestinationSettings, RouteProfile
-from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS
+from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS, SOURCE_SECRETS
 from csi.ingester.config_faults import models_in
 from csi.ingester.config_file import Loaded, file_model, read_config, require_delivery
 
@@ -72,7 +72,7 @@ def test_every_line_of_the_example_with_a_value_says_what_it_is() -> None:
 def test_every_variable_is_in_the_example_with_a_comment() -> None:
     lines = (CONFIG / "env.example").read_text().splitlines()
     named = {match[1]: lines[at - 1] for at, line in enumerate(lines) if (match := re.match(r"#?([A-Z_]+)=", line))}
-    known = {*OVERRIDES, *SECRETS, *SECRET_KEYS.values(), "CSI_DB_PATH", "CSI_CONFIG_PATH", "YOUTUBE_API_KEY"}
+    known = {*OVERRIDES, *SECRETS, *SECRET_KEYS.values(), "CSI_DB_PATH", "CSI_CONFIG_PATH", *SOURCE_SECRETS}
     assert set(named) == known
     assert all(comment.startswith("# ") for comment in named.values())
 

@@ -1,0 +1,125 @@
+"""An access token from a refresh token (RFC 6749 §6): held in memory, renewed before it ends, never shown."""
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from pydantic import Field
+
+from csi.adapters import answers
+from csi.adapters.base import Tools
+from csi.errors import NetError, SourceError
+from csi.ingester.config import Model, SourceUrl, VariableName
+from csi.net import Answer, Limits
+
+LIMITS = Limits(total=10.0, max_body=64 * 1024)
+EARLY = 60.0
+LONGEST = 86_400.0
+MAX_TOKEN = 4_096
+
+_REFUSALS = {
+    "invalid_grant": "the OAuth refresh token is no longer valid; sign in again and set {refresh_token_env}",
+    "invalid_client": "the OAuth client is not accepted; check {client_id_env} and {client_secret_env}",
+    "unauthorized_client": "the OAuth client may not use this refresh token; check {client_id_env}",
+    "invalid_scope": "the OAuth refresh token does not cover youtube.readonly; sign in again with that scope",
+}
+
+
+class OAuthSettings(Model):
+    """A refresh token for private playlists: three variables that hold it."""
+
+    client_id_env: VariableName = Field("YOUTUBE_OAUTH_CLIENT_ID", description="Variable that holds the client's id")
+    client_secret_env: VariableName = Field(
+        "YOUTUBE_OAUTH_CLIENT_SECRET", description="Variable that holds the client's secret"
+    )
+    refresh_token_env: VariableName = Field(
+        "YOUTUBE_OAUTH_REFRESH_TOKEN", description="Variable that holds the refresh token"
+    )
+    token_url: SourceUrl = Field("https://oauth2.googleapis.com/token", description="Where access tokens come from")
+
+
+@dataclass(frozen=True)
+class _Held:
+    text: str = field(repr=False)
+    until: float
+
+
+class AccessTokens:
+    """One access token for all threads. Used where the three variables are set."""
+
+    def __init__(self, settings: OAuthSettings, tools: Tools) -> None:
+        self._settings = settings
+        self._tools = tools
+        self._lock = threading.Lock()
+        self._held: _Held | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Any of the three is set: then all must be, and a half-configured one is an error, not a silent key."""
+        return any(self._tools.secret(name) for name in self._variables().values())
+
+    def token(self, *, refused: str | None = None) -> str:
+        """A token that is valid by its date; `refused`: and not this one. SourceError("auth") when there is none."""
+        with self._lock:
+            held = self._held
+            if held is None or held.until <= self._tools.now() or held.text == refused:
+                held = self._held = self._renewed()
+            return held.text
+
+    def _variables(self) -> dict[str, str]:
+        settings = self._settings
+        return {
+            "client_id": settings.client_id_env,
+            "client_secret": settings.client_secret_env,
+            "refresh_token": settings.refresh_token_env,
+        }
+
+    def _renewed(self) -> _Held:
+        secrets = {field: self._tools.secret(name) for field, name in self._variables().items()}
+        missing = [name for field, name in self._variables().items() if not secrets[field]]
+        if missing:
+            raise SourceError(f"OAuth needs three variables; not set: {', '.join(missing)}", kind="auth")
+        body = urlencode({"grant_type": "refresh_token", **secrets}).encode()
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        try:
+            answer = self._tools.net.post(self._settings.token_url, body=body, headers=headers, limits=LIMITS)
+        except NetError as error:
+            raise answers.unreachable(error, "no OAuth access token") from error
+        return self._read(answer)
+
+    def _read(self, answer: Answer) -> _Held:
+        document = _parse(answer.body)
+        token = document.get("access_token")
+        if answer.status == 200 and isinstance(token, str) and _can_be_sent(token):
+            return _Held(token, self._tools.now() + _lifetime(document.get("expires_in")) - EARLY)
+        raise self._refusal(answer, document)
+
+    def _refusal(self, answer: Answer, document: dict[str, Any]) -> SourceError:
+        """Its own words are left behind: they may repeat what was sent."""
+        reason = document.get("error")
+        if isinstance(reason, str) and reason in _REFUSALS:
+            return SourceError(_REFUSALS[reason].format(**self._settings.model_dump()), kind="auth")
+        if answer.status in (429, 503):
+            wait = answers.retry_after(answer, self._tools.now())
+            return SourceError("the OAuth server asks for fewer requests", kind="throttled", retry_after=wait)
+        kind = "transient" if answer.status >= 500 or answer.status == 200 else "auth"
+        return SourceError(f"the OAuth server gave no access token (it answered {answer.status})", kind=kind)
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _can_be_sent(token: str) -> bool:
+    return 0 < len(token) <= MAX_TOKEN and token.isascii() and token.isprintable() and " " not in token
+
+
+def _lifetime(seconds: Any) -> float:
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST
+    return float(seconds) if known else EARLY

@@ -1,0 +1,72 @@
+"""`csi quota`: what is left of the day's API units, and how far they go."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from csi import clock
+from csi.cli.config import config_option, json_option
+from csi.flow import pace
+from csi.flow.sources import keep_in_step
+from csi.runtime import open_runtime
+from csi.store import budget, db
+
+
+@click.command()
+@config_option
+@json_option
+def quota(config_path: Path | None, as_json: bool) -> None:
+    """Show the API units of this Pacific day, and the intervals that they are enough for."""
+    rt = open_runtime(config_path)
+    with db.connection():
+        keep_in_step(rt)
+        found = pace.forecast(rt, rt.now())
+    if as_json:
+        click.echo(json.dumps(_as_json(found), indent=2))
+        return
+    if found is None:
+        click.echo("no source that is switched on uses API units")
+        return
+    for line in _lines(found):
+        click.echo(line)
+
+
+def _as_json(found: pace.Forecast | None) -> dict[str, Any]:
+    if found is None:
+        return {"enabled": False}
+    return {
+        "enabled": True,
+        "day": found.day,
+        "limit": found.limit,
+        "used": found.used,
+        "left": found.left,
+        "buffer": found.buffer,
+        "low": found.is_low,
+        "ends_at": clock.iso(found.ends_at),
+        "lasts_until": clock.iso(found.lasts_until),
+        "units_per_hour": round(found.per_hour, 1),
+        "planned_units": found.planned_units,
+        "intervals": [_group(group) for group in found.groups],
+        "forecast": pace.sentence(found),
+        "warning": found.warning,
+    }
+
+
+def _group(group: pace.Group) -> dict[str, Any]:
+    seconds = group.seconds if group.seconds != float("inf") else None
+    return {"seconds": seconds, "watches": group.watches, "as_wished": group.is_fast}
+
+
+def _lines(found: pace.Forecast) -> list[str]:
+    ends = datetime.fromtimestamp(found.ends_at, budget.PACIFIC).strftime("%Y-%m-%d %H:%M")
+    low = "; less than the buffer is left, so everything is idle" if found.is_low else ""
+    lines = [
+        f"day       {found.day} Pacific, until {ends} ({clock.iso(found.ends_at)})",
+        f"used      {found.used:,} of {found.limit:,} units; {found.left:,} left, {found.buffer:,} kept back{low}",
+        f"rate      {found.per_hour:,.0f} units an hour; planned until midnight: {found.planned_units:,}",
+        f"forecast  {pace.sentence(found)}",
+    ]
+    return [*lines, *([f"warning   {found.warning}"] if found.warning else [])]

@@ -1,0 +1,309 @@
+"""Between the stored watches and the pure plan: when a watch is read next, and what the day's API units promise."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from csi.ingester import costs
+from csi.ingester.config import SourceSettings
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.scheduling import cadence
+from csi.scheduling.budget import DAY, Load, Plan, Purse, make_plan, next_time
+from csi.store import budget, watchlist
+from csi.store.models import Watch
+
+REMEMBER_SECONDS = 600.0
+"""How long the usual activity of the watches is remembered before it is counted again."""
+
+HOUR = 3600.0
+ENOUGH_SECONDS = 21_600.0
+"""A watch that is known for less than this is judged as if nothing had happened in the rest of it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Watches that are read at one interval."""
+
+    seconds: float
+    watches: int
+    is_fast: bool
+    """This is the interval they wish for: nothing was slowed down."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is left of the day's units, and what they are enough for."""
+
+    day: str
+    limit: int
+    used: int
+    buffer: int
+    ends_at: float
+    lasts_until: float
+    """When, at the rate of the last hour (or by the plan, where too little was seen), only the buffer is left."""
+    per_hour: float
+    planned_units: int
+    """What the plan uses until the end of the day."""
+    groups: tuple[Group, ...]
+    warning: str | None
+
+    @property
+    def left(self) -> int:
+        return max(self.limit - self.used, 0)
+
+    @property
+    def is_low(self) -> bool:
+        return self.left < self.buffer
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What a watch would cost, for one page a read."""
+
+    seconds: float
+    """How often the plan would read it now."""
+    most_units: int
+    """A day at its fast interval."""
+    least_units: int
+    """A day at its slow one, before anything is stretched."""
+
+
+@dataclass(frozen=True)
+class _Outlook:
+    """All watches that cost units, what is left, and the plan that follows."""
+
+    loads: tuple[Load, ...]
+    purse: Purse
+    midnight: float
+
+    @cached_property
+    def plan(self) -> Plan:
+        return make_plan(self.loads, self.purse)
+
+    @cached_property
+    def tomorrow(self) -> Plan:
+        return make_plan(self.loads, Purse(self.purse.limit, 0, self.purse.buffer, DAY))
+
+    def of(self, watch_id: int) -> Load | None:
+        return next((load for load in self.loads if load.key == watch_id), None)
+
+
+def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_until: float | None = None) -> float:
+    """When a watch that was just read is due again; notes on the watch which interval it is promised.
+
+    Every read asks the plan with the ledger as it is now. Part of the caller's transaction.
+    """
+    load, outlook = None, None
+    if is_paid(rt, watch) and unit_limit(rt) is not None:
+        outlook = _outlook(rt, now, found_new={watch.id} if found_new else set())
+        load = outlook.of(watch.id)
+    if outlook is None or load is None:
+        _promise(watch, watch.interval_seconds)
+        return _free_poll(rt, watch, now, fresh_until)
+    seconds = outlook.plan.interval(load)
+    _promise(watch, min(seconds, outlook.midnight - now + outlook.tomorrow.interval(load)))
+    return _paid_poll(rt, now, seconds, outlook, load)
+
+
+def after_refusal(rt: Runtime, watch: Watch, now: float) -> float:
+    """When to read again after the budget, or the API, said that nothing is left: spread out after midnight."""
+    outlook = _outlook(rt, now)
+    load = outlook.of(watch.id)
+    seconds = watch.interval_seconds if load is None else outlook.tomorrow.interval(load)
+    return outlook.midnight + 1.0 + rt.rng.uniform(0.0, min(seconds, cadence.LATEST))
+
+
+def at_least(rt: Runtime, watch: Watch, at: float, now: float) -> float:
+    """A retry that costs units is not made more often than the plan allows reads: failed calls count, too."""
+    limit = unit_limit(rt)
+    if limit is None or not is_paid(rt, watch):
+        return at
+    outlook = _outlook(rt, now)
+    load = outlook.of(watch.id)
+    if load is None or outlook.plan.stretch <= 1.0:
+        return at
+    return max(at, _paid_poll(rt, now, outlook.plan.interval(load), outlook, load))
+
+
+def is_paid(rt: Runtime, watch: Any) -> bool:
+    """Whether each read of this watch costs units. One that is read `via: both` looks at the API once an hour only."""
+    settings = rt.settings.sources.get(watch.source)
+    return watch.via == "api" or (settings is not None and settings.adaptive is not None)
+
+
+def unit_limit(rt: Runtime) -> int | None:
+    """Units a day; None: no source that is switched on uses any."""
+    uses = [rt.settings.sources[name].budget_units is not None for name in rt.enabled_sources()]
+    return rt.api_limit() if any(uses) else None
+
+
+def forecast(rt: Runtime, now: float) -> Forecast | None:
+    """None: nothing that is watched can cost units."""
+    limit = unit_limit(rt)
+    if limit is None:
+        return None
+    outlook, day = _outlook(rt, now), budget.today(now)
+    plan, purse = outlook.plan, outlook.purse
+    rate = day.per_second if day.per_second is not None else plan.rate(outlook.loads)
+    spare = max(purse.left - purse.buffer, 0)
+    return Forecast(
+        day=day.id,
+        limit=limit,
+        used=day.used,
+        buffer=purse.buffer,
+        ends_at=day.ends,
+        lasts_until=min(now + spare / rate, day.ends) if rate > 0 else day.ends,
+        per_hour=rate * HOUR,
+        planned_units=round(plan.demand(outlook.loads, purse.seconds)),
+        groups=_groups(plan, outlook),
+        warning=infeasible(rt),
+    )
+
+
+def quote(rt: Runtime, source: str, interval: float, via: str, now: float) -> Quote:
+    """What one more watch like this would cost, and how often it would be read today."""
+    settings = rt.settings.sources[source]
+    if settings.adaptive is None and via == "feed":
+        return Quote(interval, 0, 0)
+    speeds, outlook = _speeds(settings, interval, via), _outlook(rt, now)
+    ours = Load(0, speeds.fast, speeds.slow)
+    plan = make_plan((*outlook.loads, ours), outlook.purse)
+    most = costs.daily_units(speeds.fast)
+    return Quote(interval if via == "both" else plan.interval(ours), most, costs.daily_units(speeds.slow))
+
+
+def sentence(found: Forecast) -> str:
+    """ "At this rate the budget lasts until 21:40 Pacific; 3 playlists can stay at 30 s, 12 run at 96 s"."""
+    if not found.groups:
+        return "nothing that is watched costs units"
+    until = "midnight" if found.lasts_until >= found.ends_at else _pacific(found.lasts_until)
+    lasting = f"at this rate the budget lasts until {until} Pacific"
+    return "; ".join([lasting, ", ".join(_group_words(found.groups))])
+
+
+def infeasible(rt: Runtime) -> str | None:
+    """One sentence with the sum when the slow intervals of all watches need more than a whole day has."""
+    limit = unit_limit(rt)
+    if limit is None:
+        return None
+    reads = [(speeds.slow, row.pages) for row, speeds in _paid(rt)]
+    return costs.too_much(reads, limit, _buffer(rt)) if reads else None
+
+
+def warn_infeasible(rt: Runtime) -> None:
+    """At start, once: the plan will stretch what was asked for."""
+    if said := infeasible(rt):
+        log.warning("the watches need more API units than a day has", sum=said)
+
+
+def _outlook(rt: Runtime, now: float, found_new: Iterable[int] = ()) -> _Outlook:
+    midnight = budget.day_ends(now)
+    purse = Purse(unit_limit(rt) or 0, budget.used(now), _buffer(rt), max(midnight - now, 1.0))
+    usual = _usual(rt, now)
+    loads = [_load(row, speeds, now, purse.seconds, usual, row.id in found_new) for row, speeds in _paid(rt)]
+    return _Outlook(tuple(loads), purse, midnight)
+
+
+def _load(
+    row: watchlist.PaidWatch, speeds: cadence.Speeds, now: float, seconds: float, usual: dict[int, int], is_new: bool
+) -> Load:
+    begun = row.first_read_at or now
+    last = now if is_new else max(row.last_new_at or 0.0, begun)
+    share = usual.get(row.id, 0) * speeds.threshold / min(max(now - begun, ENOUGH_SECONDS), DAY)
+    return Load(
+        key=row.id,
+        fast=speeds.fast,
+        slow=speeds.slow,
+        units=max(row.pages, 1),
+        is_active=speeds.is_active(last, now),
+        busy=speeds.busy(last, now, seconds, usual=share),
+    )
+
+
+def _paid(rt: Runtime) -> list[tuple[watchlist.PaidWatch, cadence.Speeds]]:
+    sources = rt.settings.sources
+    metered = [name for name in rt.enabled_sources() if sources[name].adaptive is not None]
+    rows = [row for row in watchlist.paid(metered) if row.source in sources and sources[row.source].enabled]
+    return [(row, _speeds(sources[row.source], row.interval, row.via)) for row in rows]
+
+
+def _speeds(settings: SourceSettings, interval: float, via: str = "feed") -> cadence.Speeds:
+    """A watch with an interval of its own keeps it as its fast one; others have the source's."""
+    rule = settings.adaptive
+    if rule is None and via == "both":
+        return cadence.Speeds(HOUR, HOUR)
+    if rule is None or not rule.enabled:
+        return cadence.Speeds(interval, interval)
+    own = interval != settings.poll_interval_seconds
+    return cadence.speeds(
+        interval,
+        active=None if own else rule.active_interval_seconds,
+        idle=rule.idle_interval_seconds,
+        threshold=rule.activity_threshold_minutes * 60,
+    )
+
+
+def _usual(rt: Runtime, now: float) -> dict[int, int]:
+    """In how many spells each watch was active in the last day. Counted now and then: it changes slowly."""
+    rules = [source.adaptive for source in rt.settings.sources.values() if source.adaptive and source.enabled]
+    spell = max((rule.activity_threshold_minutes * 60 for rule in rules), default=0.0)
+    counted_at, found = rt.memo.get("usual_activity", (None, {}))
+    if counted_at is None or not 0 <= now - counted_at < REMEMBER_SECONDS:
+        metered = [name for name in rt.enabled_sources() if rt.settings.sources[name].adaptive]
+        found = watchlist.active_spells(metered, now - DAY, spell) if spell else {}
+        rt.memo["usual_activity"] = (now, found)
+    return dict(found)
+
+
+def _buffer(rt: Runtime) -> int:
+    rules = [rt.settings.sources[name].adaptive for name in rt.enabled_sources()]
+    return max((rule.min_quota_buffer for rule in rules if rule), default=0)
+
+
+def _free_poll(rt: Runtime, watch: Watch, now: float, fresh_until: float | None) -> float:
+    if fresh_until is not None and fresh_until > now:
+        return cadence.after_expiry(now, watch.interval_seconds, fresh_until, rt.rng)
+    return cadence.after_success(now, watch.interval_seconds, rt.rng)
+
+
+def _promise(watch: Watch, seconds: float) -> None:
+    if watch.planned_interval != seconds:
+        watchlist.promise(watch.id, seconds)
+
+
+def _paid_poll(rt: Runtime, now: float, seconds: float, outlook: _Outlook, load: Load) -> float:
+    at = next_time(now, seconds, outlook.midnight, outlook.tomorrow.interval(load))
+    return cadence.after_success(now, at - now, rt.rng) if at <= outlook.midnight else at
+
+
+def _groups(plan: Plan, outlook: _Outlook) -> tuple[Group, ...]:
+    """By interval, the shortest first."""
+    pairs = [(plan.interval(load), load.fast) for load in outlook.loads]
+    counted = Counter((_rounded(seconds), seconds <= fast * 1.01) for seconds, fast in pairs)
+    return tuple(Group(seconds, count, fast) for (seconds, fast), count in sorted(counted.items()))
+
+
+def _rounded(seconds: float) -> float:
+    return float(round(seconds)) if seconds >= 10 else round(seconds, 1)
+
+
+def _group_words(groups: Iterable[Group]) -> list[str]:
+    words = [f"{one.watches} {'can stay' if one.is_fast else _verb(one)} {_at(one.seconds)}" for one in groups]
+    number, _, rest = words[0].partition(" ")
+    return [f"{number} {'playlist' if number == '1' else 'playlists'} {rest}", *words[1:]]
+
+
+def _verb(group: Group) -> str:
+    return "runs" if group.watches == 1 else "run"
+
+
+def _at(seconds: float) -> str:
+    return "after midnight" if seconds == float("inf") else f"at {seconds:g} s"
+
+
+def _pacific(moment: float) -> str:
+    return datetime.fromtimestamp(moment, budget.PACIFIC).strftime("%H:%M")

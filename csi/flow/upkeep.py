@@ -1,0 +1,120 @@
+"""What a read says about its host: pauses and outages are rows, with one line in the log where they begin and end."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from csi.errors import SourceError
+from csi.flow import pace
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.scheduling import health
+from csi.scheduling.health import Failure, HostFacts, Verdict, WatchFacts
+from csi.store import counters, hosts, watches
+from csi.store.models import Host, Watch
+
+CROWD = 6
+"""Reads of one host at once in this process; fewer than the worker has threads, so that one that hangs does not hold
+up the others."""
+
+SPREAD = 30.0
+KINDS = sorted(health.HOST_KINDS)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict, and what it was found on."""
+
+    host: Host
+    failing: int
+    verdict: Verdict
+
+
+def host_of(rt: Runtime, watch: Watch) -> str:
+    """Where this watch is read from; a source without hosts counts as one."""
+    return rt.adapter(watch.source).host(watch.ref, watch.via) or watch.source
+
+
+def is_held_back(rt: Runtime, watch: Watch, host: str, now: float) -> bool:
+    """The host asked for a pause, or is being read by many already: the watch is put off, which is no error."""
+    until = hosts.paused_until(hosts.find(host), now)
+    if until is not None:
+        watches.put_off(watch, until + rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds)))
+    elif rt.net.requests_to(host) >= CROWD:
+        watches.put_off(watch, now + rt.rng.uniform(1.0, 3.0))
+    else:
+        return False
+    return True
+
+
+def note_answer(rt: Runtime, watch: Watch, name: str, now: float) -> None:
+    """A read succeeded, and was written down. Part of the caller's transaction."""
+    host = hosts.get(name)
+    hosts.note_ok(host, now)
+    if host.outage_since is None:
+        return
+    if watch.health == "outage" and hosts.note_recovery(host, now, health.MINUTE):
+        hosts.recall(name, now, health.catch_up, rt.rng)
+    if health.is_over(_facts(host, now), now):
+        _end_outage(rt, watch.source, host, now)
+
+
+def judge(rt: Runtime, watch: Watch, name: str, error: SourceError, tried_at: float | None, now: float) -> Judged:
+    """What a failed read means for its watch. Decides, and changes nothing."""
+    host = hosts.get(name)
+    facts = _facts(host, now, watch, error.kind)
+    failure = Failure(error.kind, error.retry_after)
+    return Judged(host, facts.failing, health.judge(_watch_facts(rt, watch, tried_at), facts, failure, now, rt.rng))
+
+
+def note_failure(rt: Runtime, watch: Watch, error: SourceError, judged: Judged, now: float) -> None:
+    """Hold it against the host, where it is the host's. Part of the caller's transaction."""
+    host, failing = judged.host, judged.failing
+    hosts.note_error(host, now)
+    if error.kind == "throttled":
+        _pause(rt, watch, host, error, now)
+    if judged.verdict.outage_begins and hosts.begin_outage(host, now, str(error), failing):
+        counters.add("outages", source=watch.source, label="began")
+        log.warning("upstream outage begins", host=host.host, failing=failing, error=str(error), kind=error.kind)
+    elif judged.verdict.state == "outage":
+        hosts.widen_outage(host, failing)
+
+
+def _pause(rt: Runtime, watch: Watch, host: Host, error: SourceError, now: float) -> None:
+    is_new = hosts.paused_until(host, now) is None
+    if not is_new and error.retry_after is None:
+        return  # it was asked before the pause began, and says nothing new
+    seconds = health.pause(host.pauses, error.retry_after, rt.rng)
+    if hosts.pause(host, now, now + seconds, str(error)) and is_new:
+        counters.add("host_pauses", source=watch.source)
+        log.warning("host asks for patience", host=host.host, seconds=round(seconds, 1), error=str(error))
+
+
+def _end_outage(rt: Runtime, source: str, host: Host, now: float) -> None:
+    ended = hosts.end_outage(host, now)
+    if ended is None:
+        return
+    hosts.recall(host.host, now, health.catch_up, rt.rng)
+    counters.add("outages", source=source, label="ended")
+    counters.add("outage_seconds", ended.seconds, source=source)
+    log.info("upstream outage is over", host=host.host, seconds=round(ended.seconds), watches=ended.watches)
+
+
+def _watch_facts(rt: Runtime, watch: Watch, tried_at: float | None) -> WatchFacts:
+    state: Any = watch.health
+    return WatchFacts(
+        state=state,
+        since=None if watch.health == "healthy" else watch.health_since,
+        errors=watch.errors,
+        interval=watch.planned_interval or watch.interval_seconds,
+        costs=pace.is_paid(rt, watch),
+        tried_at=tried_at,
+    )
+
+
+def _facts(host: Host, now: float, failed: Watch | None = None, kind: str = "") -> HostFacts:
+    """`failed`: a watch that is failing now in this way, which is not written down yet."""
+    but = failed.id if failed is not None else 0
+    count, failing = hosts.count(host.host, KINDS, now - health.WINDOW, but=but)
+    if failed is not None:
+        count, failing = count + 1, failing + (kind in health.HOST_KINDS)
+    return HostFacts(count, failing, host.last_ok_at, host.outage_since)

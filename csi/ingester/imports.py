@@ -1,0 +1,164 @@
+"""Lists of channels from elsewhere: OPML, Google Takeout's subscriptions.csv in any language, or one per line. Pure."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
+
+from csi.errors import CsiError
+from csi.ingester.references import Reference, UnknownReference, parse_reference
+from csi.ingester.text import TITLE_CHARS, clean
+
+MAX_BYTES = 10 * 1024 * 1024
+MAX_ENTRIES = 10_000
+MAX_LINE = 4_000
+MAX_DEPTH = 50
+NAME_CHARS = 200
+
+
+class UnreadableList(CsiError):
+    """A file that is not a list of channels, or is too large to be one."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the file: what it names, or why it names nothing."""
+
+    line: int
+    text: str
+    reference: Reference | None = None
+    name: str | None = None
+    error: str | None = None
+
+
+def read_list(content: bytes, hosts: Iterable[str] = ()) -> list[Entry]:
+    """Every entry in order. UnreadableList when the file as a whole is not one. `hosts`: as in parse_reference."""
+    if len(content) > MAX_BYTES:
+        raise UnreadableList(f"the file is larger than {MAX_BYTES // 1024**2} MB, which no list of channels is")
+    start = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    known = tuple(hosts)
+    entries = _opml(content, known) if start == b"<" else list(_rows(_decoded(content), known))
+    if not entries:
+        raise UnreadableList("the file names nothing: no channel, playlist or video is in it")
+    return entries
+
+
+def write_opml(entries: Iterable[tuple[str, str, str]], title: str) -> str:
+    """OPML 2.0 from (name, feed URL, page URL), as feed readers take it."""
+    outlines = [
+        f'      <outline type="rss" text={_attribute(name)} title={_attribute(name)}'
+        f" xmlUrl={_attribute(feed)} htmlUrl={_attribute(page)}/>"
+        for name, feed, page in entries
+    ]
+    head = f'<?xml version="1.0" encoding="UTF-8"?>\n<opml version="2.0">\n  <head><title>{title}</title></head>'
+    body = ["  <body>", '    <outline text="YouTube">', *outlines, "    </outline>", "  </body>", "</opml>"]
+    return "\n".join([head, *body]) + "\n"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(clean(text, TITLE_CHARS).replace("\t", " ").replace("\n", " "))
+
+
+class _Outlines:
+    """Collects outlines that name a feed or a page, with the line they stand on."""
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        self.hosts = hosts
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.StartDoctypeDeclHandler = self._doctype
+        self.entries: list[Entry] = []
+        self.depth, self.root = 0, ""
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self.root, self.depth = self.root or name, self.depth + 1
+        if self.depth > MAX_DEPTH or len(self.entries) >= MAX_ENTRIES:
+            raise UnreadableList(f"the OPML nests too deep or names more than {MAX_ENTRIES:,} channels")
+        given = {key.lower(): value for key, value in attributes.items()}
+        address = given.get("xmlurl") or given.get("htmlurl") or given.get("url")
+        if name.lower() == "outline" and address:
+            title = given.get("title") or given.get("text")
+            self.entries.append(_entry(self.parser.CurrentLineNumber, [address], self.hosts, title))
+
+    def _end(self, name: str) -> None:
+        self.depth -= 1
+
+    def _doctype(self, *_: object) -> None:
+        raise UnreadableList("the OPML is refused: it declares a document type")
+
+
+def _opml(content: bytes, hosts: tuple[str, ...]) -> list[Entry]:
+    outlines = _Outlines(hosts)
+    try:
+        outlines.parser.Parse(content, True)
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        raise UnreadableList(f"the file is not well-formed OPML ({error})") from error
+    if outlines.root.lower() != "opml":
+        raise UnreadableList("the file is XML, but not OPML")
+    return outlines.entries
+
+
+def _decoded(content: bytes) -> str:
+    wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = content.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    if "\0" in text:
+        raise UnreadableList("the file is not text")
+    return text
+
+
+def _rows(text: str, hosts: tuple[str, ...]) -> Iterator[Entry]:
+    """Rows of one or more cells. Takeout's header is the first row of several cells that names nothing."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    found = 0
+    for cells in _safely(reader):
+        cells = [cell.strip() for cell in cells if cell.strip()]
+        if not cells or cells[0].startswith("#"):
+            continue
+        entry = _entry(reader.line_num, cells if len(cells) > 1 else [_without_comment(cells[0])], hosts)
+        found += 1
+        if found > MAX_ENTRIES:
+            raise UnreadableList(f"the file has more than {MAX_ENTRIES:,} entries")
+        if found > 1 or entry.reference is not None or len(cells) == 1:
+            yield entry
+
+
+def _safely(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise UnreadableList(f"the file is not a list that can be read ({error})") from error
+
+
+def _delimiter(text: str) -> str:
+    """A comma as Takeout writes it; what a spreadsheet made of it otherwise."""
+    start = text[:20_000]
+    return max(",;\t", key=lambda mark: (start.count(mark), mark == ","))
+
+
+def _without_comment(cell: str) -> str:
+    return cell.split(" #", 1)[0].split("\t#", 1)[0].strip()
+
+
+def _entry(line: int, cells: list[str], hosts: tuple[str, ...], name: str | None = None) -> Entry:
+    """The first cell that names a thing decides; the last that is neither that nor an address is its name."""
+    shown, error = clean(cells[0], 100), "names nothing that can be watched"
+    for cell in cells:
+        try:
+            reference = parse_reference(cell, hosts) if len(cell) <= MAX_LINE else None
+        except UnknownReference as refused:
+            error = str(refused) if len(cells) == 1 else error
+            continue
+        if reference is not None:
+            return Entry(line, shown, reference, _name(name, cells, cell))
+    return Entry(line, shown, error=error)
+
+
+def _name(given: str | None, cells: list[str], used: str) -> str | None:
+    free = [cell for cell in cells if cell != used and "://" not in cell]
+    text = clean(given or (free[-1] if free else ""), NAME_CHARS).replace("\n", " ").strip()
+    return text or None

@@ -1,0 +1,123 @@
+"""Which items of a watch are wanted. Pure (DECISIONS 20)."""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from csi.ingester.config import KINDS
+from csi.ingester.patterns import TITLE_WINDOW
+
+PASSING = ("upcoming", "live")
+"""Kinds that an item grows out of: a premiere that is not wanted may be a video that is."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What a watch lets through. The default lets everything through."""
+
+    include: tuple[str, ...] = KINDS
+    title_match: str | None = None
+    title_not: str | None = None
+    min_seconds: float | None = None
+    max_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of an item. None: not known, and what is not known never keeps an item out."""
+
+    kind: str | None = None
+    title: str | None = None
+    duration_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Emit it."""
+
+
+@dataclass(frozen=True)
+class Unwanted:
+    """Do not emit it, and remember that."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """Not wanted as it is now; it may become something that is. Neither emitted nor remembered."""
+
+    why: str
+
+
+Verdict = Wanted | Unwanted | NotYet
+
+
+def wanted(filters: Filters, facts: Facts) -> Verdict:
+    """The first filter that keeps an item out, or Wanted."""
+    if facts.kind is not None and facts.kind in KINDS and facts.kind not in filters.include:
+        return NotYet(f"kind {facts.kind}") if _may_grow(filters, facts.kind) else Unwanted(f"kind {facts.kind}")
+    if why := _title_fault(filters, facts.title):
+        return Unwanted(why)
+    if why := _length_fault(filters, facts):
+        return Unwanted(why)
+    return Wanted()
+
+
+def facts_of(subject: dict[str, Any]) -> Facts:
+    """What an event's subject tells. A stream that runs or is announced has no duration yet, whatever it says."""
+    kind, title, seconds = subject.get("kind"), subject.get("title"), subject.get("duration_seconds")
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and kind not in PASSING
+    return Facts(
+        kind=kind if isinstance(kind, str) else None,
+        title=title if isinstance(title, str) else None,
+        duration_seconds=float(seconds) if known and seconds is not None else None,
+    )
+
+
+@lru_cache(maxsize=256)
+def load(text: str) -> Filters:
+    """The filters as a watch stores them (`filters_json`)."""
+    stored = json.loads(text)
+    title = stored.get("title") or {}
+    return Filters(
+        include=tuple(stored.get("include", KINDS)),
+        title_match=title.get("match"),
+        title_not=title.get("not"),
+        min_seconds=stored.get("min_duration_seconds"),
+        max_seconds=stored.get("max_duration_seconds"),
+    )
+
+
+def _may_grow(filters: Filters, kind: str) -> bool:
+    later = {"upcoming": ("live", "video", "short"), "live": ("video",)}.get(kind, ())
+    return any(word in filters.include for word in later)
+
+
+def _title_fault(filters: Filters, title: str | None) -> str | None:
+    if title is None:
+        return None
+    text = title[:TITLE_WINDOW]
+    if filters.title_match and not _pattern(filters.title_match).search(text):
+        return "title does not match"
+    if filters.title_not and _pattern(filters.title_not).search(text):
+        return "title is excluded"
+    return None
+
+
+def _length_fault(filters: Filters, facts: Facts) -> str | None:
+    seconds = facts.duration_seconds
+    if seconds is None:
+        return None
+    if filters.min_seconds is not None and seconds < filters.min_seconds:
+        return "too short"
+    if filters.max_seconds is not None and seconds > filters.max_seconds:
+        return "too long"
+    return None
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)

@@ -1,0 +1,212 @@
+"""How a watch is, when it is tried again, and whether its host is to blame. Pure (DECISIONS 17, 48).
+
+    healthy ── an error ──▶ backing_off ── 20 times missing, the host is fine ──▶ suspect ── the API confirms ──▶ dead
+       ▲                        │   ╲ the host asks for patience: throttled
+       │                        ▼    ╲ others of its host fail, too: outage
+       └──────────── any read that succeeds ◀──────────────┘
+
+Nothing is ever switched off: a dead watch is still read once an hour, and lives again when that succeeds.
+"""
+
+import math
+import random
+from dataclasses import dataclass, replace
+from typing import Literal
+
+State = Literal["healthy", "backing_off", "throttled", "outage", "suspect", "dead"]
+
+HOST_KINDS = frozenset({"transient", "missing", "malformed"})
+"""Failures that may be the host's. A refused key, a private list, a spent budget or a bug of ours never is."""
+
+WAITING_KINDS = frozenset({"throttled", "quota", "budget", "paused"})
+"""Not unwell: it has to wait for the host or for the budget."""
+
+OWN_FAULT = frozenset({"suspect", "dead"})
+"""States that are about the watch alone: neither a busy nor a broken host changes them."""
+
+FIRST_RETRY = 5.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+PATIENCE = 0.1
+"""A watch that failed alone for a time T is tried again within a tenth of T (a minute at least, an hour at most)."""
+
+WINDOW = 600.0
+"""Failures and successes count as being of the same time within this."""
+
+SHARE = 0.2
+TURN = 18.0
+"""In an outage the failing watches take turns as scouts: together they ask at least this often."""
+
+PAID_TURN = 20.0
+SCOUT = 45.0
+SHORTEST_OUTAGE = 60.0
+CATCH_UP = 45.0
+"""When a host is back its watches are read within this; with the scouts' turn it is under 90 s."""
+
+CATCH_UP_PACE = 10.0
+SUSPECT_TRIES = 20
+SUSPECT_AFTER = HOUR
+LONG_NIGHT = 7 * DAY
+"""The longest night of 404s on record took four days. Who is missing for a week while others answer is missing."""
+
+FIRST_PAUSE = 5.0
+LONGEST_PAUSE = HOUR
+
+
+@dataclass(frozen=True)
+class WatchFacts:
+    """What is known of a watch before the failure in hand is counted."""
+
+    state: State
+    since: float | None
+    """When it stopped being healthy. None: it is healthy."""
+    errors: int
+    interval: float
+    """The usual one: what the plan promises now."""
+    costs: bool = False
+    """A read costs units of the API's budget."""
+    tried_at: float | None = None
+    """When it was tried before."""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What is known of a host. Watches that are suspect or dead are in neither number: they fail by themselves."""
+
+    watches: int = 1
+    failing: int = 0
+    """Of these, how many failed lately in a way that may be the host's; the watch in hand included."""
+    last_ok_at: float | None = None
+    outage_since: float | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong."""
+
+    kind: str
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a failed read means."""
+
+    state: State
+    since: float
+    next_at: float
+    confirm: bool = False
+    """Time to ask the API whether it is really gone."""
+    outage_begins: bool = False
+
+
+def judge(watch: WatchFacts, host: HostFacts, failure: Failure, now: float, rng: random.Random) -> Verdict:
+    """A read failed."""
+    since = now if watch.since is None or watch.since > now else watch.since
+    if failure.kind in WAITING_KINDS:
+        state: State = watch.state if watch.state in OWN_FAULT else "throttled"
+        return Verdict(state, since, now + _patience(watch, failure, rng))
+    ask = failure.kind == "missing" and _is_time_to_ask(watch, since, now)
+    if watch.state == "dead":
+        return Verdict("dead", since, now + HOUR * rng.uniform(0.9, 1.0), ask)
+    if failure.kind in HOST_KINDS and not _is_its_own(watch, host, failure, since, now):
+        begins = host.outage_since is None and is_outage(host)
+        if begins or host.outage_since is not None:
+            return Verdict("outage", since, now + _turn(watch, host, now, rng), ask, begins)
+    suspect = watch.state == "suspect" or _is_suspect(watch, host, failure, since, now)
+    wait = _back_off(watch, host, since, now) * rng.uniform(0.8, 1.0)
+    return Verdict("suspect" if suspect else "backing_off", since, now + wait, ask)
+
+
+def confirmed(verdict: Verdict, answer: str, now: float, rng: random.Random) -> Verdict:
+    """The API was asked: `missing` is dead, and still read once an hour; what `exists` is suspect at most."""
+    if answer == "missing":
+        return replace(verdict, state="dead", next_at=now + HOUR * rng.uniform(0.9, 1.0))
+    if answer == "exists" and verdict.state == "dead":
+        return replace(verdict, state="suspect")
+    return verdict
+
+
+def threshold(watches: int) -> int:
+    """How many must fail together before it is the host: a fifth, and three at least (two where there are few)."""
+    return max(2 if watches <= 5 else 3, math.ceil(SHARE * watches))
+
+
+def is_outage(host: HostFacts) -> bool:
+    return host.failing >= threshold(host.watches)
+
+
+def is_over(host: HostFacts, now: float) -> bool:
+    """Most of those that failed are back. Less than a minute is no time to call it over: it would flicker."""
+    if host.outage_since is None or 0 <= now - host.outage_since < SHORTEST_OUTAGE:
+        return False
+    return host.failing < max(2, threshold(host.watches) / 2)
+
+
+def pause(pauses: int, retry_after: float | None, rng: random.Random) -> float:
+    """How long a host is left alone that said so; longer each time while it does not say how long."""
+    if retry_after is not None and not math.isnan(retry_after):
+        return min(max(retry_after, 1.0), LONGEST_PAUSE)
+    return min(FIRST_PAUSE * 2.0 ** min(pauses, 8), MINUTE) * rng.uniform(0.8, 1.0)
+
+
+def catch_up(count: int, now: float) -> list[float]:
+    """When each of so many watches is read once their host is back: soon, but not all at once."""
+    span = min(count / CATCH_UP_PACE, CATCH_UP)
+    return [now + span * place / max(count, 1) for place in range(count)]
+
+
+def _patience(watch: WatchFacts, failure: Failure, rng: random.Random) -> float:
+    if failure.retry_after is not None and not math.isnan(failure.retry_after):
+        return min(max(failure.retry_after, 1.0), LONGEST_PAUSE) + rng.uniform(0.0, 2.0)
+    return _doubling(watch) * rng.uniform(0.8, 1.0)
+
+
+def _doubling(watch: WatchFacts, longest: float = MINUTE) -> float:
+    return min(min(watch.interval, FIRST_RETRY) * 2.0 ** min(watch.errors, 16), longest)
+
+
+def _back_off(watch: WatchFacts, host: HostFacts, since: float, now: float) -> float:
+    """Longer than a minute only where the host is known to answer others: else nobody would notice that it is back."""
+    longest = min(max(PATIENCE * (now - since), MINUTE), HOUR) if _is_fine(host, since, now) else MINUTE
+    return _doubling(watch, longest)
+
+
+def _turn(watch: WatchFacts, host: HostFacts, now: float, rng: random.Random) -> float:
+    """Each is tried at its usual interval (a minute at least); less often where nothing is answered at all, or where
+    asking costs units: one that is answered brings all the others back."""
+    longest = max(watch.interval, MINUTE) if _answers(host, now) and not watch.costs else HOUR
+    every = PAID_TURN if watch.costs else TURN
+    return min(max(every * host.failing, SCOUT), longest) * rng.uniform(0.1, 1.0)
+
+
+def _answers(host: HostFacts, now: float) -> bool:
+    return host.last_ok_at is not None and 0 <= now - host.last_ok_at <= WINDOW
+
+
+def _is_fine(host: HostFacts, since: float, now: float) -> bool:
+    """It has answered others since this watch began to fail, and lately."""
+    return _answers(host, now) and host.last_ok_at is not None and host.last_ok_at >= since
+
+
+def _is_its_own(watch: WatchFacts, host: HostFacts, failure: Failure, since: float, now: float) -> bool:
+    """Suspect before the others began to fail, or long after the host was well: no part of an outage."""
+    if watch.state == "suspect":
+        return True
+    return now - since >= LONG_NIGHT and _is_suspect(watch, host, failure, since, now)
+
+
+def _is_suspect(watch: WatchFacts, host: HostFacts, failure: Failure, since: float, now: float) -> bool:
+    lasting = _is_lasting(watch.errors + 1, since, now)
+    return failure.kind == "missing" and lasting and _is_fine(host, since, now)
+
+
+def _is_lasting(tries: int, since: float, now: float) -> bool:
+    return tries >= SUSPECT_TRIES and now - since >= SUSPECT_AFTER
+
+
+def _is_time_to_ask(watch: WatchFacts, since: float, now: float) -> bool:
+    """When it has lasted long enough, and once a day from then on."""
+    if not _is_lasting(watch.errors + 1, since, now):
+        return False
+    before = watch.tried_at if watch.tried_at is not None else since
+    return not _is_lasting(watch.errors, since, before) or int((now - since) / DAY) > int((before - since) / DAY)

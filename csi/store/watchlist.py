@@ -1,0 +1,171 @@
+"""Watches as a person manages them: added, paused, removed and reset by command; what they cost; what was promised."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from csi import clock
+from csi.store.db import chunks, writing
+from csi.store.models import DedupeKey, Event, InboxItem, Watch
+
+CLEAN = {
+    "errors": 0,
+    "last_error": None,
+    "error_kind": None,
+    "health": "healthy",
+    "health_since": None,
+    "note": None,
+    "missing_since": None,
+    "gap_json": None,
+}
+"""A watch that begins anew, or that a person wants tried again."""
+
+
+@dataclass(frozen=True)
+class NewWatch:
+    """A watch to be added by command."""
+
+    source: str
+    ref: str
+    tier: str
+    interval: float
+    first_poll: Any
+    name: str | None = None
+    route_profile: str | None = None
+    tags: tuple[str, ...] = ()
+    filters: str = "{}"
+    via: str = "feed"
+    host: str | None = None
+
+
+@dataclass(frozen=True)
+class PaidWatch:
+    """What the budget plan must know of a watch that costs units, in the order in which `paid` selects it."""
+
+    id: int
+    source: str
+    interval: float
+    pages: int
+    via: str
+    last_new_at: float | None
+    first_read_at: float | None
+
+
+def every(*, removed: bool = False) -> list[Watch]:
+    """All watches in a stable order; those that were removed only on request."""
+    rows = Watch.select().order_by(Watch.source, Watch.id)
+    return list(rows if removed else rows.where(Watch.state != "removed"))
+
+
+def matching(text: str) -> list[Watch]:
+    """Watches that are still there and have this id, ref or name."""
+    same = (Watch.ref == text) | (Watch.name == text)
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        same |= Watch.id == int(text)
+    return list(Watch.select().where(same & (Watch.state != "removed")).order_by(Watch.source, Watch.id))
+
+
+def find(source: str, ref: str) -> Watch | None:
+    found: Watch | None = Watch.get_or_none(source=source, ref=ref)
+    return found
+
+
+def added_by_command(pairs: set[tuple[str, str]]) -> list[Watch]:
+    """Those of these (source, ref) that were added by command and are still there."""
+    rows = Watch.select().where((Watch.origin == "command") & (Watch.state != "removed"))
+    return [row for row in rows if (row.source, row.ref) in pairs]
+
+
+def add(new: NewWatch, now: float) -> int:
+    """Insert it, or bring back one that was removed; it continues where it was. The id."""
+    values: dict[str, Any] = {
+        "name": new.name,
+        "route_profile": new.route_profile,
+        "tags_json": json.dumps(new.tags),
+        "tier": new.tier,
+        "interval_seconds": new.interval,
+        "first_poll": json.dumps(new.first_poll),
+        "filters_json": new.filters,
+        "via": new.via,
+        "host": new.host,
+        "origin": "command",
+        "state": "active",
+        "next_poll_at": now,
+        "wake_at": now,
+    }
+    with writing():
+        found = find(new.source, new.ref)
+        if found is None:
+            values |= {"source": new.source, "ref": new.ref, "created_at": clock.iso(now)}
+            return int(Watch.insert(**values).execute())
+        Watch.update(**values, **CLEAN).where(Watch.id == found.id).execute()
+        return int(found.id)
+
+
+def pause(watch_id: int) -> bool:
+    """Not read until it is resumed, over restarts and changes of the configuration. False: it was not active."""
+    with writing():
+        return _move(watch_id, "active", state="paused")
+
+
+def resume(watch_id: int, now: float) -> bool:
+    with writing():
+        return _move(watch_id, "paused", state="active", next_poll_at=now, wake_at=now, **CLEAN)
+
+
+def remove(watch_id: int) -> bool:
+    """Not read any more. Its row stays: events name it, and what it knows is known if it comes back."""
+    with writing():
+        gone = Watch.update(state="removed", lease_token=None, lease_until=None)
+        return bool(gone.where((Watch.id == watch_id) & (Watch.state != "removed")).execute())
+
+
+def reset(watch_id: int, first_poll: Any, now: float) -> bool:
+    """Forget the baseline: the next successful read is a first read, with this policy."""
+    values = {"first_read_at": None, "etag": None, "last_modified": None, "probe_json": None, "walked_at": None}
+    due = {"next_poll_at": now, "wake_at": now, "last_new_at": None}
+    with writing():
+        anew = Watch.update(first_poll=json.dumps(first_poll), **values, **due, **CLEAN)
+        return bool(anew.where((Watch.id == watch_id) & (Watch.state != "removed")).execute())
+
+
+def forget_silent(keys: Sequence[str]) -> int:
+    """Forget those keys that were only marked as seen, by a first poll or a filter. An item that became an event keeps
+    its key, so that it is not delivered twice. Part of the caller's transaction."""
+    silent = DedupeKey.reason.in_(("first_poll", "filtered"))
+    gone = [DedupeKey.delete().where(DedupeKey.key.in_(chunk) & silent) for chunk in chunks(keys)]
+    return sum(int(query.execute()) for query in gone)
+
+
+def waiting_items(watch_id: int) -> int:
+    """Items of this watch that were seen and are not delivered yet."""
+    inbox = InboxItem.select().where(InboxItem.watch_id == watch_id).count()
+    pending = Event.select().where((Event.watch_id == watch_id) & Event.state.in_(("pending", "in_flight"))).count()
+    return int(inbox) + int(pending)
+
+
+def paid(sources: Iterable[str]) -> list[PaidWatch]:
+    """Active watches of sources that always cost units, and of others that are read through the API."""
+    costs = Watch.source.in_([*sources, ""]) | (Watch.via != "feed")
+    columns = (Watch.id, Watch.source, Watch.interval_seconds, Watch.pages, Watch.via)
+    times = (Watch.last_new_at, Watch.first_read_at)
+    rows: Any = Watch.select(*columns, *times).where((Watch.state == "active") & costs).order_by(Watch.id).tuples()
+    return [PaidWatch(*row) for row in rows]
+
+
+def promise(watch_id: int, seconds: float | None) -> None:
+    """What the plan promises this watch now; part of the caller's transaction."""
+    Watch.update(planned_interval=seconds).where(Watch.id == watch_id).execute()
+
+
+def active_spells(sources: Iterable[str], since: float, spell: float) -> dict[int, int]:
+    """By watch: in how many spells of this length something new was seen since then."""
+    wanted = Event.source.in_([*sources, ""]) & (Event.first_seen_at >= since) & Event.watch_id.is_null(False)
+    rows: Any = Event.select(Event.watch_id, Event.first_seen_at).where(wanted).tuples()
+    return Counter(watch_id for watch_id, _ in {(watch_id, seen_at // spell) for watch_id, seen_at in rows})
+
+
+def _move(watch_id: int, before: str, **values: Any) -> bool:
+    return bool(Watch.update(**values).where((Watch.id == watch_id) & (Watch.state == before)).execute())

@@ -1,0 +1,147 @@
+"""The simulated YouTube without a socket, under its real names: the same site, faults and counters, in no time."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from peewee import fn
+
+from csi.demo import pages
+from csi.demo.faults import FEED, Asked
+from csi.demo.traffic import settle
+from csi.demo.world import World
+from csi.demo.youtube import FEED_PATH, Options, Seen, Site, _feed_moment, _ref_of
+from csi.errors import NetError
+from csi.flow import ingest, plan, poll
+from csi.net import Answer, Headers
+from csi.store import db, inbox
+from csi.store.models import InboxItem, Watch
+from tests.fakes.line import Line
+
+FEED_HOST = "www.youtube.com"
+API_HOST = "www.googleapis.com"
+
+
+class SiteNet:
+    """Answers as the site would. `crowd` is how many requests to each host seem to be under way."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.crowd = 0
+        self.asked: list[tuple[float, str, str]] = []
+        self.before: Callable[[str], None] = lambda ref: None
+
+    def get(self, url: str, *, headers: Mapping[str, str] | None = None, limits: Any = None) -> Answer:
+        parts, now = urlsplit(url), self.site.options.now()
+        query = dict(parse_qsl(parts.query))
+        target = FEED if parts.path == FEED_PATH else parts.path.rsplit("/", 1)[1]
+        ref = _ref_of(query)
+        self.asked.append((now, parts.netloc, ref))
+        self.before(ref)
+        fault = self.site.fault(Asked(target, ref), now)
+        if fault.name in ("reset", "hang", "cut"):
+            raise NetError(f"{parts.netloc}: {fault.name}", kind="timeout" if fault.name == "hang" else "reset")
+        reply = self._reply(target, query, dict(headers or {}), now)
+        spoiled = pages.spoil(reply, fault, parts.path)
+        self.site.requests.note(Seen(now, parts.path, ref, spoiled.status, fault.name))
+        told = (*(_feed_moment(spoiled, now, copied=False) if target == FEED else ()), *spoiled.headers)
+        return Answer(spoiled.status, Headers(told), spoiled.body, f"https://{parts.netloc}{parts.path}")
+
+    def post(self, url: str, **_: Any) -> Answer:
+        raise NetError("nobody delivers here", kind="connect")
+
+    def requests_to(self, host: str) -> int:
+        return self.crowd
+
+    def times(self, ref: str) -> list[float]:
+        return [at for at, _, asked in self.asked if asked == ref]
+
+    def _reply(self, target: str, query: dict[str, str], headers: dict[str, str], now: float) -> Any:
+        if target == FEED:
+            reply = self.site.feed(query, now)
+            same = reply.has_etag(headers.get("If-None-Match"))
+            return replace(reply, status=304, body=b"") if same else reply
+        return self.site.api(target, query, headers.get("X-Goog-Api-Key", ""), now)
+
+
+class Rounds:
+    """A line that only reads: time goes from one due watch to the next."""
+
+    def __init__(
+        self, line: Line, site: Site, channels: tuple[str, ...], playlists: tuple[str, ...], library: str
+    ) -> None:
+        self.line, self.rt, self.clock = line, line.rt, line.clock
+        self.site, self.world = site, site.world
+        self.channels, self.playlists, self.library = channels, playlists, library
+        self.use(line)
+
+    def use(self, line: Line) -> None:
+        """Read with this line from now on, as after a restart."""
+        self.line, self.rt = line, line.rt
+        self.net = SiteNet(self.site)
+        line.rt.net = self.net  # type: ignore[assignment]
+        line.rt.adapters.clear()
+
+    def run(self) -> None:
+        """Everything that is due at this moment."""
+        due = [*self._woken(), *plan.plan(self.rt, horizon=0)]
+        for wake in due:
+            if wake.at is not None and wake.at > self.clock():
+                self.line.scheduled.append(wake)
+            else:
+                self._ingest([int(next_.key) for next_ in poll.poll(self.rt, int(wake.key))])
+        self._ingest(inbox.overdue(self.clock()))
+
+    def until(self, moment: float, step: float = 0.5) -> None:
+        self.run()
+        while self.clock() < moment:
+            self.clock.time = min(max(self._next(), self.clock() + step), moment)
+            self.run()
+
+    def go(self, seconds: float, step: float = 0.5) -> None:
+        self.until(self.clock() + seconds, step)
+
+    def upload(self, channel: str, title: str = "A new video", **fields: Any) -> str:
+        return self.world.upload(channel, title, **{"at": self.clock(), **fields}).id
+
+    def _next(self) -> float:
+        waiting = InboxItem.select(fn.MIN(InboxItem.wake_at)).where(InboxItem.state == "new").scalar()
+        due = Watch.select(fn.MIN(Watch.wake_at)).where(Watch.state == "active").scalar()
+        scheduled = [wake.at for wake in self.line.scheduled if wake.at is not None]
+        return min(at for at in (waiting, due, *scheduled, self.clock() + 3600) if at is not None)
+
+    def _woken(self) -> list[Any]:
+        return self.line._due()
+
+    def _ingest(self, ids: list[int]) -> None:
+        for item_id in ids:
+            ingest.ingest(self.rt, item_id)
+
+
+@contextmanager
+def rounds(
+    tmp_path: Path,
+    clock: Any,
+    *,
+    channels: int = 0,
+    playlists: int = 0,
+    videos: int = 0,
+    feeds: dict[str, Any] | None = None,
+    lists: dict[str, Any] | None = None,
+    site: Options | None = None,
+    csi: dict[str, Any] | None = None,
+) -> Iterator[Rounds]:
+    """So many channels and playlists with `videos` each, and the line that reads them."""
+    options = site or Options(now=clock)
+    world = World(options.seed)
+    cast = settle(world, channels=channels, playlists=playlists, videos=videos, at=clock())
+    sources = {
+        "youtube_channel_rss": {"watchlist": [{"channel_id": ref} for ref in cast.channels], **(feeds or {})},
+        "youtube_playlist": {"playlists": [{"id": ref} for ref in cast.playlists], **(lists or {})},
+    }
+    line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources=sources, csi=dict(csi or {}))
+    with db.connection():
+        yield Rounds(line, Site(world, options), cast.channels, cast.playlists, cast.library)

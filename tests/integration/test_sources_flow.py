@@ -1,0 +1,358 @@
+"""Watches as a person manages them: added, filtered, paused, reset, imported, beside the configuration's."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from csi.errors import SourceError
+from csi.flow import plan, sources
+from csi.flow.sources import SourcesError, Wish
+from csi.ingester.references import UnknownReference
+from csi.store import budget, db, heartbeats, watchlist
+from csi.store.models import DedupeKey, Event, Watch
+from tests.fakes.line import Line
+from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.youtube import simulated_youtube
+
+DATA = Path(__file__).parents[1] / "data" / "imports"
+NOTHING = Wish({})
+
+
+@pytest.fixture
+def yt(clock):
+    with simulated_youtube(channels=3, playlists=2, now=clock) as site:
+        yield site
+
+
+@pytest.fixture
+def build(tmp_path, clock, yt):
+    """A line whose configuration watches the first channel and the first playlist."""
+    with ScriptedReceiver() as ua, db.connection():
+
+        def make(*, channels=None, playlists=None, key="demo-key", **common):
+            blocks = {
+                "youtube_playlist": {"playlists": playlists if playlists is not None else [{"id": yt.playlists[0]}]},
+                "youtube_channel_rss": {
+                    "feed_url_template": yt.feed_url_template,
+                    "watchlist": channels if channels is not None else [{"channel_id": yt.channels[0]}],
+                },
+            }
+            for block in blocks.values():
+                block |= {"api_base_url": yt.api_base_url, "poll_interval_seconds": 10, **common}
+            profiles = {"explain": {"pipeline": "explainer", "priority": "urgent", "tags": ["ai"]}}
+            line = Line(tmp_path, clock, ua.url, sources=blocks, route_profiles=profiles)
+            if not key:
+                line.rt.settings.secrets.named.clear()
+            return line
+
+        yield make
+
+
+@pytest.fixture
+def line(build):
+    return build()
+
+
+def titles() -> set[str]:
+    return {json.loads(row.subject_json)["title"] for row in Event.select()}
+
+
+# --- add
+
+
+def test_an_added_channel_is_watched_like_one_of_the_configuration(line, yt):
+    line.run()
+    yt.upload(yt.channels[1], "Old")
+    added = sources.add(
+        line.rt, yt.channels[1], Wish({"name": "Second", "tags": ("mine",), "route_profile": "explain"})
+    )
+    assert (added.result, added.target.source, added.quote.most_units) == ("added", "youtube_channel_rss", 0)
+    line.run()
+    assert titles() == set(), "its first read marks what is there"
+    yt.upload(yt.channels[1], "New")
+    line.wait(12)
+    assert titles() == {"New"}
+    assert json.loads(Event.get().routing_json)["tags"] == ["ai", "mine"]
+    row = Watch.get_by_id(added.watch_id)
+    assert (row.origin, row.name, row.host) == ("command", "Second", yt.base_url.removeprefix("http://"))
+
+
+def test_first_poll_and_interval_may_be_the_watchs_own(line, yt):
+    yt.upload(yt.channels[1], "Old")
+    added = sources.add(line.rt, yt.channels[1], Wish({"first_poll": "all", "poll_interval_seconds": "2m"}))
+    line.run()
+    assert titles() == {"Old"}
+    assert Watch.get_by_id(added.watch_id).interval_seconds == 120
+
+
+@pytest.mark.parametrize("form", ["@{handle}", "https://www.youtube.com/@{handle}", "{base}/@{handle}/videos"])
+def test_a_handle_is_looked_up_for_one_unit(line, yt, form):
+    channel = yt.world.channel(yt.channels[1])
+    text = form.format(handle=channel.handle.removeprefix("@"), base=yt.base_url)
+    added = sources.add(line.rt, text, NOTHING, dry_run=True)
+    assert (added.target.ref, added.name, added.target.units) == (channel.id, channel.title, 1)
+    assert budget.used(line.rt.now()) == 1
+    assert watchlist.find("youtube_channel_rss", channel.id) is None, "a dry run adds nothing"
+
+
+def test_a_video_leads_to_its_channel(line, yt):
+    video = yt.upload(yt.channels[2], "Any")
+    assert sources.add(line.rt, f"https://youtu.be/{video}", NOTHING).target.ref == yt.channels[2]
+
+
+def test_a_playlist_says_what_it_costs(line, yt):
+    added = sources.add(line.rt, f"https://www.youtube.com/playlist?list={yt.playlists[1]}", NOTHING)
+    assert added.target.source == "youtube_playlist"
+    assert added.quote.most_units == 8_640
+    assert added.quote.least_units == 288
+
+
+def test_what_youtube_does_not_know_is_said(line):
+    with pytest.raises(SourcesError, match="YouTube knows no handle '@nobody_at_all'"):
+        sources.add(line.rt, "@nobody_at_all", NOTHING)
+    with pytest.raises(SourcesError, match="knows no video"):
+        sources.add(line.rt, "https://youtu.be/AAAAAAAAAAA", NOTHING)
+
+
+def test_without_a_key_the_forms_that_need_none_are_named(build, yt):
+    line = build(key=None)
+    with pytest.raises(SourcesError, match=r"needs an API key .* without one, give a channel id \(UC…\)"):
+        sources.add(line.rt, "@somebody", NOTHING)
+    assert sources.add(line.rt, yt.channels[1], NOTHING).result == "added"
+    assert yt.requests.count("/youtube/v3/channels") == 0
+
+
+def test_a_look_up_that_the_budget_does_not_allow_is_not_made(line, yt):
+    budget.exhaust(10_000, line.rt.now())
+    with pytest.raises(SourceError, match="budget is spent"):
+        sources.add(line.rt, "@somebody", NOTHING)
+    assert yt.requests.count("/youtube/v3/channels") == 0
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"route_profile": "explian"}, "unknown route profile 'explian'; did you mean explain?"),
+        ({"poll_interval_seconds": "soon"}, "poll_interval_seconds: expected seconds"),
+        ({"poll_interval_seconds": 0.1}, "poll_interval_seconds: expected an interval of 1 second"),
+        ({"first_poll": "some"}, "first_poll: expected mark_seen, all, or last: N"),
+        ({"include": ["podcast"]}, "include: "),
+        ({"title": {"match": "(a+)+$"}}, "title: a repetition inside a repetition"),
+        ({"name": "x" * 201}, "name: "),
+    ],
+)
+def test_a_wish_is_checked_like_the_configuration(line, yt, wish, said):
+    with pytest.raises(SourcesError) as caught:
+        sources.add(line.rt, yt.channels[1], Wish(wish))
+    assert said in str(caught.value)
+    assert watchlist.find("youtube_channel_rss", yt.channels[1]) is None
+
+
+def test_what_applies_to_channels_only_is_refused_for_a_playlist(line, yt):
+    with pytest.raises(SourcesError, match="via does not apply to youtube_playlist"):
+        sources.add(line.rt, yt.playlists[1], Wish({"via": "api"}))
+
+
+def test_text_that_is_no_id_reaches_no_url(line, yt):
+    for text in ("../../etc/passwd", "UC../../x", "@a/b", "https://example.com/channel/UC" + "a" * 22):
+        with pytest.raises(UnknownReference):
+            sources.add(line.rt, text, NOTHING)
+    assert yt.requests.count("/youtube/v3/channels") == yt.requests.count("/youtube/v3/videos") == 0
+
+
+def test_a_source_that_is_off_or_absent_is_said(build, yt):
+    line = build(enabled=False)
+    with pytest.raises(SourcesError, match="switched off; set enabled: true"):
+        sources.add(line.rt, yt.channels[1], NOTHING)
+    del line.rt.settings.sources["youtube_channel_rss"]
+    with pytest.raises(SourcesError, match="not in the configuration"):
+        sources.add(line.rt, yt.channels[1], NOTHING)
+
+
+# --- filters
+
+
+def test_filters_keep_items_out_and_remember_them(line, yt):
+    wish = Wish({"include": ["video"], "title": {"not": "(?i)teaser"}, "first_poll": "all"})
+    sources.add(line.rt, yt.channels[1], wish)
+    line.run()
+    yt.upload(yt.channels[1], "A teaser")
+    yt.upload(yt.channels[1], "The film")
+    short = yt.upload(yt.channels[1], "A short", kind="short")
+    line.wait(12)
+    assert titles() == {"The film"}
+    assert DedupeKey.get_by_id(f"youtube:video:{short}").reason == "filtered"
+
+
+# --- the configuration and the command, side by side
+
+
+def test_known_watches_are_named_and_left_alone(line, yt):
+    again = sources.add(line.rt, yt.channels[0], Wish({"name": "Mine"}))
+    assert again.result == "known"
+    assert "it is in the configuration" in again.remark
+    assert Watch.get(ref=yt.channels[0]).name is None
+
+
+def test_a_watch_of_the_configuration_cannot_be_removed_by_command(line, yt):
+    row = sources.find_watch(line.rt, yt.channels[0])
+    with pytest.raises(SourcesError, match=r"take it out of sources\.youtube_channel_rss\.watchlist"):
+        sources.remove(line.rt, row)
+    assert Watch.get_by_id(row.id).state == "active"
+
+
+def test_a_watch_added_by_command_outlives_restarts_and_can_be_removed(build, yt):
+    line = build()
+    added = sources.add(line.rt, yt.channels[1], NOTHING)
+    line = build()  # the next start, with the same configuration
+    assert Watch.get_by_id(added.watch_id).state == "active"
+    sources.remove(line.rt, sources.find_watch(line.rt, yt.channels[1]))
+    assert Watch.get_by_id(added.watch_id).state == "removed"
+    again = sources.add(line.rt, yt.channels[1], NOTHING)
+    assert (again.result, again.watch_id) == ("added", added.watch_id)
+
+
+def test_the_configuration_wins_over_the_command_and_says_so_once(build, yt, monkeypatch):
+    line = build()
+    added = sources.add(line.rt, yt.channels[1], Wish({"name": "By command"}))
+    said = []
+    monkeypatch.setattr(plan.log, "info", lambda text, **fields: said.append((text, fields["watch"])))
+    both = [{"channel_id": yt.channels[0]}, {"channel_id": yt.channels[1], "name": "By config"}]
+    build(channels=both)
+    build(channels=both)
+    row = Watch.get_by_id(added.watch_id)
+    assert (row.origin, row.name) == ("config", "By config")
+    assert [watch for text, watch in said if "which wins" in text] == [yt.channels[1]]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_pause_survives_restarts_and_syncs(build, yt, which):
+    line = build()
+    sources.add(line.rt, yt.channels[1], NOTHING)
+    line.run()
+    row = sources.find_watch(line.rt, yt.channels[which])
+    assert sources.pause(line.rt, row)
+    assert not sources.pause(line.rt, row)
+    yt.upload(yt.channels[which], "While it was paused")
+    line = build()
+    line.wait(60, step=10)
+    assert Watch.get_by_id(row.id).state == "paused"
+    assert titles() == set()
+    assert sources.resume(line.rt, Watch.get_by_id(row.id))
+    line.run()
+    assert titles() == {"While it was paused"}, "it continues where it was"
+
+
+def test_the_watches_are_kept_in_step_only_while_no_worker_is_alive(build, yt, clock):
+    line = build()
+    heartbeats.beat("worker", clock(), clock())
+    Watch.update(name="as the worker has it").execute()
+    sources.keep_in_step(line.rt)
+    assert Watch.get(ref=yt.channels[0]).name == "as the worker has it"
+    clock.move(60)
+    sources.keep_in_step(line.rt)
+    assert Watch.get(ref=yt.channels[0]).name is None
+
+
+# --- finding, polling, resetting
+
+
+def test_a_watch_is_found_by_number_ref_name_and_url(line, yt):
+    added = sources.add(line.rt, yt.channels[1], Wish({"name": "Second"}))
+    for text in (str(added.watch_id), yt.channels[1], "Second", f"https://www.youtube.com/channel/{yt.channels[1]}"):
+        assert sources.find_watch(line.rt, text).id == added.watch_id
+    sources.add(line.rt, yt.channels[2], Wish({"name": "Second"}))
+    with pytest.raises(SourcesError, match="is the name of 2 watches"):
+        sources.find_watch(line.rt, "Second")
+    with pytest.raises(SourcesError, match="there is no watch 'nothing'"):
+        sources.find_watch(line.rt, "nothing")
+
+
+def test_poll_now_reads_and_stores_at_once(line, yt, clock):
+    line.run()
+    clock.move(1)
+    yt.add(yt.playlists[0], "In the list")
+    found = sources.poll_now(line.rt, sources.find_watch(line.rt, yt.playlists[0]))
+    assert (found.new_items, found.error, found.is_busy) == (1, None, False)
+    assert found.units >= 1
+    assert titles() == {"In the list"}
+    yt.set_faults("feed:500")
+    failed = sources.poll_now(line.rt, sources.find_watch(line.rt, yt.channels[0]))
+    assert failed.error == "the feed answered 500"
+    row = sources.find_watch(line.rt, yt.channels[0])
+    sources.pause(line.rt, row)
+    assert "paused" in sources.poll_now(line.rt, Watch.get_by_id(row.id)).error
+
+
+@pytest.mark.parametrize(("emit", "expected"), [("all", {"Old", "Delivered"}), ("none", {"Delivered"})])
+def test_reset_emits_what_never_became_an_event_or_nothing(line, yt, emit, expected):
+    yt.upload(yt.channels[0], "Old")
+    line.run()
+    yt.upload(yt.channels[0], "Delivered")
+    line.wait(12)
+    row = sources.find_watch(line.rt, yt.channels[0])
+    sources.reset(line.rt, row, emit, dry_run=True)
+    assert Watch.get_by_id(row.id).first_read_at is not None
+    sources.reset(line.rt, row, emit)
+    line.run()
+    assert titles() == expected
+    assert Event.select().count() == len(expected), "what was delivered is not delivered again"
+    yt.upload(yt.channels[0], "After")
+    line.wait(12)
+    assert titles() == expected | {"After"}
+
+
+def test_a_reset_is_not_undone_by_a_restart_before_its_read(build, yt):
+    line = build()
+    yt.upload(yt.channels[0], "Old")
+    line.run()
+    sources.reset(line.rt, sources.find_watch(line.rt, yt.channels[0]), "all")
+    build().run()
+    assert titles() == {"Old"}
+
+
+# --- lists
+
+
+def test_an_import_reports_every_line(line, yt):
+    content = f"{yt.channels[0]}\n{yt.channels[1]} # new\n{yt.channels[1]}\nnonsense\n{yt.playlists[1]}\n".encode()
+    dry = sources.import_list(line.rt, content, NOTHING, dry_run=True)
+    assert Watch.select().count() == 2
+    done = sources.import_list(line.rt, content, Wish({"tags": ("imported",)}))
+    results = ["known", "added", "known", "invalid", "added"]
+    assert [entry.result for entry in dry] == results
+    assert [(entry.line, entry.result) for entry in done] == list(enumerate(results, 1))
+    row = Watch.get(ref=yt.channels[1])
+    assert (row.origin, json.loads(row.tags_json)) == ("command", ["imported"])
+
+
+def test_a_takeout_gives_names(line):
+    done = sources.import_list(line.rt, (DATA / "takeout_ja.csv").read_bytes(), NOTHING)
+    assert [entry.result for entry in done] == ["added", "added"]
+    assert [entry.name for entry in done] == ["日本語チャンネル", "別のチャンネル"]
+
+
+def test_a_dry_import_looks_nothing_up(line, yt):
+    found = sources.import_list(line.rt, b"@somebody\n@somebody_else\n", NOTHING, dry_run=True)
+    assert [entry.error for entry in found] == ["not looked up yet: that costs a unit"] * 2
+    assert budget.used(line.rt.now()) == 0
+
+
+def test_an_export_is_an_import_for_somebody_else(line, yt):
+    sources.add(line.rt, yt.channels[1], Wish({"name": 'Quotes " & <b>'}))
+    text = sources.export_list(line.rt)
+    assert f"channel_id={yt.channels[1]}" in text
+    assert f"playlist_id={yt.playlists[0]}" in text
+    again = sources.import_list(line.rt, text.encode(), NOTHING)
+    assert [entry.result for entry in again] == ["known"] * 3
+
+
+def test_a_watch_is_described_in_a_stable_shape(line, yt):
+    line.run()
+    (first, *_) = sources.describe(line.rt, watchlist.every())
+    assert set(first) >= {
+        *("id", "source", "ref", "name", "origin", "state", "health", "via", "errors", "last_error", "note", "url"),
+        *("interval_seconds", "planned_interval_seconds", "last_poll_at", "last_success_at", "next_poll_at", "filters"),
+    }
+    json.dumps(first)

@@ -1,0 +1,422 @@
+"""What the store knows of watches and their hosts, on SQLite and PostgreSQL."""
+
+import json
+import random
+import threading
+import time
+
+import pytest
+from playhouse.migrations import Runner
+
+from csi import clock as times
+from csi.scheduling.health import catch_up
+from csi.store import db, dedupe, hosts, inbox, watches
+from csi.store.models import DedupeKey, Host, InboxItem, Watch, database
+
+NOW = 1_771_761_600.0
+HOST = "www.youtube.com"
+KINDS = ["malformed", "missing", "transient"]
+
+
+def want(ref: str, **changes: object) -> watches.WantedWatch:
+    values: dict[str, object] = {
+        "source": "youtube_channel_rss",
+        "name": None,
+        "route_profile": None,
+        "tags": (),
+        "tier": "standard",
+        "interval": 300.0,
+        "first_poll": "mark_seen",
+        "host": HOST,
+    }
+    return watches.WantedWatch(ref=ref, **(values | changes))
+
+
+def add(*refs: str, **changes: object) -> list[Watch]:
+    watches.sync([want(ref) for ref in refs], NOW)
+    if changes:
+        Watch.update(**changes).where(Watch.ref.in_(refs)).execute()
+    found = {row.ref: row for row in Watch.select()}
+    return [found[ref] for ref in refs]
+
+
+def fail(watch: Watch, at: float, kind: str = "missing", **changes: object) -> None:
+    Watch.update(errors=1, error_kind=kind, last_poll_at=at, **changes).where(Watch.id == watch.id).execute()
+
+
+# --- hosts
+
+
+def test_a_pause_is_a_row_that_ends(store):
+    assert hosts.paused_until(hosts.find(HOST), NOW) is None
+    assert hosts.pause(hosts.get(HOST), NOW, NOW + 60, "429")
+    assert hosts.paused_until(hosts.find(HOST), NOW + 59) == NOW + 60
+    assert hosts.paused_until(hosts.find(HOST), NOW + 60) is None
+    assert [host.host for host in hosts.troubled(NOW)] == [HOST]
+    assert hosts.troubled(NOW + 60) == []
+
+
+def test_the_longer_of_two_pauses_counts_and_they_are_one(store):
+    hosts.pause(hosts.get(HOST), NOW, NOW + 60, "first")
+    assert not hosts.pause(hosts.get(HOST), NOW + 1, NOW + 30, "second")
+    assert hosts.pause(hosts.get(HOST), NOW + 2, NOW + 90, "third")
+    host = hosts.get(HOST)
+    assert (host.paused_until, host.pause_reason, host.pauses) == (NOW + 90, "third", 1)
+
+
+def test_pauses_are_counted_until_the_host_answers(store):
+    for number in range(3):
+        hosts.pause(hosts.get(HOST), NOW + 100 * number, NOW + 100 * number + 10, "503")
+    assert hosts.get(HOST).pauses == 3
+    hosts.note_ok(hosts.get(HOST), NOW + 205)  # asked before the pause began
+    assert hosts.get(HOST).pauses == 3
+    hosts.note_ok(hosts.get(HOST), NOW + 211)
+    host = hosts.get(HOST)
+    assert (host.pauses, host.paused_until, host.pause_reason) == (0, None, None)
+
+
+def test_a_pause_from_a_wrong_clock_holds_nobody(store):
+    hosts.pause(hosts.get(HOST), NOW + 10 * 365 * 86_400, NOW + 10 * 365 * 86_400 + 60, "429")
+    assert hosts.paused_until(hosts.find(HOST), NOW) is None
+    assert hosts.pause(hosts.get(HOST), NOW, NOW + 5, "429")
+    assert hosts.paused_until(hosts.find(HOST), NOW) == NOW + 5
+
+
+def test_a_success_is_written_down_now_and_then(store):
+    hosts.note_ok(hosts.get(HOST), NOW)
+    hosts.note_ok(hosts.get(HOST), NOW + 1)
+    assert hosts.get(HOST).last_ok_at == NOW
+    hosts.note_ok(hosts.get(HOST), NOW + 10)
+    assert hosts.get(HOST).last_ok_at == NOW + 10
+    hosts.note_ok(hosts.get(HOST), NOW - 9999)
+    assert hosts.get(HOST).last_ok_at == NOW - 9999
+
+
+def test_failing_watches_are_counted_without_those_that_fail_by_themselves(store):
+    one, two, three, four, five, six, seven = add("A", "B", "C", "D", "E", "F", "G")
+    fail(one, NOW - 10)
+    fail(two, NOW - 5000)
+    fail(three, NOW - 5000, health="outage")
+    fail(four, NOW - 10, kind="auth")
+    fail(five, NOW - 10, health="dead")
+    fail(six, NOW - 10, state="paused")
+    assert hosts.count(HOST, KINDS, NOW - 600) == (5, 2)
+    assert hosts.count(HOST, KINDS, NOW - 600, but=one.id) == (4, 1)
+    assert hosts.count("elsewhere", KINDS, NOW - 600) == (0, 0)
+    assert seven.health == "healthy"
+
+
+def test_an_outage_begins_and_ends_once(store):
+    assert hosts.begin_outage(hosts.get(HOST), NOW, "the feed answered 404", 4)
+    assert not hosts.begin_outage(hosts.get(HOST), NOW + 1, "again", 5)
+    hosts.widen_outage(hosts.get(HOST), 9)
+    hosts.widen_outage(hosts.get(HOST), 2)
+    seen = hosts.get(HOST)
+    assert (seen.outage_since, seen.outage_watches) == (NOW, 9)
+    assert hosts.end_outage(seen, NOW + 100) == hosts.Outage(100.0, 9)
+    assert hosts.end_outage(seen, NOW + 100) is None
+    assert hosts.troubled(NOW) == []
+
+
+def test_recovery_is_called_out_not_too_often(store):
+    host = hosts.get(HOST)
+    assert hosts.note_recovery(host, NOW, 60)
+    assert not hosts.note_recovery(host, NOW + 59, 60)
+    assert hosts.note_recovery(host, NOW + 60, 60)
+    assert hosts.note_recovery(host, NOW - 5, 60)  # the clock was set back
+
+
+def test_watches_that_waited_for_a_host_are_recalled_spread_out(store):
+    found = add(
+        *(f"C{number:02}" for number in range(40)), health="outage", next_poll_at=NOW + 3000, wake_at=NOW + 3000
+    )
+    held, soon = found[0], found[1]
+    Watch.update(lease_token="x", lease_until=NOW + 50).where(Watch.id == held.id).execute()
+    Watch.update(next_poll_at=NOW - 1, wake_at=NOW - 1).where(Watch.id == soon.id).execute()
+    Watch.update(health="backing_off").where(Watch.id == found[2].id).execute()
+    assert hosts.recall(HOST, NOW, catch_up, random.Random(1)) == 37
+    moved = [row.next_poll_at for row in Watch.select() if row.id not in (held.id, soon.id, found[2].id)]
+    assert all(NOW <= at <= NOW + 4 for at in moved)
+    assert len(set(moved)) == 37
+    assert Watch.get_by_id(found[2].id).next_poll_at == NOW + 3000
+    assert len(watches.plan_due(NOW + 4, 0)) == 38
+
+
+# --- times
+
+
+def test_a_watch_is_put_off_without_a_trace(store):
+    (watch,) = add("A")
+    watches.plan_due(NOW, 60)
+    assert watches.put_off(watches.find(watch.id), NOW + 30)
+    assert watches.claim(watch.id, NOW + 29, 55) is None
+    after = watches.find(watch.id)
+    assert (after.errors, after.health, after.last_poll_at) == (0, "healthy", None)
+    assert [due.at for due in watches.plan_due(NOW + 30, 0)] == [NOW + 30]
+
+
+def test_a_watch_that_somebody_reads_is_not_put_off(store):
+    (watch,) = add("A")
+    watches.claim(watch.id, NOW, 55)
+    assert not watches.put_off(watch, NOW + 30)
+
+
+def test_a_lease_is_kept_while_pages_arrive(store):
+    (watch,) = add("A")
+    held = watches.claim(watch.id, NOW, 55)
+    with watches.reading(held):
+        for second in range(0, 600, 20):
+            assert watches.keep_lease(NOW + second, 55)
+            assert watches.claim(watch.id, NOW + second, 55, early=True) is None
+    assert watches.find(watch.id).lease_until - (NOW + 580) <= 60
+    assert watches.finish(held, NOW + 600, NOW + 900, woken=False)
+
+
+@pytest.mark.parametrize("loss", [{"state": "paused"}, {"lease_token": "somebody else"}])
+def test_a_lease_that_was_lost_is_noticed(store, loss):
+    (watch,) = add("A")
+    held = watches.claim(watch.id, NOW, 55)
+    Watch.update(**loss).where(Watch.id == watch.id).execute()
+    with watches.reading(held):
+        assert watches.keep_lease(NOW + 1, 55)  # not asked yet: half of it is left
+        assert not watches.keep_lease(NOW + 30, 55)
+
+
+def test_a_lease_is_a_matter_of_the_reading_thread(store):
+    one, two = add("A", "B")
+    first, second = watches.claim(one.id, NOW, 55), watches.claim(two.id, NOW, 55)
+    with watches.reading(first):
+        other = threading.Thread(target=lambda: _keep(second, NOW + 40))
+        other.start()
+        other.join()
+    assert watches.find(two.id).lease_until == NOW + 95
+    assert watches.find(one.id).lease_until == NOW + 55
+    assert watches.keep_lease(NOW + 999, 55)  # nobody reads anything in this thread
+
+
+def _keep(watch: Watch, now: float) -> None:
+    with db.connection(), watches.reading(watch):
+        watches.keep_lease(now, 55)
+
+
+def test_watches_that_were_missed_are_taken_up_a_few_at_a_time(store):
+    add(*(f"C{number:03}" for number in range(100)))
+    later = NOW + 1800
+    found = watches.plan_due(later, 0)
+    at_once = [due for due in found if due.at <= later]
+    assert (len(found), len(at_once)) == (100, 10)
+    assert max(due.at for due in found) == later + 9
+    late = max(found, key=lambda due: due.at)
+    assert watches.claim(late.id, later, 55) is None  # the row says so, not only the wake-up
+    assert watches.claim(late.id, later + 9, 55) is not None
+    assert watches.plan_due(later, 0) == []
+
+
+def test_a_thousand_that_were_missed_are_back_within_a_minute(store):
+    add(*(f"C{number:04}" for number in range(1000)))
+    assert max(due.at for due in watches.plan_due(NOW + 1800, 0)) <= NOW + 1860
+
+
+def test_a_crowded_worker_is_no_reason_to_put_off(store):
+    """Woken, and waiting for a thread: only its wake-up is repeated."""
+    add(*(f"C{number:02}" for number in range(30)))
+    for round_ in range(10):
+        found = watches.plan_due(NOW + 16 * round_, 0)
+        assert len(found) == 30
+        assert all(due.at == NOW for due in found)
+
+
+@pytest.mark.parametrize("jump", [3600.0, 86_400.0, 10 * 365 * 86_400.0])
+def test_a_clock_that_was_set_back_stalls_nobody(store, jump):
+    read, held, new = add("read", "held", "new")
+    watches.finish(watches.claim(read.id, NOW, 55), NOW, NOW + 300, woken=False)
+    watches.claim(held.id, NOW, 55)
+    Watch.update(next_poll_at=NOW + 9999 - 3600 + jump).where(Watch.id == new.id).execute()
+    now = NOW - jump
+    assert watches.mend_times(now) == 3
+    assert watches.find(read.id).next_poll_at == now + 300
+    assert watches.claim(held.id, now, 55) is not None
+    assert watches.find(new.id).next_poll_at == now
+    assert watches.mend_times(now) == 0
+
+
+def test_a_clock_that_goes_right_is_left_alone(store):
+    (watch,) = add("A")
+    watches.finish(watches.claim(watch.id, NOW, 55), NOW, NOW + 3600, woken=False)
+    assert watches.mend_times(NOW - 50) == 0
+    assert watches.find(watch.id).next_poll_at == NOW + 3600
+
+
+def test_only_watches_of_these_sources_are_woken(store):
+    add("A")
+    assert watches.plan_due(NOW, 0, sources=["youtube_playlist"]) == []
+    assert len(watches.plan_due(NOW, 0, sources=["youtube_channel_rss"])) == 1
+
+
+# --- the configuration and the commands
+
+
+def test_a_pause_outlives_the_configurations_return(store):
+    (watch,) = add("A")
+    Watch.update(state="paused").execute()
+    watches.sync([want("A")], NOW)
+    assert watches.find(watch.id).state == "paused"
+    watches.sync([], NOW)
+    assert watches.find(watch.id).state == "removed"
+
+
+def test_watches_added_by_command_stay_when_the_configuration_changes(store):
+    add("A", "B", origin="command")
+    watches.sync([want("A", filters='{"include": ["short"]}', via="both")], NOW)
+    a, b = Watch.get(ref="A"), Watch.get(ref="B")
+    assert (a.origin, a.state, a.via, a.filters_json) == ("config", "active", "both", '{"include": ["short"]}')
+    assert (b.origin, b.state) == ("command", "active")
+    watches.sync([], NOW)
+    assert (Watch.get(ref="A").state, Watch.get(ref="B").state) == ("removed", "active")
+
+
+def test_a_restart_does_not_shorten_the_wait_of_a_watch_that_fails(store):
+    (watch,) = add("A", health="dead", next_poll_at=NOW + 3000)
+    watches.sync([want("A")], NOW)
+    assert watches.find(watch.id).next_poll_at == NOW + 3000
+
+
+# --- items
+
+
+def items(count: int) -> list[inbox.NewItem]:
+    return [inbox.NewItem(f"k{n:05}", "t", "2026-02-22T12:00:00Z", {"n": n, "text": "x" * 800}) for n in range(count)]
+
+
+def test_ten_thousand_items_are_stored_in_a_moment_and_in_order(store):
+    (watch,) = add("A")
+    dump = items(10_000)
+    started = time.process_time()  # of this process: a busy machine is no fault of ours
+    with db.writing():
+        stored = inbox.put(watch, dump, NOW)
+    assert time.process_time() - started < 1.5
+    assert len(stored) == 10_000
+    assert [row.item_key for row in InboxItem.select().order_by(InboxItem.id)] == [item.key for item in dump]
+    assert inbox.put(watch, dump[:10], NOW) == []
+
+
+def test_a_flood_is_handed_out_a_seconds_worth_at_a_time(store):
+    (watch,) = add("A")
+    inbox.put(watch, items(2_000), NOW)
+    handed = [len(inbox.overdue(NOW + second)) for second in range(8)]
+    assert handed == [0, 250, 250, 250, 250, 500, 250, 250]  # the first 250 are woken by the poll itself
+    assert InboxItem.select().where(InboxItem.wake_at <= NOW + 8).count() == 0
+
+
+def test_another_watchs_item_does_not_wait_behind_a_flood(store):
+    flood, other = add("A", "B")
+    inbox.put(flood, items(5_000), NOW)
+    (item,) = inbox.put(other, [inbox.NewItem("other", "t", "2026-02-22T12:00:00Z", {})], NOW)
+    handed = {id_: half / 2 for half in range(20) for id_ in inbox.overdue(NOW + half / 2)}
+    assert handed[item] <= inbox.GRACE_SECONDS + 1
+    assert len(handed) < 3_000
+
+
+def test_items_do_not_wait_for_a_clock_that_was_wrong(store):
+    (watch,) = add("A")
+    (item,) = inbox.put(watch, items(1), NOW + 86_400)
+    assert inbox.claim(item, NOW + 86_400) is not None
+    assert inbox.overdue(NOW) == [item]
+    assert inbox.claim(item, NOW) is not None
+
+
+# --- keys
+
+
+def test_a_gaps_other_end_is_what_was_known_before_it(store):
+    (watch,) = add("A")
+    dedupe.remember(["old"], "emitted", NOW - 100, 90)
+    dedupe.remember(["new"], "emitted", NOW, 90)
+    DedupeKey.insert(key="ancient", expires_at=times.iso(NOW)).execute()
+    inbox.put(watch, [inbox.NewItem("waiting", "t", "", {})], NOW - 1)
+    inbox.put(watch, [inbox.NewItem("fresh", "t", "", {})], NOW)
+    assert dedupe.known_before(["old", "new", "ancient", "waiting", "fresh", "none"], NOW) == {
+        "old",
+        "ancient",
+        "waiting",
+    }
+
+
+def test_keys_expire_unless_their_items_are_still_seen(store):
+    day = 86_400.0
+    dedupe.remember(["gone", "seen"], "emitted", NOW, 90)
+    dedupe.refresh(["seen"], NOW + 60 * day, 90)
+    assert dedupe.expire(NOW + 89 * day) == 0
+    assert dedupe.expire(NOW + 91 * day) == 1
+    assert dedupe.known(["gone", "seen"]) == {"seen"}
+    assert dedupe.expire(NOW + 151 * day) == 1
+
+
+def test_expiry_goes_in_small_steps(store):
+    dedupe.remember([f"k{n}" for n in range(25)], "emitted", NOW, 1)
+    assert [dedupe.expire(NOW + 10 * 86_400, limit=10) for _ in range(4)] == [10, 10, 5, 0]
+
+
+# --- two at once
+
+
+def race(count: int, action) -> list[object]:
+    """The same action in so many threads at the same moment."""
+    start, found, lock = threading.Barrier(count), [], threading.Lock()
+
+    def run() -> None:
+        with db.connection():
+            start.wait()
+            result = action()
+        with lock:
+            found.append(result)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_two_schedulers_wake_each_watch_once(store):
+    add(*(f"C{number:02}" for number in range(50)))
+    for round_ in range(5):
+        now = NOW + 20.0 * round_
+        woken = [due.id for plan in race(4, lambda now=now: watches.plan_due(now, 0)) for due in plan]
+        assert len(woken) == len(set(woken)) == 50
+
+
+def test_a_watch_is_read_by_one_of_many(store):
+    for watch in add(*(f"C{number:02}" for number in range(10))):
+        held = [one for one in race(4, lambda watch=watch: watches.claim(watch.id, NOW, 55)) if one]
+        assert len(held) == 1
+
+
+def test_an_outage_is_announced_by_one_of_many(store):
+    host = hosts.get(HOST)
+    assert sum(race(4, lambda: hosts.begin_outage(host, NOW, "404", 3))) == 1
+    seen = hosts.get(HOST)
+    assert sum(one is not None for one in race(4, lambda: hosts.end_outage(seen, NOW + 90))) == 1
+
+
+# --- the migration
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_an_installation_of_the_first_version_is_brought_up_to_date(engine, tmp_path, request):
+    url = str(tmp_path / "csi.db") if engine == "sqlite" else request.getfixturevalue("postgres_url")
+    db.open_database(url)
+    with db.connection():
+        Runner(database.obj, directory=str(db.MIGRATIONS)).up("0001_walk")
+        database.execute_sql(
+            "INSERT INTO watches (source, ref, tier, interval_seconds, next_poll_at, wake_at, created_at) "
+            "VALUES ('youtube_playlist', 'PL1', 'urgent', 30, 0, 0, '2026-02-22T12:00:00Z')"
+        )
+    assert db.pending_migrations() == ["0002_sources"]
+    db.migrate()
+    with db.connection():
+        watch = Watch.get()
+        assert (watch.health, watch.via, watch.pages, watch.filters_json) == ("healthy", "feed", 1, "{}")
+        assert (watch.ref, watch.errors, watch.note, json.loads(watch.first_poll)) == ("PL1", 0, None, "mark_seen")
+        assert Host.select().count() == 0

@@ -1,0 +1,268 @@
+"""One source does not hold up another: floods, clocks that jump, machines that sleep, two schedulers at once."""
+
+import threading
+import time
+from collections import Counter
+from typing import ClassVar
+
+import pytest
+
+from csi.adapters import registry
+from csi.adapters.base import Position, RawEvent, Reading, WatchedSource
+from csi.flow import ingest, plan, poll
+from csi.ingester.config import SourceSettings, WatchSettings
+from csi.ingester.event import CreatorSignalEvent
+from csi.store import db, inbox, watches
+from csi.store.models import Event, InboxItem, Watch
+from tests.fakes.line import Line
+from tests.fakes.site_net import rounds
+
+HOUR, DAY = 3600.0, 86_400.0
+YEARS = 10 * 365 * DAY
+
+
+class TapWatch(WatchSettings):
+    """One tap."""
+
+    id: str
+
+    @property
+    def ref(self) -> str:
+        return self.id
+
+
+class TapSettings(SourceSettings):
+    """sources.taps"""
+
+    watch_key: ClassVar[str | None] = "taps"
+    taps: tuple[TapWatch, ...] = ()
+
+
+class Taps(WatchedSource):
+    """As many items as a test wants."""
+
+    name = "taps"
+    Settings = TapSettings
+    flow: ClassVar[dict[str, int]] = {}
+
+    def read(self, position: Position) -> Reading:
+        count = self.flow.get(position.ref, 1)
+        return Reading(items=tuple(RawEvent("taps", "drop", {"n": n, "ref": position.ref, "text": "x" * 500},
+                                            "2026-02-22T12:00:00Z") for n in range(count)))  # fmt: skip
+
+    def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
+        key = f"{raw.payload['ref']}:{raw.payload['n']}"
+        return CreatorSignalEvent(
+            event_id=f"src:taps:{key}",
+            dedupe_key=f"taps:{key}",
+            source="taps",
+            event_type="drop",
+            occurred_at=raw.occurred_at,
+            received_at=raw.occurred_at,
+            subject={"platform": "taps"},
+            routing={},
+        )
+
+    def item_key(self, raw: RawEvent) -> str:
+        return f"taps:{raw.payload['ref']}:{raw.payload['n']}"
+
+    def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
+        return event.dedupe_key
+
+
+@pytest.fixture
+def taps(monkeypatch, tmp_path, clock):
+    """A hundred taps; the first one is open."""
+    monkeypatch.setitem(registry.ADAPTERS, "taps", f"{__name__}:Taps")
+    registry._load.cache_clear()
+    names = [f"tap{number:03}" for number in range(100)]
+    source = {"first_poll": "all", "taps": [{"id": name} for name in names]}
+    line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources={"taps": source})
+    Taps.flow = {"tap000": 10_000}
+    with db.connection():
+        yield line
+    registry._load.cache_clear()
+
+
+# --- floods (FAULTS 79)
+
+
+def test_ten_thousand_items_from_one_source_leave_the_other_99_their_turn(taps, clock):
+    line = taps
+    wakes = plan.plan(line.rt, horizon=0)
+    assert len(wakes) == 100
+    started = time.process_time()
+    items = poll.poll(line.rt, int(wakes[0].key))
+    assert time.process_time() - started < 5  # one transaction; other writers wait for less than that
+    assert len(items) == inbox.AT_ONCE
+    assert InboxItem.select().count() == 10_000
+    for wake in wakes[1:]:
+        items += poll.poll(line.rt, int(wake.key))
+    for wake in items:  # in the order of the queue
+        ingest.ingest(line.rt, int(wake.key))
+    by_watch = Counter(row.watch_id for row in Event.select(Event.watch_id))
+    assert len(by_watch) == 100
+    assert sorted(by_watch.values()) == [1] * 99 + [inbox.AT_ONCE]
+    clock.move(1)
+    assert len(inbox.overdue(clock())) == inbox.AT_ONCE  # and so on, a second's worth at a time
+    clock.move(inbox.GRACE_SECONDS)
+    left = sum(len(inbox.overdue(clock() + second)) for second in range(40))
+    assert left >= 10_000 - 2 * inbox.AT_ONCE
+
+
+def test_a_playlist_of_5000_is_stored_whole_and_others_are_read_meanwhile(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=20, playlists=1, lists={"first_poll": "all"}) as yt:
+        for number in range(5000):
+            video = yt.world.upload(yt.library, f"Number {number}", at=clock() - 9000 + number).id
+            yt.world.add_to_playlist(yt.playlists[0], video, at=clock() - 9000 + number)
+        big = Watch.get(ref=yt.playlists[0])
+        assert len(poll.poll(yt.rt, big.id)) == inbox.AT_ONCE
+        assert InboxItem.select().count() == 5000
+        assert Watch.get_by_id(big.id).pages == 100
+        for wake in plan.plan(yt.rt, horizon=0):
+            poll.poll(yt.rt, int(wake.key))
+        assert all(row.last_success_at == clock() for row in Watch.select())
+
+
+# --- polls are spread
+
+
+def test_watches_that_begin_together_do_not_stay_together(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=60) as yt:
+        yt.go(5)
+        assert len(yt.net.asked) == 60  # the first read is at once
+        yt.go(600, step=2)
+        second_round = sorted(at for at, _, _ in yt.net.asked[60:])
+        per_half_minute = Counter(int((at - clock.time) // 30) for at in second_round if at > clock() - 300)
+        assert max(per_half_minute.values()) <= 20
+
+
+# --- clocks and sleep (FAULTS 76, 77)
+
+
+def check_round(yt, began: float, *, seconds: float = 90) -> None:
+    """Everybody is read soon, nobody often, and never many at once."""
+    yt.go(seconds)
+    asked = [(at, ref) for at, _, ref in yt.net.asked if at >= began]
+    per_watch = Counter(ref for _, ref in asked)
+    assert len(per_watch) == len(yt.channels)
+    assert max(per_watch.values()) <= 2
+    assert max(Counter(int(at - began) for at, _ in asked).values()) <= 15
+
+
+def settled(yt) -> None:
+    yt.go(310, step=5)
+    yt.net.asked.clear()
+
+
+def test_half_an_hour_of_sleep_ends_without_a_burst(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=60) as yt:
+        settled(yt)
+        began = clock.move(1800)
+        check_round(yt, began)
+        assert {(row.health, row.errors) for row in Watch.select()} == {("healthy", 0)}
+
+
+@pytest.mark.parametrize("jump", [HOUR, DAY, YEARS])
+def test_a_clock_that_jumps_ahead_and_back_neither_stalls_nor_bursts(tmp_path, clock, jump):
+    with rounds(tmp_path, clock, channels=40) as yt:
+        settled(yt)
+        check_round(yt, clock.move(jump))
+        yt.net.asked.clear()
+        check_round(yt, clock.move(-jump), seconds=320)
+        video = yt.upload(yt.channels[0], "After the jump")
+        yt.go(320, step=5)
+        assert [row.dedupe_key for row in Event.select()] == [f"youtube:video:{video}"]
+
+
+def test_a_clock_that_is_set_back_under_a_running_read_loses_nothing(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=2) as yt:
+        yt.go(10)
+        videos = [yt.upload(ref, "Seen while the clock moved") for ref in yt.channels]
+        jumps = [-HOUR, -HOUR]
+        yt.net.before = lambda ref: clock.move(jumps.pop() if jumps else 0.0)
+        began = clock()
+        while jumps:
+            yt.go(10)
+        assert clock() < began - HOUR
+        yt.go(700)
+        assert {row.dedupe_key for row in Event.select()} == {f"youtube:video:{video}" for video in videos}
+
+
+def test_a_day_without_power_is_made_up_for_within_a_minute(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=60) as yt:
+        settled(yt)
+        videos = [yt.upload(ref, "Meanwhile", at=clock() + 500) for ref in yt.channels]
+        began = clock.move(DAY)
+        source = {"watchlist": [{"channel_id": ref} for ref in yt.channels]}
+        yt.use(Line(tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_channel_rss": source}))
+        check_round(yt, began, seconds=60)
+        assert Event.select().count() == len(videos)
+
+
+# --- two at once (FAULTS 78)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_two_schedulers_and_many_workers_read_a_watch_once(engine, tmp_path, clock, request):
+    url = request.getfixturevalue("postgres_url") if engine == "postgres" else str(tmp_path / "csi.db")
+    with rounds(tmp_path, clock, channels=20, csi={"database": url}) as yt:
+        for round_ in range(3):
+            yt.net.asked.clear()
+            clock.move(400.0 if round_ else 0.0)
+            Watch.update(next_poll_at=clock(), wake_at=clock()).execute()
+            work_together(yt, 4)
+            assert Counter(ref for _, _, ref in yt.net.asked) == dict.fromkeys(yt.channels, 1)
+        assert {row.errors for row in Watch.select()} == {0}
+
+
+def work_together(yt, workers: int) -> None:
+    """Each plans, and each reads everything that it hears of, whoever planned it."""
+    start, failures = threading.Barrier(workers), []
+
+    def work() -> None:
+        try:
+            with db.connection():
+                start.wait()
+                found = plan.plan(yt.rt, horizon=0)
+                start.wait()
+                for watch_id in [int(wake.key) for wake in found] + every:
+                    poll.poll(yt.rt, watch_id)
+        except Exception as error:
+            failures.append(error)
+
+    every = [row.id for row in Watch.select()]
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_paused_watch_is_not_read_not_even_by_command(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=2) as yt:
+        Watch.update(state="paused").where(Watch.ref == yt.channels[0]).execute()
+        paused, active = Watch.get(ref=yt.channels[0]), Watch.get(ref=yt.channels[1])
+        poll.poll(yt.rt, paused.id, early=True)
+        assert yt.net.asked == []
+        poll.poll(yt.rt, active.id)
+        poll.poll(yt.rt, active.id, early=True)  # not due, but asked for
+        assert len(yt.net.asked) == 2
+
+
+def test_watches_of_a_source_that_is_switched_off_are_left_alone(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=2, feeds={"enabled": False}) as yt:
+        watches.sync([], clock())
+        Watch.insert(
+            source="youtube_channel_rss",
+            ref=yt.channels[0],
+            tier="standard",
+            interval_seconds=60,
+            origin="command",
+            next_poll_at=clock(),
+            wake_at=clock(),
+            created_at="2026-02-22T12:00:00Z",
+        ).execute()
+        yt.go(100)
+        assert yt.net.asked == []

@@ -1,0 +1,148 @@
+"""Which items of a watch are wanted (DECISIONS 20), and how the configuration says so."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csi.adapters import registry
+from csi.adapters.youtube_channel_rss import ChannelSettings, ChannelWatch
+from csi.errors import ConfigError
+from csi.ingester.config import KINDS
+from csi.ingester.config_file import read_config
+from csi.ingester.patterns import check_pattern
+from csi.scheduling import filters
+from csi.scheduling.filters import Facts, Filters, NotYet, Unwanted, Wanted, wanted
+
+NO_SHORTS = Filters(include=("video", "live", "upcoming"))
+VIDEOS = Filters(include=("video",))
+LENGTHS = Filters(min_seconds=60, max_seconds=3600)
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "verdict"),
+    [
+        (Filters(), Facts("short", "Anything", 5), Wanted()),
+        (Filters(), Facts(), Wanted()),
+        (NO_SHORTS, Facts("short"), Unwanted("kind short")),
+        (NO_SHORTS, Facts("video"), Wanted()),
+        (NO_SHORTS, Facts(None), Wanted()),
+        (NO_SHORTS, Facts("podcast"), Wanted()),  # a kind of another source: not ours to judge
+        (VIDEOS, Facts("upcoming"), NotYet("kind upcoming")),  # a premiere becomes a video
+        (VIDEOS, Facts("live"), NotYet("kind live")),
+        (Filters(include=("short",)), Facts("live"), Unwanted("kind live")),
+        (Filters(include=("live",)), Facts("upcoming"), NotYet("kind upcoming")),
+        (Filters(title_match="(?i)rust"), Facts("video", "Learn RUST"), Wanted()),
+        (Filters(title_match="rust"), Facts("video", "Learn Go"), Unwanted("title does not match")),
+        (Filters(title_not="#shorts"), Facts("video", "Fun #shorts"), Unwanted("title is excluded")),
+        (Filters(title_match="a", title_not="b"), Facts("video", "ab"), Unwanted("title is excluded")),
+        (Filters(title_match="a"), Facts("video", None), Wanted()),
+        (LENGTHS, Facts("video", duration_seconds=59), Unwanted("too short")),
+        (LENGTHS, Facts("video", duration_seconds=60), Wanted()),
+        (LENGTHS, Facts("video", duration_seconds=3601), Unwanted("too long")),
+        (LENGTHS, Facts("video"), Wanted()),  # not known
+    ],
+)
+def test_verdicts(rule, facts, verdict):
+    assert wanted(rule, facts) == verdict
+
+
+@pytest.mark.parametrize(
+    ("subject", "facts"),
+    [
+        ({"kind": "video", "title": "A", "duration_seconds": 90}, Facts("video", "A", 90)),
+        ({"kind": "live", "title": "A", "duration_seconds": 90}, Facts("live", "A", None)),
+        ({"kind": 7, "title": None, "duration_seconds": "90"}, Facts()),
+        ({"duration_seconds": True}, Facts()),
+        ({}, Facts()),
+    ],
+)
+def test_facts_are_taken_from_a_subject_as_far_as_they_can_be_read(subject, facts):
+    assert filters.facts_of(subject) == facts
+
+
+def test_a_watchs_own_filters_win_key_by_key():
+    source = ChannelSettings(include=("video", "short"), title={"not": "ad"}, min_duration_seconds="1m")
+    watch = ChannelWatch(channel_id="UCxxx", include=("live",), max_duration_seconds=600)
+    stored = source.filters_of(watch)
+    assert stored == {
+        "include": ["live"],
+        "title": {"not": "ad"},
+        "min_duration_seconds": 60,
+        "max_duration_seconds": 600,
+    }
+    assert filters.load(json.dumps(stored)) == Filters(("live",), None, "ad", 60, 600)
+
+
+def test_everything_is_stored_as_nothing():
+    assert ChannelSettings().filters_of(ChannelWatch(channel_id="UCxxx", include=KINDS)) == {}
+    assert filters.load("{}") == Filters()
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("include: [video, podcast]", "expected 'video', 'short', 'live' or 'upcoming'"),
+        ("include: []", "expected at least one of video, short, live, upcoming"),
+        ("title: {match: '['}", "expected a regular expression: unterminated character set"),
+        ("title: {match: '(a+)+$'}", "a repetition inside a repetition can take for ever"),
+        ("title: {maych: x}", "unknown key; did you mean match?"),
+        ("min_duration_seconds: soon", "expected seconds (90, 1.5) or a duration"),
+        ("{min_duration_seconds: 90, max_duration_seconds: 60}", "nothing would be wanted"),
+    ],
+)
+def test_a_bad_filter_is_a_config_error_with_its_line(tmp_path, key, said):
+    key = key.strip("{}") if key.startswith("{") else key
+    lines = ["sources:", "  youtube_channel_rss:", "    watchlist:", "      - channel_id: UCxxx"]
+    lines += [f"        {part}" for part in (key.split(", ") if "min_duration_seconds: 90" in key else [key])]
+    path = tmp_path / "config.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, env={}, sources=registry.settings_models())
+    assert said in str(caught.value)
+    assert any(f"{path}:{line}:" in str(caught.value) for line in (4, 5))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?i)tutorial|how to", r"^\d{1,3}:", "(foo|bar)+", "a.*b|c.*d|e.*f|g.*h", r"(\d{1,3}\.){3}", r"(?<!no )ads", ".+"],
+)
+def test_usual_patterns_are_taken(pattern):
+    assert check_pattern(pattern) == pattern
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "(a+)+$",
+            "(a|aa)+$",
+            "(a|a)*",
+            r"(\w+\s?)*$",
+            "(x+x+)+y",
+            "(.|\\n)*",
+            "((a{0,10}){0,10}){0,10}",
+            ".*.*.*.*=",
+        ),
+        *("(?:a?){50}", "[", "(?P<x>a)(?P<x>b)", "a{99999999999}", "", "x" * 301),
+    ],
+)
+def test_patterns_that_are_wrong_or_endless_are_refused(pattern):
+    with pytest.raises(ValueError, match=r"."):
+        check_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", [".*.*.*=", "(foo|bar)+$", r"\w+\s\w+\s\w+!", "a{1,1000}b"])
+def test_the_slowest_pattern_that_is_taken_ends_soon(pattern):
+    rule, hostile = Filters(title_match=check_pattern(pattern)), Facts("video", "a" * 100_000)
+    started = time.process_time()
+    wanted(rule, hostile)
+    assert time.process_time() - started < 2
+
+
+@given(st.text(max_size=600), st.sampled_from(["", *KINDS, "other"]), st.none() | st.floats(0, 1e6))
+def test_any_item_gets_a_verdict(title, kind, seconds):
+    rule = Filters(("video",), "a", "b", 10, 100)
+    assert isinstance(wanted(rule, Facts(kind, title, seconds)), Wanted | Unwanted | NotYet)
