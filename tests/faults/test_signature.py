@@ -30,7 +30,7 @@ TITLES = [
     "</script><script>alert(1)</script>",
     "lone \ud800 surrogate \udfff",
     "null \x00 byte and \x1b[31m escape",
-    "tab\tnewline\nquote\"backslash\\",
+    'tab\tnewline\nquote"backslash\\',
     "e\u0301 combining, 👩‍👩‍👧 joined",
     "x" * 5000,
 ]
@@ -217,7 +217,7 @@ def own_accepts(headers: dict[str, str], body: bytes) -> bool:
         timestamp=headers["x-csi-timestamp"],
         request_id=headers["x-csi-request-id"],
         body=body,
-        now=int(1_771_761_600),
+        now=1_771_761_600,
     )
     return isinstance(verdict, signature.Verified)
 

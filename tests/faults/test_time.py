@@ -16,7 +16,9 @@ from tests.faults.stand import stand
 
 HOUR, DAY = 3600.0, 86_400.0
 YEARS = 3650 * DAY
-WAITS_FOR_THE_OLD_TIME = pytest.mark.xfail(strict=True, reason="F1: after the clock was set back, rows wait for the old time")
+WAITS_FOR_THE_OLD_TIME = pytest.mark.xfail(
+    strict=True, reason="F1: after the clock was set back, rows wait for the old time"
+)
 
 
 @pytest.mark.parametrize("jump", [HOUR, DAY, YEARS], ids=["hour", "day", "ten-years"])
