@@ -73,7 +73,6 @@ EVERY_POINT = {
 
 COMMANDS = {
     **_commit("prune-events", "csi.store.retention", "drop_events"),
-    **_commit("prune-batches", "csi.store.retention", "drop_batches"),
     **_commit("prune-keys", "csi.store.retention", "drop_keys"),
     **_call("backup", "csi.store.db.backup"),
     **_call("migrate", "peewee.SqliteDatabase.execute_sql"),

@@ -62,28 +62,28 @@ class Proxy:
         try:
             server = socket.create_connection(self.upstream, timeout=10)
         except OSError:
-            return _reset(client)
+            _reset(client)
+            return
         server.settimeout(None)
         self._sockets.append(server)
         with client, server, contextlib.suppress(OSError):
             self._exchange(client, server)
-        return None
 
     def _exchange(self, client: socket.socket, server: socket.socket) -> None:
         """Request, answer, request, answer: HTTP/1.1 without pipelining, as our client speaks it."""
         while not self._over.is_set():
             request = _read_message(client)
             if not request:
-                return None
+                return
             manner = self.manner()
             if manner.refuse:
                 self.refused += 1
-                return _reset(client)
+                _reset(client)
+                return
             server.sendall(request)
             if not self._forward_answer(client, server, manner):
                 self.lost_events += request.count(b'"event_id":')
-                return None
-        return None
+                return
 
     def _forward_answer(self, client: socket.socket, server: socket.socket, manner: Manner) -> bool:
         answer = _read_message(server)

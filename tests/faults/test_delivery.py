@@ -1,20 +1,20 @@
 """FAULTS 13–26 and 29–34 with a clock in hand: what the receiver answers, and what becomes of each event."""
 
 import itertools
-import json
 import random
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
 import pytest
 
-from csi import clock as clocks
+from csi.dlq import replay
 from csi.emitter.verdict import Pause, Transient
 from csi.emitter.verdict import judge as judge_answer
 from csi.net import Answer, Headers
 from csi.store import db
+from csi.store.models import DeadLetter
 from tests.fakes.ua import Cut, Reply, accept, says
-from tests.faults.oracle import Bounds, counted
+from tests.faults.oracle import Bounds, counted, judge
 from tests.faults.stand import stand
 
 DOWN = 503
@@ -230,15 +230,19 @@ ROWS = {
     **dict.fromkeys([423, 424, 426, 428, 431, 451, 499], "endpoint"),
     **dict.fromkeys([408, 425, 429, 500, 501, 502, 503, 504, 505, 507, 508, 511, 520, 522, 599], "transient"),
 }
+QUICK_ROWS = (202, 204, 302, 400, 404, 409, 425, 500)
 
 
-@pytest.mark.parametrize("status", ROWS)
+@pytest.mark.parametrize(
+    "status",
+    [pytest.param(status, marks=[] if status in QUICK_ROWS else pytest.mark.faults) for status in ROWS],
+)
 def test_case_25_every_status_has_a_row(case, tmp_path, seed, status):
     with stand(tmp_path) as s:
         s.ua.then = says(status, b"" if status in (204, 205, 304) else None, location=s.canary.url)
         s.publish(1)
         s.run()
-        s.wait(100, step=2)
+        s.wait(100, step=10)
         causes = [cause for _, cause, *_ in letters()] or ["delivered"]
         case.close(s.books(), seed=seed, became=counted(causes))
         assert causes == [ROWS[status]]
@@ -265,6 +269,7 @@ def test_case_26_accepted_and_then_the_connection_resets(case, tmp_path, seed, c
         assert len(set(s.ua.event_ids)) == 1
 
 
+@pytest.mark.faults
 def test_case_29_six_hours_down(case, tmp_path, seed):
     """10 events a minute for six hours into a receiver that answers 503."""
     with stand(tmp_path, then=DOWN, lists=5, tier="standard", interval=60) as s:
@@ -275,13 +280,16 @@ def test_case_29_six_hours_down(case, tmp_path, seed):
         dead = s.count("SELECT COUNT(DISTINCT event_id) FROM dead_letter")
         batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
         s.heal()
-        recovered, before = s.clock(), len(s.ua.requests)
+        before = len(s.ua.requests)
         took = s.back_in(limit=600, step=1)
         burst = max(_by_second(s.ua.requests[before:]))
+        disorder = judge(s.books()).disorder
         case.close(
             s.books(),
+            Bounds(ordered=True),
             seed=seed,
             events=3600,
+            disorder=disorder,
             dead_before=dead,
             dead_batches=f"{batches}<=1",
             back=f"{took:.0f}s",
@@ -289,7 +297,6 @@ def test_case_29_six_hours_down(case, tmp_path, seed):
         )
         assert batches <= 1
         assert s.states() == {"delivered": 3600}
-        assert recovered
 
 
 def _by_second(requests) -> list[int]:
@@ -326,9 +333,6 @@ def test_case_32_batch_sizes(case, tmp_path, seed, size):
 
 def test_case_34_replay_and_scheduled_retry_meet(case, tmp_path, seed):
     """A person replays an event whose batch is waiting for its next attempt, and one that is dead; twice each."""
-    from csi.dlq import replay
-    from csi.store.models import DeadLetter
-
     with stand(tmp_path, then=DOWN, lists=2) as s:
         s.publish(2, ref=-1)
         s.run()
@@ -344,26 +348,3 @@ def test_case_34_replay_and_scheduled_retry_meet(case, tmp_path, seed):
         case.close(s.books(), seed=seed, replayed=f"{twice[0]}+{twice[1]}", back=f"{took:.0f}s")
         assert twice == [len(dead), 0]
         assert s.states() == {"delivered": 2}
-
-
-def test_case_29_order_and_clock_are_in_the_ledger(case):
-    """The oracle itself: it must see a loss, an extra, a changed body and a wrong gap."""
-    from tests.faults.oracle import Attempt, Event, Ledgers, Taken, judge, violations
-
-    seen = Event("e1", "k1", "delivered", 1, "urgent", "2026-01-02", 0.0, 1.0)
-    earlier = Event("e0", "k0", "delivered", 1, "urgent", "2026-01-01", 0.0, 1.0)
-    got = [Taken("e1", 1, "b", "r1", "x"), Taken("e1", 2, "b", "r2", "y"), Taken("e0", 3, "b", "r3", "z")]
-    tries = [Attempt(1, 1, 0, 0, "transient", 503), Attempt(1, 2, 5, 5, "transient", 503)]
-    books = Ledgers(frozenset({"k1", "k0", "gone"}), (seen, earlier), tuple(got), 1, attempts=tuple(tries))
-    broken = violations(judge(books), Bounds(ordered=True))
-    case.note(seen=len(broken))
-    assert broken == ["I1 lost", "I3 changed", "I4 extra", "I5 gaps", "I6 order", "I7 contacted"]
-
-
-def test_case_13_the_line_is_as_documented(case, tmp_path):
-    with stand(tmp_path) as s:
-        s.publish(1)
-        s.run()
-        case.close(s.books())
-        assert case.lines[0].startswith("case 13 the-line-is-as-documented: served=1 lost=0 extra=0<=0 unexpected=0")
-        assert json.loads(s.ua.requests[0].body)["batch_id"].startswith(f"batch_{clocks.iso(s.clock())[:4]}")

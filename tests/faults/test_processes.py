@@ -54,7 +54,7 @@ def killed_at_random(case, box: Installation, seed: int, *, kills: int, events: 
 
 
 def is_working(box: Installation, worker) -> bool:
-    return box.rows("SELECT 1 FROM heartbeats WHERE name = 'worker' AND pid = %d" % worker.pid) != []
+    return box.rows(f"SELECT 1 FROM heartbeats WHERE name = 'worker' AND pid = {worker.pid}") != []
 
 
 def test_case_1_random_kills_in_short(case, box, seed):

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from csi.flow import retention
 from csi.store import db
 from tests.fakes.installation import ROOT, Installation, installation
 from tests.fakes.proxy import wait_until
-from tests.fakes.ua import accept, says
+from tests.fakes.ua import says
 from tests.faults.box import books, publish, tracebacks, wal_size
 from tests.faults.oracle import Bounds
 from tests.faults.stand import stand
@@ -143,26 +144,39 @@ def test_case_45_the_writer_lock_is_held(case, tmp_path, seed, seconds):
 
 @pytest.mark.faults
 def test_case_46_long_readers(case, tmp_path, seed):
-    """Somebody reads for a long time while thousands of rows are written: the WAL stays below 64 MB."""
-    with installation(tmp_path, playlists=3) as box:
+    """Our own readers all the time and a stranger's snapshot for ten seconds: the WAL stays small, and shrinks again.
+
+    While a stranger holds a snapshot SQLite cannot reset the WAL at all; how long is up to the stranger.
+    """
+    with installation(tmp_path, channels=0, playlists=3) as box, sidecar(box) as port:
         box.change(collecting)
         worker = box.start()
         total, peak = publish(box, 60), 0.0
         box.wait_for_delivered(total, seconds=60)
-        reader = sqlite3.connect(f"file:{box.state / 'csi.db'}?mode=ro", uri=True, isolation_level=None)
-        reader.execute("BEGIN")
-        reader.execute("SELECT COUNT(*) FROM events").fetchone()
-        for _ in range(15):
-            total += publish(box, 100)
+        for number in range(8):
+            reader = snapshot(box) if number == 4 else None
+            end = time.monotonic() + 10
+            total += publish(box, 60)
+            while time.monotonic() < end:
+                ask(box, port, "readyz")
+                peak = max(peak, wal_size(box))
+                wait_until(lambda: False, 0.2)
+            if reader is not None:
+                reader.close()
             box.wait_for_delivered(total, seconds=120)
-            peak = max(peak, wal_size(box))
-        reader.execute("ROLLBACK")
-        reader.close()
-        total += publish(box, 30)
-        box.wait_for_delivered(total, seconds=60)
-        case.close(books(box), wal=f"{peak:.1f}MB<64MB", tracebacks=tracebacks(box), seed=seed)
+        after = wal_size(box)
+        case.close(books(box), wal=f"{peak:.1f}MB<64MB", afterwards=f"{after:.1f}MB<=33MB", seed=seed)
         assert peak < 64
-        assert worker.poll() is None
+        assert after <= 33
+        assert (worker.poll(), tracebacks(box)) == (None, 0)
+
+
+def snapshot(box: Installation) -> sqlite3.Connection:
+    """A stranger's read transaction, open until it is closed."""
+    reader = sqlite3.connect(f"file:{box.state / 'csi.db'}?mode=ro", uri=True, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT COUNT(*) FROM events").fetchone()
+    return reader
 
 
 def collecting(config: dict) -> None:
@@ -289,7 +303,7 @@ def test_case_51_millions_of_dedupe_keys(case, sqlite_store, seed):
     for start in range(0, KEYS, 50_000):
         with db.writing():
             db.database.connection().executemany(
-                "INSERT OR IGNORE INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES (?, ?, 'emitted', 1)",
+                "INSERT OR IGNORE INTO dedupe_keys (key, expires_at, reason) VALUES (?, ?, 'emitted')",
                 [(f"youtube:video:{rng.randrange(16**11):011x}", "2030-01-01T00:00:00Z") for _ in range(50_000)],
             )
         assert start < KEYS
@@ -352,7 +366,7 @@ def test_case_52_a_backup_that_was_killed(case, tmp_path, seed, moment):
         assert (again.returncode, worker.poll()) == (0, None)
 
 
-PRUNING = ["prune-events:before", "prune-events:after", "prune-batches:after", "prune-keys:before", "prune-keys:after"]
+PRUNING = ["prune-events:before", "prune-events:after", "prune-keys:before", "prune-keys:after"]
 
 
 @pytest.mark.parametrize("point", [PRUNING[0], *(pytest.param(p, marks=pytest.mark.faults) for p in PRUNING[1:])])
@@ -375,7 +389,7 @@ def test_case_50_a_prune_that_was_killed(case, tmp_path, seed, point):
         left = box.rows("SELECT COUNT(*) FROM events WHERE id % 2 = 1"), box.rows("PRAGMA integrity_check")
         gone = 20 - box.rows("SELECT COUNT(*) FROM events WHERE id % 2 = 0")[0][0]
         case.note(killed=doomed.returncode, removed=f"{gone}/20", kept=left[0][0][0], in_flight=in_flight, seed=seed)
-        assert done.returncode == 0, done.stderr
+        assert (doomed.returncode, done.returncode) == (-signal.SIGKILL, 0), done.stderr
         assert (left, gone) == ((before, [("ok",)]), 20)
 
 
@@ -430,4 +444,3 @@ def test_case_44_the_receiver_is_the_one_that_is_full(case, tmp_path, seed):
         s.wait(400, step=5)
         case.close(s.books(), seed=seed, requests=len(s.ua.requests))
         assert s.states() == {"delivered": 9}
-        assert accept is not None
