@@ -70,7 +70,9 @@ class SiteNet:
 class Rounds:
     """A line that only reads: time goes from one due watch to the next."""
 
-    def __init__(self, line: Line, site: Site, channels: tuple[str, ...], playlists: tuple[str, ...], library: str) -> None:
+    def __init__(
+        self, line: Line, site: Site, channels: tuple[str, ...], playlists: tuple[str, ...], library: str
+    ) -> None:
         self.line, self.rt, self.clock = line, line.rt, line.clock
         self.site, self.world = site, site.world
         self.channels, self.playlists, self.library = channels, playlists, library

@@ -127,7 +127,9 @@ def test_recovery_is_called_out_not_too_often(store):
 
 
 def test_watches_that_waited_for_a_host_are_recalled_spread_out(store):
-    found = add(*(f"C{number:02}" for number in range(40)), health="outage", next_poll_at=NOW + 3000, wake_at=NOW + 3000)
+    found = add(
+        *(f"C{number:02}" for number in range(40)), health="outage", next_poll_at=NOW + 3000, wake_at=NOW + 3000
+    )
     held, soon = found[0], found[1]
     Watch.update(lease_token="x", lease_until=NOW + 50).where(Watch.id == held.id).execute()
     Watch.update(next_poll_at=NOW - 1, wake_at=NOW - 1).where(Watch.id == soon.id).execute()
