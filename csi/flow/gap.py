@@ -1,7 +1,7 @@
 """The gap between the last read and a window that shows nothing known: filled where possible, said where not."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,12 +34,12 @@ class Filled:
     """What a look at the gap gave: items, and what changes on the watch."""
 
     items: tuple[RawEvent, ...] = ()
-    changes: dict[str, Any] | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
 
 
-def fill(rt: Runtime, watch: Watch, position: Position, reading: Reading, keys: list[str], now: float) -> Filled:
-    """Before the window's items are stored: they would make the gap look closed."""
-    gap = _find(watch, reading, keys, now)
+def fill(rt: Runtime, watch: Watch, position: Position, reading: Reading, now: float, *, is_new: bool) -> Filled:
+    """`is_new`: of what the source shows nothing is known."""
+    gap = _find(watch, now, unknown=is_new and reading.window_full)
     if gap is None:
         return Filled()
     asked = replace(position, known=partial(_known_before, gap.until), emits=None)
@@ -50,11 +50,11 @@ def fill(rt: Runtime, watch: Watch, position: Position, reading: Reading, keys: 
     return _filled(watch, gap, found) if found is not None else _left_open(watch, gap, why, now)
 
 
-def _find(watch: Watch, reading: Reading, keys: list[str], now: float) -> Gap | None:
+def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
     old = _load(watch.gap_json)
     if watch.last_success_at is None or watch.first_read_at is None:
         return None
-    if reading.window_full and keys and not dedupe.known(keys):
+    if unknown:
         return Gap(old.since if old else watch.last_success_at, now)
     if old is None or (old.tried_at is not None and 0 <= now - old.tried_at < RETRY_SECONDS):
         return None

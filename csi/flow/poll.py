@@ -51,6 +51,16 @@ class Try:
 
 
 @dataclass(frozen=True)
+class Found:
+    """What a read gave: items in order of time, which of their keys are known, and what a gap changes on the watch."""
+
+    reading: Reading
+    items: list[Keyed]
+    known: set[str]
+    changes: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Sorted:
     """New items by what becomes of them."""
 
@@ -67,13 +77,15 @@ def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     if held is None:
         return []
     try:
-        reading, extra = _read(rt, held.watch)
+        found = _read(rt, held.watch)
     except SourceError as error:
         return _record_failure(rt, held, error)
+    except db.DatabaseError:
+        raise  # not the adapter's fault; the lease brings the watch back
     except Exception as error:  # noqa: BLE001 an adapter's bug must not stop the other watches
         log.exception("adapter failed", source=held.watch.source, watch=held.watch.ref)
         return _record_failure(rt, held, SourceError(f"the adapter failed: {type(error).__name__}", kind="bug"))
-    return _record_success(rt, held, reading, extra)
+    return _record_success(rt, held, found)
 
 
 def _take(rt: Runtime, watch_id: int, *, early: bool) -> Try | None:
@@ -87,12 +99,17 @@ def _take(rt: Runtime, watch_id: int, *, early: bool) -> Try | None:
     return Try(held, host, watch.last_poll_at) if held is not None else None
 
 
-def _read(rt: Runtime, watch: Watch) -> tuple[Reading, gap.Filled]:
+def _read(rt: Runtime, watch: Watch) -> Found:
     adapter, position = rt.adapter(watch.source), _position(watch)
     with watches.reading(watch):
         reading = adapter.read(position)
-        keys = [item.key for item in _keyed(adapter, reading.items)] if reading.window_full or watch.gap_json else []
-        return reading, gap.fill(rt, watch, position, reading, keys, rt.now())
+        items = _keyed(adapter, reading.items)
+        known = dedupe.known([item.key for item in items])
+        filled = gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
+    if filled.items:
+        items = _keyed(adapter, (*reading.items, *filled.items))
+        known = dedupe.known([item.key for item in items])
+    return Found(reading, items, known, filled.changes)
 
 
 def _position(watch: Watch) -> Position:
@@ -111,38 +128,32 @@ def _position(watch: Watch) -> Position:
 # ── it succeeded ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _record_success(rt: Runtime, held: Try, reading: Reading, extra: gap.Filled) -> list[Wake]:
+def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
     now, watch = rt.now(), held.watch
-    items = _keyed(rt.adapter(watch.source), (*reading.items, *extra.items))
     with writing():
         if not watches.still_held(watch):
             return []
-        stored = _store_items(rt, watch, items, reading, now)
-        changes = _found(watch, reading, stored, now) | (extra.changes or {})
-        watches.finish(
-            watch, now, _next_poll(rt, watch, reading, bool(stored), now), woken=False, host=held.host, **changes
-        )
-        upkeep.note_answer(rt, watch, reading.host or held.host, now)
+        stored = _store_items(rt, watch, found, now)
+        next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
+        changes = _success(watch, found.reading, bool(stored), now) | found.changes
+        watches.finish(watch, now, next_at, woken=False, host=held.host, **changes)
+        upkeep.note_answer(rt, watch, held.host, now)
         _count_poll(watch.source, "ok", held.elapsed)
     _say_success(watch, len(stored), now)
     return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
 
 
-def _store_items(rt: Runtime, watch: Watch, items: list[Keyed], reading: Reading, now: float) -> list[int]:
+def _store_items(rt: Runtime, watch: Watch, found: Found, now: float) -> list[int]:
     """Put what is new into the inbox; remember or refresh the rest."""
-    days = rt.settings.retention.dedupe_days
-    keys = [item.key for item in items]
-    if watch.first_read_at is None and watch.last_success_at is not None and watch.first_poll == '"all"':
-        watchlist.forget_silent(keys)  # it was reset by command: what was only marked as seen is emitted now
-    known = dedupe.known(keys)
-    found = _sort(rt, watch, [item for item in items if item.key not in known], reading, now)
-    dedupe.remember([item.key for item in found.old], "first_poll", now, days)
-    dedupe.remember([item.key for item in found.unwanted], "filtered", now, days)
-    dedupe.refresh([key for key in keys if key in known], now, days)
-    counters.add("items", len(found.unwanted), source=watch.source, label="filtered")
+    days, known = rt.settings.retention.dedupe_days, found.known
+    new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
+    dedupe.remember([item.key for item in new.old], "first_poll", now, days)
+    dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
+    dedupe.refresh(sorted(known), now, days)
+    counters.add("items", len(new.unwanted), source=watch.source, label="filtered")
     counters.add("items", len(known), source=watch.source, label="known")
-    counters.add("items", len(found.emit), source=watch.source, label="new")
-    return inbox.put(watch, [_new_item(item) for item in found.emit], now)
+    counters.add("items", len(new.emit), source=watch.source, label="new")
+    return inbox.put(watch, [_new_item(item) for item in new.emit], now)
 
 
 def _sort(rt: Runtime, watch: Watch, new: list[Keyed], reading: Reading, now: float) -> Sorted:
@@ -221,7 +232,7 @@ def _new_item(item: Keyed) -> inbox.NewItem:
     return inbox.NewItem(item.key, clean(raw.event_type), clean(str(raw.occurred_at or ""), KEY_CHARS), raw.payload)
 
 
-def _found(watch: Watch, reading: Reading, stored: list[int], now: float) -> dict[str, object]:
+def _success(watch: Watch, reading: Reading, is_news: bool, now: float) -> dict[str, object]:
     changes: dict[str, object] = {
         "etag": reading.etag,
         "last_modified": reading.last_modified,
@@ -234,7 +245,7 @@ def _found(watch: Watch, reading: Reading, stored: list[int], now: float) -> dic
     }
     if not reading.unchanged:
         changes |= {"walked_at": now, "pages": reading.pages, "first_read_at": watch.first_read_at or now}
-    if stored:
+    if is_news:
         changes["last_new_at"] = now
     if watch.health != "healthy":
         changes |= {"health": "healthy", "health_since": now}
@@ -277,7 +288,7 @@ def _record_failure(rt: Runtime, held: Try, error: SourceError) -> list[Wake]:
             _next_try(rt, watch, error, verdict, now),
             woken=False,
             host=held.host,
-            **_failed(watch, error, verdict, now),
+            **_failure(watch, error, verdict, now),
         )
         _count_poll(watch.source, "error", held.elapsed)
     _say_failure(watch, error, verdict)
@@ -301,7 +312,7 @@ def _next_try(rt: Runtime, watch: Watch, error: SourceError, verdict: Verdict, n
     return pace.at_least(rt, watch, verdict.next_at, now)
 
 
-def _failed(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> dict[str, object]:
+def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> dict[str, object]:
     return {
         "errors": watch.errors + 1,
         "last_error": str(error)[: watches.ERROR_TEXT],
