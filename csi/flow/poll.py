@@ -17,7 +17,7 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import filters, health
 from csi.scheduling.health import Verdict
-from csi.store import counters, dedupe, inbox, watches, watchlist
+from csi.store import counters, db, dedupe, inbox, watches
 from csi.store.db import writing
 from csi.store.models import Watch
 

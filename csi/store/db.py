@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from peewee import Database, DatabaseError, PostgresqlDatabase, SqliteDatabase
+from peewee import Database, PostgresqlDatabase, SqliteDatabase
+from peewee import DatabaseError as DatabaseError  # for whoever must tell our trouble from a source's
 from playhouse.migrations import MigrationError, Runner
 
 from csi.errors import StoreError
