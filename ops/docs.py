@@ -63,12 +63,19 @@ def keys() -> list[Key]:
     comments = example_comments()
     found = list(_leaves(model, model(), "", comments))
     order = list(comments)
-    return sorted(found, key=lambda key: order.index(key.path))
+    return sorted(found, key=lambda key: _place(key.path, order))
+
+
+def _place(path: str, order: list[str]) -> int:
+    """Where the example has this key, or the block that it is in."""
+    while path not in order and "." in path:
+        path = path.rpartition(".")[0]
+    return order.index(path)
 
 
 def example_comments() -> dict[str, str]:
     """What config.example.yaml says behind each key; the first watch and the first profile stand for all."""
-    text = EXAMPLE.read_text()
+    text = re.sub(r"(?m)^  #   ", "    ", EXAMPLE.read_text().replace("destinations: {}", "destinations:"))
     lines = text.splitlines()
     found: dict[str, str] = {}
     for path, spot in parse_yaml(text).keys.items():
@@ -208,6 +215,8 @@ def _notes(place: str) -> str:
 def _general(path: KeyPath) -> str:
     if path[0] == "route_profiles" and len(path) > 1:
         path = ("route_profiles", "<name>", *path[2:])
+    if path[:2] == ("delivery", "destinations") and len(path) > 2:
+        path = ("delivery", "destinations", "<name>", *path[3:])
     return re.sub(r"\[\d+\]", "[]", dotted(path)).replace("'<name>'", "<name>")
 
 

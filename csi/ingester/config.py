@@ -375,8 +375,8 @@ class DestinationSettings(Model):
     tags: tuple[str, ...] = Field((), description="Only events with one of these tags; nothing: all")
     priority_behavior: PriorityBehavior | None = Field(None, description="Tier settings of its own")
     timeout_seconds: RequestTime | None = Field(None, description="Total time for one request")
-    max_events_per_request: int | None = Field(None, ge=1, le=100)
-    max_concurrent_requests: int | None = Field(None, ge=1, le=64)
+    max_events_per_request: int | None = Field(None, ge=1, le=100, description="Events in one request")
+    max_concurrent_requests: int | None = Field(None, ge=1, le=64, description="Requests at once")
     canonical_json: JsonForm | None = Field(None, description="Form of the signed JSON")
     standard_webhooks: bool | None = Field(None, description="Send Standard Webhooks headers, too")
 

@@ -389,7 +389,6 @@ def _events(watch: Watch, moments: list[float]) -> None:
             "seq": 1,
             "tier": "urgent",
             "first_seen_at": moment,
-            "due_at": moment,
         }
         for moment in moments
     ]
