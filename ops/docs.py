@@ -26,8 +26,6 @@ WITHOUT_EFFECT = {
     "csi.environment": "shown by `csi config show` only",
     "sources.youtube_channel_rss.respect_cache_headers": "accepted, not used yet",
     "sources.youtube_channel_rss.watchlist[].creator_name": "accepted, not used yet",
-    "retention.events_days": "accepted; nothing is pruned yet",
-    "retention.dlq_days": "accepted; nothing is pruned yet",
 }
 """Keys that change nothing today. A test fails when the code begins to use one."""
 
