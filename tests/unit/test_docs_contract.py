@@ -34,6 +34,7 @@ SAMPLES = {
     "`errors` by index, and the numbers add up": [(BY_INDEX, {})],
     "anything else": [(b"", {}), (BY_INDEX | {"accepted": 3}, {})],
     "anything": [(b"", {}), (ADDS_UP, {})],
+    "a `Date` header more than 290 s from our clock": [(b"", {"date": "Sun, 22 Feb 2026 10:00:00 GMT"})],
     "without a time to wait": [(b"", {}), ({"error": "ua_overloaded"}, {})],
     "`Retry-After` (seconds or a date), or `retry_after_seconds` in the body": [
         (b"", {"retry-after": "60"}),
