@@ -3,7 +3,7 @@
 from typing import Literal
 
 from csi.emitter import breaker
-from csi.logs import log
+from csi.logs import log, redact
 from csi.store import batches, endpoints
 from csi.store.endpoints import Endpoint
 
@@ -67,6 +67,7 @@ def _next_ramp(endpoint: Endpoint) -> int:
 
 def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool, canary: int | None = None) -> None:
     """Remember a failure. `opens`: the receiver counts as away; `canary` is the one batch that goes on trying."""
+    reason = redact(reason)  # it may hold the receiver's own words, and those what we sent
     changes: dict[str, object] = {"last_failure_at": now, "last_error": reason}
     if opens and endpoint.breaker == "closed":
         changes |= {"breaker": "open", "reason": reason, "opened_at": now, "probes": 0, "canary": canary}
@@ -86,4 +87,4 @@ def note_probe(endpoint: Endpoint, now: float) -> None:
 
 def note_pause(endpoint: Endpoint, now: float, until: float, reason: str) -> None:
     later = max(until, endpoint.paused_until or 0)
-    endpoints.change(endpoint.destination, paused_until=later, paused_at=now, last_error=reason)
+    endpoints.change(endpoint.destination, paused_until=later, paused_at=now, last_error=redact(reason))

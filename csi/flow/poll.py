@@ -9,7 +9,7 @@ from typing import Any
 
 from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
-from csi.errors import CsiError, SourceError
+from csi.errors import SourceError
 from csi.flow import gap, pace, upkeep
 from csi.flow.wake import Wake
 from csi.ingester.text import clean
@@ -22,6 +22,7 @@ from csi.store.db import writing
 from csi.store.models import Watch
 
 KEY_CHARS = 512
+CROWDED_WAIT = 0.5
 FIRST_SPREAD = 60.0
 QUOTA_LOOK_SECONDS = 3600.0
 
@@ -91,6 +92,9 @@ def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
 def _take(rt: Runtime, watch_id: int, *, early: bool) -> Try | None:
     now, watch = rt.now(), watches.glance(watch_id)
     if watch is None or watch.source not in rt.settings.sources or (watch.next_poll_at > now and not early):
+        return None
+    if not early and watches.being_read(now) >= rt.share.polls:
+        watches.wake_again(watch_id, now + CROWDED_WAIT)  # slow sources must leave threads for delivery
         return None
     host = upkeep.host_of(rt, watch)
     if upkeep.is_held_back(rt, watch, host, now):
@@ -215,7 +219,7 @@ def _key(adapter: SourceAdapter, raw: RawEvent) -> str:
     """An item without a key of its own still gets one: it is a dead letter once, not at every poll."""
     try:
         return clean(adapter.item_key(raw), KEY_CHARS)
-    except (CsiError, KeyError, TypeError, ValueError, AttributeError):
+    except Exception:  # noqa: BLE001 one odd item must not stop the others of its watch
         digest = hashlib.sha256(json.dumps(raw.payload, sort_keys=True, default=str).encode("utf-8", "replace"))
         return f"malformed:{raw.source}:{digest.hexdigest()[:32]}"
 

@@ -23,6 +23,9 @@ _INSERT = f"""
 """
 
 
+_NOT_DEAD_ELSEWHERE = "NOT EXISTS (SELECT 1 FROM dead_letter d WHERE d.event_id = events.event_id AND d.state = 'open')"
+
+
 @dataclass(frozen=True)
 class StoredEvent:
     """An event as it lies in the store."""
@@ -109,9 +112,15 @@ def mark_delivered(ids: Sequence[int], *, emitted_at: str, now: float) -> None:
         run(
             "UPDATE events SET state = 'delivered', delivered = TRUE, delivered_at = ?, emitted_at = ? "
             f"WHERE id IN ({marks(chunk)}) AND state IN ('pending', 'in_flight') "
-            "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)",
+            "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id) "
+            f"AND {_NOT_DEAD_ELSEWHERE}",
             now,
             emitted_at,
+            *chunk,
+        )
+        run(
+            f"UPDATE events SET state = 'dead' WHERE id IN ({marks(chunk)}) AND state IN ('pending', 'in_flight') "
+            "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)",
             *chunk,
         )
 

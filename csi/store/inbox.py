@@ -67,7 +67,8 @@ def put(watch: Watch, items: Iterable[NewItem], now: float) -> list[int]:
 
 
 def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]:
-    payload = json.dumps(item.payload)  # as ASCII: a lone surrogate is no reason to lose an item
+    # As ASCII, and whatever it holds as text: neither a lone surrogate nor a date object is a reason to lose an item.
+    payload = json.dumps(item.payload, default=str)
     wake_at = now + (GRACE_SECONDS if place < AT_ONCE else place // AT_ONCE)
     return watch.id, item.key, item.event_type, item.occurred_at, payload, now, wake_at
 

@@ -208,6 +208,17 @@ def glance(watch_id: int) -> Watch | None:
     return found
 
 
+def being_read(now: float) -> int:
+    """Polls that are under way, in all processes."""
+    held = (Watch.state == "active") & (Watch.lease_until >= now) & (Watch.lease_until <= now + 2 * LONGEST_LEASE)
+    return int(Watch.select().where(held).count())
+
+
+def wake_again(watch_id: int, at: float) -> None:
+    """It is still due, but not now: whoever plans then wakes it."""
+    Watch.update(wake_at=at).where((Watch.id == watch_id) & Watch.lease_token.is_null()).execute()
+
+
 def put_off(watch: Watch, until: float) -> bool:
     """Not now, and not because of anything it did: its next time moves, nothing else changes."""
     unheld = (Watch.id == watch.id) & (Watch.next_poll_at == watch.next_poll_at) & Watch.lease_token.is_null()

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import ClassVar
 
 import pytest
@@ -10,7 +11,8 @@ from csi.adapters import registry
 from csi.adapters.base import RawEvent, SourceAdapter
 from csi.flow.wake import Wake
 from csi.ingester.event import CreatorSignalEvent
-from csi.store import budget, db, events, inbox
+from csi.runtime import Share
+from csi.store import budget, db, events, inbox, watches
 from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
@@ -325,3 +327,27 @@ def test_an_item_whose_handling_ends_the_process_is_set_aside_after_three(toy, u
     assert ua.delivered == ["src:toy:2"]
     assert InboxItem.get().state == "quarantined"
     assert DeadLetter.get().cause == "crash"
+
+
+def test_an_odd_payload_is_one_dead_letter_and_the_others_flow(toy, ua, monkeypatch):
+    def key_of(self, raw):
+        return [][raw.payload["number"]] if raw.payload["number"] == 3 else f"toy:{raw.payload['number']}"
+
+    monkeypatch.setattr(Toy, "item_key", key_of, raising=False)
+    when = datetime(2026, 2, 22, tzinfo=UTC)
+    Toy.found = [toy_item(1), toy_item(2, made=when), toy_item(3)]
+    toy.run()
+    assert "src:toy:1" in ua.delivered
+    assert "src:toy:2" in ua.delivered
+
+
+def test_polls_leave_threads_for_delivery(line, yt, clock):
+    built = line(playlists=[])
+    built.rt.share = Share(threads=2)
+    first, second = Watch.select().order_by(Watch.id)
+    assert watches.claim(first.id, clock(), 55) is not None
+    assert built.step(Wake("poll", second.id)) == []
+    assert Watch.get_by_id(second.id).last_poll_at is None
+    Watch.update(lease_token=None, lease_until=None).execute()
+    built.wait(5)
+    assert Watch.get_by_id(second.id).last_success_at is not None
