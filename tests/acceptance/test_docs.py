@@ -218,7 +218,7 @@ def runbook_block(word: str) -> Block:
 
 def test_what_the_receiver_refused_is_sent_again_by_the_runbook(host: Host) -> None:
     """By its page as a whole, or here, whichever comes first."""
-    Shell(host, RUNBOOK).run(runbook_block("replay.replay"))
+    Shell(host, RUNBOOK).run(runbook_block("csi dlq replay"))
     host.box.wait_for(
         lambda: host.box.rows("SELECT result FROM dead_letter WHERE state = 'replayed'") == [("delivered",)]
     )
