@@ -1,4 +1,7 @@
-"""FAULTS 1–12, 29 and 31 with real processes: killed anywhere, stopped, doubled, poisoned. The oracle counts."""
+"""FAULTS 1–12, 29, 31 and 79 with real processes: killed anywhere, stopped, doubled, poisoned. The oracle counts.
+
+What tests/acceptance/test_worker.py shows in `make test` anyway is here with its numbers, in `make faults`.
+"""
 
 import os
 import pickle
@@ -6,7 +9,6 @@ import random
 import signal
 import sqlite3
 import sys
-import threading
 import time
 
 import pytest
@@ -41,7 +43,7 @@ def killed_at_random(case, box: Installation, seed: int, *, kills: int, events: 
     total += publish(box, events - total)
     box.start()
     began = time.monotonic()
-    box.wait_for_delivered(total, seconds=180)
+    box.wait_for(drained(box, total), seconds=240)
     case.close(
         books(box),
         Bounds(in_flight_at_crashes=in_flight),
@@ -128,6 +130,7 @@ def start_and_wait(box: Installation):
     return worker
 
 
+@pytest.mark.faults
 def test_case_4_sigterm_while_requests_hang(case, tmp_path, seed):
     """They finish, no lease is left, nothing is sent twice."""
     with installation(tmp_path) as box, UA(then=lambda request: accept(request).on(Slow(seconds=1.5))) as ua:
@@ -146,6 +149,7 @@ def test_case_4_sigterm_while_requests_hang(case, tmp_path, seed):
         assert (code, left, account.extra) == (0, 0, 0)
 
 
+@pytest.mark.faults
 def test_case_5_a_receiver_that_never_answers_at_shutdown(case, tmp_path, seed):
     with installation(tmp_path) as box, UA(then=lambda request: accept(request).on(Slow(120, arrives=False))) as ua:
         box.ua_url = ua.url
@@ -200,6 +204,7 @@ def test_case_7_a_lock_right_after_the_schedule_was_read(case, tmp_path, seed):
         case.close(books(box, ua), Bounds(timed=False), back=f"{back:.1f}s<=90s", lock="12s", seed=seed)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("fault", ["deleted", "corrupted"])
 def test_case_8_the_queue_file_is(case, box, seed, fault):
     box.start()
@@ -239,6 +244,7 @@ class Foreign:
         return os.mkdir, (self.path,)
 
 
+@pytest.mark.faults
 def test_case_9_garbage_and_a_foreign_pickle(case, box, seed):
     box.start()
     total = publish(box, 3)
@@ -254,7 +260,7 @@ def test_case_9_garbage_and_a_foreign_pickle(case, box, seed):
     assert tracebacks(box) == 0
 
 
-@pytest.mark.parametrize("kind", ["poison-item", "poison-send"])
+@pytest.mark.parametrize("kind", ["poison-item", pytest.param("poison-send", marks=pytest.mark.faults)])
 def test_case_10_an_item_that_kills_the_process(case, box, seed, kind):
     """Set aside after three, and everything else flows."""
     total, deaths, in_flight = publish(box, 10), 0, 0
@@ -275,7 +281,7 @@ def test_case_10_an_item_that_kills_the_process(case, box, seed, kind):
     assert box.delivered() == total
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(6, id="short"), pytest.param(40, id="long", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("rounds", [pytest.param(4, id="short"), pytest.param(40, id="long", marks=pytest.mark.faults)])
 def test_case_11_killed_during_a_migration(case, tmp_path, seed, rounds):
     """After each kill the schema is an old one or the new one, and the next start finishes it."""
     rng, between, deaths = random.Random(seed), 0, 0
@@ -330,6 +336,7 @@ def schemas_of(box: Installation, names: list[str]) -> set[frozenset[str]]:
     return found
 
 
+@pytest.mark.faults
 def test_case_12_two_workers_on_one_state(case, box, seed):
     first = box.start()
     box.wait_for(lambda: box.rows("SELECT 1 FROM heartbeats"))
@@ -344,40 +351,36 @@ def test_case_12_two_workers_on_one_state(case, box, seed):
 @pytest.mark.faults
 def test_case_29_recovery_ramps_up(case, tmp_path, seed):
     """A receiver that was away gets one request, then two at once, then four; never more than configured."""
-    gate = threading.Semaphore(0)
     at_once: list[int] = []
 
     def slowly(request):
         at_once.append(ua.in_flight)
-        wait_until(lambda: gate.acquire(blocking=False), 0.25)
+        time.sleep(0.25)  # how long this receiver takes: what is under way at once is measured meanwhile
         return accept(request)
 
     with installation(tmp_path, channels=0, playlists=4) as box, UA(then=503) as ua:
         box.ua_url = ua.url
         box.change(batches_of_ten)
         total = publish(box, 400)
-        box.start()
+        box.start(*CONSUMER[:5], "12", *CONSUMER[6:])
         box.wait_for(lambda: box.rows("SELECT 1 FROM endpoints WHERE breaker = 'open'"), seconds=90)
         box.wait_for(lambda: (box.rows("SELECT COUNT(*) FROM events") or [(0,)])[0][0] >= total, seconds=90)
         ua.then = slowly
-        box.wait_for(drained_for_good(box, total), seconds=120)
-        grew = [max(at_once[: index + 1]) for index in range(len(at_once))]
-        case.close(books(box, ua), at_once="/".join(map(str, at_once[:10])), peak=max(at_once), seed=seed)
+        box.wait_for_delivered(total, seconds=120)
+        case.close(books(box, ua), at_once="/".join(map(str, at_once[:12])), peak=f"{max(at_once)}<=4", seed=seed)
         assert at_once[0] == 1
-        assert max(at_once[:2]) <= 2, "the second answer is still one of a ramp"
-        assert max(grew) <= 4 + 1, "max_concurrent_requests, and one urgent beside it"
+        assert max(at_once[:3]) <= 2
+        assert 2 <= max(at_once) <= 4
 
 
 def batches_of_ten(config: dict) -> None:
-    config["sources"]["youtube_playlist"]["priority"] = "standard"
+    """Of the tier that is not kept in order, so that several requests may be under way."""
+    config["sources"]["youtube_playlist"]["priority"] = "high_volume"
     config["delivery"] = {
         "max_events_per_request": 10,
-        "priority_behavior": {"standard": {"batch_size": 10, "max_delay_seconds": 0.2}},
+        "max_concurrent_requests": 4,
+        "priority_behavior": {"high_volume": {"batch_size": 10, "max_delay_seconds": 0.2}},
     }
-
-
-def drained_for_good(box: Installation, total: int):
-    return lambda: box.delivered() >= total
 
 
 @pytest.mark.faults
@@ -386,14 +389,14 @@ def test_case_31_a_slow_receiver_and_five_thousand_events(case, tmp_path, seed):
 
     def slow(request):
         urgent = request.events and request.events[0]["source"] == "youtube_channel_rss"
-        return accept(request) if urgent else accept(request).on(Slow(seconds=0.3))
+        return accept(request) if urgent else accept(request).on(Slow(seconds=4))
 
     with installation(tmp_path, channels=1, playlists=5) as box, UA(then=slow) as ua:
         box.ua_url = ua.url
         box.change(urgent_feeds)
         for index in range(5000):
             box.yt.add(box.yt.playlists[index % 5], f"Item {index}")
-        worker = box.start()
+        worker = box.start(*CONSUMER[:5], "8", *CONSUMER[6:])
         box.wait_for(lambda: box.delivered() > 50, seconds=120)
         early, total, peak, wal = handles(worker.pid), 5000, 0.0, 0.0
         while box.delivered() < 4900:

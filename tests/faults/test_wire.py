@@ -150,6 +150,7 @@ def test_case_25_the_second_hop_is_never_visited(case, tmp_path, seed):
         assert canary.contacted == 0
 
 
+@pytest.mark.xfail(strict=True, reason="F5: urgent shares its places with the other lanes")
 def test_case_33_urgent_behind_a_large_batch(case, tmp_path, seed):
     """A receiver that holds every standard request: an urgent one overtakes them all."""
     free = threading.Event()
@@ -167,12 +168,13 @@ def test_case_33_urgent_behind_a_large_batch(case, tmp_path, seed):
         for lane in lanes:
             lane.start()
         waited = overtake(s)
+        overtook = len(s.ua.taken)
         free.set()
         for lane in lanes:
             lane.join(30)
         s.wait(30, step=5)
-        case.close(s.books(), seed=seed, urgent_after=f"{waited:.2f}s<=2s", held=len(lanes))
-        assert waited < 2
+        case.close(s.books(), seed=seed, urgent_after=f"{waited:.2f}s<=2s", held=len(lanes), overtook=overtook)
+        assert (waited < 2, overtook) == (True, 1)
         assert s.states() == {"delivered": 501}
 
 
