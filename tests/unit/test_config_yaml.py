@@ -59,12 +59,12 @@ def test_every_key_and_value_knows_its_place() -> None:
     ],
 )
 def test_hostile_yaml_is_refused_with_its_line(text: str, spot: Spot | None, words: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     problems = parse_yaml(text).problems
     assert len(problems) == 1
     assert problems[0].where == spot
     assert words in problems[0].text
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_several_tags_are_told_at_once() -> None:
