@@ -1,6 +1,7 @@
 """`csi delivery`: status, pause, resume, and a test that explains what the receiver answered."""
 
 import json
+import re
 import time
 from email.utils import formatdate
 
@@ -148,7 +149,7 @@ def test_a_clock_that_is_off(tmp_path):
     with RawServer([Send(answer(401, body, [date]))]) as ua, desk(tmp_path, f"{ua.url}/ingest") as built:
         (one,) = built.json("delivery", "test", code=1)["destinations"]
     assert -1010 < one["clock_ahead"] < -990
-    assert "1000 s behind ours" in one["clock_text"] or "1001 s behind ours" in one["clock_text"]
+    assert re.search(r"its clock is 10\d\d s behind ours", one["clock_text"])
     assert "stale_timestamp" in one["text"]
     assert "NTP" in one["text"]
 
