@@ -19,6 +19,9 @@ from csi.store.models import database
 
 T = TypeVar("T")
 
+Trouble: type[Exception] = DatabaseError
+"""What a database in trouble raises, for those who do not know Peewee."""
+
 MIGRATIONS = Path(__file__).parent / "migrations"
 BUSY_SECONDS = 10
 

@@ -226,7 +226,7 @@ def work_together(yt, workers: int) -> None:
                 start.wait()
                 for watch_id in [int(wake.key) for wake in found] + every:
                     poll.poll(yt.rt, watch_id)
-        except Exception as error:  # noqa: BLE001 shown by the test
+        except Exception as error:
             failures.append(error)
 
     every = [row.id for row in Watch.select()]
