@@ -17,7 +17,7 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import filters, health
 from csi.scheduling.health import Verdict
-from csi.store import counters, db, dedupe, inbox, watches
+from csi.store import counters, db, dedupe, inbox, watches, watchlist
 from csi.store.db import writing
 from csi.store.models import Watch
 
@@ -141,7 +141,7 @@ def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | found.changes
         watches.finish(watch, now, next_at, woken=False, host=held.host, **changes)
-        upkeep.note_answer(rt, watch, held.host, now)
+        upkeep.note_answer(rt, watch, found.reading.host or held.host, now)
         _count_poll(watch.source, "ok", held.elapsed)
     _say_success(watch, len(stored), now)
     return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
@@ -149,7 +149,7 @@ def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
 
 def _store_items(rt: Runtime, watch: Watch, found: Found, now: float) -> list[int]:
     """Put what is new into the inbox; remember or refresh the rest."""
-    days, known = rt.settings.retention.dedupe_days, found.known
+    days, known = rt.settings.retention.dedupe_days, _known(watch, found)
     new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
     dedupe.remember([item.key for item in new.old], "first_poll", now, days)
     dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
@@ -158,6 +158,14 @@ def _store_items(rt: Runtime, watch: Watch, found: Found, now: float) -> list[in
     counters.add("items", len(known), source=watch.source, label="known")
     counters.add("items", len(new.emit), source=watch.source, label="new")
     return inbox.put(watch, [_new_item(item) for item in new.emit], now)
+
+
+def _known(watch: Watch, found: Found) -> set[str]:
+    """After a reset by command, what was only marked as seen is emitted now."""
+    if watch.first_read_at is None and watch.last_success_at is not None and watch.first_poll == '"all"':
+        watchlist.forget_silent(sorted(found.known))
+        return dedupe.known(sorted(found.known))
+    return found.known
 
 
 def _sort(rt: Runtime, watch: Watch, new: list[Keyed], reading: Reading, now: float) -> Sorted:

@@ -18,6 +18,10 @@ LEASE_SECONDS = 30.0
 FAR_SECONDS = 3600.0
 """No wake-up is planned later than this."""
 
+INSERT = """
+    INSERT INTO inbox (watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at)
+    VALUES {rows} ON CONFLICT DO NOTHING RETURNING id
+"""
 MAX_CLAIMS = 3
 """An item whose handling ended the process this often is set aside (DESIGN §1). Only a lease that was left behind
 counts; one that was given back does not."""
@@ -76,11 +80,8 @@ def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]
 def _insert(rows: Sequence[tuple[Any, ...]]) -> list[int]:
     """Plain SQL: Peewee takes a second to write the statements for ten thousand rows."""
     row = f"({', '.join([database.param] * len(rows[0]))})"
-    cursor = database.execute_sql(
-        "INSERT INTO inbox (watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at)"
-        f" VALUES {', '.join([row] * len(rows))} ON CONFLICT DO NOTHING RETURNING id",
-        [value for values in rows for value in values],
-    )
+    statement = INSERT.replace("{rows}", ", ".join([row] * len(rows)))
+    cursor = database.execute_sql(statement, [value for values in rows for value in values])
     return [found[0] for found in cursor.fetchall()]
 
 

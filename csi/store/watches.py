@@ -194,9 +194,8 @@ def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = Fals
 
 def _held_by(watch_id: int, token: str) -> Watch | None:
     """Plain SQL: for a row this wide Peewee takes longer to write the statement than the database to run it."""
-    mark = database.param
-    rows = Watch.raw(f"SELECT * FROM watches WHERE id = {mark} AND lease_token = {mark}", watch_id, token)
-    return next(iter(rows), None)
+    statement = "SELECT * FROM watches WHERE id = ? AND lease_token = ?".replace("?", database.param)
+    return next(iter(Watch.raw(statement, watch_id, token)), None)
 
 
 def glance(watch_id: int) -> Watch | None:

@@ -1,4 +1,4 @@
-"""A year and more of channels and lists in simulated time: what is emitted is what there was, each once."""
+"""A year in seconds: channels, a playlist, 404 nights, edits, private items: each item once (FAULTS 49)."""
 
 import random
 
@@ -50,10 +50,10 @@ class Year:
     def _publish(self, number: int) -> None:
         if number % 45 == 5:
             self._upload(self.quiet, "Rare")
-        for _ in range(self.random.randrange(0, 5)):
+        for _ in range(self.random.randrange(0, 3)):
             self._upload(self.busy, "Often")
-        if number % 60 == 30:  # more than a window's worth between two reads
-            for _ in range(25):
+        if number % 90 == 30:  # more than a window's worth between two reads
+            for _ in range(20):
                 self._upload(self.busy, "A whole album")
 
     def _upload(self, channel: str, title: str) -> str:
@@ -110,7 +110,7 @@ def test_a_year_emits_every_item_once(tmp_path, clock):
         failed = sum(count for (_, label), count in polls.items() if label == "error")
         print(f"emitted={len(emitted)} unique={len(set(emitted))} lost={len(lost)} extra={len(extra)} again={again}")
         assert (lost, extra, again) == (set(), set(), 0)
-        assert len(emitted) == len(set(emitted)) == len(year.expected) > 900
+        assert len(emitted) == len(set(emitted)) == len(year.expected) > 550
         assert failed > 50
         assert InboxItem.select().count() == 0
         # Old keys are gone, and those of what can still be seen are not.

@@ -1,18 +1,20 @@
 """Bad nights: feeds that are not there, hosts that ask for patience, channels that are really gone, gaps."""
 
-import itertools
 import json
+from itertools import pairwise
 
 import pytest
 
 from csi.demo.faults import _place
 from csi.flow import poll, upkeep
-from csi.store import counters, dedupe, hosts
+from csi.store import counters, db, dedupe, hosts
 from csi.store.models import DedupeKey, Event, Host, Watch
 from tests.fakes.line import Line
 from tests.fakes.site_net import API_HOST, FEED_HOST, rounds
 
 HOUR, DAY = 3600.0, 86_400.0
+SELDOM = {"poll_interval_seconds": 550}
+"""Long tests with few reads; a host still counts as answering when it did within ten minutes."""
 
 
 @pytest.fixture
@@ -81,14 +83,14 @@ def test_two_in_five_feeds_fail_for_three_hours(tmp_path, clock, said, fault, ki
 def test_when_the_whole_host_is_away_it_is_asked_now_and_then_and_everything_is_read_at_once_when_it_is_back(
     tmp_path, clock, said
 ):
-    with rounds(tmp_path, clock, channels=40, feeds={"poll_interval_seconds": 120}) as yt:
+    with rounds(tmp_path, clock, channels=25, feeds={"poll_interval_seconds": 120}) as yt:
         yt.go(200)
         yt.site.set_faults("feed:reset")
-        yt.go(HOUR / 4)
+        yt.go(HOUR / 6)
         assert {row.health for row in Watch.select()} == {"outage"}
         asked = len(yt.net.asked)
         yt.go(HOUR / 4)
-        assert (len(yt.net.asked) - asked) / (HOUR / 4) < 0.3  # 40 healthy ones ask 0.33 times a second
+        assert (len(yt.net.asked) - asked) / (HOUR / 4) < 0.2  # 25 healthy ones ask 0.21 times a second
         yt.site.set_faults("")
         back = clock()
         yt.go(90)
@@ -101,14 +103,14 @@ def test_when_the_whole_host_is_away_it_is_asked_now_and_then_and_everything_is_
 
 
 def test_one_bad_feed_does_not_make_an_outage_and_waits_longer_and_longer(tmp_path, clock, said):
-    with rounds(tmp_path, clock, channels=3) as yt:
+    with rounds(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
         bad = yt.channels[1]
         yt.go(10)
         yt.site.set_faults(f"feed/{bad}:500")
         yt.go(10 * 60)
-        assert max(b - a for a, b in zip(yt.net.times(bad)[2:], yt.net.times(bad)[3:], strict=False)) <= 61
+        assert max(b - a for a, b in pairwise(yt.net.times(bad)[2:])) <= 61
         yt.go(9 * HOUR)
-        waits = [b - a for a, b in zip(yt.net.times(bad), yt.net.times(bad)[1:], strict=False)]
+        waits = [b - a for a, b in pairwise(yt.net.times(bad))]
         assert 1500 < max(waits) <= HOUR
         assert Watch.get(ref=bad).health == "backing_off"
         assert "upstream outage begins" not in texts(said)
@@ -142,7 +144,7 @@ def test_a_short_fault_of_one_watch_is_over_within_a_minute(tmp_path, clock):
 
 
 def test_a_channel_that_is_gone_is_dead_when_the_api_says_so_and_comes_back_by_itself(tmp_path, clock, said):
-    with rounds(tmp_path, clock, channels=3) as yt:
+    with rounds(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
         gone = yt.channels[0]
         yt.go(10)
         channel = yt.world.channel(gone)
@@ -163,7 +165,7 @@ def test_a_channel_that_is_gone_is_dead_when_the_api_says_so_and_comes_back_by_i
 
 
 def test_a_channel_that_exists_is_suspect_at_most(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=3) as yt:
+    with rounds(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
         bad = yt.channels[0]
         yt.go(10)
         yt.site.set_faults(f"feed/{bad}:404")
@@ -214,7 +216,7 @@ def test_without_retry_after_the_pause_grows_to_a_minute(tmp_path, clock, status
         began = clock()
         yt.go(30 * 60)
         asked = [at for at, host, _ in yt.net.asked if at >= began]
-        assert max(b - a for a, b in itertools.pairwise(asked)) <= 300
+        assert max(b - a for a, b in pairwise(asked)) <= 300
         assert hosts.get(FEED_HOST).pauses >= 5
         assert 10 <= len(asked) <= 90
         yt.site.set_faults("")
@@ -306,17 +308,17 @@ def test_a_gap_that_cannot_be_filled_is_said_on_the_watch(tmp_path, clock, monke
 def test_a_gap_is_filled_later_when_the_api_was_away(tmp_path, clock):
     with rounds(tmp_path, clock, channels=1, videos=20) as yt:
         yt.go(10)
-        for number in range(40):
+        for number in range(80):  # two pages: what the window showed meanwhile must not end the walk on the first
             yt.upload(yt.channels[0], f"Number {number}", at=clock() + number)
-        clock.move(60)
+        clock.move(100)
         yt.site.set_faults("api:500")
         yt.go(600)
         assert len(titles()) == 15
         assert "items may have been missed" in Watch.get().note
         yt.site.set_faults("")
-        yt.upload(yt.channels[0], "Number 40")
+        yt.upload(yt.channels[0], "Number 80")
         yt.go(1300)
-        assert sorted(titles()) == sorted(f"Number {number}" for number in range(41))
+        assert sorted(titles()) == sorted(f"Number {number}" for number in range(81))
         assert Watch.get().note is None
 
 
@@ -366,7 +368,7 @@ def test_what_is_not_wanted_is_remembered_and_not_emitted(tmp_path, clock):
 def test_the_cache_is_waited_for_where_it_is_respected(tmp_path, clock):
     with rounds(tmp_path, clock, channels=1, feeds={"respect_cache_headers": True}) as yt:
         yt.go(HOUR)
-        waits = [b - a for a, b in zip(yt.net.times(yt.channels[0]), yt.net.times(yt.channels[0])[1:], strict=False)]
+        waits = [b - a for a, b in pairwise(yt.net.times(yt.channels[0]))]
         assert all(900 <= wait <= 905 for wait in waits)
     assert len(waits) == 3
 
@@ -423,3 +425,18 @@ def test_a_walk_whose_watch_was_paused_ends_and_stores_nothing(tmp_path, clock):
         yt.run()
         assert 2 <= len(yt.net.asked) <= 4
         assert (Watch.get().errors, Watch.get().first_read_at, Event.select().count()) == (0, None, 0)
+
+
+def test_a_database_in_trouble_is_not_blamed_on_the_source(tmp_path, clock, monkeypatch):
+    with rounds(tmp_path, clock, channels=1) as yt:
+
+        def locked(keys: list[str]) -> set[str]:
+            raise db.DatabaseError("database is locked")
+
+        monkeypatch.setattr(poll.dedupe, "known", locked)
+        with pytest.raises(db.DatabaseError):
+            poll.poll(yt.rt, Watch.get().id)
+        monkeypatch.undo()
+        assert (Watch.get().errors, Watch.get().health, Watch.get().last_error) == (0, "healthy", None)
+        yt.go(poll.watches.LEASE_SECONDS + 1 + poll.watches.REWAKE_SECONDS)
+        assert Watch.get().last_success_at is not None  # the lease brought it back
