@@ -13,7 +13,8 @@ def requirements() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     development = [line for line in project["dependency-groups"]["dev"] if not line.startswith("csi[")]
-    return [*project["project"]["dependencies"], *extras["redis"], *extras["postgres"], *development]
+    optional = [line for lines in extras.values() for line in lines]
+    return [*project["project"]["dependencies"], *optional, *development]
 
 
 def main() -> None:
