@@ -220,12 +220,12 @@ def overdue(now: float, limit: int = 200) -> list[int]:
     return ids
 
 
-def next_ready(destination: str, tiers: Sequence[str], now: float) -> int | None:
-    """A batch that waited for a free place among the concurrent requests."""
+def next_ready(destination: str, now: float, *, urgent: bool) -> int | None:
+    """A batch that waited for a free place among the concurrent requests: to this destination first."""
+    lanes = "tier = 'urgent'" if urgent else "tier <> 'urgent'"
     sql = (
-        f"SELECT MIN(id) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? "
-        "AND destination = ? "
-        f"AND tier IN ({marks(tiers)})"
+        f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? AND {lanes} "
+        "ORDER BY destination <> ?, id LIMIT 1"
     )
-    found: int | None = fetch(sql, now, destination, *tiers)[0][0]
-    return found
+    found = fetch(sql, now, destination)
+    return int(found[0][0]) if found else None

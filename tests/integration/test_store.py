@@ -311,6 +311,31 @@ def test_the_oldest_that_failed_is_found():
     assert batches.oldest_failing("default") == first
 
 
+def test_places_are_counted_by_lane_and_for_this_process_only():
+    urgent, other, foreign = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
+    for batch in (urgent, other, foreign):
+        assert batches.claim(batch, NOW, 30)
+    Batch.update(lease_token="somebody-else.1").where(Batch.id == foreign).execute()
+    assert (batches.own_sending(NOW, urgent=True), batches.own_sending(NOW, urgent=False)) == (
+        {"default": 1},
+        {"default": 1},
+    )
+    assert batches.own_sending(NOW + 31, urgent=True) == {}, "the lease is over"
+
+
+LANES_OF = {"a": "urgent", "b": "standard", "c": "high_volume"}
+
+
+def test_a_place_that_becomes_free_goes_to_whoever_waits():
+    first, second, urgent = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
+    Batch.update(destination="elsewhere", tier="standard").where(Batch.id == first).execute()
+    Batch.update(tier="urgent").where(Batch.id == urgent).execute()
+    assert batches.next_ready("default", NOW, urgent=False) == second, "the same receiver comes first"
+    assert batches.next_ready("elsewhere", NOW, urgent=False) == first
+    assert batches.next_ready("a third", NOW, urgent=False) == first
+    assert batches.next_ready("a third", NOW, urgent=True) == urgent
+
+
 def test_an_event_is_delivered_when_every_destination_has_it():
     ids = add_events("a", to=("default", "archive"))
     for destination, state in (("default", "pending"), ("archive", "delivered")):
