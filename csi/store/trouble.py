@@ -23,7 +23,7 @@ LOCKED = Trouble(
 )
 READ_ONLY = Trouble(
     "read_only",
-    "the database cannot be written",
+    "the database cannot be opened for writing",
     "look at the owner and mode of the state directory, and whether its file system is mounted read-only",
 )
 DAMAGED = Trouble("damaged", "the database is damaged", "keep its files and restore the last backup")
@@ -39,7 +39,10 @@ _WORDS: tuple[tuple[Trouble, tuple[str, ...]], ...] = (
     (NEWER, ("made by a newer csi",)),
     (FULL, ("disk is full", "no space left", "disk full")),
     (LOCKED, ("is locked", "table is locked", "did not answer within")),
-    (READ_ONLY, ("readonly database", "read-only", "cannot be opened for writing", "permission denied")),
+    (
+        READ_ONLY,
+        ("readonly database", "read-only", "cannot be opened for writing", "unable to open", "permission denied"),
+    ),
     (DAMAGED, ("not a database", "malformed", "disk i/o error", "integrity check")),
     (AWAY, ("connection failed", "connection refused", "could not connect", "server closed the connection")),
 )

@@ -26,6 +26,7 @@ WORDS = [
     ("the database did not answer within 5 s", "locked"),
     ("attempt to write a readonly database", "read_only"),
     ("/var/lib/csi/csi.db cannot be opened for writing: Read-only file system", "read_only"),
+    ("unable to open database file", "read_only"),
     ("file is not a database", "damaged"),
     ("database disk image is malformed", "damaged"),
     ("the database was made by a newer csi (it has 9999_future)", "newer"),
