@@ -201,13 +201,23 @@ def redrivable(
     return [Letter(*row) for row in fetch(sql, destination, *causes, limit)]
 
 
-def waits_for(destination: str, max_rounds: int) -> bool:
-    """Something died of this receiver's fault and goes out again when it works."""
+def first_waiting(destination: str, max_rounds: int) -> Letter | None:
+    """The oldest that died of this receiver's fault and goes out again when it works."""
     sql = (
-        f"SELECT 1 FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
-        "AND destination = ? AND rounds < ? LIMIT 1"
+        f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
+        "AND destination = ? AND rounds < ? ORDER BY id LIMIT 1"
     )
-    return bool(fetch(sql, *REDRIVABLE, destination, max_rounds))
+    found = fetch(sql, *REDRIVABLE, destination, max_rounds)
+    return Letter(*found[0]) if found else None
+
+
+def lay_back(batch: Batch, rows: Sequence[StoredEvent]) -> None:
+    """It asked whether the receiver is back, and it is not: a dead letter as before, and no round was used."""
+    ids = [row.id for row in rows]
+    outbox.leave(batch.id, ids)
+    events.mark(ids, "dead", "pending", "in_flight")
+    sql = "UPDATE dead_letter SET state = 'open', rounds = rounds - 1 WHERE id = ? AND state = 'replaying'"
+    run(sql, batch.letter_id)
 
 
 def find(letter_id: int) -> Letter | None:

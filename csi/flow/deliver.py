@@ -7,7 +7,7 @@ from csi.emitter import http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
 from csi.emitter.verdict import Delivered, PerEvent, Refused, judge
-from csi.flow import gate, settle
+from csi.flow import gate, redrive, settle
 from csi.flow.settle import Held, RetryAt, Sent, Settling
 from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
@@ -32,7 +32,10 @@ def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
 
 
 def probe(rt: Runtime, name: str) -> list[Wake]:
-    """Ask an absent receiver with an empty batch: where nothing is pending, or where dead letters have to go first."""
+    """Ask an absent receiver with an empty batch, where dead letters have to go first.
+
+    They have used up their attempts: none of them is sent again before somebody answers.
+    """
     destination, now = rt.destinations[name], rt.now()
     with writing():
         endpoint = endpoints.get(name)
@@ -49,7 +52,9 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     with writing():
         sent = Sent(attempt_id, form, now, answer, verdict)
         settle.finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
-        return settle.note_success(rt, endpoints.get(name), now) if alive else []
+        if not alive:
+            return []
+        return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now)
 
 
 def _take(rt: Runtime, batch_id: int) -> Held | None:

@@ -2,12 +2,13 @@
 
 from csi.dlq import replay
 from csi.dlq import store as dlq
+from csi.dlq.store import Letter
 from csi.emitter.destination import LANES
 from csi.flow import gate
 from csi.flow.wake import Wake
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import endpoints
+from csi.store import batches, endpoints, outbox
 
 AT_ONCE = 500
 """When the receiver comes back: more than one batch, which is what an outage kills. The ramp keeps it gentle."""
@@ -30,7 +31,28 @@ def send_first(rt: Runtime, name: str) -> list[Wake]:
 
 def comes_first(rt: Runtime, name: str) -> bool:
     """Dead letters wait for this receiver: none of the younger events may ask whether it is back."""
-    return is_on(rt) and dlq.waits_for(name, rt.settings.dlq.max_redrive_rounds)
+    return _first(rt, name) is not None
+
+
+def ask_with_first(rt: Runtime, name: str) -> list[Wake]:
+    """The receiver answers again. Before it counts as back, one dead letter asks whether it takes events, too.
+
+    Should it not, the letter is laid back (csi.flow.settle): a receiver that only greets must not use up the rounds.
+    """
+    letter, now = _first(rt, name), rt.now()
+    if letter is None or not replay.replay([letter], now, in_front=True)[0].is_sent:
+        return []
+    found = outbox.pending_entry(letter.event_id, name)
+    if found is None:
+        return []
+    entry, tier = found
+    return [
+        Wake("deliver", batches.create([entry], destination=name, tier=tier, now=now, probe=True, letter_id=letter.id))
+    ]
+
+
+def _first(rt: Runtime, name: str) -> Letter | None:
+    return dlq.first_waiting(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else None
 
 
 def is_on(rt: Runtime) -> bool:

@@ -192,7 +192,7 @@ def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[
     batch, now = this.batch, this.now
     finish_attempt(this.sent, "endpoint_fault", now, reason)
     if spare or this.endpoint.breaker == "open":
-        batches.release(batch, now)
+        _give_back(this)
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)
     opens = breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
@@ -207,7 +207,7 @@ def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: floa
     log.info("batch not delivered", batch_id=batch.batch_id, tier=batch.tier, error=reason, attempt=batch.attempts + 1)
     finish_attempt(this.sent, "transient", now, reason)
     if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
-        batches.release(batch, now)
+        _give_back(this)
         gate.note_failure(endpoint, now, reason, opens=False)
         return []
     at = next_attempt(batch.attempts + 1, now, rt.rng)
@@ -223,6 +223,14 @@ def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: floa
         return RetryAt(at) if batch.id == canary else []
     gate.note_failure(endpoint, now, reason, opens=False)
     return RetryAt(at)
+
+
+def _give_back(this: Settling) -> None:
+    """The receiver is away: what is in hand waits on, each event where it was."""
+    if this.batch.letter_id is None:
+        batches.release(this.batch, this.now)
+    elif batches.finish(this.batch, "released", this.now):
+        dlq.lay_back(this.batch, this.rows)
 
 
 def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:

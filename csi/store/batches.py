@@ -14,7 +14,10 @@ RETRY_GRACE_SECONDS = 1.0
 """A retry whose wake-up was lost still comes within the 20 % of its time (FAULTS I5)."""
 UNSETTLED = ("ready", "sending")
 
-_COLUMNS = "id, batch_id, destination, tier, size, probe, state, attempts, crashes, lease_token, sibling, rest, proof"
+_COLUMNS = (
+    "id, batch_id, destination, tier, size, probe, state, attempts, crashes, lease_token, sibling, rest, proof, "
+    "letter_id"
+)
 # In full wherever it is meant: SQLite uses the partial index only for a condition that repeats the index's own.
 _UNSETTLED_SQL = "state IN ('ready', 'sending')"
 _CLAIM = f"""
@@ -45,11 +48,21 @@ class Batch:
     """The parts of a refused batch that seem to be innocent, kept together until the guilty event is found."""
     proof: str | None = None
     """Why this single event must be the guilty one, once its sibling was accepted."""
+    letter_id: int | None = None
+    """The dead letter that asks with this batch whether the receiver is back."""
 
 
-def create(entries: Sequence[Entry], *, destination: str, tier: str, now: float, probe: bool = False) -> int:
+def create(
+    entries: Sequence[Entry],
+    *,
+    destination: str,
+    tier: str,
+    now: float,
+    probe: bool = False,
+    letter_id: int | None = None,
+) -> int:
     """Freeze these pending entries into one batch, due now."""
-    batch = _insert(destination, tier, len(entries), now, probe=probe)
+    batch = _insert(destination, tier, len(entries), now, probe=probe, letter_id=letter_id)
     outbox.take([entry.id for entry in entries], [entry.event_pk for entry in entries], batch)
     return batch
 
@@ -91,12 +104,16 @@ def with_rest(batch: Batch, rest: int | None) -> Batch:
     return replace(batch, rest=rest)
 
 
-def _insert(destination: str, tier: str, size: int, now: float, *, probe: bool = False) -> int:
+def _insert(
+    destination: str, tier: str, size: int, now: float, *, probe: bool = False, letter_id: int | None = None
+) -> int:
     sql = (
-        "INSERT INTO batches (batch_id, destination, tier, size, probe, next_attempt_at, wake_at, created_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
+        "INSERT INTO batches "
+        "(batch_id, destination, tier, size, probe, letter_id, next_attempt_at, wake_at, created_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
     )
-    return int(fetch(sql, new_batch_id(now), destination, tier, size, probe, now, now + GRACE_SECONDS, now)[0][0])
+    what = (new_batch_id(now), destination, tier, size, probe, letter_id)
+    return int(fetch(sql, *what, now, now + GRACE_SECONDS, now)[0][0])
 
 
 def new_batch_id(now: float) -> str:

@@ -119,6 +119,7 @@ class Batch(Row):
     sibling = IntegerField(null=True)
     rest = IntegerField(null=True)
     proof = TextField(null=True)
+    letter_id = IntegerField(null=True)
     state = TextField(default="ready")
     attempts = IntegerField(default=0)
     crashes = IntegerField(default=0)

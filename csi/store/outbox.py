@@ -128,6 +128,16 @@ def leave(batch_id: int, event_pks: Sequence[int]) -> int:
     )
 
 
+def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
+    """This event's place in the outbox and its lane, as long as it travels in no batch."""
+    sql = (
+        "SELECT o.id, o.event_pk, o.watch_id, o.tier FROM outbox o JOIN events e ON e.id = o.event_pk "
+        "WHERE e.event_id = ? AND o.destination = ? AND o.state = 'pending'"
+    )
+    found = fetch(sql, event_id, destination)
+    return (Entry(*found[0][:3]), found[0][3]) if found else None
+
+
 def put_again(event_id: str, destination: str, due_at: float) -> bool:
     """A dead event goes out once more. False: it is on its way already, or is not stored any more."""
     return bool(

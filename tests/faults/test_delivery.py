@@ -309,6 +309,27 @@ def test_case_29_half_an_hour_down(case, tmp_path, seed):
     outage(case, tmp_path, seed, minutes=30)
 
 
+def test_case_29_a_receiver_that_only_greets(case, tmp_path, seed):
+    """It takes empty batches and fails all others: no round of redrive is used up, and all arrives in order."""
+
+    def greeting(request):
+        return says(503) if request.events else accept(request)
+
+    with stand(tmp_path, then=greeting, lists=5, tier="standard", interval=60) as s:
+        for _ in range(15):
+            s.publish(10, ref=-1)
+            s.wait(60, step=5)
+        ((dead, rounds),) = letters("COUNT(*), MAX(rounds)")
+        batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
+        s.heal()
+        took = s.back_in()
+        account = case.close(
+            s.books(), Bounds(ordered=True), seed=seed, dead_before=dead, rounds=rounds, back=f"{took:.0f}s<=90s"
+        )
+        assert (batches, rounds, account.disorder) == (1, 0, 0)
+        assert s.states() == {"delivered": 150}
+
+
 @pytest.mark.faults
 def test_case_29_six_hours_down(case, tmp_path, seed):
     outage(case, tmp_path, seed, minutes=360)

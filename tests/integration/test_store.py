@@ -545,8 +545,8 @@ def test_an_events_own_fault_is_never_redriven():
 
 def test_a_letter_waits_until_the_receiver_has_worked_since():
     bury(add_events("a"))
-    assert (redriven(success_at=NOW - 1), dlq.waits_for("default", 3)) == (0, True)
-    assert (redriven(success_at=NOW), dlq.waits_for("default", 3)) == (1, False)
+    assert (redriven(success_at=NOW - 1), dlq.first_waiting("default", 3).event_id) == (0, "src:a")
+    assert (redriven(success_at=NOW), dlq.first_waiting("default", 3)) == (1, None)
 
 
 def test_a_crash_letter_rests_and_is_redriven_once():
