@@ -27,21 +27,22 @@ class Share:
     """How a worker's threads are shared out: slow sources leave room for delivery, slow receivers for polls, and both
     for what is urgent. One thread is always left for what is quick: ingest, flush, plan."""
 
-    threads: int = 8
+    threads: int = 16
 
     @property
     def urgent(self) -> int:
         """Requests of the urgent lane at once. Nobody else takes these places."""
-        return max(self.threads // 4, 1)
-
-    @property
-    def polls(self) -> int:
-        return max((self.threads - self.urgent) // 2, 1)
+        return max(self.threads // 8, 1)
 
     @property
     def requests(self) -> int:
         """Requests of all other lanes at once."""
-        return max(self.threads - self.urgent - self.polls - 1, 1)
+        return max(self.threads * 3 // 16, 1)
+
+    @property
+    def polls(self) -> int:
+        """Reads mostly wait for the network: most threads are theirs."""
+        return max(self.threads - self.urgent - self.requests - 1, 1)
 
 
 @dataclass

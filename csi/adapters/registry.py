@@ -30,4 +30,4 @@ def create(name: str, settings: SourceSettings, tools: Tools) -> SourceAdapter:
 
 def key_stems() -> list[str]:
     """What may stand before an item's id in a dedupe key."""
-    return sorted({_load(path).key_stem for path in ADAPTERS.values()} - {""})
+    return sorted({stem for path in ADAPTERS.values() for stem in _load(path).key_stems})

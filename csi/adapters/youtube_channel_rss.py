@@ -85,7 +85,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     """The newest uploads of a channel: 15 by the feed, 50 by the API."""
 
     name = "youtube_channel_rss"
-    key_stem = "youtube:video:"
+    key_stems = ("youtube:video:", "youtube:malformed:")
     Settings = ChannelSettings
     settings: ChannelSettings
 

@@ -66,7 +66,7 @@ class YouTubePlaylistAdapter(WatchedSource):
     """`playlistItems.list`, read to its last page."""
 
     name = "youtube_playlist"
-    key_stem = "youtube:video:"
+    key_stems = ("youtube:video:", "youtube:malformed:")
     Settings = PlaylistSettings
     settings: PlaylistSettings
 

@@ -11,6 +11,7 @@ from csi.runtime import Runtime
 from csi.store import db, heartbeats, room, trouble
 from csi.store.room import MB, Room
 
+SHORTEN_ABOVE = 40 * MB
 LONG_LOG = 64 * MB
 SILENT_SECONDS = 30.0
 NEARLY_FULL = "the disk is nearly full: {free} MB are free, {wanted} MB are wanted; nothing is read until there is room"
@@ -52,8 +53,11 @@ def has_room(rt: Runtime) -> bool:
 
 
 def watch_log(rt: Runtime) -> None:
-    """Say once that the write-ahead log grows, and once that it is short again."""
+    """Keep the write-ahead log short. Where somebody else keeps it long, say so once, and once when that is over."""
     found = room.look()
+    if found is not None and found.log > SHORTEN_ABOVE:
+        room.shorten_log(Path(rt.settings.csi.database_url))
+        found = room.look()
     is_long = found is not None and found.log > LONG_LOG
     if is_long != rt.memo.get("long_log", False):
         rt.memo["long_log"] = is_long

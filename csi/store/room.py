@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from csi.store.models import database
 
 MB = 1_048_576
 LOCK_SECONDS = 1.0
+SHORTEN_SECONDS = 0.2
+"""How long writers may have to wait for readers to leave."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,22 @@ def look_at(path: Path) -> Room:
 def try_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:
     """Take the writer's lock and give it back. StoreError when that cannot be done: locked, read-only, damaged."""
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=seconds)
-        connection.isolation_level = None
-        try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=seconds)) as connection:
+            connection.isolation_level = None
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         raise StoreError(f"the database cannot be written: {error}") from error
+
+
+def shorten_log(path: Path, seconds: float = SHORTEN_SECONDS) -> bool:
+    """Write the log into the database and empty it. False: somebody reads an old state, or is writing right now."""
+    with closing(sqlite3.connect(path, timeout=seconds)) as connection:
+        try:
+            ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.OperationalError:
+            return False
+    return not busy
 
 
 def _size(path: Path) -> int:

@@ -361,7 +361,7 @@ def test_case_29_recovery_ramps_up(case, tmp_path, seed):
         box.ua_url = ua.url
         box.change(batches_of_ten)
         total = publish(box, 400)
-        box.start(*CONSUMER[:5], "12", *CONSUMER[6:])
+        box.start(*CONSUMER[:5], "20", *CONSUMER[6:])
         box.wait_for(lambda: box.rows("SELECT 1 FROM endpoints WHERE breaker = 'open'"), seconds=90)
         box.wait_for(lambda: (box.rows("SELECT COUNT(*) FROM events") or [(0,)])[0][0] >= total, seconds=90)
         ua.then = slowly
@@ -395,7 +395,7 @@ def test_case_31_a_slow_receiver_and_five_thousand_events(case, tmp_path, seed):
         box.change(urgent_feeds)
         for index in range(5000):
             box.yt.add(box.yt.playlists[index % 5], f"Item {index}")
-        worker = box.start(*CONSUMER[:5], "8", *CONSUMER[6:])
+        worker = box.start(*CONSUMER[:5], "16", *CONSUMER[6:])
         box.wait_for(lambda: box.delivered() > 50, seconds=120)
         early, total, peak, wal = handles(worker.pid), 5000, 0.0, 0.0
         while box.delivered() < 4900:

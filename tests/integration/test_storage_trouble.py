@@ -229,6 +229,21 @@ def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monke
     ]
 
 
+def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "SHORTEN_ABOVE", 0)
+    monkeypatch.setattr(storage, "LONG_LOG", 0)
+    with db.connection(), closing(sqlite3.connect(home.path, isolation_level=None)) as stranger:
+        heartbeats.beat("worker", home.rt.now(), 0.0)
+        stranger.execute("BEGIN")
+        stranger.execute("SELECT * FROM heartbeats").fetchall()
+        rescue.beat(home.rt, home.rt.now())
+        under_a_snapshot = room.look().log
+        stranger.execute("ROLLBACK")
+        storage.watch_log(home.rt)
+        assert (under_a_snapshot > 0, room.look().log) == (True, 0)
+    assert [level for level, text in said if "log" in text] == ["WARNING", "INFO"]
+
+
 def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres_url: str) -> None:
     with stand(tmp_path, accept, database=postgres_url) as s:
         assert (room.look(), storage.has_room(s.rt), storage.place(s.rt)) == (None, True, storage.Place())
