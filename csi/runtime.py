@@ -26,11 +26,13 @@ BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Paci
 class Share:
     """How a worker's threads are shared out: slow sources leave room for delivery, and slow receivers for polls."""
 
-    threads: int = 8
+    threads: int = 16
 
     @property
     def polls(self) -> int:
-        return max(self.threads // 2, 1)
+        """Reads mostly wait for the network: most threads are theirs, and four at least are not."""
+        others = max(self.threads // 4, min(4, self.threads - self.threads // 2))
+        return max(self.threads - others, 1)
 
     @property
     def requests(self) -> int:
@@ -40,7 +42,7 @@ class Share:
     @property
     def urgent(self) -> int:
         """To one destination."""
-        return max(self.threads // 4, 1)
+        return max(self.requests * 2 // 3, 1)
 
 
 @dataclass

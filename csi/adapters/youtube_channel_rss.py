@@ -24,8 +24,8 @@ from csi.net import Answer, Limits, is_loopback
 
 FEED_LIMITS = Limits(total=20.0, max_body=feed_guard.MAX_BYTES)
 FEED, API, BODY = "feed", "api", "body"
-"""Whose validator a watch keeps: the feed's ETag, the API's, or, for YouTube's own feeds, which have none, what the bytes
-of the last answer come to. Its caches give the same bytes for a quarter of an hour: those need not be read again."""
+"""Whose validator a watch keeps: the feed's ETag, the API's, or a digest of the last answer, for YouTube's own feeds,
+which have no ETag. Their caches give the same bytes for a quarter of an hour: those need not be read again."""
 
 HOUR, DAY = 3600.0, 86_400.0
 STAND_IN = 900.0

@@ -14,7 +14,7 @@ from csi.errors import CsiError
 WORKER = (
     "huey_config.huey",
     "-w",
-    "8",
+    "16",
     "-k",
     "thread",
     "-d",

@@ -10,7 +10,7 @@ from typing import Any
 from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
 from csi.errors import SourceError
-from csi.flow import gap, pace, upkeep
+from csi.flow import gap, pace, turns, upkeep
 from csi.flow.wake import Wake
 from csi.ingester.text import clean
 from csi.logs import log
@@ -23,7 +23,6 @@ from csi.store.db import writing
 from csi.store.models import Watch
 
 KEY_CHARS = 512
-CROWDED_WAIT = 0.5
 FIRST_SPREAD = 60.0
 QUOTA_LOOK_SECONDS = 3600.0
 
@@ -75,7 +74,23 @@ class Sorted:
 def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
     a pause). A failed read changes nothing but its next time and what is known of its health."""
-    held = _take(rt, watch_id, early=early)
+    now, watch = rt.now(), watches.glance(watch_id)
+    if watch is None or watch.source not in rt.settings.sources or (watch.next_poll_at > now and not early):
+        return turns.call_next(rt)
+    host = upkeep.host_of(rt, watch)
+    if early:
+        return _poll(rt, watch, host, early=True)
+    if not turns.take(rt, watch, host, now):  # slow sources must leave threads for delivery
+        return []
+    try:
+        wakes = _poll(rt, watch, host, early=False)
+    finally:
+        turns.leave(rt, host)
+    return [*wakes, *turns.call_next(rt)]
+
+
+def _poll(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list[Wake]:
+    held = _take(rt, watch, host, early=early)
     if held is None:
         return []
     try:
@@ -90,17 +105,11 @@ def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     return _record_success(rt, held, found)
 
 
-def _take(rt: Runtime, watch_id: int, *, early: bool) -> Try | None:
-    now, watch = rt.now(), watches.glance(watch_id)
-    if watch is None or watch.source not in rt.settings.sources or (watch.next_poll_at > now and not early):
-        return None
-    if not early and watches.being_read(now) >= rt.share.polls:
-        watches.wake_again(watch_id, now + CROWDED_WAIT)  # slow sources must leave threads for delivery
-        return None
-    host = upkeep.host_of(rt, watch)
+def _take(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> Try | None:
+    now = rt.now()
     if upkeep.is_held_back(rt, watch, host, now):
         return None
-    held = watches.claim(watch_id, now, watches.LEASE_SECONDS, early=early)
+    held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
     return Try(held, host, watch.last_poll_at) if held is not None else None
 
 

@@ -13,10 +13,6 @@ from csi.store import counters, hosts, watches
 from csi.store.models import Host, Watch
 from csi.store.watches import Glance
 
-CROWD = 6
-"""Reads of one host at once in this process; fewer than the worker has threads, so that one that hangs does not hold
-up the others."""
-
 SPREAD = 30.0
 KINDS = sorted(health.HOST_KINDS)
 
@@ -36,14 +32,11 @@ def host_of(rt: Runtime, watch: Glance) -> str:
 
 
 def is_held_back(rt: Runtime, watch: Glance, host: str, now: float) -> bool:
-    """The host asked for a pause, or is being read by many already: the watch is put off, which is no error."""
+    """The host asked for a pause: the watch is put off, which is no error."""
     until = hosts.paused_until(hosts.find(host), now)
-    if until is not None:
-        watches.put_off(watch, until + rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds)))
-    elif rt.net.requests_to(host) >= CROWD:
-        watches.put_off(watch, now + rt.rng.uniform(1.0, 3.0))
-    else:
+    if until is None:
         return False
+    watches.put_off(watch, until + rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds)))
     return True
 
 

@@ -32,7 +32,7 @@ FAR = 1e12
 _DUE = """
     SELECT id, wake_at, next_poll_at FROM watches
     WHERE state = 'active' AND wake_at <= ? AND (wake_at = next_poll_at OR wake_at <= ?){ours}
-    ORDER BY wake_at LIMIT ?
+    ORDER BY wake_at, id LIMIT ?
 """
 _CLAIM = """
     UPDATE watches SET lease_token = ?, lease_until = ?, wake_at = ?, last_poll_at = ?
@@ -41,7 +41,7 @@ _CLAIM = """
     RETURNING *
 """
 _GLANCE = """
-    SELECT id, source, ref, via, next_poll_at, last_poll_at, interval_seconds FROM watches
+    SELECT id, source, ref, via, tier, next_poll_at, last_poll_at, interval_seconds FROM watches
     WHERE id = ? AND state = 'active'
 """
 _FROM_THE_FUTURE = """
@@ -87,6 +87,7 @@ class Glance:
     source: str
     ref: str
     via: str
+    tier: str
     next_poll_at: float
     last_poll_at: float | None
     interval_seconds: float
@@ -226,12 +227,6 @@ def glance(watch_id: int) -> Glance | None:
     """Only what decides whether it is read now. None: it is not active."""
     found = fetch(_GLANCE, watch_id)
     return Glance(*found[0]) if found else None
-
-
-def being_read(now: float) -> int:
-    """Polls that are under way, in all processes."""
-    sql = "SELECT COUNT(*) FROM watches WHERE state = 'active' AND lease_until >= ? AND lease_until <= ?"
-    return int(fetch(sql, now, now + 2 * LONGEST_LEASE)[0][0])
 
 
 def wake_again(watch_id: int, at: float) -> None:
