@@ -1,4 +1,7 @@
-"""What an HTTP answer says beside its body: how long to wait, how long it stays fresh, how to ask again."""
+"""What an HTTP answer says beside its items: how long to wait, how long it stays fresh, how to ask again."""
+
+import json
+from typing import Any
 
 from csi import clock
 from csi.errors import NetError, SourceError
@@ -17,6 +20,15 @@ def unreachable(error: NetError, what: str) -> SourceError:
     """Our error for an exchange that gave no complete answer."""
     wait = getattr(error, "retry_after", None)
     return SourceError(f"{what}: {error}", kind=_KINDS.get(error.kind, "transient"), retry_after=wait)
+
+
+def json_object(answer: Answer) -> dict[str, Any] | None:
+    """The body as a JSON object. None: it is something else, or nested too deep to be read."""
+    try:
+        parsed = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def retry_after(answer: Answer, now: float) -> float | None:

@@ -40,12 +40,16 @@ class ChannelWatch(WatchSettings):
     """One channel."""
 
     channel_id: YouTubeId
-    creator_name: str | None = Field(None, max_length=200)
+    creator_name: str | None = Field(None, max_length=200, description="The name, where `name` is not set")
     via: Via | None = Field(None, description="Overrides the source's via")
 
     @property
     def ref(self) -> str:
         return self.channel_id
+
+    @property
+    def label(self) -> str | None:
+        return self.name or self.creator_name
 
 
 class ChannelSettings(ApiSettings):
@@ -63,6 +67,10 @@ class ChannelSettings(ApiSettings):
     via: Via = Field("feed", description="Read the feed (free), the API (a unit each poll), or both")
     enrich: bool = Field(False, description="Ask for length and live state of new items, where the budget has room")
     watchlist: tuple[ChannelWatch, ...] = ()
+
+    @property
+    def waits_for_caches(self) -> bool:
+        return self.respect_cache_headers
 
     @field_validator("feed_url_template")
     @classmethod
@@ -145,6 +153,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def host(self, ref: str, via: str = "feed") -> str:
         return self.api.host if via == "api" else urlsplit(self.settings.feed_url_template).netloc
+
+    def lacks(self) -> str | None:
+        return self.api.lacks
 
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("channels", ref)

@@ -1,7 +1,10 @@
 """Step one: which watches fall due, and what the configuration wants watched."""
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 
+from csi.flow import pace
 from csi.flow.wake import Wake
 from csi.ingester.config import FirstPollLast
 from csi.logs import log
@@ -18,6 +21,28 @@ def sync_watches(rt: Runtime) -> None:
     for row in watchlist.added_by_command({(want.source, want.ref) for want in wanted}):
         log.info("watch added by command is now in the configuration, which wins", source=row.source, watch=row.ref)
     watches.sync(wanted, rt.now())
+
+
+def keyless(rt: Runtime, found: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for each source that has such watches (source, via) and cannot ask the API for them."""
+    paid = Counter(source for source, via in found if pace.costs_units(rt, source, via))
+    missing = {source: rt.adapter(source).lacks() for source in paid}
+    return [
+        f"sources.{source}: {_number(count)} the API, which cannot be asked; set {missing[source]}"
+        for source, count in paid.items()
+        if missing[source]
+    ]
+
+
+def warn_keyless(rt: Runtime) -> None:
+    """At start, once for all its watches: each would say it for itself, later."""
+    on = set(rt.enabled_sources())
+    for said in keyless(rt, [(row.source, row.via) for row in watches.active() if row.source in on]):
+        log.warning("watches cannot be read without access to the API", remedy=said)
+
+
+def _number(count: int) -> str:
+    return "1 watch needs" if count == 1 else f"{count} watches need"
 
 
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:

@@ -278,7 +278,7 @@ def _success(watch: Watch, reading: Reading, is_news: bool, now: float) -> dict[
 
 
 def _next_poll(rt: Runtime, watch: Watch, reading: Reading, found_new: bool, now: float) -> float:
-    respects = getattr(rt.settings.sources[watch.source], "respect_cache_headers", False)
+    respects = rt.settings.sources[watch.source].waits_for_caches
     at = pace.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:
         return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # watches that came together do not stay together
@@ -351,17 +351,12 @@ def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> 
 
 def _say_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
     """One line when it begins or changes; in an outage the host has said it for all."""
-    is_news = watch.errors == 0 or verdict.state != watch.health
-    say = log.warning if is_news and verdict.state != "outage" else log.debug
-    say(
-        "poll failed",
-        source=watch.source,
-        watch=watch.ref,
-        error=str(error),
-        kind=error.kind,
-        errors=watch.errors + 1,
-        health=verdict.state,
-    )
+    facts = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
+    facts |= {"errors": watch.errors + 1, "health": verdict.state}
+    if verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health):
+        log.warning("poll failed", **facts)
+    else:
+        log.debug("poll failed", **facts)
 
 
 def _poll_counts(source: str, result: str, elapsed: float) -> list[Count]:

@@ -400,6 +400,19 @@ def test_a_long_walk_keeps_its_lease(tmp_path, clock):
         assert Event.select().count() == 600
 
 
+def test_a_read_that_outlived_its_lease_says_so_and_stores_nothing(tmp_path, clock, said):
+    with rounds(tmp_path, clock, channels=1, feeds={"first_poll": "all"}) as yt:
+
+        def stolen(ref: str) -> None:
+            clock.move(56)
+            assert poll.watches.claim(Watch.get().id, clock(), 55, early=True)
+
+        yt.net.before = stolen
+        yt.run()
+        assert texts(said) == ["lease was lost; what was read is not stored"]
+        assert (Watch.get().first_read_at, Event.select().count()) == (None, 0)
+
+
 def test_a_walk_whose_watch_was_paused_ends_and_stores_nothing(tmp_path, clock):
     with rounds(tmp_path, clock, playlists=1, lists={"first_poll": "all"}) as yt:
         for number in range(500):
