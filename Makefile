@@ -44,8 +44,9 @@ format: setup  ## let ruff rewrite what it can
 run: setup  ## worker and sidecar in the foreground, as the Procfile says (needs CSI_CONFIG_PATH and its variables)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/honcho start worker web
 
-bench: setup  ## how fast the line is on this machine
+bench: setup  ## how fast the line is on this machine, and what 500 channels cost
 	$(BIN)/python -m ops.bench.line
+	$(BIN)/python -m ops.bench.poll
 
 lock: setup  ## rewrite requirements.lock from pyproject.toml (needs uv)
 	$(BIN)/python -m ops.lock

@@ -24,8 +24,6 @@ VARIABLES = ROOT / "config" / "env.example"
 
 WITHOUT_EFFECT = {
     "csi.environment": "shown by `csi config show` only",
-    "sources.youtube_channel_rss.respect_cache_headers": "accepted, not used yet",
-    "sources.youtube_channel_rss.watchlist[].creator_name": "accepted, not used yet",
 }
 """Keys that change nothing today. A test fails when the code begins to use one."""
 

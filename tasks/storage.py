@@ -29,6 +29,7 @@ class WakefulSqliteStorage(SqliteStorage):
 
     def __init__(self, name: str = "csi", **options: Any) -> None:
         self._arrival = threading.Condition()
+        self._arrived = 0
         self._checked = 0.0
         self._inode = 0
         try:
@@ -47,15 +48,18 @@ class WakefulSqliteStorage(SqliteStorage):
         with self.db(commit=True) as cursor:
             cursor.executemany("insert into task (queue, data, priority) values (?, ?, ?)", rows)
         with self._arrival:
+            self._arrived += 1
             self._arrival.notify(len(rows))
 
     def dequeue(self) -> bytes | None:
+        """The next message, or None after a while without one. Whoever comes between the look and the wait is seen."""
+        seen = self._arrived
         data = super().dequeue()
-        if data is not None:
-            return bytes(data)
-        with self._arrival:
-            self._arrival.wait(IDLE_SECONDS)
-        data = super().dequeue()
+        if data is None:
+            with self._arrival:
+                if self._arrived == seen and not self._arrival.wait(IDLE_SECONDS):
+                    return None
+            data = super().dequeue()
         return None if data is None else bytes(data)
 
     @contextmanager

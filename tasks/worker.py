@@ -46,6 +46,7 @@ def _boot(threads: int) -> None:
         hold_worker_lock(rt.settings.csi.state_dir)
     rescue_step.recover(rt)
     plan.sync_watches(rt)
+    plan.warn_keyless(rt)
     pace.warn_infeasible(rt)
     log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))
 

@@ -146,7 +146,7 @@ class SourceAdapter(ABC):
         return [
             WatchSpec(
                 ref=watch.ref,
-                name=watch.name,
+                name=watch.label,
                 route_profile=watch.route_profile,
                 tags=watch.tags,
                 interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
@@ -171,6 +171,10 @@ class SourceAdapter(ABC):
     def host(self, ref: str, via: str = "feed") -> str:
         """Which host (`name` or `name:port`) this watch is read from. Empty: none in particular."""
         return ""
+
+    def lacks(self) -> str | None:
+        """What has to be set before reads that cost units can succeed. None: nothing."""
+        return None
 
     def fill_gap(self, position: Position, since: float | None) -> Reading | None:
         """Items newer than `since` (the last successful read) that the window could not show, newest first.

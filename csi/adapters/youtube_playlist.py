@@ -115,6 +115,9 @@ class YouTubePlaylistAdapter(WatchedSource):
     def host(self, ref: str, via: str = "feed") -> str:
         return self.api.host
 
+    def lacks(self) -> str | None:
+        return self.api.lacks
+
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("playlists", ref)
 

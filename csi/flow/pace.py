@@ -131,8 +131,12 @@ def at_least(rt: Runtime, watch: Watch, at: float, now: float) -> float:
 
 def is_paid(rt: Runtime, watch: Any) -> bool:
     """Whether each read of this watch costs units. One that is read `via: both` looks at the API once an hour only."""
-    settings = rt.settings.sources.get(watch.source)
-    return watch.via == "api" or (settings is not None and settings.adaptive is not None)
+    return costs_units(rt, watch.source, watch.via)
+
+
+def costs_units(rt: Runtime, source: str, via: str) -> bool:
+    settings = rt.settings.sources.get(source)
+    return via == "api" or (settings is not None and settings.adaptive is not None)
 
 
 def unit_limit(rt: Runtime) -> int | None:

@@ -233,7 +233,7 @@ def _new_watch(rt: Runtime, target: Target, settings: SourceSettings, watch: Wat
         tier=settings.priority,
         interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
         first_poll=first.model_dump() if isinstance(first, FirstPollLast) else first,
-        name=watch.name,
+        name=watch.label,
         route_profile=watch.route_profile,
         tags=watch.tags,
         filters=json.dumps(settings.filters_of(watch)),

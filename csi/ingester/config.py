@@ -187,6 +187,11 @@ class WatchSettings(Model):
         return _check_lengths(self)
 
     @property
+    def label(self) -> str | None:
+        """What people see of it beside its ref."""
+        return self.name
+
+    @property
     def ref(self) -> str:
         """What identifies this watch within its source."""
         raise NotImplementedError(f"{type(self).__name__} must say what identifies a watch")
@@ -241,6 +246,11 @@ class SourceSettings(Model):
     def budget_units(self) -> int | None:
         """Units of the YouTube Data API this source may use in a day; None: it uses none."""
         return None
+
+    @property
+    def waits_for_caches(self) -> bool:
+        """Whether a watch is read just after the source's caches let go, and not at its interval."""
+        return False
 
     @property
     def watches(self) -> tuple[WatchSettings, ...]:
