@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import changed, chunks, fetch, marks, new_token, run
+from csi.store.db import changed, chunks, fetch, marks, new_token, run, writing
 from csi.store.models import Watch, database
 
 GRACE_SECONDS = 5.0
@@ -88,7 +88,8 @@ def _insert(rows: Sequence[tuple[Any, ...]]) -> list[int]:
 def claim(item_id: int, now: float) -> ClaimedItem | None:
     """Hold one item. The claim is counted and committed before the item is handled, so that a crash leaves a trace."""
     until = now + LEASE_SECONDS
-    found = fetch(_CLAIM, new_token(), until, until, item_id, now)
+    with writing():
+        found = fetch(_CLAIM, new_token(), until, until, item_id, now)
     return ClaimedItem(*found[0]) if found else None
 
 

@@ -62,7 +62,7 @@ def plain_loop(endpoint: str, secret: str, home: Path, count: int, per_request: 
         for event in events:
             db.execute("INSERT INTO events VALUES (?, ?)", (event["event_id"], json.dumps(event)))
         body = encode(envelope("bench", f"floor_{first}", events), "ascii")
-        send(net, target, body, request_id=new_request_id(), now=time.time())
+        send(net, target, body, batch_id=f"floor_{first}", request_id=new_request_id(), now=time.time())
     return count / (time.monotonic() - started)
 
 
