@@ -24,23 +24,24 @@ BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Paci
 
 @dataclass(frozen=True)
 class Share:
-    """How a worker's threads are shared out: slow sources leave room for delivery, and slow receivers for polls."""
+    """How a worker's threads are shared out: slow sources leave room for delivery, slow receivers for polls, and both
+    for what is urgent. One thread is always left for what is quick: ingest, flush, plan."""
 
     threads: int = 8
 
     @property
+    def urgent(self) -> int:
+        """Requests of the urgent lane at once. Nobody else takes these places."""
+        return max(self.threads // 4, 1)
+
+    @property
     def polls(self) -> int:
-        return max(self.threads // 2, 1)
+        return max((self.threads - self.urgent) // 2, 1)
 
     @property
     def requests(self) -> int:
-        """One thread is always left for what is quick: ingest, flush, plan."""
-        return max(self.threads - self.polls - 1, 1)
-
-    @property
-    def urgent(self) -> int:
-        """To one destination."""
-        return max(self.threads // 4, 1)
+        """Requests of all other lanes at once."""
+        return max(self.threads - self.urgent - self.polls - 1, 1)
 
 
 @dataclass

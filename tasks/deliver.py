@@ -4,7 +4,8 @@ from typing import Any
 
 from huey import CancelExecution
 
-from csi.flow.deliver import RetryAt, deliver, probe
+from csi.flow.deliver import deliver, probe
+from csi.flow.settle import RetryAt
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime

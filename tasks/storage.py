@@ -31,7 +31,12 @@ class WakefulSqliteStorage(SqliteStorage):
         self._arrival = threading.Condition()
         self._checked = 0.0
         self._inode = 0
-        super().__init__(name, **options)
+        try:
+            super().__init__(name, **options)
+        except sqlite3.DatabaseError as error:
+            if _is_passing(error):
+                raise
+            self.initialize_schema()  # what was broken is set aside by now
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         self.enqueue_many([(data, priority or 0)])
@@ -85,7 +90,7 @@ class WakefulSqliteStorage(SqliteStorage):
             self._start_over()
 
     def _heal(self, error: sqlite3.DatabaseError) -> None:
-        if any(word in str(error) for word in _PASSING):
+        if _is_passing(error):
             return
         aside = f"{self.filename}.broken-{int(time.time())}"
         log.error("queue file cannot be used; it is set aside", file=self.filename, aside=aside, error=str(error))
@@ -102,3 +107,7 @@ class WakefulSqliteStorage(SqliteStorage):
         self.close()
         self._checked = time.monotonic()
         self.initialize_schema()
+
+
+def _is_passing(error: sqlite3.DatabaseError) -> bool:
+    return any(word in str(error) for word in _PASSING)

@@ -1,7 +1,7 @@
 """Step four: pending events become batches, when enough wait or one has waited long enough."""
 
 from csi.emitter.destination import Destination
-from csi.flow import gate
+from csi.flow import gate, redrive
 from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.runtime import Runtime
@@ -20,6 +20,8 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     destination, now = rt.destinations.get(name), rt.now()
     if destination is None or not is_due(rt, destination, tier, now):
         return []
+    if gate.look(endpoints.get(name), now) == "probe" and redrive.comes_first(rt, name):
+        return [Wake("probe", name)]
     with writing():
         opened = _open(destination, tier, now)
     return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]

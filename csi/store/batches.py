@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from csi.store import outbox
-from csi.store.db import changed, fetch, marks, new_token, run
+from csi.store.db import OWNER, changed, fetch, marks, new_token, run
 from csi.store.outbox import Entry
 
 GRACE_SECONDS = 5.0
@@ -138,10 +138,14 @@ def sending_count(destination: str, tiers: Sequence[str], now: float) -> int:
     return int(fetch(sql, now, destination, *tiers)[0][0])
 
 
-def all_sending(now: float) -> int:
-    """Requests that are on their way, to all destinations."""
-    sql = f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ?"
-    return int(fetch(sql, now)[0][0])
+def own_sending(now: float, *, urgent: bool) -> dict[str, int]:
+    """Requests of this process that are on their way, by destination: those of the urgent lane, or all others."""
+    lanes = "tier = 'urgent'" if urgent else "tier <> 'urgent'"
+    sql = (
+        f"SELECT destination, COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? "
+        f"AND {lanes} AND lease_token LIKE ? GROUP BY destination"
+    )
+    return {name: int(count) for name, count in fetch(sql, now, f"{OWNER}.%")}
 
 
 def finish(batch: Batch, state: str, now: float) -> bool:

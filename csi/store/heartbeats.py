@@ -22,12 +22,13 @@ def beat(name: str, now: float, started_at: float) -> None:
     ).execute()
 
 
-def last_beat(name: str) -> float | None:
-    row = Heartbeat.get_or_none(name=name)
-    return row.beat_at if row else None
-
-
 def latest(name: str) -> Beat | None:
     """None: no process of that name was ever seen here."""
     row = Heartbeat.get_or_none(name=name)
     return Beat(row.beat_at, row.started_at) if row else None
+
+
+def last_beat(name: str) -> float | None:
+    """When it was."""
+    beat = latest(name)
+    return beat.beat_at if beat else None

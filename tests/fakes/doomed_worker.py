@@ -47,7 +47,7 @@ POINTS = {
     "flush:committed": Point("tasks.flush", "flush", "after"),
     "deliver:claimed": Point("csi.flow.deliver", "_send_in_form", "before"),
     "deliver:sent": Point("csi.flow.deliver", "_send_in_form", "after"),
-    "deliver:settling": Point("csi.flow.deliver", "_mark_delivered", "after"),
+    "deliver:settling": Point("csi.flow.settle", "_mark_delivered", "after"),
     "deliver:settled": Point("tasks.deliver", "deliver", "after"),
 }
 """Where the acceptance tests kill, a point between any two steps."""

@@ -219,7 +219,6 @@ def test_case_8_the_queue_file_is(case, box, seed, fault):
     assert (box.state / "queue.db").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="F2: the first start after a corrupted queue file ends in a traceback")
 def test_case_8_the_queue_file_was_corrupted_before_the_start(case, box, seed):
     worker = box.start()
     total = publish(box, 6)

@@ -497,20 +497,48 @@ def test_replay_closes_the_letter_when_it_was_delivered():
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
 
 
+def redriven(success_at: float = NOW, crash_before: float = NOW) -> int:
+    found = dlq.redrivable("default", 3, success_at=success_at, crash_before=crash_before, limit=50)
+    return len(replay.replay(found, NOW + 900, in_front=True))
+
+
 def test_what_dies_again_is_a_new_letter_that_remembers_its_rounds():
     for round_number in range(3):
         if round_number == 0:
             bury(add_events("a"))
-        assert replay.redrive("default", NOW, max_rounds=3) == 1
+        assert redriven() == 1
         bury([Event.get().id])
-    assert replay.redrive("default", NOW, max_rounds=3) == 0
+    assert redriven() == 0
     assert dlq.open_count() == 1
     assert [letter.rounds for letter in DeadLetter.select().order_by(DeadLetter.id)] == [1, 2, 3, 3]
 
 
 def test_an_events_own_fault_is_never_redriven():
     bury(add_events("a"), cause="event", reason="invalid_schema")
-    assert replay.redrive("default", NOW, max_rounds=3) == 0
+    assert redriven() == 0
+
+
+def test_a_letter_waits_until_the_receiver_has_worked_since():
+    bury(add_events("a"))
+    assert (redriven(success_at=NOW - 1), dlq.waits_for("default", 3)) == (0, True)
+    assert (redriven(success_at=NOW), dlq.waits_for("default", 3)) == (1, False)
+
+
+def test_a_crash_letter_rests_and_is_redriven_once():
+    bury(add_events("a"), cause="crash", reason="sending it ended the process 3 times")
+    assert redriven(crash_before=NOW - 1) == 0
+    assert redriven() == 1
+    bury([Event.get().id], cause="crash", reason="sending it ended the process 3 times")
+    assert (redriven(), dlq.open_count(), Event.get().state) == (0, 1, "quarantined")
+
+
+def test_a_redriven_event_stands_before_what_came_since():
+    (old,) = add_events("old")
+    bury([old])
+    add_events("new")
+    assert redriven() == 1
+    claimed = [entry.event_pk for entry in outbox.claimable("default", "urgent", 10)]
+    assert claimed[0] == old
 
 
 def test_replaying_an_event_that_is_pending_does_nothing():

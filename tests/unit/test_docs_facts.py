@@ -91,8 +91,9 @@ def test_quoted_sentences_are_really_said(heading, places):
 
 
 def test_the_outcomes_of_an_attempt_are_all_named():
-    flow, store = (ROOT / "csi/flow/deliver.py").read_text(), (ROOT / "csi/store/attempts.py").read_text()
-    finished = re.findall(r'_finish_attempt\((?:this\.)?sent, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
+    flow = "".join((ROOT / f"csi/flow/{name}.py").read_text() for name in ("deliver", "settle"))
+    store = (ROOT / "csi/store/attempts.py").read_text()
+    finished = re.findall(r'finish_attempt\((?:this\.)?sent, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
     named = codes(re.search(r"^Outcomes: .*(?:\n.+)*", RUNBOOK.read_text(), re.MULTILINE)[0])
     assert set(finished) | {"probe_failed"} == set(named)
 

@@ -80,7 +80,10 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
     found = scrape(rt)
     source = {"source": "youtube_playlist"}
     assert value(found, "csi_events", "csi_events_total", **source, status="delivered") == 98
-    assert value(found, "csi_delivery_success_rate") == pytest.approx(98 / 101)  # bury_item counted one more
+    assert (
+        value(found, "csi_delivery_success_rate") == 0.98
+    )  # an item that never was an event is nobody's failed delivery
+    assert value(found, "csi_events", "csi_events_total", **source, status="malformed") == 1
     assert value(found, "csi_dedupe_hit_rate") == 0.15
     assert value(found, "csi_polls", "csi_polls_total", **source, result="ok") == 7
     name = "csi_adapter_poll_duration_seconds"
@@ -98,6 +101,14 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
     assert value(found, "csi_worker_heartbeat_age_seconds") == pytest.approx(3, abs=5)
 
 
+def test_a_letter_that_was_sent_again_is_no_failure_any_more(rt: Runtime) -> None:
+    with db.connection():
+        counters.add("events", 99, source="youtube_playlist", label="delivered")
+        counters.add("events", 3, source="youtube_playlist", label="dlq")
+        counters.add("events", 2, source="youtube_playlist", label="replayed")
+    assert value(scrape(rt), "csi_delivery_success_rate") == 0.99
+
+
 def test_labels_are_configured_names_only(rt: Runtime) -> None:
     with db.connection():
         counters.add("events", source='evil"}\n', label="delivered")
@@ -112,7 +123,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
     }
     assert labels == {
         "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume",
-        "stored", "delivered", "dlq", "duplicate", "ok", "error",
+        "stored", "delivered", "dlq", "replayed", "duplicate", "malformed", "ok", "error",
     }  # fmt: skip
 
 
