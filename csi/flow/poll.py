@@ -18,6 +18,7 @@ from csi.runtime import Runtime
 from csi.scheduling import filters, health
 from csi.scheduling.health import Verdict
 from csi.store import counters, db, dedupe, inbox, watches, watchlist
+from csi.store.counters import Count
 from csi.store.db import writing
 from csi.store.models import Watch
 
@@ -136,28 +137,31 @@ def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
     now, watch = rt.now(), held.watch
     with writing():
         if not watches.still_held(watch):
-            return []
-        stored = _store_items(rt, watch, found, now)
+            return _say_lost(held)
+        known = _known(watch, found)
+        new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
+        stored = _store(rt, watch, new, known, now)
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | found.changes
-        watches.finish(watch, now, next_at, woken=False, host=held.host, **changes)
+        watches.finish(watch, next_at, host=held.host, **changes)
         upkeep.note_answer(rt, watch, found.reading.host or held.host, now)
-        _count_poll(watch.source, "ok", held.elapsed)
+        counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", held.elapsed)])
     _say_success(watch, len(stored), now)
     return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
 
 
-def _store_items(rt: Runtime, watch: Watch, found: Found, now: float) -> list[int]:
+def _store(rt: Runtime, watch: Watch, new: Sorted, known: set[str], now: float) -> list[int]:
     """Put what is new into the inbox; remember or refresh the rest."""
-    days, known = rt.settings.retention.dedupe_days, _known(watch, found)
-    new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
+    days = rt.settings.retention.dedupe_days
     dedupe.remember([item.key for item in new.old], "first_poll", now, days)
     dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
     dedupe.refresh(sorted(known), now, days)
-    counters.add("items", len(new.unwanted), source=watch.source, label="filtered")
-    counters.add("items", len(known), source=watch.source, label="known")
-    counters.add("items", len(new.emit), source=watch.source, label="new")
     return inbox.put(watch, [_new_item(item) for item in new.emit], now)
+
+
+def _item_counts(source: str, new: Sorted, known: set[str]) -> list[Count]:
+    seen = {"filtered": len(new.unwanted), "known": len(known), "new": len(new.emit)}
+    return [Count("items", amount, source, label) for label, amount in seen.items()]
 
 
 def _known(watch: Watch, found: Found) -> set[str]:
@@ -286,24 +290,25 @@ def _say_success(watch: Watch, new: int, now: float) -> None:
 def _record_failure(rt: Runtime, held: Try, error: SourceError) -> list[Wake]:
     now, watch = rt.now(), held.watch
     if error.kind == "paused":
-        watches.finish(watch, now, now + rt.rng.uniform(2.0, 10.0), woken=False)
+        watches.finish(watch, now + rt.rng.uniform(2.0, 10.0))
         return []
     judged = upkeep.judge(rt, watch, held.host, error, held.before, now)
     verdict = _confirm(rt, held, judged.verdict)
     with writing():
         if not watches.still_held(watch):
-            return []
+            return _say_lost(held)
         upkeep.note_failure(rt, watch, error, judged, now)
-        watches.finish(
-            watch,
-            now,
-            _next_try(rt, watch, error, verdict, now),
-            woken=False,
-            host=held.host,
-            **_failure(watch, error, verdict, now),
-        )
-        _count_poll(watch.source, "error", held.elapsed)
+        next_at = _next_try(rt, watch, error, verdict, now)
+        watches.finish(watch, next_at, host=held.host, **_failure(watch, error, verdict, now))
+        counters.add_all(_poll_counts(watch.source, "error", held.elapsed))
     _say_failure(watch, error, verdict)
+    return []
+
+
+def _say_lost(held: Try) -> list[Wake]:
+    """It took longer than its lease, or was removed meanwhile: whoever holds the watch now reads it anew."""
+    watch, seconds = held.watch, round(held.elapsed, 1)
+    log.warning("lease was lost; what was read is not stored", source=watch.source, watch=watch.ref, seconds=seconds)
     return []
 
 
@@ -350,6 +355,6 @@ def _say_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
     )
 
 
-def _count_poll(source: str, result: str, elapsed: float) -> None:
-    counters.add("polls", source=source, label=result)
-    counters.observe("poll_seconds", [elapsed], counters.POLL_BUCKETS, source=source)
+def _poll_counts(source: str, result: str, elapsed: float) -> list[Count]:
+    spent = counters.observed("poll_seconds", [elapsed], counters.POLL_BUCKETS, source=source)
+    return [Count("polls", source=source, label=result), *spent]

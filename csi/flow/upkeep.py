@@ -11,6 +11,7 @@ from csi.scheduling import health
 from csi.scheduling.health import Failure, HostFacts, Verdict, WatchFacts
 from csi.store import counters, hosts, watches
 from csi.store.models import Host, Watch
+from csi.store.watches import Glance
 
 CROWD = 6
 """Reads of one host at once in this process; fewer than the worker has threads, so that one that hangs does not hold
@@ -29,12 +30,12 @@ class Judged:
     verdict: Verdict
 
 
-def host_of(rt: Runtime, watch: Watch) -> str:
+def host_of(rt: Runtime, watch: Glance) -> str:
     """Where this watch is read from; a source without hosts counts as one."""
     return rt.adapter(watch.source).host(watch.ref, watch.via) or watch.source
 
 
-def is_held_back(rt: Runtime, watch: Watch, host: str, now: float) -> bool:
+def is_held_back(rt: Runtime, watch: Glance, host: str, now: float) -> bool:
     """The host asked for a pause, or is being read by many already: the watch is put off, which is no error."""
     until = hosts.paused_until(hosts.find(host), now)
     if until is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from csi import clock
-from csi.store.db import changed, chunks, run
+from csi.store.db import changed, chunks, fetch, marks, run
 from csi.store.models import DedupeKey, InboxItem
 
 DAY = 86_400.0
@@ -13,9 +13,12 @@ def known(keys: Sequence[str]) -> set[str]:
     """Those of the keys that were emitted, marked as seen, or wait in the inbox."""
     found: set[str] = set()
     for chunk in chunks(keys):
-        found |= {row.key for row in DedupeKey.select(DedupeKey.key).where(DedupeKey.key.in_(chunk))}
-        waiting = InboxItem.select(InboxItem.item_key).where(InboxItem.item_key.in_(chunk))
-        found |= {row.item_key for row in waiting}
+        listed = marks(chunk)
+        sql = (
+            f"SELECT key FROM dedupe_keys WHERE key IN ({listed}) "
+            f"UNION ALL SELECT item_key FROM inbox WHERE item_key IN ({listed})"
+        )
+        found |= {row[0] for row in fetch(sql, *chunk, *chunk)}
     return found
 
 
@@ -52,11 +55,8 @@ def refresh(keys: Sequence[str], now: float, days: float) -> None:
     """Keep keys alive whose items are still visible. Writes at most once a day per key: a poll is mostly reads."""
     expires, stale = clock.iso(now + days * DAY), clock.iso(now + (days - 1) * DAY)
     for chunk in chunks(keys):
-        (
-            DedupeKey.update(expires_at=expires)
-            .where(DedupeKey.key.in_(chunk) & (DedupeKey.expires_at < stale))
-            .execute()
-        )
+        sql = f"UPDATE dedupe_keys SET expires_at = ? WHERE key IN ({marks(chunk)}) AND expires_at < ?"
+        run(sql, expires, *chunk, stale)
 
 
 def forget(key: str, reason: str) -> None:

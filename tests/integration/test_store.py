@@ -163,8 +163,8 @@ def test_a_lease_that_ran_out_is_taken_over_and_the_old_holder_changes_nothing()
     row = watch()
     first = watches.claim(row.id, NOW, 55)
     second = watches.claim(row.id, NOW + 56, 55)
-    assert not watches.finish(first, NOW + 57, NOW + 90, woken=False)
-    assert watches.finish(second, NOW + 57, NOW + 99, woken=False, errors=3)
+    assert not watches.finish(first, NOW + 90)
+    assert watches.finish(second, NOW + 99, errors=3)
     assert Watch.get().next_poll_at == NOW + 99
 
 

@@ -169,7 +169,7 @@ def test_a_lease_is_kept_while_pages_arrive(store):
             assert watches.keep_lease(NOW + second, 55)
             assert watches.claim(watch.id, NOW + second, 55, early=True) is None
     assert watches.find(watch.id).lease_until - (NOW + 580) <= 60
-    assert watches.finish(held, NOW + 600, NOW + 900, woken=False)
+    assert watches.finish(held, NOW + 900)
 
 
 @pytest.mark.parametrize("loss", [{"state": "paused"}, {"lease_token": "somebody else"}])
@@ -229,7 +229,7 @@ def test_a_crowded_worker_is_no_reason_to_put_off(store):
 @pytest.mark.parametrize("jump", [3600.0, 86_400.0, 10 * 365 * 86_400.0])
 def test_a_clock_that_was_set_back_stalls_nobody(store, jump):
     read, held, new = add("read", "held", "new")
-    watches.finish(watches.claim(read.id, NOW, 55), NOW, NOW + 300, woken=False)
+    watches.finish(watches.claim(read.id, NOW, 55), NOW + 300)
     watches.claim(held.id, NOW, 55)
     Watch.update(next_poll_at=NOW + 9999 - 3600 + jump).where(Watch.id == new.id).execute()
     now = NOW - jump
@@ -242,7 +242,7 @@ def test_a_clock_that_was_set_back_stalls_nobody(store, jump):
 
 def test_a_clock_that_goes_right_is_left_alone(store):
     (watch,) = add("A")
-    watches.finish(watches.claim(watch.id, NOW, 55), NOW, NOW + 3600, woken=False)
+    watches.finish(watches.claim(watch.id, NOW, 55), NOW + 3600)
     assert watches.mend_times(NOW - 50) == 0
     assert watches.find(watch.id).next_poll_at == NOW + 3600
 
