@@ -121,6 +121,8 @@ class SourceAdapter(ABC):
 
     Settings: ClassVar[type[SourceSettings]] = SourceSettings
     name: ClassVar[str]
+    key_stem: ClassVar[str] = ""
+    """What stands before an item's own id in its dedupe key, so that it is found by that. Empty: nothing does."""
 
     def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
         self.settings = config if isinstance(config, SourceSettings) else self.Settings.model_validate(dict(config))

@@ -85,6 +85,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     """The newest uploads of a channel: 15 by the feed, 50 by the API."""
 
     name = "youtube_channel_rss"
+    key_stem = "youtube:video:"
     Settings = ChannelSettings
     settings: ChannelSettings
 

@@ -66,6 +66,7 @@ class YouTubePlaylistAdapter(WatchedSource):
     """`playlistItems.list`, read to its last page."""
 
     name = "youtube_playlist"
+    key_stem = "youtube:video:"
     Settings = PlaylistSettings
     settings: PlaylistSettings
 

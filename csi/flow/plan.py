@@ -2,6 +2,7 @@
 
 import json
 
+from csi.flow import storage
 from csi.flow.wake import Wake
 from csi.ingester.config import FirstPollLast
 from csi.logs import log
@@ -21,7 +22,7 @@ def sync_watches(rt: Runtime) -> None:
 
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
     """Wake-ups for the watches that fall due within the horizon; a doubled tick finds nothing."""
-    if not rt.settings.features.polling:
+    if not rt.settings.features.polling or not storage.has_room(rt):
         return []
     now = rt.now()
     if mended := watches.mend_times(now):

@@ -1,7 +1,7 @@
 """What makes the walk safe: find rows whose wake-up was lost, whose holder died, or whose time has come."""
 
 from csi.emitter.destination import LANES
-from csi.flow import flush, gate
+from csi.flow import flush, gate, storage
 from csi.flow.plan import plan
 from csi.flow.redrive import redrive as redrive
 from csi.flow.wake import Wake
@@ -44,6 +44,7 @@ def set_clock_right(rt: Runtime) -> None:
 def beat(rt: Runtime, started_at: float) -> None:
     """The worker is alive. Beat after `set_clock_right`: the last beat is how a jump is noticed."""
     heartbeats.beat(WORKER, rt.now(), started_at)
+    storage.watch_log(rt)
 
 
 def _flush_due(rt: Runtime) -> list[Wake]:

@@ -256,8 +256,8 @@ def set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
 
 
 def finish_attempt(sent: Sent, outcome: str, now: float, reason: str = "") -> None:
-    body = sent.answer.body if isinstance(sent.answer, Answer) else b""
-    attempts.finish(sent.attempt_id, outcome, now, status=sent.status, reason=reason, answer=body)
+    answer = sent.answer.body.decode("utf-8", "replace") if isinstance(sent.answer, Answer) else ""
+    attempts.finish(sent.attempt_id, outcome, now, status=sent.status, reason=reason, answer=answer)
 
 
 def _remember_form(destination: Destination, form: Form) -> None:

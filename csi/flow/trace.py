@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from csi.adapters import registry
 from csi.dlq import search
 from csi.dlq import store as dlq
 from csi.dlq.store import Letter
@@ -34,7 +35,7 @@ def trace(rt: Runtime, text: str) -> Traced:
 
 def _keys(query: str) -> list[str]:
     """Rows first; dead letters also know items whose rows are gone or that never had a readable key."""
-    found = stories.find_keys(query)
+    found = stories.find_keys(query, registry.key_stems())
     return list(dict.fromkeys([*found, *(_key_of(letter) for letter in search.mentioning(query))]))
 
 

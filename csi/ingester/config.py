@@ -294,6 +294,10 @@ class CsiSettings(Model):
         None, max_length=2000, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
     )
 
+    min_free_mb: int = Field(
+        64, ge=0, le=1_000_000, description="Free disk space below which nothing is read any more; 0: never mind"
+    )
+
     @field_validator("database")
     @classmethod
     def _known_database(cls, value: str | None) -> str | None:

@@ -15,9 +15,9 @@ def start(batch_id: int | None, destination: str, request_id: str, attempt: int,
 
 
 def finish(
-    attempt_id: int, outcome: str, now: float, *, status: int | None = None, reason: str = "", answer: bytes = b""
+    attempt_id: int, outcome: str, now: float, *, status: int | None = None, reason: str = "", answer: str = ""
 ) -> None:
-    """The answer is kept up to 2 kB, without a secret that the receiver sends back."""
+    """Of the whole answer 2 kB are kept, without a secret that the receiver sends back."""
     run(
         "UPDATE delivery_attempts SET outcome = ?, finished_at = ?, status = ?, reason = ?, answer = ? WHERE id = ?",
         outcome,
@@ -29,10 +29,10 @@ def finish(
     )
 
 
-def _kept(answer: bytes) -> str:
+def _kept(answer: str) -> str:
     """Secrets go before the cut: half of one would not be recognised. NUL goes, which PostgreSQL does not store."""
-    text = redact(answer.decode("utf-8", "replace")).replace("\x00", "")
-    return text.encode()[:ANSWER_BYTES].decode("utf-8", "ignore")
+    text = redact(answer).replace("\x00", "")
+    return text.encode("utf-8", "replace")[:ANSWER_BYTES].decode("utf-8", "ignore")
 
 
 def interrupt(batch_id: int, now: float) -> int:

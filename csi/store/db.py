@@ -140,6 +140,16 @@ def applied_migrations() -> list[str]:
         return sorted(_runner().applied())
 
 
+def check_pages() -> None:
+    """Read the whole SQLite file: some seconds for each gigabyte. StoreError says what is damaged."""
+    if is_postgres():
+        return
+    with _readable(), database.connection_context():
+        found = [str(row[0]) for row in database.execute_sql("PRAGMA quick_check(5)").fetchall()]
+    if found != ["ok"]:
+        raise StoreError(f"the integrity check found: {'; '.join(found)[:300]}")
+
+
 def backup(target: Path) -> None:
     """A consistent copy while everything runs. PostgreSQL has its own tools for that."""
     if is_postgres():

@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
 
 from csi import clock
-from csi.errors import CsiError
+from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
+from csi.store import trouble
 from csi.web import admin, health, metrics
 from csi.web.answers import problem, reply
 from csi.web.edge import Edge
@@ -86,8 +87,14 @@ async def _report(request: Request, judge: Callable[[Facts], Report], otherwise:
         report = judge(await sidecar.ask(gather))
     except CsiError as error:
         sidecar.say("health cannot be told", error)
-        report = health.unknown(otherwise, CANNOT_READ, clock.now())
+        report = health.unknown(otherwise, _why(error), clock.now())
     return reply(report.body, 200 if report.is_good else 503)
+
+
+def _why(error: CsiError) -> str:
+    """In a sentence of ours: the error's own may name paths and hosts."""
+    known = trouble.name(error) if isinstance(error, StoreError) else trouble.UNUSABLE
+    return CANNOT_READ if known is trouble.UNUSABLE else f"{known.text}: {known.remedy}"
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:

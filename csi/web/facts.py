@@ -1,5 +1,6 @@
 """What the health pages need, read from settings and database in one go."""
 
+from csi.flow import storage
 from csi.ingester.config import SourceSettings
 from csi.runtime import Runtime
 from csi.store import endpoints, heartbeats, watches
@@ -17,6 +18,7 @@ def gather(rt: Runtime) -> Facts:
         sources=tuple(_plan(name, rt.settings.sources[name]) for name in rt.enabled_sources()),
         watches=tuple(watches.schedule()),
         delivery=_delivery(rt, endpoints.find()),
+        place=storage.place(rt),
     )
 
 

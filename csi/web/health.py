@@ -4,10 +4,11 @@ These pages are open to everybody who can reach them: counts and source names, n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
+from csi.flow.storage import Place
 from csi.store.heartbeats import Beat
 from csi.store.watches import WatchTimes
 
@@ -57,6 +58,7 @@ class Facts:
     sources: tuple[SourcePlan, ...]
     watches: tuple[WatchTimes, ...]
     delivery: Delivery
+    place: Place = field(default_factory=Place)
 
     def watches_of(self, source: str) -> list[WatchTimes]:
         return [watch for watch in self.watches if watch.source == source]
@@ -99,13 +101,14 @@ def readiness(facts: Facts) -> Report:
     alive = is_beating(facts, FRESH_SECONDS)
     adapters = {plan.name: _adapter(plan, facts, alive=alive) for plan in facts.sources}
     reasons = [*_worker_reasons(facts, FRESH_SECONDS), *_source_reasons(facts), *_delivery_reasons(facts)]
+    reasons += facts.place.reasons
     body = {
         "status": "not_ready" if reasons else "ready",
         "timestamp": clock.iso(facts.now),
         "adapters": adapters,
         "delivery": _delivery(facts.delivery, facts.now),
         "worker": _worker(facts),
-        "database": {"ok": True},
+        "database": _database(facts.place),
         "reasons": reasons,
     }
     return Report(not reasons, body)
@@ -158,6 +161,10 @@ def _delivery(delivery: Delivery, now: float) -> dict[str, Any]:
         "canonical_json": delivery.form,
         "held": list(delivery.held),
     }
+
+
+def _database(place: Place) -> dict[str, Any]:
+    return {"ok": not place.reasons, "note": place.note, "free_mb": place.free_mb, "log_mb": place.log_mb}
 
 
 def _worker(facts: Facts) -> dict[str, Any]:

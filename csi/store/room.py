@@ -1,0 +1,58 @@
+"""The place where a SQLite database lies: how much room is left, whether it may be written, how long its log is."""
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from csi.errors import StoreError
+from csi.store.db import is_postgres
+from csi.store.models import database
+
+MB = 1_048_576
+LOCK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Room:
+    """In bytes."""
+
+    free: int
+    log: int
+    """The write-ahead log. It cannot be shortened while somebody reads an old state of the database."""
+    is_read_only: bool
+
+
+def look() -> Room | None:
+    """None: the database is a server, and its room is the server's business."""
+    return None if is_postgres() else look_at(Path(database.database))
+
+
+def look_at(path: Path) -> Room:
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError as error:
+        raise StoreError(f"the directory {path.parent} cannot be looked at: {error.strerror}") from error
+    read_only = bool(disk.f_flag & os.ST_RDONLY) or (path.exists() and not os.access(path, os.W_OK))
+    return Room(disk.f_bavail * disk.f_frsize, _size(Path(f"{path}-wal")), read_only)
+
+
+def try_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:
+    """Take the writer's lock and give it back. StoreError when that cannot be done: locked, read-only, damaged."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=seconds)
+        connection.isolation_level = None
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StoreError(f"the database cannot be written: {error}") from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
