@@ -149,6 +149,11 @@ def environment(config: Path, to: Receiver) -> dict[str, str]:
 
 @contextmanager
 def worker(config: Path, to: Receiver) -> Iterator[Running]:
-    command = [sys.executable, "-m", "huey.bin.huey_consumer", *[os.environ.get("NW","8") if x=="8" else x for x in WORKER]]
+    command = [
+        sys.executable,
+        "-m",
+        "huey.bin.huey_consumer",
+        *[os.environ.get("NW", "8") if x == "8" else x for x in WORKER],
+    ]
     with started(command, environment(config, to)) as running:
         yield running
