@@ -5,7 +5,9 @@ from csi.errors import NetError, SourceError
 from csi.net import Answer
 
 LONGEST_WAIT = 3600.0
-LONGEST_KEPT = 86_400.0
+LONGEST_KEPT = 21_600.0
+"""Shorter than the shortest life of a dedupe key, by enough: see `kept`."""
+
 LONGEST_FRESH = 86_400.0
 MAX_VALIDATOR = 256
 _KINDS = {"paused": "paused", "busy": "paused", "too_large": "malformed", "bad_encoding": "malformed"}
@@ -53,8 +55,8 @@ def keep(value: str | None, mark: str, now: float) -> str | None:
 
 
 def kept(stored: str | None, mark: str, now: float) -> str | None:
-    """The validator to send. None where it is another source's, or a day old: a whole answer is read once a day,
-    because only that shows which items are still there, and what is not seen for 90 days is forgotten."""
+    """The validator to send. None where it is another source's, or six hours old: a whole answer is read now and then,
+    because only that shows which items are still there, and what is not seen for `dedupe_days` is forgotten."""
     whose, _, rest = (stored or "").partition(":")
     at, _, value = rest.partition(":")
     fresh = whose == mark and at.isdigit() and 0 <= now - int(at[:12]) < LONGEST_KEPT

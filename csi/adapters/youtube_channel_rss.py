@@ -1,5 +1,6 @@
 """YouTube channels: a new upload is an event. Read from the Atom feed, from the uploads playlist, or from both."""
 
+import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,10 @@ from csi.logs import log
 from csi.net import Answer, Limits, is_loopback
 
 FEED_LIMITS = Limits(total=20.0, max_body=feed_guard.MAX_BYTES)
-FEED, API = "feed", "api"
+FEED, API, BODY = "feed", "api", "body"
+"""Whose validator a watch keeps: the feed's ETag, the API's, or, for YouTube's own feeds, which have none, what the bytes
+of the last answer come to. Its caches give the same bytes for a quarter of an hour: those need not be read again."""
+
 HOUR, DAY = 3600.0, 86_400.0
 STAND_IN = 900.0
 """`via: both`: a feed that fails is replaced by the API when nothing could be read for this long."""
@@ -104,9 +108,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
                 reading = self._read_both(position)
             case _:
                 reading = self._read_feed(position)
-        if not self.settings.enrich or not reading.items:
-            return reading
-        return replace(reading, items=self._enricher.enrich(reading.items, position, self.item_key, _video_of))
+        if self.settings.enrich and reading.items:
+            reading = replace(reading, items=self._enricher.enrich(reading.items, position, self.item_key, _video_of))
+        return _unsettled(reading) if any(map(_is_stream, reading.items)) else reading
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         """DECISIONS 16, 45: one event for one upload, whether the feed or the API told of it."""
@@ -162,13 +166,13 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def _read_feed(self, position: Position) -> Reading:
         answer, now = self._get(position), self.tools.now()
-        fresh = answers.fresh_until(answer, now)
-        if answer.status == 304:
+        fresh, digest = answers.fresh_until(answer, now), hashlib.blake2b(answer.body, digest_size=16).hexdigest()
+        if answer.status == 304 or answers.kept(position.etag, BODY, now) == digest:
             return Reading(etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh)
-        entries = atom.read_entries(answer.body)
+        entries, tag = atom.read_entries(answer.body), answers.validator(answer, "etag")
         return Reading(
             items=tuple(self._entry(entry, position.ref) for entry in entries),
-            etag=answers.keep(answers.validator(answer, "etag"), FEED, now),
+            etag=answers.keep(tag, FEED, now) if tag else answers.keep(digest, BODY, now),
             last_modified=answers.keep(answers.validator(answer, "last-modified"), FEED, now),
             fresh_until=fresh,
             window_full=len(entries) >= atom.WINDOW,
@@ -387,6 +391,18 @@ def _is_upcoming(entry: atom.Entry, now: float) -> bool:
     except (ValueError, OverflowError):
         return False
     return waited and entry.get("views") == "0" and entry.get("likes", "0").strip("0") != ""
+
+
+def _is_stream(raw: RawEvent) -> bool:
+    """It runs or is announced, as far as is known."""
+    facts = facts_of(raw)
+    return (facts.live is not None) if facts else part_of(raw.payload, "entry").get("kind") == "upcoming"
+
+
+def _unsettled(reading: Reading) -> Reading:
+    """To be read whole the next time: what is in it may become something else while the answer stays the same."""
+    whose, at, _ = f"{reading.etag or ''}::".split(":", 2)
+    return replace(reading, etag=f"{whose}:{at}:" if reading.etag else None, last_modified=None)
 
 
 def _is_stand_in(settings: ChannelSettings) -> bool:

@@ -10,6 +10,7 @@ from csi.runtime import Runtime
 from csi.store import watches, watchlist
 
 TICK_SECONDS = 60.0
+LOOK_SECONDS = 10.0
 
 
 def sync_watches(rt: Runtime) -> None:
@@ -25,10 +26,19 @@ def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
     if not rt.settings.features.polling or not storage.has_room(rt):
         return []
     now = rt.now()
-    if mended := watches.mend_times(now):
-        log.warning("the clock was set back; watches wait from now", watches=mended)
+    _mend_times(rt, now)
     found = watches.plan_due(now, horizon, sources=rt.enabled_sources())
     return [Wake("poll", due.id, at=due.at if due.at > now else None) for due in found]
+
+
+def _mend_times(rt: Runtime, now: float) -> None:
+    """When this clock went back, and now and then: it may have done so while nobody looked. It reads every watch."""
+    looked_at = rt.memo.get("times_mended", -LOOK_SECONDS)
+    if 0 <= now - looked_at < LOOK_SECONDS:
+        return
+    rt.memo["times_mended"] = now
+    if mended := watches.mend_times(now):
+        log.warning("the clock was set back; watches wait from now", watches=mended)
 
 
 def _wanted(rt: Runtime, source: str) -> list[watches.WantedWatch]:

@@ -56,8 +56,10 @@ def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) 
 
 
 def refresh(keys: Sequence[str], now: float, days: float) -> None:
-    """Keep keys alive whose items are still visible. Writes at most once a day per key: a poll is mostly reads."""
-    expires, stale = clock.iso(now + days * DAY), clock.iso(now + (days - 1) * DAY)
+    """Keep keys alive whose items are still visible. Writes at most once a day per key (a poll is mostly reads), and
+    long before the end of its life where that is short."""
+    life = days * DAY
+    expires, stale = clock.iso(now + life), clock.iso(now + life - min(DAY, life / 4))
     for chunk in chunks(keys):
         sql = f"UPDATE dedupe_keys SET expires_at = ? WHERE key IN ({marks(chunk)}) AND expires_at < ?"
         run(sql, expires, *chunk, stale)

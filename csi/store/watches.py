@@ -186,8 +186,9 @@ def _due_again(found: Watch, interval: float, now: float) -> dict[str, Any]:
 def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[str] | None = None) -> list[DueWatch]:
     """Watches that fall due within the horizon and that nobody woke yet. Whoever gets one here wakes it: a second
     planner at the same moment finds nothing. Those that were missed for a while are spread out."""
-    ours = "" if sources is None else f" AND source IN ({marks([*sources, ''])})"
     named = [] if sources is None else [*sources, ""]
+    # As an expression, so that SQLite searches by time and not by source: most watches are not due.
+    ours = f" AND (source || '') IN ({marks(named)})" if named else ""
     rows = [_Ahead(*row) for row in fetch(_DUE.replace("{ours}", ours), now + horizon, now, *named, limit)]
     if not rows:
         return []

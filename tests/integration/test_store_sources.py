@@ -344,6 +344,15 @@ def test_keys_expire_unless_their_items_are_still_seen(store):
     assert dedupe.expire(NOW + 151 * day) == 1
 
 
+@pytest.mark.parametrize("days", [1, 2, 90])
+def test_a_key_whose_item_is_read_every_six_hours_never_runs_out(store, days):
+    """Pruning comes between two reads: a key must not wait for its refresh until it is over."""
+    dedupe.remember(["seen"], "emitted", NOW, days)
+    for moment in range(0, (days + 2) * 86_400, 6 * 3600):
+        dedupe.refresh(["seen"], NOW + moment, days)
+        assert dedupe.expire(NOW + moment + 6 * 3600) == 0, f"gone after {moment / 3600:g} hours"
+
+
 def test_expiry_goes_in_small_steps(store):
     dedupe.remember([f"k{n}" for n in range(25)], "emitted", NOW, 1)
     assert [dedupe.expire(NOW + 10 * 86_400, limit=10) for _ in range(4)] == [10, 10, 5, 0]
