@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Log", "install_excepthook", "log", "redact", "register_secret", "setup", "take_over"]
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_NUMBER = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 LIBRARIES = ("asyncio", "httpcore", "httpx", "huey", "peewee", "py.warnings", "starlette", "uvicorn")
 # Libraries that tell at INFO what we tell ourselves, and at DEBUG every byte or statement: one level lower.
 CHATTY = ("httpcore", "httpx", "huey", "peewee")
@@ -303,6 +304,7 @@ class _Current:
     """The id of our sink in loguru."""
 
     sink: int | None = None
+    lowest: int = 0
 
 
 def setup(
@@ -333,6 +335,7 @@ def _replace_sink(level: str, form: str, stream: TextIO | None) -> None:
     if _Current.sink is not None:
         with suppress(ValueError):  # somebody has removed it
             logger.remove(_Current.sink)
+    _Current.lowest = _NUMBER[level]
     _Current.sink = logger.add(
         _Sink(form, stream),
         level=level,
@@ -489,12 +492,15 @@ class Log:
 
     def add(self, sink: Callable[["loguru.Message"], None], **options: Any) -> int:
         """A further sink, as tests use it. It sees the raw record: what it writes is its own affair."""
+        _Current.lowest = min(_Current.lowest, _NUMBER.get(str(options.get("level", "DEBUG")), 0))
         return self._inner.add(sink, **{"diagnose": False, "backtrace": False} | options)
 
     def remove(self, sink: int) -> None:
         self._inner.remove(sink)
 
     def _write(self, level: str, message: str, args: tuple[object, ...], fields: Mapping[str, object]) -> None:
+        if _NUMBER.get(level, _Current.lowest) < _Current.lowest:
+            return  # nobody listens: saves what loguru would do before it finds that out
         with suppress(Exception):
             bound = self._inner.bind(**fields) if fields else self._inner
             bound.opt(depth=2, exception=self._error).log(level, _fill(message, args))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from csi import clock
-from csi.store.db import changed, chunks, fetch, marks, run
+from csi.store.db import chunks, fetch, marks, run
 from csi.store.models import DedupeKey, InboxItem
 
 DAY = 86_400.0

@@ -71,7 +71,7 @@ def add(event: CreatorSignalEvent, *, watch_id: int | None, seq: int, tier: str,
 
 
 def add_many(new: Sequence[NewEvent]) -> dict[str, int]:
-    """Store events in one statement. Returns the keys of those rows by event_id; one that is stored already has none."""
+    """Store events. Returns their rows by event_id; one that is stored already has none."""
     found: dict[str, int] = {}
     for chunk in chunks(new, 50):
         sql = _INSERT.replace("{rows}", ", ".join([_ROW] * len(chunk)))
