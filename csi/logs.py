@@ -304,7 +304,6 @@ class _Current:
     """The id of our sink in loguru."""
 
     sink: int | None = None
-    lowest: int = 0
 
 
 def setup(
@@ -335,7 +334,6 @@ def _replace_sink(level: str, form: str, stream: TextIO | None) -> None:
     if _Current.sink is not None:
         with suppress(ValueError):  # somebody has removed it
             logger.remove(_Current.sink)
-    _Current.lowest = _NUMBER[level]
     _Current.sink = logger.add(
         _Sink(form, stream),
         level=level,
@@ -492,18 +490,22 @@ class Log:
 
     def add(self, sink: Callable[["loguru.Message"], None], **options: Any) -> int:
         """A further sink, as tests use it. It sees the raw record: what it writes is its own affair."""
-        _Current.lowest = min(_Current.lowest, _NUMBER.get(str(options.get("level", "DEBUG")), 0))
         return self._inner.add(sink, **{"diagnose": False, "backtrace": False} | options)
 
     def remove(self, sink: int) -> None:
         self._inner.remove(sink)
 
     def _write(self, level: str, message: str, args: tuple[object, ...], fields: Mapping[str, object]) -> None:
-        if _NUMBER.get(level, _Current.lowest) < _Current.lowest:
+        if _NUMBER.get(level, 50) < _lowest_level():
             return  # nobody listens: saves what loguru would do before it finds that out
         with suppress(Exception):
             bound = self._inner.bind(**fields) if fields else self._inner
             bound.opt(depth=2, exception=self._error).log(level, _fill(message, args))
+
+
+def _lowest_level() -> float:
+    """The lowest level that any sink takes. loguru keeps it, though not in public; without it everything is tried."""
+    return getattr(getattr(logger, "_core", None), "min_level", 0.0)
 
 
 def _fill(message: str, args: tuple[object, ...]) -> str:

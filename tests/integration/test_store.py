@@ -180,13 +180,13 @@ def test_an_item_is_put_once():
 
 def test_an_items_claim_is_exclusive_and_counted():
     (item_id,) = inbox.put(watch(), [item("a")], NOW)
-    held = inbox.claim(item_id, NOW)
+    [held] = inbox.claim(item_id, NOW)
     assert held.claims == 0
-    assert inbox.claim(item_id, NOW) is None
-    again = inbox.claim(item_id, NOW + inbox.LEASE_SECONDS + 1)
+    assert inbox.claim(item_id, NOW) == []
+    [again] = inbox.claim(item_id, NOW + inbox.LEASE_SECONDS + 1)
     assert again.claims == 1
-    assert not inbox.remove(held)
-    assert inbox.remove(again)
+    assert not inbox.remove([held])
+    assert inbox.remove([again]) == {item_id}
 
 
 def test_overdue_items_are_handed_out_once():
@@ -358,7 +358,7 @@ def test_a_start_frees_what_a_dead_worker_held():
     attempts.start(batch_id, "default", "req_1", 1, "ascii", NOW)
     assert leases.release_all(NOW + 1) == 3
     assert watches.claim(row.id, NOW + 1, 55) is not None
-    assert inbox.claim(item_id, NOW + 1).claims == 1
+    assert inbox.claim(item_id, NOW + 1)[0].claims == 1
     assert batches.claim(batch_id, NOW + 1, 40).crashes == 1
     assert DeliveryAttempt.get().outcome == "interrupted"
 
@@ -372,11 +372,11 @@ def test_an_orderly_end_is_not_a_crash():
 
 def test_an_item_that_was_given_back_counts_no_crash():
     (item_id,) = inbox.put(watch(), [item("a")], NOW)
-    inbox.give_back(inbox.claim(item_id, NOW), NOW + 60)
+    inbox.give_back(inbox.claim(item_id, NOW)[0], NOW + 60)
     assert inbox.overdue(NOW + 59) == []
     inbox.claim(item_id, NOW + 60)
     leases.release_own(NOW + 61)
-    assert inbox.claim(item_id, NOW + 62).claims == 0
+    assert inbox.claim(item_id, NOW + 62)[0].claims == 0
 
 
 def test_two_who_open_batches_of_a_lane_do_not_overtake_each_other(store):
