@@ -1,6 +1,6 @@
 """The receiver of every bench: checks signatures, answers, and keeps a ledger. As little work as a receiver can do.
 
-`python -m ops.bench.sink` prints its address; GET /ledger gives what arrived and when. The product's own receiver
+`python -m ops.bench.sink` prints its address; GET /counts and GET /arrived tell what came. The product's own receiver
 stores durably and would measure itself; this one is the same for the line, the plain loop and the peer.
 """
 
@@ -10,18 +10,16 @@ import os
 import time
 from typing import Any
 
-from csi import clock
 from csi.ingester.signature import Verified, verify
 
 SECRET = "CSI_BENCH_SECRET"
 
 
 class Ledger:
-    """Event ids with the time of their first arrival, and how long they took from first sight."""
+    """Event ids with the time of their first arrival."""
 
     def __init__(self) -> None:
         self.arrived: dict[str, float] = {}
-        self.seconds: list[float] = []
         self.requests = 0
         self.again = 0
 
@@ -32,16 +30,9 @@ class Ledger:
                 self.again += 1
                 continue
             self.arrived[event["event_id"]] = now
-            self.seconds.append(now - clock.parse(event["received_at"]))
 
-    def report(self) -> dict[str, Any]:
-        return {
-            "events": len(self.arrived),
-            "again": self.again,
-            "requests": self.requests,
-            "last_at": max(self.arrived.values(), default=None),
-            "seconds": self.seconds,
-        }
+    def counts(self) -> dict[str, int]:
+        return {"events": len(self.arrived), "again": self.again, "requests": self.requests}
 
 
 class Exchange(asyncio.Protocol):
@@ -65,8 +56,10 @@ class Exchange(asyncio.Protocol):
             self.answer(*self.handle(lines[0], headers, body))
 
     def handle(self, request: str, headers: dict[str, str], body: bytes) -> tuple[str, dict[str, Any]]:
-        if request.startswith("GET /ledger"):
-            return "200 OK", self.ledger.report()
+        if request.startswith("GET /counts"):
+            return "200 OK", self.ledger.counts()
+        if request.startswith("GET /arrived"):
+            return "200 OK", self.ledger.arrived
         now = time.time()
         found = verify(
             [self.secret],

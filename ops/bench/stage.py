@@ -1,5 +1,6 @@
 """What every bench plays on: a source, a receiver and a worker, each a process of its own on loopback."""
 
+import json
 import os
 import secrets
 import subprocess
@@ -7,17 +8,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from csi.demo.serve import in_background
 from csi.demo.stage import WORKER
-from csi.demo.world import World
-from csi.demo.youtube import API_PATH, Options, create_app
-from csi.net import Net
+from csi.demo.summary import percentile
+from csi.demo.youtube import Options
+from csi.net import Limits, Net
 from ops.bench.sink import SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,41 +25,42 @@ DEADLINE = 180.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass
 class Running:
-    """A process of ours and what it used so far."""
+    """A process of ours and what it used. Figures of the last moment stay readable when it has ended."""
 
-    process: subprocess.Popen[Any]
-    peak_mb: float = 0.0
-    rest_cpu: float = field(default=0.0)
+    def __init__(self, process: "subprocess.Popen[Any]") -> None:
+        self.process, self._cpu, self._peak = process, 0.0, 0.0
 
     def cpu(self) -> float:
-        """Seconds of processor time, its ended children not counted."""
-        try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return self.rest_cpu
-        self.rest_cpu = (int(fields[11]) + int(fields[12])) / _TICKS
-        return self.rest_cpu
+        """Seconds of processor time, user and system."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        self._cpu = (int(fields[11]) + int(fields[12])) / _TICKS if fields else self._cpu
+        return self._cpu
 
-    def memory_mb(self) -> float:
-        """The most it ever held."""
-        try:
-            lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        except OSError:
-            return self.peak_mb
-        self.peak_mb = next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), self.peak_mb)
-        return self.peak_mb
+    def peak_mb(self) -> float:
+        """The most memory it ever held."""
+        found = self._proc("status").partition("VmHWM:")[2].split()
+        self._peak = int(found[0]) / 1024 if found else self._peak
+        return self._peak
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
     def stop(self) -> None:
         self.cpu()
-        self.memory_mb()
+        self.peak_mb()
         self.process.terminate()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
+
+    def _proc(self, name: str) -> str:
+        try:
+            return Path(f"/proc/{self.process.pid}/{name}").read_text()
+        except OSError:
+            return ""
 
 
 @contextmanager
@@ -72,64 +73,78 @@ def started(command: Sequence[str], env: dict[str, str], **options: Any) -> Iter
         running.stop()
 
 
+@contextmanager
+def talking(module: str, *options: str, **env: str) -> Iterator[tuple[Running, str]]:
+    """A process of ours that first prints one line about itself."""
+    command = [sys.executable, "-m", module, *options]
+    with started(command, env, stdout=subprocess.PIPE, text=True) as running:
+        assert running.process.stdout is not None
+        yield running, running.process.stdout.readline().strip()
+
+
+@dataclass(frozen=True)
+class Source:
+    api: str
+    lists: list[str]
+
+
+@contextmanager
+def source(count: int, rate: float = 0.0) -> Iterator[Source]:
+    with talking("ops.bench.source", "--count", str(count), "--rate", str(rate)) as (_, line):
+        yield Source(**json.loads(line))
+
+
 class Receiver:
     """The sink, seen from here."""
 
-    def __init__(self, url: str, secret: str, running: Running) -> None:
-        self.url, self.secret, self.running, self.net = url, secret, running, Net()
+    def __init__(self, url: str, secret: str) -> None:
+        self.url, self.secret, self.net = url, secret, Net()
 
-    def ledger(self) -> dict[str, Any]:
-        import json
+    @property
+    def endpoint(self) -> str:
+        return f"{self.url}/api/v1/signals/ingest"
 
-        found: dict[str, Any] = json.loads(self.net.get(f"{self.url}/ledger").body)
+    def counts(self) -> dict[str, int]:
+        """`events` that arrived, those that came `again`, and `requests`."""
+        found: dict[str, int] = json.loads(self.net.get(f"{self.url}/counts").body)
         return found
 
-    def wait_for(self, count: int, worker: Running, deadline: float = DEADLINE) -> dict[str, Any]:
-        """The ledger when `count` events are there."""
+    def arrived(self) -> dict[str, float]:
+        """When each event was first accepted."""
+        limits = Limits(max_body=256 * 1024 * 1024)
+        found: dict[str, float] = json.loads(self.net.get(f"{self.url}/arrived", limits=limits).body)
+        return found
+
+    def wait_for(self, count: int, worker: Running | None = None, deadline: float = DEADLINE) -> dict[str, int]:
+        """The counts when so many events are there, or at the deadline."""
         end = time.monotonic() + deadline
-        while (found := self.ledger())["events"] < count:
-            if time.monotonic() > end or worker.process.poll() is not None:
-                sys.exit(f"only {found['events']} of {count} events arrived")
-            worker.memory_mb()
-            time.sleep(0.1)
+        while (found := self.counts())["events"] < count and time.monotonic() < end:
+            if worker is not None and worker.process.poll() is not None:
+                sys.exit(f"the worker ended with {found['events']} of {count} events sent")
+            time.sleep(0.2)
         return found
 
 
 @contextmanager
 def receiver() -> Iterator[Receiver]:
     secret = secrets.token_hex(16)
-    command = [sys.executable, "-m", "ops.bench.sink"]
-    with started(command, {SECRET: secret}, stdout=subprocess.PIPE, text=True) as running:
-        assert running.process.stdout is not None
-        yield Receiver(running.process.stdout.readline().strip(), secret, running)
+    with talking("ops.bench.sink", **{SECRET: secret}) as (_, url):
+        yield Receiver(url, secret)
 
 
-@contextmanager
-def source(count: int, lists: int = 10) -> Iterator[tuple[str, list[str]]]:
-    """A simulated YouTube with so many items in so many playlists. Gives its API's address and the lists."""
-    world, now = World(), time.time()
-    owner = world.add_channel("Bench", at=now).id
-    names = [world.add_playlist(f"List {number}", owner=owner, at=now).id for number in range(lists)]
-    for number in range(count):
-        video = world.upload(owner, f"Video {number}", at=now - count + number)
-        world.add_to_playlist(names[number % lists], video.id, at=now - count + number)
-    with in_background(create_app(world, Options())) as base:
-        yield base + API_PATH, names
-
-
-def configure(home: Path, api: str, lists: Sequence[str], tier: str, **csi: Any) -> Path:
+def configure(home: Path, origin: Source, tier: str, *, interval: float = 3600.0, **csi: Any) -> Path:
     """A configuration of its own in `home`; standard batches go when full or after half a second."""
     home.mkdir(parents=True, exist_ok=True)
     playlists = {
-        "api_base_url": api,
+        "api_base_url": origin.api,
         "priority": tier,
         "first_poll": "all",
-        "poll_interval_seconds": 3600,
-        "quota_limit": 10_000_000,
-        "playlists": [{"id": ref} for ref in lists],
+        "poll_interval_seconds": interval,
+        "quota_limit": 100_000_000,
+        "playlists": [{"id": ref} for ref in origin.lists],
     }
     settings = {
-        "csi": {"state_dir": str(home / "state"), "log_level": "ERROR", **csi},
+        "csi": {"state_dir": str(home / "state"), "log_level": "WARNING", **csi},
         "sources": {"youtube_playlist": playlists},
         "delivery": {"priority_behavior": {"standard": {"batch_size": 100, "max_delay_seconds": 0.5}}},
     }
@@ -141,7 +156,7 @@ def configure(home: Path, api: str, lists: Sequence[str], tier: str, **csi: Any)
 def environment(config: Path, to: Receiver) -> dict[str, str]:
     return {
         "CSI_CONFIG_PATH": str(config),
-        "CSI_UA_ENDPOINT": f"{to.url}/api/v1/signals/ingest",
+        "CSI_UA_ENDPOINT": to.endpoint,
         "CSI_UA_SHARED_SECRET": to.secret,
         "YOUTUBE_API_KEY": Options().api_key,
     }
@@ -149,11 +164,10 @@ def environment(config: Path, to: Receiver) -> dict[str, str]:
 
 @contextmanager
 def worker(config: Path, to: Receiver) -> Iterator[Running]:
-    command = [
-        sys.executable,
-        "-m",
-        "huey.bin.huey_consumer",
-        *[os.environ.get("NW", "8") if x == "8" else x for x in WORKER],
-    ]
-    with started(command, environment(config, to)) as running:
+    with started([sys.executable, "-m", "huey.bin.huey_consumer", *WORKER], environment(config, to)) as running:
         yield running
+
+
+def quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    times = sorted(1000 * value for value in seconds)
+    return {f"p{share}_ms": percentile(times, share) or 0.0 for share in (50, 95, 99)}
