@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from csi import clock
 from csi.demo.youtube import Options
@@ -19,10 +20,16 @@ from csi.ingester.signature import new_request_id
 from csi.net import Answer, Net
 from ops.bench import stage
 
+TABLE = "CREATE TABLE events (id TEXT PRIMARY KEY, body TEXT)"
+
 
 def measure(per_request: int, count: int) -> dict[str, Any]:
     """In a process of its own, as the worker is."""
-    with tempfile.TemporaryDirectory(prefix="csi-bench-") as home, stage.receiver() as to, stage.source(count) as origin:
+    with (
+        tempfile.TemporaryDirectory(prefix="csi-bench-") as home,
+        stage.receiver() as to,
+        stage.source(count) as origin,
+    ):
         facts = {"home": home, "api": origin.api, "lists": origin.lists, "endpoint": to.endpoint, "secret": to.secret}
         command = [sys.executable, "-m", "ops.bench.floor", "--per-request", str(per_request)]
         done = subprocess.run(command, input=json.dumps(facts), capture_output=True, text=True, cwd=stage.ROOT)
@@ -32,15 +39,14 @@ def measure(per_request: int, count: int) -> dict[str, Any]:
         return {**found, "events": to.counts()["events"]}
 
 
-def read_lists(net: Net, facts: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for ref in facts["lists"]:
-        token = ""
-        while token is not None:
-            query = f"part=snippet,contentDetails&maxResults=50&playlistId={ref}" + (f"&pageToken={token}" if token else "")
-            headers = {"X-Goog-Api-Key": Options().api_key}
-            page = json.loads(net.get(f"{facts['api']}/playlistItems?{query}", headers=headers).body)
-            yield from page["items"]
-            token = page.get("nextPageToken")
+def read_list(net: Net, api: str, ref: str) -> Iterator[dict[str, Any]]:
+    """All items of one playlist."""
+    headers, token = {"X-Goog-Api-Key": Options().api_key}, ""
+    while token is not None:
+        query = {"part": "snippet,contentDetails", "maxResults": 50, "playlistId": ref} | ({"pageToken": token} if token else {})
+        page = json.loads(net.get(f"{api}/playlistItems?{urlencode(query)}", headers=headers).body)
+        yield from page["items"]
+        token = page.get("nextPageToken")
 
 
 def event_of(item: dict[str, Any]) -> dict[str, Any]:
@@ -61,11 +67,12 @@ def event_of(item: dict[str, Any]) -> dict[str, Any]:
 
 def run(facts: dict[str, Any], per_request: int) -> dict[str, float]:
     db = sqlite3.connect(Path(facts["home"]) / "floor.db", isolation_level=None)
-    db.executescript("PRAGMA journal_mode=wal; PRAGMA synchronous=normal; CREATE TABLE events (id TEXT PRIMARY KEY, body TEXT)")
+    for statement in ("PRAGMA journal_mode=wal", "PRAGMA synchronous=normal", TABLE):
+        db.execute(statement)
     net, waiting, count = Net(), [], 0
     target = Receiver(facts["endpoint"], facts["secret"], facts["secret"], 30.0)
     began, cpu = time.monotonic(), time.process_time()
-    for item in read_lists(net, facts):
+    for item in (item for ref in facts["lists"] for item in read_list(net, facts["api"], ref)):
         event = event_of(item)
         db.execute("INSERT OR IGNORE INTO events VALUES (?, ?)", (event["event_id"], json.dumps(event)))
         waiting.append(event)

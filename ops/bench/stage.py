@@ -3,11 +3,12 @@
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Running:
     """A process of ours and what it used. Figures of the last moment stay readable when it has ended."""
 
-    def __init__(self, process: "subprocess.Popen[Any]") -> None:
-        self.process, self._cpu, self._peak = process, 0.0, 0.0
+    def __init__(self, process: "subprocess.Popen[Any] | None", pid: int | None = None) -> None:
+        self.process, self.pid, self._cpu, self._peak = process, pid or getattr(process, "pid", 0), 0.0, 0.0
+
+    @classmethod
+    def of_pid(cls, pid: int) -> "Running":
+        """A child of one of ours."""
+        return cls(None, pid)
 
     def cpu(self) -> float:
         """Seconds of processor time, user and system."""
@@ -44,12 +50,16 @@ class Running:
         return self._peak
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
 
     def stop(self) -> None:
         self.cpu()
         self.peak_mb()
+        if self.process is None:
+            return
         self.process.terminate()
         try:
             self.process.wait(30)
@@ -58,7 +68,7 @@ class Running:
 
     def _proc(self, name: str) -> str:
         try:
-            return Path(f"/proc/{self.process.pid}/{name}").read_text()
+            return Path(f"/proc/{self.pid}/{name}").read_text()
         except OSError:
             return ""
 
@@ -78,6 +88,7 @@ def talking(module: str, *options: str, **env: str) -> Iterator[tuple[Running, s
     """A process of ours that first prints one line about itself."""
     command = [sys.executable, "-m", module, *options]
     with started(command, env, stdout=subprocess.PIPE, text=True) as running:
+        assert running.process is not None
         assert running.process.stdout is not None
         yield running, running.process.stdout.readline().strip()
 
@@ -119,7 +130,7 @@ class Receiver:
         """The counts when so many events are there, or at the deadline."""
         end = time.monotonic() + deadline
         while (found := self.counts())["events"] < count and time.monotonic() < end:
-            if worker is not None and worker.process.poll() is not None:
+            if worker is not None and worker.process and worker.process.poll() is not None:
                 sys.exit(f"the worker ended with {found['events']} of {count} events sent")
             time.sleep(0.2)
         return found
