@@ -32,6 +32,8 @@ class WorkerConsumer(Consumer):
     def stop(self, graceful: bool = False) -> None:
         self.worker.pause()
         super().stop(graceful=graceful)
+        if isinstance(self.huey.storage, WakefulSqliteStorage):
+            self.huey.storage.put_back()
         self.worker.stop()
 
 

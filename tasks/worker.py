@@ -38,6 +38,7 @@ def boot(threads: int) -> None:
 
 
 def _boot(threads: int) -> None:
+    sys.setswitchinterval(float(__import__("os").environ.get("SWI", "0.005")))
     rt = runtime()
     rt.share = Share(threads)
     logs.take_over("huey")

@@ -19,6 +19,7 @@ from csi.store.db import writing
 from csi.store.endpoints import Endpoint
 
 LEASE_MARGIN = 10.0
+_NOWHERE = Endpoint("")
 
 
 def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
@@ -61,9 +62,11 @@ def _take(rt: Runtime, batch_id: int) -> Held | None:
     """Claim the batch and write the attempt, in one commit before anything is sent."""
     now = rt.now()
     with writing():
-        if not _may_send(rt, batch_id, now):
+        found, endpoint = _may_send(rt, batch_id, now)
+        if found is None:
             return None
-        batch = batches.claim(batch_id, now, _lease(rt, batch_id))
+        destination = rt.destinations[found.destination]
+        batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
         if batch is None:
             return None
         if batch.crashes:
@@ -72,27 +75,24 @@ def _take(rt: Runtime, batch_id: int) -> Held | None:
         if batch.crashes >= settle.MAX_CRASHES or not rows:
             settle.set_aside(batch, rows, now)
             return None
-        destination = rt.destinations[batch.destination]
-        form, request_id = _form(destination, endpoints.get(batch.destination)), new_request_id()
+        form, request_id = _form(destination, endpoint), new_request_id()
         attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
     return Held(batch, rows, destination, attempt_id, request_id, form)
 
 
-def _lease(rt: Runtime, batch_id: int) -> float:
-    """A little longer than the request may take."""
-    found = batches.find(batch_id)
-    receiver = rt.destinations[found.destination].receiver if found else None
-    return (receiver.timeout if receiver else 0.0) + LEASE_MARGIN
-
-
-def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
-    """The gate, and the number of requests at once. A batch that may not go is put off or dissolved, not lost."""
+def _may_send(rt: Runtime, batch_id: int, now: float) -> tuple[Batch | None, Endpoint]:
+    """The batch, if the gate lets it through and there is a place for it, and its receiver's row. One that may not go
+    is put off or dissolved, not lost."""
     batch = batches.find(batch_id)
     if batch is None or batch.state not in batches.UNSETTLED or batch.destination not in rt.destinations:
-        return False
+        return None, _NOWHERE
+    endpoint = endpoints.get(batch.destination)
+    return (batch if _passes(rt, batch, endpoint, now) else None), endpoint
+
+
+def _passes(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
     if not rt.settings.features.delivery:
         return False
-    endpoint = endpoints.get(batch.destination)
     state = gate.look(endpoint, now)
     if state in ("paused", "held"):
         batches.put_off(batch, endpoint.paused_until or now)
@@ -105,13 +105,15 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
 
 def _has_place(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
     """Urgent has places of its own: no other lane can take them, and it takes none of theirs."""
-    urgent = batch.tier == "urgent"
-    places = rt.share.urgent if urgent else rt.share.requests
-    taken = batches.own_sending(now, urgent=urgent)
-    if sum(taken.values()) >= places or taken.get(batch.destination, 0) >= _fair_part(places, rt):
+    sending = batches.sending(now)
+    places = rt.share.urgent if batch.tier == "urgent" else rt.share.requests
+    ours = [it for it in sending if it.is_own and (it.tier == "urgent") == (batch.tier == "urgent")]
+    here = sum(it.count for it in ours if it.destination == batch.destination)
+    if sum(it.count for it in ours) >= places or here >= _fair_part(places, rt):
         return False
-    most = gate.limit(endpoint, _most_at_once(rt.destinations[batch.destination], batch.tier))
-    return batches.sending_count(batch.destination, settle.TOGETHER[batch.tier], now) < most
+    together = settle.TOGETHER[batch.tier]
+    there = sum(it.count for it in sending if it.destination == batch.destination and it.tier in together)
+    return there < gate.limit(endpoint, _most_at_once(rt.destinations[batch.destination], batch.tier))
 
 
 def _fair_part(places: int, rt: Runtime) -> int:

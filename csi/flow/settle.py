@@ -129,8 +129,15 @@ def _settle_delivered(rt: Runtime, this: Settling, refused: dict[int, str]) -> l
         made = batch.attempts + 1
         log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
     following = batches.next_ready(batch.destination, now, urgent=batch.tier == "urgent")
-    wakes += [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent"), *_blame_sibling(this)]
-    return wakes if following is None else [*wakes, Wake("deliver", following)]
+    wakes += [*_flush_rest(batch), *_blame_sibling(this)]
+    return wakes if following is None else [*wakes, Wake("deliver", following, urgent=batch.tier == "urgent")]
+
+
+def _flush_rest(batch: Batch) -> list[Wake]:
+    """There is a place again for what waits behind this batch."""
+    if outbox.oldest_due(batch.destination, batch.tier) is None:
+        return []
+    return [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent")]
 
 
 def note_success(rt: Runtime, endpoint: Endpoint, sent_at: float) -> list[Wake]:

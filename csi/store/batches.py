@@ -52,6 +52,16 @@ class Batch:
     """The dead letter that asks with this batch whether the receiver is back."""
 
 
+@dataclass(frozen=True)
+class Sending:
+    """Requests under way."""
+
+    destination: str
+    tier: str
+    is_own: bool
+    count: int
+
+
 def create(
     entries: Sequence[Entry],
     *,
@@ -146,23 +156,13 @@ def unsettled_count(destination: str, tier: str) -> int:
     return int(fetch(sql, destination, tier)[0][0])
 
 
-def sending_count(destination: str, tiers: Sequence[str], now: float) -> int:
+def sending(now: float) -> list[Sending]:
+    """Requests that are on their way, by destination and lane, of this process and of all others."""
     sql = (
-        f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? "
-        "AND destination = ? "
-        f"AND tier IN ({marks(tiers)})"
+        f"SELECT destination, tier, substr(lease_token, 1, {len(OWNER)}) = ?, COUNT(*) FROM batches "
+        f"WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? GROUP BY 1, 2, 3"
     )
-    return int(fetch(sql, now, destination, *tiers)[0][0])
-
-
-def own_sending(now: float, *, urgent: bool) -> dict[str, int]:
-    """Requests of this process that are on their way, by destination: those of the urgent lane, or all others."""
-    lanes = "tier = 'urgent'" if urgent else "tier <> 'urgent'"
-    sql = (
-        f"SELECT destination, COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? "
-        f"AND {lanes} AND lease_token LIKE ? GROUP BY destination"
-    )
-    return {name: int(count) for name, count in fetch(sql, now, f"{OWNER}.%")}
+    return [Sending(name, tier, bool(is_own), int(count)) for name, tier, is_own, count in fetch(sql, OWNER, now)]
 
 
 def finish(batch: Batch, state: str, now: float) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from csi import clock
-from csi.store.db import changed, chunks, fetch, marks, run
+from csi.store.db import chunks, fetch, marks, run
 from csi.store.models import DedupeKey, InboxItem
 
 DAY = 86_400.0
@@ -42,13 +42,17 @@ def remember(keys: Iterable[str], reason: str, now: float, days: float) -> int:
     return sum(int(DedupeKey.insert_many(chunk).on_conflict_ignore().as_rowcount().execute()) for chunk in chunks(rows))
 
 
-def remember_one(key: str, reason: str, now: float, days: float) -> bool:
-    """The same for one key, once per event. False: it was known."""
-    sql = (
-        "INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (key) DO NOTHING"
-    )
-    return bool(changed(sql, key, clock.iso(now + days * DAY), reason, now))
+def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) -> set[str]:
+    """The same for the events of one task. Returns the keys that were new."""
+    expires, row = clock.iso(now + days * DAY), "(?, ?, ?, ?)"
+    found: set[str] = set()
+    for chunk in chunks(list(dict.fromkeys(keys)), 100):
+        sql = (
+            f"INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES {', '.join([row] * len(chunk))} "
+            "ON CONFLICT (key) DO NOTHING RETURNING key"
+        )
+        found |= {new for (new,) in fetch(sql, *(value for key in chunk for value in (key, expires, reason, now)))}
+    return found
 
 
 def refresh(keys: Sequence[str], now: float, days: float) -> None:

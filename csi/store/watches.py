@@ -101,6 +101,18 @@ class _Ahead:
 
 
 @dataclass(frozen=True)
+class WatchRouting:
+    """What becomes of a watch's items."""
+
+    id: int
+    source: str
+    ref: str
+    tier: str
+    route_profile: str | None
+    tags_json: str
+
+
+@dataclass(frozen=True)
 class WatchTimes:
     """When an active watch was read and when it is due, without saying which watch it is."""
 
@@ -298,6 +310,13 @@ def active() -> list[Watch]:
 def find(watch_id: int) -> Watch | None:
     found: Watch | None = Watch.get_or_none(id=watch_id)
     return found
+
+
+def routing_of(watch_id: int) -> WatchRouting:
+    """Also of a watch that was removed: what it saw is still dealt with."""
+    return WatchRouting(
+        *fetch("SELECT id, source, ref, tier, route_profile, tags_json FROM watches WHERE id = ?", watch_id)[0]
+    )
 
 
 def schedule() -> list[WatchTimes]:

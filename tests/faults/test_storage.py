@@ -263,7 +263,7 @@ for index in range(number):
     event = CreatorSignalEvent(event_id=f"{who}:{index}", dedupe_key=f"{who}:{index}", source="s", event_type="t",
         occurred_at=iso(0), received_at=iso(0), subject={}, routing={}, metadata={})
     with db.writing():
-        dedupe.remember_one(event.dedupe_key, "emitted", time.time(), 90)
+        dedupe.remember([event.dedupe_key], "emitted", time.time(), 90)
         events.add(event, watch_id=None, seq=index, tier="standard", first_seen_at=time.time())
         counters.add("events", source="s", label="stored")
 print("done", flush=True)
@@ -364,7 +364,7 @@ def test_case_51_millions_of_dedupe_keys(case, sqlite_store, seed):
         began = time.perf_counter()
         for index in range(300):
             with db.writing():
-                dedupe.remember_one(f"youtube:video:{prefix}{index:06d}", "emitted", 1.0, 90)
+                dedupe.remember([f"youtube:video:{prefix}{index:06d}"], "emitted", 1.0, 90)
         return (time.perf_counter() - began) / 300
 
     empty = sorted(cost(f"a{n}") for n in range(3))[1]
