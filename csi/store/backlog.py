@@ -65,6 +65,12 @@ def waiting_items() -> tuple[int, float | None]:
     return int(count), oldest
 
 
+def item_key(item_id: int) -> str | None:
+    """None: it is in the inbox no more."""
+    found = fetch("SELECT item_key FROM inbox WHERE id = ?", item_id)
+    return str(found[0][0]) if found else None
+
+
 def _holder(token: str | None) -> str | None:
     """The process id that a lease token begins with."""
     return token.partition("-")[0] if token else None
