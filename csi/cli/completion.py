@@ -10,7 +10,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL.
+    """Print the completion script of a shell.
 
     \b
     bash: eval "$(csi completion bash)"       in ~/.bashrc

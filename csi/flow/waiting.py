@@ -112,6 +112,6 @@ def _batches(rt: Runtime) -> Iterator[Waiting]:
 
 
 def words(one: Waiting, now: float) -> str:
-    """`12 urgent events to default: the receiver is away (until 2026-…)`."""
+    """`urgent events to default: 12; the receiver is away (until 2026-…)`."""
     until = f" (until {clock.iso(one.until)})" if one.until is not None and one.until > now else ""
-    return f"{one.count:,} {one.what}: {one.why}{until}"
+    return f"{one.what}: {one.count:,}; {one.why}{until}"
