@@ -3,7 +3,8 @@
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,8 +78,7 @@ def init(
     state = (state_dir or _state_home(config)).absolute()
     choices = Choices(config, state, instance_id)
     answers = _answers(choices, endpoint, watched, ask=is_terminal() and not yes)
-    _write(config, config_text(answers.choices))
-    _write(env, env_text(answers.variables, COMMENTS))
+    _write({config: config_text(answers.choices), env: env_text(answers.variables, COMMENTS)})
     click.echo(f"wrote {config} and {env}, both readable by you alone")
     sys.exit(_test(config, env, online=not no_test))
 
@@ -173,19 +173,28 @@ def _reference(text: str) -> Reference:
 # ── the files ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and never for other eyes, not even for a moment."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+def _write(texts: Mapping[Path, str]) -> None:
+    """All files or none, and never for other eyes, not even for a moment."""
+    drafts = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}") for path in texts}
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-        if path.exists():
-            os.replace(path, path.with_name(f"{path.name}.old"))
-        os.replace(fresh, path)
+        for path, text in texts.items():
+            _draft(drafts[path], text)
+        for path, draft in drafts.items():
+            if path.exists():
+                os.replace(path, path.with_name(f"{path.name}.old"))
+            os.replace(draft, path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; name another place with --config") from error
+        raise ConfigError(f"{error.filename} cannot be written: {error.strerror}; see --config and --env") from error
+    finally:
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink()
+
+
+def _draft(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _test(config: Path, env: Path, *, online: bool) -> int:
