@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 from csi.cli.config import config_option, json_option
-from csi.cli.output import SOME_FAILED, confirm
+from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
 from csi.flow import sources as steps
 from csi.ingester.imports import MAX_BYTES
+from csi.logs import redact
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, watchlist
 from csi.store.models import Watch
@@ -78,7 +79,7 @@ def _row(rt: Runtime, row: Watch, now: float) -> list[str]:
         ago(row.planned_interval or row.interval_seconds),
         ago(last),
         next_in,
-        "; ".join(text for text in trouble if text),
+        redact("; ".join(text for text in trouble if text)),
     ]
 
 
@@ -261,6 +262,8 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
     marks it all as seen. What was delivered before is never delivered again.
     """
     if emit is None:
+        if not is_terminal():
+            raise click.UsageError("what should the next read emit? Say --emit all or --emit none.")
         emit = click.prompt("What should the next read emit", type=click.Choice(["all", "none"]), default="none")
     with _runtime(config_path) as rt:
         row = steps.find_watch(rt, watch)
@@ -296,7 +299,7 @@ def _polled_words(row: Watch, found: steps.Polled) -> str:
     if found.is_busy:
         return f"{_title(row)} was not read: it is being read already, or its host asked for a pause"
     if found.error:
-        return f"{_title(row)} could not be read: {plain(found.error)}"
+        return f"{_title(row)} could not be read: {plain(redact(found.error))}"
     cost = f" ({found.units} API units)" if found.units else ""
     return f"{_title(row)} was read: {found.new_items} new{cost}"
 

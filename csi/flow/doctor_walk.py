@@ -12,7 +12,7 @@ from csi.flow.finding import Finding, Level
 from csi.ingester.signature import TOLERANCE_SECONDS
 from csi.net import Limits
 from csi.runtime import Runtime
-from csi.store import events, heartbeats, watches
+from csi.store import events, heartbeats, watches, watchlist
 from csi.store.models import Watch
 
 FRESH_SECONDS = 30.0
@@ -161,6 +161,10 @@ def _read_once(adapter: SourceAdapter, watch: Watch) -> int | None:
 def look_at_watches(rt: Runtime) -> Iterator[Finding]:
     now = rt.now()
     rows = [row for row in watches.active() if row.source in rt.enabled_sources()]
+    unknown = _not_taken_up(rt)
+    if unknown:
+        text = f"{unknown:,} watches of the configuration are not in the database: the worker began with another one"
+        yield Finding("watches", "fail", text, "start the worker again, so that it reads the configuration")
     late = [row for row in rows if now - row.next_poll_at > max(3 * row.interval_seconds, 180.0)]
     failing = [row for row in rows if row.errors]
     if not rt.settings.features.polling:
@@ -171,8 +175,14 @@ def look_at_watches(rt: Runtime) -> Iterator[Finding]:
     elif failing:
         text = f"{len(failing):,} of {len(rows):,} watches fail at the moment"
         yield Finding("watches", "warn", text, "`csi sources list` says of each what is wrong")
-    else:
+    elif not unknown:
         yield Finding("watches", "ok", f"{len(rows):,} watches, none overdue, none failing")
+
+
+def _not_taken_up(rt: Runtime) -> int:
+    stored = {(row.source, row.ref) for row in watchlist.every()}
+    wanted = {(name, spec.ref) for name in rt.enabled_sources() for spec in rt.adapter(name).watches()}
+    return len(wanted - stored)
 
 
 # ── what runs ───────────────────────────────────────────────────────────────────────────────────────────
