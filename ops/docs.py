@@ -1,4 +1,5 @@
-"""Rewrites the generated tables of docs/configure.md from the config's model, the example files and the receiver."""
+"""Rewrites the generated tables of docs/configure.md from the config's model, the example files and the receiver, and
+those of docs/cli.md from the commands."""
 
 import json
 import re
@@ -16,6 +17,7 @@ from csi.ingester.config_faults import models_in
 from csi.ingester.config_file import file_model
 from csi.ingester.config_yaml import KeyPath, dotted, parse_yaml
 from csi.receiver import settings as receiver
+from ops import docs_cli
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configure.md"
@@ -38,6 +40,7 @@ RECEIVER = {
 }
 
 OTHERS = {
+    "CSI_ENV_FILE": "a file of variables that every `csi` command reads first, as `--env-file` does",
     "CSI_SIMULATE_API_KEY": "`csi simulate youtube`: the API key that callers must send; default `demo-key`",
     "SSL_CERT_FILE, SSL_CERT_DIR": "certificate authorities to trust instead of the bundled ones",
 }
@@ -239,6 +242,7 @@ def _cell(text: str) -> str:
 
 def main() -> None:
     PAGE.write_text(rewritten(PAGE.read_text()))
+    docs_cli.main()
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class QueueHuey(Huey):
 def create_huey(settings: Settings) -> QueueHuey:
     """The queue that `csi.queue` names: a SQLite path, redis://… or postgresql://…"""
     url = settings.csi.queue_url
-    common = {"results": False, "utc": True, "serializer": SignedSerializer(secret=_signing_key(settings), salt=NAME)}
+    common = {"results": False, "utc": True, "serializer": create_serializer(settings)}
     try:
         return QueueHuey(NAME, **_storage(url), **common)
     except CsiError:
@@ -101,6 +101,10 @@ def create_huey(settings: Settings) -> QueueHuey:
     except Exception as error:  # no access, a folder of that name, a server that is away
         reason = " ".join(str(error).split())[:300]
         raise StoreError(f"csi.queue: {hide_password(url)} cannot be used: {reason}") from error
+
+
+def create_serializer(settings: Settings) -> SignedSerializer:
+    return SignedSerializer(secret=_signing_key(settings), salt=NAME)
 
 
 def _storage(url: str) -> dict[str, Any]:

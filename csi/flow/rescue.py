@@ -8,6 +8,7 @@ from csi.flow.wake import Wake
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import batches, db, endpoints, heartbeats, inbox, leases
+from csi.store.db import writing
 
 WORKER = "worker"
 CLOCK_SLACK = 30.0
@@ -43,7 +44,10 @@ def set_clock_right(rt: Runtime) -> None:
 
 def beat(rt: Runtime, started_at: float) -> None:
     """The worker is alive. Beat after `set_clock_right`: the last beat is how a jump is noticed."""
-    heartbeats.beat(WORKER, rt.now(), started_at)
+    now = rt.now()
+    with writing():
+        heartbeats.note_gap(WORKER, now)
+        heartbeats.beat(WORKER, now, started_at)
     storage.watch_log(rt)
 
 

@@ -305,9 +305,22 @@ class Heartbeat(Row):
     beat_at = DoubleField()
     started_at = DoubleField()
     pid = IntegerField()
+    first_beat_at = DoubleField(null=True)
 
     class Meta:
         table_name = "heartbeats"
+
+
+class Downtime(Row):
+    """A time in which a process gave no sign of life."""
+
+    id = AutoField()
+    name = TextField()
+    began_at = DoubleField()
+    ended_at = DoubleField()
+
+    class Meta:
+        table_name = "downtimes"
 
 
 ALL = (
@@ -325,4 +338,5 @@ ALL = (
     Counter,
     ApiBudget,
     Heartbeat,
+    Downtime,
 )
