@@ -33,17 +33,6 @@ def reloading() -> list[str]:
     return ["RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"]
 
 
-def watchdog_seconds(env: Mapping[str, str] = os.environ) -> float | None:
-    """How long the manager waits for a sign of life. None: it does not wait, or not for this process."""
-    if env.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return None
-    try:
-        seconds = int(env.get("WATCHDOG_USEC", "0")) / 1_000_000
-    except ValueError:
-        return None
-    return seconds if seconds > 0 else None
-
-
 def _address(name: str) -> str | None:
     """`@name` is an abstract socket, which the kernel spells with a NUL."""
     if name.startswith("@"):

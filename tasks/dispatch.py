@@ -1,6 +1,7 @@
 """Wake-ups become Huey tasks: many in one commit, the urgent first."""
 
 import datetime
+import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -14,6 +15,8 @@ PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10}
 """Finish before you begin. Polls come before the items of others, so that one flood does not stop the rounds."""
 
 URGENT = 50
+
+_ended = [time.monotonic()]
 
 
 def dispatch(wakes: Sequence[Wake]) -> None:
@@ -33,6 +36,11 @@ def dispatch(wakes: Sequence[Wake]) -> None:
         log.warning("wake-ups could not be queued; rescue repeats them", wakes=len(wakes), error=str(error))
 
 
+def last_end() -> float:
+    """When a task of this process last came to its end, well or not; its start counts, too. Monotonic."""
+    return _ended[0]
+
+
 def step(function: Callable[..., Any]) -> Callable[..., Any]:
     """The edge of a task: what goes wrong is one line with its context, and the row's lease brings it back."""
 
@@ -45,6 +53,8 @@ def step(function: Callable[..., Any]) -> Callable[..., Any]:
         except db.DatabaseError as error:
             log.error("task met the database in trouble", task=function.__name__, key=args[:1], error=str(error)[:300])
             db.drop_broken_connection()
+        finally:
+            _ended[:] = [time.monotonic()]
         return None
 
     return guarded

@@ -43,7 +43,12 @@ def _away(rt: Runtime) -> tuple[Receiver, ...]:
     if not rt.settings.features.delivery:
         return ()
     found = [endpoints.get(name) for name in rt.destinations]
-    return tuple(Receiver(it.destination, it.reason or "no answer") for it in found if it.breaker != "closed")
+    return tuple(Receiver(it.destination, _words(it.reason)) for it in found if it.breaker != "closed")
+
+
+def _words(reason: str | None) -> str:
+    """It may hold the receiver's own words: one short line."""
+    return " ".join((reason or "no answer").split())[:200]
 
 
 def _disk_used(rt: Runtime) -> float:

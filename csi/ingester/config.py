@@ -446,7 +446,7 @@ class NotifySettings(Model):
 
     enabled: bool = Field(True, description="Tell people of troubles, where CSI_NOTIFY_URLS says how")
     after_seconds: Seconds = Field(300, ge=0, le=86_400, description="A trouble is told when it has lasted this long")
-    heartbeat_seconds: Interval = Field(60, description="Time between two pings of CSI_HEARTBEAT_URL")
+    heartbeat_seconds: Seconds = Field(60, ge=15, le=86_400, description="Time between two pings of CSI_HEARTBEAT_URL")
 
 
 class FeatureFlags(Model):
