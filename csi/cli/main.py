@@ -10,11 +10,13 @@ from csi.errors import CsiError
 
 # name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
 COMMANDS = {
+    "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
     "db": ("csi.cli.db:db", "Migrate, inspect and back up the database."),
     "delivery": ("csi.cli.delivery:delivery", "Show, pause, resume and test the delivery to receivers."),
     "demo": ("csi.cli.demo:demo", "Watch items travel from a simulated YouTube to a receiver."),
     "dlq": ("csi.cli.dlq:dlq", "Look at dead letters, send them again, discard or delete them."),
+    "notify": ("csi.cli.notify:notify", "Show troubles, and try out how people are told of them."),
     "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
     "quota": ("csi.cli.quota:quota", "Show the API units of the day, and how far they go."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),

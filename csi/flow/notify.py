@@ -27,7 +27,7 @@ def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
     """
     found = [trouble for trouble in judgement.current(rt) if not (ours and trouble.name == "worker_silent")]
     with writing():
-        _write_down(rt, found, ours=ours)
+        _write_down(rt, found)
     _tell_all(rt)
     return troubles.lasting()
 
@@ -60,7 +60,7 @@ def require_post(rt: Runtime) -> None:
         post.check(found)
 
 
-def _write_down(rt: Runtime, found: Sequence[Trouble], *, ours: bool) -> None:
+def _write_down(rt: Runtime, found: Sequence[Trouble]) -> None:
     now, there = rt.now(), {(trouble.name, trouble.subject) for trouble in found}
     for trouble in found:
         if troubles.note(trouble.name, trouble.subject, trouble.text, now):

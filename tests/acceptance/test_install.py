@@ -1,4 +1,4 @@
-"""ops/install.sh for real, below a root of its own: installs, upgrades, goes back, and keeps what an operator edited."""
+"""ops/install.sh for real, below a root of its own: it installs, upgrades, goes back, and keeps what was edited."""
 
 import os
 import shutil
@@ -106,21 +106,13 @@ def test_an_upgrade_saves_the_database_and_can_be_taken_back(site: Site) -> None
     assert site.current == "9.0.0"
     site.install("--rollback")
     assert site.current == __version__
+    # Forth again, and back once more, now with a database that the version before cannot read.
     site.install("--rollback")
-    assert site.current == "9.0.0"
-
-
-def test_a_rollback_that_cannot_read_the_database_says_which_copy_to_restore(site: Site) -> None:
-    site.install()
-    make_database(site)
-    site.become("9.0.0")
-    site.install()
     with sqlite3.connect(site.root / "var/lib/csi/csi.db") as opened:
         opened.execute("INSERT INTO schema_migration (name, applied) VALUES ('0999_future', '2030-01-01')")
     opened.close()
     done = site.run("--rollback")
-    assert done.returncode == 1
-    assert "/var/backups/csi/before-9.0.0-" in done.stdout
+    assert (done.returncode, "/var/backups/csi/before-9.0.0-" in done.stdout) == (1, True)
 
 
 def make_database(site: Site) -> None:

@@ -40,7 +40,10 @@ def names(trouble):
 
 def test_new_watches_and_intervals_are_taken_without_a_restart(line):
     def change(config):
-        config["sources"]["youtube_playlist"]["playlists"] = [{"id": "PLone", "poll_interval_seconds": 60}, {"id": "PL2"}]
+        config["sources"]["youtube_playlist"]["playlists"] = [
+            {"id": "PLone", "poll_interval_seconds": 60},
+            {"id": "PL2"},
+        ]
         config["delivery"] = {"max_concurrent_requests": 2}
 
     fresh = reload(line.rt, loader(line, change))

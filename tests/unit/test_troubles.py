@@ -204,7 +204,6 @@ def test_several_urls_in_one_variable(text, urls):
     assert post.split_urls(text) == urls
 
 
-
 @pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (302, False)])
 def test_the_heartbeat_url_is_asked_by_get(tmp_path, clock, status, heard):
     with db.connection(), page(status) as there:
