@@ -114,7 +114,7 @@ def _list(title: str, lines: list[str], *, show_all: bool) -> None:
 
 def _as_json(sightings: list[Sighting], found: Comparison) -> dict[str, object]:
     kinds: tuple[Result, ...] = ("both", "only_old", "only_csi")
-    counts = {result: len(found.of(result)) for result in kinds}
+    counts: dict[str, object] = {result: len(found.of(result)) for result in kinds}
     videos = [
         {"video_id": one.video, "result": one.result, "csi": one.csi, "csi_ahead_seconds": one.ahead}
         for one in found.seen

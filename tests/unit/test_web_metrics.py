@@ -12,8 +12,7 @@ from prometheus_client.samples import Sample
 from csi.dlq import store as dlq
 from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
-from csi.runtime import Runtime
-from csi.scheduling.troubles import open_runtime
+from csi.runtime import Runtime, open_runtime
 from csi.store import budget, counters, db, endpoints, events, heartbeats, outbox, watches
 from csi.web import metrics
 
