@@ -11,10 +11,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from csi.flow.reload import reload
+from csi.scheduling.troubles import NAMES
 from csi.store import db
 from csi.web import metrics
 from tests.fakes.line import Line
-from tests.fakes.pages import ROOT, anchors, rows, section
+from tests.fakes.pages import ROOT, anchors, codes, rows, section
 
 RULES = ROOT / "ops/prometheus/csi.rules.yml"
 TESTS = ROOT / "ops/prometheus/csi.test.yml"
@@ -84,6 +85,18 @@ def test_each_alert_leads_to_a_place_in_the_runbook(rule):
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
     assert anchor in anchors(ROOT / page)
     assert rule["labels"]["severity"] in ("critical", "warning")
+
+
+def test_the_runbook_begins_from_every_alert_and_every_trouble():
+    told = {
+        name for cells in rows(section(ROOT / "ops/runbook.md", "An alert, or a message")) for name in codes(cells[0])
+    }
+    assert told == {rule["alert"] for rule in rules()} | set(NAMES)
+
+
+def test_every_trouble_is_explained_to_operators():
+    told = {codes(cells[0])[0] for cells in rows(section(ROOT / "docs/operate.md", "Notifications"))}
+    assert told == set(NAMES)
 
 
 def test_each_alert_is_in_the_operators_table_with_its_time():

@@ -67,7 +67,7 @@ def test_it_takes_what_csi_delivers(receiver, tmp_path):
 
 
 def signed(body, secret=SECRET, now=None):
-    return headers(secret, body, now=time.time() if now is None else now)
+    return {"Authorization": f"Bearer {secret}", **headers(secret, body, now=time.time() if now is None else now)}
 
 
 def test_what_is_forged_stale_or_repeated(receiver):
