@@ -16,6 +16,7 @@ from csi.errors import SourceError
 from csi.ingester import config_file
 from csi.ingester.config import Settings, SourceSettings
 from csi.net import Net
+from csi.notify import split_urls
 from csi.store import budget, db, watches
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
@@ -137,4 +138,6 @@ def secret_values(settings: Settings) -> list[str]:
     """Everything that must never appear in a log."""
     delivery, secrets = settings.delivery, settings.secrets
     known = [delivery.shared_secret, delivery.bearer_token, secrets.admin_token, secrets.admin_read_token]
-    return [value.get_secret_value() for value in [*known, secrets.queue_secret, *secrets.named.values()] if value]
+    known += [secrets.queue_secret, secrets.heartbeat_url, *secrets.named.values()]
+    urls = split_urls(secrets.notify_urls.get_secret_value()) if secrets.notify_urls else []
+    return [*(value.get_secret_value() for value in known if value), *urls]

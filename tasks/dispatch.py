@@ -1,6 +1,7 @@
 """Wake-ups become Huey tasks: many in one commit, the urgent first."""
 
 import datetime
+import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -15,6 +16,8 @@ PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10}
 """Finish before you begin. Polls come before the items of others, so that one flood does not stop the rounds."""
 
 URGENT = 50
+
+_ended = [time.monotonic()]
 
 
 def dispatch(wakes: Sequence[Wake]) -> None:
@@ -44,6 +47,11 @@ def follow(wakes: Sequence[Wake]) -> None:
     dispatch([*(wake for wake in wakes if wake.step != "flush" or wake.at is not None), *opened])
 
 
+def last_end() -> float:
+    """When a task of this process last came to its end, well or not; its start counts, too. Monotonic."""
+    return _ended[0]
+
+
 def step(function: Callable[..., Any]) -> Callable[..., Any]:
     """The edge of a task: what goes wrong is one line with its context, and the row's lease brings it back."""
 
@@ -56,6 +64,8 @@ def step(function: Callable[..., Any]) -> Callable[..., Any]:
         except db.DatabaseError as error:
             log.error("task met the database in trouble", task=function.__name__, key=args[:1], error=str(error)[:300])
             db.drop_broken_connection()
+        finally:
+            _ended[:] = [time.monotonic()]
         return None
 
     return guarded

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,13 @@ NAME = "csi"
 class WorkerConsumer(Consumer):
     """Huey's consumer, between the worker's boot and its orderly end."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._signal_actions.pop(signal.SIGHUP, None)  # Huey would restart the process; ours reloads its configuration
+
     def start(self) -> None:
         super().start()
-        self.worker.start()
+        self.worker.start(self)
 
     def stop(self, graceful: bool = False) -> None:
         self.worker.pause()

@@ -168,6 +168,10 @@ class SourceAdapter(ABC):
         """The dedupe key of an item that was not normalized yet. MalformedItem when it has none."""
         return self.get_dedupe_key(self.normalize(raw))
 
+    def known_key(self, ref: str, item_id: str) -> str | None:
+        """The dedupe key of an item of this watch, where it follows from the item's id alone."""
+        return None
+
     def host(self, ref: str, via: str = "feed") -> str:
         """Which host (`name` or `name:port`) this watch is read from. Empty: none in particular."""
         return ""

@@ -129,7 +129,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         return youtube.event(
             raw,
             event_id=f"src:yt:rss:{upload.video}:{youtube.epoch(published_at)}",
-            key=f"youtube:video:{upload.video}",
+            key=self.known_key("", upload.video),
             occurred_at=published_at,
             subject=subject,
             metadata={"source_adapter": "youtube_channel_rss_v1", "source_ref": watched},
@@ -143,7 +143,11 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             _subject(raw, upload, watched)
         except MalformedItem:
             return f"youtube:malformed:{upload.video}:{watched}"
-        return f"youtube:video:{upload.video}"
+        return self.known_key("", upload.video)
+
+    def known_key(self, ref: str, item_id: str) -> str:
+        """The same in every channel: a video has one."""
+        return f"youtube:video:{item_id}"
 
     def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
         return event.dedupe_key

@@ -12,6 +12,7 @@ from csi.errors import CsiError
 
 # name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
 COMMANDS = {
+    "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "completion": ("csi.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
     "db": ("csi.cli.db:db", "Migrate, inspect and back up the database."),
@@ -22,6 +23,7 @@ COMMANDS = {
     "events": ("csi.cli.events:events", "List, show and follow events."),
     "health": ("csi.cli.health:health", "Answer by exit code whether it lives; for containers."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
+    "notify": ("csi.cli.notify:notify", "Show troubles, and try out how people are told of them."),
     "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
     "quota": ("csi.cli.quota:quota", "Show the API units of the day, and how far they go."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),

@@ -455,6 +455,14 @@ class WebSettings(Model):
     )
 
 
+class NotifySettings(Model):
+    """Telling people. Where to comes from CSI_NOTIFY_URLS and CSI_HEARTBEAT_URL: such URLs are secrets."""
+
+    enabled: bool = Field(True, description="Tell people of troubles, where CSI_NOTIFY_URLS says how")
+    after_seconds: Seconds = Field(300, ge=0, le=86_400, description="A trouble is told when it has lasted this long")
+    heartbeat_seconds: Seconds = Field(60, ge=15, le=86_400, description="Time between two pings of CSI_HEARTBEAT_URL")
+
+
 class FeatureFlags(Model):
     """Switches for parts of the pipeline (FR-6.3)."""
 
@@ -471,6 +479,8 @@ class Secrets(BaseModel):
     admin_token: SecretStr | None = None
     admin_read_token: SecretStr | None = None
     queue_secret: SecretStr | None = None
+    notify_urls: SecretStr | None = None
+    heartbeat_url: SecretStr | None = None
     named: dict[str, SecretStr] = Field(default_factory=dict)
     """Secrets whose variable is named in the config (`api_key_env`), by that name."""
 
@@ -484,6 +494,7 @@ class ConfigFile(Model):
     dlq: DlqSettings = Field(DlqSettings(), description="Dead letters")
     retention: RetentionSettings = Field(RetentionSettings(), description="How long rows are kept")
     web: WebSettings = Field(WebSettings(), description="The sidecar")
+    notify: NotifySettings = Field(NotifySettings(), description="Telling people of troubles")
     features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")
 
 

@@ -6,7 +6,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -162,6 +162,20 @@ def backup(target: Path) -> None:
     except DatabaseError as error:
         raise StoreError(f"the backup to {target} failed: {error}") from error
     target.chmod(0o600)
+    _verify(target)
+
+
+def _verify(copy: Path) -> None:
+    """A backup that nobody checked is a hope. One that is damaged is removed, and said."""
+    try:
+        connection = sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro", uri=True)
+        with closing(connection):
+            ((found,),) = connection.execute("PRAGMA integrity_check(1)").fetchall()
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        copy.unlink(missing_ok=True)
+        raise StoreError(f"the backup to {copy} is damaged and was removed: {found}; look at the disk, then try again")
 
 
 def _runner() -> Runner:

@@ -202,3 +202,9 @@ def put_again(event_id: str, destination: str, due_at: float) -> bool:
         )
         and run("UPDATE events SET state = 'pending' WHERE event_id = ? AND state <> 'in_flight'", event_id)
     )
+
+
+def drop_pending(event_pk: int) -> list[str]:
+    """This event is not sent any more where it only waits. Returns the destinations."""
+    sql = "DELETE FROM outbox WHERE event_pk = ? AND state = 'pending' RETURNING destination"
+    return [row[0] for row in fetch(sql, event_pk)]

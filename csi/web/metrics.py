@@ -23,6 +23,7 @@ from csi.flow import pace
 from csi.ingester.config import TIERS
 from csi.runtime import Runtime
 from csi.store import budget, counters, endpoints, events, heartbeats, inbox, outbox
+from csi.web import operations
 from csi.web.facts import WORKER
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -66,6 +67,7 @@ class StoreCollector(Collector):
         yield from _waiting(now)
         yield from _state(now)
         yield from _quota(self._rt, now)
+        yield from operations.collect(self._rt)
         yield InfoMetricFamily("csi_build", "The version that runs", {"version": __version__})
 
 
