@@ -304,9 +304,27 @@ class Heartbeat(Row):
     beat_at = DoubleField()
     started_at = DoubleField()
     pid = IntegerField()
+    queued = IntegerField(null=True)
 
     class Meta:
         table_name = "heartbeats"
+
+
+class AuditEntry(Row):
+    """One thing that somebody did through the admin API or the dashboard."""
+
+    id = AutoField()
+    at = DoubleField()
+    via = TextField()
+    role = TextField()
+    client = TextField(null=True)
+    action = TextField()
+    detail = TextField(null=True)
+    status = IntegerField(null=True)
+    finished_at = DoubleField(null=True)
+
+    class Meta:
+        table_name = "audit"
 
 
 ALL = (
@@ -324,4 +342,5 @@ ALL = (
     Counter,
     ApiBudget,
     Heartbeat,
+    AuditEntry,
 )

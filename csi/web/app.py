@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route, Router
 from csi import clock
 from csi.errors import CsiError
 from csi.runtime import Runtime
-from csi.web import admin, health, metrics
+from csi.web import api, health, metrics, openapi
 from csi.web.answers import problem, reply
 from csi.web.edge import Edge
 from csi.web.facts import gather
@@ -41,7 +41,9 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
         sidecar.forget()
 
     # Its own exception layer, so that the porter sees the status of every answer.
-    inside = ExceptionMiddleware(Router(admin.ROUTES, redirect_slashes=False), handlers=_HANDLERS)
+    inside = ExceptionMiddleware(
+        Router([one.route() for one in api.operations()], redirect_slashes=False), handlers=_HANDLERS
+    )
     porter = Porter(inside, sidecar)
     app = Starlette(
         routes=[
@@ -49,6 +51,7 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
             Route("/readyz", readyz),
             Route("/livez", livez),
             Route("/metrics", show_metrics),
+            Route("/openapi.json", show_document),
             Route("/admin", porter),
             Mount("/admin", porter),
         ],
@@ -78,6 +81,10 @@ async def livez(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     return Response(await sidecar.ask(metrics.render), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+async def show_document(request: Request) -> Response:
+    return reply(openapi.document())
 
 
 async def _report(request: Request, judge: Callable[[Facts], Report], otherwise: str) -> Response:
