@@ -26,6 +26,8 @@ class Wish:
     destination: str | None = None
     error_like: str | None = None
     cause: str | None = None
+    error: str | None = None
+    """Exactly this error, as `groups` tells it."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def _where(wish: Wish) -> tuple[str, list[Any]]:
         conditions.append(("destination = ?", [wish.destination]))
     if wish.cause is not None:
         conditions.append(("cause = ?", [wish.cause]))
+    if wish.error is not None:
+        conditions.append(("COALESCE(error_reason, '') = ?", [wish.error]))
     if wish.error_like is not None:
         conditions.append(("LOWER(COALESCE(error_reason, '')) LIKE ? ESCAPE '!'", [_pattern(wish.error_like)]))
     return " AND ".join(text for text, _ in conditions), [value for _, values in conditions for value in values]

@@ -73,6 +73,7 @@ class Burn:
     """The API units of this Pacific day: how many were left at the end of each of its hours so far."""
 
     forecast: pace.Forecast
+    now: float
     starts_at: float
     left: tuple[int, ...]
 
@@ -254,7 +255,7 @@ def _burn(rt: Runtime, now: float) -> Burn | None:
     # Counted backwards from what the ledger says now: it may have been corrected by the API.
     later = [int(by_hour.get(str(hour), 0)) for hour in hours]
     left = [forecast.left + sum(later[place + 1 :]) for place in range(len(later))]
-    return Burn(forecast, start, tuple(min(units, forecast.limit) for units in left))
+    return Burn(forecast, now, start, tuple(min(units, forecast.limit) for units in left))
 
 
 def backlog_age(now: float) -> float:

@@ -132,14 +132,14 @@ def readiness(facts: Facts) -> Report:
 
 def liveness(facts: Facts) -> Report:
     """Does what should happen happen? Failing sources are not our death; silence is."""
-    overdue = _overdue(facts) if facts.polling else {}
+    late = overdue(facts) if facts.polling else {}
     reasons = _worker_reasons(facts, DEAD_SECONDS)
-    reasons += [f"{source}: {count} watches are long overdue" for source, count in overdue.items()]
+    reasons += [f"{source}: {count} watches are long overdue" for source, count in late.items()]
     body = {
         "status": "stalled" if reasons else "alive",
         "timestamp": clock.iso(facts.now),
         "worker": _worker(facts),
-        "overdue": overdue,
+        "overdue": late,
         "reasons": reasons,
     }
     return Report(not reasons, body)
@@ -226,7 +226,8 @@ def _delivery_reasons(facts: Facts) -> list[str]:
     return [*held, *away]
 
 
-def _overdue(facts: Facts) -> Mapping[str, int]:
+def overdue(facts: Facts) -> Mapping[str, int]:
+    """Watches that are long overdue, by source."""
     started_at = facts.beat.started_at if facts.beat else 0.0
     late = [watch.source for watch in facts.watches if is_overdue(watch, started_at, facts.now)]
     return {source: late.count(source) for source in sorted(set(late))}

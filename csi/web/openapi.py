@@ -14,7 +14,7 @@ from csi.ingester.event import CSIIngestRequest
 from csi.web.answers import PROBLEM
 from csi.web.api import operations
 from csi.web.api.operation import Operation
-from csi.web.api.schema import STAMP, Schema, listed, maybe, named, shape
+from csi.web.api.schema import STAMP, Schema, listed, named, shape
 
 REF = "#/components/schemas/{model}"
 _PROBLEM = shape(type=str, title=str, status=int, detail=str)
@@ -53,7 +53,12 @@ def document() -> dict[str, Any]:
                     "type": "http",
                     "scheme": "bearer",
                     "description": "CSI_ADMIN_TOKEN; for GET also CSI_ADMIN_READ_TOKEN",
-                }
+                },
+                "sender": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "What we send: CSI_UA_BEARER_TOKEN, or the shared secret where that is not set",
+                },
             },
         },
         "tags": [{"name": name} for name in dict.fromkeys(["open", *(one.tag for one in found)])],
@@ -145,19 +150,21 @@ def _page(name: str, summary: str, answers: dict[int, tuple[str, Schema]]) -> di
 
 
 def _webhook() -> dict[str, Any]:
-    per_event = shape(event_id=maybe(str), status=str)
+    by_index = shape(ok=bool, accepted=int, rejected=int, errors=listed(shape(index=int, error=str)))
     return {
         "operationId": "ingestSignals",
         "summary": "One signed batch of events (docs/contract.md)",
-        "parameters": list(_signing_headers()),
+        "security": [{"sender": []}],
+        "parameters": [
+            {"name": name, "in": "header", "required": True, "description": text, "schema": {"type": "string"}}
+            for name, text in SIGNED_BY.items()
+        ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": named("CSIIngestRequest")}}},
         "responses": {
             "200": {"description": "All accepted", "content": {"application/json": {"schema": shape(ok=bool)}}},
             "207": {
-                "description": "Accepted by index: `duplicate_event` counts as delivered, other errors as refused",
-                "content": {
-                    "application/json": {"schema": {"type": "object", "properties": {"results": listed(per_event)}}}
-                },
+                "description": "Accepted but for these: `duplicate_event` counts as delivered, the others as refused",
+                "content": {"application/json": {"schema": by_index}},
             },
             "400": {"description": "Refused; a batch of several is halved until the guilty event stands alone"},
             "401": {"description": "Token or signature is wrong; the breaker opens, events stay pending"},
@@ -168,17 +175,11 @@ def _webhook() -> dict[str, Any]:
     }
 
 
-def _signing_headers() -> Iterator[dict[str, Any]]:
-    told = {
-        "Authorization": "Bearer, and the token",
-        "X-CSI-Signature": "sha256=HMAC over `<timestamp>.<request id>.<canonical JSON>`",
-        "X-CSI-Timestamp": "Epoch seconds; good for five minutes",
-        "X-CSI-Request-ID": "New for each attempt",
-    }
-    # A header named Authorization is described by the security scheme in OpenAPI; here it is ours to send.
-    for name, text in told.items():
-        if name != "Authorization":
-            yield {"name": name, "in": "header", "required": True, "description": text, "schema": {"type": "string"}}
+SIGNED_BY = {
+    "X-CSI-Signature": "sha256= and the HMAC of `<timestamp>.<request id>.<body>`, keyed with the shared secret",
+    "X-CSI-Timestamp": "Unix time of this attempt, whole seconds",
+    "X-CSI-Request-ID": "Id of this attempt, new for each",
+}
 
 
 # ── schemas ─────────────────────────────────────────────────────────────────────────────────────────────

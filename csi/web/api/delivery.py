@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from csi.flow import checkup, standing
+from csi.flow.standing import UnknownDestination
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.web import views
@@ -39,10 +40,10 @@ def test(rt: Runtime, call: Call) -> dict[str, Any]:
 
 
 def known(rt: Runtime, call: Call) -> str:
-    name = call.path["destination"]
-    if name not in rt.destinations:
-        raise Refusal(404, f"there is no destination of that name; configured: {', '.join(rt.destinations)}")
-    return name
+    try:
+        return standing.configured_name(rt, call.path["destination"])
+    except UnknownDestination as error:
+        raise Refusal(404, str(error)) from error
 
 
 STANDING = shape(
