@@ -28,6 +28,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
+# With `no-referrer`, as everywhere else, a browser sends `Origin: null` with our own forms.
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 STATIC = Path(__file__).parent / "static"
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -93,7 +95,7 @@ def draw(template: str, **facts: Any) -> str:
 
 
 def page_answer(html: str, status: int = 200) -> Response:
-    return Response(html, status, media_type="text/html", headers={"Content-Security-Policy": POLICY})
+    return Response(html, status, media_type="text/html", headers=HEADERS)
 
 
 def plain_page(template: str, status: int = 200, **facts: Any) -> Response:

@@ -1,7 +1,7 @@
 """`/dead-letters`: what failed, grouped by error; send one, a group or a choice again, or give it up."""
 
 import json
-from dataclasses import replace
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
@@ -57,7 +57,8 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
 
 
 def _wish(chosen: dict[str, str], states: tuple[str, ...] = ("open",)) -> Wish:
-    return replace(Wish(states=states), **{name: value for name, value in chosen.items() if name in CONDITIONS})
+    known: dict[str, Any] = {name: value for name, value in chosen.items() if name in CONDITIONS}
+    return Wish(states=states, **known)
 
 
 async def show_one(request: Request) -> Response:
