@@ -78,7 +78,10 @@ def _where(wanted: Wanted) -> tuple[str, list[Any]]:
 
 
 def _mentions(words: str) -> tuple[str, list[Any]]:
-    like = f"%{words.lower().replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
+    """In any case as far as the engine knows it (SQLite: ASCII only), or exactly as written."""
+    written = f"%{words.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
     newest = "e.id > (SELECT COALESCE(MAX(id), 0) FROM events) - ?"
-    places = " OR ".join(f"LOWER(e.{column}) LIKE ? ESCAPE '!'" for column in ("subject_json", "event_id"))
-    return f"(e.event_id = ? OR e.dedupe_key = ? OR ({newest} AND ({places})))", [words, words, SEARCHED, like, like]
+    columns = [form for name in ("subject_json", "event_id") for form in (f"LOWER(e.{name})", f"e.{name}")]
+    places = " OR ".join(f"{column} LIKE ? ESCAPE '!'" for column in columns)
+    likes = [written.lower(), written] * 2
+    return f"(e.event_id = ? OR e.dedupe_key = ? OR ({newest} AND ({places})))", [words, words, SEARCHED, *likes]

@@ -118,7 +118,7 @@ def _top(highest: int) -> int:
     """The next round number, so that the grid has round ones."""
     size = 1
     while True:
-        for step in (2, 4, 10):
+        for step in (2, 4, 6, 10):
             if highest <= step * size:
                 return step * size
         size *= 10

@@ -27,7 +27,8 @@ MOODS = {
     "pending": "wait", "in_flight": "wait", "inbox": "wait", "replaying": "wait", "backing_off": "warn",
     "throttled": "warn", "outage": "warn", "suspect": "warn", "held": "warn", "paused": "idle", "idle": "idle",
     "discarded": "idle", "removed": "idle", "dead": "bad", "quarantined": "bad", "malformed": "bad", "open": "bad",
-    "away": "bad", "probe": "bad", "broken": "bad",
+    "away": "bad", "probe": "bad", "broken": "bad", "transient": "warn", "refused": "bad", "endpoint_fault": "bad",
+    "sending": "wait", "interrupted": "warn", "other_form": "idle", "probe_failed": "bad",
 }  # fmt: skip
 """The colour of a word."""
 
@@ -41,7 +42,8 @@ def ago(moment: float | None, now: float) -> str:
     seconds = now - moment
     if abs(seconds) < 1:
         return "now"
-    return f"{span_words(seconds)} ago" if seconds > 0 else f"in {span_words(-seconds)}"
+    told = span_words(float(round(abs(seconds))) if abs(seconds) < 10 else abs(seconds)).replace(".0 s", " s")
+    return f"{told} ago" if seconds > 0 else f"in {told}"
 
 
 def span_words(seconds: float | None) -> str:

@@ -101,7 +101,7 @@ def _step(step: dict[str, Any]) -> dict[str, Any]:
     details = dict(step["details"])
     answer = details.pop("answer", None)
     shown = {name: value for name, value in details.items() if value not in (None, "")}
-    return step | {"details": shown, "answer": answer}
+    return step | {"details": shown, "answer": answer, "mood": shown.get("outcome", step["what"])}
 
 
 def _link(url: str | None) -> str | None:
