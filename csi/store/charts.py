@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from csi.store.db import fetch, marks
 
-MOST_WAITS = 20_000
+MOST_WAITS = 5_000
 """The newest deliveries of a window that latencies are worked out from."""
 
 

@@ -137,11 +137,12 @@ def _where(reason: str) -> str:
 
 @cache
 def templates() -> Environment:
-    """Everything is escaped, and a name that is missing is an error, not an empty place."""
+    """Everything is freed of secrets and escaped, and a name that is missing is an error, not an empty place."""
     made = Environment(
         loader=PackageLoader("csi.web"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: redact(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -148,6 +148,7 @@ def test_the_event_page_offers_a_curl_command_without_a_secret(desk: webdriver.C
     assert button.is_displayed()
     shown = text_of(desk, "#curl-text")
     assert "CSI_UA_SHARED_SECRET" in shown
+    assert "Authorization: Bearer %s" in shown
     assert "show-shared-secret" not in desk.page_source
 
 
