@@ -127,8 +127,9 @@ def test_a_page_refreshes_itself_but_not_under_somebodys_hands(desk: webdriver.C
     search.send_keys("half a wor")
     with db.connection():
         add_event(Watch.get_by_id(1), 9_001, rt.now(), "urgent", "Even newer")
-    desk.execute_script("window.dispatchEvent(new Event('csi-refresh'))")
-    until(desk, lambda driver: driver.execute_script("return window.csiHeldBack > 0"))
+    desk.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
+    until(desk, lambda driver: driver.execute_script("return document.body.classList.contains('held')"))
+    assert "Even newer" not in text_of(desk, "main")
     assert desk.find_element(By.NAME, "q").get_attribute("value") == "half a wor"
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from csi.adapters.registry import ADAPTERS
+from csi.flow.trace import story_of
 from csi.flow.trace import trace as find_stories
 from csi.ingester.config import Tier
 from csi.runtime import Runtime
@@ -68,8 +69,7 @@ def wanted(asked: Listing, now: float) -> Wanted:
 def show_event(rt: Runtime, call: Call) -> dict[str, Any]:
     """By its number or its event_id."""
     row = _find(call.path["id"])
-    told = find_stories(rt, row.event_id).stories
-    return views.event(row) | {"story": views.story(told[0]) if told else None}
+    return views.event(row) | {"story": views.story(story_of(rt, row.dedupe_key))}
 
 
 def _find(text: str) -> Event:
@@ -136,7 +136,7 @@ OPERATIONS = [
         "/events/{id}",
         "getEvent",
         "One event as it is sent, by number or event_id, with its story from sighting to receipt",
-        {"allOf": [named("Event"), shape(story=maybe(named("Story")))]},
+        {"allOf": [named("Event"), shape(story=named("Story"))]},
         show_event,
         refusals={404: "No such event"},
     ),

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from csi.flow.trace import trace
+from csi.flow.trace import story_of
 from csi.ingester.config import TIERS
 from csi.ingester.durations import parse_since
 from csi.ingester.text import clean
@@ -79,16 +79,16 @@ def _one(rt: Runtime, number: int) -> Facts:
     row = eventlist.find(number) if number < 2**62 else None
     if row is None:
         raise HTTPException(404)
-    told = next(story for story in trace(rt, row.event_id).stories if story.key == row.dedupe_key)
+    told = views.story(story_of(rt, row.dedupe_key))
     contract = _contract(row)
     return {
         "row": row,
-        "story": views.story(told),
-        "steps": [_step(step) for step in views.story(told)["steps"]],
+        "story": told,
+        "steps": [_step(step) for step in told["steps"]],
         "payload": json.dumps(contract, indent=2, ensure_ascii=False),
         # Escaped here, so that it is left as it is: what looks like a credential in it is the name of a variable.
         "curl": escape(curl.command(contract, rt.settings.csi.instance_id)),
-        "link": _link(told.url),
+        "link": _link(told["url"]),
     }
 
 
