@@ -214,13 +214,11 @@ def _latency_goal(tier: str, target: float, found: Latency | None) -> Goal:
 
 
 def words(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `12 min`, `3.5 h`, `4 d`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    for size, unit in ((2 * DAY, "d"), (2 * HOUR, "h"), (120.0, "min")):
-        if seconds >= size:
-            return f"{seconds / {'d': DAY, 'h': HOUR, 'min': 60.0}[unit]:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    """`0.4 s`, `42 s`, `12 min`, `3 h`, `4 d`: a larger unit from two of it on."""
+    for size, unit in ((DAY, "d"), (HOUR, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def measure(waits: Sequence[charts.Wait]) -> tuple[Latency, ...]:
