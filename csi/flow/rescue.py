@@ -11,6 +11,7 @@ from csi.store import batches, db, endpoints, heartbeats, inbox, leases
 from csi.store.db import writing
 
 WORKER = "worker"
+QUEUED = "queue_depth"
 CLOCK_SLACK = 30.0
 CROWDED = 2_000
 """With this many tasks in the queue a row waits because it is not its turn, not because its wake-up was lost."""
@@ -18,6 +19,7 @@ CROWDED = 2_000
 
 def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
     """Everything that is due now and that nobody seems to have woken. Cheap when nothing is."""
+    rt.memo[QUEUED] = queue_depth
     wakes = [*plan(rt, horizon=0), *_flush_due(rt)]
     if queue_depth < CROWDED:
         wakes += _overdue(rt)
@@ -43,11 +45,12 @@ def set_clock_right(rt: Runtime) -> None:
 
 
 def beat(rt: Runtime, started_at: float) -> None:
-    """The worker is alive. Beat after `set_clock_right`: the last beat is how a jump is noticed."""
+    """The worker is alive, and so many wake-ups waited when it looked last. Beat after `set_clock_right`: the last beat
+    is how a jump is noticed."""
     now = rt.now()
     with writing():
         heartbeats.note_gap(WORKER, now)
-        heartbeats.beat(WORKER, now, started_at)
+        heartbeats.beat(WORKER, now, started_at, queued=rt.memo.get(QUEUED))
     storage.watch_log(rt)
 
 

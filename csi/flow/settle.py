@@ -166,6 +166,8 @@ def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
         counters.add("events", sum(row.source == source for row in rows), source=source, label="delivered")
     waits = [now - row.first_seen_at for row in rows]
     counters.observe("accept_seconds", waits, counters.LATENCY_BUCKETS, source=batch.tier)
+    ages = [max(row.first_seen_at - clock.parse(row.occurred_at), 0.0) for row in rows]
+    counters.observe("seen_seconds", ages, counters.AGE_BUCKETS, source=batch.tier)
 
 
 def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:

@@ -30,7 +30,7 @@ def trace(rt: Runtime, text: str) -> Traced:
     query = clean(text, LONGEST).strip()
     keys = _keys(query) if query else []
     shown = keys[: stories.MOST_KEYS]
-    return Traced(query, tuple(_story(rt, key) for key in shown), len(keys) > len(shown))
+    return Traced(query, tuple(story_of(rt, key) for key in shown), len(keys) > len(shown))
 
 
 def _keys(query: str) -> list[str]:
@@ -43,7 +43,8 @@ def _key_of(letter: Letter) -> str:
     return letter.event_id if letter.kind == "item" else str(letter.payload.get("dedupe_key") or letter.event_id)
 
 
-def _story(rt: Runtime, key: str) -> Story:
+def story_of(rt: Runtime, key: str) -> Story:
+    """By the very dedupe key."""
     found = gather(key)
     return tell(found, _scene(rt, found))
 

@@ -451,7 +451,7 @@ class WebSettings(Model):
     host: str = Field("127.0.0.1", description="Address to listen on; anything wider needs CSI_ADMIN_TOKEN")
     port: int = Field(8091, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = Field(
-        ("127.0.0.1", "localhost", "[::1]"), description="Accepted Host headers for /admin"
+        ("127.0.0.1", "localhost", "[::1]"), description="Accepted Host headers for /admin and the dashboard"
     )
 
 
@@ -469,6 +469,7 @@ class FeatureFlags(Model):
     polling: bool = Field(True, description="Read sources; off: only deliver what is stored")
     delivery: bool = Field(True, description="Send events; off: only collect them")
     admin_api: bool = Field(True, description="Serve /admin")
+    dashboard: bool = Field(True, description="Serve the dashboard at /")
 
 
 class Secrets(BaseModel):

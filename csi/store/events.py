@@ -172,6 +172,12 @@ def page(limit: int, *, state: str | None = None, source: str | None = None, bef
     return list(query)
 
 
+def by_ids(ids: Sequence[int]) -> list[Event]:
+    """Those that exist, in the order of the ids given."""
+    found = {row.id: row for chunk in chunks(ids) for row in Event.select().where(Event.id.in_(chunk))}
+    return [found[number] for number in ids if number in found]
+
+
 def oldest_pending() -> float | None:
     """When the longest-waiting undelivered event was first seen."""
     sql = "SELECT MIN(first_seen_at) FROM events WHERE state IN ('pending', 'in_flight')"

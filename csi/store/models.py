@@ -306,6 +306,7 @@ class Heartbeat(Row):
     started_at = DoubleField()
     pid = IntegerField()
     first_beat_at = DoubleField(null=True)
+    queued = IntegerField(null=True)
 
     class Meta:
         table_name = "heartbeats"
@@ -321,6 +322,23 @@ class Downtime(Row):
 
     class Meta:
         table_name = "downtimes"
+
+
+class AuditEntry(Row):
+    """One thing that somebody did through the admin API or the dashboard."""
+
+    id = AutoField()
+    at = DoubleField()
+    via = TextField()
+    role = TextField()
+    client = TextField(null=True)
+    action = TextField()
+    detail = TextField(null=True)
+    status = IntegerField(null=True)
+    finished_at = DoubleField(null=True)
+
+    class Meta:
+        table_name = "audit"
 
 
 ALL = (
@@ -339,4 +357,5 @@ ALL = (
     ApiBudget,
     Heartbeat,
     Downtime,
+    AuditEntry,
 )

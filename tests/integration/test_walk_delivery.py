@@ -9,10 +9,10 @@ import pytest
 from standardwebhooks import Webhook
 
 from csi.dlq import store as dlq
-from csi.flow import deliver, flush, gate, redrive
+from csi.flow import deliver, flush, gate, redrive, rescue
 from csi.ingester import signature
 from csi.runtime import Share
-from csi.store import batches, counters, db, endpoints, events, leases
+from csi.store import batches, counters, db, endpoints, events, heartbeats, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
 from csi.web import metrics
 from tests.fakes.line import Line
@@ -72,6 +72,27 @@ def test_a_healthy_receiver_gets_a_signed_request_with_all_headers(make_line, yt
     assert request.envelope["events"][0]["emitted_at"] == "2026-02-22T12:00:00Z"
     row = Event.get()
     assert (row.state, row.delivered, row.emitted_at) == ("delivered", True, "2026-02-22T12:00:00Z")
+
+
+def test_a_delivery_counts_both_shares_of_its_latency(make_line, yt, clock):
+    yt.add(yt.playlists[0], "An item")
+    clock.move(40)
+    with ScriptedReceiver() as ua:
+        make_line(ua).run()
+    seen = counters.all_of("seen_seconds")
+    assert sum(seen.values()) == 1
+    ((tier, bucket),) = seen
+    assert (tier, float(bucket) >= 30) == ("urgent", True)
+    assert sum(counters.all_of("accept_seconds").values()) == 1
+
+
+def test_the_heartbeat_tells_how_many_wake_ups_wait(make_line, clock):
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        rescue.rescue(line.rt, 17)
+        rescue.beat(line.rt, clock())
+    beat = heartbeats.latest("worker")
+    assert beat.queued == 17
 
 
 def test_two_503s_then_delivered_with_the_same_body(make_line, yt):
