@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+import yaml
 
 from tests.fakes.installation import Installation, installation
 
@@ -35,7 +37,12 @@ def children(process: subprocess.Popen[bytes]) -> dict[str, int]:
 
 
 def is_up(box: Installation) -> bool:
-    return box.csi("health", "--http", "--ready").returncode == 0
+    """The sidecar answers, and has seen a sign of life of the worker."""
+    port = yaml.safe_load((box.home / "config.yaml").read_text())["web"]["port"]
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def is_gone(pid: int) -> bool:
@@ -87,7 +94,8 @@ def test_what_cannot_start_says_so_before_any_process_is_there(box):
 
 def test_the_worker_alone(box):
     process = box.start(*RUN, "--no-web")
-    box.wait_for(lambda: box.csi("health").returncode == 0)
+    box.wait_for(lambda: box.rows("SELECT 1 FROM heartbeats WHERE name = 'worker'"))
+    assert box.csi("health").returncode == 0
     assert set(children(process)) == {"worker"}
     process.terminate()
     assert process.wait(40) == 0
