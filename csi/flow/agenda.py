@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from csi.runtime import Runtime
-from csi.store import agenda, heartbeats, watches
+from csi.store import agenda, heartbeats
 from csi.store.agenda import Coming, Inbox, Travelling
 from csi.store.heartbeats import Beat
 
@@ -35,7 +35,7 @@ def agenda_of(rt: Runtime, limit: int = SHOWN) -> Agenda:
         worker=heartbeats.latest("worker"),
         due=due,
         soon=soon,
-        reading=watches.being_read(now),
+        reading=agenda.being_read(now),
         reads=tuple(agenda.coming_reads(limit)),
         inbox=agenda.inbox(),
         batches=tuple(agenda.travelling(limit)),

@@ -52,6 +52,12 @@ def coming_reads(limit: int) -> list[Coming]:
     return [Coming(*row) for row in fetch(sql, limit)]
 
 
+def being_read(now: float) -> int:
+    """Reads that are under way, in all processes."""
+    sql = "SELECT COUNT(*) FROM watches WHERE state = 'active' AND lease_until >= ?"
+    return int(fetch(sql, now)[0][0])
+
+
 def due_counts(now: float, within: float) -> tuple[int, int]:
     """Active watches that are due now, and that fall due within so many seconds."""
     sql = "SELECT COUNT(*) FROM watches WHERE state = 'active' AND next_poll_at <= ?"

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from csi.errors import CsiError
 from csi.flow import sources as steps
 from csi.runtime import Runtime
-from csi.store import charts, watches, watchlist
+from csi.store import charts, eventpages, watches, watchlist
 from csi.store.models import Watch
 from csi.web.api.operation import Refusal
 from csi.web.api.sources import refuse_poll
