@@ -351,7 +351,7 @@ def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> 
 
 def _say_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
     """One line when it begins or changes; in an outage the host has said it for all."""
-    facts = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
+    facts: dict[str, object] = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
     facts |= {"errors": watch.errors + 1, "health": verdict.state}
     if verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health):
         log.warning("poll failed", **facts)

@@ -15,18 +15,21 @@ SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob
 LOUD = {"warning", "error", "exception", "critical", "say"}
 
 
+def schema() -> str:
+    """Of all migrations together."""
+    return "\n".join(path.read_text() for path in sorted(db.MIGRATIONS.glob("0*.py")))
+
+
 def test_every_state_of_the_schema_is_drawn():
-    schema = (db.MIGRATIONS / "0001_walk.py").read_text()
-    states = {word for words in re.findall(r"CHECK \(\w+ IN \(([^)]*)\)", schema) for word in re.findall(r"\w+", words)}
+    states = {word for words in re.findall(r"CHECK \(\w+ IN \(([^)]*)\)", schema()) for word in re.findall(r"\w+", words)}
     drawn = section(ARCHITECTURE, "States")
     assert len(states) > 20
     assert {state for state in states if not re.search(rf"\b{state}\b", drawn)} == set()
 
 
 def test_every_table_of_the_schema_is_explained():
-    schema = (db.MIGRATIONS / "0001_walk.py").read_text()
     explained = [cells[0].strip("`") for cells in rows(section(ARCHITECTURE, "Which row remembers what"))]
-    assert set(explained) == set(re.findall(r"CREATE TABLE (\w+)", schema))
+    assert set(explained) == set(re.findall(r"CREATE TABLE (\w+)", schema()))
 
 
 def test_the_layers_are_those_that_are_checked():
