@@ -16,7 +16,8 @@ LOUD = {"warning", "error", "exception", "critical", "say"}
 
 
 def schema() -> str:
-    return "".join(path.read_text() for path in sorted(db.MIGRATIONS.glob("0*.py")))
+    """Of all migrations together."""
+    return "\n".join(path.read_text() for path in sorted(db.MIGRATIONS.glob("0*.py")))
 
 
 def test_every_state_of_the_schema_is_drawn():
