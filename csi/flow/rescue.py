@@ -20,6 +20,7 @@ CROWDED = 2_000
 def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
     """Everything that is due now and that nobody seems to have woken. Cheap when nothing is."""
     rt.memo[QUEUED] = queue_depth
+    storage.keep_log_short(rt)
     wakes = [*plan(rt, horizon=0), *_flush_due(rt)]
     if queue_depth < CROWDED:
         wakes += _overdue(rt)

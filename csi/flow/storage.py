@@ -11,7 +11,8 @@ from csi.runtime import Runtime
 from csi.store import db, heartbeats, room, trouble
 from csi.store.room import MB, Room
 
-SHORTEN_ABOVE = 40 * MB
+SHORTEN_ABOVE = 34 * MB
+"""A log that was started anew keeps up to 32 MB of its file (journal_size_limit)."""
 LONG_LOG = 64 * MB
 SILENT_SECONDS = 30.0
 NEARLY_FULL = "the disk is nearly full: {free} MB are free, {wanted} MB are wanted; nothing is read until there is room"
@@ -52,12 +53,16 @@ def has_room(rt: Runtime) -> bool:
     return enough
 
 
-def watch_log(rt: Runtime) -> None:
-    """Keep the write-ahead log short. Where somebody else keeps it long, say so once, and once when that is over."""
+def keep_log_short(rt: Runtime) -> None:
+    """Cheap, for every pulse. SQLite starts its log anew only in a moment without readers: a busy worker has few."""
     found = room.look()
     if found is not None and found.log > SHORTEN_ABOVE:
         room.shorten_log(Path(rt.settings.csi.database_url))
-        found = room.look()
+
+
+def watch_log(rt: Runtime) -> None:
+    """Where somebody else keeps the write-ahead log long, say so once, and once when that is over."""
+    found = room.look()
     is_long = found is not None and found.log > LONG_LOG
     if is_long != rt.memo.get("long_log", False):
         rt.memo["long_log"] = is_long

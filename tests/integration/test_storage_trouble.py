@@ -237,8 +237,10 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
         stranger.execute("BEGIN")
         stranger.execute("SELECT * FROM heartbeats").fetchall()
         rescue.beat(home.rt, home.rt.now())
+        rescue.rescue(home.rt)
         under_a_snapshot = room.look().log
         stranger.execute("ROLLBACK")
+        rescue.rescue(home.rt)
         storage.watch_log(home.rt)
         assert (under_a_snapshot > 0, room.look().log) == (True, 0)
     assert [level for level, text in said if "log" in text] == ["WARNING", "INFO"]
