@@ -15,6 +15,7 @@ import uvicorn
 import yaml
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from csi import clock
 from csi.dlq import store as dlq
@@ -234,6 +235,7 @@ def sign_in(driver: webdriver.Chrome, url: str, token: str = TOKEN) -> None:
     driver.get(f"{url}/login")
     driver.find_element(By.NAME, "token").send_keys(token)
     driver.find_element(By.CSS_SELECTOR, "button.main").click()
+    WebDriverWait(driver, 20, 0.05).until(lambda one: one.find_elements(By.ID, "nav"))
 
 
 def main() -> None:
