@@ -79,7 +79,7 @@ def compare(
     ours = comparison.emitted(sorted({place.source for place in places}), since)
     known, waiting = comparison.known(every), comparison.waiting(every)
     judged = [_judge(one, keys[one], known, ours, waiting) for one in theirs]
-    return Comparison((*_once(judged), *_only_ours(theirs, ours)))
+    return Comparison((*_once(judged), *_only_ours(sightings, ours)))
 
 
 def take_over(
@@ -138,6 +138,7 @@ def _once(judged: Sequence[Seen]) -> list[Seen]:
 
 
 def _only_ours(theirs: Sequence[Sighting], ours: Mapping[str, Emitted]) -> list[Seen]:
+    """`theirs` is all that they ever saw: who was a moment earlier than the window has not missed it."""
     videos = {one.video for one in theirs}
     left = {_video(key): event for key, event in ours.items() if _video(key) not in videos}
     return [Seen(video, "only_csi", event.state) for video, event in left.items()]

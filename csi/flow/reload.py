@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from csi import logs
 from csi.errors import CsiError
-from csi.flow import pace, plan
+from csi.flow import notify, pace, plan
 from csi.ingester import config_file
 from csi.ingester.config import Settings
 from csi.logs import log, redact
@@ -31,6 +31,7 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
         wanted = load()
         config_file.require_delivery(wanted)
         fresh = Runtime(settings=keep_fixed(rt.settings, wanted), net=rt.net, now=rt.now, rng=rt.rng, share=rt.share)
+        notify.require_post(fresh)
         plan.sync_watches(fresh)
     except CsiError as error:
         _refuse(rt, redact(str(error)))

@@ -3,8 +3,10 @@
 import json
 import signal
 import socket
+import sys
 import threading
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -98,6 +100,29 @@ def consumer(*, alive=True, scheduler=True):
 def test_the_watchdog_is_fed_only_while_work_is_done(monkeypatch, given, depth, ended_ago, moving):
     monkeypatch.setattr(dispatch, "_ended", [time.monotonic() - ended_ago])
     assert worker.is_moving(given, depth) is moving
+
+
+def fail(*_):
+    raise OSError("database or disk is full")
+
+
+@pytest.mark.parametrize(
+    ("broken", "signs"),
+    [(None, 1), ("beat", 0), ("rescue", 0)],
+    ids=["all is well", "no heartbeat could be written", "due rows could not be found"],
+)
+def test_a_beat_that_failed_is_no_sign_of_life(monkeypatch, broken, signs):
+    given: list[tuple[str, ...]] = []
+    steps = {"set_clock_right": None, "beat": None, "redrive": [], "rescue": []}
+    for name, result in steps.items():
+        answer = fail if name == broken else lambda *_, result=result: result
+        monkeypatch.setattr(worker.rescue_step, name, answer)
+    monkeypatch.setitem(sys.modules, "huey_config", SimpleNamespace(huey=SimpleNamespace(pending_count=lambda: 0)))
+    monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
+    monkeypatch.setattr(lookout, "_pulse_at", [])
+    with suppress(OSError):
+        worker._beat(None, 0.0, consumer(), slow=True)
+    assert (len(given), lookout.is_well()) == (signs, bool(signs))
 
 
 def test_a_pulse_that_is_old_is_no_sign_of_life(monkeypatch):

@@ -63,6 +63,8 @@ def test_only_what_was_seen_since_counts(scene, clock):
     found = compare.compare(scene.rt, theirs, since=clock() - 3600)
     assert results(found) == {new: ("only_csi", "delivered")}
     assert old not in results(found)
+    earlier = Sighting(new, None, clock() - 3700)
+    assert results(compare.compare(scene.rt, [earlier], since=clock() - 3600)) == {}
 
 
 def test_the_cut_over_sends_nothing_twice(scene):

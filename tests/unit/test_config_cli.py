@@ -112,6 +112,8 @@ def test_show_gives_the_effective_values(flags: list[str]) -> None:
         "CSI_ADMIN_TOKEN": "********",
         "CSI_ADMIN_READ_TOKEN": None,
         "CSI_QUEUE_SECRET": None,
+        "CSI_NOTIFY_URLS": None,
+        "CSI_HEARTBEAT_URL": None,
         "YOUTUBE_API_KEY": "********",
         "YOUTUBE_OAUTH_CLIENT_ID": None,
         "YOUTUBE_OAUTH_CLIENT_SECRET": None,

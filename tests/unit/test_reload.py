@@ -80,6 +80,14 @@ def test_a_missing_secret_is_refused_too(line):
     assert "CSI_UA_SHARED_SECRET" in reloads.last().error
 
 
+def test_a_notification_url_that_is_none_is_refused_and_not_shown(line):
+    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    path = line.rt.settings.csi.state_dir.parent / "config.yaml"
+    assert reload(line.rt, lambda: load_settings(path, ENV | {"CSI_NOTIFY_URLS": "nosuch://canary"})) is line.rt
+    assert "CSI_NOTIFY_URLS" in reloads.last().error
+    assert "canary" not in reloads.last().error
+
+
 @pytest.mark.parametrize("mend", [note_start, lambda rt: reload(rt, lambda: rt.settings)], ids=["restart", "reload"])
 def test_the_trouble_is_over_when_a_configuration_was_taken(line, mend):
     reload(line.rt, loader(line, broken))
