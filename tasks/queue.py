@@ -93,7 +93,7 @@ def create_huey(settings: Settings) -> QueueHuey:
     url = settings.csi.queue_url
     common = {"results": False, "utc": True, "serializer": SignedSerializer(secret=_signing_key(settings), salt=NAME)}
     try:
-        return QueueHuey(NAME, **_storage(url), **common)
+        return QueueHuey(NAME, **storage_of(url), **common)
     except CsiError:
         raise
     except Exception as error:  # no access, a folder of that name, a server that is away
@@ -101,7 +101,8 @@ def create_huey(settings: Settings) -> QueueHuey:
         raise StoreError(f"csi.queue: {hide_password(url)} cannot be used: {reason}") from error
 
 
-def _storage(url: str) -> dict[str, Any]:
+def storage_of(url: str) -> dict[str, Any]:
+    """What Huey is made with for this address: a SQLite path, redis://… or postgresql://…"""
     if re.match(r"rediss?://", url):
         return {"storage_class": _redis_storage(), "url": url, "read_timeout": 1}
     if looks_like_postgres(url):

@@ -99,12 +99,12 @@ class Desk:
         self.rt.failpoint = hit
         return lambda: times - left[0]
 
-    def drain_through_deaths(self, *, wait: float = 61.0) -> int:
+    def drain_through_deaths(self, *, wait: float = 61.0, seconds: float = 0.0) -> int:
         """Drain; each death is a new process that begins after the lease ran out. Returns how many there were."""
         deaths, hook = 0, self.rt.failpoint
         while True:
             try:
-                self.drain()
+                self.run_for(seconds, stride=15) if seconds else self.drain()
                 return deaths
             except Killed:
                 deaths += 1

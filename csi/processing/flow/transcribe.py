@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import SummarizationJobDocument, Summary, SummaryRefs, TranscriptionJobDocument, VideoRefs
-from csi.processing.flow.budget import BudgetSpent, reserve, watch
+from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
 from csi.processing.flow.failure import quarantine, scope_of, settle_failure
 from csi.processing.flow.retries import MAX_CRASHES
 from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, Waiting, Wanted

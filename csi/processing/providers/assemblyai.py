@@ -23,7 +23,7 @@ PAGE = 100
 MEGABYTE = 1024 * 1024
 COMMAND_SECONDS = 1800
 SUFFIXES = (".mp3", ".m4a", ".mp4", ".webm", ".opus", ".ogg", ".wav", ".flac")
-_UNKNOWN_HOURS = Decimal(1)
+_UNKNOWN_SECONDS = Decimal(3600)
 """What a video whose length nobody knows is estimated at."""
 
 # Their word, ours (spec 001).
@@ -42,8 +42,8 @@ class AssemblyTranscriber:
     name: str = "assemblyai"
 
     def estimate(self, wanted: Wanted) -> Decimal:
-        hours = Decimal(str(wanted.duration)) / 3600 if wanted.duration > 0 else _UNKNOWN_HOURS
-        return dearer(self.settings.usd_per_hour * hours)
+        seconds = Decimal(str(wanted.duration)) if wanted.duration > 0 else _UNKNOWN_SECONDS
+        return dearer(self.settings.usd_per_hour * seconds / 3600)
 
     def price(self, transcript: Transcript) -> Decimal:
         return usd(self.settings.usd_per_hour * Decimal(str(transcript.duration or 0)) / 3600)
