@@ -10,14 +10,17 @@ from csi.errors import CsiError
 
 # name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
 COMMANDS = {
+    "audit": ("csi.cli.audit:audit", "Read processing's audit log."),
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
     "db": ("csi.cli.db:db", "Migrate, inspect and back up the database."),
     "delivery": ("csi.cli.delivery:delivery", "Show, pause, resume and test the delivery to receivers."),
     "demo": ("csi.cli.demo:demo", "Watch items travel from a simulated YouTube to a receiver."),
     "dlq": ("csi.cli.dlq:dlq", "Look at dead letters, send them again, discard or delete them."),
+    "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),
     "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
     "quota": ("csi.cli.quota:quota", "Show the API units of the day, and how far they go."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),
+    "runs": ("csi.cli.runs:runs", "Show processing's daily runs."),
     "schema": ("csi.cli.schema:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
     "sources": ("csi.cli.sources:sources", "List, add, pause and remove what is watched."),

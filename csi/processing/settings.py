@@ -66,7 +66,7 @@ class Route(Block):
 class Budget(Block):
     """Money for one day (UTC)."""
 
-    daily_usd: Price = Decimal("5.00")
+    daily_usd: Price = Decimal("5.0000")
     alert_at: Annotated[float, Field(gt=0, le=1)] = 0.8
 
 
