@@ -46,6 +46,7 @@ run: setup  ## worker and sidecar in the foreground, as the Procfile says (needs
 
 bench: setup  ## how fast the line is on this machine
 	$(BIN)/python -m ops.bench.line
+	$(BIN)/python -m ops.bench.receiver
 
 lock: setup  ## rewrite requirements.lock from pyproject.toml (needs uv)
 	$(BIN)/python -m ops.lock

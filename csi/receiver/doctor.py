@@ -57,17 +57,11 @@ def _secrets(settings: ReceiverSettings) -> list[Finding]:
 
 
 def _database(path: Path) -> list[Finding]:
+    folder = _existing(path.parent)
+    if not path.exists() and not (folder.is_dir() and os.access(folder, os.W_OK)):
+        return [Finding("database", "ill", f"{path} cannot be made: {folder} is no directory that this user may write")]
     if not path.exists():
-        state: Literal["ok", "ill"] = "ok" if os.access(_existing(path.parent), os.W_OK) else "ill"
-        return [
-            Finding(
-                "database",
-                state,
-                f"{path} will be made at the first start"
-                if state == "ok"
-                else f"{path} cannot be made: no write access to its directory",
-            )
-        ]
+        return [Finding("database", "ok", f"{path} will be made at the first start")]
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
             return [_schema(db, path), _sound(db), _mode(path)]
