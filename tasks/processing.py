@@ -102,7 +102,7 @@ class Worker:
     def stop(self) -> None:
         try:
             with db.writing():
-                freed = jobs.release_own(runtime().now())
+                freed = jobs.release_own()
             log.info("processing ends", released=freed)
         except Exception:  # noqa: BLE001 the end of the process: leases run out by themselves
             log.exception("leases could not be released")

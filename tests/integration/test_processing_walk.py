@@ -289,3 +289,17 @@ def test_jobs_wait_for_nobody_but_their_own_time(open_desk, clock):
     desk.deliver("vid00000001")
     desk.drain()
     assert jobs.due(clock(), 10) == []
+
+
+def test_the_whole_walk_on_postgresql(open_desk, postgres_url, clock):
+    desk = open_desk(database=postgres_url, notifications={"window": 0})
+    desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
+    desk.deliver("vid00000002")
+    desk.deliver("vid00000003", text="")
+    desk.drain()
+    runs.keep_runs(desk.rt)
+    assert sorted(desk.statuses().values()) == ["skipped", "summarized", "summarized"]
+    assert notices.counts() == {"sent": 1}
+    clock.move(86_400)
+    runs.keep_runs(desk.rt)
+    assert [(run.status, run.summarized) for run in runs.runs.page(5)] == [("planned", 0), ("completed", 2)]

@@ -1,6 +1,5 @@
 """The day on one page, as Markdown and as HTML: what was summarised, what was only noticed, what went wrong."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +98,3 @@ def plain_line(text: str) -> str:
     for letter in "\\`*_[]<>#|":
         flat = flat.replace(letter, f"\\{letter}")
     return flat
-
-
-def as_json(digest: Digest) -> str:
-    return json.dumps({"markdown": digest.markdown, "html": digest.html})

@@ -53,7 +53,7 @@ def settle_failure(
             "provider_call",
             "failure",
             now,
-            event_type="error",
+            event_type="api_call" if _was_call(error) else "error",
             error_code=error.code,
             error_message=str(error),
             api_response_code=error.status,
@@ -62,6 +62,11 @@ def settle_failure(
     rt.failpoint("failure.committed")
     log.info("job not done", job_id=job.id, error=str(error), code=error.code, follows=type(verdict).__name__)
     return wakes
+
+
+def _was_call(error: ProviderError) -> bool:
+    """Somebody outside was asked, whatever came of it."""
+    return error.status is not None or error.code.startswith(("net_", "captions_"))
 
 
 def _settle(rt: Processing, job: Job, video: Video, error: ProviderError, verdict: Verdict) -> list[Wake]:

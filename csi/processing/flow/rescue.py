@@ -1,7 +1,7 @@
 """What makes processing safe: find rows that are due and whom nobody woke, or whose holder died."""
 
 from csi.logs import log
-from csi.processing.flow import intake, letters, runs
+from csi.processing.flow import admit, intake, letters, notify, runs, summarise, transcribe
 from csi.processing.runtime import Processing
 from csi.processing.source import newest
 from csi.processing.store import audit, beats, db, jobs, notices, signals, videos
@@ -48,8 +48,6 @@ def recover(rt: Processing) -> None:
 
 def step(rt: Processing, wake: Wake) -> list[Wake]:
     """Run one wake-up: the one place that knows which function a step is."""
-    from csi.processing.flow import admit, notify, summarise, transcribe
-
     match wake.step:
         case "intake":
             return intake.intake(rt)

@@ -57,7 +57,8 @@ def _turn(rt: Processing, job: Job, name: str) -> list[Wake]:
         rt.settings.transcription.speaker_labels,
     )
     if name in rt.free:
-        found = _timed(rt, job, video, f"fetch:{name}", lambda: rt.free[name].fetch(wanted))
+        kind = "data_access" if name == "file" else "api_call"
+        found = _timed(rt, job, video, f"fetch:{name}", lambda: rt.free[name].fetch(wanted), kind)
         return _settle_transcript(rt, job, found)
     return _paid_turn(rt, job, rt.paid[name], wanted)
 
@@ -273,13 +274,13 @@ def new_summary_job(rt: Processing, video: Video, now: float) -> SummarizationJo
     )
 
 
-def _timed(rt: Processing, job: Job, video: Video, action: str, call: Callable[[], T]) -> T:
+def _timed(rt: Processing, job: Job, video: Video, action: str, call: Callable[[], T], kind: str = "api_call") -> T:
     """A provider's call with its entry in the audit log. A failure is written by whoever settles it."""
     started = time.monotonic()
     found = call()
     spent = round(1000 * (time.monotonic() - started), 1)
     with writing():
-        audit.write(scope_of(rt, job, video), action, "success", rt.now(), event_type="api_call", duration_ms=spent)
+        audit.write(scope_of(rt, job, video), action, "success", rt.now(), event_type=kind, duration_ms=spent)
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from csi.errors import CsiError
 from csi.processing.documents import ErrorType, Summary
@@ -154,6 +154,3 @@ class Summariser(Protocol):
     paid: bool
 
     def write(self, material: Material, documents: tuple[str, ...], ask: Ask) -> Written: ...
-
-
-Json = dict[str, Any]

@@ -172,7 +172,7 @@ def renew_own(now: float) -> int:
     return changed(sql, now + LEASE_SECONDS, f"{OWNER}.%")
 
 
-def release_own(now: float) -> int:
+def release_own() -> int:
     """At an orderly end: unfinished work is due at once, and nobody counts it as a crash."""
     sql = "UPDATE jobs SET lease_token = NULL, lease_until = NULL WHERE lease_token LIKE ?"
     return changed(sql, f"{OWNER}.%")
