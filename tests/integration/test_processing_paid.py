@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from csi.processing.flow import admit, rescue, runs
 from csi.processing.flow import letters as desk_letters
-from csi.processing.flow import rescue, runs
 from csi.processing.store import audit, calls, jobs, letters, notices, videos
 from csi.processing.store.db import fetch
 from tests.fakes.desk_processing import Killed
@@ -346,10 +346,53 @@ def test_at_80_percent_one_alert_at_100_no_new_paid_work_until_tomorrow(open_des
 
 
 def test_an_expensive_video_waits_without_using_an_attempt(open_desk, assembly, tmp_path):
+    desk = audio_desk(open_desk, assembly, tmp_path, budget={"daily_usd": "0.1"})
+    (tmp_path / "audio" / "vid00000002.mp3").write_bytes(b"audio")
+    desk.deliver("vid00000002", text=None)
+    desk.run_for(120, stride=15)
+    job = desk.job("tr_vid00000002")
+    assert (assembly.billed, job.attempts, desk.status("vid00000002")) == (1, 0, "transcription_queued")
+    desk.run_for(86_400, stride=3600)
+    assert desk.status("vid00000002") == "summarized"
+
+
+def test_what_no_day_could_pay_for_is_a_dead_letter_that_says_so(open_desk, assembly, tmp_path):
     desk = audio_desk(open_desk, assembly, tmp_path, budget={"daily_usd": "0.01"})
-    desk.run_for(120)
-    job = desk.job(f"tr_{VIDEO}")
-    assert (assembly.billed, job.attempts, desk.status(VIDEO)) == (0, 0, "transcription_queued")
+    desk.drain()
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert (assembly.billed, doc.failure_reason, doc.can_retry) == (0, "over_budget", True)
+    assert "more than the whole day's budget" in doc.final_error
+
+
+def test_two_threads_that_admit_the_same_video_make_one_job(open_desk):
+    desk = open_desk()
+    desk.deliver(VIDEO)
+    rescue.step(desk.rt, rescue.Wake("intake"))
+    seen = videos.discovered(desk.clock(), 5)
+    assert len(admit._admit_if_free(desk.rt, seen[0])) == 1
+    assert admit._admit_if_free(desk.rt, seen[0]) == []
+    assert fetch("SELECT count(*) FROM jobs") == [(1,)]
+
+
+def test_a_retry_of_broken_audio_uploads_anew(open_desk, tmp_path):
+    with FakeAssembly(error="File does not appear to contain audio.") as assembly:
+        desk = audio_desk(open_desk, assembly, tmp_path)
+        desk.run_for(20)
+        assembly.error = ""
+        desk_letters.retry(desk.rt, f"tr_{VIDEO}", force=True)
+        desk.run_for(20)
+        assert desk.status(VIDEO) == "summarized"
+        assert assembly.count("/v2/upload") == 2
+
+
+def test_a_dead_job_whose_video_moved_on_is_left_alone(open_desk, assembly, tmp_path):
+    assembly.always = {"/v2/upload": (402, {"error": "no balance"}, {})}
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.drain()
+    videos.skip(videos.get(VIDEO), "by hand", desk.clock())
+    desk.run_for(4000, stride=500)
+    assert desk.status(VIDEO) == "skipped"
+    assert letters.find(f"tr_{VIDEO}").doc.can_retry is False
 
 
 def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_desk, assembly, tmp_path):

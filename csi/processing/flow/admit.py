@@ -9,6 +9,7 @@ from csi.processing.documents import TranscriptionJobDocument
 from csi.processing.flow.retries import TRANSCRIPTION_WAITS
 from csi.processing.runtime import Processing, day_span
 from csi.processing.settings import Limits
+from csi.processing.states import IllegalMove
 from csi.processing.store import audit, jobs, runs, videos
 from csi.processing.store.db import writing
 from csi.processing.store.videos import Video
@@ -57,8 +58,15 @@ def admit(rt: Processing) -> list[Wake]:
     if rt.settings.paused:
         return []
     waiting = videos.discovered(rt.now(), CHUNK)
-    found = [wake for video in waiting for wake in _admit_one(rt, video)]
+    found = [wake for video in waiting for wake in _admit_if_free(rt, video)]
     return [*found, *([Wake("admit")] if len(waiting) == CHUNK else [])]
+
+
+def _admit_if_free(rt: Processing, video: Video) -> list[Wake]:
+    try:
+        return _admit_one(rt, video)
+    except IllegalMove:
+        return []  # another thread was faster
 
 
 def _admit_one(rt: Processing, video: Video) -> list[Wake]:

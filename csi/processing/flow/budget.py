@@ -4,6 +4,7 @@ from decimal import Decimal
 
 from csi.errors import CsiError
 from csi.logs import log
+from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing, day_span
 from csi.processing.store import audit, calls, notices, runs
 
@@ -19,9 +20,12 @@ class BudgetSpent(CsiError):
 
 
 def reserve(rt: Processing, call_key: str, job_id: str, provider: str, estimate: Decimal) -> None:
-    """Within a transaction that commits before the call is made."""
+    """Within a transaction that commits before the call is made. What no day could pay for is not kept waiting."""
     now, today = rt.now(), rt.today()
     budget = rt.settings.budget.daily_usd
+    if estimate > budget:
+        words = f"its estimate of {estimate} USD is more than the whole day's budget of {budget} USD"
+        raise ProviderError(words, fault="quota", code="over_budget", error_type="quota_exceeded")
     if not calls.begin(call_key, job_id, provider, day=today, estimate=estimate, budget=budget, now=now):
         raise BudgetSpent(day_span(today)[1])
     watch(rt)

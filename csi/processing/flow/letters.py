@@ -79,10 +79,20 @@ def retry_by_itself(rt: Processing) -> list[Wake]:
     if not settings.auto_retry or rt.settings.paused:
         return []
     found = letters.retriable(rt.now(), rounds=settings.max_rounds, limit=CHUNK)
-    wakes = [wake for job_id in found for wake in retry(rt, job_id, by=SELF)]
+    wakes = [wake for job_id in found for wake in _retry_or_leave(rt, job_id)]
     if wakes:
         log.info("dead jobs are tried again", jobs=len(wakes))
     return wakes
+
+
+def _retry_or_leave(rt: Processing, job_id: str) -> list[Wake]:
+    try:
+        return retry(rt, job_id, by=SELF)
+    except CsiError as error:  # its video moved on: a person may look, but nothing is to be done
+        log.info("dead job cannot be tried again", job_id=job_id, error=str(error))
+        with writing():
+            letters.change(get(job_id), can_retry=False)
+        return []
 
 
 def _close(rt: Processing, job_id: str, status: str, text: str) -> DeadLetterJobDocument:

@@ -148,6 +148,7 @@ def _look(rt: Processing, job: Job, provider: PaidTranscriber) -> list[Wake]:
         if error.code == "invalid_audio":  # their failed jobs are free
             with writing():
                 calls.finish(_call_key(job, int(job.work["submission"])), "free", rt.now())
+                jobs.note(job, rt.now(), work={"phase": ""})  # a retry uploads anew
         raise
     if isinstance(found, Waiting):
         return _look_later(rt, job)
