@@ -95,6 +95,16 @@ def test_the_missing_library_is_one_sentence(monkeypatch):
         CaptionTranscriber(Net()).check()
 
 
+def test_a_server_that_never_answers_does_not_hold_a_thread_for_ever(monkeypatch):
+    """The library's HTTP client has no timeout of its own: ours has."""
+    from csi.processing.providers import captions as module
+
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("requests.Session.request", lambda self, *args, **kwargs: given.update(kwargs))
+    module._library()._fetcher._http_client.get("https://www.youtube.com/")
+    assert given["timeout"] == module.TIMEOUT
+
+
 def test_the_missing_apprise_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(MissingSetting, match=r"csi\[notify\]"):

@@ -1,5 +1,6 @@
 """YouTube's own captions: through youtube-transcript-api, or from an endpoint that serves them as YouTube's json3."""
 
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,6 +11,7 @@ from csi.processing.providers.base import ProviderError, Segment, Transcript, Wa
 from csi.processing.providers.text import from_json
 
 NEEDS = "captions need the extra: pip install 'csi[processing]' (or set transcription.captions.base_url)"
+TIMEOUT = 20.0
 
 # What the library says, and what it means to us. Named as text: the library is imported only when it is used.
 _ABSENT = {
@@ -97,7 +99,10 @@ def _check_language(language: str | None, wanted: Wanted) -> None:
 
 def _library() -> Any:
     try:
+        from requests import Session
         from youtube_transcript_api import YouTubeTranscriptApi
     except ImportError as error:
         raise MissingSetting(NEEDS) from error
-    return YouTubeTranscriptApi()
+    session = Session()
+    session.request = partial(session.request, timeout=TIMEOUT)  # type: ignore[method-assign]  # it has none of its own
+    return YouTubeTranscriptApi(http_client=session)
