@@ -16,6 +16,7 @@ from csi.ingester.config_env import OVERRIDES, SECRET_KEYS
 from csi.ingester.config_faults import models_in
 from csi.ingester.config_file import file_model
 from csi.ingester.config_yaml import KeyPath, dotted, parse_yaml
+from csi.processing import config as processing
 from csi.receiver import settings as receiver
 from ops import docs_cli
 
@@ -35,8 +36,20 @@ RECEIVER = {
     receiver.BEARER: "secret; the sender's `CSI_UA_BEARER_TOKEN`; default: the secrets above",
     receiver.INSTANCES: "instance ids that may send, with commas between them; default: everybody who can sign",
     receiver.ENABLED: "`1` or `0`; `0` answers 503 `ingest_disabled`; default `1`",
+    receiver.DASHBOARD: "secret; opens `/ui` to others than this machine, as the password of HTTP Basic",
     receiver.DB_PATH: "database file; `--db` wins; default `csi-receiver.db` in the current directory",
     "CSI_LOG_LEVEL": "as above; `--log-level` wins",
+}
+
+PROCESSING = {
+    processing.PATH: "`processing.yaml`; `--config` wins; default: the built-in values",
+    processing.STATE_DIR: "directory of database, queue and artifacts (`state_dir`)",
+    processing.RECEIVER_DB: "the receiver's database, read only (`receiver_db`)",
+    "CSI_PROCESSING_QUEUE_SECRET": "secret; signs queue messages where hosts share a queue; default: a key file",
+    "ASSEMBLYAI_API_KEY": "secret; the key of AssemblyAI (the variable that `api_key_env` names)",
+    "CSI_ASSEMBLYAI_WEBHOOK_SECRET": "secret; AssemblyAI sends it back with its webhook",
+    "OPENAI_API_KEY": "secret; the key of the model's endpoint (the variable that `api_key_env` names)",
+    "CSI_NOTIFY_URLS": "secret; apprise addresses, with blanks between them; default: a file",
 }
 
 OTHERS = {
@@ -92,7 +105,12 @@ def key_tables() -> str:
 
 
 def variable_tables() -> str:
-    groups = {"Worker, sidecar and commands": env_comments(), "`csi receiver`": RECEIVER, "Other": OTHERS}
+    groups = {
+        "Worker, sidecar and commands": env_comments(),
+        "`csi receiver`": RECEIVER,
+        "`csi processing`": PROCESSING,
+        "Other": OTHERS,
+    }
     return "\n\n".join(f"### {name}\n\n{_variable_table(rows)}" for name, rows in groups.items())
 
 

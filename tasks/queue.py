@@ -100,7 +100,7 @@ def create_huey(settings: Settings) -> QueueHuey:
     url = settings.csi.queue_url
     common = {"results": False, "utc": True, "serializer": create_serializer(settings)}
     try:
-        return QueueHuey(NAME, **_storage(url), **common)
+        return QueueHuey(NAME, **storage_of(url), **common)
     except CsiError:
         raise
     except Exception as error:  # no access, a folder of that name, a server that is away
@@ -112,7 +112,8 @@ def create_serializer(settings: Settings) -> SignedSerializer:
     return SignedSerializer(secret=_signing_key(settings), salt=NAME)
 
 
-def _storage(url: str) -> dict[str, Any]:
+def storage_of(url: str) -> dict[str, Any]:
+    """What Huey is made with for this address: a SQLite path, redis://… or postgresql://…"""
     if re.match(r"rediss?://", url):
         return {"storage_class": _redis_storage(), "url": url, "read_timeout": 1}
     if looks_like_postgres(url):

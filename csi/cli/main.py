@@ -12,6 +12,7 @@ from csi.errors import CsiError
 
 # name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
 COMMANDS = {
+    "audit": ("csi.cli.audit:audit", "Read processing's audit log."),
     "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "completion": ("csi.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
@@ -24,10 +25,12 @@ COMMANDS = {
     "health": ("csi.cli.health:health", "Answer by exit code whether it lives; for containers."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
     "notify": ("csi.cli.notify:notify", "Show troubles, and try out how people are told of them."),
+    "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),
     "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
     "quota": ("csi.cli.quota:quota", "Show the API units of the day, and how far they go."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),
     "run": ("csi.cli.run:run", "Run worker and sidecar in the foreground."),
+    "runs": ("csi.cli.runs:runs", "Show processing's daily runs."),
     "schema": ("csi.cli.schema:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
     "slo": ("csi.cli.slo:slo", "Hold what was reached against what was promised."),

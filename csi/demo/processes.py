@@ -22,7 +22,7 @@ TICK = 0.05
 GRACE_SECONDS = 10.0
 START_SECONDS = 60.0
 LOG_LINES = 12
-LAST_ORDER = ("worker", "sidecar", "receiver", "simulator")
+LAST_ORDER = ("worker", "sidecar", "receiver", "processing", "simulator")
 """Whoever sends ends before whoever is sent to."""
 
 _PR_SET_PDEATHSIG = 1

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from csi import errors
+from csi.processing.states import STAGES, STATUSES, TRANSITIONS
+from csi.processing.store import db as processing_db
 from csi.store import db
 from tests.fakes.pages import ALL, PAGES, ROOT, anchors, blocks, codes, links, rows, section
 
+PROCESSING = ROOT / "docs/processing.md"
 ARCHITECTURE, OPERATE, RUNBOOK = ROOT / "docs/architecture.md", ROOT / "docs/operate.md", ROOT / "ops/runbook.md"
 SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob("*.py") if "demo" not in path.parts]
 LOUD = {"warning", "error", "exception", "critical", "say"}
@@ -27,6 +30,20 @@ def test_every_state_of_the_schema_is_drawn():
     drawn = section(ARCHITECTURE, "States")
     assert len(states) > 20
     assert {state for state in states if not re.search(rf"\b{state}\b", drawn)} == set()
+
+
+def test_every_state_of_processing_is_named():
+    schema = (processing_db.MIGRATIONS / "0001_processing.py").read_text()
+    listed = re.findall(r"CHECK \(\w+ IN\s*\(([^){]*)\)", schema)
+    states = {word for words in listed for word in re.findall(r"'([a-z_]+)'", words)} | set(STATUSES) | set(STAGES)
+    drawn = section(PROCESSING, "The way of a video") + section(PROCESSING, "Dead letters, audit, runs")
+    assert len(states) > 25
+    assert {state for state in states if f"`{state}`" not in drawn} == set()
+
+
+def test_the_transitions_of_a_video_are_the_codes():
+    told = {codes(cells[0])[0]: tuple(codes(cells[1])) for cells in rows(section(PROCESSING, "The way of a video"))}
+    assert told == TRANSITIONS
 
 
 def test_every_table_of_the_schema_is_explained():
