@@ -305,8 +305,8 @@ def watch_claims(claimed: list[int], request) -> Reply:
     return accept(request)
 
 
-def test_case_29_half_an_hour_down(case, tmp_path, seed):
-    outage(case, tmp_path, seed, minutes=30)
+def test_case_29_a_quarter_of_an_hour_down(case, tmp_path, seed):
+    outage(case, tmp_path, seed, minutes=15)
 
 
 def test_case_29_a_receiver_that_only_greets(case, tmp_path, seed):
