@@ -209,7 +209,7 @@ def _page(body: Item) -> Page:
 
 
 def _is_token(token: Any) -> bool:
-    return token is None or (isinstance(token, str) and len(token) <= MAX_TOKEN)
+    return token is None or (isinstance(token, str) and len(token) <= MAX_TOKEN and token.isascii())
 
 
 def _etag(text: Any) -> str | None:

@@ -263,8 +263,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             page = self.api.items(_list_of(position.ref, "UUSH"))
         except SourceError:  # most often a channel without shorts
             return tuple(items)
-        shorts = {video_of(item) for item in (page.items if page else ())}
-        return tuple(_as_short(raw) if video_of(raw.payload["item"]) in shorts else raw for raw in items)
+        shorts = {name for item in (page.items if page else ()) if (name := youtube.valid_id(video_of(item)))}
+        return tuple(_as_short(raw) if _video_name(raw) in shorts else raw for raw in items)
 
     def _some_new(self, items: list[RawEvent], position: Position) -> bool:
         keys = {key for raw in items if (key := _key_of(self, raw)) is not None}
@@ -443,6 +443,10 @@ def _list_of(channel: str, prefix: str) -> str:
 
 def _video_of(raw: RawEvent) -> str:
     return _upload(raw).video
+
+
+def _video_name(raw: RawEvent) -> str | None:
+    return youtube.valid_id(video_of(raw.payload["item"]))
 
 
 def _key_of(adapter: YouTubeChannelRSSAdapter, raw: RawEvent) -> str | None:

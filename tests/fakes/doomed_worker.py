@@ -54,6 +54,7 @@ POINTS = {
 
 EVERY_POINT = {
     **_call("poll-claim", "csi.store.watches.claim"),
+    **_call("poll-page", "csi.adapters.youtube_api.DataApi.items"),
     **_commit("poll-commit", "csi.flow.poll", "_record_success"),
     **_call("ingest-claim", "csi.store.inbox.claim"),
     **_commit("ingest-commit", "csi.flow.ingest", "_store"),
