@@ -38,6 +38,11 @@ class Share:
         return max(self.threads - self.polls - 1, 1)
 
     @property
+    def jobs(self) -> int:
+        """Work of the catalogue, which nobody waits for."""
+        return max(self.threads // 4, 1)
+
+    @property
     def urgent(self) -> int:
         """To one destination."""
         return max(self.threads // 4, 1)
@@ -53,6 +58,8 @@ class Runtime:
     rng: random.Random = field(default_factory=random.Random)
     adapters: dict[str, SourceAdapter] = field(default_factory=dict)
     share: Share = field(default_factory=Share)
+    stopping: Callable[[], bool] = lambda: False
+    """Whether this process is about to end: long work stops at its next step."""
     memo: dict[str, Any] = field(default_factory=dict)
     """What a step works out once in a while. Losing it costs time only."""
 

@@ -9,7 +9,7 @@ BY_TIME = {"channel_stats": "captured_on", "video_stats": "captured_at", "job_ev
 _LOCK = 7234507
 
 # The months that this process knows to be there, with the database they are in.
-_there: set[tuple[int, str, str]] = set()
+_there: set[tuple[str, str, str]] = set()
 
 
 def month_of(moment: float) -> str:
@@ -27,16 +27,21 @@ def month_after(month: str) -> str:
 
 
 def make_room(table: str, moment: float) -> None:
-    """Part of the caller's transaction or not: afterwards a row of this time can be inserted."""
-    month = month_of(moment)
-    place = (id(database.obj), table, month)
-    if not is_postgres() or place in _there:
+    """Afterwards a row of this time can be inserted. Inside a transaction it is looked up anew each time: what a
+    transaction makes may be taken back."""
+    if not is_postgres():
         return
+    month = month_of(moment)
+    place = (str(database.database), table, month)
+    if place in _there:
+        return
+    is_ours = not database.in_transaction()
     with writing():
         if not _exists(_name(table, month)):
             run("SELECT pg_advisory_xact_lock(?)", _LOCK)  # two workers at the turn of a month
             _create(table, month)
-    _there.add(place)
+    if is_ours:
+        _there.add(place)
 
 
 def drop_empty(table: str, before: float) -> list[str]:
@@ -54,8 +59,11 @@ def drop_empty(table: str, before: float) -> list[str]:
 
 
 def _all_of(table: str) -> list[str]:
-    found = fetch("SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
-                  "WHERE i.inhparent = ?::regclass ORDER BY c.relname", table)
+    found = fetch(
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+        "WHERE i.inhparent = ?::regclass ORDER BY c.relname",
+        table,
+    )
     return [row[0] for row in found]
 
 
