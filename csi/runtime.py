@@ -104,6 +104,10 @@ class Runtime:
             progress=self._keep_lease,
         )
 
+    def has_spare(self, units: int) -> bool:
+        """Whether work that can wait may use so many units now: what polling keeps back stays."""
+        return self._has_spare(units, self.api_limit())
+
     def _charge(self, units: int, limit: int | None) -> None:
         if limit is not None and not budget.book(units, limit, self.now()):
             raise SourceError(BUDGET_SPENT, kind="budget")

@@ -10,7 +10,7 @@ from csi.flow.wake import Wake
 from csi.logs import log
 from csi.store import db
 
-PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10}
+PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10, "job": 5}
 """Finish before you begin. Polls come before the items of others, so that one flood does not stop the rounds."""
 
 URGENT = 50
@@ -51,7 +51,7 @@ def step(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _task(wake: Wake) -> Any:
-    from tasks import deliver, flush, ingest, poll
+    from tasks import deliver, flush, ingest, jobs, poll
 
     wrapper = {
         "poll": poll.poll_watch,
@@ -59,6 +59,7 @@ def _task(wake: Wake) -> Any:
         "flush": flush.flush_tier,
         "deliver": deliver.deliver_batch,
         "probe": deliver.probe_receiver,
+        "job": jobs.run_job,
     }[wake.step]
     eta = None if wake.at is None else datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
     return wrapper.s(wake.key, eta=eta, priority=URGENT if wake.urgent else PRIORITY[wake.step])

@@ -9,6 +9,7 @@ from csi.errors import CsiError
 from csi.flow import pace, plan
 from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
+from csi.jobs import rescue as jobs
 from csi.logs import log
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import db, leases, watches
@@ -40,6 +41,7 @@ def boot(threads: int) -> None:
 def _boot(threads: int) -> None:
     rt = runtime()
     rt.share = Share(threads)
+    rt.stopping = _stopping.is_set
     logs.take_over("huey")
     config_file.require_delivery(rt.settings)
     if not db.is_postgres():
@@ -88,4 +90,5 @@ def _beat(rt: Runtime, started: float, *, slow: bool) -> None:
         rescue_step.set_clock_right(rt)
         rescue_step.beat(rt, started)
         dispatch(rescue_step.redrive(rt))
-    dispatch(rescue_step.rescue(rt, huey.pending_count()))
+        jobs.mend(rt)
+    dispatch([*rescue_step.rescue(rt, huey.pending_count()), *jobs.wake_due(rt)])

@@ -170,6 +170,10 @@ class SourceAdapter(ABC):
         """Which host (`name` or `name:port`) this watch is read from. Empty: none in particular."""
         return ""
 
+    def feed_url(self, ref: str) -> str | None:
+        """The feed of this watch, where it has one."""
+        return None
+
     def fill_gap(self, position: Position, since: float | None) -> Reading | None:
         """Items newer than `since` (the last successful read) that the window could not show, newest first.
 

@@ -142,6 +142,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def host(self, ref: str, via: str = "feed") -> str:
         return self.api.host if via == "api" else urlsplit(self.settings.feed_url_template).netloc
 
+    def feed_url(self, ref: str) -> str:
+        return self.settings.feed_url_template.replace("{channel_id}", ref)
+
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("channels", ref)
 
@@ -174,7 +177,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         )
 
     def _get(self, position: Position) -> Answer:
-        url, now = self.settings.feed_url_template.replace("{channel_id}", position.ref), self.tools.now()
+        url, now = self.feed_url(position.ref), self.tools.now()
         asked = {
             "If-None-Match": answers.kept(position.etag, FEED, now),
             "If-Modified-Since": answers.kept(position.last_modified, FEED, now),

@@ -8,6 +8,7 @@ from csi.adapters.base import RawEvent
 from csi.dlq import store as dlq
 from csi.emitter.destination import Destination
 from csi.errors import MalformedItem
+from csi.flow import arrivals
 from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.ingester.event import CreatorSignalEvent
@@ -74,6 +75,8 @@ def _store(rt: Runtime, watch: Watch, item: ClaimedItem, event: CreatorSignalEve
         reason = "emitted" if wanting else "unwanted"
         stored = dedupe.remember_one(key, reason, now, rt.settings.retention.dedupe_days)
         event_pk = _add(watch, item, event) if stored and wanting else None
+        if stored:
+            arrivals.enter(event, now)
         if event_pk is not None:
             for destination in wanting:
                 _address(destination, event_pk, _lane(rt, watch), item)

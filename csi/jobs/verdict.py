@@ -47,7 +47,7 @@ def judge(
         return Wait(now + (error.retry_after or FIRST_WAIT * rng.uniform(0.8, 1.2)), why)
     if error.kind == "auth":
         return Wait(now + KEY_WAIT, why)
-    if attempts >= max_attempts or error.kind in ("missing", "denied"):
+    if attempts >= max_attempts or error.kind == "denied":
         return Dead(why)
     wait = min(FIRST_WAIT * 2 ** (max(attempts, 1) - 1), LONGEST_WAIT)
     return Retry(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0), why)

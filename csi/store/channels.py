@@ -124,8 +124,9 @@ def due(now: float, limit: int = 50) -> list[str]:
     return [row[0] for row in fetch(sql, now, limit)]
 
 
-def put_off(ids: list[str], next_refresh_at: float) -> None:
-    run(f"UPDATE channels SET next_refresh_at = ? WHERE id IN ({marks(ids)})", next_refresh_at, *ids)
+def refreshed_count() -> int:
+    """How many are not paused."""
+    return int(fetch("SELECT COUNT(*) FROM channels WHERE next_refresh_at IS NOT NULL")[0][0])
 
 
 def note_missing(channel_id: str, gone_before: float, next_refresh_at: float, now: float) -> bool:
@@ -175,5 +176,6 @@ def dashboard(today: str) -> list[dict[str, Any]]:
     ours = [f"c.{name}" for name in Channel.__dataclass_fields__]
     stats = ["captured_at", "daily_views", "daily_subscribers", "daily_videos"]
     sql = f"""SELECT {", ".join([*ours, *(f"s.{name}" for name in stats)])} FROM channels c
-        LEFT JOIN channel_stats s ON s.channel_id = c.id AND s.captured_on = ? ORDER BY c.priority DESC, c.title, c.id"""
+        LEFT JOIN channel_stats s ON s.channel_id = c.id AND s.captured_on = ?
+        ORDER BY c.priority DESC, c.title, c.id"""
     return [dict(zip([*Channel.__dataclass_fields__, *stats], row, strict=True)) for row in fetch(sql, today)]

@@ -145,6 +145,7 @@ _NEXT = f"""
     SELECT {COLUMNS} FROM jobs j {{index}}
     WHERE j.status = 'pending' AND j.scheduled_at <= ? AND NOT EXISTS (
         SELECT 1 FROM jobs busy WHERE busy.channel_id = j.channel_id AND busy.status = 'running')
+        AND NOT EXISTS (SELECT 1 FROM channels c WHERE c.id = j.channel_id AND c.status = 'paused')
     ORDER BY j.priority DESC, j.scheduled_at LIMIT {{limit}} {{lock}}
 """
 
@@ -171,7 +172,11 @@ def claim(now: float) -> Job | None:
                 if not rows:
                     return None
                 job, token = _job(rows[0]), new_token()
-                values = {"attempts": job.attempts + 1, "lease_token": token, "lease_until": now + LEASE_SECONDS}
+                values: dict[str, Any] = {
+                    "attempts": job.attempts + 1,
+                    "lease_token": token,
+                    "lease_until": now + LEASE_SECONDS,
+                }
                 if _move(job, "running", now, started_at=now, error_message=None, **values):
                     return find(job.id)
         except IntegrityError:
@@ -261,10 +266,10 @@ def requeue_stuck(now: float, limit: int = 100) -> int:
     return sum(_requeue(_job(row), now) for row in rows)
 
 
-def requeue_owned(prefix: str, now: float) -> int:
-    """Running jobs of workers whose name begins so. Part of the caller's transaction."""
-    sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND lease_token LIKE ?"
-    return sum(_requeue(_job(row), now) for row in fetch(sql, f"{prefix}%"))
+def requeue_all(now: float) -> int:
+    """At the start of the only worker: whoever held a job is gone."""
+    rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'running'")
+    return sum(_requeue(_job(row), now) for row in rows)
 
 
 def give_back_own(now: float) -> int:
@@ -345,7 +350,7 @@ def page(
 def history(job_id: str) -> list[JobEvent]:
     names = ", ".join(JobEvent.__dataclass_fields__)
     rows = fetch(f"SELECT {names} FROM job_events WHERE job_id = ? ORDER BY occurred_at, id", job_id)
-    return [JobEvent(*row[:4], details=json.loads(row[4]), duration_ms=row[5]) for row in rows]
+    return [JobEvent(*row[:4], json.loads(row[4]), row[5]) for row in rows]
 
 
 def retryable(limit: int = 100) -> list[Job]:

@@ -138,6 +138,11 @@ def known(ids: Sequence[str]) -> set[str]:
     return {row[0] for row in fetch(f"SELECT id FROM videos WHERE id IN ({marks(ids)})", *ids)} if ids else set()
 
 
+def published_since(channel_id: str, since: float) -> int:
+    sql = "SELECT COUNT(*) FROM videos WHERE channel_id = ? AND published_at >= ?"
+    return int(fetch(sql, channel_id, since)[0][0])
+
+
 def hold(channel_id: str) -> None:
     """Not refreshed any more."""
     run("UPDATE videos SET next_refresh_at = NULL WHERE channel_id = ?", channel_id)

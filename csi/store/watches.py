@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
-from csi.store.db import chunks, new_token, writing
+from csi.store.db import chunks, fetch, new_token, writing
 from csi.store.models import Watch, database
 
 REWAKE_SECONDS = 15.0
@@ -41,6 +41,7 @@ class WantedWatch:
     filters: str = "{}"
     via: str = "feed"
     host: str | None = None
+    feed_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def _values(wanted: WantedWatch) -> dict[str, Any]:
         "filters_json": wanted.filters,
         "via": wanted.via,
         "host": wanted.host,
+        "feed_url": wanted.feed_url,
         "origin": "config",
     }
 
@@ -302,6 +304,13 @@ def schedule() -> list[WatchTimes]:
         )
         for row in rows
     ]
+
+
+def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:
+    """Ref and name of active watches of channels that are not in the catalogue."""
+    sql = """SELECT w.ref, w.name FROM watches w WHERE w.source = ? AND w.state = 'active' AND w.ref LIKE ?
+        AND NOT EXISTS (SELECT 1 FROM channels c WHERE c.id = w.ref) ORDER BY w.id LIMIT ?"""
+    return [(ref, name) for ref, name in fetch(sql, source, "UC%", limit)]
 
 
 def find_id(source: str, ref: str) -> int | None:
