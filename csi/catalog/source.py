@@ -21,6 +21,9 @@ CHANNEL_PARTS = "snippet,contentDetails,statistics"
 VIDEO_PARTS = "snippet,contentDetails,statistics,status"
 HOUR, DAY_HOURS = 3600.0, 24
 LOOK_SECONDS = 300.0
+MOST_KEPT = 0.75
+"""Of the catalogue's units that work which yields leaves to refreshes: a quarter always moves a backfill on."""
+
 NO_KEY = "the catalogue needs an API key; set YOUTUBE_API_KEY (or the variable that api_key_env names)"
 SHARE_SPENT = "the catalogue's share of today's API units is spent; its jobs go on after midnight Pacific time"
 KEPT_BACK = "what is left of the catalogue's units today is kept for hourly and daily refreshes"
@@ -82,7 +85,8 @@ def _spread(number: int, hours: int) -> int:
 
 def _charge(rt: Runtime, job: Job | None, units: int) -> None:
     now, limit, share = rt.now(), rt.api_limit(), rt.settings.catalog.units_per_day
-    kept = _reserve(rt, now) if job is not None and job.type in KINDS and KINDS[job.type].yields else 0
+    yields = job is not None and job.type in KINDS and KINDS[job.type].yields
+    kept = min(_reserve(rt, now), int(share * MOST_KEPT)) if yields else 0
     if budget.share_used(UNITS, now) + units + kept > share:
         raise SourceError(KEPT_BACK if kept else SHARE_SPENT, kind="budget")
     if not rt.has_spare(units) or not budget.book_share(units, limit, UNITS, share, now):

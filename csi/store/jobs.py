@@ -350,7 +350,7 @@ def page(
 def history(job_id: str) -> list[JobEvent]:
     names = ", ".join(JobEvent.__dataclass_fields__)
     rows = fetch(f"SELECT {names} FROM job_events WHERE job_id = ? ORDER BY occurred_at, id", job_id)
-    return [JobEvent(*row[:4], json.loads(row[4]), row[5]) for row in rows]
+    return [JobEvent(one, job, word, at, json.loads(told), took) for one, job, word, at, told, took in rows]
 
 
 def retryable(limit: int = 100) -> list[Job]:
