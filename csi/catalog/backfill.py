@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from csi.adapters.api_errors import LIST_CHANGED
 from csi.adapters.youtube_api import DataApi, Page, is_readable
 from csi.catalog import record, source
 from csi.catalog.facts import listed_video
@@ -18,8 +19,9 @@ from csi.store.channels import ChannelFacts
 from csi.store.jobs import Job
 from csi.store.videos import VideoFacts
 
-STALE_TRIES = 2
-"""A page that failed this often may be gone: tokens grow old, lists change. The walk begins anew; videos are known."""
+MOST_RESTARTS = 3
+"""A page's token grows old, or its list changes: then the walk begins anew, and what was stored is stored. A token
+that is never good must not use up the day."""
 
 
 def backfill(rt: Runtime, job: Job) -> More | Done:
@@ -33,7 +35,7 @@ def _read_channel(rt: Runtime, api: DataApi, job: Job) -> More:
     if facts is None:
         raise SourceError("YouTube does not show this channel", kind="missing")
     uploads = facts.uploads_playlist_id or f"UU{channel_id[2:]}"
-    progress = {"uploads": uploads, "token": None, "pages": 0, "videos": 0, "missing": 0}
+    progress = {"uploads": uploads, "token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": 0}
     return More(progress, partial(_save_channel, rt, facts))
 
 
@@ -43,14 +45,14 @@ def _save_channel(rt: Runtime, facts: ChannelFacts) -> None:
 
 def _read_page(rt: Runtime, api: DataApi, job: Job) -> More | Done:
     channel_id, done = _channel_of(job), job.progress
-    token = None if job.attempts > STALE_TRIES else done["token"]
-    page = _page(api, done["uploads"], token)
+    page = _page(api, done["uploads"], done["token"])
+    if page is None:
+        return _begin_anew(done)
     listed = _listed(page, channel_id, _room(rt, job))
     known = videos.known([facts.id for facts in listed])
     found = _ask(api, [facts.id for facts in listed], channel_id)
     unseen = [facts for facts in listed if facts.id not in found]
-    progress = {
-        "uploads": done["uploads"],
+    progress = done | {
         "token": page.next,
         "pages": done["pages"] + 1,
         "videos": done["videos"] + len(found),
@@ -64,14 +66,22 @@ def _read_page(rt: Runtime, api: DataApi, job: Job) -> More | Done:
     return More(progress, save)
 
 
-def _page(api: DataApi, uploads: str, token: str | None) -> Page:
-    """The uploads list of a channel without videos is "not found" (FACTS 1.1): it is empty."""
+def _page(api: DataApi, uploads: str, token: str | None) -> Page | None:
+    """The uploads list of a channel without videos is "not found" (FACTS 1.1): it is empty. None: the token is old."""
     try:
         return api.items(uploads, token) or Page(())
     except SourceError as error:
         if error.kind == "missing" and token is None:
             return Page(())
+        if token is not None and str(error) == LIST_CHANGED:
+            return None
         raise
+
+
+def _begin_anew(done: dict[str, Any]) -> More:
+    if done["restarts"] >= MOST_RESTARTS:
+        raise SourceError(LIST_CHANGED)
+    return More(done | {"token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": done["restarts"] + 1})
 
 
 def _listed(page: Page, channel_id: str, room: int | None) -> list[VideoFacts]:
