@@ -76,7 +76,7 @@ def _catch_up(rt: Runtime, facts: ChannelFacts, now: float) -> None:
     before = channels.find(facts.id)
     if before is None or before.backfilled_at is None or before.video_count is None or facts.video_count is None:
         return
-    seen = videos.published_since(facts.id, (before.last_refreshed_at or now) - DAY)
+    seen = videos.published_since(facts.id, before.last_refreshed_at or now)
     if facts.video_count - before.video_count > seen:
         jobs.enqueue(
             new_job(

@@ -65,32 +65,45 @@ class Plan:
 _FACTS = tuple(VideoFacts.__dataclass_fields__)
 COLUMNS = ", ".join(Video.__dataclass_fields__)
 _NAMES = (*_FACTS, "first_seen_at", "last_refreshed_at", "missing_since", "refresh_tier", "next_refresh_at")
-_KEPT = ("id", "first_seen_at", "next_refresh_at")
-_PAUSED = "EXISTS (SELECT 1 FROM channels c WHERE c.id = excluded.channel_id AND c.status = 'paused')"
+_KEPT = ("id", "first_seen_at")
 _UPSERT = f"""
     INSERT INTO videos ({", ".join(_NAMES)}) VALUES {{rows}}
-    ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _NAMES if name not in _KEPT)},
-        next_refresh_at = CASE WHEN {_PAUSED} THEN NULL ELSE excluded.next_refresh_at END
+    ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _NAMES if name not in _KEPT)}
 """
 _ENTER = f"INSERT INTO videos ({', '.join(_NAMES)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING"
+_HOLD = """
+    UPDATE videos SET next_refresh_at = NULL WHERE id IN ({ids}) AND channel_id IN (
+        SELECT c.id FROM channels c WHERE c.id IN ({channels}) AND c.status = 'paused')
+"""
 
 
 def save(rows: Sequence[tuple[VideoFacts, Plan]], now: float) -> None:
     """What the API told, now: new rows, or new facts. Part of the caller's transaction."""
     if rows:
         _insert(_UPSERT, [_row(facts, plan, first=now, refreshed=now) for facts, plan in rows])
+        _hold_paused([facts for facts, _ in rows])
 
 
 def enter(rows: Sequence[tuple[VideoFacts, Plan]], now: float, *, missing: bool = False) -> int:
     """Videos that somebody saw elsewhere (a feed, an uploads list): what is known already stays as it is known.
     `missing`: the API was asked for them and does not show them. Returns how many were new."""
+    if not rows:
+        return 0
     since = now if missing else None
-    return _insert(_ENTER, [_row(facts, plan, first=now, missing=since) for facts, plan in rows]) if rows else 0
+    entered = _insert(_ENTER, [_row(facts, plan, first=now, missing=since) for facts, plan in rows])
+    _hold_paused([facts for facts, _ in rows])
+    return entered
 
 
 def _insert(statement: str, rows: list[list[Any]]) -> int:
     place = f"({marks(_NAMES)})"
     return changed(statement.format(rows=", ".join([place] * len(rows))), *(value for row in rows for value in row))
+
+
+def _hold_paused(found: Sequence[VideoFacts]) -> None:
+    """Videos of a channel that was paused while a job was at it are not refreshed either."""
+    ids, owners = [facts.id for facts in found], sorted({facts.channel_id for facts in found})
+    run(_HOLD.format(ids=marks(ids), channels=marks(owners)), *ids, *owners)
 
 
 def _row(
@@ -139,7 +152,7 @@ def known(ids: Sequence[str]) -> set[str]:
 
 
 def published_since(channel_id: str, since: float) -> int:
-    sql = "SELECT COUNT(*) FROM videos WHERE channel_id = ? AND published_at >= ?"
+    sql = "SELECT COUNT(*) FROM videos WHERE channel_id = ? AND published_at > ?"
     return int(fetch(sql, channel_id, since)[0][0])
 
 
