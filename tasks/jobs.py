@@ -4,6 +4,7 @@ from huey import crontab
 
 from csi.catalog.handlers import HANDLERS
 from csi.catalog.plan import plan_jobs
+from csi.catalog.retention import tidy_hourly
 from csi.jobs.work import work
 from huey_config import huey
 from tasks.dispatch import dispatch, step
@@ -20,3 +21,9 @@ def run_job(_place: int) -> None:
 @step
 def plan_minute() -> None:
     dispatch(plan_jobs(runtime()))
+
+
+@huey.periodic_task(crontab(minute="41"), priority=0)
+@step
+def tidy_catalogue() -> None:
+    tidy_hourly(runtime())

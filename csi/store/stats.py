@@ -114,7 +114,7 @@ def make_channel_stats(channel_id: str, now: float, **numbers: Any) -> ChannelSt
     return ChannelStats(id=new_id(now), channel_id=channel_id, captured_at=now, captured_on=day_of(now), **numbers)
 
 
-def forget_hidden(before: float) -> int:
+def forget_counters(before: float) -> int:
     """Counters that were not refreshed since then are unknown now (youtube_policy: strict)."""
     old = "last_refreshed_at < ? AND view_count IS NOT NULL"
     videos = f"UPDATE videos SET view_count = NULL, like_count = NULL, comment_count = NULL WHERE {old}"

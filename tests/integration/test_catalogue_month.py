@@ -32,7 +32,7 @@ def live(here: Shop, *, refs: list[str], days: int, uploads_a_day: float, share:
 
 
 def arrive(here: Shop, ref: str) -> None:
-    """What the ingester does when a feed shows a new upload (tests/integration/test_catalogue_refresh.py has it whole)."""
+    """What the ingester does when a feed shows a new upload; test_catalogue_refresh.py has it whole."""
     newest = here.world.newest(ref, 1)[0]
     facts = videos.VideoFacts(newest.id, ref, newest.title, newest.published_at)
     videos.enter([(facts, videos.Plan("hot", here.clock()))], here.clock())

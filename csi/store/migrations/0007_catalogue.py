@@ -121,7 +121,8 @@ TABLES = [
     "CREATE INDEX idx_jobs_channel ON jobs (channel_id)",
     # The order in which jobs are taken, over those that wait and no others: finished ones cost nothing.
     "CREATE INDEX idx_jobs_ready ON jobs (priority DESC, scheduled_at) WHERE status = 'pending'",
-    "CREATE INDEX idx_jobs_settled ON jobs (completed_at) WHERE completed_at IS NOT NULL",
+    "CREATE INDEX idx_jobs_settled ON jobs (completed_at) WHERE completed_at IS NOT NULL AND archived_at IS NULL",
+    "CREATE INDEX idx_jobs_archived ON jobs (completed_at) WHERE archived_at IS NOT NULL",
     # Two rules that no race can break: one open job for a key, one running job for a channel.
     "CREATE UNIQUE INDEX idx_jobs_open ON jobs (dedup_key) WHERE status IN ('pending', 'running', 'failed')",
     "CREATE UNIQUE INDEX idx_jobs_one_a_channel ON jobs (channel_id) WHERE status = 'running'",
