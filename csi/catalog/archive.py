@@ -12,7 +12,7 @@ from typing import Any
 from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import archives, db, heartbeats
+from csi.store import archives, heartbeats
 from csi.store.archives import Archive
 from csi.store.db import writing
 from csi.store.partitions import month_starts
@@ -104,7 +104,7 @@ def delete(rt: Runtime, book: Archive) -> None:
 def _append(path: Path, size: int, data: bytes) -> int:
     """Behind the bytes that count. A chunk is a gzip member of its own, so that none has to be written anew."""
     try:
-        db.make_private_dir(path.parent)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
             if os.fstat(file.fileno()).st_size < size:
                 raise ArchiveFault(f"{path} is shorter than it was written; bring it back from a backup")
