@@ -10,11 +10,14 @@ from csi.errors import CsiError
 
 # name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
 COMMANDS = {
+    "archive": ("csi.cli.archive:archive", "Put old statistics and jobs into files, and bring them back."),
+    "channels": ("csi.cli.channels:channels", "Track channels: their videos, and their numbers over time."),
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
     "db": ("csi.cli.db:db", "Migrate, inspect and back up the database."),
     "delivery": ("csi.cli.delivery:delivery", "Show, pause, resume and test the delivery to receivers."),
     "demo": ("csi.cli.demo:demo", "Watch items travel from a simulated YouTube to a receiver."),
     "dlq": ("csi.cli.dlq:dlq", "Look at dead letters, send them again, discard or delete them."),
+    "jobs": ("csi.cli.jobs:jobs", "Look at the catalogue's jobs, enqueue, retry and cancel them."),
     "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
     "quota": ("csi.cli.quota:quota", "Show the API units of the day, and how far they go."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiving side of the wire."),
@@ -22,6 +25,7 @@ COMMANDS = {
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
     "sources": ("csi.cli.sources:sources", "List, add, pause and remove what is watched."),
     "trace": ("csi.cli.trace:trace", "Tell the whole story of one item."),
+    "videos": ("csi.cli.videos:videos", "Look at the videos of tracked channels."),
 }
 
 
