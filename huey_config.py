@@ -15,4 +15,4 @@ except CsiError as error:
     sys.stderr.write(f"csi: {error}\n")
     raise SystemExit(error.exit_code) from None
 
-from tasks import deliver, flush, ingest, poll, prune, rescue, tick  # noqa: F401 the tasks register themselves
+from tasks import deliver, flush, ingest, jobs, poll, prune, rescue, tick  # noqa: F401 the tasks register themselves

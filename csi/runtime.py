@@ -31,6 +31,11 @@ class Share:
     threads: int = 16
 
     @property
+    def jobs(self) -> int:
+        """Work of the catalogue, which nobody waits for."""
+        return max(self.threads // 4, 1)
+
+    @property
     def urgent(self) -> int:
         """Requests of the urgent lane at once. Nobody else takes these places."""
         return max(self.threads // 8, 1)
@@ -56,6 +61,8 @@ class Runtime:
     rng: random.Random = field(default_factory=random.Random)
     adapters: dict[str, SourceAdapter] = field(default_factory=dict)
     share: Share = field(default_factory=Share)
+    stopping: Callable[[], bool] = lambda: False
+    """Whether this process is about to end: long work stops at its next step."""
     memo: dict[str, Any] = field(default_factory=dict)
     """What a step works out once in a while. Losing it costs time only."""
 
@@ -99,6 +106,10 @@ class Runtime:
             now=lambda: self.now(),
             progress=self._keep_lease,
         )
+
+    def has_spare(self, units: int) -> bool:
+        """Whether work that can wait may use so many units now: what polling keeps back stays."""
+        return self._has_spare(units, self.api_limit())
 
     def _charge(self, units: int, limit: int | None) -> None:
         if limit is not None and not budget.book(units, limit, self.now()):

@@ -12,7 +12,7 @@ from csi.flow.wake import Wake
 from csi.logs import log
 from csi.store import db
 
-PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10}
+PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10, "job": 5}
 """Finish before you begin. Polls come before the items of others, so that one flood does not stop the rounds."""
 
 URGENT = 50
@@ -72,7 +72,7 @@ def step(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _task(wake: Wake) -> Any:
-    from tasks import deliver, ingest, poll
+    from tasks import deliver, ingest, jobs, poll
     from tasks.flush import flush_tier
 
     wrapper = {
@@ -81,6 +81,7 @@ def _task(wake: Wake) -> Any:
         "flush": flush_tier,
         "deliver": deliver.deliver_batch,
         "probe": deliver.probe_receiver,
+        "job": jobs.run_job,
     }[wake.step]
     eta = None if wake.at is None else datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
     return wrapper.s(wake.key, eta=eta, priority=URGENT if wake.urgent else PRIORITY[wake.step])

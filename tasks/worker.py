@@ -12,6 +12,7 @@ from csi.flow import notify, pace, plan
 from csi.flow import reload as reload_step
 from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
+from csi.jobs import rescue as jobs
 from csi.logs import log
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import db, leases, watches
@@ -50,9 +51,9 @@ def boot(threads: int) -> None:
 
 
 def _boot(threads: int) -> None:
-    sys.setswitchinterval(float(__import__("os").environ.get("SWI", "0.005")))
     rt = runtime()
     rt.share = Share(threads)
+    rt.stopping = _stopping.is_set
     logs.take_over("huey")
     config_file.require_delivery(rt.settings)
     notify.require_post(rt)
@@ -109,8 +110,9 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
         rescue_step.set_clock_right(rt)
         rescue_step.beat(rt, started)
         dispatch(rescue_step.redrive(rt))
+        jobs.mend(rt)
     depth = huey.pending_count()
-    dispatch(rescue_step.rescue(rt, depth))
+    dispatch([*rescue_step.rescue(rt, depth), *jobs.wake_due(rt)])
     if slow and is_moving(consumer, depth):
         lookout.note_pulse()
         systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups wait"))

@@ -23,6 +23,9 @@ _NO_REQUEST = ("bug", "the API does not accept the request")
 _PRIVATE = ("denied", "the playlist is private; its owner's OAuth refresh token is needed to read it")
 _NOBODY = ("denied", "YouTube lets nobody read this list through the API")
 
+LIST_CHANGED = "the playlist changed while it was read"
+"""A page token that is not good any more: whoever walks page by page begins anew."""
+
 REASONS: dict[str, tuple[str, str]] = {
     "quotaExceeded": _QUOTA,
     "dailyLimitExceeded": _QUOTA,
@@ -63,7 +66,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "playlistNotFound": ("missing", "there is no such playlist, or it is private"),
     "channelNotFound": ("missing", "there is no such channel"),
     "videoNotFound": ("missing", "there is no such video"),
-    "invalidPageToken": ("transient", "the playlist changed while it was read"),
+    "invalidPageToken": ("transient", LIST_CHANGED),
     "playlistIdRequired": _NO_REQUEST,
     "missingRequiredParameter": _NO_REQUEST,
     "required": _NO_REQUEST,

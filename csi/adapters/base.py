@@ -180,6 +180,10 @@ class SourceAdapter(ABC):
         """What has to be set before reads that cost units can succeed. None: nothing."""
         return None
 
+    def feed_url(self, ref: str) -> str | None:
+        """The feed of this watch, where it has one."""
+        return None
+
     def fill_gap(self, position: Position, since: float | None) -> Reading | None:
         """Items newer than `since` (the last successful read) that the window could not show, newest first.
 

@@ -162,6 +162,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def lacks(self) -> str | None:
         return self.api.lacks
 
+    def feed_url(self, ref: str) -> str:
+        return self.settings.feed_url_template.replace("{channel_id}", ref)
+
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("channels", ref)
 
@@ -194,7 +197,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         )
 
     def _get(self, position: Position) -> Answer:
-        url, now = self.settings.feed_url_template.replace("{channel_id}", position.ref), self.tools.now()
+        url, now = self.feed_url(position.ref), self.tools.now()
         asked = {
             "If-None-Match": answers.kept(position.etag, FEED, now),
             "If-Modified-Since": answers.kept(position.last_modified, FEED, now),

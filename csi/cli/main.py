@@ -12,7 +12,9 @@ from csi.errors import CsiError
 
 # name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
 COMMANDS = {
+    "archive": ("csi.cli.archive:archive", "Put old statistics and jobs into files, and bring them back."),
     "audit": ("csi.cli.audit:audit", "Read processing's audit log."),
+    "channels": ("csi.cli.channels:channels", "Track channels: their videos, and their numbers over time."),
     "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "completion": ("csi.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
@@ -24,6 +26,7 @@ COMMANDS = {
     "events": ("csi.cli.events:events", "List, show and follow events."),
     "health": ("csi.cli.health:health", "Answer by exit code whether it lives; for containers."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
+    "jobs": ("csi.cli.jobs:jobs", "Look at the catalogue's jobs, enqueue, retry and cancel them."),
     "notify": ("csi.cli.notify:notify", "Show troubles, and try out how people are told of them."),
     "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),
     "prune": ("csi.cli.prune:prune", "Remove what is older than its time."),
@@ -39,6 +42,7 @@ COMMANDS = {
     "tasks": ("tasks.cli:tasks", "Show what is queued, what runs, and what waits for what."),
     "top": ("csi.cli.top:top", "Watch it work, live."),
     "trace": ("csi.cli.trace:trace", "Tell the whole story of one item."),
+    "videos": ("csi.cli.videos:videos", "Look at the videos of tracked channels."),
 }
 
 

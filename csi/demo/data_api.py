@@ -358,7 +358,7 @@ def _channel_statistics(world: World, channel: Channel, now: float) -> Fields:
     shown = world.newest(channel.id)
     numbers: Fields = {"viewCount": str(sum(video.views_at(now) for video in shown))}
     if not channel.hides_subscribers:
-        numbers["subscriberCount"] = str(_three_digits(channel.subscribers))
+        numbers["subscriberCount"] = str(_three_digits(channel.subscribers_at(now)))
     return numbers | {"hiddenSubscriberCount": channel.hides_subscribers, "videoCount": str(len(shown))}
 
 

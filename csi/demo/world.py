@@ -40,6 +40,11 @@ class Channel:
     created_at: float
     subscribers: int
     hides_subscribers: bool = False
+    subscribers_per_day: int = 0
+
+    def subscribers_at(self, now: float) -> int:
+        """From the day it was made; never below nothing."""
+        return max(self.subscribers + int(self.subscribers_per_day * (now - self.created_at) / 86_400), 0)
 
 
 @dataclass(frozen=True)
@@ -261,6 +266,26 @@ class World:
         with self._lock:
             self._known_video(video_id)
             return self._change(video_id, title=title, updated_at=at)
+
+    def recount(self, video_id: str, views: int, *, at: float) -> Video:
+        """YouTube counts anew: from now on these views, which may be fewer than before, and growth as ever."""
+        with self._lock:
+            video = self._known_video(video_id)
+            grown = int(video.views_per_hour * max(0.0, at - video.published_at) / 3600)
+            return self._change(video_id, views=views - grown, updated_at=at)
+
+    def set_growth(self, channel_id: str, subscribers_per_day: int) -> Channel:
+        """How many subscribers a channel gains a day, counted from its first; may be negative."""
+        with self._lock:
+            self._known_channel(channel_id)
+            self._channels[channel_id] = replace(self._channels[channel_id], subscribers_per_day=subscribers_per_day)
+            return self._channels[channel_id]
+
+    def set_hidden(self, video_id: str, *, likes: bool, comments: bool) -> Video:
+        """Which of a video's counters nobody sees."""
+        with self._lock:
+            self._known_video(video_id)
+            return self._change(video_id, hides_likes=likes, comments_off=comments)
 
     def touch(self, video_id: str, *, at: float) -> Video:
         """`updated` moves and nothing else, as it often does."""

@@ -10,6 +10,7 @@ from csi.adapters.base import RawEvent
 from csi.dlq import store as dlq
 from csi.emitter.destination import Destination
 from csi.errors import MalformedItem
+from csi.flow import arrivals
 from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.ingester.event import CreatorSignalEvent
@@ -92,7 +93,9 @@ def _store(rt: Runtime, watch: WatchRouting, made: Sequence[Made]) -> list[Wake]
         ours = inbox.remove([one.item for one in made])  # where the lease was lost, whoever holds it now stores it
         held = [one for one in made if one.item.id in ours]
         stored = _add(rt, watch, [one for one in held if wanting[one.item.id]], now)
-        dedupe.remember([one.key for one in held if not wanting[one.item.id]], "unwanted", now, _days(rt))
+        passed = _pass_over(rt, [one for one in held if not wanting[one.item.id]], now)
+        for one in [*(one for one, _ in stored), *passed]:
+            arrivals.enter(one.event, now)
         outbox.put_many([entry for one, pk in stored for entry in _entries(rt, watch, one, pk, wanting[one.item.id])])
         counters.add("events", len(stored), source=watch.source, label="stored")
         counters.add("events", len(held) - len(stored), source=watch.source, label="duplicate")
@@ -116,6 +119,12 @@ def _add(rt: Runtime, watch: WatchRouting, made: Sequence[Made], now: float) -> 
     new = [one for one in made if first.get(one.key) is one]
     rows = events.add_many([NewEvent(one.event, watch.id, one.item.id, watch.tier, one.item.seen_at) for one in new])
     return [(one, rows[one.event.event_id]) for one in new if one.event.event_id in rows]
+
+
+def _pass_over(rt: Runtime, made: Sequence[Made], now: float) -> list[Made]:
+    """Nobody wants these. Returns those that were not known."""
+    fresh = dedupe.remember_emitted([one.key for one in made], "unwanted", now, _days(rt))
+    return [one for one in made if one.key in fresh]
 
 
 def _days(rt: Runtime) -> float:

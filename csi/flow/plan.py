@@ -81,6 +81,7 @@ def _wanted(rt: Runtime, source: str) -> list[watches.WantedWatch]:
             filters=json.dumps(filters.get(spec.ref) or settings.filters_of()),
             via=spec.via,
             host=adapter.host(spec.ref, spec.via) or source,
+            feed_url=adapter.feed_url(spec.ref),
         )
         for spec in adapter.watches()
     ]

@@ -151,7 +151,7 @@ def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
         new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
         stored = _store(rt, watch, new, known, now)
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
-        changes = _success(watch, found.reading, bool(stored), now) | found.changes
+        changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
         watches.finish(watch, next_at, host=held.host, **changes)
         upkeep.note_answer(rt, watch, found.reading.host or held.host, now)
         counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", held.elapsed)])
@@ -275,6 +275,13 @@ def _success(watch: Watch, reading: Reading, is_news: bool, now: float) -> dict[
     if watch.health != "healthy":
         changes |= {"health": "healthy", "health_since": now}
     return changes
+
+
+def _newest_item(watch: Watch, found: Found) -> dict[str, object]:
+    """When the newest item that was ever seen here came out."""
+    times = [item.occurred for item in found.items if item.occurred != float("inf")]
+    newest = max([*times, watch.last_video_published_at or 0.0])
+    return {"last_video_published_at": newest} if newest > (watch.last_video_published_at or 0.0) else {}
 
 
 def _next_poll(rt: Runtime, watch: Watch, reading: Reading, found_new: bool, now: float) -> float:

@@ -30,7 +30,14 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
     try:
         wanted = load()
         config_file.require_delivery(wanted)
-        fresh = Runtime(settings=keep_fixed(rt.settings, wanted), net=rt.net, now=rt.now, rng=rt.rng, share=rt.share)
+        fresh = Runtime(
+            settings=keep_fixed(rt.settings, wanted),
+            net=rt.net,
+            now=rt.now,
+            rng=rt.rng,
+            share=rt.share,
+            stopping=rt.stopping,
+        )
         notify.require_post(fresh)
         plan.sync_watches(fresh)
     except CsiError as error:

@@ -41,15 +41,21 @@ def limits(rt: Runtime, moment: float) -> Limits:
 
 
 def prune_hourly(rt: Runtime) -> Pruned:
-    """One bounded run, by a clock that no jump can carry away: it moves by a day at most from one run to the next."""
-    now, last = rt.now(), heartbeats.last_beat(NAME)
-    moment = now if last is None else min(now, last + MAX_STEP)
-    if moment < now:
-        log.warning("retention does not trust a clock that moved this far", days=round((now - moment) / DAY, 1))
+    """One bounded run."""
+    moment = trusted_moment(rt, NAME)
     done = prune(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
     heartbeats.beat(NAME, moment, moment)
     _say(done)
     return done
+
+
+def trusted_moment(rt: Runtime, name: str) -> float:
+    """Now, by a clock that no jump can carry away: it moves by a day at most from one run of this name to the next."""
+    now, last = rt.now(), heartbeats.last_beat(name)
+    moment = now if last is None else min(now, last + MAX_STEP)
+    if moment < now:
+        log.warning("retention does not trust a clock that moved this far", days=round((now - moment) / DAY, 1))
+    return moment
 
 
 def prune(

@@ -106,7 +106,7 @@ def keep_in_step(rt: Runtime) -> None:
 
 def find_watch(rt: Runtime, text: str) -> Watch:
     """By number, ref, name or URL. SourcesError when it is none, or more than one."""
-    found = watchlist.matching(text) or watchlist.matching(_as_ref(rt, text))
+    found = watchlist.matching(text) or watchlist.matching(as_ref(rt, text))
     if not found:
         raise SourcesError(f"there is no watch {text[:80]!r}; `csi sources list` shows them all")
     if len(found) > 1:
@@ -115,7 +115,8 @@ def find_watch(rt: Runtime, text: str) -> Watch:
     return found[0]
 
 
-def _as_ref(rt: Runtime, text: str) -> str:
+def as_ref(rt: Runtime, text: str) -> str:
+    """The id or name that a URL holds. Empty: none."""
     try:
         return parse_reference(text, _stand_ins(rt)).value
     except UnknownReference:
@@ -127,7 +128,12 @@ def _as_ref(rt: Runtime, text: str) -> str:
 
 def add(rt: Runtime, text: str, wish: Wish, *, dry_run: bool = False) -> Added:
     """Watch what the text names. A look-up of a handle, name or video costs a unit, in a dry run, too."""
-    return watch_target(rt, resolve(rt, parse_reference(text, _stand_ins(rt))), wish, dry_run=dry_run)
+    return watch_target(rt, target_of(rt, text), wish, dry_run=dry_run)
+
+
+def target_of(rt: Runtime, text: str) -> Target:
+    """What the text names. A look-up of a handle, name or video costs a unit."""
+    return resolve(rt, parse_reference(text, _stand_ins(rt)))
 
 
 def resolve(rt: Runtime, reference: Reference) -> Target:
@@ -239,6 +245,7 @@ def _new_watch(rt: Runtime, target: Target, settings: SourceSettings, watch: Wat
         filters=json.dumps(settings.filters_of(watch)),
         via=via,
         host=adapter.host(target.ref, via) or target.source,
+        feed_url=adapter.feed_url(target.ref),
     )
 
 

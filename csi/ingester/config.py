@@ -443,6 +443,34 @@ class RetentionSettings(Model):
     events_days: int = Field(30, ge=1, le=36_500)
     dlq_days: int = Field(90, ge=1, le=36_500)
     dedupe_days: int = Field(90, ge=1, le=36_500)
+    youtube_policy: Literal["relaxed", "strict"] = Field(
+        "relaxed", description="strict: no statistics of the API are kept longer than 30 days"
+    )
+
+
+class CatalogSettings(Model):
+    """The catalogue of channels and videos, and the jobs that keep it fresh."""
+
+    enabled: bool = Field(True, description="Run its jobs; false: they wait")
+    track_watched: bool = Field(False, description="Register every watched channel by itself")
+    units_per_day: int = Field(3000, ge=0, description="API units a day for the catalogue, out of quota_limit")
+    backfill_videos: int | None = Field(None, ge=1, description="Most videos of one backfill; default: all")
+    max_attempts: int = Field(5, ge=1, le=100, description="Tries of a job without progress before it is dead")
+    archive_dir: Path | None = Field(None, description="Where old rows go as files; default <state_dir>/archive")
+    hourly_stats_days: int = Field(30, ge=2, le=36_500, description="Every capture of a video is kept so long")
+    daily_stats_days: int = Field(365, ge=2, le=36_500, description="One capture a day is kept so long")
+    job_events_days: int = Field(90, ge=1, le=36_500, description="The history of jobs")
+    jobs_days: int = Field(30, ge=1, le=36_500, description="Settled jobs keep their payload so long")
+    job_metadata_days: int = Field(365, ge=1, le=36_500, description="Settled jobs are kept so long")
+    api_budget_days: int = Field(365, ge=2, le=36_500, description="Days of the API budget")
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> "CatalogSettings":
+        if self.daily_stats_days < self.hourly_stats_days:
+            raise ValueError("daily_stats_days is less than hourly_stats_days")
+        if self.job_metadata_days < max(self.jobs_days, self.job_events_days):
+            raise ValueError("job_metadata_days is less than jobs_days or job_events_days, which need the job")
+        return self
 
 
 class WebSettings(Model):
@@ -494,6 +522,7 @@ class ConfigFile(Model):
     delivery: DeliverySettings = Field(DeliverySettings(), description="The receiver")
     dlq: DlqSettings = Field(DlqSettings(), description="Dead letters")
     retention: RetentionSettings = Field(RetentionSettings(), description="How long rows are kept")
+    catalog: CatalogSettings = Field(CatalogSettings(), description="Channels, videos and statistics over time")
     web: WebSettings = Field(WebSettings(), description="The sidecar")
     notify: NotifySettings = Field(NotifySettings(), description="Telling people of troubles")
     features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")

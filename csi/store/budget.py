@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from csi import clock
 from csi.store import counters
-from csi.store.db import writing
+from csi.store.db import fetch, writing
 from csi.store.models import ApiBudget, Counter
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
@@ -56,6 +56,33 @@ def book(units: int, limit: int, now: float) -> bool:
         if booked:
             _count_hour(units, now)
         return bool(booked)
+
+
+class _ShareSpent(Exception):
+    """Takes the booking back."""
+
+
+def book_share(units: int, limit: int, name: str, share: int, now: float) -> bool:
+    """Like `book`, for one kind of work that has its own share of the day. False: nothing was booked."""
+    try:
+        with writing():
+            if not book(units, limit, now):
+                return False
+            counters.add(name, units, label=day_of(now))
+            if share_used(name, now) > share:  # the day's row is locked by `book`: this is exact
+                raise _ShareSpent
+    except _ShareSpent:
+        return False
+    return True
+
+
+def share_used(name: str, now: float) -> int:
+    return int(counters.all_of(name).get(("", day_of(now)), 0))
+
+
+def used_since(period_start: str) -> int:
+    """Units of all days that began at this time or later."""
+    return int(fetch("SELECT COALESCE(SUM(quota_used), 0) FROM api_budget WHERE period_start >= ?", period_start)[0][0])
 
 
 def exhaust(limit: int, now: float) -> None:

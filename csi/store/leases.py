@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from csi.store import attempts
+from csi.store import attempts, jobs
 from csi.store.db import OWNER, changed, writing
 from csi.store.models import Batch, InboxItem, Watch
 
@@ -12,6 +12,7 @@ _SCHEDULED = {
     "outbox": ("due_at",),
     "batches": ("next_attempt_at", "wake_at", "lease_until"),
     "endpoints": ("next_probe_at", "paused_until"),
+    "jobs": ("scheduled_at", "lease_until"),
 }
 
 
@@ -22,7 +23,7 @@ def release_own(now: float) -> int:
         batches = Batch.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()
         items = (InboxItem.state == "new") & InboxItem.lease_token.startswith(f"{OWNER}.")
         given_back = InboxItem.update(lease_token=None, lease_until=None, wake_at=now).where(items).execute()
-        return int(batches) + int(given_back) + _free_watches(f"{OWNER}.", now)
+        return int(batches) + int(given_back) + _free_watches(f"{OWNER}.", now) + jobs.give_back_own(now)
 
 
 def release_all(now: float) -> int:
@@ -30,7 +31,7 @@ def release_all(now: float) -> int:
     with writing():
         # Ended, not erased: the claim that follows finds an orphan and counts one crash for the batch.
         batches = Batch.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
-        return int(batches) + _end_items(now) + _free_watches("", now)
+        return int(batches) + _end_items(now) + _free_watches("", now) + jobs.requeue_all(now)
 
 
 def shift_times(seconds: float, now: float) -> int:

@@ -63,6 +63,8 @@ class Watch(Row):
     missing_since = DoubleField(null=True)
     host = TextField(null=True)
     gap_json = TextField(null=True)
+    feed_url = TextField(null=True)
+    last_video_published_at = DoubleField(null=True)
 
     class Meta:
         table_name = "watches"

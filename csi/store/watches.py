@@ -69,6 +69,7 @@ class WantedWatch:
     filters: str = "{}"
     via: str = "feed"
     host: str | None = None
+    feed_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ def _values(wanted: WantedWatch) -> dict[str, Any]:
         "filters_json": wanted.filters,
         "via": wanted.via,
         "host": wanted.host,
+        "feed_url": wanted.feed_url,
         "origin": "config",
     }
 
@@ -334,6 +336,13 @@ def schedule() -> list[WatchTimes]:
         )
         for row in rows
     ]
+
+
+def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:
+    """Ref and name of active watches of channels that are not in the catalogue."""
+    sql = """SELECT w.ref, w.name FROM watches w WHERE w.source = ? AND w.state = 'active' AND w.ref LIKE ?
+        AND NOT EXISTS (SELECT 1 FROM channels c WHERE c.id = w.ref) ORDER BY w.id LIMIT ?"""
+    return [(ref, name) for ref, name in fetch(sql, source, "UC%", limit)]
 
 
 def find_id(source: str, ref: str) -> int | None:

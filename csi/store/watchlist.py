@@ -38,6 +38,7 @@ class NewWatch:
     filters: str = "{}"
     via: str = "feed"
     host: str | None = None
+    feed_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def add(new: NewWatch, now: float) -> int:
         "filters_json": new.filters,
         "via": new.via,
         "host": new.host,
+        "feed_url": new.feed_url,
         "origin": "command",
         "state": "active",
         "next_poll_at": now,

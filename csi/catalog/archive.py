@@ -1,0 +1,125 @@
+"""Old rows as compressed monthly files: written to the byte that the database knows of, and readable again."""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from csi.errors import CsiError
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import archives, heartbeats
+from csi.store.archives import Archive
+from csi.store.db import writing
+from csi.store.partitions import month_starts
+
+Rows = Sequence[tuple[Any, ...]]
+KEEP_DAYS = 7.0
+DAY = 86_400.0
+THINNED = "catalog_thinned"
+"""A heartbeat: captures of days before this time are thinned to one a day."""
+
+_NAMES = {"video_stats": archives.STATS, "jobs": archives.JOBS}
+
+
+class ArchiveFault(CsiError):
+    """A file of the archive cannot be written or read. Rows that were not written stay in the database."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    name: str
+    rows: int
+    kept_until: float
+
+
+def folder(rt: Runtime) -> Path:
+    return rt.settings.catalog.archive_dir or rt.settings.csi.state_dir / "archive"
+
+
+def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove: Callable[[Rows], int]) -> int:
+    """One chunk of rows goes into the month's file. One transaction: whoever dies leaves either all of it or a tail of
+    the file that the next writer cuts off."""
+    name = f"{kind}-{month}.jsonl.gz"
+    if not choose():
+        return 0
+    with writing():
+        book = archives.hold(name, kind, month)
+        rows = choose()
+        if not rows:
+            return 0
+        size = _append(folder(rt) / name, book.bytes, archives.as_json(_NAMES[kind], rows))
+        if remove(rows) != len(rows):
+            raise ArchiveFault(
+                f"{name}: rows changed while they were archived; they stay, and the next run tries again"
+            )
+        archives.note(name, len(rows), size, rt.now())
+        return len(rows)
+
+
+def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> Restored:
+    """Put the rows of a file back into their table, where they stay for so many days."""
+    book = archives.find(name)
+    if book is None:
+        raise ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
+    rows, until = list(read(rt, book)), rt.now() + keep_days * DAY
+    with writing():
+        put_back = archives.put_stats_back if book.kind == "video_stats" else archives.put_jobs_back
+        put_back(rows)
+        archives.note_restored(name, until)
+        if book.kind == "video_stats":
+            _thin_again(book)
+    log.info("archive restored", archive=name, rows=len(rows))
+    return Restored(name, len(rows), until)
+
+
+def read(rt: Runtime, book: Archive) -> Iterator[dict[str, Any]]:
+    """The rows of a file, as they were. ArchiveFault where they are not all there."""
+    path, count = folder(rt) / book.name, 0
+    try:
+        with path.open("rb") as file:
+            data = gzip.decompress(file.read(book.bytes)) if book.bytes else b""
+    except FileNotFoundError as error:
+        raise ArchiveFault(f"{path} is not there; bring it back from a backup") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise ArchiveFault(f"{path} is damaged: {error}; bring it back from a backup") from error
+    for line in data.splitlines():
+        count += 1
+        yield json.loads(line)
+    if count != book.rows:
+        raise ArchiveFault(f"{path} holds {count:,} of {book.rows:,} rows; bring it back from a backup")
+
+
+def delete(rt: Runtime, book: Archive) -> None:
+    """For good."""
+    with writing():
+        archives.forget(book.name)
+    (folder(rt) / book.name).unlink(missing_ok=True)
+
+
+def _append(path: Path, size: int, data: bytes) -> int:
+    """Behind the bytes that count. A chunk is a gzip member of its own, so that none has to be written anew."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
+            if os.fstat(file.fileno()).st_size < size:
+                raise ArchiveFault(f"{path} is shorter than it was written; bring it back from a backup")
+            file.truncate(size)
+            file.seek(size)
+            file.write(gzip.compress(data, mtime=0))
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+    except OSError as error:
+        raise ArchiveFault(f"{path} cannot be written: {error.strerror}; nothing was removed") from error
+
+
+def _thin_again(book: Archive) -> None:
+    """The rows are thinned once more when their time comes."""
+    last, begin = heartbeats.last_beat(THINNED), month_starts(book.month)
+    if last is not None and last > begin:
+        heartbeats.beat(THINNED, begin, begin)

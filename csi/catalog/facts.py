@@ -1,0 +1,123 @@
+"""What an answer of the Data API says of a channel or a video, field by field. Pure; what is not usable is absent."""
+
+import re
+from typing import Any
+
+from csi import clock
+from csi.adapters import youtube
+from csi.adapters.youtube_api import Item, duration_seconds, part_of, video_of
+from csi.ingester.text import MAX_INTEGER, TEXT_CHARS, TITLE_CHARS, clean
+from csi.store.channels import ChannelFacts
+from csi.store.videos import VideoFacts
+
+MAX_TAGS = 100
+_WEB = re.compile(r"https?://[^\s\"'<>]{1,2000}")
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+def channel_facts(row: Item) -> ChannelFacts | None:
+    """None: it names no channel."""
+    ref, snippet, numbers = youtube.valid_id(row.get("id")), part_of(row, "snippet"), part_of(row, "statistics")
+    if ref is None:
+        return None
+    hidden = numbers.get("hiddenSubscriberCount") is True
+    lists = part_of(part_of(row, "contentDetails"), "relatedPlaylists")
+    return ChannelFacts(
+        id=ref,
+        title=_text(snippet.get("title"), TITLE_CHARS) or "",
+        description=_text(snippet.get("description")),
+        custom_url=_text(snippet.get("customUrl"), TITLE_CHARS),
+        subscriber_count=None if hidden else count(numbers.get("subscriberCount")),
+        video_count=count(numbers.get("videoCount")),
+        view_count=count(numbers.get("viewCount")),
+        thumbnail_url=_thumbnail(snippet),
+        uploads_playlist_id=youtube.valid_id(lists.get("uploads")),
+        country=_text(snippet.get("country"), 8),
+        created_at=_moment(snippet.get("publishedAt")),
+    )
+
+
+def video_facts(row: Item) -> VideoFacts | None:
+    """None: it names no video, no channel, or no time at which it was published."""
+    snippet, details = part_of(row, "snippet"), part_of(row, "contentDetails")
+    numbers, status = part_of(row, "statistics"), part_of(row, "status")
+    ref, channel = youtube.valid_id(row.get("id")), youtube.valid_id(snippet.get("channelId"))
+    published = _moment(snippet.get("publishedAt"))
+    if ref is None or channel is None or published is None:
+        return None
+    return VideoFacts(
+        id=ref,
+        channel_id=channel,
+        title=_text(snippet.get("title"), TITLE_CHARS) or "",
+        published_at=published,
+        description=_text(snippet.get("description")),
+        duration=duration_seconds(details.get("duration")),
+        view_count=count(numbers.get("viewCount")),
+        like_count=count(numbers.get("likeCount")),
+        comment_count=count(numbers.get("commentCount")),
+        thumbnail_url=_thumbnail(snippet),
+        category_id=_text(snippet.get("categoryId"), 16),
+        tags=_tags(snippet.get("tags")),
+        language=_text(snippet.get("defaultAudioLanguage") or snippet.get("defaultLanguage"), 32),
+        caption_available=_flag(details.get("caption")),
+        definition=_text(details.get("definition"), 8),
+        privacy_status=_text(status.get("privacyStatus"), 32),
+        upload_status=_text(status.get("uploadStatus"), 32),
+    )
+
+
+def listed_video(item: Item, channel_id: str) -> VideoFacts | None:
+    """The little that an uploads list tells of a video. None: not enough to know it by."""
+    snippet = part_of(item, "snippet")
+    ref, published = youtube.valid_id(video_of(item)), _moment(part_of(item, "contentDetails").get("videoPublishedAt"))
+    if ref is None or published is None:
+        return None
+    return VideoFacts(
+        id=ref,
+        channel_id=channel_id,
+        title=_text(snippet.get("title"), TITLE_CHARS) or "",
+        published_at=published,
+        description=_text(snippet.get("description")),
+        thumbnail_url=_thumbnail(snippet),
+        privacy_status=_text(part_of(item, "status").get("privacyStatus"), 32),
+    )
+
+
+def count(value: Any) -> int | None:
+    """The API writes numbers as text. Absent, hidden or not a number: None, never 0."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if 0 <= value <= MAX_INTEGER else None
+    number = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else None
+    return number if number is None or number <= MAX_INTEGER else None
+
+
+def _text(value: Any, limit: int = TEXT_CHARS) -> str | None:
+    return clean(value, limit) or None if isinstance(value, str) else None
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    words = value if isinstance(value, list) else []
+    return tuple(text for word in words[:MAX_TAGS] if (text := _text(word, TITLE_CHARS)))
+
+
+def _flag(value: Any) -> bool | None:
+    """`caption` is the text "true" or "false"."""
+    return (
+        {"true": True, "false": False, True: True, False: False}.get(value) if isinstance(value, str | bool) else None
+    )
+
+
+def _thumbnail(snippet: Item) -> str | None:
+    """The largest that is told of."""
+    sizes = [size for size in part_of(snippet, "thumbnails").values() if isinstance(size, dict)]
+    urls = [(count(size.get("width")) or 0, size.get("url")) for size in sizes]
+    good = [(width, url) for width, url in urls if isinstance(url, str) and _WEB.fullmatch(url)]
+    return max(good)[1] if good else None
+
+
+def _moment(value: Any) -> float | None:
+    try:
+        moment = clock.parse(value) if isinstance(value, str) else -1.0
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment >= 0 else None

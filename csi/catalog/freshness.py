@@ -1,0 +1,43 @@
+"""How often a video or channel is looked at. Pure (DECISIONS 37).
+
+Times are full hours, so that many videos share a call: hot ones every hour, others at an hour of the day or of the
+week that their id chooses, so that the work is spread evenly and nobody has to remember who comes when.
+"""
+
+import zlib
+
+from csi.store.videos import Plan, Tier
+
+HOUR, DAY = 3600.0, 86_400.0
+WEEK = 7 * DAY
+HOT_DAYS, MEDIUM_DAYS = 7, 30
+GIVE_UP = DAY
+"""A video that is missing for longer is only looked for once a week."""
+
+HOURS = {"hot": 1, "medium": 24, "tail": 168}
+
+
+def tier_of(published_at: float, now: float) -> Tier:
+    age = now - published_at
+    return "hot" if age <= HOT_DAYS * DAY else "medium" if age <= MEDIUM_DAYS * DAY else "tail"
+
+
+def plan_video(video_id: str, published_at: float, now: float, missing_since: float | None = None) -> Plan:
+    """When a video that was just looked at is looked at next."""
+    tier = tier_of(published_at, now)
+    if missing_since is not None and now - missing_since >= GIVE_UP:
+        return Plan(tier, _slot(video_id, HOURS["tail"], now))
+    return Plan(tier, _slot(video_id, HOURS[tier], now))
+
+
+def next_channel_refresh(now: float) -> float:
+    """Once a day, by UTC: one row of statistics for each day."""
+    return (now // DAY + 1) * DAY
+
+
+def _slot(name: str, hours: int, now: float) -> float:
+    """The next full hour that belongs to this name in a round of so many hours."""
+    this_hour = int(now // HOUR)
+    ours = zlib.crc32(name.encode()) % hours
+    wait = (ours - this_hour) % hours or hours
+    return (this_hour + wait) * HOUR

@@ -1,0 +1,36 @@
+"""Which code does which kind of job."""
+
+from csi.catalog.backfill import backfill
+from csi.catalog.refresh import refresh_channels, refresh_tier
+from csi.errors import SourceError
+from csi.flow.poll import poll
+from csi.jobs.work import Done, Handler, More
+from csi.runtime import Runtime
+from csi.store import channels, jobs
+from csi.store.jobs import Job
+
+
+def poll_feed(rt: Runtime, job: Job) -> More | Done:
+    """RSS_POLL_CHANNEL: the ingester's own read of the channel's watch, now."""
+    feed = channels.feed_of(job.channel_id or "")
+    if feed is None or feed.status == "paused":
+        raise SourceError(
+            "the channel's feed is not watched, or paused; `csi sources add` or `resume` it", kind="denied"
+        )
+    wakes = poll(rt, feed.watch_id, early=True)
+    return Done({"items": len(wakes)}, wakes=tuple(wakes))
+
+
+def requeue_stuck(rt: Runtime, job: Job) -> More | Done:
+    return Done({"jobs": jobs.requeue_stuck(rt.now())})
+
+
+HANDLERS: dict[str, Handler] = {
+    "BACKFILL_CHANNEL": backfill,
+    "REFRESH_CHANNEL_STATS": refresh_channels,
+    "REFRESH_HOT_VIDEOS": refresh_tier("hot"),
+    "REFRESH_MEDIUM_VIDEOS": refresh_tier("medium"),
+    "REFRESH_VIDEO_STATS": refresh_tier("tail"),
+    "RSS_POLL_CHANNEL": poll_feed,
+    "REQUEUE_STUCK": requeue_stuck,
+}

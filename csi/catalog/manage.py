@@ -1,0 +1,173 @@
+"""What a person does to channels: register, pause, resume, rank, backfill. For CLI and admin API."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from csi.catalog import record, source
+from csi.errors import CsiError, SourceError
+from csi.flow import sources
+from csi.flow.sources import CHANNELS, Target, Wish
+from csi.jobs.types import new_job
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import channels, jobs, videos, watches, watchlist
+from csi.store.channels import Channel, ChannelFacts
+from csi.store.db import writing
+from csi.store.jobs import Enqueued, Job
+
+WATCHED_AT_ONCE = 50
+_LATER = ("budget", "quota", "transient", "throttled", "paused", "malformed")
+
+
+class CatalogRefused(CsiError):
+    """A wish that cannot be fulfilled, and what to do instead."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What became of the wish to track a channel."""
+
+    result: Literal["added", "known"]
+    channel: Channel
+    job: Job | None
+    watch: str
+    """What became of its feed: `added`, `known`, or why it is not watched."""
+    remark: str | None = None
+
+
+def find_channel(rt: Runtime, text: str) -> Channel:
+    """By id, title, handle or URL. CatalogRefused when it is none, or more than one."""
+    found = channels.matching(text) or channels.matching(sources.as_ref(rt, text))
+    if not found:
+        raise CatalogRefused(f"channel {text[:80]!r} is not in the catalogue; `csi channels list` shows them all")
+    if len(found) > 1:
+        raise CatalogRefused(f"{text[:80]!r} is the title of {len(found)} channels; say which by its id")
+    return found[0]
+
+
+# ── register ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def register(rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, videos: int | None = None) -> Registered:
+    """Track the channel that the text names, watch its feed, and fetch what it published. Costs a unit to look."""
+    _check_priority(priority)
+    target = sources.target_of(rt, text)
+    if target.source != CHANNELS:
+        raise CatalogRefused("that is a playlist; the catalogue tracks channels (UC…, a channel URL or an @handle)")
+    known = channels.find(target.ref)
+    if known is not None:
+        return Registered("known", known, None, "known", f"tracked already, {known.status}; nothing changed")
+    facts, remark = _look(rt, target)
+    job = _store(rt, target, facts, priority, videos)
+    watched = _watch(rt, target, facts) if watch else "not wished for"
+    log.info("channel added by command", channel=target.ref, job=job.id)
+    return Registered("added", _stored(target.ref), job, watched, remark)
+
+
+def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]:
+    """What YouTube says of it now; where it cannot be asked now, the backfill asks later."""
+    try:
+        facts = source.read_channels(source.open_api(rt), [target.ref]).get(target.ref)
+    except SourceError as error:
+        if error.kind in _LATER:
+            return None, f"not looked at yet: {error}"
+        raise CatalogRefused(str(error)) from error
+    if facts is None:
+        raise CatalogRefused(f"YouTube knows no channel {target.ref}")
+    return facts, target.remark
+
+
+def _store(rt: Runtime, target: Target, facts: ChannelFacts | None, priority: int, videos: int | None) -> Job:
+    now = rt.now()
+    with writing():
+        channels.add(target.ref, facts.title if facts else target.title or "", priority, now)
+        if facts is not None:
+            record.record_channel(facts, now)
+        return backfill(rt, _stored(target.ref), videos=videos).job
+
+
+def _watch(rt: Runtime, target: Target, facts: ChannelFacts | None) -> str:
+    """The feed tells of new uploads at once; without it they are found once a day."""
+    try:
+        title = facts.title if facts else target.title
+        return sources.watch_target(rt, Target(target.source, target.ref, title), Wish({})).result
+    except CsiError as error:
+        return f"not watched: {error}"
+
+
+def register_watched(rt: Runtime) -> int:
+    """`catalog.track_watched`: channels that are watched and not tracked yet, some at a time."""
+    if not rt.settings.catalog.track_watched:
+        return 0
+    rows = watches.untracked(CHANNELS, WATCHED_AT_ONCE)
+    for ref, name in rows:
+        _store(rt, Target(CHANNELS, ref, name), None, 5, None)
+        log.info("watched channel is tracked", channel=ref)
+    return len(rows)
+
+
+# ── what is there ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def backfill(
+    rt: Runtime, channel: Channel, *, priority: int | None = None, videos: int | None = None, until_known: bool = False
+) -> Enqueued:
+    """Fetch what it published: everything, the newest so many, or back to what is known."""
+    if priority is not None:
+        _check_priority(priority)
+    payload: dict[str, object] = {"videos": videos} if videos else {}
+    new = new_job(
+        "BACKFILL_CHANNEL",
+        channel_id=channel.id,
+        priority=priority or channel.priority,
+        payload=payload | ({"until_known": True} if until_known else {}),
+        max_attempts=rt.settings.catalog.max_attempts,
+    )
+    return jobs.enqueue(new, rt.now())
+
+
+def pause(rt: Runtime, channel: Channel) -> bool:
+    """No new work for it, and its feed rests, too; jobs in flight finish. False: it is paused already."""
+    with writing():
+        if not channels.pause(channel.id):
+            return False
+        videos.hold(channel.id)
+        feed = channels.feed_of(channel.id)
+        if feed is not None:
+            watchlist.pause(feed.watch_id)
+    log.info("channel paused by command", channel=channel.id)
+    return True
+
+
+def resume(rt: Runtime, channel: Channel) -> Job | None:
+    """Its feed is read again, everything of it is due, and what it published meanwhile is fetched. None: not paused."""
+    now = rt.now()
+    with writing():
+        if not channels.resume(channel.id, now):
+            return None
+        videos.release(channel.id, now)
+        feed = channels.feed_of(channel.id)
+        if feed is not None:
+            watchlist.resume(feed.watch_id, now)
+        job = backfill(rt, channel, until_known=channel.backfilled_at is not None).job
+    log.info("channel resumed by command", channel=channel.id)
+    return job
+
+
+def rank(channel: Channel, priority: int) -> None:
+    """For its jobs from now on."""
+    _check_priority(priority)
+    channels.set_priority(channel.id, priority)
+
+
+def _stored(channel_id: str) -> Channel:
+    found = channels.find(channel_id)
+    assert found is not None
+    return found
+
+
+def _check_priority(priority: int) -> None:
+    if not 1 <= priority <= 10:
+        raise CatalogRefused("a priority is a whole number from 1 to 10; higher is more important")

@@ -1,0 +1,73 @@
+"""What the API told, written down: facts as they are now, and statistics as they were at this moment."""
+
+from collections.abc import Iterable, Sequence
+
+from csi.catalog import freshness, gains
+from csi.catalog.gains import DAILY, HOURLY, Window
+from csi.store import channels, stats, videos
+from csi.store.channels import ChannelFacts
+from csi.store.ids import new_id
+from csi.store.stats import Count
+from csi.store.videos import Due, Plan, VideoFacts
+
+
+def record_channel(facts: ChannelFacts, now: float) -> None:
+    """Part of the caller's transaction."""
+    channels.save(facts, freshness.next_channel_refresh(now), now)
+    before = stats.channel_baseline(facts.id, *DAILY.bounds(now))
+
+    def daily(name: str) -> int | None:
+        old = None if before is None else Count(before.captured_at, getattr(before, name))
+        return gains.gain(getattr(facts, name), now, old, DAILY)
+
+    stats.save_channel(
+        stats.make_channel_stats(
+            facts.id,
+            now,
+            subscriber_count=facts.subscriber_count,
+            video_count=facts.video_count,
+            view_count=facts.view_count,
+            daily_views=daily("view_count"),
+            daily_subscribers=daily("subscriber_count"),
+            daily_videos=daily("video_count"),
+        )
+    )
+
+
+def record_videos(found: Sequence[VideoFacts], now: float) -> None:
+    """Part of the caller's transaction."""
+    plans = {facts.id: freshness.plan_video(facts.id, facts.published_at, now) for facts in found}
+    videos.save([(facts, plans[facts.id]) for facts in found], now)
+    hot = [facts.id for facts in found if plans[facts.id].tier == "hot"]
+    hourly, daily = _baselines(hot, HOURLY, now), _baselines([facts.id for facts in found], DAILY, now)
+    stats.save_videos(
+        [
+            stats.VideoStats(
+                id=new_id(now),
+                video_id=facts.id,
+                captured_at=now,
+                view_count=facts.view_count,
+                like_count=facts.like_count,
+                comment_count=facts.comment_count,
+                hourly_views=gains.gain(facts.view_count, now, hourly.get(facts.id), HOURLY),
+                daily_views=gains.gain(facts.view_count, now, daily.get(facts.id), DAILY),
+            )
+            for facts in found
+        ]
+    )
+
+
+def record_missing(gone: Iterable[Due], now: float) -> int:
+    """The API does not show them: marked, never deleted, and looked for again. Returns how many are newly missing."""
+    plans = {video: freshness.plan_video(video.id, video.published_at, now, video.missing_since) for video in gone}
+    return sum(videos.note_missing(video.id, plan, now) for video, plan in plans.items())
+
+
+def enter_unseen(listed: Sequence[VideoFacts], now: float) -> None:
+    """An uploads list names them, and the API does not show them: they are known as missing."""
+    rows = [(facts, Plan(freshness.tier_of(facts.published_at, now), now + freshness.HOUR)) for facts in listed]
+    videos.enter(rows, now, missing=True)
+
+
+def _baselines(ids: Sequence[str], window: Window, now: float) -> dict[str, Count]:
+    return stats.view_baselines(ids, *window.bounds(now))

@@ -1,0 +1,24 @@
+"""Channels, videos, statistics and jobs as plain data, for JSON: times in ISO 8601, names as in the specification."""
+
+from dataclasses import asdict
+from typing import Any
+
+from csi import clock
+from csi.store.channels import Channel, ChannelFeed
+from csi.store.jobs import Job, JobEvent
+from csi.store.stats import ChannelStats, VideoStats
+from csi.store.videos import Video
+
+Entity = Channel | ChannelFeed | Video | ChannelStats | VideoStats | Job | JobEvent
+_TIMES = ("_at", "_since")
+_OURS = ("lease_token", "lease_until", "changed_at", "captured_on")
+
+
+def shape(entity: Entity) -> dict[str, Any]:
+    return {name: _plain(name, value) for name, value in asdict(entity).items() if name not in _OURS}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name.endswith(_TIMES) and isinstance(value, int | float):
+        return clock.iso(value)
+    return list(value) if isinstance(value, tuple) else value

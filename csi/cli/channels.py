@@ -1,0 +1,219 @@
+"""`csi channels`: which channels are tracked, and how they do."""
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from csi.catalog import manage, source
+from csi.catalog.shape import shape
+from csi.cli.config import config_option, json_option
+from csi.cli.output import echo_json, plural, stamp
+from csi.cli.session import installed
+from csi.cli.terminal import ago, plain, table
+from csi.store import channels as store
+from csi.store import jobs, stats, videos
+from csi.store.channels import Channel
+from csi.store.stats import ChannelStats, day_of
+
+DAY = 86_400.0
+_CHANNEL = click.argument("channel", metavar="CHANNEL")
+_PRIORITY = click.IntRange(1, 10)
+
+
+@click.group()
+def channels() -> None:
+    """Track channels: their videos, and their numbers over time.
+
+    CHANNEL is an id (UC…), a title, an @handle or a URL of a channel that is tracked.
+    """
+
+
+@channels.command()
+@click.argument("what", metavar="ID|URL|@HANDLE")
+@click.option("--priority", type=_PRIORITY, default=5, show_default=True, help="Of its jobs; higher is sooner.")
+@click.option("--videos", "cap", type=click.IntRange(min=1), help="Fetch only the newest so many.  [default: all]")
+@click.option("--no-watch", is_flag=True, help="Do not read its feed: new uploads are found once a day.")
+@config_option
+@json_option
+def add(
+    what: str, priority: int, cap: int | None, no_watch: bool, config_path: Path | None, as_json: bool
+) -> None:  # fmt: skip
+    """Track a channel: fetch what it published, then refresh its numbers. Needs an API key; costs a unit to look."""
+    with installed(config_path) as rt:
+        added = manage.register(rt, what, priority=priority, watch=not no_watch, videos=cap)
+    if as_json:
+        echo_json(
+            {
+                "result": added.result,
+                "channel": shape(added.channel),
+                "job": added.job.id if added.job else None,
+                "watch": added.watch,
+                "remark": added.remark,
+            }
+        )
+        return
+    if added.result == "known":
+        click.echo(f"{_title(added.channel)}: {added.remark}")
+        return
+    click.echo(f"tracking {_title(added.channel)}")
+    click.echo(f"  job {added.job.id if added.job else '–'} fetches what it published")
+    click.echo(f"  its feed: {plain(added.watch)}")
+    if added.remark:
+        click.echo(f"  {plain(added.remark)}")
+
+
+@channels.command("list")
+@click.option("--status", type=click.Choice(["active", "paused", "deleted", "error"]), help="Only these.")
+@config_option
+@json_option
+def list_channels(status: str | None, config_path: Path | None, as_json: bool) -> None:
+    """Show every channel with its numbers of today."""
+    with installed(config_path) as rt:
+        now = rt.now()
+        rows = [row for row in store.dashboard(day_of(now)) if status in (None, row["status"])]
+        needed, share = source.needs(rt), rt.settings.catalog.units_per_day
+    if as_json:
+        echo_json({"channels": [_dashboard_json(row) for row in rows], "units_a_day": needed.total, "share": share})
+        return
+    head = ("ID", "TITLE", "STATUS", "PRIO", "SUBSCRIBERS", "TODAY", "VIEWS", "TODAY", "VIDEOS", "REFRESHED")
+    for line in table(head, [_row(row, now) for row in rows]):
+        click.echo(line)
+    enough = "" if needed.total <= share else ": too many; raise catalog.units_per_day or pause some"
+    count = plural(len(rows), "channel")
+    click.echo(f"{count}; keeping them fresh takes {needed.total:,} of {share:,} API units a day{enough}", err=True)
+
+
+@channels.command()
+@_CHANNEL
+@config_option
+@json_option
+def show(channel: str, config_path: Path | None, as_json: bool) -> None:
+    """Show all that is known of a channel, its feed and its jobs."""
+    with installed(config_path) as rt:
+        row = manage.find_channel(rt, channel)
+        feed, (total, missing) = store.feed_of(row.id), videos.count_of(row.id)
+        latest, work = stats.trend(row.id, rt.now() - 7 * DAY), jobs.page(channel_id=row.id, limit=5)
+    if as_json:
+        counted = {"known_videos": total, "missing_videos": missing}
+        about = {"feed": shape(feed) if feed else None, "jobs": [shape(job) for job in work]}
+        echo_json(shape(row) | counted | about | {"stats": [shape(one) for one in latest]})
+        return
+    for name, value in shape(row).items():
+        click.echo(f"{name:<20} {'–' if value is None else plain(value, 100)}")
+    click.echo(f"{'videos known':<20} {total:,}, of which {missing:,} are missing at YouTube")
+    click.echo(f"{'feed':<20} {f'{feed.status}, read {stamp(feed.last_polled_at)}' if feed else 'not watched'}")
+    for job in work:
+        click.echo(f"{'job':<20} {job.id}  {job.type}  {job.status}  {plain(job.error_message or '')}")
+
+
+@channels.command()
+@_CHANNEL
+@config_option
+def pause(channel: str, config_path: Path | None) -> None:
+    """Let a channel and its feed rest; jobs in flight finish."""
+    with installed(config_path) as rt:
+        row = manage.find_channel(rt, channel)
+        done = manage.pause(rt, row)
+    click.echo(f"{_title(row)}: {'paused, with its feed' if done else 'is paused; nothing changed'}")
+
+
+@channels.command()
+@_CHANNEL
+@config_option
+def resume(channel: str, config_path: Path | None) -> None:
+    """Go on with a channel: its feed is read, and what it published meanwhile is fetched."""
+    with installed(config_path) as rt:
+        row = manage.find_channel(rt, channel)
+        job = manage.resume(rt, row)
+    caught = f"resumed; job {job.id} catches up" if job else f"is {row.status}; nothing changed"
+    click.echo(f"{_title(row)}: {caught}")
+
+
+@channels.command()
+@_CHANNEL
+@click.argument("priority", type=_PRIORITY)
+@config_option
+def priority(channel: str, priority: int, config_path: Path | None) -> None:
+    """Set how urgent a channel's jobs are from now on: 1 to 10, higher is sooner."""
+    with installed(config_path) as rt:
+        row = manage.find_channel(rt, channel)
+        manage.rank(row, priority)
+    click.echo(f"{_title(row)}: priority {priority}")
+
+
+@channels.command()
+@_CHANNEL
+@click.option("--priority", type=_PRIORITY, help="Of this job.  [default: the channel's]")
+@click.option("--videos", "cap", type=click.IntRange(min=1), help="Only the newest so many.  [default: all]")
+@config_option
+@json_option
+def backfill(
+    channel: str, priority: int | None, cap: int | None, config_path: Path | None, as_json: bool
+) -> None:  # fmt: skip
+    """Fetch once more what a channel published."""
+    with installed(config_path) as rt:
+        row = manage.find_channel(rt, channel)
+        found = manage.backfill(rt, row, priority=priority, videos=cap)
+    if as_json:
+        echo_json({"job": shape(found.job), "duplicate": found.is_duplicate})
+        return
+    word = "is under way already, as job" if found.is_duplicate else "is enqueued as job"
+    click.echo(f"the backfill of {_title(row)} {word} {found.job.id}")
+
+
+@channels.command()
+@_CHANNEL
+@click.option("--days", type=click.IntRange(1, 36_500), default=90, show_default=True, help="How far back.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@config_option
+@json_option
+def trend(channel: str, days: int, as_csv: bool, config_path: Path | None, as_json: bool) -> None:
+    """Show a channel's numbers day by day; a gain that is not known is empty."""
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other")
+    with installed(config_path) as rt:
+        row = manage.find_channel(rt, channel)
+        rows = stats.trend(row.id, rt.now() - days * DAY)
+    if as_json:
+        echo_json({"channel_id": row.id, "days": [_day(one) for one in rows]})
+    elif as_csv:
+        writer = csv.DictWriter(sys.stdout, fieldnames=_DAY, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_day(one) for one in rows)
+    else:
+        lines = [["–" if value is None else _number(value) for value in _day(one).values()] for one in rows]
+        for line in table([name.upper() for name in _DAY], lines):
+            click.echo(line)
+
+
+_DAY = (
+    "date", "subscriber_count", "daily_subscribers", "view_count", "daily_views", "video_count", "daily_videos",
+)  # fmt: skip
+
+
+def _day(one: ChannelStats) -> dict[str, Any]:
+    return {"date": one.captured_on} | {name: getattr(one, name) for name in _DAY[1:]}
+
+
+def _dashboard_json(row: dict[str, Any]) -> dict[str, Any]:
+    channel = Channel(**{name: row[name] for name in Channel.__dataclass_fields__})
+    return shape(channel) | {name: row[name] for name in ("daily_views", "daily_subscribers", "daily_videos")}
+
+
+def _row(row: dict[str, Any], now: float) -> list[str]:
+    last = row["last_refreshed_at"]
+    numbers = ("subscriber_count", "daily_subscribers", "view_count", "daily_views", "video_count")
+    shown = ["–" if row[name] is None else _number(row[name]) for name in numbers]
+    refreshed = ago(None if last is None else now - last)
+    return [row["id"], row["title"], row["status"], str(row["priority"]), *shown, refreshed]
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _title(row: Channel) -> str:
+    return f"{plain(row.title or row.id, 60)} ({row.id})"

@@ -1,0 +1,148 @@
+"""`csi jobs`: what the catalogue has to do, does, and did."""
+
+from pathlib import Path
+
+import click
+
+from csi.catalog import manage as channels
+from csi.catalog.shape import shape
+from csi.cli.config import config_option, json_option
+from csi.cli.output import Duration, confirm, echo_json, stamp
+from csi.cli.session import installed
+from csi.cli.terminal import ago, plain, table
+from csi.jobs import manage
+from csi.jobs.types import KINDS
+from csi.store import jobs as store
+from csi.store.jobs import Job
+
+_JOB = click.argument("job", metavar="JOB")
+_STATUS = click.Choice([*store.OPEN, *store.SETTLED])
+_YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group()
+def jobs() -> None:
+    """Look at jobs, enqueue, retry and cancel them.
+
+    JOB is the id of a job, or at least 6 characters of its beginning or end.
+    """
+
+
+@jobs.command("list")
+@click.option("--status", type=_STATUS, help="Only these.")
+@click.option("--type", "kind", type=click.Choice(list(KINDS)), help="Only these.")
+@click.option("--channel", metavar="CHANNEL", help="Only those of this channel.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@config_option
+@json_option
+def list_jobs(
+    status: str | None, kind: str | None, channel: str | None, limit: int, config_path: Path | None, as_json: bool
+) -> None:  # fmt: skip
+    """Show jobs, the newest first."""
+    with installed(config_path) as rt:
+        ref = channels.find_channel(rt, channel).id if channel else None
+        rows, counted, now = store.page(status=status, type=kind, channel_id=ref, limit=limit), store.counts(), rt.now()
+    if as_json:
+        echo_json({"jobs": [shape(job) for job in rows], "counts": counted})
+        return
+    _print(rows, now)
+    click.echo(", ".join(f"{number:,} {word}" for word, number in counted.items()), err=True)
+
+
+@jobs.command()
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@config_option
+@json_option
+def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
+    """Show jobs that were given up, and why."""
+    with installed(config_path) as rt:
+        rows, now = store.page(status="dead", limit=limit), rt.now()
+    if as_json:
+        echo_json({"jobs": [shape(job) for job in rows]})
+        return
+    _print(rows, now)
+
+
+@jobs.command()
+@_JOB
+@config_option
+@json_option
+def show(job: str, config_path: Path | None, as_json: bool) -> None:
+    """Show a job and its whole history."""
+    with installed(config_path):
+        row = manage.find_job(job)
+        history = store.history(row.id)
+    if as_json:
+        echo_json(shape(row) | {"history": [shape(event) for event in history]})
+        return
+    for name, value in shape(row).items():
+        click.echo(f"{name:<16} {'–' if value is None else plain(value, 100)}")
+    cells = [
+        [stamp(event.occurred_at), event.event_type, f"{event.duration_ms or 0:,} ms", plain(event.details)]
+        for event in history
+    ]
+    for line in table(("WHEN", "WHAT", "AFTER", "DETAILS"), cells):
+        click.echo(line)
+
+
+@jobs.command()
+@click.argument("kind", metavar="TYPE")
+@click.option("--channel", metavar="CHANNEL", help="The channel, where the type needs one.")
+@click.option("--video", "videos", multiple=True, metavar="ID", help="Only these videos; repeatable.")
+@click.option("--priority", type=click.IntRange(1, 10), help="Higher is sooner.  [default: the type's]")
+@click.option("--in", "delay", type=Duration(), default=0.0, help="Not before so long from now: 90s, 2h.")
+@config_option
+@json_option
+def enqueue(
+    kind: str, channel: str | None, videos: tuple[str, ...], priority: int | None, delay: float,
+    config_path: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Put a job of this TYPE into the ledger; one that is open already is not doubled."""
+    with installed(config_path) as rt:
+        ref = channels.find_channel(rt, channel).id if channel else None
+        found = manage.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
+    if as_json:
+        echo_json({"job": shape(found.job), "duplicate": found.is_duplicate})
+        return
+    word = "is open already: job" if found.is_duplicate else "is enqueued: job"
+    click.echo(f"{found.job.type} {word} {found.job.id}")
+
+
+@jobs.command()
+@_JOB
+@config_option
+def retry(job: str, config_path: Path | None) -> None:
+    """Make a failed or dead job due now; it goes on where it was."""
+    with installed(config_path) as rt:
+        row = manage.find_job(job)
+        manage.retry(rt, row)
+    click.echo(f"job {row.id} ({row.type}) is due now")
+
+
+@jobs.command()
+@_JOB
+@_YES
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@config_option
+def cancel(job: str, yes: bool, dry_run: bool, config_path: Path | None) -> None:
+    """Give up a job; a worker that is at it stops at its next step."""
+    with installed(config_path) as rt:
+        row = manage.find_job(job)
+        if not dry_run:
+            confirm(f"Cancel job {row.id} ({row.type}, {row.status})?", yes=yes)
+            manage.cancel(rt, row)
+    click.echo(f"job {row.id} ({row.type}) {'would be' if dry_run else 'is'} cancelled")
+
+
+def _print(rows: list[Job], now: float) -> None:
+    head = ("ID", "TYPE", "CHANNEL", "STATUS", "PRIO", "TRIES", "UNITS", "DUE", "WHY")
+    for line in table(head, [_row(job, now) for job in rows]):
+        click.echo(line)
+
+
+def _row(job: Job, now: float) -> list[str]:
+    wait = job.scheduled_at - now
+    due = "–" if job.status in store.SETTLED else f"in {ago(wait)}" if wait > 0 else "now"
+    tries = f"{job.attempts}/{job.max_attempts}"
+    cells = [job.id, job.type, job.channel_id or "–", job.status, str(job.priority), tries, f"{job.units:,}", due]
+    return [*cells, job.error_message or ""]

@@ -1,0 +1,30 @@
+"""A new upload that the ingester saw enters the catalogue at once, where its channel is tracked."""
+
+from typing import Any
+
+from csi import clock
+from csi.ingester.event import CreatorSignalEvent
+from csi.store import channels, videos
+from csi.store.videos import Plan, VideoFacts
+
+
+def enter(event: CreatorSignalEvent, now: float) -> bool:
+    """Hot, and due now: its first look by the API gives its age and its numbers. Part of the caller's transaction."""
+    facts = _facts(event.subject)
+    if facts is None or not channels.is_tracked(facts.channel_id):
+        return False
+    return bool(videos.enter([(facts, Plan("hot", now))], now))
+
+
+def _facts(subject: dict[str, Any]) -> VideoFacts | None:
+    if subject.get("platform") != "youtube" or "video_id" not in subject or "channel_id" not in subject:
+        return None
+    return VideoFacts(
+        id=subject["video_id"],
+        channel_id=subject["channel_id"],
+        title=subject.get("title", ""),
+        published_at=clock.parse(subject["published_at"]),
+        description=subject.get("description"),
+        duration=subject.get("duration_seconds"),
+        thumbnail_url=subject.get("thumbnail_url"),
+    )

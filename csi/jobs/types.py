@@ -1,0 +1,76 @@
+"""The kinds of jobs: what they are for, how urgent they are, what they need (DECISIONS 37)."""
+
+from dataclasses import dataclass
+
+from csi.errors import CsiError
+from csi.store.jobs import NewJob
+
+
+class JobRefused(CsiError):
+    """A job that cannot be stored as it was asked for, and what to do."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of job."""
+
+    type: str
+    priority: int
+    meaning: str
+    needs_channel: bool = False
+    takes_videos: bool = False
+    yields: bool = False
+    """It leaves units for what is refreshed by the hour and the day."""
+
+
+KINDS = {
+    kind.type: kind
+    for kind in (
+        Kind("BACKFILL_CHANNEL", 5, "everything that a channel ever published", needs_channel=True, yields=True),
+        Kind("REFRESH_CHANNEL_STATS", 8, "statistics of every channel, once a day"),
+        Kind("REFRESH_HOT_VIDEOS", 10, "statistics of videos up to 7 days old, every hour", takes_videos=True),
+        Kind("REFRESH_MEDIUM_VIDEOS", 9, "statistics of videos 7 to 30 days old, every day", takes_videos=True),
+        Kind(
+            "REFRESH_VIDEO_STATS", 6, "statistics of all older videos, once a week", takes_videos=True, yields=True
+        ),
+        Kind("RSS_POLL_CHANNEL", 5, "one read of a channel's feed, now", needs_channel=True),
+        Kind("REQUEUE_STUCK", 7, "jobs whose worker died are due again"),
+    )
+}  # fmt: skip
+
+
+def new_job(
+    type: str,
+    *,
+    channel_id: str | None = None,
+    video_ids: tuple[str, ...] = (),
+    priority: int | None = None,
+    payload: dict[str, object] | None = None,
+    scheduled_at: float | None = None,
+    max_attempts: int = 5,
+) -> NewJob:
+    """A job of this kind, or JobRefused with the reason. One open job for a kind, its channel and its videos."""
+    kind = KINDS.get(type)
+    if kind is None:
+        raise JobRefused(f"there is no job type {type[:40]!r}; there are {', '.join(KINDS)}")
+    if kind.needs_channel and channel_id is None:
+        raise JobRefused(f"{type} needs a channel")
+    if channel_id is not None and not kind.needs_channel:
+        raise JobRefused(f"{type} is for all channels; leave the channel out")
+    if video_ids and not kind.takes_videos:
+        raise JobRefused(f"{type} takes no videos")
+    if priority is not None and not 1 <= priority <= 10:
+        raise JobRefused("a priority is a whole number from 1 to 10; higher is sooner")
+    ids = tuple(sorted(set(video_ids)))
+    return NewJob(
+        type=type,
+        dedup_key=":".join([type, *([channel_id] if channel_id else []), *ids])[:2000],
+        priority=kind.priority if priority is None else priority,
+        channel_id=channel_id,
+        video_ids=ids,
+        payload=dict(payload or {}),
+        scheduled_at=scheduled_at,
+        max_attempts=max_attempts,
+    )

@@ -1,0 +1,53 @@
+"""What a failure means for a job. Pure."""
+
+import random
+from dataclasses import dataclass
+
+from csi.errors import SourceError
+
+FIRST_WAIT = 60.0
+LONGEST_WAIT = 3600.0
+KEY_WAIT = 900.0
+SPREAD = 600.0
+"""Jobs that waited for midnight do not all begin at midnight."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Not the job's fault: it goes on then, and this was no attempt."""
+
+    until: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Tried again then; an attempt is used up."""
+
+    until: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Dead:
+    why: str
+
+
+Verdict = Wait | Retry | Dead
+
+
+def judge(
+    error: SourceError, *, attempts: int, max_attempts: int, now: float, midnight: float, rng: random.Random
+) -> Verdict:
+    """`midnight`: when the API's day ends."""
+    why = str(error)
+    if error.kind in ("budget", "quota"):
+        return Wait(midnight + 1.0 + rng.uniform(0.0, SPREAD), why)
+    if error.kind in ("throttled", "paused"):
+        return Wait(now + (error.retry_after or FIRST_WAIT * rng.uniform(0.8, 1.2)), why)
+    if error.kind == "auth":
+        return Wait(now + KEY_WAIT, why)
+    if attempts >= max_attempts or error.kind == "denied":
+        return Dead(why)
+    wait = min(FIRST_WAIT * 2 ** (max(attempts, 1) - 1), LONGEST_WAIT)
+    return Retry(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0), why)

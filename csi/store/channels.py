@@ -1,0 +1,181 @@
+"""Channels of the catalogue: what is known of each, and when it is refreshed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from csi.store.db import changed, fetch, marks, run
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A channel being monitored, under the names of the specification."""
+
+    id: str
+    title: str
+    description: str | None
+    custom_url: str | None
+    subscriber_count: int | None
+    video_count: int | None
+    view_count: int | None
+    thumbnail_url: str | None
+    uploads_playlist_id: str | None
+    country: str | None
+    created_at: float | None
+    tracked_since: float
+    last_refreshed_at: float | None
+    status: str
+    priority: int
+    next_refresh_at: float | None
+    """When its statistics are due; None: never (paused)."""
+    missing_since: float | None
+    backfilled_at: float | None
+
+
+@dataclass(frozen=True)
+class ChannelFacts:
+    """What the API tells of a channel. A counter that is hidden is None, never 0."""
+
+    id: str
+    title: str
+    description: str | None = None
+    custom_url: str | None = None
+    subscriber_count: int | None = None
+    video_count: int | None = None
+    view_count: int | None = None
+    thumbnail_url: str | None = None
+    uploads_playlist_id: str | None = None
+    country: str | None = None
+    created_at: float | None = None
+
+
+@dataclass(frozen=True)
+class ChannelFeed:
+    """The polling of a channel's feed: the ingester's own watch, seen under the names of the specification."""
+
+    channel_id: str
+    feed_url: str | None
+    last_etag: str | None
+    last_modified: str | None
+    last_polled_at: float | None
+    last_video_published_at: float | None
+    poll_interval_minutes: float
+    consecutive_errors: int
+    status: str
+    watch_id: int
+
+
+COLUMNS = ", ".join(Channel.__dataclass_fields__)
+_FACTS = tuple(name for name in ChannelFacts.__dataclass_fields__ if name != "id")
+# A channel that came back, or whose job works again, is active; a pause stays a pause.
+_SAVE = f"""
+    UPDATE channels SET {", ".join(f"{name} = ?" for name in _FACTS)}, last_refreshed_at = ?, missing_since = NULL,
+        status = CASE WHEN status = 'paused' THEN 'paused' ELSE 'active' END,
+        next_refresh_at = CASE WHEN status = 'paused' THEN NULL ELSE ? END
+    WHERE id = ?
+"""
+
+
+def add(channel_id: str, title: str, priority: int, now: float) -> bool:
+    """False: it was there before."""
+    sql = """INSERT INTO channels (id, title, priority, tracked_since, next_refresh_at) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO NOTHING"""
+    return bool(changed(sql, channel_id, title, priority, now, now))
+
+
+def find(channel_id: str) -> Channel | None:
+    rows = fetch(f"SELECT {COLUMNS} FROM channels WHERE id = ?", channel_id)
+    return Channel(*rows[0]) if rows else None
+
+
+def matching(text: str) -> list[Channel]:
+    """By id, title or handle."""
+    sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR custom_url = ? ORDER BY id"
+    return [Channel(*row) for row in fetch(sql, text, text, text)]
+
+
+def status_of(channel_id: str) -> tuple[str, float | None] | None:
+    """Status and last refresh."""
+    rows = fetch("SELECT status, last_refreshed_at FROM channels WHERE id = ?", channel_id)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def every(status: str | None = None) -> list[Channel]:
+    where, values = ("WHERE status = ?", [status]) if status else ("", [])
+    sql = f"SELECT {COLUMNS} FROM channels {where} ORDER BY priority DESC, title, id"
+    return [Channel(*row) for row in fetch(sql, *values)]
+
+
+def known(ids: list[str]) -> set[str]:
+    return {row[0] for row in fetch(f"SELECT id FROM channels WHERE id IN ({marks(ids)})", *ids)} if ids else set()
+
+
+def is_tracked(channel_id: str) -> bool:
+    return bool(fetch("SELECT 1 FROM channels WHERE id = ? AND status <> 'paused'", channel_id))
+
+
+def save(facts: ChannelFacts, next_refresh_at: float, now: float) -> bool:
+    """What the API told, now. Part of the caller's transaction."""
+    values = [getattr(facts, name) for name in _FACTS]
+    return bool(changed(_SAVE, *values, now, next_refresh_at, facts.id))
+
+
+def due(now: float, limit: int = 50) -> list[str]:
+    sql = "SELECT id FROM channels WHERE next_refresh_at <= ? ORDER BY next_refresh_at, id LIMIT ?"
+    return [row[0] for row in fetch(sql, now, limit)]
+
+
+def refreshed_count() -> int:
+    """How many are not paused."""
+    return int(fetch("SELECT COUNT(*) FROM channels WHERE next_refresh_at IS NOT NULL")[0][0])
+
+
+def note_missing(channel_id: str, gone_before: float, next_refresh_at: float, now: float) -> bool:
+    """The API does not show it. Twice, a day apart, means deleted; nothing of it is ever removed. True: it is now."""
+    run(
+        "UPDATE channels SET missing_since = COALESCE(missing_since, ?), next_refresh_at = ? WHERE id = ?",
+        now,
+        next_refresh_at,
+        channel_id,
+    )
+    sql = "UPDATE channels SET status = 'deleted' WHERE id = ? AND missing_since <= ? AND status IN ('active', 'error')"
+    return bool(changed(sql, channel_id, gone_before))
+
+
+def note_error(channel_id: str) -> bool:
+    """A job for it died."""
+    return bool(changed("UPDATE channels SET status = 'error' WHERE id = ? AND status = 'active'", channel_id))
+
+
+def note_backfilled(channel_id: str, now: float) -> None:
+    run("UPDATE channels SET backfilled_at = ? WHERE id = ?", now, channel_id)
+
+
+def pause(channel_id: str) -> bool:
+    """False: it is paused already."""
+    sql = "UPDATE channels SET status = 'paused', next_refresh_at = NULL WHERE id = ? AND status <> 'paused'"
+    return bool(changed(sql, channel_id))
+
+
+def resume(channel_id: str, now: float) -> bool:
+    sql = "UPDATE channels SET status = 'active', next_refresh_at = ? WHERE id = ? AND status = 'paused'"
+    return bool(changed(sql, now, channel_id))
+
+
+def set_priority(channel_id: str, priority: int) -> bool:
+    return bool(changed("UPDATE channels SET priority = ? WHERE id = ?", priority, channel_id))
+
+
+def feed_of(channel_id: str) -> ChannelFeed | None:
+    names = ", ".join(ChannelFeed.__dataclass_fields__)
+    rows = fetch(f"SELECT {names} FROM channel_feeds WHERE channel_id = ?", channel_id)
+    return ChannelFeed(*rows[0]) if rows else None
+
+
+def dashboard(today: str) -> list[dict[str, Any]]:
+    """Every channel with its statistics of this day, where there are some."""
+    ours = [f"c.{name}" for name in Channel.__dataclass_fields__]
+    stats = ["captured_at", "daily_views", "daily_subscribers", "daily_videos"]
+    sql = f"""SELECT {", ".join([*ours, *(f"s.{name}" for name in stats)])} FROM channels c
+        LEFT JOIN channel_stats s ON s.channel_id = c.id AND s.captured_on = ?
+        ORDER BY c.priority DESC, c.title, c.id"""
+    return [dict(zip([*Channel.__dataclass_fields__, *stats], row, strict=True)) for row in fetch(sql, today)]

@@ -1,0 +1,382 @@
+"""The job ledger: rows that say what must be done, who does it now, and everything that became of it.
+
+Every change of a status goes through `_move`, is one of MOVES, and leaves a row in `job_events`.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from peewee import IntegrityError
+
+from csi.errors import StoreError
+from csi.store import partitions
+from csi.store.db import OWNER, changed, fetch, is_postgres, new_token, run, writing
+from csi.store.ids import new_id
+
+LEASE_SECONDS = 55.0
+"""Outlasts one request to the API; lengthened after each step."""
+
+ERROR_TEXT = 500
+CLAIM_TRIES = 5
+
+# (from, to): the word in the job's history. What is not here cannot happen.
+MOVES: dict[tuple[str, str], str] = {
+    ("pending", "running"): "started",
+    ("running", "completed"): "completed",
+    ("running", "failed"): "failed",
+    ("running", "pending"): "retried",  # it waits (for the budget, for a host), or its worker ended
+    ("running", "dead"): "dead_lettered",
+    ("failed", "pending"): "retried",
+    ("failed", "dead"): "dead_lettered",
+    ("pending", "dead"): "dead_lettered",
+    ("dead", "pending"): "retried",  # by command
+}
+OPEN = ("pending", "running", "failed")
+SETTLED = ("completed", "dead")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work, under the names of the specification, and what the ledger needs beside them."""
+
+    id: str
+    type: str
+    channel_id: str | None
+    video_ids: tuple[str, ...]
+    priority: int
+    dedup_key: str
+    status: str
+    attempts: int
+    """Begun since it last moved forward."""
+    max_attempts: int
+    scheduled_at: float
+    started_at: float | None
+    completed_at: float | None
+    error_message: str | None
+    payload: dict[str, Any]
+    progress: dict[str, Any]
+    """Where it goes on after an interruption; saved in one transaction with what was done."""
+    units: int
+    """API units booked for it."""
+    lease_token: str | None
+    lease_until: float | None
+    created_at: float
+    changed_at: float
+    """When its status changed last."""
+    archived_at: float | None
+
+
+COLUMNS = ", ".join(Job.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """One change of a job's status."""
+
+    id: str
+    job_id: str
+    event_type: str
+    occurred_at: float
+    details: dict[str, Any]
+    duration_ms: int | None
+    """How long it was in the status that it left: how long it ran, or, for `started`, how long it waited."""
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """Work to be done. `scheduled_at` None: now."""
+
+    type: str
+    dedup_key: str
+    priority: int = 5
+    channel_id: str | None = None
+    video_ids: tuple[str, ...] = ()
+    payload: dict[str, Any] | None = None
+    scheduled_at: float | None = None
+    max_attempts: int = 5
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """The job that does it, and whether that one was there before."""
+
+    job: Job
+    is_duplicate: bool
+
+
+# ── in ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def enqueue(new: NewJob, now: float) -> Enqueued:
+    """One open job for a key: whoever comes second gets the first one's job. Race-free by the index on open keys."""
+    for _ in range(CLAIM_TRIES):
+        job_id = _insert(new, now)
+        found = find(job_id) if job_id else find_open(new.dedup_key)
+        if found is not None:  # None: the open one was finished between our two looks
+            return Enqueued(found, job_id is None)
+    raise StoreError(f"job {new.dedup_key} could not be stored; try again")
+
+
+_INSERT = """
+    INSERT INTO jobs (id, type, channel_id, video_ids, priority, dedup_key, max_attempts, scheduled_at, payload,
+        created_at, changed_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id
+"""
+
+
+def _insert(new: NewJob, now: float) -> str | None:
+    at = now if new.scheduled_at is None else new.scheduled_at
+    ids = json.dumps(new.video_ids) if new.video_ids else None
+    payload = json.dumps(new.payload or {})
+    try:
+        found = fetch(
+            _INSERT, new_id(now), new.type, new.channel_id, ids, new.priority, new.dedup_key, new.max_attempts, at,
+            payload, now, now,
+        )  # fmt: skip
+    except IntegrityError as error:
+        raise StoreError(f"channel {new.channel_id} is not in the catalogue; add it first") from error
+    return str(found[0][0]) if found else None
+
+
+# ── taken, kept, settled ────────────────────────────────────────────────────────────────────────────────
+
+_NEXT = f"""
+    SELECT {COLUMNS} FROM jobs j {{index}}
+    WHERE j.status = 'pending' AND j.scheduled_at <= ? AND NOT EXISTS (
+        SELECT 1 FROM jobs busy WHERE busy.channel_id = j.channel_id AND busy.status = 'running')
+        AND NOT EXISTS (SELECT 1 FROM channels c WHERE c.id = j.channel_id AND c.status = 'paused')
+    ORDER BY j.priority DESC, j.scheduled_at LIMIT {{limit}} {{lock}}
+"""
+
+
+def due_sql(limit: int, *, locking: bool = False) -> str:
+    """The query that runs most often. SQLite has no statistics of a table that changes this fast: the index that
+    holds the order is named."""
+    lock = "FOR UPDATE OF j SKIP LOCKED" if is_postgres() and locking else ""
+    return _NEXT.format(index="" if is_postgres() else "INDEXED BY idx_jobs_ready", limit=limit, lock=lock)
+
+
+def due(now: float, limit: int = 10) -> list[Job]:
+    """The jobs that could be taken now, the most urgent first."""
+    return [_job(row) for row in fetch(due_sql(limit), now)]
+
+
+def claim(now: float) -> Job | None:
+    """The most urgent job that is due, in our hands under a lease. One channel has one running job at most."""
+    partitions.make_room("job_events", now)
+    for _ in range(CLAIM_TRIES):
+        try:
+            with writing():
+                rows = fetch(due_sql(1, locking=True), now)
+                if not rows:
+                    return None
+                job, token = _job(rows[0]), new_token()
+                values: dict[str, Any] = {
+                    "attempts": job.attempts + 1,
+                    "lease_token": token,
+                    "lease_until": now + LEASE_SECONDS,
+                }
+                if _move(job, "running", now, started_at=now, error_message=None, **values):
+                    return find(job.id)
+        except IntegrityError:
+            continue  # another worker took a job of this channel at this moment
+    return None
+
+
+def checkpoint(job: Job, progress: dict[str, Any], now: float) -> bool:
+    """It moved forward, and keeps its lease. Part of the transaction that stores what was done. False: it is not ours
+    any more, and nothing of it may be stored."""
+    sql = """UPDATE jobs SET progress = ?, attempts = 0, lease_until = ?
+        WHERE id = ? AND status = 'running' AND lease_token = ?"""
+    return bool(changed(sql, json.dumps(progress), now + LEASE_SECONDS, job.id, job.lease_token))
+
+
+def heartbeat(job: Job, now: float) -> bool:
+    """Still at it. False: it was cancelled, or taken for stuck."""
+    sql = "UPDATE jobs SET lease_until = ? WHERE id = ? AND status = 'running' AND lease_token = ?"
+    return bool(changed(sql, now + LEASE_SECONDS, job.id, job.lease_token))
+
+
+def add_units(job_id: str, units: int) -> None:
+    run("UPDATE jobs SET units = units + ? WHERE id = ?", units, job_id)
+
+
+def complete(job: Job, details: dict[str, Any], now: float) -> bool:
+    with writing():
+        return _move(job, "completed", now, details, completed_at=now, progress=None)
+
+
+def fail(job: Job, why: str, until: float, now: float) -> bool:
+    """It is tried again at `until`."""
+    with writing():
+        return _move(job, "failed", now, {"error": why}, scheduled_at=until, error_message=why[:ERROR_TEXT])
+
+
+def snooze(job: Job, why: str, until: float, now: float) -> bool:
+    """Not its fault: it waits, and this was no attempt."""
+    with writing():
+        values = {"scheduled_at": until, "error_message": why[:ERROR_TEXT], "attempts": max(job.attempts - 1, 0)}
+        return _move(job, "pending", now, {"reason": why, "until": until}, **values)
+
+
+def bury(job: Job, why: str, now: float) -> bool:
+    with writing():
+        return _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why[:ERROR_TEXT])
+
+
+# ── by command ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cancel(job: Job, now: float) -> bool:
+    """Whatever it is doing: a worker that holds it finds out at its next step, and stores nothing more."""
+    partitions.make_room("job_events", now)
+    with writing():
+        return _move(job, "dead", now, {"reason": "cancelled"}, completed_at=now, error_message="cancelled")
+
+
+def revive(job: Job, now: float) -> bool:
+    """A dead or failed job is due again, with all its attempts; it goes on where it was. False: it is neither, or
+    another job does the same by now."""
+    partitions.make_room("job_events", now)
+    try:
+        with writing():
+            return _move(job, "pending", now, {"reason": "by command"}, attempts=0, scheduled_at=now, completed_at=None)
+    except IntegrityError:
+        return False
+
+
+# ── rescue ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def release_failed(now: float, limit: int = 100) -> int:
+    """Failed jobs whose wait is over are due."""
+    rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND scheduled_at <= ? LIMIT ?", now, limit)
+    if not rows:
+        return 0
+    partitions.make_room("job_events", now)
+    with writing():
+        return sum(_move(_job(row), "pending", now) for row in rows)
+
+
+def requeue_stuck(now: float, limit: int = 100) -> int:
+    """Jobs whose worker died. One that ended the process as often as it may be tried is dead (DESIGN §1)."""
+    sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND (lease_until < ? OR lease_until > ?) LIMIT ?"
+    rows = fetch(sql, now, now + 2 * LEASE_SECONDS, limit)
+    return sum(_requeue(_job(row), now) for row in rows)
+
+
+def requeue_all(now: float) -> int:
+    """At the start of the only worker: whoever held a job is gone."""
+    rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'running'")
+    return sum(_requeue(_job(row), now) for row in rows)
+
+
+def give_back_own(now: float) -> int:
+    """At an orderly end: what did not finish is due at once, and this was no attempt."""
+    sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND lease_token LIKE ?"
+    rows = [_job(row) for row in fetch(sql, f"{OWNER}.%")]
+    return sum(snooze(job, "the worker ended", now, now) for job in rows)
+
+
+def _requeue(job: Job, now: float) -> bool:
+    partitions.make_room("job_events", now)
+    with writing():
+        if job.attempts >= job.max_attempts:
+            why = f"its worker ended {job.attempts} times in the middle of it"
+            return _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why)
+        return _move(job, "pending", now, {"reason": "stuck"}, scheduled_at=now, error_message="its worker ended")
+
+
+# ── the one place ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _move(job: Job, after: str, now: float, details: dict[str, Any] | None = None, **values: Any) -> bool:
+    """Change the status of a job that is still as we know it, and write its history. Part of a transaction."""
+    word = MOVES.get((job.status, after))
+    if word is None:
+        return False
+    if after != "running":
+        values |= {"lease_token": None, "lease_until": None}
+    values |= {"status": after, "changed_at": now}
+    names = ", ".join(f"{name} = ?" for name in values)
+    same = "status = ? AND lease_token IS NULL" if job.lease_token is None else "status = ? AND lease_token = ?"
+    known = [job.status, *([job.lease_token] if job.lease_token is not None else [])]
+    if not changed(f"UPDATE jobs SET {names} WHERE id = ? AND {same}", *values.values(), job.id, *known):
+        return False
+    _write_event(job.id, word, now, details or {}, now - job.changed_at)
+    return True
+
+
+def _write_event(job_id: str, word: str, now: float, details: dict[str, Any], seconds: float) -> None:
+    sql = "INSERT INTO job_events (id, job_id, event_type, occurred_at, details, duration_ms) VALUES (?, ?, ?, ?, ?, ?)"
+    partitions.make_room("job_events", now)
+    run(sql, new_id(now), job_id, word, now, json.dumps(details), max(round(seconds * 1000), 0))
+
+
+# ── looks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find(job_id: str) -> Job | None:
+    rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", job_id)
+    return _job(rows[0]) if rows else None
+
+
+def find_open(dedup_key: str) -> Job | None:
+    sql = f"SELECT {COLUMNS} FROM jobs WHERE dedup_key = ? AND status IN ('pending', 'running', 'failed')"
+    rows = fetch(sql, dedup_key)
+    return _job(rows[0]) if rows else None
+
+
+def beginning(text: str, limit: int = 5) -> list[Job]:
+    """Jobs whose id begins so: people type the first characters, or the last."""
+    sql = f"SELECT {COLUMNS} FROM jobs WHERE id LIKE ? OR id LIKE ? ORDER BY id LIMIT ?"
+    return [_job(row) for row in fetch(sql, f"{text}%", f"%{text}", limit)]
+
+
+def page(
+    *, status: str | None = None, type: str | None = None, channel_id: str | None = None, limit: int = 50,
+    before: str | None = None,
+) -> list[Job]:  # fmt: skip
+    """The newest first; `before` is the id of the last one that was shown."""
+    wanted = {"status": status, "type": type, "channel_id": channel_id}
+    terms = [(f"{name} = ?", value) for name, value in wanted.items() if value is not None]
+    terms += [("id < ?", before)] if before is not None else []
+    where = f"WHERE {' AND '.join(term for term, _ in terms)}" if terms else ""
+    sql = f"SELECT {COLUMNS} FROM jobs {where} ORDER BY id DESC LIMIT ?"
+    return [_job(row) for row in fetch(sql, *(value for _, value in terms), limit)]
+
+
+def history(job_id: str) -> list[JobEvent]:
+    names = ", ".join(JobEvent.__dataclass_fields__)
+    rows = fetch(f"SELECT {names} FROM job_events WHERE job_id = ? ORDER BY occurred_at, id", job_id)
+    return [JobEvent(one, job, word, at, json.loads(told), took) for one, job, word, at, told, took in rows]
+
+
+def retryable(limit: int = 100) -> list[Job]:
+    """Failed jobs that will be tried again."""
+    sql = (
+        f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND attempts < max_attempts ORDER BY scheduled_at LIMIT ?"
+    )
+    return [_job(row) for row in fetch(sql, limit)]
+
+
+def counts() -> dict[str, int]:
+    """How many jobs are in each status."""
+    found = dict(fetch("SELECT status, COUNT(*) FROM jobs GROUP BY status"))
+    return {status: int(found.get(status, 0)) for status in (*OPEN, *SETTLED)}
+
+
+def pending_count() -> int:
+    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'pending'")[0][0])
+
+
+def running_count(now: float) -> int:
+    """Jobs that somebody works on, in all processes."""
+    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'running' AND lease_until >= ?", now)[0][0])
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    values = dict(zip(Job.__dataclass_fields__, row, strict=True))
+    values |= {name: json.loads(values[name] or "{}") for name in ("payload", "progress")}
+    return Job(**values | {"video_ids": tuple(json.loads(values["video_ids"] or "[]"))})

@@ -1,0 +1,205 @@
+"""Videos of the catalogue: what is known of each, whether it is still there, and when it is refreshed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from csi.store.db import changed, fetch, marks, run
+
+Tier = Literal["hot", "medium", "tail"]
+
+
+@dataclass(frozen=True)
+class VideoFacts:
+    """What the API tells of a video. A counter that is hidden is None, never 0."""
+
+    id: str
+    channel_id: str
+    title: str
+    published_at: float
+    description: str | None = None
+    duration: int | None = None
+    view_count: int | None = None
+    like_count: int | None = None
+    comment_count: int | None = None
+    thumbnail_url: str | None = None
+    category_id: str | None = None
+    tags: tuple[str, ...] = field(default=())
+    language: str | None = None
+    caption_available: bool | None = None
+    definition: str | None = None
+    privacy_status: str | None = None
+    upload_status: str | None = None
+
+
+@dataclass(frozen=True)
+class Video(VideoFacts):
+    """One video, under the names of the specification."""
+
+    first_seen_at: float = 0.0
+    last_refreshed_at: float | None = None
+    missing_since: float | None = None
+    """The API does not show it since then. It is never deleted here."""
+    refresh_tier: Tier = "tail"
+    next_refresh_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Due:
+    """A video whose statistics are wanted."""
+
+    id: str
+    published_at: float
+    missing_since: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When a video is looked at next."""
+
+    tier: Tier
+    at: float | None
+
+
+_FACTS = tuple(VideoFacts.__dataclass_fields__)
+COLUMNS = ", ".join(Video.__dataclass_fields__)
+_NAMES = (*_FACTS, "first_seen_at", "last_refreshed_at", "missing_since", "refresh_tier", "next_refresh_at")
+_KEPT = ("id", "first_seen_at")
+_UPSERT = f"""
+    INSERT INTO videos ({", ".join(_NAMES)}) VALUES {{rows}}
+    ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _NAMES if name not in _KEPT)}
+"""
+_ENTER = f"INSERT INTO videos ({', '.join(_NAMES)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING"
+_HOLD = """
+    UPDATE videos SET next_refresh_at = NULL WHERE id IN ({ids}) AND channel_id IN (
+        SELECT c.id FROM channels c WHERE c.id IN ({channels}) AND c.status = 'paused')
+"""
+
+
+def save(rows: Sequence[tuple[VideoFacts, Plan]], now: float) -> None:
+    """What the API told, now: new rows, or new facts. Part of the caller's transaction."""
+    if rows:
+        _insert(_UPSERT, [_row(facts, plan, first=now, refreshed=now) for facts, plan in rows])
+        _hold_paused([facts for facts, _ in rows])
+
+
+def enter(rows: Sequence[tuple[VideoFacts, Plan]], now: float, *, missing: bool = False) -> int:
+    """Videos that somebody saw elsewhere (a feed, an uploads list): what is known already stays as it is known.
+    `missing`: the API was asked for them and does not show them. Returns how many were new."""
+    if not rows:
+        return 0
+    since = now if missing else None
+    entered = _insert(_ENTER, [_row(facts, plan, first=now, missing=since) for facts, plan in rows])
+    _hold_paused([facts for facts, _ in rows])
+    return entered
+
+
+def _insert(statement: str, rows: list[list[Any]]) -> int:
+    place = f"({marks(_NAMES)})"
+    return changed(statement.format(rows=", ".join([place] * len(rows))), *(value for row in rows for value in row))
+
+
+def _hold_paused(found: Sequence[VideoFacts]) -> None:
+    """Videos of a channel that was paused while a job was at it are not refreshed either."""
+    ids, owners = [facts.id for facts in found], sorted({facts.channel_id for facts in found})
+    run(_HOLD.format(ids=marks(ids), channels=marks(owners)), *ids, *owners)
+
+
+def _row(
+    facts: VideoFacts, plan: Plan, *, first: float, refreshed: float | None = None, missing: float | None = None
+) -> list[Any]:
+    values = [getattr(facts, name) for name in _FACTS]
+    values[_FACTS.index("tags")] = json.dumps(facts.tags)
+    return [*values, first, refreshed, missing, plan.tier, plan.at]
+
+
+def note_missing(video_id: str, plan: Plan, now: float) -> bool:
+    """True: it was there when it was asked for last."""
+    sql = "UPDATE videos SET missing_since = ? WHERE id = ? AND missing_since IS NULL"
+    is_new = bool(changed(sql, now, video_id))
+    run("UPDATE videos SET refresh_tier = ?, next_refresh_at = ? WHERE id = ?", plan.tier, plan.at, video_id)
+    return is_new
+
+
+def age(tier: Tier, older: Tier, before: float) -> int:
+    """Videos published before this time leave a tier; when they are due stays as it was."""
+    sql = "UPDATE videos SET refresh_tier = ? WHERE refresh_tier = ? AND published_at < ?"
+    return changed(sql, older, tier, before)
+
+
+def due(tier: Tier, now: float, limit: int = 50) -> list[Due]:
+    """The longest due first."""
+    sql = """SELECT id, published_at, missing_since FROM videos WHERE refresh_tier = ? AND next_refresh_at <= ?
+        ORDER BY next_refresh_at LIMIT ?"""
+    return [Due(*row) for row in fetch(sql, tier, now, limit)]
+
+
+def chosen(ids: Sequence[str]) -> list[Due]:
+    """These, whether they are due or not."""
+    sql = f"SELECT id, published_at, missing_since FROM videos WHERE id IN ({marks(ids)})"
+    return [Due(*row) for row in fetch(sql, *ids)] if ids else []
+
+
+def in_tier(tier: Tier) -> int:
+    """How many are refreshed in this tier."""
+    sql = "SELECT COUNT(*) FROM videos WHERE refresh_tier = ? AND next_refresh_at IS NOT NULL"
+    return int(fetch(sql, tier)[0][0])
+
+
+def known(ids: Sequence[str]) -> set[str]:
+    return {row[0] for row in fetch(f"SELECT id FROM videos WHERE id IN ({marks(ids)})", *ids)} if ids else set()
+
+
+def published_since(channel_id: str, since: float) -> int:
+    sql = "SELECT COUNT(*) FROM videos WHERE channel_id = ? AND published_at > ?"
+    return int(fetch(sql, channel_id, since)[0][0])
+
+
+def hold(channel_id: str) -> None:
+    """Not refreshed any more."""
+    run("UPDATE videos SET next_refresh_at = NULL WHERE channel_id = ?", channel_id)
+
+
+def release(channel_id: str, now: float) -> None:
+    """Due at once, all of them: a channel was away for who knows how long."""
+    run("UPDATE videos SET next_refresh_at = ? WHERE channel_id = ? AND next_refresh_at IS NULL", now, channel_id)
+
+
+def find(video_id: str) -> Video | None:
+    rows = fetch(f"SELECT {COLUMNS} FROM videos WHERE id = ?", video_id)
+    return _video(rows[0]) if rows else None
+
+
+def of_channel(channel_id: str, *, since: float = 0.0, limit: int = 50, before: float | None = None) -> list[Video]:
+    """The newest first. With `since` a week ago these are the channel's hot videos."""
+    upper, values = ("AND published_at < ?", [before]) if before is not None else ("", [])
+    sql = f"""SELECT {COLUMNS} FROM videos WHERE channel_id = ? AND published_at >= ? {upper}
+        ORDER BY published_at DESC LIMIT ?"""
+    return [_video(row) for row in fetch(sql, channel_id, since, *values, limit)]
+
+
+def hottest(limit: int = 50) -> list[tuple[Video, int | None, int | None]]:
+    """Young videos with the views of their last hour and day, the most viewed first."""
+    names = ", ".join(f"v.{name}" for name in Video.__dataclass_fields__)
+    sql = f"""SELECT {names}, s.hourly_views, s.daily_views FROM videos v LEFT JOIN video_stats s
+        ON s.video_id = v.id AND s.captured_at = v.last_refreshed_at
+        WHERE v.refresh_tier = 'hot' AND v.missing_since IS NULL
+        ORDER BY COALESCE(s.hourly_views, -1) DESC, v.published_at DESC LIMIT ?"""
+    return [(_video(row[:-2]), row[-2], row[-1]) for row in fetch(sql, limit)]
+
+
+def count_of(channel_id: str) -> tuple[int, int]:
+    """How many are known, and how many of them are missing now."""
+    sql = "SELECT COUNT(*), COUNT(missing_since) FROM videos WHERE channel_id = ?"
+    total, missing = fetch(sql, channel_id)[0]
+    return int(total), int(missing)
+
+
+def _video(row: tuple[Any, ...]) -> Video:
+    video = Video(*row)
+    is_told = video.caption_available is not None
+    return replace(
+        video, tags=tuple(json.loads(row[_FACTS.index("tags")])),
+        caption_available=bool(video.caption_available) if is_told else None,
+    )  # fmt: skip

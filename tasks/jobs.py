@@ -1,0 +1,29 @@
+"""The job ledger: a wake-up takes the most urgent job; every minute the catalogue says what is due."""
+
+from huey import crontab
+
+from csi.catalog.handlers import HANDLERS
+from csi.catalog.plan import plan_jobs
+from csi.catalog.retention import tidy_hourly
+from csi.jobs.work import work
+from huey_config import huey
+from tasks.dispatch import dispatch, step
+from tasks.worker import runtime
+
+
+@huey.task()
+@step
+def run_job(_place: int) -> None:
+    dispatch(work(runtime(), HANDLERS))
+
+
+@huey.periodic_task(crontab(minute="*"), priority=5)
+@step
+def plan_minute() -> None:
+    dispatch(plan_jobs(runtime()))
+
+
+@huey.periodic_task(crontab(minute="41"), priority=0)
+@step
+def tidy_catalogue() -> None:
+    tidy_hourly(runtime())

@@ -1,0 +1,161 @@
+"""Statistics over simulated time: refreshed as promised, within the budget, and equal to the simulator's truth."""
+
+import bisect
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from csi.catalog.freshness import HOT_DAYS
+from csi.catalog.gains import DAILY
+from csi.demo.data_api import _three_digits
+from csi.store import channels, stats, videos
+from csi.store.db import fetch
+from tests.fakes.catalogue import DAY, HOUR, Shop, shop
+
+
+def live(here: Shop, *, refs: list[str], days: int, uploads_a_day: float, share: int) -> dict[str, Any]:
+    """So many days, hour by hour: channels upload, the catalogue follows."""
+    rng, most_used, hours = random.Random(7), 0, 0
+    for _ in range(days * 24):
+        for ref in refs:
+            if rng.random() < uploads_a_day / 24:
+                here.world.upload(ref, "News", at=here.clock())
+                arrive(here, ref)
+        here.clock.time = (here.clock() // HOUR + 1) * HOUR + 30
+        here.run()
+        most_used, hours = max(most_used, here.booked), hours + 1
+        assert here.counted <= here.booked
+        assert here.booked <= share + len(refs) * 2, "what the catalogue may use, and the looks when it began"
+    return {"hours": hours, "most_used": most_used}
+
+
+def arrive(here: Shop, ref: str) -> None:
+    """What the ingester does when a feed shows a new upload; test_catalogue_refresh.py has it whole."""
+    newest = here.world.newest(ref, 1)[0]
+    facts = videos.VideoFacts(newest.id, ref, newest.title, newest.published_at)
+    videos.enter([(facts, videos.Plan("hot", here.clock()))], here.clock())
+
+
+def check_hot_were_hourly(since: float, until: float) -> int:
+    """No hot video was left for longer than an hour and its turn."""
+    rows = fetch(
+        "SELECT video_id, captured_at, published_at FROM video_stats s JOIN videos v ON v.id = s.video_id "
+        "WHERE captured_at >= ? ORDER BY video_id, captured_at",
+        since,
+    )
+    gaps = 0
+    for (video, at, published), (other, later, _) in itertools.pairwise(rows):
+        if video == other and later - published <= HOT_DAYS * DAY:
+            assert later - at <= HOUR + 60, (video, at, later)
+            gaps += 1
+    return gaps
+
+
+def check_gains(here: Shop) -> int:
+    """Every gain is the difference of what the simulator says of the two moments, over the time between them."""
+    checked = 0
+    rows = fetch(
+        "SELECT video_id, captured_at, view_count, hourly_views FROM video_stats ORDER BY video_id, captured_at"
+    )
+    for video, captures in itertools.groupby(rows, key=lambda row: row[0]):
+        truth, found = here.world.video(video), list(captures)
+        times = [at for _, at, _, _ in found]
+        for _, at, views, hourly in found:
+            assert views == truth.views_at(at)
+            place = bisect.bisect_right(times, at - 0.9 * HOUR) - 1
+            if at - truth.published_at > HOT_DAYS * DAY or place < 0 or times[place] < at - DAY:
+                assert hourly is None
+                continue
+            gained = truth.views_at(at) - truth.views_at(times[place])
+            assert hourly == round(gained * HOUR / (at - times[place]))
+            checked += 1
+    return checked
+
+
+def check_channel_gains(here: Shop, refs: list[str]) -> int:
+    checked = 0
+    for ref in refs:
+        days = stats.trend(ref, 0)
+        assert [day.captured_on for day in days] == sorted({day.captured_on for day in days})
+        for day in days:
+            low, high = DAILY.bounds(day.captured_at)
+            before = [other for other in days if low <= other.captured_at <= high]
+            if not before:
+                assert day.daily_views is day.daily_subscribers is day.daily_videos is None
+                continue
+            truth = here.world.channel(ref)
+            base, elapsed = before[-1], day.captured_at - before[-1].captured_at
+            assert day.daily_views == round((day.view_count - base.view_count) * DAY / elapsed)
+            if not truth.hides_subscribers:
+                now, then = (_three_digits(truth.subscribers_at(at)) for at in (day.captured_at, base.captured_at))
+                assert day.daily_subscribers == round((now - then) * DAY / elapsed)
+            checked += 1
+    return checked
+
+
+def simulate(here: Shop, *, number: int, videos_each: int, days: int, share: int) -> dict[str, Any]:
+    refs = []
+    for place in range(number):
+        made = here.channel(f"Channel {place}", videos_each, every=3 * DAY)
+        here.world.set_growth(made.id, (place - number // 3) * 40)
+        refs.append(made.id)
+        here.add(made, watch=False)
+    here.run()
+    begun = here.clock()
+    found = live(here, refs=refs, days=days, uploads_a_day=0.8, share=share)
+    found["hot_refreshes"] = check_hot_were_hourly(begun, here.clock())
+    found["channel_days"] = check_channel_gains(here, refs)
+    assert fetch("SELECT COUNT(*) FROM jobs WHERE status IN ('failed', 'dead')") == [(0,)]
+    return found
+
+
+def test_eight_days_of_eight_channels(tmp_path, clock):
+    with shop(tmp_path, clock, catalog={"units_per_day": 600}) as here:
+        found = simulate(here, number=8, videos_each=20, days=8, share=600)
+        assert check_gains(here) > 2_000
+        assert found["hot_refreshes"] > 2_000
+        assert found["channel_days"] >= 8 * 7
+        medium = fetch(
+            "SELECT COUNT(*) FROM videos WHERE refresh_tier = 'medium' AND last_refreshed_at < ?", clock() - DAY - HOUR
+        )
+        assert medium == [(0,)]
+
+
+@pytest.mark.faults
+def test_a_month_of_two_hundred_channels(tmp_path, clock):
+    with shop(tmp_path, clock, catalog={"units_per_day": 3_000}) as here:
+        found = simulate(here, number=200, videos_each=100, days=30, share=3_000)
+        print(found | {"gains": check_gains(here)})
+        assert found["channel_days"] >= 200 * 28
+        assert found["most_used"] <= 3_400
+
+
+def test_gains_are_recomputed_when_a_day_is_captured_again(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        here.run()
+        here.go(DAY)
+        first = stats.trend(made.id, 0)[-1]
+        clock.move(5 * HOUR)
+        channels.resume(made.id, clock()) if channels.pause(made.id) else None
+        here.run()
+        again = stats.trend(made.id, 0)[-1]
+        assert (again.id, again.captured_on, again.captured_at) == (first.id, first.captured_on, clock())
+        assert again.view_count > first.view_count
+        base = stats.trend(made.id, 0)[0]
+        assert again.daily_views == round((again.view_count - base.view_count) * DAY / (clock() - base.captured_at))
+
+
+def test_views_that_youtube_takes_back_are_a_negative_gain(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=1)
+        here.add(made)
+        here.run()
+        here.go(HOUR)
+        video = here.world.newest(made.id)[0]
+        here.world.recount(video.id, 5, at=clock())
+        here.go(HOUR)
+        assert stats.recent(video.id)[0].hourly_views < 0

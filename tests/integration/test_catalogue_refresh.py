@@ -1,0 +1,176 @@
+"""What keeps the catalogue fresh, and how it hangs together with the ingester."""
+
+from csi.catalog import manage
+from csi.jobs.types import new_job
+from csi.store import channels, jobs, stats, videos, watches
+from csi.store.db import fetch
+from csi.store.models import Watch
+from tests.fakes.catalogue import DAY, HOUR, Shop, shop
+
+
+def read_feeds(here: Shop) -> None:
+    """What the ingester does with everything that is due."""
+    here.line.run(deliver_too=False)
+
+
+def test_a_new_upload_that_the_ingester_saw_is_in_the_catalogue_at_once_and_hot(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        here.run()
+        read_feeds(here)
+        clock.move(400)
+        video = here.world.upload(made.id, "Brand new", at=clock()).id
+        read_feeds(here)
+        assert (videos.find(video).refresh_tier, videos.find(video).next_refresh_at) == ("hot", clock())
+        assert videos.find(video).view_count is None
+        here.run()
+        assert videos.find(video).view_count is not None
+        assert stats.recent(video)[0].hourly_views is None, "nothing was counted before"
+
+
+def test_uploads_of_channels_that_are_not_tracked_stay_out(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=1)
+        manage.sources.add(here.rt, made.id, manage.Wish({}))
+        read_feeds(here)
+        clock.move(400)
+        here.world.upload(made.id, "Not ours", at=clock())
+        read_feeds(here)
+        assert fetch("SELECT COUNT(*) FROM videos") == [(0,)]
+
+
+def test_the_feed_and_the_watch_are_one_row(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        read_feeds(here)
+        feed, watch = channels.feed_of(made.id), Watch.get()
+        assert (feed.watch_id, feed.last_polled_at, feed.poll_interval_minutes) == (watch.id, clock(), 5.0)
+        assert feed.feed_url == f"https://www.youtube.com/feeds/videos.xml?channel_id={made.id}"
+        assert feed.last_video_published_at == here.world.newest(made.id, 1)[0].published_at
+        assert feed.status == "active"
+        Watch.update(state="paused").execute()
+        assert channels.feed_of(made.id).status == "paused"
+        Watch.update(state="active", health="dead", errors=4).execute()
+        assert (channels.feed_of(made.id).status, channels.feed_of(made.id).consecutive_errors) == ("error", 4)
+
+
+def test_a_watch_of_the_configuration_is_the_feed_of_a_channel_that_is_added_later(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=1)
+        watches.sync(
+            [watches.WantedWatch("youtube_channel_rss", made.id, None, None, (), "standard", 300, "all")], clock()
+        )
+        assert manage.register(here.rt, made.id).watch == "known"
+        assert len(fetch("SELECT 1 FROM watches")) == 1
+        assert channels.feed_of(made.id).watch_id == Watch.get().id
+
+
+def test_pause_lets_jobs_in_flight_finish_and_resume_catches_up(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        here.run()
+        assert manage.pause(here.rt, channels.find(made.id))
+        assert not manage.pause(here.rt, channels.find(made.id))
+        counted = here.counted
+        late = here.world.upload(made.id, "While paused", at=clock()).id
+        here.go(2 * DAY)
+        read_feeds(here)
+        assert here.counted == counted or here.counted == 0, "nothing is asked for a paused channel"
+        assert videos.find(late) is None
+        job = manage.resume(here.rt, channels.find(made.id))
+        here.run()
+        assert here.job(job.id).status == "completed"
+        assert videos.find(late) is not None
+        assert channels.find(made.id).status == "active"
+        assert Watch.get().state == "active"
+        assert videos.find(here.world.newest(made.id)[1].id).last_refreshed_at == clock()
+
+
+def test_a_backfill_that_runs_while_its_channel_is_paused_ends_and_leaves_nothing_due(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=60)
+        job = here.add(made)
+        get = here.net.get
+
+        def getting(url, **kwargs):
+            if "playlistItems" in url and channels.find(made.id).status == "active":
+                manage.pause(here.rt, channels.find(made.id))
+            return get(url, **kwargs)
+
+        here.net.get = getting
+        here.work()
+        assert here.job(job.id).status == "completed"
+        assert channels.find(made.id).status == "paused"
+        assert fetch("SELECT COUNT(*), COUNT(next_refresh_at) FROM videos") == [(60, 0)]
+
+
+def test_uploads_that_no_feed_told_of_are_found_by_the_daily_count(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=60)
+        here.add(made, watch=False)
+        here.run()
+        missed = here.world.upload(made.id, "Nobody saw", at=clock() + 10).id
+        here.go(DAY + HOUR)
+        assert videos.find(missed) is not None
+        assert len(jobs.page(type="BACKFILL_CHANNEL")) == 2
+        here.go(2 * DAY)
+        assert len(jobs.page(type="BACKFILL_CHANNEL")) == 2, "and not again"
+
+
+def test_watched_channels_are_tracked_where_the_configuration_says_so(tmp_path, clock):
+    with shop(tmp_path, clock, catalog={"track_watched": True}) as here:
+        made = here.channel(videos=4)
+        manage.sources.add(here.rt, made.id, manage.Wish({}))
+        here.run()
+        assert videos.count_of(made.id) == (4, 0)
+        assert channels.find(made.id).title == "Somebody"
+
+
+def test_a_catalogue_that_is_switched_off_enqueues_nothing(tmp_path, clock):
+    with shop(tmp_path, clock, catalog={"enabled": False}) as here:
+        assert here.run() == 0
+        assert jobs.page() == []
+
+
+def test_without_a_key_a_channel_is_refused_and_waiting_jobs_wait(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        job = here.add(here.channel(videos=3))
+        here.rt.settings.secrets.named.clear()
+        here.rt.adapters.clear()
+        here.work()
+        assert (here.job(job.id).status, here.job(job.id).attempts) == ("pending", 0)
+        assert "YOUTUBE_API_KEY" in here.job(job.id).error_message
+
+
+def test_a_feed_is_read_now_by_its_job(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=2)
+        here.add(made)
+        here.work()
+        job = jobs.enqueue(new_job("RSS_POLL_CHANNEL", channel_id=made.id), clock()).job
+        here.work()
+        assert here.job(job.id).status == "completed"
+        assert channels.feed_of(made.id).last_polled_at == clock()
+
+
+def test_named_videos_are_refreshed_whether_they_are_due_or_not(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=120)
+        here.add(made)
+        here.run()
+        ids = tuple(video.id for video in here.world.newest(made.id))[:70]
+        clock.move(60)
+        job = jobs.enqueue(new_job("REFRESH_VIDEO_STATS", video_ids=ids), clock()).job
+        here.work()
+        assert here.job(job.id).units == 2
+        assert fetch("SELECT COUNT(*) FROM videos WHERE last_refreshed_at = ?", clock()) == [(70,)]
+
+
+def test_stuck_jobs_are_looked_for_once_an_hour_by_a_job_of_their_own(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        here.run()
+        here.go(3 * HOUR + 60)
+        assert [job.status for job in jobs.page(type="REQUEUE_STUCK")] == ["completed"] * 4

@@ -1,0 +1,161 @@
+"""`csi channels`, `videos`, `jobs` and `archive` as a person or a script uses them, against a simulated YouTube."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from csi.catalog.handlers import HANDLERS
+from csi.catalog.plan import plan_jobs
+from csi.demo.world import Channel
+from csi.jobs.work import work
+from csi.store import channels, db, jobs, stats, videos
+from tests.fakes.desk import Desk, desk
+from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
+
+
+@pytest.fixture
+def yt() -> Iterator[SimulatedYouTube]:
+    with simulated_youtube(channels=1, videos=3) as site:
+        yield site
+
+
+@pytest.fixture
+def at(tmp_path: Path, yt: SimulatedYouTube) -> Iterator[Desk]:
+    api = {"api_base_url": yt.api_base_url}
+    sources: dict[str, Any] = {
+        "youtube_playlist": {"playlists": [], **api},
+        "youtube_channel_rss": {"feed_url_template": yt.feed_url_template, "watchlist": [], **api},
+    }
+    with desk(tmp_path, sources=sources) as built:
+        yield built
+
+
+@pytest.fixture
+def channel(yt: SimulatedYouTube) -> Channel:
+    found = yt.world.channel(yt.channels[0])
+    assert found is not None
+    return found
+
+
+def do_jobs(at: Desk) -> None:
+    plan_jobs(at.rt)
+    while jobs.due(at.now, 1):
+        work(at.rt, HANDLERS)
+
+
+def test_a_channel_from_its_handle_to_its_hot_videos(at, channel):
+    result = at.call("channels", "add", channel.handle, "--priority", "7")
+    assert result.exit_code == 0, result.output
+    assert f"({channel.id})" in result.stdout
+    assert "its feed: added" in result.stdout
+    do_jobs(at)
+    (row,) = at.json("channels", "list")["channels"]
+    assert (row["id"], row["priority"], row["status"], row["video_count"]) == (channel.id, 7, "active", 3)
+    assert row["daily_views"] is None, "nothing was counted before today"
+    assert len(at.json("videos", "list", channel.id)["videos"]) == 3
+    assert at.call("videos", "hot").exit_code == 0
+    shown = at.json("channels", "show", channel.title)
+    assert (shown["known_videos"], shown["feed"]["status"], shown["jobs"][0]["status"]) == (3, "active", "completed")
+    video = at.json("videos", "show", videos.of_channel(channel.id)[0].id)
+    assert video["view_count"] == video["stats"][0]["view_count"]
+    assert "lease_token" not in shown["jobs"][0]
+
+
+def test_adding_twice_changes_nothing(at, channel):
+    at.call("channels", "add", channel.id)
+    assert at.json("channels", "add", channel.id)["result"] == "known"
+    assert len(jobs.page()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["channels", "add", "UC" + "z" * 22], "YouTube knows no channel"),
+        (["channels", "add", "PL" + "z" * 20], "that is a playlist"),
+        (["channels", "add", "nonsense"], "is not a channel"),
+        (["channels", "show", "UC" + "y" * 22], "is not in the catalogue"),
+        (["videos", "show", "xxx"], "is not in the catalogue"),
+        (["jobs", "show", "123"], "is not the id of a job"),
+        (["jobs", "show", "0123456789"], "there is no job"),
+        (["jobs", "enqueue", "NO_SUCH"], "there is no job type"),
+        (["jobs", "enqueue", "BACKFILL_CHANNEL"], "needs a channel"),
+        (["archive", "restore", "nothing"], "there is no archive"),
+        (["archive", "show", "nothing"], "there is no archive"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence(at, arguments, said):
+    result = at.call(*arguments)
+    assert result.exit_code != 0
+    assert said in str(result.exception), result.output
+
+
+def test_pause_resume_priority_and_backfill(at, channel):
+    at.call("channels", "add", channel.id)
+    do_jobs(at)
+    assert "paused" in at.call("channels", "pause", channel.id).stdout
+    assert "nothing changed" in at.call("channels", "pause", channel.id).stdout
+    assert channels.find(channel.id).status == "paused"
+    assert "catches up" in at.call("channels", "resume", channel.id).stdout
+    assert "is active; nothing changed" in at.call("channels", "resume", channel.id).stdout
+    at.call("channels", "priority", channel.id, "9")
+    assert channels.find(channel.id).priority == 9
+    assert at.json("channels", "backfill", channel.id)["duplicate"], "the catch-up is under way"
+    do_jobs(at)
+    assert not at.json("channels", "backfill", channel.id)["duplicate"]
+
+
+def test_a_trend_as_table_json_and_csv(at, channel):
+    at.call("channels", "add", channel.id)
+    numbers = {"subscriber_count": 5, "video_count": 1, "view_count": 90, "daily_views": -3, "daily_subscribers": None}
+    stats.save_channel(stats.make_channel_stats(channel.id, at.now - 86_400, daily_videos=0, **numbers))
+    days = at.json("channels", "trend", channel.id, "--days", "90")["days"]
+    assert (days[0]["view_count"], days[0]["daily_views"], days[0]["daily_subscribers"]) == (90, -3, None)
+    rows = list(csv.DictReader(io.StringIO(at.call("channels", "trend", channel.id, "--csv").stdout)))
+    assert (rows[0]["daily_views"], rows[0]["daily_subscribers"]) == ("-3", "")
+    assert "–" in at.call("channels", "trend", channel.id).stdout
+    assert at.call("channels", "trend", channel.id, "--csv", "--json").exit_code == 2
+
+
+def test_jobs_are_listed_shown_cancelled_and_retried(at, channel):
+    job = at.json("channels", "add", channel.id)["job"]
+    assert job[:13] in at.call("jobs", "list", "--status", "pending").stdout
+    assert at.call("jobs", "cancel", job[-8:], "--dry-run").exit_code == 0
+    assert jobs.find(job).status == "pending"
+    assert at.call("jobs", "cancel", job[-8:], "--yes").exit_code == 0
+    assert [row["id"] for row in at.json("jobs", "dead")["jobs"]] == [job]
+    assert "nothing to cancel" in str(at.call("jobs", "cancel", job, "--yes").exception)
+    assert at.call("jobs", "retry", job).exit_code == 0
+    assert "only failed and dead" in str(at.call("jobs", "retry", job).exception)
+    history = at.json("jobs", "show", job)["history"]
+    assert [event["event_type"] for event in history] == ["dead_lettered", "retried"]
+
+
+def test_a_job_is_enqueued_for_later_and_once(at):
+    first = at.json("jobs", "enqueue", "REFRESH_CHANNEL_STATS", "--in", "2h", "--priority", "3")
+    again = at.json("jobs", "enqueue", "REFRESH_CHANNEL_STATS")
+    assert (first["duplicate"], again["duplicate"], again["job"]["id"]) == (False, True, first["job"]["id"])
+    assert jobs.find(first["job"]["id"]).scheduled_at > at.now + 7_000
+
+
+def test_old_rows_become_files_and_come_back(at, channel):
+    at.call("channels", "add", channel.id)
+    do_jobs(at)
+    db.run("UPDATE video_stats SET captured_at = captured_at - ?", 400 * 86_400)
+    assert "archived video_stats: 3" in at.call("archive", "run", "--yes").stdout
+    (book,) = at.json("archive", "list")["archives"]
+    assert book["rows"] == 3
+    assert len(at.call("archive", "show", book["name"]).stdout.splitlines()) == 3
+    assert at.json("archive", "restore", book["name"])["rows"] == 3
+    assert db.fetch("SELECT COUNT(*) FROM video_stats") == [(3,)]
+
+
+def test_the_units_that_a_day_needs_are_told(at, channel):
+    at.call("channels", "add", channel.id)
+    do_jobs(at)
+    result = at.call("channels", "list")
+    assert "of 3,000 API units a day" in result.stderr
