@@ -18,6 +18,9 @@ from csi.logs import log
 IDLE_SECONDS = 0.5
 """How long an idle worker sleeps when nobody wakes it: another process may have put a message."""
 
+LOOK_SECONDS = 1.0
+"""The same for this storage: every message comes from this process, and wakes somebody at once."""
+
 CHECK_SECONDS = 1.0
 _PASSING = ("locked", "busy", "full", "interrupted")
 
@@ -52,7 +55,7 @@ class WakefulSqliteStorage(SqliteStorage):
         data = super().dequeue()
         if data is None:
             with self._arrival:
-                if self._arrived == seen and not self._arrival.wait(IDLE_SECONDS):
+                if self._arrived == seen and not self._arrival.wait(LOOK_SECONDS):
                     return None
             data = super().dequeue()
         return None if data is None else bytes(data)
