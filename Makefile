@@ -44,8 +44,9 @@ format: setup  ## let ruff rewrite what it can
 run: setup  ## worker and sidecar in the foreground, as the Procfile says (needs CSI_CONFIG_PATH and its variables)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/honcho start worker web
 
-bench: setup  ## how fast the line is on this machine
+bench: setup  ## how fast the line is on this machine, and the queries of a big catalogue (some minutes, 2 GB of /tmp)
 	$(BIN)/python -m ops.bench.line
+	$(BIN)/python -m ops.bench.catalogue
 
 lock: setup  ## rewrite requirements.lock from pyproject.toml (needs uv)
 	$(BIN)/python -m ops.lock

@@ -15,8 +15,11 @@ SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob
 LOUD = {"warning", "error", "exception", "critical", "say"}
 
 
+SCHEMA = "".join((db.MIGRATIONS / name).read_text() for name in ("0001_walk.py", "0007_catalogue.py"))
+
+
 def test_every_state_of_the_schema_is_drawn():
-    schema = (db.MIGRATIONS / "0001_walk.py").read_text()
+    schema = SCHEMA
     states = {word for words in re.findall(r"CHECK \(\w+ IN \(([^)]*)\)", schema) for word in re.findall(r"\w+", words)}
     drawn = section(ARCHITECTURE, "States")
     assert len(states) > 20
@@ -24,7 +27,7 @@ def test_every_state_of_the_schema_is_drawn():
 
 
 def test_every_table_of_the_schema_is_explained():
-    schema = (db.MIGRATIONS / "0001_walk.py").read_text()
+    schema = SCHEMA
     explained = [cells[0].strip("`") for cells in rows(section(ARCHITECTURE, "Which row remembers what"))]
     assert set(explained) == set(re.findall(r"CREATE TABLE (\w+)", schema))
 
