@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := .bench-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults soak lint format run bench lock clean
+.PHONY: help setup demo test faults soak lint format run bench bench-check bench-peer lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,12 +45,17 @@ format: setup  ## let ruff rewrite what it can
 run: setup  ## worker and sidecar in the foreground, as the Procfile says (needs CSI_CONFIG_PATH and its variables)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/honcho start worker web
 
-bench: setup  ## how fast the line is on this machine, and the queries of a big catalogue (some minutes, 2 GB of /tmp)
-	$(BIN)/python -m ops.bench.line
-	$(BIN)/python -m ops.bench.catalogue
+bench: setup  ## speed and footprint beside their targets: make bench, make bench PART=line
+	PYTHONPATH="$(PEERS)" $(BIN)/python -m ops.bench $(PART)
+
+bench-check: setup  ## the same, and which ratio fell by more than a third since the baseline
+	PYTHONPATH="$(PEERS)" $(BIN)/python -m ops.bench $(PART) --check
+
+bench-peer: setup  ## install Celery beside the project, for the bench alone
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(PEERS) "celery[redis]>=5.5"
 
 lock: setup  ## rewrite requirements.lock from pyproject.toml (needs uv)
 	$(BIN)/python -m ops.lock
 
 clean:  ## forget the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,5 +1,24 @@
 """The exception tree. Each error knows its exit code, so that no command ends in a traceback."""
 
+SOME_FAILED = 5
+UNHEALTHY = 6
+
+EXIT_CODES = {
+    0: "fine; ended by TERM, or by Ctrl-C where that is how one leaves",
+    1: "failed, not found, or the answer is no",
+    2: "wrong usage; also: nobody was there to confirm",
+    3: "the configuration cannot be used; every problem is a line",
+    4: "a required setting is missing: endpoint or secret",
+    SOME_FAILED: "a part of it failed; the output says which part and why",
+    UNHEALTHY: "`csi doctor` found a fault, or `csi slo --check` a missed objective",
+    7: "the database or the queue cannot be used: no access, not a database, made by a newer version, server away",
+    8: "the port is in use",
+    9: "another worker holds this state directory",
+    130: "ended by INT (Ctrl-C)",
+    141: "whoever read the output went away",
+}
+"""The one table of exit codes; docs/cli.md is generated from it."""
+
 
 class CsiError(Exception):
     """Something a person can act on. `str(error)` says what, where and what to do."""

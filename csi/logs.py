@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Log", "install_excepthook", "log", "redact", "register_secret", "setup", "take_over"]
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_NUMBER = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 LIBRARIES = ("asyncio", "httpcore", "httpx", "huey", "peewee", "py.warnings", "starlette", "uvicorn")
 # Libraries that tell at INFO what we tell ourselves, and at DEBUG every byte or statement: one level lower.
 CHATTY = ("httpcore", "httpx", "huey", "peewee")
@@ -495,9 +496,16 @@ class Log:
         self._inner.remove(sink)
 
     def _write(self, level: str, message: str, args: tuple[object, ...], fields: Mapping[str, object]) -> None:
+        if _NUMBER.get(level, 50) < _lowest_level():
+            return  # nobody listens: saves what loguru would do before it finds that out
         with suppress(Exception):
             bound = self._inner.bind(**fields) if fields else self._inner
             bound.opt(depth=2, exception=self._error).log(level, _fill(message, args))
+
+
+def _lowest_level() -> float:
+    """The lowest level that any sink takes. loguru keeps it, though not in public; without it everything is tried."""
+    return getattr(getattr(logger, "_core", None), "min_level", 0.0)
 
 
 def _fill(message: str, args: tuple[object, ...]) -> str:

@@ -110,7 +110,7 @@ class Net:
         verify: ssl.SSLContext | None = None,
         user_agent: str = USER_AGENT,
         max_connections: int = 64,
-        max_per_host: int = 8,
+        max_per_host: int = 16,
     ) -> None:
         self.limits = limits
         self._insecure = allow_insecure_http

@@ -16,6 +16,7 @@ from csi.errors import SourceError
 from csi.ingester import config_file
 from csi.ingester.config import Settings, SourceSettings
 from csi.net import Net
+from csi.notify import split_urls
 from csi.store import budget, db, watches
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
@@ -24,18 +25,10 @@ BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Paci
 
 @dataclass(frozen=True)
 class Share:
-    """How a worker's threads are shared out: slow sources leave room for delivery, and slow receivers for polls."""
+    """How a worker's threads are shared out: slow sources leave room for delivery, slow receivers for polls, and both
+    for what is urgent. One thread is always left for what is quick: ingest, flush, plan."""
 
-    threads: int = 8
-
-    @property
-    def polls(self) -> int:
-        return max(self.threads // 2, 1)
-
-    @property
-    def requests(self) -> int:
-        """One thread is always left for what is quick: ingest, flush, plan."""
-        return max(self.threads - self.polls - 1, 1)
+    threads: int = 16
 
     @property
     def jobs(self) -> int:
@@ -44,8 +37,18 @@ class Share:
 
     @property
     def urgent(self) -> int:
-        """To one destination."""
-        return max(self.threads // 4, 1)
+        """Requests of the urgent lane at once. Nobody else takes these places."""
+        return max(self.threads // 8, 1)
+
+    @property
+    def requests(self) -> int:
+        """Requests of all other lanes at once."""
+        return max(self.threads * 3 // 16, 1)
+
+    @property
+    def polls(self) -> int:
+        """Reads mostly wait for the network: most threads are theirs."""
+        return max(self.threads - self.urgent - self.requests - 1, 1)
 
 
 @dataclass
@@ -146,4 +149,6 @@ def secret_values(settings: Settings) -> list[str]:
     """Everything that must never appear in a log."""
     delivery, secrets = settings.delivery, settings.secrets
     known = [delivery.shared_secret, delivery.bearer_token, secrets.admin_token, secrets.admin_read_token]
-    return [value.get_secret_value() for value in [*known, secrets.queue_secret, *secrets.named.values()] if value]
+    known += [secrets.queue_secret, secrets.heartbeat_url, *secrets.named.values()]
+    urls = split_urls(secrets.notify_urls.get_secret_value()) if secrets.notify_urls else []
+    return [*(value.get_secret_value() for value in known if value), *urls]

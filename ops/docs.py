@@ -1,4 +1,5 @@
-"""Rewrites the generated tables of docs/configure.md from the config's model, the example files and the receiver."""
+"""Rewrites the generated tables of docs/configure.md from the config's model, the example files and the receiver, and
+those of docs/cli.md from the commands."""
 
 import json
 import re
@@ -15,7 +16,9 @@ from csi.ingester.config_env import OVERRIDES, SECRET_KEYS
 from csi.ingester.config_faults import models_in
 from csi.ingester.config_file import file_model
 from csi.ingester.config_yaml import KeyPath, dotted, parse_yaml
+from csi.processing import config as processing
 from csi.receiver import settings as receiver
+from ops import docs_cli
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configure.md"
@@ -24,8 +27,6 @@ VARIABLES = ROOT / "config" / "env.example"
 
 WITHOUT_EFFECT = {
     "csi.environment": "shown by `csi config show` only",
-    "sources.youtube_channel_rss.respect_cache_headers": "accepted, not used yet",
-    "sources.youtube_channel_rss.watchlist[].creator_name": "accepted, not used yet",
 }
 """Keys that change nothing today. A test fails when the code begins to use one."""
 
@@ -35,11 +36,24 @@ RECEIVER = {
     receiver.BEARER: "secret; the sender's `CSI_UA_BEARER_TOKEN`; default: the secrets above",
     receiver.INSTANCES: "instance ids that may send, with commas between them; default: everybody who can sign",
     receiver.ENABLED: "`1` or `0`; `0` answers 503 `ingest_disabled`; default `1`",
+    receiver.DASHBOARD: "secret; opens `/ui` to others than this machine, as the password of HTTP Basic",
     receiver.DB_PATH: "database file; `--db` wins; default `csi-receiver.db` in the current directory",
     "CSI_LOG_LEVEL": "as above; `--log-level` wins",
 }
 
+PROCESSING = {
+    processing.PATH: "`processing.yaml`; `--config` wins; default: the built-in values",
+    processing.STATE_DIR: "directory of database, queue and artifacts (`state_dir`)",
+    processing.RECEIVER_DB: "the receiver's database, read only (`receiver_db`)",
+    "CSI_PROCESSING_QUEUE_SECRET": "secret; signs queue messages where hosts share a queue; default: a key file",
+    "ASSEMBLYAI_API_KEY": "secret; the key of AssemblyAI (the variable that `api_key_env` names)",
+    "CSI_ASSEMBLYAI_WEBHOOK_SECRET": "secret; AssemblyAI sends it back with its webhook",
+    "OPENAI_API_KEY": "secret; the key of the model's endpoint (the variable that `api_key_env` names)",
+    "CSI_NOTIFY_URLS": "secret; apprise addresses, with blanks between them; default: a file",
+}
+
 OTHERS = {
+    "CSI_ENV_FILE": "a file of variables that every `csi` command reads first, as `--env-file` does",
     "CSI_SIMULATE_API_KEY": "`csi simulate youtube`: the API key that callers must send; default `demo-key`",
     "SSL_CERT_FILE, SSL_CERT_DIR": "certificate authorities to trust instead of the bundled ones",
 }
@@ -91,7 +105,12 @@ def key_tables() -> str:
 
 
 def variable_tables() -> str:
-    groups = {"Worker, sidecar and commands": env_comments(), "`csi receiver`": RECEIVER, "Other": OTHERS}
+    groups = {
+        "Worker, sidecar and commands": env_comments(),
+        "`csi receiver`": RECEIVER,
+        "`csi processing`": PROCESSING,
+        "Other": OTHERS,
+    }
     return "\n\n".join(f"### {name}\n\n{_variable_table(rows)}" for name, rows in groups.items())
 
 
@@ -241,6 +260,7 @@ def _cell(text: str) -> str:
 
 def main() -> None:
     PAGE.write_text(rewritten(PAGE.read_text()))
+    docs_cli.main()
 
 
 if __name__ == "__main__":

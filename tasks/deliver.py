@@ -4,9 +4,10 @@ from typing import Any
 
 from huey import CancelExecution
 
-from csi.flow.deliver import RetryAt, deliver, probe
+from csi.flow.deliver import deliver, probe
+from csi.flow.settle import RetryAt
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import follow, step
 from tasks.worker import runtime
 
 
@@ -18,10 +19,10 @@ def deliver_batch(batch_id: int, task: Any = None) -> None:
     if isinstance(result, RetryAt):
         task.retry_delay = max(result.when - rt.now(), 0.1)  # the row's wait, with its jitter
         raise CancelExecution(retry=True)
-    dispatch(result)
+    follow(result)
 
 
 @huey.task()
 @step
 def probe_receiver(destination: str) -> None:
-    dispatch(probe(runtime(), destination))
+    follow(probe(runtime(), destination))

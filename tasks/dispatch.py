@@ -1,11 +1,13 @@
 """Wake-ups become Huey tasks: many in one commit, the urgent first."""
 
 import datetime
+import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 from csi.errors import CsiError
+from csi.flow.flush import flush
 from csi.flow.wake import Wake
 from csi.logs import log
 from csi.store import db
@@ -14,6 +16,8 @@ PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10, "
 """Finish before you begin. Polls come before the items of others, so that one flood does not stop the rounds."""
 
 URGENT = 50
+
+_ended = [time.monotonic()]
 
 
 def dispatch(wakes: Sequence[Wake]) -> None:
@@ -33,6 +37,21 @@ def dispatch(wakes: Sequence[Wake]) -> None:
         log.warning("wake-ups could not be queued; rescue repeats them", wakes=len(wakes), error=str(error))
 
 
+def follow(wakes: Sequence[Wake]) -> None:
+    """Go on: lanes that have to be flushed now are flushed here, in the task that gave them something to flush. The way
+    through the queue would cost more than the step."""
+    from tasks.worker import runtime
+
+    lanes = dict.fromkeys(str(wake.key) for wake in wakes if wake.step == "flush" and wake.at is None)
+    opened = [wake for lane in lanes for wake in flush(runtime(), lane)]
+    dispatch([*(wake for wake in wakes if wake.step != "flush" or wake.at is not None), *opened])
+
+
+def last_end() -> float:
+    """When a task of this process last came to its end, well or not; its start counts, too. Monotonic."""
+    return _ended[0]
+
+
 def step(function: Callable[..., Any]) -> Callable[..., Any]:
     """The edge of a task: what goes wrong is one line with its context, and the row's lease brings it back."""
 
@@ -45,18 +64,21 @@ def step(function: Callable[..., Any]) -> Callable[..., Any]:
         except db.DatabaseError as error:
             log.error("task met the database in trouble", task=function.__name__, key=args[:1], error=str(error)[:300])
             db.drop_broken_connection()
+        finally:
+            _ended[:] = [time.monotonic()]
         return None
 
     return guarded
 
 
 def _task(wake: Wake) -> Any:
-    from tasks import deliver, flush, ingest, jobs, poll
+    from tasks import deliver, ingest, jobs, poll
+    from tasks.flush import flush_tier
 
     wrapper = {
         "poll": poll.poll_watch,
         "ingest": ingest.ingest_item,
-        "flush": flush.flush_tier,
+        "flush": flush_tier,
         "deliver": deliver.deliver_batch,
         "probe": deliver.probe_receiver,
         "job": jobs.run_job,

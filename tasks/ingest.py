@@ -2,11 +2,11 @@
 
 from csi.flow.ingest import ingest
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import follow, step
 from tasks.worker import runtime
 
 
 @huey.task()
 @step
 def ingest_item(item_id: int) -> None:
-    dispatch(ingest(runtime(), item_id))
+    follow(ingest(runtime(), item_id))

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,19 @@ NAME = "csi"
 class WorkerConsumer(Consumer):
     """Huey's consumer, between the worker's boot and its orderly end."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._signal_actions.pop(signal.SIGHUP, None)  # Huey would restart the process; ours reloads its configuration
+
     def start(self) -> None:
         super().start()
-        self.worker.start()
+        self.worker.start(self)
 
     def stop(self, graceful: bool = False) -> None:
         self.worker.pause()
         super().stop(graceful=graceful)
+        if isinstance(self.huey.storage, WakefulSqliteStorage):
+            self.huey.storage.put_back()
         self.worker.stop()
 
 
@@ -91,9 +98,9 @@ class QueueHuey(Huey):
 def create_huey(settings: Settings) -> QueueHuey:
     """The queue that `csi.queue` names: a SQLite path, redis://… or postgresql://…"""
     url = settings.csi.queue_url
-    common = {"results": False, "utc": True, "serializer": SignedSerializer(secret=_signing_key(settings), salt=NAME)}
+    common = {"results": False, "utc": True, "serializer": create_serializer(settings)}
     try:
-        return QueueHuey(NAME, **_storage(url), **common)
+        return QueueHuey(NAME, **storage_of(url), **common)
     except CsiError:
         raise
     except Exception as error:  # no access, a folder of that name, a server that is away
@@ -101,7 +108,12 @@ def create_huey(settings: Settings) -> QueueHuey:
         raise StoreError(f"csi.queue: {hide_password(url)} cannot be used: {reason}") from error
 
 
-def _storage(url: str) -> dict[str, Any]:
+def create_serializer(settings: Settings) -> SignedSerializer:
+    return SignedSerializer(secret=_signing_key(settings), salt=NAME)
+
+
+def storage_of(url: str) -> dict[str, Any]:
+    """What Huey is made with for this address: a SQLite path, redis://… or postgresql://…"""
     if re.match(r"rediss?://", url):
         return {"storage_class": _redis_storage(), "url": url, "read_timeout": 1}
     if looks_like_postgres(url):

@@ -3,6 +3,8 @@
 The queue holds wake-ups only. When its file is deleted, replaced or corrupted, a new one is as good as the old.
 """
 
+import heapq
+import math
 import os
 import sqlite3
 import threading
@@ -15,10 +17,17 @@ from huey.storage import SqliteStorage
 
 from csi.logs import log
 
+AT_ONCE = 16
+"""Messages taken from the file in one commit; what a crash loses of them, rescue finds again."""
+
 IDLE_SECONDS = 0.5
 """How long an idle worker sleeps when nobody wakes it: another process may have put a message."""
 
 CHECK_SECONDS = 1.0
+_TAKE = """
+    delete from task where id in (select id from task where queue = ? order by priority desc, id limit ?)
+    returning id, data, priority
+"""
 _PASSING = ("locked", "busy", "full", "interrupted")
 
 
@@ -29,9 +38,18 @@ class WakefulSqliteStorage(SqliteStorage):
 
     def __init__(self, name: str = "csi", **options: Any) -> None:
         self._arrival = threading.Condition()
+        self._arrived = 0
+        self._taking = threading.Lock()
+        self._taken: list[tuple[float, int, bytes]] = []
+        self._newest = -math.inf  # the highest priority put since the file was last looked at
         self._checked = 0.0
         self._inode = 0
-        super().__init__(name, **options)
+        try:
+            super().__init__(name, **options)
+        except sqlite3.DatabaseError as error:
+            if _is_passing(error):
+                raise
+            self.initialize_schema()  # what was broken is set aside by now
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         self.enqueue_many([(data, priority or 0)])
@@ -42,16 +60,47 @@ class WakefulSqliteStorage(SqliteStorage):
         with self.db(commit=True) as cursor:
             cursor.executemany("insert into task (queue, data, priority) values (?, ?, ?)", rows)
         with self._arrival:
+            self._arrived += 1
+            self._newest = max(self._newest, *(priority for _, priority in messages))
             self._arrival.notify(len(rows))
 
     def dequeue(self) -> bytes | None:
-        data = super().dequeue()
+        """The next message, or None after a while without one. Whoever comes between the look and the wait is seen."""
+        seen = self._arrived
+        data = self._next()
         if data is not None:
-            return bytes(data)
+            return data
         with self._arrival:
-            self._arrival.wait(IDLE_SECONDS)
-        data = super().dequeue()
-        return None if data is None else bytes(data)
+            if self._arrived == seen and not self._arrival.wait(IDLE_SECONDS):
+                return None
+        return self._next()
+
+    def _next(self) -> bytes | None:
+        """The most important message. One thread looks into the file for all; who comes next finds some at hand."""
+        with self._taking:
+            if not self._taken or -self._taken[0][0] < self._newest:
+                self._take_some()
+            return heapq.heappop(self._taken)[2] if self._taken else None
+
+    def _take_some(self) -> None:
+        self._newest = -math.inf
+        if not self.sql("select 1 from task where queue = ? limit 1", (self.name,), results=True):
+            return  # an idle worker asks all the time: it must not write each time
+        with self.db(commit=True) as cursor:
+            cursor.execute(_TAKE, (self.name, AT_ONCE))
+            found = cursor.fetchall()
+        for number, data, priority in found:
+            heapq.heappush(self._taken, (-(priority or 0), number, bytes(data)))
+
+    def put_back(self) -> None:
+        """What was taken and not handed out goes back into the file: nobody has to look for it after a restart."""
+        with self._taking:
+            messages, self._taken = [(data, -priority) for priority, _, data in sorted(self._taken)], []
+        if messages:
+            self.enqueue_many(messages)
+
+    def queue_size(self) -> int:
+        return int(super().queue_size()) + len(self._taken)
 
     @contextmanager
     def db(self, commit: bool = False, close: bool = False) -> Iterator[Any]:
@@ -85,7 +134,7 @@ class WakefulSqliteStorage(SqliteStorage):
             self._start_over()
 
     def _heal(self, error: sqlite3.DatabaseError) -> None:
-        if any(word in str(error) for word in _PASSING):
+        if _is_passing(error):
             return
         aside = f"{self.filename}.broken-{int(time.time())}"
         log.error("queue file cannot be used; it is set aside", file=self.filename, aside=aside, error=str(error))
@@ -102,3 +151,7 @@ class WakefulSqliteStorage(SqliteStorage):
         self.close()
         self._checked = time.monotonic()
         self.initialize_schema()
+
+
+def _is_passing(error: sqlite3.DatabaseError) -> bool:
+    return any(word in str(error) for word in _PASSING)

@@ -1,12 +1,15 @@
-"""The worker process: its boot, its pulse and its end."""
+"""The worker process: its boot, its pulse, its reload and its end."""
 
+import signal
 import sys
 import threading
-from functools import cache
+import time
+from typing import Any
 
-from csi import logs
+from csi import logs, systemd
 from csi.errors import CsiError
-from csi.flow import pace, plan
+from csi.flow import notify, pace, plan
+from csi.flow import reload as reload_step
 from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
 from csi.jobs import rescue as jobs
@@ -14,19 +17,28 @@ from csi.logs import log
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import db, leases, watches
 from csi.store.lock import hold_worker_lock
-from tasks.dispatch import dispatch
+from tasks import lookout
+from tasks.dispatch import dispatch, last_end
 
 PULSE_SECONDS = 0.25
 REDRIVE_EVERY = 20
 """Pulses between two looks at the dead letters, and between two heartbeats: five seconds."""
 
-_stopping = threading.Event()
+STUCK_SECONDS = 150.0
+"""Every step ends within a minute, and half of the threads never read sources: with work in the queue, this long
+without the end of any task means that none will end."""
+
+_stopping, _reload = threading.Event(), threading.Event()
+_opening = threading.Lock()
+_held: list[Runtime] = []
 
 
-@cache
 def runtime() -> Runtime:
-    """One per process: tasks share its HTTP connections and adapters."""
-    return open_runtime()
+    """One per process, until a reload puts another in its place. A task goes on with the one it began with."""
+    with _opening:
+        if not _held:
+            _held.append(open_runtime())
+        return _held[0]
 
 
 def boot(threads: int) -> None:
@@ -44,21 +56,27 @@ def _boot(threads: int) -> None:
     rt.stopping = _stopping.is_set
     logs.take_over("huey")
     config_file.require_delivery(rt.settings)
+    notify.require_post(rt)
     if not db.is_postgres():
         hold_worker_lock(rt.settings.csi.state_dir)
     rescue_step.recover(rt)
     plan.sync_watches(rt)
+    plan.warn_keyless(rt)
     pace.warn_infeasible(rt)
+    reload_step.note_start(rt)
     log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))
 
 
-def start() -> None:
+def start(consumer: Any) -> None:
     """Begin the pulse: due rows are found twice a second, whatever happens to the queue."""
-    threading.Thread(target=_pulse, name="Pulse", daemon=True).start()
+    signal.signal(signal.SIGHUP, lambda number, frame: _reload.set())
+    threading.Thread(target=_pulse, args=(consumer,), name="Pulse", daemon=True).start()
+    threading.Thread(target=lookout.watch, args=(runtime, _stopping), name="Lookout", daemon=True).start()
 
 
 def pause() -> None:
     """Nothing new is woken from here on."""
+    systemd.notify(systemd.STOPPING)
     _stopping.set()
 
 
@@ -71,11 +89,13 @@ def stop() -> None:
         log.exception("leases could not be released")
 
 
-def _pulse() -> None:
-    rt, started, count = runtime(), runtime().now(), 0
+def _pulse(consumer: Any) -> None:
+    started, count = runtime().now(), 0
     while not _stopping.is_set():
         try:
-            _beat(rt, started, slow=count % REDRIVE_EVERY == 0)
+            if _reload.is_set():
+                _take_new_config()
+            _beat(runtime(), started, consumer, slow=count % REDRIVE_EVERY == 0)
         except Exception:  # noqa: BLE001 the pulse must outlive a locked database, a full disk, a lost server
             log.exception("rescue failed; it is tried again")
             db.drop_broken_connection()
@@ -83,7 +103,7 @@ def _pulse() -> None:
         _stopping.wait(PULSE_SECONDS)
 
 
-def _beat(rt: Runtime, started: float, *, slow: bool) -> None:
+def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     from huey_config import huey
 
     if slow:
@@ -91,4 +111,28 @@ def _beat(rt: Runtime, started: float, *, slow: bool) -> None:
         rescue_step.beat(rt, started)
         dispatch(rescue_step.redrive(rt))
         jobs.mend(rt)
-    dispatch([*rescue_step.rescue(rt, huey.pending_count()), *jobs.wake_due(rt)])
+    depth = huey.pending_count()
+    dispatch([*rescue_step.rescue(rt, depth), *jobs.wake_due(rt)])
+    if slow and is_moving(consumer, depth):
+        lookout.note_pulse()
+        systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups wait"))
+
+
+def is_moving(consumer: Any, depth: int) -> bool:
+    """The threads are there, and what waits in the queue is being done. The service manager hears nothing otherwise."""
+    threads = [consumer.scheduler, *(thread for _, thread in consumer.worker_threads)]
+    if not all(thread.is_alive() for thread in threads):
+        return False
+    return depth == 0 or time.monotonic() - last_end() < STUCK_SECONDS
+
+
+def _take_new_config() -> None:
+    """Between two beats, so that nothing is planned by half a configuration. A database in trouble: next time."""
+    systemd.notify(*systemd.reloading())
+    try:
+        fresh = reload_step.reload(runtime())
+        _reload.clear()
+        with _opening:
+            _held[:] = [fresh]
+    finally:
+        systemd.notify(systemd.READY)

@@ -4,13 +4,17 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from csi.store import db
 from csi.store.models import ALL, database
+
+if TYPE_CHECKING:
+    from tests.fakes.desk_processing import Desk
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
@@ -61,13 +65,16 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
     """An empty database of this test's own."""
     import psycopg
 
+    from csi.processing.store import db as processing_db
+
     name = f"csi_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     head, _, query = postgres_server.partition("?")
     yield f"{head.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
-    if database.obj is not None and not database.is_closed():
-        database.close()
+    for opened in (database, processing_db.database):
+        if opened.obj is not None and not opened.is_closed():
+            opened.close()
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
@@ -101,3 +108,35 @@ def row_counts() -> dict[str, int]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", default="20260222", help="the seed of tests that draw at random")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def processing_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Processing's migrated database, once on each engine."""
+    from csi.processing.store import db as processing_db
+
+    url = str(tmp_path / "p.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    processing_db.open_database(url)
+    processing_db.migrate()
+    with processing_db.connection():
+        yield request.param
+
+
+@pytest.fixture
+def open_desk(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "Desk"]]:
+    """A desk of processing on SQLite, made with the settings that a test wants."""
+    from csi.processing.store import db as processing_db
+    from tests.fakes.desk_processing import Desk
+
+    desks: list[Desk] = []
+
+    def make(**settings: Any) -> Desk:
+        desks.append(Desk(tmp_path, clock, **settings))
+        processing_db.open_database(desks[-1].settings.database_url)
+        processing_db.migrate()
+        return desks[-1]
+
+    with processing_db.connection():
+        yield make
+        for desk in desks:
+            desk.close()

@@ -1,11 +1,16 @@
-"""What an HTTP answer says beside its body: how long to wait, how long it stays fresh, how to ask again."""
+"""What an HTTP answer says beside its items: how long to wait, how long it stays fresh, how to ask again."""
+
+import json
+from typing import Any
 
 from csi import clock
 from csi.errors import NetError, SourceError
 from csi.net import Answer
 
 LONGEST_WAIT = 3600.0
-LONGEST_KEPT = 86_400.0
+LONGEST_KEPT = 21_600.0
+"""Shorter than the shortest life of a dedupe key, by enough: see `kept`."""
+
 LONGEST_FRESH = 86_400.0
 MAX_VALIDATOR = 256
 _KINDS = {"paused": "paused", "busy": "paused", "too_large": "malformed", "bad_encoding": "malformed"}
@@ -15,6 +20,15 @@ def unreachable(error: NetError, what: str) -> SourceError:
     """Our error for an exchange that gave no complete answer."""
     wait = getattr(error, "retry_after", None)
     return SourceError(f"{what}: {error}", kind=_KINDS.get(error.kind, "transient"), retry_after=wait)
+
+
+def json_object(answer: Answer) -> dict[str, Any] | None:
+    """The body as a JSON object. None: it is something else, or nested too deep to be read."""
+    try:
+        parsed = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def retry_after(answer: Answer, now: float) -> float | None:
@@ -53,8 +67,8 @@ def keep(value: str | None, mark: str, now: float) -> str | None:
 
 
 def kept(stored: str | None, mark: str, now: float) -> str | None:
-    """The validator to send. None where it is another source's, or a day old: a whole answer is read once a day,
-    because only that shows which items are still there, and what is not seen for 90 days is forgotten."""
+    """The validator to send. None where it is another source's, or six hours old: a whole answer is read now and then,
+    because only that shows which items are still there, and what is not seen for `dedupe_days` is forgotten."""
     whose, _, rest = (stored or "").partition(":")
     at, _, value = rest.partition(":")
     fresh = whose == mark and at.isdigit() and 0 <= now - int(at[:12]) < LONGEST_KEPT

@@ -3,7 +3,6 @@
 403 alone is quota, key, permission and private list alike. The API's own messages hold HTML and are never shown.
 """
 
-import json
 from typing import Any
 
 from csi.adapters import answers
@@ -88,7 +87,7 @@ _WAITING = frozenset({"throttled", "transient"})
 
 def api_json(answer: Answer, *, key_env: str = "YOUTUBE_API_KEY", now: float = 0.0) -> dict[str, Any]:
     """The body of a good API answer; SourceError with the reason in words otherwise."""
-    body = _parse(answer.body)
+    body = answers.json_object(answer)
     if answer.status == 200 and body is not None and "error" not in body:
         return body
     if body is None or not isinstance(body.get("error"), dict):
@@ -137,11 +136,3 @@ def _has_metadata(entry: dict[str, Any]) -> bool:
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
-def _parse(body: bytes) -> dict[str, Any] | None:
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None

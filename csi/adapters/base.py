@@ -121,6 +121,8 @@ class SourceAdapter(ABC):
 
     Settings: ClassVar[type[SourceSettings]] = SourceSettings
     name: ClassVar[str]
+    key_stems: ClassVar[tuple[str, ...]] = ()
+    """What may stand before an item's own id in its dedupe key, so that it is found by that. Empty: nothing does."""
 
     def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
         self.settings = config if isinstance(config, SourceSettings) else self.Settings.model_validate(dict(config))
@@ -144,7 +146,7 @@ class SourceAdapter(ABC):
         return [
             WatchSpec(
                 ref=watch.ref,
-                name=watch.name,
+                name=watch.label,
                 route_profile=watch.route_profile,
                 tags=watch.tags,
                 interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
@@ -166,9 +168,17 @@ class SourceAdapter(ABC):
         """The dedupe key of an item that was not normalized yet. MalformedItem when it has none."""
         return self.get_dedupe_key(self.normalize(raw))
 
+    def known_key(self, ref: str, item_id: str) -> str | None:
+        """The dedupe key of an item of this watch, where it follows from the item's id alone."""
+        return None
+
     def host(self, ref: str, via: str = "feed") -> str:
         """Which host (`name` or `name:port`) this watch is read from. Empty: none in particular."""
         return ""
+
+    def lacks(self) -> str | None:
+        """What has to be set before reads that cost units can succeed. None: nothing."""
+        return None
 
     def feed_url(self, ref: str) -> str | None:
         """The feed of this watch, where it has one."""

@@ -1,6 +1,5 @@
 """An access token from a refresh token (RFC 6749 §6): held in memory, renewed before it ends, never shown."""
 
-import json
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +59,11 @@ class AccessTokens:
         """Any of the three is set: then all must be, and a half-configured one is an error, not a silent key."""
         return any(self._tools.secret(name) for name in self._variables().values())
 
+    @property
+    def missing(self) -> list[str]:
+        """Those of the three variables that are not set."""
+        return [name for name in self._variables().values() if not self._tools.secret(name)]
+
     def token(self, *, refused: str | None = None) -> str:
         """A token that is valid by its date; `refused`: and not this one. SourceError("auth") when there is none."""
         with self._lock:
@@ -78,8 +82,7 @@ class AccessTokens:
 
     def _renewed(self) -> _Held:
         secrets = {field: self._tools.secret(name) for field, name in self._variables().items()}
-        missing = [name for field, name in self._variables().items() if not secrets[field]]
-        if missing:
+        if missing := self.missing:
             raise SourceError(f"OAuth needs three variables; not set: {', '.join(missing)}", kind="auth")
         body = urlencode({"grant_type": "refresh_token", **secrets}).encode()
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
@@ -90,7 +93,7 @@ class AccessTokens:
         return self._read(answer)
 
     def _read(self, answer: Answer) -> _Held:
-        document = _parse(answer.body)
+        document = answers.json_object(answer) or {}
         token = document.get("access_token")
         if answer.status == 200 and isinstance(token, str) and _can_be_sent(token):
             return _Held(token, self._tools.now() + _lifetime(document.get("expires_in")) - EARLY)
@@ -106,14 +109,6 @@ class AccessTokens:
             return SourceError("the OAuth server asks for fewer requests", kind="throttled", retry_after=wait)
         kind = "transient" if answer.status >= 500 or answer.status == 200 else "auth"
         return SourceError(f"the OAuth server gave no access token (it answered {answer.status})", kind=kind)
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def _can_be_sent(token: str) -> bool:

@@ -26,3 +26,8 @@ def settings_models() -> dict[str, type[SourceSettings]]:
 
 def create(name: str, settings: SourceSettings, tools: Tools) -> SourceAdapter:
     return _load(ADAPTERS[name])(settings, tools)
+
+
+def key_stems() -> list[str]:
+    """What may stand before an item's id in a dedupe key."""
+    return sorted({stem for path in ADAPTERS.values() for stem in _load(path).key_stems})

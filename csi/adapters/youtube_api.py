@@ -81,6 +81,15 @@ class DataApi:
         return self._tokens.configured or bool(self._tools.secret(self._settings.api_key_env))
 
     @property
+    def lacks(self) -> str | None:
+        """What has to be set before the API can be asked. None: nothing."""
+        if self._tokens.configured:
+            return ", ".join(self._tokens.missing) or None
+        if not self._enabled:
+            return "api_base_url, because the feed is a stand-in on this machine"
+        return None if self.usable else f"{self._settings.api_key_env}, or the three variables of oauth"
+
+    @property
     def host(self) -> str:
         return urlsplit(self._settings.api_base_url).netloc
 
@@ -200,7 +209,7 @@ def _page(body: Item) -> Page:
 
 
 def _is_token(token: Any) -> bool:
-    return token is None or (isinstance(token, str) and len(token) <= MAX_TOKEN)
+    return token is None or (isinstance(token, str) and len(token) <= MAX_TOKEN and token.isascii())
 
 
 def _etag(text: Any) -> str | None:

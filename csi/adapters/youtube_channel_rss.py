@@ -1,5 +1,6 @@
 """YouTube channels: a new upload is an event. Read from the Atom feed, from the uploads playlist, or from both."""
 
+import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,10 @@ from csi.logs import log
 from csi.net import Answer, Limits, is_loopback
 
 FEED_LIMITS = Limits(total=20.0, max_body=feed_guard.MAX_BYTES)
-FEED, API = "feed", "api"
+FEED, API, BODY = "feed", "api", "body"
+"""Whose validator a watch keeps: the feed's ETag, the API's, or a digest of the last answer, for YouTube's own feeds,
+which have no ETag. Their caches give the same bytes for a quarter of an hour: those need not be read again."""
+
 HOUR, DAY = 3600.0, 86_400.0
 STAND_IN = 900.0
 """`via: both`: a feed that fails is replaced by the API when nothing could be read for this long."""
@@ -36,12 +40,16 @@ class ChannelWatch(WatchSettings):
     """One channel."""
 
     channel_id: YouTubeId
-    creator_name: str | None = Field(None, max_length=200)
+    creator_name: str | None = Field(None, max_length=200, description="The name, where `name` is not set")
     via: Via | None = Field(None, description="Overrides the source's via")
 
     @property
     def ref(self) -> str:
         return self.channel_id
+
+    @property
+    def label(self) -> str | None:
+        return self.name or self.creator_name
 
 
 class ChannelSettings(ApiSettings):
@@ -59,6 +67,10 @@ class ChannelSettings(ApiSettings):
     via: Via = Field("feed", description="Read the feed (free), the API (a unit each poll), or both")
     enrich: bool = Field(False, description="Ask for length and live state of new items, where the budget has room")
     watchlist: tuple[ChannelWatch, ...] = ()
+
+    @property
+    def waits_for_caches(self) -> bool:
+        return self.respect_cache_headers
 
     @field_validator("feed_url_template")
     @classmethod
@@ -85,6 +97,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     """The newest uploads of a channel: 15 by the feed, 50 by the API."""
 
     name = "youtube_channel_rss"
+    key_stems = ("youtube:video:", "youtube:malformed:")
     Settings = ChannelSettings
     settings: ChannelSettings
 
@@ -103,9 +116,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
                 reading = self._read_both(position)
             case _:
                 reading = self._read_feed(position)
-        if not self.settings.enrich or not reading.items:
-            return reading
-        return replace(reading, items=self._enricher.enrich(reading.items, position, self.item_key, _video_of))
+        if self.settings.enrich and reading.items:
+            reading = replace(reading, items=self._enricher.enrich(reading.items, position, self.item_key, _video_of))
+        return _unsettled(reading) if any(map(_is_stream, reading.items)) else reading
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         """DECISIONS 16, 45: one event for one upload, whether the feed or the API told of it."""
@@ -116,7 +129,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         return youtube.event(
             raw,
             event_id=f"src:yt:rss:{upload.video}:{youtube.epoch(published_at)}",
-            key=f"youtube:video:{upload.video}",
+            key=self.known_key("", upload.video),
             occurred_at=published_at,
             subject=subject,
             metadata={"source_adapter": "youtube_channel_rss_v1", "source_ref": watched},
@@ -130,7 +143,11 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             _subject(raw, upload, watched)
         except MalformedItem:
             return f"youtube:malformed:{upload.video}:{watched}"
-        return f"youtube:video:{upload.video}"
+        return self.known_key("", upload.video)
+
+    def known_key(self, ref: str, item_id: str) -> str:
+        """The same in every channel: a video has one."""
+        return f"youtube:video:{item_id}"
 
     def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
         return event.dedupe_key
@@ -141,6 +158,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def host(self, ref: str, via: str = "feed") -> str:
         return self.api.host if via == "api" else urlsplit(self.settings.feed_url_template).netloc
+
+    def lacks(self) -> str | None:
+        return self.api.lacks
 
     def feed_url(self, ref: str) -> str:
         return self.settings.feed_url_template.replace("{channel_id}", ref)
@@ -164,13 +184,13 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def _read_feed(self, position: Position) -> Reading:
         answer, now = self._get(position), self.tools.now()
-        fresh = answers.fresh_until(answer, now)
-        if answer.status == 304:
+        fresh, digest = answers.fresh_until(answer, now), hashlib.blake2b(answer.body, digest_size=16).hexdigest()
+        if answer.status == 304 or answers.kept(position.etag, BODY, now) == digest:
             return Reading(etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh)
-        entries = atom.read_entries(answer.body)
+        entries, tag = atom.read_entries(answer.body), answers.validator(answer, "etag")
         return Reading(
             items=tuple(self._entry(entry, position.ref) for entry in entries),
-            etag=answers.keep(answers.validator(answer, "etag"), FEED, now),
+            etag=answers.keep(tag, FEED, now) if tag else answers.keep(digest, BODY, now),
             last_modified=answers.keep(answers.validator(answer, "last-modified"), FEED, now),
             fresh_until=fresh,
             window_full=len(entries) >= atom.WINDOW,
@@ -246,8 +266,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             page = self.api.items(_list_of(position.ref, "UUSH"))
         except SourceError:  # most often a channel without shorts
             return tuple(items)
-        shorts = {video_of(item) for item in (page.items if page else ())}
-        return tuple(_as_short(raw) if video_of(raw.payload["item"]) in shorts else raw for raw in items)
+        shorts = {name for item in (page.items if page else ()) if (name := youtube.valid_id(video_of(item)))}
+        return tuple(_as_short(raw) if _video_name(raw) in shorts else raw for raw in items)
 
     def _some_new(self, items: list[RawEvent], position: Position) -> bool:
         keys = {key for raw in items if (key := _key_of(self, raw)) is not None}
@@ -391,6 +411,18 @@ def _is_upcoming(entry: atom.Entry, now: float) -> bool:
     return waited and entry.get("views") == "0" and entry.get("likes", "0").strip("0") != ""
 
 
+def _is_stream(raw: RawEvent) -> bool:
+    """It runs or is announced, as far as is known."""
+    facts = facts_of(raw)
+    return (facts.live is not None) if facts else part_of(raw.payload, "entry").get("kind") == "upcoming"
+
+
+def _unsettled(reading: Reading) -> Reading:
+    """To be read whole the next time: what is in it may become something else while the answer stays the same."""
+    whose, at, _ = f"{reading.etag or ''}::".split(":", 2)
+    return replace(reading, etag=f"{whose}:{at}:" if reading.etag else None, last_modified=None)
+
+
 def _is_stand_in(settings: ChannelSettings) -> bool:
     """A feed on this machine and no word about the API: its key is not for the real one."""
     local = is_loopback(urlsplit(settings.feed_url_template).hostname or "")
@@ -414,6 +446,10 @@ def _list_of(channel: str, prefix: str) -> str:
 
 def _video_of(raw: RawEvent) -> str:
     return _upload(raw).video
+
+
+def _video_name(raw: RawEvent) -> str | None:
+    return youtube.valid_id(video_of(raw.payload["item"]))
 
 
 def _key_of(adapter: YouTubeChannelRSSAdapter, raw: RawEvent) -> str | None:

@@ -66,6 +66,7 @@ class YouTubePlaylistAdapter(WatchedSource):
     """`playlistItems.list`, read to its last page."""
 
     name = "youtube_playlist"
+    key_stems = ("youtube:video:", "youtube:malformed:")
     Settings = PlaylistSettings
     settings: PlaylistSettings
 
@@ -91,7 +92,7 @@ class YouTubePlaylistAdapter(WatchedSource):
         return youtube.event(
             raw,
             event_id=f"src:yt:playlist:{video}:{playlist}:{youtube.epoch(added_at)}",
-            key=f"youtube:video:{video}:{playlist}",
+            key=self.known_key(playlist, video),
             occurred_at=added_at,
             subject=_subject(raw, video, playlist, added_at),
             metadata={"source_adapter": "youtube_playlist_api_v1", "source_ref": playlist},
@@ -106,13 +107,19 @@ class YouTubePlaylistAdapter(WatchedSource):
             _subject(raw, video, playlist, added_at)
         except MalformedItem:
             return f"youtube:malformed:{video}:{playlist}"
-        return f"youtube:video:{video}:{playlist}"
+        return self.known_key(playlist, video)
+
+    def known_key(self, ref: str, item_id: str) -> str:
+        return f"youtube:video:{item_id}:{ref}"
 
     def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
         return event.dedupe_key
 
     def host(self, ref: str, via: str = "feed") -> str:
         return self.api.host
+
+    def lacks(self) -> str | None:
+        return self.api.lacks
 
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("playlists", ref)

@@ -13,10 +13,13 @@ from pydantic import SecretStr
 
 from csi.adapters import registry
 from csi.cli import schema as schemas
+from csi.flow.plan import keyless
 from csi.ingester.config_env import SECRETS
 from csi.ingester.config_file import Loaded, read_config, variable_names
 from csi.ingester.config_secrets import MASK, hide_password
 from csi.ingester.config_yaml import KeyPath
+from csi.net import Net
+from csi.runtime import Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +48,7 @@ def config() -> None:
 def check(config_path: Path | None, as_json: bool) -> None:
     """Say whether the configuration can be used; every problem is one line on stderr, exit code 3."""
     loaded = _read(config_path)
-    warnings = [*loaded.warnings, *_not_deliverable(loaded)]
+    warnings = [*loaded.warnings, *_not_readable(loaded), *_not_deliverable(loaded)]
     if as_json:
         click.echo(json.dumps({"ok": True, **_counts(loaded), "warnings": warnings}, indent=2))
         return
@@ -124,6 +127,12 @@ def _summary(loaded: Loaded) -> str:
 
 def _count(number: int, word: str, plural: str = "s") -> str:
     return f"{number} {word}{'' if number == 1 else plural}"
+
+
+def _not_readable(loaded: Loaded) -> list[str]:
+    rt = Runtime(loaded.settings, Net())  # neither database nor network: adapters are only asked what they lack
+    specs = [(source, spec.via) for source in rt.enabled_sources() for spec in rt.adapter(source).watches()]
+    return keyless(rt, specs)
 
 
 def _not_deliverable(loaded: Loaded) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """csi db: migrate, status, backup."""
 
 import json
+import re
 from pathlib import Path
 
 import click
 
+from csi import clock
 from csi.ingester.config_secrets import hide_password
 from csi.runtime import load_settings
 from csi.store import db as database
@@ -12,6 +14,9 @@ from csi.store import db as database
 _CONFIG = click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The configuration; default CSI_CONFIG_PATH."
 )
+
+
+_COPY = re.compile(r"csi-\d{8}T\d{6}Z\.db")
 
 
 @click.group()
@@ -49,12 +54,31 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 @db.command()
 @_CONFIG
-@click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
-def backup(config_path: Path | None, target: Path) -> None:
-    """Write a consistent copy to TARGET while everything runs (SQLite only)."""
+@click.option("--keep", type=click.IntRange(1), help="With a directory: remove all but this many of our copies there.")
+@click.argument("target", type=click.Path(path_type=Path))
+def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
+    """Write a consistent copy to TARGET while everything runs, and check it (SQLite only).
+
+    In a directory the copy is named by the time. Nothing is ever overwritten.
+    """
+    if keep is not None and not target.is_dir():
+        raise click.UsageError(f"--keep needs a directory, and {target} is none.")
     _open(config_path)
-    database.backup(target)
-    click.echo(f"wrote {target} ({target.stat().st_size:,} bytes)")
+    copy = target / _copy_name() if target.is_dir() else target
+    database.backup(copy)
+    click.echo(f"wrote {copy} ({copy.stat().st_size:,} bytes), checked")
+    for old in _copies(target)[:-keep] if keep else []:
+        old.unlink()
+        click.echo(f"removed {old}")
+
+
+def _copy_name() -> str:
+    return f"csi-{re.sub('[-:]', '', clock.iso(clock.now()))}.db"
+
+
+def _copies(directory: Path) -> list[Path]:
+    """Those that this command named, oldest first."""
+    return sorted(path for path in directory.iterdir() if _COPY.fullmatch(path.name))
 
 
 def _open(config_path: Path | None) -> str:

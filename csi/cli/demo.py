@@ -3,12 +3,17 @@
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
+from csi.cli.terminal import plain
+from csi.demo.aftermath import Account, sentences
 from csi.demo.play import Outcome, play, state_home
 from csi.demo.show import choose_view, show_summary
 from csi.demo.stage import Shape
+
+DIGEST_LINES = 24
 
 
 @click.command()
@@ -24,6 +29,7 @@ from csi.demo.stage import Shape
     help="New items a second, all in all.",
 )
 @click.option("--faults", default="", help="What goes wrong at YouTube, as in feed:404@5-15, night or storm.")
+@click.option("--processing", is_flag=True, help="Also transcribe and summarise what arrives, and show the digest.")
 @click.option(
     "--keep",
     is_flag=False,
@@ -38,24 +44,37 @@ def demo(
     playlists: int,
     rate: float,
     faults: str,
+    processing: bool,
     keep: str | None,
 ) -> None:
     """Watch items travel from a simulated YouTube to a receiver: simulator, receiver, worker and sidecar start as real
-    processes on free ports in a temporary directory. Exit code 1 if anything was lost."""
+    processes on free ports in a temporary directory. Exit code 1 if anything was lost, or left unfinished."""
     if not channels + playlists:
         raise click.UsageError("there is nothing to watch: give --channels or --playlists")
-    shape = Shape(channels, playlists, rate, faults)
+    shape = Shape(channels, playlists, rate, faults, processing)
     with state_home(keep) as home:
         if keep is not None:
             click.echo(f"state is kept in {home}", err=True)
         outcome = play(shape, home, choose_view(json_only=as_json), seconds=seconds)
         _report(outcome, as_json=as_json, home=str(home) if keep is not None else None)
-    sys.exit(1 if outcome.summary.lost else 0)
+    unfinished = outcome.processing.unfinished if outcome.processing else 0
+    sys.exit(1 if outcome.summary.lost or unfinished else 0)
 
 
 def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
     if not as_json:
         show_summary(outcome.summary)
+        if outcome.processing:
+            _show_processing(outcome.processing)
         return
     extras = {"drained": outcome.drained, "sidecar": outcome.sidecar, "pids": outcome.pids, "state_dir": home}
-    click.echo(json.dumps(asdict(outcome.summary) | extras))
+    processed = {"processing": asdict(outcome.processing)} if outcome.processing else {}
+    click.echo(json.dumps(asdict(outcome.summary) | extras | processed))
+
+
+def _show_processing(account: Account) -> None:
+    """The account, and the top of the digest."""
+    click.echo("\n".join(sentences(account)))
+    page = Path(account.digest).read_text("utf-8").splitlines()
+    click.echo("\nThe day's digest begins so:\n")
+    click.echo("\n".join(plain(line) for line in page[:DIGEST_LINES]))

@@ -9,10 +9,8 @@ from typing import Any
 import click
 
 from csi import clock
+from csi.errors import SOME_FAILED as SOME_FAILED
 from csi.ingester.durations import parse_duration, parse_since
-
-SOME_FAILED = 5
-"""Exit code: a part of it failed; the output says which part and why."""
 
 
 class Duration(click.ParamType[float]):

@@ -6,18 +6,24 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
 import click
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import Route
 
-from csi import logs
+from csi import clock, logs
+from csi.cli.config import json_option
+from csi.cli.output import echo_json
 from csi.errors import ConfigError, PortInUse
 from csi.logs import log
+from csi.net import Net
 from csi.receiver.app import INGEST_PATH, create_app
-from csi.receiver.settings import from_env
+from csi.receiver.doctor import examine
+from csi.receiver.settings import ReceiverSettings, from_env
 
 _LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 _FORMATS = click.Choice(["auto", "json", "text"])
@@ -42,6 +48,13 @@ _FORMATS = click.Choice(["auto", "json", "text"])
     type=click.Path(dir_okay=False, path_type=Path),
     help="Append one JSON line per event received to this file.",
 )
+@click.option(
+    "--processing",
+    type=click.Path(dir_okay=False, path_type=Path),
+    is_flag=False,
+    flag_value=Path(""),
+    help="Serve processing's dashboard at /ui and its webhook; with a value, of this processing.yaml.",
+)
 @click.option("--log-level", type=_LEVELS, default="INFO", show_default=True, envvar="CSI_LOG_LEVEL")
 @click.option("--log-format", type=_FORMATS, default="auto", show_default=True)
 @click.pass_context
@@ -51,6 +64,7 @@ def receiver(
     port: int,
     db: Path | None,
     ledger: Path | None,
+    processing: Path | None,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -62,12 +76,30 @@ def receiver(
     if ctx.invoked_subcommand is not None:
         return
     settings = from_env(os.environ, db_path=db, ledger_path=ledger)
-    logs.setup(level=log_level.upper(), format=log_format, secrets=settings.hidden)
+    beside, hidden = _dashboard(settings, processing)
+    logs.setup(level=log_level.upper(), format=log_format, secrets=[*settings.hidden, *hidden])
     with _listen(host, port) as door:
-        app = create_app(settings)
+        app = create_app(settings, beside=beside)
         click.echo(f"receiver listening on {_url(door)}")
         _warn_if_open(door)
         _serve(app, door)
+
+
+def _dashboard(settings: ReceiverSettings, wanted: Path | None) -> tuple[list[Route], list[str]]:
+    """The pages of processing, where they are asked for, and the secrets that must not be logged."""
+    if wanted is None:
+        return [], []
+    from csi.processing import config
+    from csi.processing.pages.app import Pages, routes
+    from csi.processing.runtime import Processing
+    from csi.processing.store import db
+
+    chosen = config.load(wanted if wanted != Path("") else None)
+    secrets = config.read_secrets(chosen)
+    db.open_database(chosen.database_url)
+    db.migrate()
+    pages = Pages(Processing(chosen, Net(), secrets), settings.dashboard_password, secrets.webhook)
+    return routes(pages), secrets.all
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -121,6 +153,28 @@ def _serve(app: Starlette, door: socket.socket) -> None:
         h11_max_incomplete_event_size=256 * 1024,
     )
     uvicorn.Server(config).run(sockets=[door])
+
+
+@receiver.command()
+@click.option(
+    "--db",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Database file. [default: UA_SIGNALS_DB_PATH, else ./csi-receiver.db]",
+)
+@click.option("--url", help="Also ask a running receiver: its ingest URL.")
+@json_option
+def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
+    """Check settings, database, disk and, with --url, a running receiver with each secret. Exit code 1 when ill."""
+    settings = from_env(os.environ, db_path=db)
+    logs.setup(level="ERROR", secrets=settings.hidden)
+    with Net() as net:
+        found = examine(settings, net, url, clock.now())
+    if as_json:
+        echo_json([asdict(finding) for finding in found])
+    else:
+        for finding in found:
+            click.echo(f"{finding.state:<5} {finding.what}: {finding.words}")
+    sys.exit(1 if any(finding.state == "ill" for finding in found) else 0)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from csi import logs
 from csi.errors import StoreError
+from csi.ingester.config import Settings
 from csi.ingester.config_secrets import hide_password
 from csi.net import Net
 from csi.runtime import Runtime, load_settings, secret_values
@@ -35,3 +36,9 @@ def _refuse_old(url: str) -> None:
         raise StoreError(
             f"the schema of {hide_password(url)} lacks {', '.join(missing)}: run csi db migrate, or start the worker"
         )
+
+
+def sidecar_url(settings: Settings) -> str:
+    """Where the sidecar of this configuration answers on this machine."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.web.host, settings.web.host)  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.web.port}"

@@ -11,14 +11,15 @@ from typing import Any
 import click
 
 from csi.cli.config import config_option, json_option
+from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
 from csi.flow import sources as steps
 from csi.ingester.imports import MAX_BYTES
+from csi.logs import redact
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, watchlist
 from csi.store.models import Watch
 
-SOME_FAILED = 5
 SHORT = {steps.PLAYLISTS: "playlist", steps.CHANNELS: "channel"}
 _WATCH = click.argument("watch", metavar="WATCH")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
@@ -78,7 +79,7 @@ def _row(rt: Runtime, row: Watch, now: float) -> list[str]:
         ago(row.planned_interval or row.interval_seconds),
         ago(last),
         next_in,
-        "; ".join(text for text in trouble if text),
+        redact("; ".join(text for text in trouble if text)),
     ]
 
 
@@ -243,7 +244,7 @@ def remove(watch: str, yes: bool, dry_run: bool, config_path: Path | None) -> No
         row = steps.find_watch(rt, watch)
         steps.remove(rt, row, dry_run=True)
         if not dry_run:
-            _ask(f"Stop watching {_title(row)}?", yes=yes)
+            confirm(f"Stop watching {_title(row)}?", yes=yes)
             steps.remove(rt, row)
     click.echo(_done(row, "removed", True, dry_run=dry_run))
 
@@ -261,11 +262,13 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
     marks it all as seen. What was delivered before is never delivered again.
     """
     if emit is None:
+        if not is_terminal():
+            raise click.UsageError("what should the next read emit? Say --emit all or --emit none.")
         emit = click.prompt("What should the next read emit", type=click.Choice(["all", "none"]), default="none")
     with _runtime(config_path) as rt:
         row = steps.find_watch(rt, watch)
         if not dry_run:
-            _ask(f"Forget the baseline of {_title(row)}, and emit {emit} of what is there?", yes=yes)
+            confirm(f"Forget the baseline of {_title(row)}, and emit {emit} of what is there?", yes=yes)
         steps.reset(rt, row, "all" if emit == "all" else "none", dry_run=dry_run)
     click.echo(_done(row, f"reset; the next read emits {emit} of what is there", True, dry_run=dry_run))
 
@@ -296,14 +299,9 @@ def _polled_words(row: Watch, found: steps.Polled) -> str:
     if found.is_busy:
         return f"{_title(row)} was not read: it is being read already, or its host asked for a pause"
     if found.error:
-        return f"{_title(row)} could not be read: {plain(found.error)}"
+        return f"{_title(row)} could not be read: {plain(redact(found.error))}"
     cost = f" ({found.units} API units)" if found.units else ""
     return f"{_title(row)} was read: {found.new_items} new{cost}"
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    if not yes:
-        click.confirm(question, abort=True)
 
 
 def _done(row: Watch, word: str, changed: bool, *, dry_run: bool) -> str:

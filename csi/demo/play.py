@@ -14,6 +14,7 @@ import yaml
 
 from csi import clock
 from csi.demo import stage
+from csi.demo.aftermath import PATIENCE, Account, Aftermath
 from csi.demo.faults import read_script
 from csi.demo.look import Watcher
 from csi.demo.processes import TICK, Children, Wishes
@@ -40,6 +41,7 @@ class Outcome:
     sidecar: str
     pids: dict[str, int]
     drained: bool
+    processing: Account | None = None
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ def play(shape: Shape, home: Path, view: View, *, seconds: float | None) -> Outc
             run.begin()
             run.publish(seconds)
             drained = run.drain()
+            account = run.follow_up() if shape.processing else None
         children.stop_all()
-        return Outcome(summarize(run.watcher.books()), run.sidecar, children.pids, drained)
+        return Outcome(summarize(run.watcher.books()), run.sidecar, children.pids, drained, account)
 
 
 class Run:
@@ -101,22 +104,32 @@ class Run:
         self._children, self._wishes, self._view = children, wishes, view
         self._last_look = 0.0
         self._opened = False
+        self._aftermath: Aftermath | None = None
         self.watcher = Watcher(places.served, places.received)
         self.sidecar = ""
 
     def begin(self) -> None:
-        """All four processes up, in the order in which they need each other."""
-        self._view.say("starting simulator, receiver, worker and sidecar …")
+        """All processes up, in the order in which they need each other."""
+        more = ", processing" if self._shape.processing else ""
+        self._view.say(f"starting simulator, receiver{more}, worker and sidecar …")
         children, places = self._children, self._places
         children.start("simulator", stage.simulator_line(self._shape, places.served))
-        children.start("receiver", stage.receiver_line(places.home, places.received))
+        receiver = stage.receiver_line(places.home, places.received, pages=self._shape.processing)
+        if not self._shape.processing:
+            children.start("receiver", receiver)
         site = children.await_output("simulator", stage.read_site)
+        if self._shape.processing:  # its pages need processing.yaml, which needs the simulator's address
+            self._begin_processing(site)
+            children.start("receiver", receiver)
         endpoint = children.await_output("receiver", stage.read_endpoint)
         self._write_config(site, endpoint)
         children.start("worker", stage.worker_line())
         children.start("sidecar", stage.sidecar_line())
         children.await_value("worker", self._worker_beats)
         children.await_value("sidecar", self._sidecar_answers)
+        if self._aftermath is not None:
+            children.await_value("processing", self._aftermath.beats)
+            self._view.say(f"summaries at {endpoint.partition('/api/')[0]}/ui")
         self._publisher = Publisher(self._net, site, self._shape.rate)
         self._view.say(f"sidecar at {self.sidecar} (try {self.sidecar}/readyz and {self.sidecar}/metrics)")
 
@@ -145,8 +158,26 @@ class Run:
             self._look_on(scene)
         return False
 
+    def follow_up(self) -> Account | None:
+        """Wait until everything that arrived is summarised, skipped or dead; then settle that account, too."""
+        if self._aftermath is None:
+            return None
+        self._view.say("waiting until all of it is summarised …")
+        asked, started = self._wishes.interrupts, time.monotonic()
+        while time.monotonic() - started < PATIENCE and self._wishes.interrupts == asked:
+            if self._aftermath.is_done():
+                break
+            self._look_on(Scene(self.sidecar, "summarising", time.monotonic() - started, "Ctrl-C: do not wait"))
+        return self._aftermath.account()
+
     def close(self) -> None:
         self._view.close()
+
+    def _begin_processing(self, site: Site) -> None:
+        file = self._places.home / stage.PROCESSING
+        file.write_text(yaml.safe_dump(stage.processing_configuration(self._places.home, site)), "utf-8")
+        self._children.start("processing", stage.processing_line())
+        self._aftermath = Aftermath(file)
 
     def _publish_due(self, elapsed: float) -> None:
         try:

@@ -22,7 +22,7 @@ TICK = 0.05
 GRACE_SECONDS = 10.0
 START_SECONDS = 60.0
 LOG_LINES = 12
-LAST_ORDER = ("worker", "sidecar", "receiver", "simulator")
+LAST_ORDER = ("worker", "sidecar", "receiver", "processing", "simulator")
 """Whoever sends ends before whoever is sent to."""
 
 _PR_SET_PDEATHSIG = 1
@@ -87,7 +87,7 @@ class Child:
                 cwd=cwd,
                 env=dict(env),
                 start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     @property
@@ -178,7 +178,7 @@ def _how(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """Should this very process be killed, nobody could end the children: on Linux the kernel then does."""
     if sys.platform != "linux":
         return None

@@ -14,7 +14,7 @@ from csi.errors import CsiError
 WORKER = (
     "huey_config.huey",
     "-w",
-    "8",
+    "16",
     "-k",
     "thread",
     "-d",
@@ -30,6 +30,7 @@ WORKER = (
 )
 """The Procfile's worker, word for word."""
 
+PROCESSING = "processing.yaml"
 POLL_SECONDS = 1
 QUOTA = 10_000_000
 MOST_BETWEEN_POLLS = 5.0
@@ -52,6 +53,7 @@ class Shape:
     playlists: int = 3
     rate: float = 4.0
     faults: str = ""
+    processing: bool = False
 
     @property
     def homes(self) -> int:
@@ -114,7 +116,8 @@ def simulator_line(shape: Shape, ledger: Path) -> tuple[str, ...]:
     return ("csi.cli.main", "simulate", "youtube", *size, *limits, "--ledger", str(ledger))
 
 
-def receiver_line(home: Path, ledger: Path) -> tuple[str, ...]:
+def receiver_line(home: Path, ledger: Path, *, pages: bool = False) -> tuple[str, ...]:
+    dashboard = (f"--processing={home / PROCESSING}",) if pages else ()
     return (
         "csi.cli.main",
         "receiver",
@@ -124,7 +127,28 @@ def receiver_line(home: Path, ledger: Path) -> tuple[str, ...]:
         str(home / "receiver.db"),
         "--ledger",
         str(ledger),
+        *dashboard,
     )
+
+
+def processing_line() -> tuple[str, ...]:
+    return ("huey.bin.huey_consumer", "tasks.processing.huey", "-w", "4", *WORKER[3:])
+
+
+def processing_configuration(home: Path, site: Site) -> dict[str, Any]:
+    """The demo's processing.yaml: captions of the simulator, extractive summaries, nothing that costs money."""
+    return {
+        "state_dir": str(home / "processing"),
+        "receiver_db": str(home / "receiver.db"),
+        "log_format": "json",
+        "routes": {
+            "demo_playlist": {"action": "process", "documents": ["concept", "implementation"]},
+            "demo_channel": {"action": "process", "notify": True},
+        },
+        "limits": {"videos_per_day": 100_000},
+        "transcription": {"providers": ["captions"], "captions": {"base_url": site.base_url}},
+        "notifications": {"window": 2},
+    }
 
 
 def worker_line() -> tuple[str, ...]:
@@ -144,6 +168,7 @@ def environment(given: Mapping[str, str], keys: Keys, config: Path) -> dict[str,
         "UA_SIGNALS_INGEST_SHARED_SECRET": keys.shared,
         "YOUTUBE_API_KEY": keys.api,
         "CSI_SIMULATE_API_KEY": keys.api,
+        "CSI_PROCESSING_CONFIG": str(config.with_name(PROCESSING)),
     }
 
 

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from csi import clock
 from csi.demo import atom, data_api, pages
 from csi.demo.api_errors import RefusalError, error_body
+from csi.demo.captions import CAPTIONS_PATH, captions_door
 from csi.demo.control import control_routes
 from csi.demo.faults import FEED, Asked, Fault, Script, decide, read_script
 from csi.demo.ledger import Ledger
@@ -292,6 +293,7 @@ def create_app(world: World, options: Options | None = None) -> Starlette:
     for name in data_api.ENDPOINTS:
         path = f"{API_PATH}/{name}"
         doors.append(Route(path, Door(site, name, path), methods=["GET"]))
+    doors.append(Route(CAPTIONS_PATH, captions_door(world), methods=["GET"]))
     doors.append(Route(OAUTH_PATH, _token_door(site), methods=["POST"]))
     app = Starlette(routes=[*doors, Mount("/sim", routes=control_routes(site))])
     app.state.site = site

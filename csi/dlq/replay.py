@@ -32,44 +32,45 @@ class Outcome:
     note: str
 
 
-def replay(letters: Sequence[Letter], now: float, *, known: Collection[str] | None = None) -> list[Outcome]:
+def replay(
+    letters: Sequence[Letter], now: float, *, known: Collection[str] | None = None, in_front: bool = False
+) -> list[Outcome]:
     """Make these pending again, in one transaction; a letter that cannot go stays as it is and says why.
 
-    `known` are the destinations that exist; None: do not ask. Nothing is sent here: the worker does that.
+    `known` are the destinations that exist; None: do not ask. `in_front`: each at the place that its age gives it,
+    before what has come since. Nothing is sent here: the worker does that.
     """
     with writing():
-        return [_replay_one(letter, now, known) for letter in letters]
+        return [_replay_one(letter, _due_at(letter, now, in_front=in_front), known) for letter in letters]
 
 
-def redrive(destination: str, now: float, *, max_rounds: int, limit: int = 50) -> int:
-    """Send again what died of the receiver's fault, oldest first, a little at a time (DECISIONS 24)."""
-    letters = store.redrivable(destination, max_rounds, limit)
-    return sum(outcome.is_sent for outcome in replay(letters, now)) if letters else 0
+def _due_at(letter: Letter, now: float, *, in_front: bool) -> float:
+    return min(letter.first_seen_at or now, now) if in_front else now
 
 
-def _replay_one(letter: Letter, now: float, known: Collection[str] | None) -> Outcome:
+def _replay_one(letter: Letter, due_at: float, known: Collection[str] | None) -> Outcome:
     try:
-        note = _send_again(letter, now, known)
+        note = _send_again(letter, due_at, known)
     except NotSent as error:
         return Outcome(letter.id, letter.event_id, is_sent=False, note=str(error))
     return Outcome(letter.id, letter.event_id, is_sent=True, note=note)
 
 
-def _send_again(letter: Letter, now: float, known: Collection[str] | None) -> str:
+def _send_again(letter: Letter, due_at: float, known: Collection[str] | None) -> str:
     if letter.kind == "event" and known is not None and letter.destination not in known:
         raise NotSent(f"its destination {letter.destination!r} is not configured any more")
     if not store.begin_replay(letter.id):
         raise NotSent(_why_not_open(store.find(letter.id)))
     try:
-        return _item_again(letter, now) if letter.kind == "item" else _event_again(letter, now)
+        return _item_again(letter, due_at) if letter.kind == "item" else _event_again(letter, due_at)
     except NotSent:
         store.call_back(letter.id)
         raise
 
 
-def _event_again(letter: Letter, now: float) -> str:
+def _event_again(letter: Letter, due_at: float) -> str:
     """The letter closes when the event arrives or dies again, whichever way it got onto the line."""
-    if outbox.put_again(letter.event_id, letter.destination, due_at=now):
+    if outbox.put_again(letter.event_id, letter.destination, due_at=due_at):
         return "pending"
     if events.is_stored(letter.event_id):
         return "is on its way already; the letter closes with it"
@@ -78,7 +79,7 @@ def _event_again(letter: Letter, now: float) -> str:
     )
     if event_pk is None:
         raise NotSent("its event cannot be stored again")
-    outbox.put(event_pk, [letter.destination], tier=REBUILT_TIER, watch_id=None, seq=0, due_at=now)
+    outbox.put(event_pk, [letter.destination], tier=REBUILT_TIER, watch_id=None, seq=0, due_at=due_at)
     return "pending; its event was made anew from the letter"
 
 

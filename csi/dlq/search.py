@@ -25,6 +25,9 @@ class Wish:
     source: str | None = None
     destination: str | None = None
     error_like: str | None = None
+    cause: str | None = None
+    error: str | None = None
+    """Exactly this error, as `groups` tells it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,13 @@ def letters(wish: Wish, limit: int) -> list[Letter]:
     where, values = _where(wish)
     sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} ORDER BY died_at DESC, id DESC LIMIT ?"
     return [Letter(*row) for row in fetch(sql, *values, limit)]
+
+
+def page(wish: Wish, limit: int, before: int | None = None) -> list[Letter]:
+    """By number, the newest first; `before` is the number of the last one of the page before this one."""
+    where, values = _where(wish)
+    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?"
+    return [Letter(*row) for row in fetch(sql, *values, before or 2**62, limit)]
 
 
 def ids(wish: Wish) -> list[int]:
@@ -84,6 +94,10 @@ def _where(wish: Wish) -> tuple[str, list[Any]]:
         conditions.append(("source = ?", [wish.source]))
     if wish.destination is not None:
         conditions.append(("destination = ?", [wish.destination]))
+    if wish.cause is not None:
+        conditions.append(("cause = ?", [wish.cause]))
+    if wish.error is not None:
+        conditions.append(("COALESCE(error_reason, '') = ?", [wish.error]))
     if wish.error_like is not None:
         conditions.append(("LOWER(COALESCE(error_reason, '')) LIKE ? ESCAPE '!'", [_pattern(wish.error_like)]))
     return " AND ".join(text for text, _ in conditions), [value for _, values in conditions for value in values]

@@ -1,6 +1,7 @@
 """Dead letters: `open` → `replaying` → `replayed`, or `discarded`. None is ever deleted by replay."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,9 @@ Kind = Literal["event", "item"]
 
 REDRIVABLE: tuple[Cause, ...] = ("transient", "endpoint")
 """The receiver's fault, not the event's."""
+
+CRASH_ROUNDS = 1
+"""An event whose sending ended the process may only have been there when something else did: it gets one more try."""
 
 STATES = ("open", "replaying", "replayed", "discarded")
 
@@ -134,7 +138,7 @@ def _write(
     written = clock.iso(now)
     what, why = (event_id, event_json, redact(error_reason)), (source, destination, cause, status, rounds)
     run(_WRITE, *what, retry_count, written, *why, first_seen_at, now)
-    counters.add("events", source=source, label="dlq")
+    counters.add("events", source=source, label="dlq" if destination else "malformed")
 
 
 def _rounds(event_ids: Sequence[str], destination: str) -> dict[str, int]:
@@ -149,14 +153,16 @@ def _rounds(event_ids: Sequence[str], destination: str) -> dict[str, int]:
 def close_replays(event_ids: Sequence[str], destination: str, *, result: str, now: float) -> None:
     """What was being replayed has ended: `delivered`, or `died again` (a new letter then stands beside it)."""
     for chunk in chunks(event_ids):
-        run(
+        closed = fetch(
             "UPDATE dead_letter SET state = 'replayed', closed_at = ?, result = ? "
-            f"WHERE {_REPLAYING} AND event_id IN ({marks(chunk)})",
+            f"WHERE {_REPLAYING} AND event_id IN ({marks(chunk)}) RETURNING source",
             now,
             result,
             destination,
             *chunk,
         )
+        for source, count in Counter(row[0] for row in closed).items():
+            counters.add("events", count, source=source, label="replayed")
 
 
 def close_item(letter_id: int, *, result: str, now: float) -> None:
@@ -182,12 +188,36 @@ def discard(letter_id: int, now: float, result: str) -> bool:
     return bool(changed(sql, now, result, letter_id))
 
 
-def redrivable(destination: str, max_rounds: int, limit: int) -> list[Letter]:
+def redrivable(
+    destination: str, max_rounds: int, *, success_at: float, crash_before: float, limit: int
+) -> list[Letter]:
+    """Oldest first: what died of the receiver, which has worked since (`success_at`), or of a crash some time ago."""
+    sql = (
+        f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND destination = ? "
+        f"AND ((cause IN ({marks(REDRIVABLE)}) AND rounds < ? AND died_at <= ?) "
+        "OR (cause = 'crash' AND rounds < ? AND died_at <= ?)) ORDER BY id LIMIT ?"
+    )
+    causes = (*REDRIVABLE, max_rounds, success_at, CRASH_ROUNDS, crash_before)
+    return [Letter(*row) for row in fetch(sql, destination, *causes, limit)]
+
+
+def first_waiting(destination: str, max_rounds: int) -> Letter | None:
+    """The oldest that died of this receiver's fault and goes out again when it works."""
     sql = (
         f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
-        "AND destination = ? AND rounds < ? ORDER BY id LIMIT ?"
+        "AND destination = ? AND rounds < ? ORDER BY id LIMIT 1"
     )
-    return [Letter(*row) for row in fetch(sql, *REDRIVABLE, destination, max_rounds, limit)]
+    found = fetch(sql, *REDRIVABLE, destination, max_rounds)
+    return Letter(*found[0]) if found else None
+
+
+def lay_back(batch: Batch, rows: Sequence[StoredEvent]) -> None:
+    """It asked whether the receiver is back, and it is not: a dead letter as before, and no round was used."""
+    ids = [row.id for row in rows]
+    outbox.leave(batch.id, ids)
+    events.mark(ids, "dead", "pending", "in_flight")
+    sql = "UPDATE dead_letter SET state = 'open', rounds = rounds - 1 WHERE id = ? AND state = 'replaying'"
+    run(sql, batch.letter_id)
 
 
 def find(letter_id: int) -> Letter | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from csi import clock
 from csi.errors import NetError
+from csi.logs import redact
 from csi.net import Answer
 
 RETRY_DELAYS = (20.0, 60.0)
@@ -135,7 +136,9 @@ def _judge_parts(body: dict[str, Any] | None, size: int) -> Verdict:
     errors = (body or {}).get("errors")
     if body is None or not isinstance(errors, list):
         return Transient("answer does not add up")
-    reasons = {error["index"]: str(error.get("error", ""))[:200] for error in errors if _names_an_event(error, size)}
+    reasons = {
+        error["index"]: redact(str(error.get("error", "")))[:200] for error in errors if _names_an_event(error, size)
+    }
     accepted, rejected = body.get("accepted", size - len(errors)), body.get("rejected", len(errors))
     if len(reasons) != len(errors) or rejected != len(errors) or accepted != size - len(errors):
         return Transient("answer does not add up")
@@ -173,9 +176,9 @@ def _number(value: Any) -> float | None:
 
 
 def _reason(answer: Answer) -> str:
-    """`http 503: ua_overloaded`: the status, and the receiver's own word where it gave a short one."""
+    """`http 503: ua_overloaded`: the status, and the receiver's own word. Secrets go before the cut."""
     word = (_parse(answer.body) or {}).get("error")
-    return f"http {answer.status}: {word[:100]}" if isinstance(word, str) and word else f"http {answer.status}"
+    return f"http {answer.status}: {redact(word)[:100]}" if isinstance(word, str) and word else f"http {answer.status}"
 
 
 def _parse(body: bytes) -> dict[str, Any] | None:

@@ -17,13 +17,18 @@ def enter(event: CreatorSignalEvent, now: float) -> bool:
 
 
 def _facts(subject: dict[str, Any]) -> VideoFacts | None:
+    """None: it is no upload that the catalogue can use, and the event goes its way all the same."""
     if subject.get("platform") != "youtube" or "video_id" not in subject or "channel_id" not in subject:
+        return None
+    try:
+        published_at = clock.parse(subject["published_at"])
+    except (KeyError, ValueError, OverflowError, AttributeError, TypeError):
         return None
     return VideoFacts(
         id=subject["video_id"],
         channel_id=subject["channel_id"],
         title=subject.get("title", ""),
-        published_at=clock.parse(subject["published_at"]),
+        published_at=published_at,
         description=subject.get("description"),
         duration=subject.get("duration_seconds"),
         thumbnail_url=subject.get("thumbnail_url"),

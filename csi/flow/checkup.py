@@ -19,6 +19,7 @@ from csi.emitter.verdict import (
     judge,
 )
 from csi.errors import MissingSetting, NetError
+from csi.flow.storage import check_storage as check_storage  # the same question for the database
 from csi.ingester.signature import TOLERANCE_SECONDS, Form, new_request_id
 from csi.net import Answer
 from csi.runtime import Runtime

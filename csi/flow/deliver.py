@@ -1,102 +1,25 @@
-"""Step five: one batch, one signed request, and what its answer means for each event."""
+"""Step five: one batch, one signed request. What its answer means is settled in `csi.flow.settle`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from csi import clock
-from csi.dlq import store as dlq
-from csi.emitter import breaker, http
+from csi.emitter import http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
-from csi.emitter.verdict import (
-    ClockOff,
-    Delivered,
-    EndpointFault,
-    Pause,
-    PerEvent,
-    Refused,
-    Transient,
-    Verdict,
-    judge,
-    next_attempt,
-)
-from csi.errors import NetError
-from csi.flow import gate, split
+from csi.emitter.verdict import Delivered, PerEvent, Refused, judge
+from csi.flow import gate, redrive, settle
+from csi.flow.settle import Held, RetryAt, Sent, Settling
 from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.ingester.signature import Form, new_request_id
-from csi.logs import log
-from csi.net import Answer
 from csi.runtime import Runtime
-from csi.store import attempts, batches, counters, endpoints, events, outbox
+from csi.store import attempts, batches, endpoints, events, outbox
 from csi.store.batches import Batch
 from csi.store.db import writing
 from csi.store.endpoints import Endpoint
-from csi.store.events import StoredEvent
 
 LEASE_MARGIN = 10.0
-MAX_CRASHES = 3
-PATIENCE_SECONDS = 86_400.0
-"""How long an event may be held back by Retry-After before an attempt is counted after all (DECISIONS 22)."""
-
-_TOGETHER: dict[str, tuple[str, ...]] = {
-    "urgent": ("urgent",),
-    "standard": ("standard", "high_volume"),
-    "high_volume": ("standard", "high_volume"),
-    STREAM: (STREAM,),
-}
-"""Lanes that share the number of requests at once."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """A batch in our hands, and the attempt that was written before anything is sent."""
-
-    batch: Batch
-    rows: list[StoredEvent]
-    destination: Destination
-    attempt_id: int
-    request_id: str
-    form: Form
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One exchange with the receiver, and what it means."""
-
-    attempt_id: int
-    form: Form
-    at: float
-    answer: Answer | NetError
-    verdict: Verdict
-
-    @property
-    def status(self) -> int | None:
-        return self.answer.status if isinstance(self.answer, Answer) else None
-
-
-@dataclass(frozen=True)
-class Settling:
-    """A batch that was answered, the receiver's row, and the moment it is settled."""
-
-    held: Held
-    sent: Sent
-    endpoint: Endpoint
-    now: float
-
-    @property
-    def batch(self) -> Batch:
-        return self.held.batch
-
-    @property
-    def rows(self) -> list[StoredEvent]:
-        return self.held.rows
-
-
-@dataclass(frozen=True)
-class RetryAt:
-    """The batch is due again at this time: Huey carries the wait, the row decides."""
-
-    when: float
+_NOWHERE = Endpoint("")
 
 
 def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
@@ -106,11 +29,14 @@ def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
         return []
     sent = _send_in_form(rt, held)
     with writing():
-        return _settle(rt, Settling(held, sent, endpoints.get(held.batch.destination), rt.now()))
+        return settle.settle(rt, Settling(held, sent, endpoints.get(held.batch.destination), rt.now()))
 
 
 def probe(rt: Runtime, name: str) -> list[Wake]:
-    """Ask an absent receiver with an empty batch, when nothing is pending that could ask for us."""
+    """Ask an absent receiver with an empty batch, where dead letters have to go first.
+
+    They have used up their attempts: none of them is sent again before somebody answers.
+    """
     destination, now = rt.destinations[name], rt.now()
     with writing():
         endpoint = endpoints.get(name)
@@ -126,48 +52,47 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     alive = isinstance(verdict, Delivered | PerEvent | Refused)  # refusing an empty batch is an answer, too
     with writing():
         sent = Sent(attempt_id, form, now, answer, verdict)
-        _finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
-        if alive:
-            gate.note_success(endpoint, rt.now(), now)
-    return []
+        settle.finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
+        if not alive:
+            return []
+        return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now)
 
 
 def _take(rt: Runtime, batch_id: int) -> Held | None:
     """Claim the batch and write the attempt, in one commit before anything is sent."""
     now = rt.now()
     with writing():
-        if not _may_send(rt, batch_id, now):
+        found, endpoint = _may_send(rt, batch_id, now)
+        if found is None:
             return None
-        batch = batches.claim(batch_id, now, _lease(rt, batch_id))
+        destination = rt.destinations[found.destination]
+        batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
         if batch is None:
             return None
         if batch.crashes:
             attempts.interrupt(batch.id, now)
         rows = outbox.contents(batch.id)
-        if batch.crashes >= MAX_CRASHES or not rows:
-            _set_aside(batch, rows, now)
+        if batch.crashes >= settle.MAX_CRASHES or not rows:
+            settle.set_aside(batch, rows, now)
             return None
-        destination = rt.destinations[batch.destination]
-        form, request_id = _form(destination, endpoints.get(batch.destination)), new_request_id()
+        form, request_id = _form(destination, endpoint), new_request_id()
         attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
     return Held(batch, rows, destination, attempt_id, request_id, form)
 
 
-def _lease(rt: Runtime, batch_id: int) -> float:
-    """A little longer than the request may take."""
-    found = batches.find(batch_id)
-    receiver = rt.destinations[found.destination].receiver if found else None
-    return (receiver.timeout if receiver else 0.0) + LEASE_MARGIN
-
-
-def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
-    """The gate, and the number of requests at once. A batch that may not go is put off or dissolved, not lost."""
+def _may_send(rt: Runtime, batch_id: int, now: float) -> tuple[Batch | None, Endpoint]:
+    """The batch, if the gate lets it through and there is a place for it, and its receiver's row. One that may not go
+    is put off or dissolved, not lost."""
     batch = batches.find(batch_id)
     if batch is None or batch.state not in batches.UNSETTLED or batch.destination not in rt.destinations:
-        return False
+        return None, _NOWHERE
+    endpoint = endpoints.get(batch.destination)
+    return (batch if _passes(rt, batch, endpoint, now) else None), endpoint
+
+
+def _passes(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
     if not rt.settings.features.delivery:
         return False
-    endpoint = endpoints.get(batch.destination)
     state = gate.look(endpoint, now)
     if state in ("paused", "held"):
         batches.put_off(batch, endpoint.paused_until or now)
@@ -175,27 +100,40 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> bool:
     if state != "open" and not batch.probe:
         batches.release_waiting(batch.destination, keep=endpoint.canary, now=now)
         return batch.id == endpoint.canary
-    if batches.all_sending(now) >= rt.share.requests:
+    return _has_place(rt, batch, endpoint, now)
+
+
+def _has_place(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
+    """Urgent has places of its own: no other lane can take them, and it takes none of theirs."""
+    sending = batches.sending(now)
+    places = rt.share.urgent if batch.tier == "urgent" else rt.share.requests
+    ours = [it for it in sending if it.is_own and (it.tier == "urgent") == (batch.tier == "urgent")]
+    here = sum(it.count for it in ours if it.destination == batch.destination)
+    if sum(it.count for it in ours) >= places or here >= _fair_part(places, rt):
         return False
-    most = _most_at_once(rt, rt.destinations[batch.destination], batch.tier)
-    return batches.sending_count(batch.destination, _TOGETHER[batch.tier], now) < gate.limit(endpoint, most)
+    together = settle.TOGETHER[batch.tier]
+    there = sum(it.count for it in sending if it.destination == batch.destination and it.tier in together)
+    return there < gate.limit(endpoint, _most_at_once(rt.destinations[batch.destination], batch.tier))
 
 
-def _most_at_once(rt: Runtime, destination: Destination, lane: str) -> int:
-    """Requests of this lane at once: one slow receiver must not take every thread."""
-    if lane == "urgent":
-        return rt.share.urgent
+def _fair_part(places: int, rt: Runtime) -> int:
+    """One of several receivers leaves a place for the others: a slow one must not hold them up."""
+    return places if len(rt.destinations) == 1 else max(places - 1, 1)
+
+
+def _most_at_once(destination: Destination, lane: str) -> int:
+    """Requests that this receiver gets at once, from all workers together."""
     return destination.max_streaming_requests if lane == STREAM else destination.max_concurrent_requests
 
 
 def _send_in_form(rt: Runtime, held: Held) -> Sent:
     """Send; on a 401 for text that the two canonical forms write differently, once more in the other (DECISIONS 1)."""
     sent = _send(rt, held, held.attempt_id, held.request_id, held.form)
-    if held.destination.canonical_json != "auto" or sent.status != 401 or _plain_ascii(held.rows):
+    if held.destination.canonical_json != "auto" or sent.status != 401 or settle.plain_ascii(held.rows):
         return sent
     other: Form = "utf8" if held.form == "ascii" else "ascii"
     with writing():
-        _finish_attempt(sent, "other_form", rt.now())
+        settle.finish_attempt(sent, "other_form", rt.now())
         request_id = new_request_id()
         attempt_id = attempts.start(
             held.batch.id, held.batch.destination, request_id, held.batch.attempts + 1, other, rt.now()
@@ -214,178 +152,8 @@ def _send(rt: Runtime, held: Held, attempt_id: int, request_id: str, form: Form,
     return Sent(attempt_id, form, now, answer, judge(answer, len(held.rows), rt.now()))
 
 
-def _settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
-    """One transaction: the attempt, the batch, its events and the endpoint move together."""
-    match this.sent.verdict:
-        case Delivered():
-            return _settle_delivered(this, {})
-        case PerEvent(refused):
-            return _settle_delivered(this, dict(refused))
-        case Refused(reason):
-            return _settle_refused(this, reason)
-        case Pause(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
-            return _settle_pause(this, seconds, reason)
-        case EndpointFault(reason):
-            return _settle_endpoint_fault(this, reason, spare=False)
-        case ClockOff(reason):
-            return _settle_endpoint_fault(this, reason, spare=True)
-        case Pause(seconds, reason):
-            return _settle_transient(rt, this, reason, not_before=this.now + seconds)
-        case Transient(reason):
-            return _settle_transient(rt, this, reason)
-
-
-def _settle_delivered(this: Settling, refused: dict[int, str]) -> list[Wake]:
-    batch, rows, now = this.batch, this.rows, this.now
-    _finish_attempt(this.sent, "delivered", now)
-    gate.note_success(this.endpoint, now, this.sent.at)
-    if this.sent.form != this.endpoint.form and not _plain_ascii(rows):
-        _remember_form(this.held.destination, this.sent.form)
-    if batches.finish(batch, "delivered", now):
-        for index, reason in refused.items():
-            _bury(this, [rows[index]], "event", reason or "refused")
-        _mark_delivered(this, [row for index, row in enumerate(rows) if index not in refused])
-        made = batch.attempts + 1
-        log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
-    following = batches.next_ready(batch.destination, _TOGETHER[batch.tier], now)
-    wakes = [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent"), *_blame_sibling(this)]
-    return wakes if following is None else [*wakes, Wake("deliver", following)]
-
-
-def _blame_sibling(this: Settling) -> list[Wake]:
-    """In the search for a guilty event: this half is innocent, so it is in the other one."""
-    wakes, guilty = split.blame_sibling(this.batch, this.now)
-    if guilty is not None:
-        rows, reason = outbox.contents(guilty.id), guilty.proof or "refused"
-        dlq.bury(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
-        log.error("events are dead letters", batch_id=guilty.batch_id, events=1, error=reason, cause="event")
-    return wakes
-
-
-def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
-    batch, now, ids = this.batch, this.now, [row.id for row in rows]
-    outbox.leave(batch.id, ids)
-    events.mark_delivered(ids, emitted_at=clock.iso(this.sent.at), now=now)
-    dlq.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
-    for source in {row.source for row in rows}:
-        counters.add("events", sum(row.source == source for row in rows), source=source, label="delivered")
-    waits = [now - row.first_seen_at for row in rows]
-    counters.observe("accept_seconds", waits, counters.LATENCY_BUCKETS, source=batch.tier)
-
-
-def _settle_refused(this: Settling, reason: str) -> list[Wake]:
-    """One event is dead; among several the guilty one is looked for (csi.flow.split)."""
-    rows, now = this.rows, this.now
-    _finish_attempt(this.sent, "refused", now, reason)
-    gate.note_success(this.endpoint, now, this.sent.at)  # it reads what we send, and says so
-    if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
-        return []
-    batch = split.clear_sibling(this.batch, now)
-    if len(rows) == 1:
-        _bury(this, rows, "event", reason)
-        return split.end_search(batch, now)
-    if this.sent.status == 413:
-        return split.halve_both(batch, rows, now)
-    return split.halve(batch, rows, now, refused=reason)
-
-
-def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
-    """The receiver asked for time: nobody sends to it before, and no attempt was used."""
-    at = this.now + seconds
-    log.info("receiver asked for a pause", batch_id=this.batch.batch_id, error=reason, seconds=round(seconds, 1))
-    _finish_attempt(this.sent, "paused", this.now, reason)
-    gate.note_pause(this.endpoint, this.now, at, reason)
-    batches.retry_at(this.batch, at, used_attempt=False)
-    return [Wake("deliver", this.batch.id, at=at)]
-
-
-def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[Wake]:
-    """The batch in hand is dead (PRD §8.2) unless spared; everything else stays pending until a probe gets through."""
-    batch, now = this.batch, this.now
-    _finish_attempt(this.sent, "endpoint_fault", now, reason)
-    if spare or this.endpoint.breaker == "open":
-        batches.release(batch, now)
-    elif batches.finish(batch, "dead", now):
-        _bury(this, this.rows, "endpoint", reason)
-    opens = breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
-    gate.note_failure(this.endpoint, now, reason, opens=opens)
-    batches.release_waiting(batch.destination, keep=None, now=now)
-    return []
-
-
-def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: float = 0.0) -> list[Wake] | RetryAt:
-    """Wait and try again; dead after three. While the receiver is away only the canary uses up attempts."""
-    batch, endpoint, now = this.batch, this.endpoint, this.now
-    log.info("batch not delivered", batch_id=batch.batch_id, tier=batch.tier, error=reason, attempt=batch.attempts + 1)
-    _finish_attempt(this.sent, "transient", now, reason)
-    if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
-        batches.release(batch, now)
-        gate.note_failure(endpoint, now, reason, opens=False)
-        return []
-    at = next_attempt(batch.attempts + 1, now, rt.rng)
-    if at is None:
-        return _settle_exhausted(this, reason)
-    at = max(at, not_before)
-    batches.retry_at(batch, at, used_attempt=True)
-    failing = endpoints.failing_batches(endpoint)
-    if endpoint.breaker == "closed" and breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=failing):
-        canary = batches.oldest_failing(batch.destination)
-        gate.note_failure(endpoint, now, reason, opens=True, canary=canary)
-        batches.release_waiting(batch.destination, keep=canary, now=now)
-        return RetryAt(at) if batch.id == canary else []
-    gate.note_failure(endpoint, now, reason, opens=False)
-    return RetryAt(at)
-
-
-def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
-    if batches.finish(this.batch, "dead", this.now):
-        _bury(this, this.rows, "transient", reason)
-    opens = breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
-    gate.note_failure(this.endpoint, this.now, reason, opens=opens)
-    batches.release_waiting(this.batch.destination, keep=None, now=this.now)
-    return []
-
-
-def _bury(this: Settling, rows: list[StoredEvent], cause: dlq.Cause, reason: str) -> None:
-    batch = this.batch
-    attempts_made = batch.attempts + 1
-    dlq.bury(batch, rows, cause=cause, reason=reason, status=this.sent.status, attempts=attempts_made, now=this.now)
-    log.error("events are dead letters", batch_id=batch.batch_id, events=len(rows), error=reason, cause=cause)
-
-
-def _set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
-    """A batch whose sending ended the process three times: one event is quarantined, several are taken apart."""
-    if len(rows) > 1:
-        batches.finish(batch, "split", now)
-        for row in rows:
-            batches.split_off(batch, [row.id], now)
-        return
-    batches.finish(batch, "dead", now)
-    if rows:
-        reason = f"sending it ended the process {MAX_CRASHES} times"
-        dlq.bury(batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now)
-        log.error("event is quarantined", event_id=rows[0].event_id, error=reason)
-
-
-def _finish_attempt(sent: Sent, outcome: str, now: float, reason: str = "") -> None:
-    body = sent.answer.body if isinstance(sent.answer, Answer) else b""
-    answer = body[: attempts.ANSWER_CHARS].decode("utf-8", "replace")
-    attempts.finish(sent.attempt_id, outcome, now, status=sent.status, reason=reason, answer=answer)
-
-
 def _form(destination: Destination, endpoint: Endpoint) -> Form:
     setting = destination.canonical_json
     if setting != "auto":
         return setting
     return "utf8" if endpoint.form == "utf8" else "ascii"
-
-
-def _remember_form(destination: Destination, form: Form) -> None:
-    """The receiver verified text beyond ASCII in this form: from now on it is the first choice."""
-    if destination.canonical_json == "auto":
-        endpoints.change(destination.name, form=form)
-        log.info("receiver verifies this form of JSON", destination=destination.name, form=form)
-
-
-def _plain_ascii(rows: list[StoredEvent]) -> bool:
-    return all(row.is_ascii for row in rows)

@@ -1,7 +1,7 @@
 """Step four: pending events become batches, when enough wait or one has waited long enough."""
 
 from csi.emitter.destination import Destination
-from csi.flow import gate
+from csi.flow import gate, redrive
 from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.runtime import Runtime
@@ -10,7 +10,7 @@ from csi.store.db import writing
 from csi.store.endpoints import Endpoint
 from csi.store.outbox import Entry
 
-URGENT_IN_FLIGHT = 64
+URGENT_IN_FLIGHT = 16
 """Urgent batches that may wait or travel at once: enough to fill the wire, little enough to forget nothing."""
 
 
@@ -20,6 +20,8 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     destination, now = rt.destinations.get(name), rt.now()
     if destination is None or not is_due(rt, destination, tier, now):
         return []
+    if gate.look(endpoints.get(name), now) == "probe" and redrive.comes_first(rt, name):
+        return [Wake("probe", name)]
     with writing():
         opened = _open(destination, tier, now)
     return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
@@ -29,8 +31,10 @@ def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool
     """Enough events wait, or the oldest has waited long enough."""
     if not rt.settings.features.delivery:
         return False
-    waiting, oldest_due = outbox.waiting(destination.name, tier)
-    return waiting >= destination.tiers.of(tier).batch_size or (oldest_due is not None and oldest_due <= now)
+    oldest = outbox.oldest_due(destination.name, tier)
+    if oldest is None:
+        return False
+    return oldest <= now or outbox.has_pending(destination.name, tier, destination.tiers.of(tier).batch_size)
 
 
 def _open(destination: Destination, tier: str, now: float) -> list[int]:
@@ -48,8 +52,8 @@ def _open(destination: Destination, tier: str, now: float) -> list[int]:
 def _open_all(destination: Destination, tier: str, room: int, now: float) -> list[int]:
     size = destination.batch_size(tier)
     if size == 1:
-        entries = outbox.claimable(destination.name, tier, 2 * room)
-        entries = (entries if tier in outbox.UNORDERED else _first_per_watch(entries))[:room]
+        find = outbox.claimable if tier in outbox.UNORDERED else outbox.heads
+        entries = find(destination.name, tier, room)
         return [_create(destination, [entry], tier, now) for entry in entries]
     opened: list[int] = []
     while len(opened) < room and (entries := outbox.claimable(destination.name, tier, size)):
@@ -73,14 +77,6 @@ def _room(destination: Destination, endpoint: Endpoint, tier: str) -> int:
         STREAM: destination.max_streaming_requests,
     }.get(tier, 2 * destination.max_concurrent_requests)
     return max(gate.limit(endpoint, most) - batches.unsettled_count(destination.name, tier), 0)
-
-
-def _first_per_watch(entries: list[Entry]) -> list[Entry]:
-    """Of each watch only the earliest: the next follows when it was answered, so that order is kept."""
-    first: dict[int | None, Entry] = {}
-    for entry in entries:
-        first.setdefault(entry.watch_id, entry)
-    return list(first.values())
 
 
 def _create(destination: Destination, entries: list[Entry], tier: str, now: float, *, probe: bool = False) -> int:

@@ -1,6 +1,8 @@
 """Step three: one raw item becomes one event, or a dead letter with its raw payload."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
@@ -16,38 +18,61 @@ from csi.ingester.routing import route
 from csi.ingester.text import clean_tree
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import counters, dedupe, events, inbox, outbox
+from csi.store import counters, dedupe, events, inbox, outbox, watches
 from csi.store.db import writing
+from csi.store.events import NewEvent
 from csi.store.inbox import ClaimedItem
-from csi.store.models import Watch
+from csi.store.outbox import NewEntry
+from csi.store.watches import WatchRouting
 
 NO_SOURCE_WAIT = 60.0
 
 
+@dataclass(frozen=True)
+class Made:
+    """An item and the event it became."""
+
+    item: ClaimedItem
+    event: CreatorSignalEvent
+    key: str
+
+
 def ingest(rt: Runtime, item_id: int) -> list[Wake]:
-    """Normalize, route, dedupe and store one item. Its inbox row goes in the transaction that stores the event."""
-    item = inbox.claim(item_id, rt.now())
-    if item is None:
+    """Normalize, route, dedupe and store an item, and those that were woken with it. Their inbox rows go in the
+    transaction that stores the events."""
+    items = inbox.claim(item_id, rt.now())
+    if not items:
         return []
-    watch = Watch.get_by_id(item.watch_id)
+    watch = watches.routing_of(items[0].watch_id)
     if watch.source not in rt.settings.sources:
-        inbox.give_back(
-            item, rt.now() + NO_SOURCE_WAIT
-        )  # its block left the config: the item waits for it to come back
+        _wait_for_source(rt, items)
         return []
-    if item.claims >= inbox.MAX_CLAIMS:
-        return _set_aside(rt, watch, item)
+    if items[0].claims >= inbox.MAX_CLAIMS:
+        return _set_aside(rt, watch, items[0])
+    made = [_make(rt, watch, item) for item in items]
+    return _store(rt, watch, [one for one in made if one is not None])
+
+
+def _wait_for_source(rt: Runtime, items: Sequence[ClaimedItem]) -> None:
+    """Its block left the config: the items wait for it to come back."""
+    for item in items:
+        inbox.give_back(item, rt.now() + NO_SOURCE_WAIT)
+
+
+def _make(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> Made | None:
+    """None: it is a dead letter now."""
     try:
         event = _normalize(rt, watch, item)
+        return Made(item, event, rt.adapter(watch.source).get_dedupe_key(event))
     except MalformedItem as error:
-        return _bury(rt, watch, item, str(error))
+        _bury(rt, watch, item, str(error))
     except Exception as error:  # noqa: BLE001 a payload may break an adapter in any way; the item is kept, the line goes on
         log.exception("item could not be normalized", source=watch.source, item=item.item_key)
-        return _bury(rt, watch, item, f"{type(error).__name__} while normalizing")
-    return _store(rt, watch, item, event)
+        _bury(rt, watch, item, f"{type(error).__name__} while normalizing")
+    return None
 
 
-def _normalize(rt: Runtime, watch: Watch, item: ClaimedItem) -> CreatorSignalEvent:
+def _normalize(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> CreatorSignalEvent:
     raw = RawEvent(watch.source, item.event_type, json.loads(item.payload_json), item.occurred_at)
     event = rt.adapter(watch.source).normalize(raw)
     profile = rt.settings.route_profiles.get(watch.route_profile) if watch.route_profile else None
@@ -61,46 +86,65 @@ def _normalize(rt: Runtime, watch: Watch, item: ClaimedItem) -> CreatorSignalEve
     )
 
 
-def _store(rt: Runtime, watch: Watch, item: ClaimedItem, event: CreatorSignalEvent) -> list[Wake]:
-    """One transaction: the item goes, its key and its event come, with an entry for each destination that wants it."""
-    now, key = rt.now(), rt.adapter(watch.source).get_dedupe_key(event)
-    wanting = [
-        destination
-        for destination in rt.destinations.values()
-        if destination.wanted.accepts(event.source, event.event_type, event.routing["tags"])
-    ]
+def _store(rt: Runtime, watch: WatchRouting, made: Sequence[Made]) -> list[Wake]:
+    """One transaction: the items go, their keys and events come, with an entry for each destination that wants one."""
+    now, wanting = rt.now(), {one.item.id: _wanting(rt, one.event) for one in made}
     with writing():
-        if not inbox.remove(item):
-            return []  # the lease was lost: whoever holds the item now stores it
-        reason = "emitted" if wanting else "unwanted"
-        stored = dedupe.remember_one(key, reason, now, rt.settings.retention.dedupe_days)
-        event_pk = _add(watch, item, event) if stored and wanting else None
-        if stored:
-            arrivals.enter(event, now)
-        if event_pk is not None:
-            for destination in wanting:
-                _address(destination, event_pk, _lane(rt, watch), item)
-        counters.add("events", source=watch.source, label="duplicate" if event_pk is None else "stored")
-        _close_letter(item, f"became {event.event_id}" if event_pk is not None else "known already", now)
-    lane = _lane(rt, watch)
-    if event_pk is not None:
+        ours = inbox.remove([one.item for one in made])  # where the lease was lost, whoever holds it now stores it
+        held = [one for one in made if one.item.id in ours]
+        stored = _add(rt, watch, [one for one in held if wanting[one.item.id]], now)
+        passed = _pass_over(rt, [one for one in held if not wanting[one.item.id]], now)
+        for one in [*(one for one, _ in stored), *passed]:
+            arrivals.enter(one.event, now)
+        outbox.put_many([entry for one, pk in stored for entry in _entries(rt, watch, one, pk, wanting[one.item.id])])
+        counters.add("events", len(stored), source=watch.source, label="stored")
+        counters.add("events", len(held) - len(stored), source=watch.source, label="duplicate")
+        _close_letters(held, {one.item.id for one, _ in stored}, now)
+    for one, _ in stored:
+        event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
-    return [] if event_pk is None else [wake for destination in wanting for wake in _at_once(destination, lane)]
+    lane, reached = _lane(rt, watch), {it.name: it for one, _ in stored for it in wanting[one.item.id]}
+    return [wake for destination in reached.values() for wake in _at_once(destination, lane)]
 
 
-def _add(watch: Watch, item: ClaimedItem, event: CreatorSignalEvent) -> int | None:
-    return events.add(event, watch_id=watch.id, seq=item.id, tier=watch.tier, first_seen_at=item.seen_at)
+def _wanting(rt: Runtime, event: CreatorSignalEvent) -> list[Destination]:
+    tags = event.routing["tags"]
+    return [it for it in rt.destinations.values() if it.wanted.accepts(event.source, event.event_type, tags)]
 
 
-def _lane(rt: Runtime, watch: Watch) -> str:
+def _add(rt: Runtime, watch: WatchRouting, made: Sequence[Made], now: float) -> list[tuple[Made, int]]:
+    """Those that are new, each with its row. Of two with the same key the first counts."""
+    fresh = dedupe.remember_emitted([one.key for one in made], "emitted", now, _days(rt))
+    first = {one.key: one for one in reversed(made) if one.key in fresh}
+    new = [one for one in made if first.get(one.key) is one]
+    rows = events.add_many([NewEvent(one.event, watch.id, one.item.id, watch.tier, one.item.seen_at) for one in new])
+    return [(one, rows[one.event.event_id]) for one in new if one.event.event_id in rows]
+
+
+def _pass_over(rt: Runtime, made: Sequence[Made], now: float) -> list[Made]:
+    """Nobody wants these. Returns those that were not known."""
+    fresh = dedupe.remember_emitted([one.key for one in made], "unwanted", now, _days(rt))
+    return [one for one in made if one.key in fresh]
+
+
+def _days(rt: Runtime) -> float:
+    return rt.settings.retention.dedupe_days
+
+
+def _lane(rt: Runtime, watch: WatchRouting) -> str:
     """Events of a streaming source have a lane of their own."""
     source = rt.settings.sources.get(watch.source)
     return STREAM if source is not None and source.streaming_mode else watch.tier
 
 
-def _address(destination: Destination, event_pk: int, lane: str, item: ClaimedItem) -> None:
-    due_at = item.seen_at + destination.tiers.of(lane).max_delay_seconds
-    outbox.put(event_pk, [destination.name], tier=lane, watch_id=item.watch_id, seq=item.id, due_at=due_at)
+def _entries(
+    rt: Runtime, watch: WatchRouting, one: Made, event_pk: int, wanting: Sequence[Destination]
+) -> list[NewEntry]:
+    lane, item = _lane(rt, watch), one.item
+    return [
+        NewEntry(event_pk, to.name, lane, item.watch_id, item.id, item.seen_at + to.tiers.of(lane).max_delay_seconds)
+        for to in wanting
+    ]
 
 
 def _at_once(destination: Destination, lane: str) -> list[Wake]:
@@ -111,18 +155,17 @@ def _at_once(destination: Destination, lane: str) -> list[Wake]:
     return [Wake("flush", f"{destination.name}/{lane}", urgent=lane == "urgent")]
 
 
-def _bury(rt: Runtime, watch: Watch, item: ClaimedItem, reason: str) -> list[Wake]:
+def _bury(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reason: str) -> None:
     now = rt.now()
     with writing():
-        if inbox.remove(item):
+        if inbox.remove([item]):
             dedupe.remember([item.item_key], "malformed", now, rt.settings.retention.dedupe_days)
             _close_letter(item, "died again", now)
             _dead_item(watch, item, "malformed", reason, now)
     log.warning("item is malformed", source=watch.source, item=item.item_key, error=reason)
-    return []
 
 
-def _set_aside(rt: Runtime, watch: Watch, item: ClaimedItem) -> list[Wake]:
+def _set_aside(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> list[Wake]:
     now = rt.now()
     with writing():
         inbox.quarantine(item)
@@ -132,13 +175,19 @@ def _set_aside(rt: Runtime, watch: Watch, item: ClaimedItem) -> list[Wake]:
     return []
 
 
+def _close_letters(held: Sequence[Made], stored: set[int], now: float) -> None:
+    for one in held:
+        result = f"became {one.event.event_id}" if one.item.id in stored else "known already"
+        _close_letter(one.item, result, now)
+
+
 def _close_letter(item: ClaimedItem, result: str, now: float) -> None:
     """The item came back from the dead letters: this is what became of it."""
     if item.letter_id is not None:
         dlq.close_item(item.letter_id, result=result, now=now)
 
 
-def _dead_item(watch: Watch, item: ClaimedItem, cause: Any, reason: str, now: float) -> None:
+def _dead_item(watch: WatchRouting, item: ClaimedItem, cause: Any, reason: str, now: float) -> None:
     raw = {
         "event_type": item.event_type,
         "occurred_at": item.occurred_at,

@@ -131,8 +131,12 @@ def at_least(rt: Runtime, watch: Watch, at: float, now: float) -> float:
 
 def is_paid(rt: Runtime, watch: Any) -> bool:
     """Whether each read of this watch costs units. One that is read `via: both` looks at the API once an hour only."""
-    settings = rt.settings.sources.get(watch.source)
-    return watch.via == "api" or (settings is not None and settings.adaptive is not None)
+    return costs_units(rt, watch.source, watch.via)
+
+
+def costs_units(rt: Runtime, source: str, via: str) -> bool:
+    settings = rt.settings.sources.get(source)
+    return via == "api" or (settings is not None and settings.adaptive is not None)
 
 
 def unit_limit(rt: Runtime) -> int | None:
@@ -156,7 +160,7 @@ def forecast(rt: Runtime, now: float) -> Forecast | None:
         used=day.used,
         buffer=purse.buffer,
         ends_at=day.ends,
-        lasts_until=min(now + spare / rate, day.ends) if rate > 0 else day.ends,
+        lasts_until=min(now + spare / rate, day.ends) if rate > 0 else day.ends if spare else now,
         per_hour=rate * HOUR,
         planned_units=round(plan.demand(outlook.loads, purse.seconds)),
         groups=_groups(plan, outlook),
@@ -180,6 +184,8 @@ def sentence(found: Forecast) -> str:
     """ "At this rate the budget lasts until 21:40 Pacific; 3 playlists can stay at 30 s, 12 run at 96 s"."""
     if not found.groups:
         return "nothing that is watched costs units"
+    if found.left == 0:
+        return "today's units are used up; what costs units is read again after midnight Pacific"
     until = "midnight" if found.lasts_until >= found.ends_at else _pacific(found.lasts_until)
     lasting = f"at this rate the budget lasts until {until} Pacific"
     return "; ".join([lasting, ", ".join(_group_words(found.groups))])
@@ -288,6 +294,8 @@ def _groups(plan: Plan, outlook: _Outlook) -> tuple[Group, ...]:
 
 
 def _rounded(seconds: float) -> float:
+    if seconds == float("inf"):
+        return seconds  # nothing is left of the day's units: midnight is the next chance
     return float(round(seconds)) if seconds >= 10 else round(seconds, 1)
 
 

@@ -1,7 +1,10 @@
 """Step one: which watches fall due, and what the configuration wants watched."""
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 
+from csi.flow import pace, storage
 from csi.flow.wake import Wake
 from csi.ingester.config import FirstPollLast
 from csi.logs import log
@@ -9,6 +12,7 @@ from csi.runtime import Runtime
 from csi.store import watches, watchlist
 
 TICK_SECONDS = 60.0
+LOOK_SECONDS = 10.0
 
 
 def sync_watches(rt: Runtime) -> None:
@@ -19,15 +23,46 @@ def sync_watches(rt: Runtime) -> None:
     watches.sync(wanted, rt.now())
 
 
+def keyless(rt: Runtime, found: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for each source that has such watches (source, via) and cannot ask the API for them."""
+    paid = Counter(source for source, via in found if pace.costs_units(rt, source, via))
+    missing = {source: rt.adapter(source).lacks() for source in paid}
+    return [
+        f"sources.{source}: {_number(count)} the API, which cannot be asked; set {missing[source]}"
+        for source, count in paid.items()
+        if missing[source]
+    ]
+
+
+def warn_keyless(rt: Runtime) -> None:
+    """At start, once for all its watches: each would say it for itself, later."""
+    on = set(rt.enabled_sources())
+    for said in keyless(rt, [(row.source, row.via) for row in watches.active() if row.source in on]):
+        log.warning("watches cannot be read without access to the API", remedy=said)
+
+
+def _number(count: int) -> str:
+    return "1 watch needs" if count == 1 else f"{count} watches need"
+
+
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
     """Wake-ups for the watches that fall due within the horizon; a doubled tick finds nothing."""
-    if not rt.settings.features.polling:
+    if not rt.settings.features.polling or not storage.has_room(rt):
         return []
     now = rt.now()
-    if mended := watches.mend_times(now):
-        log.warning("the clock was set back; watches wait from now", watches=mended)
+    _mend_times(rt, now)
     found = watches.plan_due(now, horizon, sources=rt.enabled_sources())
     return [Wake("poll", due.id, at=due.at if due.at > now else None) for due in found]
+
+
+def _mend_times(rt: Runtime, now: float) -> None:
+    """When this clock went back, and now and then: it may have done so while nobody looked. It reads every watch."""
+    looked_at = rt.memo.get("times_mended", -LOOK_SECONDS)
+    if 0 <= now - looked_at < LOOK_SECONDS:
+        return
+    rt.memo["times_mended"] = now
+    if mended := watches.mend_times(now):
+        log.warning("the clock was set back; watches wait from now", watches=mended)
 
 
 def _wanted(rt: Runtime, source: str) -> list[watches.WantedWatch]:

@@ -10,7 +10,7 @@ from typing import Any
 from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
 from csi.errors import SourceError
-from csi.flow import gap, pace, upkeep
+from csi.flow import gap, pace, turns, upkeep
 from csi.flow.wake import Wake
 from csi.ingester.text import clean
 from csi.logs import log
@@ -18,11 +18,11 @@ from csi.runtime import Runtime
 from csi.scheduling import filters, health
 from csi.scheduling.health import Verdict
 from csi.store import counters, db, dedupe, inbox, watches, watchlist
+from csi.store.counters import Count
 from csi.store.db import writing
 from csi.store.models import Watch
 
 KEY_CHARS = 512
-CROWDED_WAIT = 0.5
 FIRST_SPREAD = 60.0
 QUOTA_LOOK_SECONDS = 3600.0
 
@@ -74,7 +74,23 @@ class Sorted:
 def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
     a pause). A failed read changes nothing but its next time and what is known of its health."""
-    held = _take(rt, watch_id, early=early)
+    now, watch = rt.now(), watches.glance(watch_id)
+    if watch is None or watch.source not in rt.settings.sources or (watch.next_poll_at > now and not early):
+        return turns.call_next(rt)
+    host = upkeep.host_of(rt, watch)
+    if early:
+        return _poll(rt, watch, host, early=True)
+    if not turns.take(rt, watch, host, now):  # slow sources must leave threads for delivery
+        return []
+    try:
+        wakes = _poll(rt, watch, host, early=False)
+    finally:
+        turns.leave(rt, host)
+    return [*wakes, *turns.call_next(rt)]
+
+
+def _poll(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list[Wake]:
+    held = _take(rt, watch, host, early=early)
     if held is None:
         return []
     try:
@@ -89,17 +105,11 @@ def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     return _record_success(rt, held, found)
 
 
-def _take(rt: Runtime, watch_id: int, *, early: bool) -> Try | None:
-    now, watch = rt.now(), watches.glance(watch_id)
-    if watch is None or watch.source not in rt.settings.sources or (watch.next_poll_at > now and not early):
-        return None
-    if not early and watches.being_read(now) >= rt.share.polls:
-        watches.wake_again(watch_id, now + CROWDED_WAIT)  # slow sources must leave threads for delivery
-        return None
-    host = upkeep.host_of(rt, watch)
+def _take(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> Try | None:
+    now = rt.now()
     if upkeep.is_held_back(rt, watch, host, now):
         return None
-    held = watches.claim(watch_id, now, watches.LEASE_SECONDS, early=early)
+    held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
     return Try(held, host, watch.last_poll_at) if held is not None else None
 
 
@@ -136,28 +146,31 @@ def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
     now, watch = rt.now(), held.watch
     with writing():
         if not watches.still_held(watch):
-            return []
-        stored = _store_items(rt, watch, found, now)
+            return _say_lost(held)
+        known = _known(watch, found)
+        new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
+        stored = _store(rt, watch, new, known, now)
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
-        watches.finish(watch, now, next_at, woken=False, host=held.host, **changes)
+        watches.finish(watch, next_at, host=held.host, **changes)
         upkeep.note_answer(rt, watch, found.reading.host or held.host, now)
-        _count_poll(watch.source, "ok", held.elapsed)
+        counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", held.elapsed)])
     _say_success(watch, len(stored), now)
     return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
 
 
-def _store_items(rt: Runtime, watch: Watch, found: Found, now: float) -> list[int]:
+def _store(rt: Runtime, watch: Watch, new: Sorted, known: set[str], now: float) -> list[int]:
     """Put what is new into the inbox; remember or refresh the rest."""
-    days, known = rt.settings.retention.dedupe_days, _known(watch, found)
-    new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
+    days = rt.settings.retention.dedupe_days
     dedupe.remember([item.key for item in new.old], "first_poll", now, days)
     dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
     dedupe.refresh(sorted(known), now, days)
-    counters.add("items", len(new.unwanted), source=watch.source, label="filtered")
-    counters.add("items", len(known), source=watch.source, label="known")
-    counters.add("items", len(new.emit), source=watch.source, label="new")
     return inbox.put(watch, [_new_item(item) for item in new.emit], now)
+
+
+def _item_counts(source: str, new: Sorted, known: set[str]) -> list[Count]:
+    seen = {"filtered": len(new.unwanted), "known": len(known), "new": len(new.emit)}
+    return [Count("items", amount, source, label) for label, amount in seen.items()]
 
 
 def _known(watch: Watch, found: Found) -> set[str]:
@@ -272,7 +285,7 @@ def _newest_item(watch: Watch, found: Found) -> dict[str, object]:
 
 
 def _next_poll(rt: Runtime, watch: Watch, reading: Reading, found_new: bool, now: float) -> float:
-    respects = getattr(rt.settings.sources[watch.source], "respect_cache_headers", False)
+    respects = rt.settings.sources[watch.source].waits_for_caches
     at = pace.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:
         return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # watches that came together do not stay together
@@ -293,24 +306,25 @@ def _say_success(watch: Watch, new: int, now: float) -> None:
 def _record_failure(rt: Runtime, held: Try, error: SourceError) -> list[Wake]:
     now, watch = rt.now(), held.watch
     if error.kind == "paused":
-        watches.finish(watch, now, now + rt.rng.uniform(2.0, 10.0), woken=False)
+        watches.finish(watch, now + rt.rng.uniform(2.0, 10.0))
         return []
     judged = upkeep.judge(rt, watch, held.host, error, held.before, now)
     verdict = _confirm(rt, held, judged.verdict)
     with writing():
         if not watches.still_held(watch):
-            return []
+            return _say_lost(held)
         upkeep.note_failure(rt, watch, error, judged, now)
-        watches.finish(
-            watch,
-            now,
-            _next_try(rt, watch, error, verdict, now),
-            woken=False,
-            host=held.host,
-            **_failure(watch, error, verdict, now),
-        )
-        _count_poll(watch.source, "error", held.elapsed)
+        next_at = _next_try(rt, watch, error, verdict, now)
+        watches.finish(watch, next_at, host=held.host, **_failure(watch, error, verdict, now))
+        counters.add_all(_poll_counts(watch.source, "error", held.elapsed))
     _say_failure(watch, error, verdict)
+    return []
+
+
+def _say_lost(held: Try) -> list[Wake]:
+    """It took longer than its lease, or was removed meanwhile: whoever holds the watch now reads it anew."""
+    watch, seconds = held.watch, round(held.elapsed, 1)
+    log.warning("lease was lost; what was read is not stored", source=watch.source, watch=watch.ref, seconds=seconds)
     return []
 
 
@@ -344,19 +358,14 @@ def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> 
 
 def _say_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
     """One line when it begins or changes; in an outage the host has said it for all."""
-    is_news = watch.errors == 0 or verdict.state != watch.health
-    say = log.warning if is_news and verdict.state != "outage" else log.debug
-    say(
-        "poll failed",
-        source=watch.source,
-        watch=watch.ref,
-        error=str(error),
-        kind=error.kind,
-        errors=watch.errors + 1,
-        health=verdict.state,
-    )
+    facts: dict[str, object] = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
+    facts |= {"errors": watch.errors + 1, "health": verdict.state}
+    if verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health):
+        log.warning("poll failed", **facts)
+    else:
+        log.debug("poll failed", **facts)
 
 
-def _count_poll(source: str, result: str, elapsed: float) -> None:
-    counters.add("polls", source=source, label=result)
-    counters.observe("poll_seconds", [elapsed], counters.POLL_BUCKETS, source=source)
+def _poll_counts(source: str, result: str, elapsed: float) -> list[Count]:
+    spent = counters.observed("poll_seconds", [elapsed], counters.POLL_BUCKETS, source=source)
+    return [Count("polls", source=source, label=result), *spent]

@@ -1,16 +1,17 @@
 """What makes the walk safe: find rows whose wake-up was lost, whose holder died, or whose time has come."""
 
-from csi.dlq import replay
-from csi.dlq import store as dlq
 from csi.emitter.destination import LANES
-from csi.flow import flush, gate
+from csi.flow import flush, gate, storage
 from csi.flow.plan import plan
+from csi.flow.redrive import redrive as redrive
 from csi.flow.wake import Wake
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import batches, db, endpoints, heartbeats, inbox, leases, outbox
+from csi.store import batches, db, endpoints, heartbeats, inbox, leases
+from csi.store.db import writing
 
 WORKER = "worker"
+QUEUED = "queue_depth"
 CLOCK_SLACK = 30.0
 CROWDED = 2_000
 """With this many tasks in the queue a row waits because it is not its turn, not because its wake-up was lost."""
@@ -18,6 +19,8 @@ CROWDED = 2_000
 
 def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
     """Everything that is due now and that nobody seems to have woken. Cheap when nothing is."""
+    rt.memo[QUEUED] = queue_depth
+    storage.keep_log_short(rt)
     wakes = [*plan(rt, horizon=0), *_flush_due(rt)]
     if queue_depth < CROWDED:
         wakes += _overdue(rt)
@@ -43,30 +46,13 @@ def set_clock_right(rt: Runtime) -> None:
 
 
 def beat(rt: Runtime, started_at: float) -> None:
-    """The worker is alive. Beat after `set_clock_right`: the last beat is how a jump is noticed."""
-    heartbeats.beat(WORKER, rt.now(), started_at)
-
-
-def redrive(rt: Runtime) -> list[Wake]:
-    """Dead letters of the receiver's fault go out again when it works; ask whether it does when nobody else will."""
-    if not (rt.settings.dlq.auto_redrive and rt.settings.features.delivery):
-        return []
-    return [wake for name in rt.destinations for wake in _redrive_to(rt, name)]
-
-
-def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
-    rounds, now, endpoint = rt.settings.dlq.max_redrive_rounds, rt.now(), endpoints.get(name)
-    waiting = dlq.redrivable(name, rounds, 1)
-    if not waiting:
-        return []
-    state = gate.look(endpoint, now)
-    if state == "open" and (endpoint.last_success_at or 0) >= waiting[0].died_at:
-        sent = replay.redrive(name, now, max_rounds=rounds)
-        log.info("dead letters go out again", destination=name, events=sent)
-        return [Wake("flush", f"{name}/{tier}") for tier in LANES]
-    if state == "probe" and not any(outbox.waiting(name, tier)[0] for tier in LANES):
-        return [Wake("probe", name)]
-    return []
+    """The worker is alive, and so many wake-ups waited when it looked last. Beat after `set_clock_right`: the last beat
+    is how a jump is noticed."""
+    now = rt.now()
+    with writing():
+        heartbeats.note_gap(WORKER, now)
+        heartbeats.beat(WORKER, now, started_at, queued=rt.memo.get(QUEUED))
+    storage.watch_log(rt)
 
 
 def _flush_due(rt: Runtime) -> list[Wake]:

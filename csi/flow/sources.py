@@ -20,7 +20,7 @@ from csi.ingester import imports
 from csi.ingester.config import FirstPollLast, SourceSettings, WatchSettings
 from csi.ingester.config_faults import models_in, unknown_name
 from csi.ingester.references import FREE_FORMS, Reference, UnknownReference, parse_reference
-from csi.logs import log
+from csi.logs import log, redact
 from csi.runtime import Runtime
 from csi.store import budget, heartbeats, watches, watchlist
 from csi.store.models import Watch
@@ -239,7 +239,7 @@ def _new_watch(rt: Runtime, target: Target, settings: SourceSettings, watch: Wat
         tier=settings.priority,
         interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
         first_poll=first.model_dump() if isinstance(first, FirstPollLast) else first,
-        name=watch.name,
+        name=watch.label,
         route_profile=watch.route_profile,
         tags=watch.tags,
         filters=json.dumps(settings.filters_of(watch)),
@@ -381,8 +381,8 @@ def _described(rt: Runtime, row: Watch) -> dict[str, Any]:
         "pages": row.pages,
         **{name: _iso(getattr(row, name)) for name in times},
         "error_kind": row.error_kind,
-        "last_error": row.last_error,
-        "note": row.note,
+        "last_error": row.last_error and redact(row.last_error),
+        "note": row.note and redact(row.note),
     }
 
 

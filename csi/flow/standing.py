@@ -71,6 +71,13 @@ def known_name(rt: Runtime, name: str) -> str:
     return name
 
 
+def configured_name(rt: Runtime, name: str) -> str:
+    """A name that events can be sent to now."""
+    if name not in rt.destinations:
+        raise UnknownDestination(f"there is no destination {name[:60]!r}; configured: {', '.join(rt.destinations)}")
+    return name
+
+
 def _standing(rt: Runtime, name: str) -> Standing:
     endpoint, destination = endpoints.get(name), rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"

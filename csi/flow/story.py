@@ -120,6 +120,7 @@ _NOT_SENT = {
     "unwanted": "no destination wants it: their filters by source, type and tag leave it out",
     "malformed": "it could not be read; it is among the dead letters with its raw payload",
     "discarded": "it was discarded by command",
+    "taken_over": "the poller before us had sent it already (csi compare --take-over)",
 }
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from csi.adapters import registry
 from csi.dlq import search
 from csi.dlq import store as dlq
 from csi.dlq.store import Letter
@@ -29,12 +30,12 @@ def trace(rt: Runtime, text: str) -> Traced:
     query = clean(text, LONGEST).strip()
     keys = _keys(query) if query else []
     shown = keys[: stories.MOST_KEYS]
-    return Traced(query, tuple(_story(rt, key) for key in shown), len(keys) > len(shown))
+    return Traced(query, tuple(story_of(rt, key) for key in shown), len(keys) > len(shown))
 
 
 def _keys(query: str) -> list[str]:
     """Rows first; dead letters also know items whose rows are gone or that never had a readable key."""
-    found = stories.find_keys(query)
+    found = stories.find_keys(query, registry.key_stems())
     return list(dict.fromkeys([*found, *(_key_of(letter) for letter in search.mentioning(query))]))
 
 
@@ -42,7 +43,8 @@ def _key_of(letter: Letter) -> str:
     return letter.event_id if letter.kind == "item" else str(letter.payload.get("dedupe_key") or letter.event_id)
 
 
-def _story(rt: Runtime, key: str) -> Story:
+def story_of(rt: Runtime, key: str) -> Story:
+    """By the very dedupe key."""
     found = gather(key)
     return tell(found, _scene(rt, found))
 

@@ -11,10 +11,7 @@ from csi.scheduling import health
 from csi.scheduling.health import Failure, HostFacts, Verdict, WatchFacts
 from csi.store import counters, hosts, watches
 from csi.store.models import Host, Watch
-
-CROWD = 6
-"""Reads of one host at once in this process; fewer than the worker has threads, so that one that hangs does not hold
-up the others."""
+from csi.store.watches import Glance
 
 SPREAD = 30.0
 KINDS = sorted(health.HOST_KINDS)
@@ -29,20 +26,17 @@ class Judged:
     verdict: Verdict
 
 
-def host_of(rt: Runtime, watch: Watch) -> str:
+def host_of(rt: Runtime, watch: Glance) -> str:
     """Where this watch is read from; a source without hosts counts as one."""
     return rt.adapter(watch.source).host(watch.ref, watch.via) or watch.source
 
 
-def is_held_back(rt: Runtime, watch: Watch, host: str, now: float) -> bool:
-    """The host asked for a pause, or is being read by many already: the watch is put off, which is no error."""
+def is_held_back(rt: Runtime, watch: Glance, host: str, now: float) -> bool:
+    """The host asked for a pause: the watch is put off, which is no error."""
     until = hosts.paused_until(hosts.find(host), now)
-    if until is not None:
-        watches.put_off(watch, until + rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds)))
-    elif rt.net.requests_to(host) >= CROWD:
-        watches.put_off(watch, now + rt.rng.uniform(1.0, 3.0))
-    else:
+    if until is None:
         return False
+    watches.put_off(watch, until + rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds)))
     return True
 
 

@@ -187,6 +187,11 @@ class WatchSettings(Model):
         return _check_lengths(self)
 
     @property
+    def label(self) -> str | None:
+        """What people see of it beside its ref."""
+        return self.name
+
+    @property
     def ref(self) -> str:
         """What identifies this watch within its source."""
         raise NotImplementedError(f"{type(self).__name__} must say what identifies a watch")
@@ -243,6 +248,11 @@ class SourceSettings(Model):
         return None
 
     @property
+    def waits_for_caches(self) -> bool:
+        """Whether a watch is read just after the source's caches let go, and not at its interval."""
+        return False
+
+    @property
     def watches(self) -> tuple[WatchSettings, ...]:
         return getattr(self, self.watch_key) if self.watch_key else ()
 
@@ -292,6 +302,10 @@ class CsiSettings(Model):
     )
     queue: str | None = Field(
         None, max_length=2000, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
+    )
+
+    min_free_mb: int = Field(
+        64, ge=0, le=1_000_000, description="Free disk space below which nothing is read any more; 0: never mind"
     )
 
     @field_validator("database")
@@ -465,8 +479,16 @@ class WebSettings(Model):
     host: str = Field("127.0.0.1", description="Address to listen on; anything wider needs CSI_ADMIN_TOKEN")
     port: int = Field(8091, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = Field(
-        ("127.0.0.1", "localhost", "[::1]"), description="Accepted Host headers for /admin"
+        ("127.0.0.1", "localhost", "[::1]"), description="Accepted Host headers for /admin and the dashboard"
     )
+
+
+class NotifySettings(Model):
+    """Telling people. Where to comes from CSI_NOTIFY_URLS and CSI_HEARTBEAT_URL: such URLs are secrets."""
+
+    enabled: bool = Field(True, description="Tell people of troubles, where CSI_NOTIFY_URLS says how")
+    after_seconds: Seconds = Field(300, ge=0, le=86_400, description="A trouble is told when it has lasted this long")
+    heartbeat_seconds: Seconds = Field(60, ge=15, le=86_400, description="Time between two pings of CSI_HEARTBEAT_URL")
 
 
 class FeatureFlags(Model):
@@ -475,6 +497,7 @@ class FeatureFlags(Model):
     polling: bool = Field(True, description="Read sources; off: only deliver what is stored")
     delivery: bool = Field(True, description="Send events; off: only collect them")
     admin_api: bool = Field(True, description="Serve /admin")
+    dashboard: bool = Field(True, description="Serve the dashboard at /")
 
 
 class Secrets(BaseModel):
@@ -485,6 +508,8 @@ class Secrets(BaseModel):
     admin_token: SecretStr | None = None
     admin_read_token: SecretStr | None = None
     queue_secret: SecretStr | None = None
+    notify_urls: SecretStr | None = None
+    heartbeat_url: SecretStr | None = None
     named: dict[str, SecretStr] = Field(default_factory=dict)
     """Secrets whose variable is named in the config (`api_key_env`), by that name."""
 
@@ -499,6 +524,7 @@ class ConfigFile(Model):
     retention: RetentionSettings = Field(RetentionSettings(), description="How long rows are kept")
     catalog: CatalogSettings = Field(CatalogSettings(), description="Channels, videos and statistics over time")
     web: WebSettings = Field(WebSettings(), description="The sidecar")
+    notify: NotifySettings = Field(NotifySettings(), description="Telling people of troubles")
     features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from csi.ingester.config import looks_like_postgres
+from csi.ingester.config import check_url, looks_like_postgres
 from csi.ingester.config_secrets import Environment, is_set, read_secret, read_variable, url_password
 from csi.ingester.config_yaml import Document, KeyPath, Problem, is_clean, retype
 
@@ -34,6 +34,8 @@ SECRETS = {
     "CSI_ADMIN_TOKEN": "admin_token",
     "CSI_ADMIN_READ_TOKEN": "admin_read_token",
     "CSI_QUEUE_SECRET": "queue_secret",
+    "CSI_NOTIFY_URLS": "notify_urls",
+    "CSI_HEARTBEAT_URL": "heartbeat_url",
 }
 """Secrets that no key of the file stands for: variable and field of `Secrets`."""
 
@@ -95,6 +97,7 @@ def fill(document: Document, env: Environment) -> Draft:
     _sqlite_path(draft, env)
     for name in SECRETS:
         take_secret(draft, name, env, shortest=8)
+    _check_heartbeat(draft)
     return draft
 
 
@@ -112,6 +115,15 @@ def take_secret(draft: Draft, name: str, env: Environment, *, shortest: int = 1)
     if value is not None:
         draft.secrets[name] = SecretStr(value)
     return draft.secrets.get(name)
+
+
+def _check_heartbeat(draft: Draft) -> None:
+    """Its URL is a secret, and an address that is contacted: https, or this machine. The value is never shown."""
+    url = draft.secrets.get("CSI_HEARTBEAT_URL")
+    try:
+        check_url(url.get_secret_value() if url else "https://nobody")
+    except ValueError as error:
+        draft.problems.append(Problem(str(error), _variable("CSI_HEARTBEAT_URL")))
 
 
 def _replaced(match: re.Match[str], env: Environment) -> str:

@@ -11,7 +11,7 @@ from csi.errors import CsiError
 from csi.ingester.references import Reference, UnknownReference, parse_reference
 from csi.ingester.text import TITLE_CHARS, clean
 
-MAX_BYTES = 10 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 MAX_ENTRIES = 10_000
 MAX_LINE = 4_000
 MAX_DEPTH = 50
@@ -105,7 +105,10 @@ def _opml(content: bytes, hosts: tuple[str, ...]) -> list[Entry]:
 
 def _decoded(content: bytes) -> str:
     wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = content.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    try:
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError:  # what a spreadsheet of Western Windows made of it: ids are ASCII, only names suffer
+        text = content.decode("cp1252", errors="replace")
     if "\0" in text:
         raise UnreadableList("the file is not text")
     return text

@@ -3,7 +3,7 @@
 import hashlib
 import ipaddress
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from anyio import to_thread
@@ -97,8 +97,13 @@ class Receiver:
             raise RefusalError(401, result.reason)
 
 
-def create_app(settings: ReceiverSettings, *, clock: Callable[[], float] = utc.now) -> Starlette:
-    """The receiver as an ASGI app. Its database is opened here, so a StoreError comes before any request."""
+def create_app(
+    settings: ReceiverSettings, *, clock: Callable[[], float] = utc.now, beside: Sequence[Route] = ()
+) -> Starlette:
+    """The receiver as an ASGI app. Its database is opened here, so a StoreError comes before any request.
+
+    `beside` are routes of others that live in the same process, such as the dashboard.
+    """
     receiver = Receiver(settings, clock)
 
     @asynccontextmanager
@@ -112,6 +117,7 @@ def create_app(settings: ReceiverSettings, *, clock: Callable[[], float] = utc.n
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/stats", stats),
+            *beside,
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},
         lifespan=lifespan,

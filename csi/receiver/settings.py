@@ -14,6 +14,7 @@ PREVIOUS = "UA_SIGNALS_INGEST_PREVIOUS_SECRET"
 BEARER = "UA_SIGNALS_INGEST_BEARER_TOKEN"
 INSTANCES = "UA_SIGNALS_INGEST_ALLOWED_INSTANCES"
 DB_PATH = "UA_SIGNALS_DB_PATH"
+DASHBOARD = "UA_SIGNALS_DASHBOARD_PASSWORD"
 
 DEFAULT_DB = Path("csi-receiver.db")
 MIN_SECRET = 8
@@ -33,6 +34,7 @@ class ReceiverSettings:
     db_path: Path = DEFAULT_DB
     previous_secret: str | None = field(default=None, repr=False)
     bearer_token: str | None = field(default=None, repr=False)
+    dashboard_password: str | None = field(default=None, repr=False)
     allowed_instances: frozenset[str] = frozenset()
     enabled: bool = True
     ledger_path: Path | None = None
@@ -54,7 +56,8 @@ class ReceiverSettings:
     @property
     def hidden(self) -> list[str]:
         """What must never appear in a log."""
-        return [*self.secrets, *self.bearer_tokens]
+        others = [self.dashboard_password] if self.dashboard_password else []
+        return [*self.secrets, *self.bearer_tokens, *others]
 
 
 def from_env(
@@ -72,6 +75,7 @@ def from_env(
         db_path=db_path or Path(env.get(DB_PATH, "").strip() or DEFAULT_DB),
         previous_secret=_read_secret(env, PREVIOUS),
         bearer_token=_read_secret(env, BEARER),
+        dashboard_password=_read_secret(env, DASHBOARD),
         allowed_instances=_read_names(env.get(INSTANCES, "")),
         enabled=_read_switch(env),
         ledger_path=ledger_path,

@@ -14,12 +14,13 @@ from csi.errors import StoreError
 from csi.receiver.batch import Batch, Item, Verdict, status_of
 from csi.receiver.refusal import RefusalError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x43534952  # "CSIR", so that no other program's file is mistaken for ours
 
-_SCHEMA = """
+_SIGNALS = """
 CREATE TABLE signals (
-    event_id TEXT PRIMARY KEY,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    event_id TEXT NOT NULL UNIQUE,
     dedupe_key TEXT NOT NULL,
     source TEXT NOT NULL,
     event_type TEXT NOT NULL,
@@ -33,7 +34,13 @@ CREATE TABLE signals (
     deliveries INTEGER NOT NULL DEFAULT 1
 );
 CREATE INDEX signals_dedupe_key ON signals (dedupe_key);
-CREATE INDEX signals_first_received_at ON signals (first_received_at);
+CREATE INDEX signals_first_received_at ON signals (first_received_at)
+"""
+"""`seq` is the order of arrival: whoever processes signals remembers the last one they took."""
+
+_SCHEMA = (
+    _SIGNALS
+    + """;
 CREATE TABLE requests (
     request_id TEXT PRIMARY KEY,
     received_at REAL NOT NULL,
@@ -43,8 +50,21 @@ CREATE TABLE requests (
     body_sha256 TEXT NOT NULL
 );
 CREATE INDEX requests_received_at ON requests (received_at);
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)
 """
+)
+
+_COLUMNS = """event_id, dedupe_key, source, event_type, occurred_at, received_by_csi_at, first_received_at, batch_id,
+instance_id, pipeline, event_json, deliveries"""
+
+_FROM_VERSION_1 = f"""
+ALTER TABLE signals RENAME TO signals_1;
+DROP INDEX signals_dedupe_key;
+DROP INDEX signals_first_received_at;
+{_SIGNALS};
+INSERT INTO signals ({_COLUMNS}) SELECT {_COLUMNS} FROM signals_1 ORDER BY first_received_at, rowid;
+DROP TABLE signals_1
+"""  # noqa: S608 names of our own
 
 _SAVE = """
 INSERT INTO signals (event_id, dedupe_key, source, event_type, occurred_at, received_by_csi_at,
@@ -204,8 +224,9 @@ def _make_private(path: Path) -> None:
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
-    if _read_version(db, path) == 0:
-        _create_tables(db)
+    version = _read_version(db, path)
+    if version < SCHEMA_VERSION:
+        _write_tables(db, _FROM_VERSION_1 if version else _SCHEMA)
     db.execute("COMMIT")
     _use_wal(db)
     db.execute("PRAGMA synchronous = FULL")
@@ -222,8 +243,8 @@ def _use_wal(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_mode = WAL")
 
 
-def _create_tables(db: sqlite3.Connection) -> None:
-    for statement in _SCHEMA.split(";"):
+def _write_tables(db: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

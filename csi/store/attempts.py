@@ -2,9 +2,8 @@
 
 from csi.logs import redact
 from csi.store.db import changed, fetch, run
-from csi.store.models import DeliveryAttempt
 
-ANSWER_CHARS = 2_000
+ANSWER_BYTES = 2_000
 
 
 def start(batch_id: int | None, destination: str, request_id: str, attempt: int, form: str, now: float) -> int:
@@ -18,24 +17,25 @@ def start(batch_id: int | None, destination: str, request_id: str, attempt: int,
 def finish(
     attempt_id: int, outcome: str, now: float, *, status: int | None = None, reason: str = "", answer: str = ""
 ) -> None:
-    """The answer is kept up to 2 kB; NUL, which PostgreSQL does not store, is left out, and so is a secret that the
-    receiver sends back."""
+    """Of the whole answer 2 kB are kept, without a secret that the receiver sends back."""
     run(
         "UPDATE delivery_attempts SET outcome = ?, finished_at = ?, status = ?, reason = ?, answer = ? WHERE id = ?",
         outcome,
         now,
         status,
         redact(reason) or None,
-        redact(answer)[:ANSWER_CHARS].replace("\x00", "") or None,
+        _kept(answer) or None,
         attempt_id,
     )
+
+
+def _kept(answer: str) -> str:
+    """Secrets go before the cut: half of one would not be recognised. NUL goes, which PostgreSQL does not store."""
+    text = redact(answer).replace("\x00", "")
+    return text.encode("utf-8", "replace")[:ANSWER_BYTES].decode("utf-8", "ignore")
 
 
 def interrupt(batch_id: int, now: float) -> int:
     """Close attempts whose process went away: whether they arrived is not known."""
     sql = "UPDATE delivery_attempts SET outcome = 'interrupted', finished_at = ?"
     return changed(f"{sql} WHERE batch_id = ? AND outcome = 'sending'", now, batch_id)
-
-
-def of_batch(batch_id: int) -> list[DeliveryAttempt]:
-    return list(DeliveryAttempt.select().where(DeliveryAttempt.batch_id == batch_id).order_by(DeliveryAttempt.id))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from csi.store import outbox
-from csi.store.db import changed, fetch, marks, new_token, run
+from csi.store.db import OWNER, changed, fetch, marks, new_token, run
 from csi.store.outbox import Entry
 
 GRACE_SECONDS = 5.0
@@ -14,7 +14,10 @@ RETRY_GRACE_SECONDS = 1.0
 """A retry whose wake-up was lost still comes within the 20 % of its time (FAULTS I5)."""
 UNSETTLED = ("ready", "sending")
 
-_COLUMNS = "id, batch_id, destination, tier, size, probe, state, attempts, crashes, lease_token, sibling, rest, proof"
+_COLUMNS = (
+    "id, batch_id, destination, tier, size, probe, state, attempts, crashes, lease_token, sibling, rest, proof, "
+    "letter_id"
+)
 # In full wherever it is meant: SQLite uses the partial index only for a condition that repeats the index's own.
 _UNSETTLED_SQL = "state IN ('ready', 'sending')"
 _CLAIM = f"""
@@ -45,11 +48,31 @@ class Batch:
     """The parts of a refused batch that seem to be innocent, kept together until the guilty event is found."""
     proof: str | None = None
     """Why this single event must be the guilty one, once its sibling was accepted."""
+    letter_id: int | None = None
+    """The dead letter that asks with this batch whether the receiver is back."""
 
 
-def create(entries: Sequence[Entry], *, destination: str, tier: str, now: float, probe: bool = False) -> int:
+@dataclass(frozen=True)
+class Sending:
+    """Requests under way."""
+
+    destination: str
+    tier: str
+    is_own: bool
+    count: int
+
+
+def create(
+    entries: Sequence[Entry],
+    *,
+    destination: str,
+    tier: str,
+    now: float,
+    probe: bool = False,
+    letter_id: int | None = None,
+) -> int:
     """Freeze these pending entries into one batch, due now."""
-    batch = _insert(destination, tier, len(entries), now, probe=probe)
+    batch = _insert(destination, tier, len(entries), now, probe=probe, letter_id=letter_id)
     outbox.take([entry.id for entry in entries], [entry.event_pk for entry in entries], batch)
     return batch
 
@@ -91,12 +114,16 @@ def with_rest(batch: Batch, rest: int | None) -> Batch:
     return replace(batch, rest=rest)
 
 
-def _insert(destination: str, tier: str, size: int, now: float, *, probe: bool = False) -> int:
+def _insert(
+    destination: str, tier: str, size: int, now: float, *, probe: bool = False, letter_id: int | None = None
+) -> int:
     sql = (
-        "INSERT INTO batches (batch_id, destination, tier, size, probe, next_attempt_at, wake_at, created_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
+        "INSERT INTO batches "
+        "(batch_id, destination, tier, size, probe, letter_id, next_attempt_at, wake_at, created_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
     )
-    return int(fetch(sql, new_batch_id(now), destination, tier, size, probe, now, now + GRACE_SECONDS, now)[0][0])
+    what = (new_batch_id(now), destination, tier, size, probe, letter_id)
+    return int(fetch(sql, *what, now, now + GRACE_SECONDS, now)[0][0])
 
 
 def new_batch_id(now: float) -> str:
@@ -129,19 +156,13 @@ def unsettled_count(destination: str, tier: str) -> int:
     return int(fetch(sql, destination, tier)[0][0])
 
 
-def sending_count(destination: str, tiers: Sequence[str], now: float) -> int:
+def sending(now: float) -> list[Sending]:
+    """Requests that are on their way, by destination and lane, of this process and of all others."""
     sql = (
-        f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? "
-        "AND destination = ? "
-        f"AND tier IN ({marks(tiers)})"
+        f"SELECT destination, tier, substr(lease_token, 1, {len(OWNER)}) = ?, COUNT(*) FROM batches "
+        f"WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? GROUP BY 1, 2, 3"
     )
-    return int(fetch(sql, now, destination, *tiers)[0][0])
-
-
-def all_sending(now: float) -> int:
-    """Requests that are on their way, to all destinations."""
-    sql = f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ?"
-    return int(fetch(sql, now)[0][0])
+    return [Sending(name, tier, bool(is_own), int(count)) for name, tier, is_own, count in fetch(sql, OWNER, now)]
 
 
 def finish(batch: Batch, state: str, now: float) -> bool:
@@ -216,12 +237,12 @@ def overdue(now: float, limit: int = 200) -> list[int]:
     return ids
 
 
-def next_ready(destination: str, tiers: Sequence[str], now: float) -> int | None:
-    """A batch that waited for a free place among the concurrent requests."""
+def next_ready(destination: str, now: float, *, urgent: bool) -> int | None:
+    """A batch that waited for a free place among the concurrent requests: to this destination first."""
+    lanes = "tier = 'urgent'" if urgent else "tier <> 'urgent'"
     sql = (
-        f"SELECT MIN(id) FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? "
-        "AND destination = ? "
-        f"AND tier IN ({marks(tiers)})"
+        f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? AND {lanes} "
+        "ORDER BY destination <> ?, id LIMIT 1"
     )
-    found: int | None = fetch(sql, now, destination, *tiers)[0][0]
-    return found
+    found = fetch(sql, now, destination)
+    return int(found[0][0]) if found else None

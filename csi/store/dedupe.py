@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from csi import clock
-from csi.store.db import changed, chunks, run
+from csi.store.db import chunks, fetch, marks, run
 from csi.store.models import DedupeKey, InboxItem
 
 DAY = 86_400.0
@@ -13,9 +13,12 @@ def known(keys: Sequence[str]) -> set[str]:
     """Those of the keys that were emitted, marked as seen, or wait in the inbox."""
     found: set[str] = set()
     for chunk in chunks(keys):
-        found |= {row.key for row in DedupeKey.select(DedupeKey.key).where(DedupeKey.key.in_(chunk))}
-        waiting = InboxItem.select(InboxItem.item_key).where(InboxItem.item_key.in_(chunk))
-        found |= {row.item_key for row in waiting}
+        listed = marks(chunk)
+        sql = (
+            f"SELECT key FROM dedupe_keys WHERE key IN ({listed}) "
+            f"UNION ALL SELECT item_key FROM inbox WHERE item_key IN ({listed})"
+        )
+        found |= {row[0] for row in fetch(sql, *chunk, *chunk)}
     return found
 
 
@@ -39,24 +42,27 @@ def remember(keys: Iterable[str], reason: str, now: float, days: float) -> int:
     return sum(int(DedupeKey.insert_many(chunk).on_conflict_ignore().as_rowcount().execute()) for chunk in chunks(rows))
 
 
-def remember_one(key: str, reason: str, now: float, days: float) -> bool:
-    """The same for one key, once per event. False: it was known."""
-    sql = (
-        "INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (key) DO NOTHING"
-    )
-    return bool(changed(sql, key, clock.iso(now + days * DAY), reason, now))
+def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) -> set[str]:
+    """The same for the events of one task. Returns the keys that were new."""
+    expires, row = clock.iso(now + days * DAY), "(?, ?, ?, ?)"
+    found: set[str] = set()
+    for chunk in chunks(list(dict.fromkeys(keys)), 100):
+        sql = (
+            f"INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES {', '.join([row] * len(chunk))} "
+            "ON CONFLICT (key) DO NOTHING RETURNING key"
+        )
+        found |= {new for (new,) in fetch(sql, *(value for key in chunk for value in (key, expires, reason, now)))}
+    return found
 
 
 def refresh(keys: Sequence[str], now: float, days: float) -> None:
-    """Keep keys alive whose items are still visible. Writes at most once a day per key: a poll is mostly reads."""
-    expires, stale = clock.iso(now + days * DAY), clock.iso(now + (days - 1) * DAY)
+    """Keep keys alive whose items are still visible. Writes at most once a day per key (a poll is mostly reads), and
+    long before the end of its life where that is short."""
+    life = days * DAY
+    expires, stale = clock.iso(now + life), clock.iso(now + life - min(DAY, life / 4))
     for chunk in chunks(keys):
-        (
-            DedupeKey.update(expires_at=expires)
-            .where(DedupeKey.key.in_(chunk) & (DedupeKey.expires_at < stale))
-            .execute()
-        )
+        sql = f"UPDATE dedupe_keys SET expires_at = ? WHERE key IN ({marks(chunk)}) AND expires_at < ?"
+        run(sql, expires, *chunk, stale)
 
 
 def forget(key: str, reason: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from csi import clock
 from csi.ingester.event import CreatorSignalEvent
-from csi.store.db import chunks, fetch, marks, run
+from csi.store.db import changed, chunks, fetch, marks, run
 from csi.store.models import Event
 
 _CONTRACT = (
@@ -17,9 +17,10 @@ _CONTRACT = (
 COLUMNS = (
     f"e.id, {', '.join('e.' + name for name in _CONTRACT.split(', '))}, e.watch_id, e.seq, e.tier, e.first_seen_at"
 )
+_ROW = f"({', '.join('?' * 16)})"
 _INSERT = f"""
     INSERT INTO events ({_CONTRACT}, created_at, watch_id, seq, tier, first_seen_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id) DO NOTHING RETURNING id
+    VALUES {{rows}} ON CONFLICT (event_id) DO NOTHING RETURNING id, event_id
 """
 
 
@@ -53,10 +54,35 @@ class StoredEvent:
         return (self.subject_json + self.routing_json + self.metadata_json).isascii()
 
 
+@dataclass(frozen=True)
+class NewEvent:
+    """An event to store. `seq` is its place among those of its watch."""
+
+    event: CreatorSignalEvent
+    watch_id: int | None
+    seq: int
+    tier: str
+    first_seen_at: float
+
+
 def add(event: CreatorSignalEvent, *, watch_id: int | None, seq: int, tier: str, first_seen_at: float) -> int | None:
-    """Store one event. None: this event_id is stored already. `seq` is its place among those of its watch."""
-    found = fetch(
-        _INSERT,
+    """Store one event. None: this event_id is stored already."""
+    return add_many([NewEvent(event, watch_id, seq, tier, first_seen_at)]).get(event.event_id)
+
+
+def add_many(new: Sequence[NewEvent]) -> dict[str, int]:
+    """Store events. Returns their rows by event_id; one that is stored already has none."""
+    found: dict[str, int] = {}
+    for chunk in chunks(new, 50):
+        sql = _INSERT.replace("{rows}", ", ".join([_ROW] * len(chunk)))
+        rows = fetch(sql, *(value for one in chunk for value in _values(one)))
+        found |= {event_id: int(pk) for pk, event_id in rows}
+    return found
+
+
+def _values(new: NewEvent) -> tuple[Any, ...]:
+    event = new.event
+    return (
         event.event_id,
         event.dedupe_key,
         event.source,
@@ -68,13 +94,12 @@ def add(event: CreatorSignalEvent, *, watch_id: int | None, seq: int, tier: str,
         _compact(event.metadata),
         event.raw_ref,
         event.contract_version,
-        clock.iso(first_seen_at),
-        watch_id,
-        seq,
-        tier,
-        first_seen_at,
+        clock.iso(new.first_seen_at),
+        new.watch_id,
+        new.seq,
+        new.tier,
+        new.first_seen_at,
     )
-    return int(found[0][0]) if found else None
 
 
 def is_stored(event_id: str) -> bool:
@@ -109,7 +134,7 @@ def mark(ids: Sequence[int], state: str, *was: str) -> None:
 def mark_delivered(ids: Sequence[int], *, emitted_at: str, now: float) -> None:
     """Delivered means: to every destination that wanted it."""
     for chunk in chunks(ids):
-        run(
+        arrived = changed(
             "UPDATE events SET state = 'delivered', delivered = TRUE, delivered_at = ?, emitted_at = ? "
             f"WHERE id IN ({marks(chunk)}) AND state IN ('pending', 'in_flight') "
             "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id) "
@@ -118,11 +143,17 @@ def mark_delivered(ids: Sequence[int], *, emitted_at: str, now: float) -> None:
             emitted_at,
             *chunk,
         )
-        run(
-            f"UPDATE events SET state = 'dead' WHERE id IN ({marks(chunk)}) AND state IN ('pending', 'in_flight') "
-            "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)",
-            *chunk,
-        )
+        if arrived < len(chunk):
+            _mark_dead_elsewhere(chunk)
+
+
+def _mark_dead_elsewhere(ids: Sequence[int]) -> None:
+    """Delivered here, but dead for another destination, and on its way to none."""
+    run(
+        f"UPDATE events SET state = 'dead' WHERE id IN ({marks(ids)}) AND state IN ('pending', 'in_flight') "
+        "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)",
+        *ids,
+    )
 
 
 def counts() -> dict[str, int]:
@@ -139,6 +170,12 @@ def page(limit: int, *, state: str | None = None, source: str | None = None, bef
     if before is not None:
         query = query.where(Event.id < before)
     return list(query)
+
+
+def by_ids(ids: Sequence[int]) -> list[Event]:
+    """Those that exist, in the order of the ids given."""
+    found = {row.id: row for chunk in chunks(ids) for row in Event.select().where(Event.id.in_(chunk))}
+    return [found[number] for number in ids if number in found]
 
 
 def oldest_pending() -> float | None:

@@ -3,7 +3,13 @@
 import os
 from dataclasses import dataclass
 
+from csi.store.db import fetch, run
 from csi.store.models import Heartbeat
+
+GAP_SECONDS = 30.0
+"""A process that was silent for longer was down. A restart takes less."""
+
+KEPT_SECONDS = 400 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -12,22 +18,60 @@ class Beat:
 
     beat_at: float
     started_at: float
+    queued: int | None = None
+    """Wake-ups that waited in its queue; None: it did not say."""
 
 
-def beat(name: str, now: float, started_at: float) -> None:
-    values = {"beat_at": now, "started_at": started_at, "pid": os.getpid()}
-    Heartbeat.insert(name=name, **values).on_conflict(
+@dataclass(frozen=True)
+class Attendance:
+    """When a process was not there, within a time of which that is known. `since` None: nothing is known."""
+
+    since: float | None
+    gaps: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def down_seconds(self) -> float:
+        return sum((end - begin for begin, end in self.gaps), 0.0)
+
+
+def beat(name: str, now: float, started_at: float, *, queued: int | None = None) -> None:
+    values = {"beat_at": now, "started_at": started_at, "pid": os.getpid(), "queued": queued}
+    Heartbeat.insert(name=name, first_beat_at=now, **values).on_conflict(
         conflict_target=[Heartbeat.name],
         update={getattr(Heartbeat, key): value for key, value in values.items()},
     ).execute()
 
 
-def last_beat(name: str) -> float | None:
-    row = Heartbeat.get_or_none(name=name)
-    return row.beat_at if row else None
+def note_gap(name: str, now: float) -> bool:
+    """Before a beat: where the last one is too long ago, the time between was a downtime, and is written down."""
+    run("UPDATE heartbeats SET first_beat_at = beat_at WHERE name = ? AND first_beat_at IS NULL", name)
+    found = latest(name)
+    if found is None or now - found.beat_at <= GAP_SECONDS:
+        return False
+    run("DELETE FROM downtimes WHERE ended_at < ?", now - KEPT_SECONDS)
+    run("INSERT INTO downtimes (name, began_at, ended_at) VALUES (?, ?, ?)", name, found.beat_at, now)
+    return True
+
+
+def attendance(name: str, since: float, now: float) -> Attendance:
+    """Gaps between `since` and now, the one that lasts included, each cut to that time."""
+    known = fetch("SELECT COALESCE(first_beat_at, beat_at), beat_at FROM heartbeats WHERE name = ?", name)
+    if not known:
+        return Attendance(None)
+    first, last = known[0]
+    rows = fetch("SELECT began_at, ended_at FROM downtimes WHERE name = ? AND ended_at > ? ORDER BY id", name, since)
+    begin = max(first, since)
+    rows += [(last, now)] if now - last > GAP_SECONDS else []
+    return Attendance(begin, tuple((max(start, begin), min(end, now)) for start, end in rows if end > begin))
 
 
 def latest(name: str) -> Beat | None:
     """None: no process of that name was ever seen here."""
     row = Heartbeat.get_or_none(name=name)
-    return Beat(row.beat_at, row.started_at) if row else None
+    return Beat(row.beat_at, row.started_at, row.queued) if row else None
+
+
+def last_beat(name: str) -> float | None:
+    """When it was."""
+    beat = latest(name)
+    return beat.beat_at if beat else None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import changed, chunks, fetch, marks, new_token, run
+from csi.store.db import changed, chunks, fetch, marks, new_token, run, skip_locked, writing
 from csi.store.models import Watch, database
 
 GRACE_SECONDS = 5.0
@@ -27,11 +27,27 @@ MAX_CLAIMS = 3
 counts; one that was given back does not."""
 
 
-_CLAIM = """
+TOGETHER = 50
+"""Items that one task takes along: those of its watch that were woken with its own."""
+
+_COLUMNS = "id, watch_id, item_key, event_type, occurred_at, payload_json, seen_at, claims, lease_token, letter_id"
+_LOOK = """
+    SELECT watch_id, wake_at, lease_token IS NULL AND claims = 0 FROM inbox
+    WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
+"""
+_CLAIM_ONE = f"""
     UPDATE inbox SET claims = claims + CASE WHEN lease_token IS NULL THEN 0 ELSE 1 END,
         lease_token = ?, lease_until = ?, wake_at = ?
     WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
-    RETURNING id, watch_id, item_key, event_type, occurred_at, payload_json, seen_at, claims, lease_token, letter_id
+    RETURNING {_COLUMNS}
+"""
+_CLAIM_RUN = f"""
+    UPDATE inbox SET lease_token = ?, lease_until = ?, wake_at = ?
+    WHERE id IN (
+        SELECT o.id FROM inbox o WHERE o.state = 'new' AND o.watch_id = ? AND o.id >= ? AND o.wake_at = ?
+            AND o.lease_token IS NULL AND o.claims = 0
+        ORDER BY o.id LIMIT {TOGETHER} {{skip_locked}})
+    RETURNING {_COLUMNS}
 """
 
 
@@ -85,16 +101,32 @@ def _insert(rows: Sequence[tuple[Any, ...]]) -> list[int]:
     return [found[0] for found in cursor.fetchall()]
 
 
-def claim(item_id: int, now: float) -> ClaimedItem | None:
-    """Hold one item. The claim is counted and committed before the item is handled, so that a crash leaves a trace."""
-    until = now + LEASE_SECONDS
-    found = fetch(_CLAIM, new_token(), until, until, item_id, now)
-    return ClaimedItem(*found[0]) if found else None
+def claim(item_id: int, now: float) -> list[ClaimedItem]:
+    """Hold this item and, where nothing ever happened to it, those of its watch that were woken with it.
+
+    The claim is committed before anything is handled, so that a crash leaves a trace. An item that was in the hands of
+    a process that died is handled alone: should it be the one that kills, it does not take others along.
+    """
+    seen = fetch(_LOOK, item_id, now)
+    if not seen:
+        return []
+    watch_id, wake_at, is_fresh = seen[0]
+    token, until = new_token(), now + LEASE_SECONDS
+    with writing():
+        if is_fresh:
+            run_ = _CLAIM_RUN.replace("{skip_locked}", skip_locked())
+            found = fetch(run_, token, until, until, watch_id, item_id, wake_at)
+        else:
+            found = fetch(_CLAIM_ONE, token, until, until, item_id, now)
+    return sorted((ClaimedItem(*row) for row in found), key=lambda item: item.id)
 
 
-def remove(item: ClaimedItem) -> bool:
-    """The item became an event or a dead letter. False: the lease was lost, and with it the right to say so."""
-    return bool(changed("DELETE FROM inbox WHERE id = ? AND lease_token = ?", item.id, item.lease_token))
+def remove(items: Sequence[ClaimedItem]) -> set[int]:
+    """These became events or dead letters. Returns the ids of those that were still ours to say so about."""
+    if not items:
+        return set()
+    sql = f"DELETE FROM inbox WHERE lease_token = ? AND id IN ({marks(items)}) RETURNING id"
+    return {row[0] for row in fetch(sql, items[0].lease_token, *(item.id for item in items))}
 
 
 def give_back(item: ClaimedItem, until: float) -> None:

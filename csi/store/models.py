@@ -121,6 +121,7 @@ class Batch(Row):
     sibling = IntegerField(null=True)
     rest = IntegerField(null=True)
     proof = TextField(null=True)
+    letter_id = IntegerField(null=True)
     state = TextField(default="ready")
     attempts = IntegerField(default=0)
     crashes = IntegerField(default=0)
@@ -306,9 +307,40 @@ class Heartbeat(Row):
     beat_at = DoubleField()
     started_at = DoubleField()
     pid = IntegerField()
+    first_beat_at = DoubleField(null=True)
+    queued = IntegerField(null=True)
 
     class Meta:
         table_name = "heartbeats"
+
+
+class Downtime(Row):
+    """A time in which a process gave no sign of life."""
+
+    id = AutoField()
+    name = TextField()
+    began_at = DoubleField()
+    ended_at = DoubleField()
+
+    class Meta:
+        table_name = "downtimes"
+
+
+class AuditEntry(Row):
+    """One thing that somebody did through the admin API or the dashboard."""
+
+    id = AutoField()
+    at = DoubleField()
+    via = TextField()
+    role = TextField()
+    client = TextField(null=True)
+    action = TextField()
+    detail = TextField(null=True)
+    status = IntegerField(null=True)
+    finished_at = DoubleField(null=True)
+
+    class Meta:
+        table_name = "audit"
 
 
 ALL = (
@@ -326,4 +358,6 @@ ALL = (
     Counter,
     ApiBudget,
     Heartbeat,
+    Downtime,
+    AuditEntry,
 )

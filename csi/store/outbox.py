@@ -10,19 +10,34 @@ from csi.store.events import StoredEvent
 UNORDERED = ("high_volume", "stream")
 """Lanes that trade order within a watch for several requests at once."""
 
-# An event waits while an earlier item of its watch is not an event yet, or is on its first way to the receiver. It does
-# not wait for one that is being retried: then the order is lost anyway, and one bad event must not stop a watch.
-_IN_ORDER = """
-    AND NOT EXISTS (
-        SELECT 1 FROM inbox i WHERE i.state = 'new' AND i.watch_id = o.watch_id AND i.id < o.seq)
-    AND NOT EXISTS (
-        SELECT 1 FROM outbox a JOIN batches b ON b.id = a.batch_id
-        WHERE a.state = 'in_flight' AND a.watch_id = o.watch_id AND a.seq < o.seq
-          AND a.destination = o.destination AND a.tier = o.tier AND b.attempts = 0)
+# An event waits while an earlier item of its watch is not an event yet, or while its watch has something on its first
+# way to the receiver. It does not wait for one that is being retried: then the order is lost anyway, and one bad event
+# must not stop a watch.
+_BUSY = """
+    SELECT a.watch_id FROM batches b JOIN outbox a ON a.batch_id = b.id
+    WHERE b.state IN ('ready', 'sending') AND b.destination = ? AND b.tier = ? AND b.attempts = 0
+"""
+_NOT_EARLIER = """
+    AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.state = 'new' AND i.watch_id = o.watch_id AND i.id < o.seq)
 """
 _CLAIMABLE = """
     SELECT o.id, o.event_pk, o.watch_id FROM outbox o
     WHERE o.state = 'pending' AND o.destination = ? AND o.tier = ? {order}
+    ORDER BY o.due_at, o.seq LIMIT ?
+"""
+_IN_ORDER = f"AND o.watch_id NOT IN ({_BUSY}) {_NOT_EARLIER}"
+# From watch to watch by the index, however much each of them has pending.
+_HEADS = f"""
+    WITH RECURSIVE w (id) AS (
+        SELECT MIN(watch_id) FROM outbox WHERE state = 'pending' AND destination = ? AND tier = ?
+        UNION ALL
+        SELECT (SELECT MIN(watch_id) FROM outbox
+                WHERE state = 'pending' AND destination = ? AND tier = ? AND watch_id > w.id)
+        FROM w WHERE w.id IS NOT NULL)
+    SELECT o.id, o.event_pk, o.watch_id FROM w JOIN outbox o ON o.id = (
+        SELECT x.id FROM outbox x
+        WHERE x.state = 'pending' AND x.destination = ? AND x.tier = ? AND x.watch_id = w.id ORDER BY x.seq LIMIT 1)
+    WHERE w.id NOT IN ({_BUSY}) {_NOT_EARLIER}
     ORDER BY o.due_at, o.seq LIMIT ?
 """
 
@@ -36,19 +51,34 @@ class Entry:
     watch_id: int | None
 
 
+@dataclass(frozen=True)
+class NewEntry:
+    """An event to send to one destination. Without a watch it keeps no order."""
+
+    event_pk: int
+    destination: str
+    tier: str
+    watch_id: int | None
+    seq: int
+    due_at: float
+
+
 def put(
     event_pk: int, destinations: Sequence[str], *, tier: str, watch_id: int | None, seq: int, due_at: float
 ) -> None:
-    for destination in destinations:
+    put_many([NewEntry(event_pk, destination, tier, watch_id, seq, due_at) for destination in destinations])
+
+
+def put_many(entries: Sequence[NewEntry]) -> None:
+    for chunk in chunks(entries, 100):
         run(
-            "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at) VALUES (?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (event_pk, destination) DO NOTHING",
-            event_pk,
-            destination,
-            tier,
-            watch_id,
-            seq,
-            due_at,
+            "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at) "
+            f"VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * len(chunk))} ON CONFLICT (event_pk, destination) DO NOTHING",
+            *(
+                value
+                for it in chunk
+                for value in (it.event_pk, it.destination, it.tier, it.watch_id or 0, it.seq, it.due_at)
+            ),
         )
 
 
@@ -60,19 +90,33 @@ def hold_lane(destination: str, tier: str) -> None:
 
 def claimable(destination: str, tier: str, limit: int) -> list[Entry]:
     """Pending events that may be sent now, oldest first, in order within each watch (ops/decisions/0005)."""
-    order = "" if tier in UNORDERED else _IN_ORDER
-    sql = _CLAIMABLE.replace("{order}", order) + skip_locked()
-    return [Entry(*row) for row in fetch(sql, destination, tier, limit)]
+    lane = (destination, tier)
+    if tier in UNORDERED:
+        return _entries(_CLAIMABLE.replace("{order}", ""), *lane, limit)
+    return _entries(_CLAIMABLE.replace("{order}", _IN_ORDER), *lane, *lane, limit)
 
 
-def waiting(destination: str, tier: str) -> tuple[int, float | None]:
-    """How many are pending in a tier, and when the oldest is due."""
-    ((count, due_at),) = fetch(
-        "SELECT COUNT(*), MIN(due_at) FROM outbox WHERE state = 'pending' AND destination = ? AND tier = ?",
-        destination,
-        tier,
-    )
-    return int(count), due_at
+def heads(destination: str, tier: str, limit: int) -> list[Entry]:
+    """Of each watch the first pending event, if it may be sent now: what follows it waits for its answer."""
+    lane = (destination, tier)
+    return _entries(_HEADS, *lane, *lane, *lane, *lane, limit)
+
+
+def _entries(sql: str, *params: object) -> list[Entry]:
+    return [Entry(*row) for row in fetch(sql + skip_locked(), *params)]
+
+
+def oldest_due(destination: str, tier: str) -> float | None:
+    """When the first of the lane has to go; None: nothing is pending."""
+    sql = "SELECT due_at FROM outbox WHERE state = 'pending' AND destination = ? AND tier = ? ORDER BY due_at LIMIT 1"
+    found = fetch(sql, destination, tier)
+    return found[0][0] if found else None
+
+
+def has_pending(destination: str, tier: str, at_least: int) -> bool:
+    """Whether so many wait; counts no further than that."""
+    sql = "SELECT 1 FROM outbox WHERE state = 'pending' AND destination = ? AND tier = ? LIMIT 1 OFFSET ?"
+    return bool(fetch(sql, destination, tier, at_least - 1))
 
 
 def pending_count(tier: str) -> int:
@@ -93,9 +137,17 @@ def take(entry_ids: Sequence[int], event_pks: Sequence[int], batch_id: int) -> N
     """These entries travel in this batch."""
     for chunk in chunks(entry_ids):
         run(f"UPDATE outbox SET state = 'in_flight', batch_id = ? WHERE id IN ({marks(chunk)})", batch_id, *chunk)
-    for event_pk in event_pks:
-        run("INSERT INTO batch_events (batch_id, event_pk) VALUES (?, ?) ON CONFLICT DO NOTHING", batch_id, event_pk)
+    _note_members(batch_id, event_pks)
     events.mark(event_pks, "in_flight", "pending")
+
+
+def _note_members(batch_id: int, event_pks: Sequence[int]) -> None:
+    for chunk in chunks(event_pks, 200):
+        rows = ", ".join(["(?, ?)"] * len(chunk))
+        run(
+            f"INSERT INTO batch_events (batch_id, event_pk) VALUES {rows} ON CONFLICT DO NOTHING",
+            *(value for event_pk in chunk for value in (batch_id, event_pk)),
+        )
 
 
 def move(event_pks: Sequence[int], from_batch: int, to_batch: int) -> None:
@@ -107,8 +159,7 @@ def move(event_pks: Sequence[int], from_batch: int, to_batch: int) -> None:
             from_batch,
             *chunk,
         )
-    for event_pk in event_pks:
-        run("INSERT INTO batch_events (batch_id, event_pk) VALUES (?, ?) ON CONFLICT DO NOTHING", to_batch, event_pk)
+    _note_members(to_batch, event_pks)
 
 
 def put_back(batch_ids: Sequence[int]) -> None:
@@ -128,12 +179,22 @@ def leave(batch_id: int, event_pks: Sequence[int]) -> int:
     )
 
 
+def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
+    """This event's place in the outbox and its lane, as long as it travels in no batch."""
+    sql = (
+        "SELECT o.id, o.event_pk, o.watch_id, o.tier FROM outbox o JOIN events e ON e.id = o.event_pk "
+        "WHERE e.event_id = ? AND o.destination = ? AND o.state = 'pending'"
+    )
+    found = fetch(sql, event_id, destination)
+    return (Entry(*found[0][:3]), found[0][3]) if found else None
+
+
 def put_again(event_id: str, destination: str, due_at: float) -> bool:
     """A dead event goes out once more. False: it is on its way already, or is not stored any more."""
     return bool(
         changed(
             "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at) "
-            "SELECT id, ?, tier, watch_id, seq, ? FROM events WHERE event_id = ? "
+            "SELECT id, ?, tier, COALESCE(watch_id, 0), seq, ? FROM events WHERE event_id = ? "
             "ON CONFLICT (event_pk, destination) DO NOTHING",
             destination,
             due_at,
@@ -141,3 +202,9 @@ def put_again(event_id: str, destination: str, due_at: float) -> bool:
         )
         and run("UPDATE events SET state = 'pending' WHERE event_id = ? AND state <> 'in_flight'", event_id)
     )
+
+
+def drop_pending(event_pk: int) -> list[str]:
+    """This event is not sent any more where it only waits. Returns the destinations."""
+    sql = "DELETE FROM outbox WHERE event_pk = ? AND state = 'pending' RETURNING destination"
+    return [row[0] for row in fetch(sql, event_pk)]

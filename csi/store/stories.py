@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi.store.db import fetch, marks
+from csi.store.db import fetch, is_postgres, marks
 
 MOST_KEYS = 20
-SHORTEST_PART = 3
-"""Characters of a part of a key that are worth a search through everything."""
+_PLACES = (("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox"))
 
 
 @dataclass(frozen=True)
@@ -111,30 +110,34 @@ class Watched:
     name: str | None
 
 
-def find_keys(text: str) -> list[str]:
-    """Keys of items that this is the key, the event_id or a part of the key of: first what fits exactly."""
+def find_keys(text: str, stems: Sequence[str] = ()) -> list[str]:
+    """Keys of items that this is the key, the event_id or the item's own id of: first what fits exactly.
+
+    An item's id stands in its key after one of the stems. Every look is one through an index, also among millions.
+    """
     exact = [
         "SELECT dedupe_key FROM events WHERE event_id = ? OR dedupe_key = ?",
         "SELECT key FROM dedupe_keys WHERE key = ? OR key = ?",
         "SELECT item_key FROM inbox WHERE item_key = ? OR item_key = ?",
     ]
-    found = list(dict.fromkeys(row[0] for sql in exact for row in fetch(sql, text, text)))
-    if found or len(text) < SHORTEST_PART:
-        return found
-    return _keys_with_part(text)
-
-
-def _keys_with_part(text: str) -> list[str]:
-    """The id of a video stands between colons. Looks through everything: some seconds with millions of keys."""
-    part = text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    patterns = (f"%:{part}:%", f"%:{part}", f"{part}:%")
-    places = (("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox"))
-    found: dict[str, None] = {}
-    for column, table in places:
-        like = " OR ".join([f"{column} LIKE ? ESCAPE '!'"] * len(patterns))
-        rows = fetch(f"SELECT {column} FROM {table} WHERE {like} ORDER BY {column} LIMIT ?", *patterns, MOST_KEYS + 1)
-        found |= dict.fromkeys(row[0] for row in rows if text in row[0])  # SQLite's LIKE takes A for a
+    found = dict.fromkeys(row[0] for sql in exact for row in fetch(sql, text, text))
+    for stem in stems if not found else ():
+        found |= dict.fromkeys(key for column, table in _PLACES for key in _keys_of(column, table, stem + text))
     return list(found)
+
+
+def _keys_of(column: str, table: str, start: str) -> list[str]:
+    """The key that is `start`, and those that go on after a colon."""
+    rows = fetch(under_sql(column, table), f"{start}:", f"{start};", MOST_KEYS + 1)  # in ASCII ; comes after :
+    whole = fetch(f"SELECT {column} FROM {table} WHERE {column} = ?", start)
+    return list(dict.fromkeys(row[0] for row in [*whole, *rows]))
+
+
+def under_sql(column: str, table: str) -> str:
+    """Rows from one text up to another, byte by byte: on PostgreSQL whatever its collation, by an index of its own."""
+    above, below = ("~>=~", "~<~") if is_postgres() else (">=", "<")
+    order = f"{column} USING ~<~" if is_postgres() else column
+    return f"SELECT {column} FROM {table} WHERE {column} {above} ? AND {column} {below} ? ORDER BY {order} LIMIT ?"
 
 
 def known_key(key: str) -> KnownKey | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
-from csi.store.db import chunks, fetch, new_token, writing
+from csi.store.db import changed, chunks, fetch, marks, new_token, run, writing
 from csi.store.models import Watch, database
 
 REWAKE_SECONDS = 15.0
@@ -24,6 +24,34 @@ LEASE_SECONDS = 55.0
 LONGEST_LEASE = 60.0
 LONGEST_WAIT = 3600.0
 ERROR_TEXT = 500
+FAR = 1e12
+"""Later than any time: whoever reads early does not ask when it is due."""
+
+# Plain SQL: for a row this wide Peewee takes longer to write a statement than the database to run it, and these run for
+# every read of every watch, or several times a second.
+_DUE = """
+    SELECT id, wake_at, next_poll_at FROM watches
+    WHERE state = 'active' AND wake_at <= ? AND (wake_at = next_poll_at OR wake_at <= ?){ours}
+    ORDER BY wake_at, id LIMIT ?
+"""
+_CLAIM = """
+    UPDATE watches SET lease_token = ?, lease_until = ?, wake_at = ?, last_poll_at = ?
+    WHERE id = ? AND state = 'active' AND next_poll_at <= ?
+      AND (lease_until IS NULL OR lease_until < ? OR lease_until > ?)
+    RETURNING *
+"""
+_GLANCE = """
+    SELECT id, source, ref, via, tier, next_poll_at, last_poll_at, interval_seconds FROM watches
+    WHERE id = ? AND state = 'active'
+"""
+_FROM_THE_FUTURE = """
+    SELECT id, next_poll_at, last_poll_at, interval_seconds FROM watches
+    WHERE state = 'active' AND (last_poll_at > ? OR (last_poll_at IS NULL AND next_poll_at > ?))
+"""
+_MEND = """
+    UPDATE watches SET next_poll_at = ?, wake_at = ?, last_poll_at = ?, lease_token = NULL, lease_until = NULL
+    WHERE id = ? AND next_poll_at = ?
+"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +78,39 @@ class DueWatch:
 
     id: int
     at: float
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What decides whether a watch is read now, in the order in which `glance` selects it."""
+
+    id: int
+    source: str
+    ref: str
+    via: str
+    tier: str
+    next_poll_at: float
+    last_poll_at: float | None
+    interval_seconds: float
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    id: int
+    wake_at: float
+    next_poll_at: float
+
+
+@dataclass(frozen=True)
+class WatchRouting:
+    """What becomes of a watch's items."""
+
+    id: int
+    source: str
+    ref: str
+    tier: str
+    route_profile: str | None
+    tags_json: str
 
 
 @dataclass(frozen=True)
@@ -128,15 +189,10 @@ def _due_again(found: Watch, interval: float, now: float) -> dict[str, Any]:
 def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[str] | None = None) -> list[DueWatch]:
     """Watches that fall due within the horizon and that nobody woke yet. Whoever gets one here wakes it: a second
     planner at the same moment finds nothing. Those that were missed for a while are spread out."""
-    not_woken = (Watch.wake_at == Watch.next_poll_at) & (Watch.wake_at <= now + horizon)
-    ours = (Watch.state == "active") & (Watch.source.in_(sources) if sources is not None else True)
-    ahead = (
-        Watch.select(Watch.id, Watch.wake_at, Watch.next_poll_at)
-        .where(ours & (not_woken | (Watch.wake_at <= now)))
-        .order_by(Watch.wake_at)
-        .limit(limit)
-    )
-    rows = list(ahead)
+    named = [] if sources is None else [*sources, ""]
+    # As an expression, so that SQLite searches by time and not by source: most watches are not due.
+    ours = f" AND (source || '') IN ({marks(named)})" if named else ""
+    rows = [_Ahead(*row) for row in fetch(_DUE.replace("{ours}", ours), now + horizon, now, *named, limit)]
     if not rows:
         return []
     times = _spread(rows, now)
@@ -144,7 +200,7 @@ def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[st
         return [DueWatch(row.id, times[row.id]) for row in rows if _mark_woken(row, times[row.id], now)]
 
 
-def _spread(rows: list[Watch], now: float) -> dict[int, float]:
+def _spread(rows: list[_Ahead], now: float) -> dict[int, float]:
     """When to wake each: at its time, or a few at a time where nobody looked for so long that many wait."""
     missed = [row.id for row in rows if row.wake_at < now - MISSED_SECONDS]
     pace = max(AT_ONCE, len(missed) / MISSED_SECONDS)
@@ -152,78 +208,50 @@ def _spread(rows: list[Watch], now: float) -> dict[int, float]:
     return {row.id: late.get(row.id, row.next_poll_at) for row in rows}
 
 
-def _mark_woken(row: Watch, at: float, now: float) -> bool:
-    changes = {"wake_at": max(at, now) + REWAKE_SECONDS}
-    if at > max(row.next_poll_at, now):
-        changes["next_poll_at"] = at
-    return bool(Watch.update(**changes).where((Watch.id == row.id) & (Watch.wake_at == row.wake_at)).execute())
+def _mark_woken(row: _Ahead, at: float, now: float) -> bool:
+    next_at = at if at > max(row.next_poll_at, now) else row.next_poll_at
+    sql = "UPDATE watches SET wake_at = ?, next_poll_at = ? WHERE id = ? AND wake_at = ?"
+    return bool(changed(sql, max(at, now) + REWAKE_SECONDS, next_at, row.id, row.wake_at))
 
 
 def mend_times(now: float) -> int:
     """After the clock was set back: a watch whose last read lies in the future waits as long as it would have waited
     from then, but from now, and nobody holds it. Returns how many there were."""
-    ahead = (Watch.last_poll_at > now + MISSED_SECONDS) | (
-        Watch.last_poll_at.is_null() & (Watch.next_poll_at > now + LONGEST_WAIT + MISSED_SECONDS)
-    )
-    columns = (Watch.id, Watch.next_poll_at, Watch.last_poll_at, Watch.interval_seconds)
-    rows = list(Watch.select(*columns).where((Watch.state == "active") & ahead))
+    rows = fetch(_FROM_THE_FUTURE, now + MISSED_SECONDS, now + LONGEST_WAIT + MISSED_SECONDS)
     if not rows:
         return 0
     with writing():
-        for row in rows:
-            wait = row.next_poll_at - row.last_poll_at if row.last_poll_at is not None else 0.0
-            at = now + min(max(wait, 0.0), max(row.interval_seconds, LONGEST_WAIT))
-            Watch.update(next_poll_at=at, wake_at=at, last_poll_at=now, lease_token=None, lease_until=None).where(
-                (Watch.id == row.id) & (Watch.next_poll_at == row.next_poll_at)
-            ).execute()
+        for watch_id, next_at, last_at, interval in rows:
+            wait = next_at - last_at if last_at is not None else 0.0
+            at = now + min(max(wait, 0.0), max(interval, LONGEST_WAIT))
+            run(_MEND, at, at, now, watch_id, next_at)
     return len(rows)
 
 
 def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = False) -> Watch | None:
     """Hold this watch for one poll. None: it is not due, not active, or somebody else reads it."""
-    free = Watch.lease_until.is_null() | (Watch.lease_until < now) | (Watch.lease_until > now + 2 * LONGEST_LEASE)
-    due = Watch.state == "active"
-    if not early:
-        due &= Watch.next_poll_at <= now
-    token, until = new_token(), now + lease_seconds
-    taken = (
-        Watch.update(lease_token=token, lease_until=until, wake_at=until, last_poll_at=now)
-        .where((Watch.id == watch_id) & due & free)
-        .execute()
-    )
-    return _held_by(watch_id, token) if taken else None
+    until, latest = now + lease_seconds, FAR if early else now
+    sql = _CLAIM.replace("?", database.param)
+    values = (new_token(), until, until, now, watch_id, latest, now, now + 2 * LONGEST_LEASE)
+    # To the end, although there is at most one: SQLite ends the statement, and gives up its lock, behind the last row.
+    return next(iter(list(Watch.raw(sql, *values))), None)
 
 
-def _held_by(watch_id: int, token: str) -> Watch | None:
-    """Plain SQL: for a row this wide Peewee takes longer to write the statement than the database to run it."""
-    statement = "SELECT * FROM watches WHERE id = ? AND lease_token = ?".replace("?", database.param)
-    return next(iter(Watch.raw(statement, watch_id, token)), None)
-
-
-def glance(watch_id: int) -> Watch | None:
+def glance(watch_id: int) -> Glance | None:
     """Only what decides whether it is read now. None: it is not active."""
-    columns = (Watch.source, Watch.ref, Watch.via, Watch.next_poll_at, Watch.last_poll_at, Watch.interval_seconds)
-    found: Watch | None = (
-        Watch.select(Watch.id, *columns).where((Watch.id == watch_id) & (Watch.state == "active")).first()
-    )
-    return found
-
-
-def being_read(now: float) -> int:
-    """Polls that are under way, in all processes."""
-    held = (Watch.state == "active") & (Watch.lease_until >= now) & (Watch.lease_until <= now + 2 * LONGEST_LEASE)
-    return int(Watch.select().where(held).count())
+    found = fetch(_GLANCE, watch_id)
+    return Glance(*found[0]) if found else None
 
 
 def wake_again(watch_id: int, at: float) -> None:
     """It is still due, but not now: whoever plans then wakes it."""
-    Watch.update(wake_at=at).where((Watch.id == watch_id) & Watch.lease_token.is_null()).execute()
+    run("UPDATE watches SET wake_at = ? WHERE id = ? AND lease_token IS NULL", at, watch_id)
 
 
-def put_off(watch: Watch, until: float) -> bool:
+def put_off(watch: Glance, until: float) -> bool:
     """Not now, and not because of anything it did: its next time moves, nothing else changes."""
-    unheld = (Watch.id == watch.id) & (Watch.next_poll_at == watch.next_poll_at) & Watch.lease_token.is_null()
-    return bool(Watch.update(next_poll_at=until, wake_at=until).where(unheld).execute())
+    sql = "UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND next_poll_at = ? AND lease_token IS NULL"
+    return bool(changed(sql, until, until, watch.id, watch.next_poll_at))
 
 
 class _Reading(threading.local):
@@ -252,28 +280,25 @@ def keep_lease(now: float, lease_seconds: float) -> bool:
     watch = _reading.watch
     if watch is None or now < _reading.until - lease_seconds / 2:
         return True
-    held = (Watch.id == watch.id) & (Watch.lease_token == watch.lease_token) & (Watch.state == "active")
-    kept = bool(Watch.update(lease_until=now + lease_seconds, wake_at=now + lease_seconds).where(held).execute())
+    until = now + lease_seconds
+    sql = "UPDATE watches SET lease_until = ?, wake_at = ? WHERE id = ? AND lease_token = ? AND state = 'active'"
+    kept = bool(changed(sql, until, until, watch.id, watch.lease_token))
     if kept:
-        _reading.until = now + lease_seconds
+        _reading.until = until
     return kept
-
-
-def _holds(watch_id: int, token: str | None) -> bool:
-    return bool(Watch.select().where((Watch.id == watch_id) & (Watch.lease_token == token)).exists())
 
 
 def still_held(watch: Watch) -> bool:
     """False: the lease ran out and somebody else may have read the watch meanwhile."""
-    return _holds(watch.id, watch.lease_token)
+    return bool(fetch("SELECT 1 FROM watches WHERE id = ? AND lease_token = ?", watch.id, watch.lease_token))
 
 
-def finish(watch: Watch, now: float, next_poll_at: float, *, woken: bool, **changes: Any) -> bool:
-    """Give the lease back with what the poll found. `woken`: the caller wakes the next poll itself."""
-    wake_at = max(next_poll_at, now) + REWAKE_SECONDS if woken else next_poll_at
-    changes |= {"next_poll_at": next_poll_at, "wake_at": wake_at, "lease_token": None, "lease_until": None}
-    held = (Watch.id == watch.id) & (Watch.lease_token == watch.lease_token)
-    return bool(Watch.update(**changes).where(held).execute())
+def finish(watch: Watch, next_poll_at: float, **changes: Any) -> bool:
+    """Give the lease back with what the poll found. False: it was lost."""
+    changes |= {"next_poll_at": next_poll_at, "wake_at": next_poll_at, "lease_token": None, "lease_until": None}
+    columns = ", ".join(f"{name} = ?" for name in changes)
+    sql = f"UPDATE watches SET {columns} WHERE id = ? AND lease_token = ?"
+    return bool(changed(sql, *changes.values(), watch.id, watch.lease_token))
 
 
 def of_source(source: str) -> list[Watch]:
@@ -287,6 +312,13 @@ def active() -> list[Watch]:
 def find(watch_id: int) -> Watch | None:
     found: Watch | None = Watch.get_or_none(id=watch_id)
     return found
+
+
+def routing_of(watch_id: int) -> WatchRouting:
+    """Also of a watch that was removed: what it saw is still dealt with."""
+    return WatchRouting(
+        *fetch("SELECT id, source, ref, tier, route_profile, tags_json FROM watches WHERE id = ?", watch_id)[0]
+    )
 
 
 def schedule() -> list[WatchTimes]:

@@ -51,7 +51,7 @@ def admit(rule: Rule, method: str, headers: Headers) -> Role | Refused:
         return Refused(404, "the admin API is switched off (features.admin_api)")
     if host_of(headers) not in rule.hosts:
         return Refused(421, "this Host is not served here; add it to web.allowed_hosts")
-    if method not in SAFE_METHODS and not _is_own_site(rule, headers):
+    if method not in SAFE_METHODS and not is_own_site(rule, headers):
         return Refused(403, "requests from another site are refused")
     if not (rule.token or rule.read_token):
         return Refused(403, "the admin API is closed; set CSI_ADMIN_TOKEN")
@@ -70,7 +70,8 @@ def host_of(headers: Headers) -> str | None:
     return found["name"] if found else None
 
 
-def _is_own_site(rule: Rule, headers: Headers) -> bool:
+def is_own_site(rule: Rule, headers: Headers) -> bool:
+    """Not sent by a page of somebody else, as far as the browser tells."""
     if headers.get("sec-fetch-site", "").strip().lower() == "cross-site":
         return False
     return all(_origin_host(origin) in rule.hosts for origin in headers.getlist("origin"))
@@ -86,11 +87,15 @@ def _origin_host(origin: str) -> str | None:
 
 
 def _role(rule: Rule, credentials: list[str]) -> Role | None:
-    """Both tokens are compared, in time that depends on neither their text nor their length."""
+    """One bearer token, given once."""
     scheme, _, given = credentials[0].partition(" ") if len(credentials) == 1 else ("", "", "")
-    is_admin, is_reader = _same(given.strip(" "), rule.token), _same(given.strip(" "), rule.read_token)
-    if scheme.lower() != "bearer":
-        return None
+    role = role_of(rule, given.strip(" "))
+    return role if scheme.lower() == "bearer" else None
+
+
+def role_of(rule: Rule, given: str) -> Role | None:
+    """What this token opens. Both are compared, in time that depends on neither their text nor their length."""
+    is_admin, is_reader = _same(given, rule.token), _same(given, rule.read_token)
     return "admin" if is_admin else "reader" if is_reader else None
 
 

@@ -1,10 +1,11 @@
 """What the health pages need, read from settings and database in one go."""
 
+from csi.flow import storage
 from csi.ingester.config import SourceSettings
 from csi.runtime import Runtime
 from csi.store import endpoints, heartbeats, watches
 from csi.store.endpoints import Endpoint
-from csi.web.health import Delivery, Facts, SourcePlan
+from csi.web.health import Delivery, Facts, Receiver, SourcePlan
 
 WORKER = "worker"
 
@@ -17,6 +18,7 @@ def gather(rt: Runtime) -> Facts:
         sources=tuple(_plan(name, rt.settings.sources[name]) for name in rt.enabled_sources()),
         watches=tuple(watches.schedule()),
         delivery=_delivery(rt, endpoints.find()),
+        place=storage.place(rt),
     )
 
 
@@ -30,9 +32,11 @@ def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
     wanted = rt.settings.delivery.canonical_json
     learned = (endpoint.form if endpoint else None) or "ascii"
     form = learned if wanted == "auto" else wanted
-    held = tuple(name for name in rt.destinations if endpoints.get(name).held is not None)
+    known = [endpoints.get(name) for name in rt.destinations]
+    held = tuple(one.destination for one in known if one.held is not None)
+    others = tuple(_receiver(one) for one in known if one.destination != endpoints.DEFAULT)
     if endpoint is None:
-        return Delivery(rt.settings.features.delivery, form, held=held)
+        return Delivery(rt.settings.features.delivery, form, held=held, others=others)
     return Delivery(
         rt.settings.features.delivery,
         form,
@@ -41,4 +45,9 @@ def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
         last_success_at=endpoint.last_success_at,
         last_failure_at=endpoint.last_failure_at,
         held=held,
+        others=others,
     )
+
+
+def _receiver(endpoint: Endpoint) -> Receiver:
+    return Receiver(endpoint.destination, endpoint.breaker, endpoint.last_success_at, endpoint.last_failure_at)

@@ -4,10 +4,11 @@ These pages are open to everybody who can reach them: counts and source names, n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
+from csi.flow.storage import Place
 from csi.store.heartbeats import Beat
 from csi.store.watches import WatchTimes
 
@@ -28,6 +29,20 @@ class SourcePlan:
 
 
 @dataclass(frozen=True)
+class Receiver:
+    """How it stands with one more destination, beside the one of PRD §11.2."""
+
+    name: str
+    breaker: str = "closed"
+    last_success_at: float | None = None
+    last_failure_at: float | None = None
+
+    @property
+    def is_reachable(self) -> bool:
+        return _works(self.breaker, self.last_success_at, self.last_failure_at)
+
+
+@dataclass(frozen=True)
 class Delivery:
     """How it stands with the receiver."""
 
@@ -39,12 +54,11 @@ class Delivery:
     last_failure_at: float | None = None
     held: tuple[str, ...] = ()
     """Destinations whose delivery was paused by command."""
+    others: tuple[Receiver, ...] = ()
 
     @property
     def is_reachable(self) -> bool:
-        """The last answer was good, or nothing has gone wrong yet."""
-        failed_last = self.last_failure_at is not None and self.last_failure_at > (self.last_success_at or 0)
-        return self.breaker == "closed" and not failed_last
+        return _works(self.breaker, self.last_success_at, self.last_failure_at)
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,7 @@ class Facts:
     sources: tuple[SourcePlan, ...]
     watches: tuple[WatchTimes, ...]
     delivery: Delivery
+    place: Place = field(default_factory=Place)
 
     def watches_of(self, source: str) -> list[WatchTimes]:
         return [watch for watch in self.watches if watch.source == source]
@@ -72,6 +87,12 @@ class Report:
 
     is_good: bool
     body: dict[str, Any]
+
+
+def _works(breaker: str, last_success_at: float | None, last_failure_at: float | None) -> bool:
+    """The last answer was good, or nothing has gone wrong yet."""
+    failed_last = last_failure_at is not None and last_failure_at > (last_success_at or 0)
+    return breaker == "closed" and not failed_last
 
 
 def is_beating(facts: Facts, seconds: float) -> bool:
@@ -99,13 +120,14 @@ def readiness(facts: Facts) -> Report:
     alive = is_beating(facts, FRESH_SECONDS)
     adapters = {plan.name: _adapter(plan, facts, alive=alive) for plan in facts.sources}
     reasons = [*_worker_reasons(facts, FRESH_SECONDS), *_source_reasons(facts), *_delivery_reasons(facts)]
+    reasons += facts.place.reasons
     body = {
         "status": "not_ready" if reasons else "ready",
         "timestamp": clock.iso(facts.now),
         "adapters": adapters,
         "delivery": _delivery(facts.delivery, facts.now),
         "worker": _worker(facts),
-        "database": {"ok": True},
+        "database": _database(facts.place),
         "reasons": reasons,
     }
     return Report(not reasons, body)
@@ -113,14 +135,14 @@ def readiness(facts: Facts) -> Report:
 
 def liveness(facts: Facts) -> Report:
     """Does what should happen happen? Failing sources are not our death; silence is."""
-    overdue = _overdue(facts) if facts.polling else {}
+    late = overdue(facts) if facts.polling else {}
     reasons = _worker_reasons(facts, DEAD_SECONDS)
-    reasons += [f"{source}: {count} watches are long overdue" for source, count in overdue.items()]
+    reasons += [f"{source}: {count} watches are long overdue" for source, count in late.items()]
     body = {
         "status": "stalled" if reasons else "alive",
         "timestamp": clock.iso(facts.now),
         "worker": _worker(facts),
-        "overdue": overdue,
+        "overdue": late,
         "reasons": reasons,
     }
     return Report(not reasons, body)
@@ -148,6 +170,8 @@ def _adapter(plan: SourcePlan, facts: Facts, *, alive: bool) -> dict[str, Any]:
 
 
 def _delivery(delivery: Delivery, now: float) -> dict[str, Any]:
+    """Further destinations are named where there are any."""
+    others = {"destinations": {one.name: _receiver(one) for one in delivery.others}} if delivery.others else {}
     paused = delivery.paused_until if delivery.paused_until and delivery.paused_until > now else None
     return {
         "ua_reachable": delivery.is_reachable,
@@ -157,7 +181,16 @@ def _delivery(delivery: Delivery, now: float) -> dict[str, Any]:
         "paused_until": _iso(paused),
         "canonical_json": delivery.form,
         "held": list(delivery.held),
+        **others,
     }
+
+
+def _database(place: Place) -> dict[str, Any]:
+    return {"ok": not place.reasons, "note": place.note, "free_mb": place.free_mb, "log_mb": place.log_mb}
+
+
+def _receiver(one: Receiver) -> dict[str, Any]:
+    return {"reachable": one.is_reachable, "last_success": _iso(one.last_success_at), "breaker": one.breaker}
 
 
 def _worker(facts: Facts) -> dict[str, Any]:
@@ -194,12 +227,14 @@ def _delivery_reasons(facts: Facts) -> list[str]:
     if not facts.delivery.is_on:
         return []
     held = [f"delivery to {name} is paused by command; csi delivery resume" for name in facts.delivery.held]
+    away = [f"the receiver {one.name} is away" for one in facts.delivery.others if one.breaker != "closed"]
     if facts.delivery.breaker != "closed":
-        return [*held, "the receiver is away; events stay pending until it answers"]
-    return held
+        away.insert(0, "the receiver is away; events stay pending until it answers")
+    return [*held, *away]
 
 
-def _overdue(facts: Facts) -> Mapping[str, int]:
+def overdue(facts: Facts) -> Mapping[str, int]:
+    """Watches that are long overdue, by source."""
     started_at = facts.beat.started_at if facts.beat else 0.0
     late = [watch.source for watch in facts.watches if is_overdue(watch, started_at, facts.now)]
     return {source: late.count(source) for source in sorted(set(late))}

@@ -18,18 +18,27 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from csi import __version__
-from csi.dlq import store as dlq
 from csi.flow import pace
-from csi.ingester.config import TIERS
+from csi.flow.glance import backlog_age
+from csi.ingester.config import STREAM, TIERS
 from csi.runtime import Runtime
-from csi.store import budget, counters, endpoints, events, heartbeats, inbox, outbox
-from csi.web.facts import WORKER
+from csi.store import agenda, budget, charts, counters, endpoints, heartbeats, hosts, inbox, outbox
+from csi.web import health, operations
+from csi.web.facts import WORKER, gather
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
 
-EVENT_STATUSES = ("stored", "delivered", "dlq", "duplicate")
+EVENT_STATUSES = ("stored", "delivered", "dlq", "replayed", "duplicate", "malformed")
+"""`malformed`: items that never became an event. `replayed`: dead letters whose second journey has ended."""
 POLL_RESULTS = ("ok", "error")
+ITEM_RESULTS = ("new", "known", "filtered")
+GAP_RESULTS = ("filled", "open")
+OUTAGE_STEPS = ("began", "ended")
+BATCH_STATES = ("ready", "sending")
+CAUSES = ("transient", "endpoint", "event", "malformed", "crash")
+WATCH_STATES = ("healthy", "backing_off", "throttled", "outage", "suspect", "dead", "paused")
+LANES = (*TIERS, STREAM)
 
 Counted = Mapping[tuple[str, str], float]
 """As `counters.all_of` gives it: by source (or tier) and label."""
@@ -53,18 +62,14 @@ class StoreCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         sources, now = tuple(self._rt.settings.sources), self._rt.now()
         yield from _promised(sources)
-        yield _labelled("csi_polls", "Polls by result", counters.all_of("polls"), sources, POLL_RESULTS, "result")
-        yield _histogram(
-            "csi_accept_latency_seconds",
-            "Time from first seen to accepted by the receiver",
-            "tier",
-            "accept_seconds",
-            counters.LATENCY_BUCKETS,
-            TIERS,
-        )
+        yield from _counted(sources)
+        yield from _latencies()
         yield from _waiting(now)
-        yield from _state(now)
+        yield from _watches(self._rt, now)
+        yield from _receivers(self._rt)
+        yield from _worker(now)
         yield from _quota(self._rt, now)
+        yield from operations.collect(self._rt)
         yield InfoMetricFamily("csi_build", "The version that runs", {"version": __version__})
 
 
@@ -72,8 +77,9 @@ def _promised(sources: Sequence[str]) -> Iterator[Metric]:
     """The four of PRD §11.4, as named and typed there."""
     handled = counters.all_of("events")
     yield _labelled("csi_events", "Total events processed", handled, sources, EVENT_STATUSES, "status")
-    delivered, dead = _total(handled, "delivered"), _total(handled, "dlq")
-    yield _gauge("csi_delivery_success_rate", "Delivery success rate", _share(delivered, dead))
+    # A letter that was sent again does not count any more: its event arrived, or left a new letter that counts.
+    delivered, dead = _total(handled, "delivered"), _total(handled, "dlq") - _total(handled, "replayed")
+    yield _gauge("csi_delivery_success_rate", "Delivery success rate", _share(delivered, max(dead, 0.0)))
     items = counters.all_of("items")
     known, new = _total(items, "known"), _total(items, "new")
     yield _gauge("csi_dedupe_hit_rate", "Dedupe hit rate", _share(known, new))
@@ -87,31 +93,85 @@ def _promised(sources: Sequence[str]) -> Iterator[Metric]:
     )
 
 
+def _counted(sources: Sequence[str]) -> Iterator[Metric]:
+    """What the two rates of the PRD are made of, and how sources fare."""
+    items, polls = counters.all_of("items"), counters.all_of("polls")
+    yield _labelled("csi_items", "Items read, by what became of them", items, sources, ITEM_RESULTS, "result")
+    yield _labelled("csi_polls", "Polls by result", polls, sources, POLL_RESULTS, "result")
+    gaps, outages = counters.all_of("gaps"), counters.all_of("outages")
+    yield _labelled("csi_gaps", "Gaps in feeds that were filled, or left open", gaps, sources, GAP_RESULTS, "result")
+    yield _labelled("csi_outages", "Upstream outages that began and ended", outages, sources, OUTAGE_STEPS, "step")
+
+
+def _latencies() -> Iterator[Metric]:
+    """Two numbers (DECISIONS 32): the source's share and ours in waiting, and ours alone."""
+    seen, accepted = "Time from occurred to first seen", "Time from first seen to accepted by the receiver"
+    ages, waits = counters.AGE_BUCKETS, counters.LATENCY_BUCKETS
+    yield _histogram("csi_seen_latency_seconds", seen, "tier", "seen_seconds", ages, LANES)
+    yield _histogram("csi_accept_latency_seconds", accepted, "tier", "accept_seconds", waits, LANES)
+
+
 def _waiting(now: float) -> Iterator[Metric]:
     pending = GaugeMetricFamily("csi_pending_events", "Events that wait to be sent", labels=["tier"])
-    for tier in TIERS:
+    for tier in LANES:
         pending.add_metric([tier], outbox.pending_count(tier))
     yield pending
-    oldest = events.oldest_pending()
-    age = 0.0 if oldest is None else max(now - oldest, 0.0)
-    yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", age)
+    yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", backlog_age(now))
     yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", inbox.waiting_count())
-    yield _gauge("csi_dead_letters_open", "Dead letters that nobody has dealt with", dlq.open_count())
+    yield _by("csi_batches", "Batches that are not settled", "state", agenda.unsettled(), BATCH_STATES)
+    letters = charts.open_letters()
+    yield _gauge("csi_dead_letters_open", "Dead letters that nobody has dealt with", sum(letters.values()))
+    yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters, CAUSES)
 
 
-def _state(now: float) -> Iterator[Metric]:
-    endpoint, beat = endpoints.find(), heartbeats.latest(WORKER)
-    away = endpoint is not None and endpoint.breaker != "closed"
-    yield _gauge("csi_breaker_open", "1 while the receiver is away", float(away))
-    age = NAN if beat is None else now - beat.beat_at
+def _watches(rt: Runtime, now: float) -> Iterator[Metric]:
+    sources = list(rt.settings.sources)
+    found = {(one.source, one.state): one.watches for one in charts.health_counts(sources)}
+    states = GaugeMetricFamily("csi_watches", "Watches by state", labels=["source", "state"])
+    age = GaugeMetricFamily(
+        "csi_source_success_age_seconds", "Time since a watch of this source was last read", labels=["source"]
+    )
+    overdue = GaugeMetricFamily("csi_watches_overdue", "Watches that are long overdue", labels=["source"])
+    facts = gather(rt)
+    late = health.overdue(facts) if facts.polling else {}
+    for source in sources:
+        for state in WATCH_STATES:
+            states.add_metric([source, state], found.get((source, state), 0))
+        read = [one.last_success_at for one in facts.watches_of(source) if one.last_success_at is not None]
+        age.add_metric([source], max(now - max(read), 0.0) if read else NAN)
+        overdue.add_metric([source], late.get(source, 0))
+    yield from (states, age, overdue)
+    outages = sum(host.outage_since is not None for host in hosts.troubled(now))
+    yield _gauge("csi_hosts_in_outage", "Hosts of sources that are in trouble", outages)
+
+
+def _receivers(rt: Runtime) -> Iterator[Metric]:
+    """Destinations are configured names. One that was never used is closed."""
+    known = [endpoints.get(name) for name in rt.destinations]
+    away = {one.destination: float(one.breaker != "closed") for one in known}
+    held = {one.destination: float(one.held is not None) for one in known}
+    yield _gauge("csi_breaker_open", "1 while a receiver is away", max(away.values(), default=0.0))
+    names = tuple(rt.destinations)
+    yield _by("csi_destination_breaker_open", "1 while this receiver is away", "destination", away, names)
+    yield _by("csi_destination_held", "1 while delivery is paused by command", "destination", held, names)
+
+
+def _worker(now: float) -> Iterator[Metric]:
+    beat = heartbeats.latest(WORKER)
+    age, started = (NAN, NAN) if beat is None else (now - beat.beat_at, beat.started_at)
+    depth = NAN if beat is None or beat.queued is None else beat.queued
     yield _gauge("csi_worker_heartbeat_age_seconds", "Time since the worker's last sign of life", age)
+    yield _gauge("csi_worker_start_time_seconds", "When the worker started, since 1970", started)
+    yield _gauge("csi_queue_depth", "Wake-ups in the worker's queue at its last sign of life", depth)
 
 
 def _quota(rt: Runtime, now: float) -> Iterator[Metric]:
     limit = pace.unit_limit(rt)
     if limit is None:
         return
-    yield _gauge("csi_api_quota_used", "API units used this Pacific day", budget.used(now))
+    used = budget.used(now)
+    yield _gauge("csi_api_quota_used", "API units used this Pacific day", used)
+    yield _gauge("csi_api_quota_left", "API units left of this Pacific day", max(limit - used, 0))
     yield _gauge("csi_api_quota_limit", "API units allowed in a Pacific day", limit)
 
 
@@ -135,6 +195,14 @@ def _histogram(
     for group in groups:
         heights = accumulate(counted.get((group, edge), 0.0) for edge in edges)
         family.add_metric([group], list(zip(edges, heights, strict=True)), sum_value=sums.get((group, ""), 0.0))
+    return family
+
+
+def _by(name: str, text: str, label: str, values: Mapping[str, float], words: Sequence[str]) -> Metric:
+    """A gauge for each of these words, and for no other."""
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for word in words:
+        family.add_metric([word], values.get(word, 0))
     return family
 
 

@@ -1,6 +1,4 @@
-"""The admin API's porter: asks the door, reads the body within limits, and writes down what was done."""
-
-import time
+"""The admin API's porter: asks the door, reads the body within limits, and sees that every act is written down."""
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
@@ -8,9 +6,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from csi.logs import log
 from csi.web.answers import problem
-from csi.web.door import SAFE_METHODS, Refused, admit, rule_of
+from csi.web.book import Act
+from csi.web.door import SAFE_METHODS, Refused, Role, admit, rule_of
 from csi.web.sidecar import Sidecar
 
 MAX_BODY = 1024 * 1024
@@ -36,38 +34,15 @@ class Porter:
         elif request.method in SAFE_METHODS:
             await self._inside(scope, receive, send)
         else:
-            await self._act(request, scope, receive, send)
+            await self._act(request, verdict, receive, send)
 
-    async def _act(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _read(request)
+    async def _act(self, request: Request, role: Role, receive: Receive, send: Send) -> None:
+        body = await read_body(request)
         if isinstance(body, Refused):
-            await _refusal(body)(scope, receive, send)
+            await _refusal(body)(request.scope, receive, send)
             return
-        audit = _Audit(request, send)
-        try:
-            await self._inside(scope, _replay(body, receive), audit)
-        finally:
-            audit.write()
-
-
-class _Audit:
-    """One log line for every action, whatever came of it."""
-
-    def __init__(self, request: Request, send: Send) -> None:
-        self._action = f"{request.method} {request.scope['path']}"[:200]
-        self._client = request.client.host if request.client else None
-        self._send = send
-        self._started = time.monotonic()
-        self._status: int | None = None
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-        await self._send(message)
-
-    def write(self) -> None:
-        seconds = round(time.monotonic() - self._started, 3)
-        log.info("admin action", action=self._action, client=self._client, status=self._status, seconds=seconds)
+        act = await Act.begin(self._sidecar, request, via="api", role=role, detail=body.decode("utf-8", "replace"))
+        await act.witness(self._inside, _replay(body, receive), send)
 
 
 def _refusal(refused: Refused) -> Response:
@@ -75,7 +50,7 @@ def _refusal(refused: Refused) -> Response:
     return problem(refused.status, refused.detail, headers)
 
 
-async def _read(request: Request) -> bytes | Refused:
+async def read_body(request: Request) -> bytes | Refused:
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > MAX_BODY):
         return Refused(413, f"the body is larger than {MAX_BODY} bytes")

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
 
+from csi import clock
 from csi.errors import CsiError, StoreError
 from csi.ingester.config import Settings
 from csi.logs import log
@@ -36,6 +37,10 @@ class Sidecar:
     async def settings(self) -> Settings:
         opened = self._runtime
         return opened.settings if opened else await self.ask(lambda rt: rt.settings)
+
+    def now(self) -> float:
+        """The runtime's time, once there is one."""
+        return self._runtime.now() if self._runtime else clock.now()
 
     async def ask(self, question: Callable[[Runtime], T]) -> T:
         """Run a short read in a thread of its own. StoreError when the answer takes too long."""

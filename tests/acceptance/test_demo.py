@@ -69,6 +69,19 @@ def test_eight_seconds_lose_nothing(home: Path) -> None:
     assert "sidecar at http://127.0.0.1:" in err
 
 
+def test_with_processing_every_video_ends_in_a_summary_or_is_skipped(home: Path) -> None:
+    out, err = finish(process := start("--processing", "--seconds", "2", "--rate", "3", "--json", home=home))
+    assert process.returncode == 0, err
+    summary = json.loads(out)
+    told = summary["processing"]
+    assert (summary["lost"], told["unfinished"], told["dead_letters"]) == (0, 0, 0)
+    assert told["videos"] == told["summarized"] + told["skipped"] > 8
+    assert told["cost_usd"] == "0.0000"
+    assert set(summary["pids"]) == {"simulator", "receiver", "processing", "worker", "sidecar"}
+    assert not any(is_alive(pid) for pid in summary["pids"].values())
+    assert list(home.iterdir()) == []
+
+
 def test_ctrl_c_after_the_first_delivery_ends_it_cleanly(home: Path) -> None:
     """The signal goes to the whole process group, as a terminal sends it."""
     process = start(home=home)

@@ -209,7 +209,7 @@ def test_most_blocks_are_run() -> None:
     everything = [block for page in PAGES for block in blocks(page, "sh")]
     run = [block for block in everything if is_run(block)]
     assert len(run) >= 30
-    assert len(everything) - len(run) <= 8
+    assert len(everything) - len(run) <= 12
 
 
 def runbook_block(word: str) -> Block:
@@ -254,7 +254,7 @@ def test_new_items_still_arrive_after_everything_that_was_typed(host: Host) -> N
 def test_the_metrics_are_those_in_the_table(host: Host) -> None:
     page = httpx.get(f"{host.url}/metrics").text
     real = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
-    table = rows(section(ROOT / "docs" / "operate.md", "Metrics"))
+    table = [cells for cells in rows((ROOT / "docs" / "metrics.md").read_text()) if len(cells) == 4]
     assert {name: cells[1] for cells in table for name in codes(cells[0])} == real
     for cells in table:
         labels = set(re.findall(r'[{,](\w+)="', "".join(re.findall(rf"^{codes(cells[0])[0]}.*", page, re.MULTILINE))))

@@ -47,13 +47,14 @@ POINTS = {
     "flush:committed": Point("tasks.flush", "flush", "after"),
     "deliver:claimed": Point("csi.flow.deliver", "_send_in_form", "before"),
     "deliver:sent": Point("csi.flow.deliver", "_send_in_form", "after"),
-    "deliver:settling": Point("csi.flow.deliver", "_mark_delivered", "after"),
+    "deliver:settling": Point("csi.flow.settle", "_mark_delivered", "after"),
     "deliver:settled": Point("tasks.deliver", "deliver", "after"),
 }
 """Where the acceptance tests kill, a point between any two steps."""
 
 EVERY_POINT = {
     **_call("poll-claim", "csi.store.watches.claim"),
+    **_call("poll-page", "csi.adapters.youtube_api.DataApi.items"),
     **_commit("poll-commit", "csi.flow.poll", "_record_success"),
     **_call("ingest-claim", "csi.store.inbox.claim"),
     **_commit("ingest-commit", "csi.flow.ingest", "_store"),

@@ -26,11 +26,10 @@ API_HOST = "www.googleapis.com"
 
 
 class SiteNet:
-    """Answers as the site would. `crowd` is how many requests to each host seem to be under way."""
+    """Answers as the site would."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.crowd = 0
         self.asked: list[tuple[float, str, str]] = []
         self.before: Callable[[str], None] = lambda ref: None
 
@@ -52,9 +51,6 @@ class SiteNet:
 
     def post(self, url: str, **_: Any) -> Answer:
         raise NetError("nobody delivers here", kind="connect")
-
-    def requests_to(self, host: str) -> int:
-        return self.crowd
 
     def times(self, ref: str) -> list[float]:
         return [at for at, _, asked in self.asked if asked == ref]

@@ -39,9 +39,6 @@ class StubNet:
         self.asked.append(asked)
         return self.answer.pop(0) if isinstance(self.answer, list) else self.answer(asked)
 
-    def requests_to(self, host: str) -> int:
-        return 0
-
     def count(self, end: str) -> int:
         return sum(asked.path.endswith(end) for asked in self.asked)
 

@@ -199,11 +199,19 @@ def read_books(rows: Rows, *, served: Iterable[str], taken: Iterable[Taken], con
         events=tuple(Event(*row) for row in events),
         taken=tuple(taken),
         contacted=contacted,
-        dead=tuple(row[0] for row in dead),
+        dead=tuple(_served_key(row[0]) for row in dead),
         inbox=int(inbox[0][0]) if inbox else 0,
         outbox=tuple(row[0] for row in waiting),
         attempts=tuple(Attempt(*row) for row in attempts),
     )
+
+
+def _served_key(dead: str) -> str:
+    """An item that could not be read has a key of its own (`youtube:malformed:…`); it was served under the video's."""
+    if not dead.startswith("youtube:malformed:"):
+        return dead
+    _, _, video, watched = dead.split(":", 3)
+    return f"youtube:video:{video}" + (f":{watched}" if watched.startswith("PL") else "")
 
 
 def fingerprint(event: dict[str, Any]) -> str:

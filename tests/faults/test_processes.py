@@ -219,7 +219,6 @@ def test_case_8_the_queue_file_is(case, box, seed, fault):
     assert (box.state / "queue.db").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="F2: the first start after a corrupted queue file ends in a traceback")
 def test_case_8_the_queue_file_was_corrupted_before_the_start(case, box, seed):
     worker = box.start()
     total = publish(box, 6)
@@ -281,7 +280,7 @@ def test_case_10_an_item_that_kills_the_process(case, box, seed, kind):
     assert box.delivered() == total
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(4, id="short"), pytest.param(40, id="long", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("rounds", [pytest.param(2, id="short"), pytest.param(40, id="long", marks=pytest.mark.faults)])
 def test_case_11_killed_during_a_migration(case, tmp_path, seed, rounds):
     """After each kill the schema is an old one or the new one, and the next start finishes it."""
     rng, between, deaths = random.Random(seed), 0, 0
@@ -362,7 +361,7 @@ def test_case_29_recovery_ramps_up(case, tmp_path, seed):
         box.ua_url = ua.url
         box.change(batches_of_ten)
         total = publish(box, 400)
-        box.start(*CONSUMER[:5], "12", *CONSUMER[6:])
+        box.start(*CONSUMER[:5], "20", *CONSUMER[6:])
         box.wait_for(lambda: box.rows("SELECT 1 FROM endpoints WHERE breaker = 'open'"), seconds=90)
         box.wait_for(lambda: (box.rows("SELECT COUNT(*) FROM events") or [(0,)])[0][0] >= total, seconds=90)
         ua.then = slowly
@@ -396,7 +395,7 @@ def test_case_31_a_slow_receiver_and_five_thousand_events(case, tmp_path, seed):
         box.change(urgent_feeds)
         for index in range(5000):
             box.yt.add(box.yt.playlists[index % 5], f"Item {index}")
-        worker = box.start(*CONSUMER[:5], "8", *CONSUMER[6:])
+        worker = box.start(*CONSUMER[:5], "16", *CONSUMER[6:])
         box.wait_for(lambda: box.delivered() > 50, seconds=120)
         early, total, peak, wal = handles(worker.pid), 5000, 0.0, 0.0
         while box.delivered() < 4900:

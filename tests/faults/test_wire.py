@@ -150,7 +150,6 @@ def test_case_25_the_second_hop_is_never_visited(case, tmp_path, seed):
         assert canary.contacted == 0
 
 
-@pytest.mark.xfail(strict=True, reason="F5: urgent shares its places with the other lanes")
 def test_case_33_urgent_behind_a_large_batch(case, tmp_path, seed):
     """A receiver that holds every standard request: an urgent one overtakes them all."""
     free = threading.Event()

@@ -188,6 +188,27 @@ def test_filters_keep_items_out_and_remember_them(line, yt):
 # --- the configuration and the command, side by side
 
 
+def test_playlists_without_a_key_are_said_once_at_start(build, yt, monkeypatch):
+    """Those of the configuration and those added by command alike; a channel's feed needs none."""
+    said: list[str] = []
+    monkeypatch.setattr(plan.log, "warning", lambda text, **fields: said.append(fields["remedy"]))
+    line = build()
+    sources.add(line.rt, yt.playlists[1], NOTHING)
+    plan.warn_keyless(line.rt)
+    assert said == []
+    plan.warn_keyless(build(key=None).rt)
+    remedy = "the API, which cannot be asked; set YOUTUBE_API_KEY, or the three variables of oauth"
+    assert said == [f"sources.youtube_playlist: 2 watches need {remedy}"]
+
+
+def test_a_creators_name_is_the_name_where_none_is_set(build, yt):
+    channel = {"channel_id": yt.channels[0], "creator_name": "The Creator"}
+    build(channels=[channel])
+    assert Watch.get(source=sources.CHANNELS).name == "The Creator"
+    build(channels=[{**channel, "name": "My name for it"}])
+    assert Watch.get(source=sources.CHANNELS).name == "My name for it"
+
+
 def test_known_watches_are_named_and_left_alone(line, yt):
     again = sources.add(line.rt, yt.channels[0], Wish({"name": "Mine"}))
     assert again.result == "known"

@@ -163,8 +163,8 @@ def test_a_lease_that_ran_out_is_taken_over_and_the_old_holder_changes_nothing()
     row = watch()
     first = watches.claim(row.id, NOW, 55)
     second = watches.claim(row.id, NOW + 56, 55)
-    assert not watches.finish(first, NOW + 57, NOW + 90, woken=False)
-    assert watches.finish(second, NOW + 57, NOW + 99, woken=False, errors=3)
+    assert not watches.finish(first, NOW + 90)
+    assert watches.finish(second, NOW + 99, errors=3)
     assert Watch.get().next_poll_at == NOW + 99
 
 
@@ -180,13 +180,35 @@ def test_an_item_is_put_once():
 
 def test_an_items_claim_is_exclusive_and_counted():
     (item_id,) = inbox.put(watch(), [item("a")], NOW)
-    held = inbox.claim(item_id, NOW)
+    [held] = inbox.claim(item_id, NOW)
     assert held.claims == 0
-    assert inbox.claim(item_id, NOW) is None
-    again = inbox.claim(item_id, NOW + inbox.LEASE_SECONDS + 1)
+    assert inbox.claim(item_id, NOW) == []
+    [again] = inbox.claim(item_id, NOW + inbox.LEASE_SECONDS + 1)
     assert again.claims == 1
-    assert not inbox.remove(held)
-    assert inbox.remove(again)
+    assert not inbox.remove([held])
+    assert inbox.remove([again]) == {item_id}
+
+
+def test_items_that_were_woken_together_are_claimed_together_up_to_a_limit():
+    ids = inbox.put(watch(), [item(f"k{number}") for number in range(inbox.TOGETHER + 3)], NOW)
+    other = inbox.put(watch("PLother"), [item("other")], NOW)
+    assert [held.id for held in inbox.claim(ids[1], NOW)] == ids[1 : inbox.TOGETHER + 1]
+    assert [held.id for held in inbox.claim(ids[0], NOW)] == [ids[0], *ids[inbox.TOGETHER + 1 :]]
+    assert [held.id for held in inbox.claim(other[0], NOW)] == other
+
+
+def test_what_is_to_be_woken_later_is_not_taken_along():
+    ids = inbox.put(watch(), [item(f"k{number}") for number in range(inbox.AT_ONCE + 2)], NOW)
+    last = ids[inbox.AT_ONCE - 1]
+    assert [held.id for held in inbox.claim(last, NOW)] == [last], "the flood's rest waits for its turn"
+
+
+def test_an_item_that_a_dead_process_held_is_handled_alone():
+    ids = inbox.put(watch(), [item("a"), item("b"), item("c")], NOW)
+    inbox.claim(ids[0], NOW)
+    later = NOW + inbox.LEASE_SECONDS + 1
+    assert [(held.id, held.claims) for held in inbox.claim(ids[0], later)] == [(ids[0], 1)]
+    assert [(held.id, held.claims) for held in inbox.claim(ids[2], later)] == [(ids[2], 1)]
 
 
 def test_overdue_items_are_handed_out_once():
@@ -246,6 +268,40 @@ def test_the_next_event_of_a_watch_waits_for_the_first_answer_but_not_for_a_retr
     held = batches.claim(batch_id, NOW, 40)
     batches.retry_at(held, NOW + 20, used_attempt=True)
     assert [entry.event_pk for entry in outbox.claimable("default", "urgent", 10)] == ids[1:]
+
+
+def test_heads_are_the_first_of_each_free_watch():
+    first, second = watch().id, watch("PLother").id
+    add_events("a1", "a2", watch_id=first)
+    ids = add_events("b1", "b2", watch_id=second)
+    a1, a2, b1, _ = ids
+    assert [entry.event_pk for entry in outbox.heads("default", "urgent", 10)] == [a1, b1]
+    batch_id = open_batch([a1])
+    assert [entry.event_pk for entry in outbox.heads("default", "urgent", 10)] == [b1]
+    batches.retry_at(batches.claim(batch_id, NOW, 40), NOW + 20, used_attempt=True)
+    assert [entry.event_pk for entry in outbox.heads("default", "urgent", 10)] == [a2, b1]
+    assert len(outbox.heads("default", "urgent", 1)) == 1
+    assert outbox.heads("other", "urgent", 10) == []
+    inbox.put(watch("PLother"), [item("early")], NOW)
+    OutboxEntry.update(seq=10**6).where(OutboxEntry.watch_id == second).execute()
+    assert [entry.event_pk for entry in outbox.heads("default", "urgent", 10)] == [a2], (
+        "an earlier item is no event yet"
+    )
+
+
+def test_an_event_of_no_watch_has_its_turn():
+    event_pk = events.add(event("rebuilt"), watch_id=None, seq=0, tier="urgent", first_seen_at=NOW)
+    outbox.put(event_pk, ["default"], tier="urgent", watch_id=None, seq=0, due_at=NOW)
+    assert [entry.event_pk for entry in outbox.heads("default", "urgent", 10)] == [event_pk]
+    assert [entry.event_pk for entry in outbox.claimable("default", "urgent", 10)] == [event_pk]
+
+
+def test_a_lane_knows_its_oldest_and_whether_enough_wait():
+    assert outbox.oldest_due("default", "urgent") is None
+    add_events("a", "b")
+    assert outbox.oldest_due("default", "urgent") == NOW
+    assert outbox.has_pending("default", "urgent", 2)
+    assert not outbox.has_pending("default", "urgent", 3)
 
 
 def test_high_volume_does_not_wait_for_order():
@@ -311,6 +367,29 @@ def test_the_oldest_that_failed_is_found():
     assert batches.oldest_failing("default") == first
 
 
+def test_places_are_counted_by_lane_and_for_this_process_only():
+    urgent, other, foreign = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
+    for batch in (urgent, other, foreign):
+        assert batches.claim(batch, NOW, 30)
+    Batch.update(lease_token="somebody-else.1").where(Batch.id == foreign).execute()
+    found = {(it.tier, it.is_own): it.count for it in batches.sending(NOW)}
+    assert found == {("urgent", True): 1, ("standard", True): 1, ("high_volume", False): 1}
+    assert batches.sending(NOW + 31) == [], "the lease is over"
+
+
+LANES_OF = {"a": "urgent", "b": "standard", "c": "high_volume"}
+
+
+def test_a_place_that_becomes_free_goes_to_whoever_waits():
+    first, second, urgent = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
+    Batch.update(destination="elsewhere", tier="standard").where(Batch.id == first).execute()
+    Batch.update(tier="urgent").where(Batch.id == urgent).execute()
+    assert batches.next_ready("default", NOW, urgent=False) == second, "the same receiver comes first"
+    assert batches.next_ready("elsewhere", NOW, urgent=False) == first
+    assert batches.next_ready("a third", NOW, urgent=False) == first
+    assert batches.next_ready("a third", NOW, urgent=True) == urgent
+
+
 def test_an_event_is_delivered_when_every_destination_has_it():
     ids = add_events("a", to=("default", "archive"))
     for destination, state in (("default", "pending"), ("archive", "delivered")):
@@ -358,7 +437,7 @@ def test_a_start_frees_what_a_dead_worker_held():
     attempts.start(batch_id, "default", "req_1", 1, "ascii", NOW)
     assert leases.release_all(NOW + 1) == 3
     assert watches.claim(row.id, NOW + 1, 55) is not None
-    assert inbox.claim(item_id, NOW + 1).claims == 1
+    assert inbox.claim(item_id, NOW + 1)[0].claims == 1
     assert batches.claim(batch_id, NOW + 1, 40).crashes == 1
     assert DeliveryAttempt.get().outcome == "interrupted"
 
@@ -372,11 +451,11 @@ def test_an_orderly_end_is_not_a_crash():
 
 def test_an_item_that_was_given_back_counts_no_crash():
     (item_id,) = inbox.put(watch(), [item("a")], NOW)
-    inbox.give_back(inbox.claim(item_id, NOW), NOW + 60)
+    inbox.give_back(inbox.claim(item_id, NOW)[0], NOW + 60)
     assert inbox.overdue(NOW + 59) == []
     inbox.claim(item_id, NOW + 60)
     leases.release_own(NOW + 61)
-    assert inbox.claim(item_id, NOW + 62).claims == 0
+    assert inbox.claim(item_id, NOW + 62)[0].claims == 0
 
 
 def test_two_who_open_batches_of_a_lane_do_not_overtake_each_other(store):
@@ -497,20 +576,48 @@ def test_replay_closes_the_letter_when_it_was_delivered():
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
 
 
+def redriven(success_at: float = NOW, crash_before: float = NOW) -> int:
+    found = dlq.redrivable("default", 3, success_at=success_at, crash_before=crash_before, limit=50)
+    return len(replay.replay(found, NOW + 900, in_front=True))
+
+
 def test_what_dies_again_is_a_new_letter_that_remembers_its_rounds():
     for round_number in range(3):
         if round_number == 0:
             bury(add_events("a"))
-        assert replay.redrive("default", NOW, max_rounds=3) == 1
+        assert redriven() == 1
         bury([Event.get().id])
-    assert replay.redrive("default", NOW, max_rounds=3) == 0
+    assert redriven() == 0
     assert dlq.open_count() == 1
     assert [letter.rounds for letter in DeadLetter.select().order_by(DeadLetter.id)] == [1, 2, 3, 3]
 
 
 def test_an_events_own_fault_is_never_redriven():
     bury(add_events("a"), cause="event", reason="invalid_schema")
-    assert replay.redrive("default", NOW, max_rounds=3) == 0
+    assert redriven() == 0
+
+
+def test_a_letter_waits_until_the_receiver_has_worked_since():
+    bury(add_events("a"))
+    assert (redriven(success_at=NOW - 1), dlq.first_waiting("default", 3).event_id) == (0, "src:a")
+    assert (redriven(success_at=NOW), dlq.first_waiting("default", 3)) == (1, None)
+
+
+def test_a_crash_letter_rests_and_is_redriven_once():
+    bury(add_events("a"), cause="crash", reason="sending it ended the process 3 times")
+    assert redriven(crash_before=NOW - 1) == 0
+    assert redriven() == 1
+    bury([Event.get().id], cause="crash", reason="sending it ended the process 3 times")
+    assert (redriven(), dlq.open_count(), Event.get().state) == (0, 1, "quarantined")
+
+
+def test_a_redriven_event_stands_before_what_came_since():
+    (old,) = add_events("old")
+    bury([old])
+    add_events("new")
+    assert redriven() == 1
+    claimed = [entry.event_pk for entry in outbox.claimable("default", "urgent", 10)]
+    assert claimed[0] == old
 
 
 def test_replaying_an_event_that_is_pending_does_nothing():

@@ -169,7 +169,7 @@ def test_a_lease_is_kept_while_pages_arrive(store):
             assert watches.keep_lease(NOW + second, 55)
             assert watches.claim(watch.id, NOW + second, 55, early=True) is None
     assert watches.find(watch.id).lease_until - (NOW + 580) <= 60
-    assert watches.finish(held, NOW + 600, NOW + 900, woken=False)
+    assert watches.finish(held, NOW + 900)
 
 
 @pytest.mark.parametrize("loss", [{"state": "paused"}, {"lease_token": "somebody else"}])
@@ -229,7 +229,7 @@ def test_a_crowded_worker_is_no_reason_to_put_off(store):
 @pytest.mark.parametrize("jump", [3600.0, 86_400.0, 10 * 365 * 86_400.0])
 def test_a_clock_that_was_set_back_stalls_nobody(store, jump):
     read, held, new = add("read", "held", "new")
-    watches.finish(watches.claim(read.id, NOW, 55), NOW, NOW + 300, woken=False)
+    watches.finish(watches.claim(read.id, NOW, 55), NOW + 300)
     watches.claim(held.id, NOW, 55)
     Watch.update(next_poll_at=NOW + 9999 - 3600 + jump).where(Watch.id == new.id).execute()
     now = NOW - jump
@@ -242,7 +242,7 @@ def test_a_clock_that_was_set_back_stalls_nobody(store, jump):
 
 def test_a_clock_that_goes_right_is_left_alone(store):
     (watch,) = add("A")
-    watches.finish(watches.claim(watch.id, NOW, 55), NOW, NOW + 3600, woken=False)
+    watches.finish(watches.claim(watch.id, NOW, 55), NOW + 3600)
     assert watches.mend_times(NOW - 50) == 0
     assert watches.find(watch.id).next_poll_at == NOW + 3600
 
@@ -342,6 +342,15 @@ def test_keys_expire_unless_their_items_are_still_seen(store):
     assert dedupe.expire(NOW + 91 * day) == 1
     assert dedupe.known(["gone", "seen"]) == {"seen"}
     assert dedupe.expire(NOW + 151 * day) == 1
+
+
+@pytest.mark.parametrize("days", [1, 2, 90])
+def test_a_key_whose_item_is_read_every_six_hours_never_runs_out(store, days):
+    """Pruning comes between two reads: a key must not wait for its refresh until it is over."""
+    dedupe.remember(["seen"], "emitted", NOW, days)
+    for moment in range(0, (days + 2) * 86_400, 6 * 3600):
+        dedupe.refresh(["seen"], NOW + moment, days)
+        assert dedupe.expire(NOW + moment + 6 * 3600) == 0, f"gone after {moment / 3600:g} hours"
 
 
 def test_expiry_goes_in_small_steps(store):

@@ -45,9 +45,6 @@ class CountingNet:
         self.refused += reply.status != 200
         return Answer(reply.status, Headers({"content-type": "application/json"}), reply.body, parts.path)
 
-    def requests_to(self, host):
-        return 0
-
 
 class Day:
     """So many playlists, polled when they are due, and nothing else."""

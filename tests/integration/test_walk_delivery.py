@@ -9,10 +9,12 @@ import pytest
 from standardwebhooks import Webhook
 
 from csi.dlq import store as dlq
-from csi.flow import deliver, flush, gate
+from csi.flow import deliver, flush, gate, redrive, rescue
 from csi.ingester import signature
-from csi.store import batches, db, endpoints, events, leases
+from csi.runtime import Share
+from csi.store import batches, counters, db, endpoints, events, heartbeats, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
+from csi.web import metrics
 from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
@@ -70,6 +72,27 @@ def test_a_healthy_receiver_gets_a_signed_request_with_all_headers(make_line, yt
     assert request.envelope["events"][0]["emitted_at"] == "2026-02-22T12:00:00Z"
     row = Event.get()
     assert (row.state, row.delivered, row.emitted_at) == ("delivered", True, "2026-02-22T12:00:00Z")
+
+
+def test_a_delivery_counts_both_shares_of_its_latency(make_line, yt, clock):
+    yt.add(yt.playlists[0], "An item")
+    clock.move(40)
+    with ScriptedReceiver() as ua:
+        make_line(ua).run()
+    seen = counters.all_of("seen_seconds")
+    assert sum(seen.values()) == 1
+    ((tier, bucket),) = seen
+    assert (tier, float(bucket) >= 30) == ("urgent", True)
+    assert sum(counters.all_of("accept_seconds").values()) == 1
+
+
+def test_the_heartbeat_tells_how_many_wake_ups_wait(make_line, clock):
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        rescue.rescue(line.rt, 17)
+        rescue.beat(line.rt, clock())
+    beat = heartbeats.latest("worker")
+    assert beat.queued == 17
 
 
 def test_two_503s_then_delivered_with_the_same_body(make_line, yt):
@@ -195,6 +218,115 @@ def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
         assert line.rt.share.urgent == 2
         assert deliver.deliver(line.rt, int(wakes[2].key)) == []
         assert ua.requests == []
+
+
+@pytest.mark.parametrize("threads", range(1, 65))
+def test_threads_are_shared_out_so_that_none_is_promised_twice(threads):
+    share = Share(threads)
+    parts = (share.urgent, share.polls, share.requests)
+    assert min(parts) >= 1
+    assert threads < 4 or sum(parts) <= threads - 1, "one is left for what is quick"
+
+
+def test_a_slow_receiver_leaves_a_place_for_the_others(tmp_path, clock, yt):
+    for playlist in yt.playlists:
+        yt.add(playlist)
+    with ScriptedReceiver() as slow, ScriptedReceiver() as quick, db.connection():
+        line = two_destinations(tmp_path, clock, yt, slow, quick)
+        line.run(deliver_too=False)
+        clock.move(31)
+        waiting = [int(wake.key) for wake in flush.flush(line.rt, "slow/urgent")]
+        assert (len(waiting), line.rt.share.urgent) == (4, 2)
+        assert batches.claim(waiting[0], clock(), 40), "a request that hangs"
+        assert deliver.deliver(line.rt, waiting[1]) == []
+        (first, *_) = flush.flush(line.rt, "quick/urgent")
+        deliver.deliver(line.rt, int(first.key))
+        assert (len(slow.requests), len(quick.requests)) == (0, 1)
+
+
+def two_destinations(tmp_path, clock, yt, slow, quick) -> Line:
+    playlists = {
+        "api_base_url": yt.api_base_url,
+        "playlists": [{"id": ref} for ref in yt.playlists],
+        "first_poll": "all",
+    }
+    named = {
+        name: {"endpoint": ua.url, "secret_env": f"CSI_{name.upper()}_SECRET"}
+        for name, ua in {"slow": slow, "quick": quick}.items()
+    }
+    secrets = {f"CSI_{name.upper()}_SECRET": SECRET for name in named}
+    return Line(
+        tmp_path,
+        clock,
+        "",
+        secrets=secrets,
+        sources={"youtube_playlist": playlists},
+        delivery={"destinations": named},
+    )
+
+
+def test_a_secret_that_is_cut_in_half_does_not_survive(make_line, yt):
+    """The receiver sends our bearer back, lying across the end of what is kept of its answer and of its word."""
+    body = {"ok": False, "error": "x" * 90 + SECRET, "more": "y" * 1880 + SECRET * 20}
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(then=(503, body, {})) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(120)
+    ((answer, reason),) = set(db.fetch("SELECT answer, reason FROM delivery_attempts WHERE batch_id IS NOT NULL"))
+    kept = [answer, reason, DeadLetter.get().error_reason, endpoints.get().last_error, endpoints.get().reason]
+    assert [text for text in kept if SECRET[:6] in text] == []
+    assert 1_900 <= len(answer.encode()) <= 2_000
+
+
+def test_an_event_that_was_only_near_three_crashes_is_sent_once_more(make_line, yt, clock):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        crash(line, clock)
+        assert (states(), DeadLetter.get().cause) == ({"quarantined": 1}, "crash")
+        line.wait(100, step=5)
+        assert (states(), ua.requests) == ({"quarantined": 1}, [])
+        line.wait(40, step=5)
+    assert (states(), DeadLetter.get().state, DeadLetter.get().result) == ({"delivered": 1}, "replayed", "delivered")
+
+
+def test_an_event_that_crashes_again_stays_where_it_is(make_line, yt, clock):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        crash(line, clock)
+        clock.move(130)
+        redrive.redrive(line.rt)
+        crash(line, clock)
+        line.wait(600, step=20)
+        assert (states(), ua.requests, dlq.open_count()) == ({"quarantined": 1}, [], 1)
+    assert [row.rounds for row in DeadLetter.select().order_by(DeadLetter.id)] == [1, 1]
+
+
+def crash(line: Line, clock) -> None:
+    """The process ends three times with this event in its hands, and the fourth sets it aside."""
+    line.run(deliver_too=False)
+    (wake,) = flush.flush(line.rt, "default/urgent")
+    for _ in range(3):
+        assert batches.claim(int(wake.key), clock(), 1)
+        clock.move(2)
+    assert deliver.deliver(line.rt, int(wake.key)) == []
+
+
+def test_what_is_redriven_and_arrives_is_no_failure(make_line, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(401) as ua:
+        line = make_line(ua)
+        line.run()
+        assert counted() == {"stored": 1, "dlq": 1}
+        line.wait(60)
+    assert counted() == {"stored": 1, "dlq": 1, "replayed": 1, "delivered": 1}
+    assert b"csi_delivery_success_rate 1.0" in metrics.render(line.rt)
+
+
+def counted() -> dict[str, float]:
+    return {label: value for (_, label), value in counters.all_of("events").items()}
 
 
 @pytest.mark.parametrize("position", [0, 1, 17, 24, 25, 33, 48, 49])

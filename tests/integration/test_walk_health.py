@@ -73,7 +73,7 @@ def test_two_in_five_feeds_fail_for_three_hours(tmp_path, clock, said, fault, ki
         assert texts(said).count("upstream outage is over") == 1
         end = dict(said)["upstream outage is over"]
         assert end["watches"] == len(struck)
-        assert night - 60 <= end["seconds"] <= clock() - began
+        assert night - 300 <= end["seconds"] <= clock() - began  # noticed within an interval of the channels
         assert counters.all_of("outages") == {
             ("youtube_channel_rss", "began"): 1,
             ("youtube_channel_rss", "ended"): 1,
@@ -252,18 +252,7 @@ def test_an_outage_outlives_a_restart_and_ends_once(tmp_path, clock, said):
         yt.site.set_faults("")
         yt.go(400)
         assert texts(said).count("upstream outage begins") == texts(said).count("upstream outage is over") == 1
-        assert dict(said)["upstream outage is over"]["seconds"] >= HOUR / 2 - 60
-
-
-def test_a_crowded_host_is_left_to_those_who_read_it(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=3) as yt:
-        yt.net.crowd = upkeep.CROWD
-        yt.go(10)
-        assert yt.net.asked == []
-        assert {row.errors for row in Watch.select()} == {0}
-        yt.net.crowd = 0
-        yt.go(4)
-        assert len(yt.net.asked) == 3
+        assert dict(said)["upstream outage is over"]["seconds"] >= HOUR / 2 - 300
 
 
 # --- gaps (DECISIONS 18)
@@ -409,6 +398,19 @@ def test_a_long_walk_keeps_its_lease(tmp_path, clock):
         yt.net.before = lambda ref: None
         yt.go(10)
         assert Event.select().count() == 600
+
+
+def test_a_read_that_outlived_its_lease_says_so_and_stores_nothing(tmp_path, clock, said):
+    with rounds(tmp_path, clock, channels=1, feeds={"first_poll": "all"}) as yt:
+
+        def stolen(ref: str) -> None:
+            clock.move(56)
+            assert poll.watches.claim(Watch.get().id, clock(), 55, early=True)
+
+        yt.net.before = stolen
+        yt.run()
+        assert texts(said) == ["lease was lost; what was read is not stored"]
+        assert (Watch.get().first_read_at, Event.select().count()) == (None, 0)
 
 
 def test_a_walk_whose_watch_was_paused_ends_and_stores_nothing(tmp_path, clock):

@@ -9,10 +9,11 @@ import pytest
 
 from csi.adapters import registry
 from csi.adapters.base import RawEvent, SourceAdapter
+from csi.flow import poll
 from csi.flow.wake import Wake
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Share
-from csi.store import budget, db, events, inbox, watches
+from csi.store import budget, db, events, inbox
 from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
@@ -233,11 +234,9 @@ def test_a_key_that_is_not_valid_is_said_in_words(line, yt):
 
 
 def test_a_watch_from_the_config_that_went_away_is_not_polled(line, yt, tmp_path):
-    built = line()
-    built.run()
-    asked = yt.requests.count("/feeds/videos.xml")
+    line().run()
     line(channels=[], playlists=[]).wait(30)
-    assert yt.requests.count("/feeds/videos.xml") == asked
+    assert yt.requests.count("/feeds/videos.xml") == 2  # each once
 
 
 # --- a source of one's own
@@ -321,7 +320,7 @@ def test_an_item_whose_handling_ends_the_process_is_set_aside_after_three(toy, u
     Toy.found = [toy_item(1), toy_item(2)]
     (ingest_one, _) = toy._take(toy.step(Wake("poll", Watch.get().id)))
     for _ in range(3):
-        assert inbox.claim(int(ingest_one.key), clock()) is not None  # claimed, and then the process was gone
+        assert inbox.claim(int(ingest_one.key), clock())  # claimed, and then the process was gone
         clock.move(inbox.LEASE_SECONDS + 1)
     toy.wait(30)
     assert ua.delivered == ["src:toy:2"]
@@ -341,13 +340,33 @@ def test_an_odd_payload_is_one_dead_letter_and_the_others_flow(toy, ua, monkeypa
     assert "src:toy:2" in ua.delivered
 
 
-def test_polls_leave_threads_for_delivery(line, yt, clock):
+def test_a_poll_that_ends_calls_the_one_that_waits(line, yt, clock, monkeypatch):
+    """With one place for reading, the second is refused while the first is read, and follows it at once."""
     built = line(playlists=[])
     built.rt.share = Share(threads=2)
     first, second = Watch.select().order_by(Watch.id)
-    assert watches.claim(first.id, clock(), 55) is not None
-    assert built.step(Wake("poll", second.id)) == []
+    read, refused = poll._read, []
+
+    def slowly(rt, watch):
+        refused.append(built.step(Wake("poll", second.id)))
+        return read(rt, watch)
+
+    monkeypatch.setattr(poll, "_read", slowly)
+    wakes = built.step(Wake("poll", first.id))
+    assert refused == [[]]
     assert Watch.get_by_id(second.id).last_poll_at is None
-    Watch.update(lease_token=None, lease_until=None).execute()
-    built.wait(5)
+    assert Wake("poll", second.id) in wakes
+
+
+def test_a_watch_that_waits_for_its_turn_is_found_again_when_its_caller_dies(line, yt, clock, monkeypatch):
+    built = line(playlists=[])
+    built.rt.share = Share(threads=2)
+    first, second = Watch.select().order_by(Watch.id)
+    monkeypatch.setattr(poll, "_read", lambda rt, watch: built.step(Wake("poll", second.id)) or 1 / 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(poll.turns, "call_next", lambda rt: [])
+        built.step(Wake("poll", first.id))
+    monkeypatch.undo()
+    built.rt.memo.clear()  # a new process
+    built.wait(16)
     assert Watch.get_by_id(second.id).last_success_at is not None

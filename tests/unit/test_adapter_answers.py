@@ -62,10 +62,10 @@ def test_an_etag_that_a_header_cannot_carry_is_dropped(bad):
     assert answers.validator(reply(b"", etag=bad), "etag") is None
 
 
-def test_a_kept_validator_is_its_owners_and_for_a_day():
+def test_a_kept_validator_is_its_owners_and_for_six_hours():
     stored = answers.keep('"a:b"', "feed", NOW)
-    assert answers.kept(stored, "feed", NOW + 86_399) == '"a:b"'
-    assert answers.kept(stored, "feed", NOW + 86_400) is None
+    assert answers.kept(stored, "feed", NOW + 21_599) == '"a:b"'
+    assert answers.kept(stored, "feed", NOW + 21_600) is None
     assert answers.kept(stored, "feed", NOW - 10) is None
     assert answers.kept(stored, "api", NOW) is None
     assert answers.keep(None, "feed", NOW) is None

@@ -317,7 +317,7 @@ def test_a_malformed_item_goes_back_to_the_inbox_and_is_not_known_any_more(at_de
 def test_a_quarantined_item_is_handled_again_from_its_own_row(at_desk):
     watch = watches.find(watches.find_id(SOURCE, "PLone"))
     (item_id,) = inbox.put(watch, [inbox.NewItem("youtube:video:q:PLone", "t", "", {"y": 2})], at_desk.now)
-    inbox.quarantine(inbox.claim(item_id, at_desk.now))
+    inbox.quarantine(inbox.claim(item_id, at_desk.now)[0])
     number = malformed(at_desk, "youtube:video:q:PLone", cause="crash")
     at_desk.json("dlq", "replay", "--id", str(number))
     item = InboxItem.get()
@@ -352,7 +352,7 @@ def test_discard_asks_first(at_desk):
 def test_a_discarded_item_leaves_the_inbox_and_stays_known(at_desk):
     watch = watches.find(watches.find_id(SOURCE, "PLone"))
     (item_id,) = inbox.put(watch, [inbox.NewItem("youtube:video:q:PLone", "t", "", {})], at_desk.now)
-    inbox.quarantine(inbox.claim(item_id, at_desk.now))
+    inbox.quarantine(inbox.claim(item_id, at_desk.now)[0])
     dlq.bury_item("youtube:video:q:PLone", SOURCE, {}, cause="crash", reason="r", seen_at=1.0, now=at_desk.now)
     at_desk.json("dlq", "discard", "--id", str(DeadLetter.get().id), "--yes")
     assert InboxItem.select().count() == 0

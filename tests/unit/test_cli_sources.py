@@ -155,8 +155,12 @@ def test_pause_and_resume_work_for_both_origins(call):
     assert {row["state"] for row in rows(call).values()} == {"active"}
 
 
-def test_remove_and_reset_ask_first(call):
+def test_remove_and_reset_ask_first(call, monkeypatch):
     call("sources", "add", UC[1], "--name", "Second")
+    for arguments in (["remove", "Second"], ["reset", UC[0]], ["reset", UC[0], "--emit", "none"]):
+        assert call("sources", *arguments).exit_code == 2, "nobody is there to answer"
+    monkeypatch.setattr("csi.cli.output.is_terminal", lambda: True)
+    monkeypatch.setattr("csi.cli.sources.is_terminal", lambda: True)
     assert call("sources", "remove", "Second", given="n\n").exit_code == 1
     assert UC[1] in rows(call)
     assert call("sources", "remove", "Second", given="y\n").exit_code == 0

@@ -111,7 +111,7 @@ def test_an_item_in_the_inbox(at_desk):
     watch = watches.find(watches.find_id(SOURCE, "PLone"))
     (number,) = inbox.put(watch, [inbox.NewItem("youtube:video:fresh:PLone", "t", "", {})], at_desk.now)
     assert at_desk.json("trace", "fresh")["items"][0]["state"] == "inbox"
-    inbox.quarantine(inbox.claim(number, at_desk.now))
+    inbox.quarantine(inbox.claim(number, at_desk.now)[0])
     assert at_desk.json("trace", "fresh")["items"][0]["state"] == "quarantined"
 
 

@@ -41,6 +41,7 @@ def test_check_warns_when_nothing_can_be_delivered() -> None:
     result = call("config", "check", "--config", str(DATA / "prd.yaml"), env={})
     assert result.exit_code == 0
     assert [line.split(":")[1] for line in result.stderr.splitlines()] == [
+        " sources.youtube_playlist",
         " delivery.ua_endpoint",
         " delivery.shared_secret",
     ]
@@ -49,7 +50,27 @@ def test_check_warns_when_nothing_can_be_delivered() -> None:
 def test_check_as_json() -> None:
     result = call("config", "check", "--json", env={"CSI_CONFIG_PATH": str(DATA / "prd.yaml")})
     assert json.loads(result.stdout)["watches"] == 2
-    assert len(json.loads(result.stdout)["warnings"]) == 2
+    assert len(json.loads(result.stdout)["warnings"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({}, "1 watch needs the API, which cannot be asked; set YOUTUBE_API_KEY, or the three variables of oauth"),
+        (
+            {"YOUTUBE_OAUTH_CLIENT_ID": "canary-secret-5"},
+            "set YOUTUBE_OAUTH_CLIENT_SECRET, YOUTUBE_OAUTH_REFRESH_TOKEN",
+        ),
+        ({"YOUTUBE_API_KEY": "canary-secret-3"}, None),
+    ],
+    ids=["no-key", "half-an-oauth", "a-key"],
+)
+def test_check_warns_of_playlists_that_nobody_can_read(env: dict[str, str], said: str | None) -> None:
+    result = call("config", "check", "--config", str(DATA / "prd.yaml"), env=env)
+    warnings = [line for line in result.stderr.splitlines() if "sources." in line]
+    assert (said is None) == (warnings == [])
+    assert said is None or said in warnings[0]
+    assert "canary" not in result.output
 
 
 def test_check_raises_all_problems_for_the_entry_point_to_print() -> None:
@@ -91,6 +112,8 @@ def test_show_gives_the_effective_values(flags: list[str]) -> None:
         "CSI_ADMIN_TOKEN": "********",
         "CSI_ADMIN_READ_TOKEN": None,
         "CSI_QUEUE_SECRET": None,
+        "CSI_NOTIFY_URLS": None,
+        "CSI_HEARTBEAT_URL": None,
         "YOUTUBE_API_KEY": "********",
         "YOUTUBE_OAUTH_CLIENT_ID": None,
         "YOUTUBE_OAUTH_CLIENT_SECRET": None,

@@ -7,29 +7,47 @@ from pathlib import Path
 import pytest
 
 from csi import errors
+from csi.processing.states import STAGES, STATUSES, TRANSITIONS
+from csi.processing.store import db as processing_db
 from csi.store import db
 from tests.fakes.pages import ALL, PAGES, ROOT, anchors, blocks, codes, links, rows, section
 
+PROCESSING = ROOT / "docs/processing.md"
 ARCHITECTURE, OPERATE, RUNBOOK = ROOT / "docs/architecture.md", ROOT / "docs/operate.md", ROOT / "ops/runbook.md"
 SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob("*.py") if "demo" not in path.parts]
 LOUD = {"warning", "error", "exception", "critical", "say"}
 
 
-SCHEMA = "".join((db.MIGRATIONS / name).read_text() for name in ("0001_walk.py", "0007_catalogue.py"))
+def schema() -> str:
+    """Of all migrations together."""
+    return "\n".join(path.read_text() for path in sorted(db.MIGRATIONS.glob("0*.py")))
 
 
 def test_every_state_of_the_schema_is_drawn():
-    schema = SCHEMA
-    states = {word for words in re.findall(r"CHECK \(\w+ IN \(([^)]*)\)", schema) for word in re.findall(r"\w+", words)}
+    lists = re.findall(r"CHECK \(\w+ IN \(([^)]*)\)", schema())
+    states = {word for words in lists for word in re.findall(r"\w+", words)}
     drawn = section(ARCHITECTURE, "States")
     assert len(states) > 20
     assert {state for state in states if not re.search(rf"\b{state}\b", drawn)} == set()
 
 
+def test_every_state_of_processing_is_named():
+    schema = (processing_db.MIGRATIONS / "0001_processing.py").read_text()
+    listed = re.findall(r"CHECK \(\w+ IN\s*\(([^){]*)\)", schema)
+    states = {word for words in listed for word in re.findall(r"'([a-z_]+)'", words)} | set(STATUSES) | set(STAGES)
+    drawn = section(PROCESSING, "The way of a video") + section(PROCESSING, "Dead letters, audit, runs")
+    assert len(states) > 25
+    assert {state for state in states if f"`{state}`" not in drawn} == set()
+
+
+def test_the_transitions_of_a_video_are_the_codes():
+    told = {codes(cells[0])[0]: tuple(codes(cells[1])) for cells in rows(section(PROCESSING, "The way of a video"))}
+    assert told == TRANSITIONS
+
+
 def test_every_table_of_the_schema_is_explained():
-    schema = SCHEMA
     explained = [cells[0].strip("`") for cells in rows(section(ARCHITECTURE, "Which row remembers what"))]
-    assert set(explained) == set(re.findall(r"CREATE TABLE (\w+)", schema))
+    assert set(explained) == set(re.findall(r"CREATE TABLE (\w+)", schema()))
 
 
 def test_the_layers_are_those_that_are_checked():
@@ -64,8 +82,7 @@ def test_every_exit_code_has_a_row():
     tree = [errors.CsiError, *_below(errors.CsiError)]
     codes_used = {error.exit_code for error in tree if error.__module__ == errors.__name__}
     told = {int(cells[0]) for cells in rows(section(OPERATE, "Exit codes"))}
-    assert codes_used | {0, 2} <= told
-    assert told <= codes_used | {0, 2, 130}
+    assert codes_used <= told == set(errors.EXIT_CODES)
 
 
 def _below(kind: type) -> list[type]:
@@ -94,8 +111,9 @@ def test_quoted_sentences_are_really_said(heading, places):
 
 
 def test_the_outcomes_of_an_attempt_are_all_named():
-    flow, store = (ROOT / "csi/flow/deliver.py").read_text(), (ROOT / "csi/store/attempts.py").read_text()
-    finished = re.findall(r'_finish_attempt\((?:this\.)?sent, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
+    flow = "".join((ROOT / f"csi/flow/{name}.py").read_text() for name in ("deliver", "settle"))
+    store = (ROOT / "csi/store/attempts.py").read_text()
+    finished = re.findall(r'finish_attempt\((?:this\.)?sent, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
     named = codes(re.search(r"^Outcomes: .*(?:\n.+)*", RUNBOOK.read_text(), re.MULTILINE)[0])
     assert set(finished) | {"probe_failed"} == set(named)
 

@@ -124,6 +124,11 @@ def test_lists_of_many_kinds(file, refs, names):
     assert [entry.name for entry in found] == names
 
 
+def test_a_list_from_a_spreadsheet_of_western_windows_keeps_its_names():
+    (entry,) = read_list("Kanal-ID;Kanaltitel\r\nUCaaaaaaaaaaaaaaaaaaaaaa;Müßiggang\r\n".encode("cp1252"))
+    assert entry.name == "Müßiggang"
+
+
 def test_every_line_that_cannot_be_used_is_named_with_its_number():
     entries = read_list((DATA / "plain.txt").read_bytes())
     bad = [(entry.line, entry.text) for entry in entries if entry.error]

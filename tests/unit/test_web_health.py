@@ -7,7 +7,7 @@ import pytest
 
 from csi.store.heartbeats import Beat
 from csi.store.watches import WatchTimes
-from csi.web.health import Delivery, Facts, SourcePlan, is_on_time, liveness, readiness, unknown
+from csi.web.health import Delivery, Facts, Receiver, SourcePlan, is_on_time, liveness, readiness, unknown
 
 NOW = 1_771_761_600.0
 WATCH = WatchTimes("youtube_playlist", 30.0, NOW + 20, NOW - 10, NOW - 10, 0)
@@ -42,6 +42,18 @@ def test_ready_has_the_prds_body() -> None:
         "paused_until": None,
         "canonical_json": "ascii",
         "held": [],
+    }
+
+
+def test_every_destination_is_judged_not_only_the_first() -> None:
+    away = Receiver("backup", "open", last_success_at=NOW - 900, last_failure_at=NOW - 5)
+    report = readiness(replace(GOOD, delivery=replace(GOOD.delivery, others=(Receiver("archive"), away))))
+    assert not report.is_good
+    assert report.body["reasons"] == ["the receiver backup is away"]
+    assert report.body["delivery"]["ua_reachable"] is True
+    assert report.body["delivery"]["destinations"] == {
+        "archive": {"reachable": True, "last_success": None, "breaker": "closed"},
+        "backup": {"reachable": False, "last_success": "2026-02-22T11:45:00Z", "breaker": "open"},
     }
 
 

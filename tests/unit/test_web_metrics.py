@@ -1,6 +1,7 @@
 """`/metrics`: the PRD's four as named and typed, and nothing from outside in a label."""
 
 import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +14,8 @@ from csi.dlq import store as dlq
 from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime, open_runtime
-from csi.store import budget, counters, db, endpoints, events, heartbeats, outbox, watches
+from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, outbox, watches
+from csi.store.models import Watch
 from csi.web import metrics
 
 CONFIG = """
@@ -54,6 +56,9 @@ def test_an_idle_system_has_every_series_and_no_false_rates(rt: Runtime) -> None
     assert value(found, "csi_events", "csi_events_total", source="youtube_playlist", status="dlq") == 0
     assert value(found, "csi_build_info", version="1.0.0") == 1
     assert value(found, "csi_breaker_open") == 0
+    assert math.isnan(value(found, "csi_queue_depth"))
+    assert math.isnan(value(found, "csi_source_success_age_seconds", source="youtube_playlist"))
+    assert value(found, "csi_watches", source="youtube_playlist", state="dead") == 0
 
 
 def test_numbers_come_from_the_database(rt: Runtime) -> None:
@@ -80,7 +85,10 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
     found = scrape(rt)
     source = {"source": "youtube_playlist"}
     assert value(found, "csi_events", "csi_events_total", **source, status="delivered") == 98
-    assert value(found, "csi_delivery_success_rate") == pytest.approx(98 / 101)  # bury_item counted one more
+    assert (
+        value(found, "csi_delivery_success_rate") == 0.98
+    )  # an item that never was an event is nobody's failed delivery
+    assert value(found, "csi_events", "csi_events_total", **source, status="malformed") == 1
     assert value(found, "csi_dedupe_hit_rate") == 0.15
     assert value(found, "csi_polls", "csi_polls_total", **source, result="ok") == 7
     name = "csi_adapter_poll_duration_seconds"
@@ -98,6 +106,54 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
     assert value(found, "csi_worker_heartbeat_age_seconds") == pytest.approx(3, abs=5)
 
 
+def test_a_letter_that_was_sent_again_is_no_failure_any_more(rt: Runtime) -> None:
+    with db.connection():
+        counters.add("events", 99, source="youtube_playlist", label="delivered")
+        counters.add("events", 3, source="youtube_playlist", label="dlq")
+        counters.add("events", 2, source="youtube_playlist", label="replayed")
+    assert value(scrape(rt), "csi_delivery_success_rate") == 0.99
+
+
+def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> None:
+    now = rt.now()
+    with db.connection():
+        sync_watches(rt)
+        Watch.update(health="outage", last_success_at=now - 400, next_poll_at=now - 900).execute()
+        heartbeats.beat("worker", now, now - 5_000, queued=17)
+        hosts.begin_outage(hosts.get("www.youtube.com"), now, "http 500", 3)
+        endpoints.change("default", held="maintenance")
+        counters.observe("seen_seconds", [20.0, 4.0], counters.AGE_BUCKETS, source="urgent")
+        counters.add("items", 3, source="youtube_playlist", label="filtered")
+        for cause in ("malformed", "malformed", "crash"):
+            dlq.bury_item("key", "youtube_playlist", {}, cause=cause, reason="x", seen_at=now, now=now)
+        budget.book(9_990, 10_000, now)
+    found = scrape(rt)
+    source = {"source": "youtube_playlist"}
+    assert value(found, "csi_watches", **source, state="outage") == 1
+    assert value(found, "csi_watches", **source, state="healthy") == 0
+    assert value(found, "csi_watches_overdue", **source) == 1
+    assert value(found, "csi_source_success_age_seconds", **source) == pytest.approx(400, abs=5)
+    assert value(found, "csi_hosts_in_outage") == 1
+    assert value(found, "csi_destination_held", destination="default") == 1
+    assert value(found, "csi_destination_breaker_open", destination="default") == 0
+    assert [value(found, "csi_dead_letters", cause=cause) for cause in ("malformed", "crash", "event")] == [2, 1, 0]
+    assert value(found, "csi_queue_depth") == 17
+    assert value(found, "csi_worker_start_time_seconds") == pytest.approx(now - 5_000, abs=1)
+    assert value(found, "csi_api_quota_left") == 10
+    assert value(found, "csi_items", "csi_items_total", **source, result="filtered") == 3
+    seen = "csi_seen_latency_seconds"
+    assert [value(found, seen, f"{seen}_bucket", tier="urgent", le=le) for le in ("5.0", "15.0", "30.0")] == [1, 1, 2]
+
+
+def test_the_page_of_metrics_and_its_documentation_name_the_same(rt: Runtime) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    told = set(re.findall(r"`(csi_\w+)`", page))
+    with db.connection():
+        text = metrics.render(rt).decode()
+    served = set(re.findall(r"^# TYPE (csi_\w+)", text, re.MULTILINE))
+    assert told == served
+
+
 def test_labels_are_configured_names_only(rt: Runtime) -> None:
     with db.connection():
         counters.add("events", source='evil"}\n', label="delivered")
@@ -111,8 +167,10 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         if name not in ("le", "version")
     }
     assert labels == {
-        "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume",
-        "stored", "delivered", "dlq", "duplicate", "ok", "error",
+        "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume", "stream", "default",
+        "stored", "delivered", "dlq", "replayed", "duplicate", "malformed", "ok", "error",
+        "new", "known", "filtered", "filled", "open",
+        "began", "ended", "ready", "sending", *metrics.CAUSES, *metrics.WATCH_STATES,
     }  # fmt: skip
 
 

@@ -1,0 +1,61 @@
+"""`csi audit`: who did what, when, at what cost, and what came of it."""
+
+from pathlib import Path
+
+import click
+
+from csi.cli.config import json_option
+from csi.cli.output import Duration, echo_json
+from csi.cli.processing_session import opened, processing_option
+from csi.cli.terminal import table
+from csi.processing.store import audit as log
+
+_OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
+
+
+@click.group()
+def audit() -> None:
+    """Read processing's audit log. The database lets nobody change it, and entries end only with their retention."""
+
+
+@audit.command("list")
+@processing_option
+@json_option
+@click.option("--since", type=Duration(ago=True), help='Within this time: 1h, "1 hour ago", 2d.')
+@click.option("--agent", help="Of this agent only.")
+@click.option("--outcome", type=_OUTCOMES, help="With this outcome only.")
+@click.option("--video", help="About this video only.")
+@click.option("--correlation", help="Of one event's whole way: its event_id.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000))
+def list_entries(
+    config_path: Path | None,
+    as_json: bool,
+    since: float | None,
+    agent: str | None,
+    outcome: str | None,
+    video: str | None,
+    correlation: str | None,
+    limit: int,
+) -> None:
+    """List entries, the newest first."""
+    with opened(config_path) as rt:
+        after = rt.now() - since if since is not None else 0.0
+        found = log.search(limit=limit, since=after, agent=agent, outcome=outcome, video=video, correlation=correlation)
+    if as_json:
+        echo_json([entry.shape() for entry in found])
+        return
+    head = ("time", "agent", "action", "outcome", "ms", "USD", "about", "words")
+    rows = [
+        (
+            entry.timestamp,
+            entry.agent_name,
+            entry.action,
+            entry.outcome,
+            "" if entry.duration_ms is None else f"{entry.duration_ms:g}",
+            "" if entry.api_cost_usd is None else str(entry.api_cost_usd),
+            entry.resource_id or "",
+            entry.error_message or entry.data_summary or "",
+        )
+        for entry in found
+    ]
+    click.echo("\n".join(table(head, rows)) if rows else "no entries")

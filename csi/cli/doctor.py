@@ -1,0 +1,88 @@
+"""`csi doctor`: examine everything, and say how to mend what is wrong."""
+
+import importlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from csi import logs
+from csi.cli.config import config_option, json_option
+from csi.cli.output import echo_json, plural
+from csi.cli.session import sidecar_url
+from csi.cli.terminal import plain
+from csi.errors import UNHEALTHY
+from csi.flow import doctor as steps
+from csi.flow.finding import Finding, Level
+from csi.ingester.config import Settings
+from csi.logs import redact
+
+QUEUE_CHECK = "tasks.look:examine"
+"""By name, as the commands are: the product does not know its task queue."""
+
+SHOWN: dict[Level, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "–"}
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--offline", is_flag=True, help="Contact nobody: neither the receiver nor the sources nor the sidecar.")
+def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
+    """Examine the whole installation. Exit code 6 when something is wrong; every fault comes with its remedy.
+
+    Looks at configuration, secrets, state directory, disk, SQLite, clock, database, receiver (a signed empty batch),
+    API key and budget, each source (read once, which costs one API unit for playlists), worker, queue and sidecar.
+    """
+    logs.setup(level="CRITICAL", format="text")
+    visit = steps.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
+    found = [_safe(one) for one in show(steps.examine(visit), quiet=as_json)]
+    counted = Counter(one.level for one in found)
+    if as_json:
+        echo_json(as_dict(found))
+    else:
+        faults = plural(counted["fail"], "fault")
+        click.echo(f"{counted['ok']} good, {plural(counted['warn'], 'warning')}, {faults}")
+    sys.exit(UNHEALTHY if counted["fail"] else 0)
+
+
+def examine_queue(settings: Settings) -> Iterable[Finding]:
+    module, _, name = QUEUE_CHECK.partition(":")
+    found: Iterable[Finding] = getattr(importlib.import_module(module), name)(settings)
+    return found
+
+
+def show(findings: Iterable[Finding], *, quiet: bool = False) -> list[Finding]:
+    """Print each as it comes: a receiver that does not answer must not keep the rest waiting."""
+    told = []
+    for one in findings:
+        told.append(one)
+        if not quiet:
+            _print(_safe(one))
+    return told
+
+
+def _print(one: Finding) -> None:
+    lines = one.text.splitlines() or [""]
+    click.echo(f"{SHOWN[one.level]:<5} {one.check:<9} {plain(lines[0])}")
+    for line in lines[1:]:
+        click.echo(f"{'':<15} {plain(line)}")
+    if one.remedy and one.level in ("warn", "fail"):
+        click.echo(f"{'':<15} → {plain(one.remedy)}")
+
+
+def _safe(one: Finding) -> Finding:
+    return Finding(one.check, one.level, redact(one.text), redact(one.remedy) if one.remedy else None)
+
+
+def as_dict(found: list[Finding]) -> dict[str, Any]:
+    counted = Counter(one.level for one in found)
+    return {
+        "ok": not counted["fail"],
+        "counts": {level: counted[level] for level in SHOWN},
+        "checks": [asdict(one) for one in found],
+    }

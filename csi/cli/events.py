@@ -1,0 +1,207 @@
+"""`csi events`: list, show and follow events."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from csi.cli.config import config_option, json_option
+from csi.cli.output import Duration, echo_json, iso, plural, stamp
+from csi.cli.session import installed
+from csi.cli.terminal import ago, plain, table
+from csi.flow import trace
+from csi.flow.story import Leg
+from csi.ingester.text import clean
+from csi.logs import redact
+from csi.runtime import Runtime
+from csi.store import eventlist as rows
+from csi.store import stories
+from csi.store.eventlist import Brief, Search
+from csi.store.events import as_contract
+from csi.store.models import Event
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATES = ("pending", "in_flight", "delivered", "dead", "quarantined")
+LOOK_SECONDS = 0.5
+AT_ONCE = 500
+
+
+def _filters(command: F) -> F:
+    """Which events are meant; several conditions all hold."""
+    state = click.option("--state", type=click.Choice(STATES), help="In this state only.")
+    source = click.option("--source", metavar="NAME", help="Of this source only.")
+    tier = click.option("--tier", metavar="NAME", help="Of this tier only: urgent, standard, high_volume.")
+    search = click.option("--search", "text", metavar="TEXT", help="With this in title, ids or other fields.")
+    return state(source(tier(search(command))))
+
+
+@click.group()
+def events() -> None:
+    """List, show and follow events.
+
+    An event is one new item as the receiver gets it. What became of an item that is no event, `csi trace` tells.
+    """
+
+
+@events.command("list")
+@config_option
+@json_option
+@_filters
+@click.option("--since", type=Duration(ago=True), help='First seen within this time: 1h, "1 hour ago", 2d.')
+@click.option(
+    "--before", type=click.IntRange(1, 2**62), metavar="ID", help="Only events before this one: the next page."
+)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+def list_events(
+    config_path: Path | None, as_json: bool, since: float | None, before: int | None, limit: int, **filters: Any
+) -> None:
+    """List events, the newest first."""
+    with installed(config_path) as rt:
+        search = _search(filters, None if since is None else rt.now() - since)
+        found, now = rows.newest(limit, search, before=before), rt.now()
+    more = found[-1].id if len(found) == limit else None
+    if as_json:
+        echo_json({"events": [_brief_dict(one) for one in found], "next_before": more})
+        return
+    for line in table(HEAD, [_row(one, now) for one in found]):
+        click.echo(line)
+    click.echo(f"{plural(len(found), 'event')}{f'; more: --before {more}' if more else ''}", err=True)
+
+
+HEAD = ("ID", "SEEN", "STATE", "TIER", "SOURCE", "EVENT_ID", "TITLE")
+
+
+def _row(one: Brief, now: float) -> list[str]:
+    seen = f"{ago(now - one.first_seen_at)} ago"
+    return [str(one.id), seen, one.state, one.tier, one.source, one.event_id, one.title]
+
+
+@events.command()
+@config_option
+@json_option
+@click.argument("what", metavar="ID | EVENT_ID | DEDUPE_KEY")
+def show(config_path: Path | None, as_json: bool, what: str) -> None:
+    """Show one event whole: as the receiver gets it, where it is, and every request that carried it."""
+    with installed(config_path) as rt:
+        event = rows.find(clean(what, 600))
+        if event is None:
+            click.echo(f"there is no event {plain(what, 80)!r}; csi events list shows them", err=True)
+            sys.exit(1)
+        found = _event_dict(rt, event)
+    if as_json:
+        echo_json(found)
+        return
+    for line in _event_lines(found):
+        click.echo(line)
+
+
+def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
+    story = next((one for one in trace.trace(rt, event.event_id).stories if one.key == event.dedupe_key), None)
+    journeys = stories.journeys_of([event.id])
+    return {
+        "id": event.id,
+        "state": event.state,
+        "tier": event.tier,
+        "first_seen_at": iso(event.first_seen_at),
+        "delivered_at": iso(event.delivered_at),
+        "destinations": [_leg_dict(leg) for leg in story.legs] if story else [],
+        "attempts": [_attempt_dict(one) for one in stories.requests_of([journey.pk for journey in journeys])],
+        "event": as_contract(event, event.emitted_at),
+    }
+
+
+def _leg_dict(leg: Leg) -> dict[str, str]:
+    return {"destination": leg.destination, "state": leg.state, "reason": redact(leg.reason)}
+
+
+def _attempt_dict(one: stories.Request) -> dict[str, Any]:
+    return {
+        "at": iso(one.started_at),
+        "destination": one.destination,
+        "attempt": one.attempt,
+        "request_id": one.request_id,
+        "outcome": one.outcome,
+        "status": one.status,
+        "reason": redact(one.reason or "") or None,
+        "answer": redact(one.answer or "") or None,
+    }
+
+
+def _event_lines(found: dict[str, Any]) -> Iterator[str]:
+    yield f"event      {found['id']}  {plain(found['event']['event_id'])}"
+    yield f"state      {found['state']}  ({found['tier']})"
+    yield f"first seen {found['first_seen_at']}"
+    yield f"delivered  {found['delivered_at'] or '–'}"
+    for leg in found["destinations"]:
+        yield f"to         {plain(leg['destination'])}: {leg['state']}; {plain(leg['reason'])}"
+    for one in found["attempts"]:
+        status = f"http {one['status']}" if one["status"] else "no answer"
+        yield f"attempt    {one['at']}  {one['outcome']}  {status}  {plain(one['reason'] or '')}".rstrip()
+    yield ""
+    # As ASCII: escapes and marks that turn text round stay what they are.
+    yield from json.dumps(found["event"], indent=2).splitlines()
+
+
+@events.command()
+@config_option
+@json_option
+@_filters
+@click.option(
+    "-n", "--lines", "count", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Begin so far back."
+)
+@click.option("--for", "seconds", type=Duration(), help="End after this time.  [default: at Ctrl-C]")
+def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | None, **filters: Any) -> None:
+    """Print the last events, and every new one as it comes. With --json one object a line."""
+    with installed(config_path) as rt:
+        try:
+            _follow(rt, _search(filters, None), count, seconds, as_json=as_json)
+        except KeyboardInterrupt:
+            return
+
+
+def _follow(rt: Runtime, search: Search, count: int, seconds: float | None, *, as_json: bool) -> None:
+    end = None if seconds is None else time.monotonic() + seconds
+    newest = rows.newest(1)
+    last = newest[0].id if newest else 0
+    for one in reversed(rows.newest(count, search) if count else []):
+        _print(one, as_json=as_json)
+    while end is None or time.monotonic() < end:
+        found = rows.following(last, AT_ONCE, search)
+        for one in found:
+            _print(one, as_json=as_json)
+            last = one.id
+        if len(found) < AT_ONCE:
+            time.sleep(LOOK_SECONDS)
+
+
+def _print(one: Brief, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_brief_dict(one)))
+    else:
+        click.echo(f"{stamp(one.first_seen_at)}  {one.tier:<11} {plain(one.event_id, 60)}  {plain(one.title, 100)}")
+
+
+def _search(filters: dict[str, Any], since: float | None) -> Search:
+    texts = {name: value and clean(value, 200) for name, value in filters.items()}
+    return Search(since=since, **texts)
+
+
+def _brief_dict(one: Brief) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "event_id": one.event_id,
+        "source": one.source,
+        "event_type": one.event_type,
+        "tier": one.tier,
+        "state": one.state,
+        "occurred_at": one.occurred_at,
+        "first_seen_at": iso(one.first_seen_at),
+        "delivered_at": iso(one.delivered_at),
+        "title": one.subject.get("title"),
+        "url": one.subject.get("url"),
+    }

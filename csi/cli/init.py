@@ -1,0 +1,206 @@
+"""`csi init`: a first configuration, from four questions or from options, written and tested."""
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from csi import logs
+from csi.cli.doctor import examine_queue, show
+from csi.cli.envfile import read as read_variables
+from csi.cli.output import is_terminal
+from csi.cli.session import sidecar_url
+from csi.cli.starter import Choices, config_text, env_text
+from csi.cli.terminal import plain
+from csi.errors import UNHEALTHY, ConfigError, CsiError
+from csi.flow import doctor as steps
+from csi.ingester.config_secrets import read_variable, secret_fault
+from csi.ingester.references import FREE_FORMS, Reference, parse_reference
+
+OWN_RECEIVER = "http://127.0.0.1:8090/api/v1/signals/ingest"
+SECRET, KEY, TOKEN = "CSI_UA_SHARED_SECRET", "YOUTUBE_API_KEY", "CSI_ADMIN_TOKEN"
+COMMENTS = {
+    "CSI_CONFIG_PATH": "the configuration that belongs to it",
+    "CSI_UA_ENDPOINT": "URL of the receiver's ingest endpoint: https, or http on this machine",
+    SECRET: "secret; signs every request; the receiver needs the same (ours: UA_SIGNALS_INGEST_SHARED_SECRET)",
+    KEY: "secret; YouTube Data API key, needed to watch playlists",
+    TOKEN: "secret; opens the admin API and the dashboard's buttons",
+}
+
+
+class WillNotOverwrite(CsiError):
+    """Files that are there already."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the files are made of."""
+
+    choices: Choices
+    variables: dict[str, str]
+
+
+@click.command()
+@click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="PATH", help="Where to write it.")
+@click.option("--env", "env_path", type=click.Path(path_type=Path), metavar="PATH", help="Where to write variables.")
+@click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help="For database, queue and locks.")
+@click.option("--endpoint", metavar="URL", help="The receiver's ingest endpoint.")
+@click.option("--instance-id", default="csi-01", show_default=True, help="Names this instance to the receiver.")
+@click.option("--watch", "watched", multiple=True, metavar="ID|URL", help="A channel or playlist; repeatable.")
+@click.option("--yes", is_flag=True, help="Ask nothing: options, environment and defaults decide.")
+@click.option("--force", is_flag=True, help="Replace files that are there; the old ones are kept as *.old.")
+@click.option("--no-test", is_flag=True, help="Do not ask the receiver and the sources whether it works.")
+def init(
+    config_path: Path | None,
+    env_path: Path | None,
+    state_dir: Path | None,
+    endpoint: str | None,
+    instance_id: str,
+    watched: tuple[str, ...],
+    yes: bool,
+    force: bool,
+    no_test: bool,
+) -> None:
+    """Write a first configuration and the variables that go with it, and test both.
+
+    Asks for the receiver's address, its secret, an API key and what to watch. Secrets are never options: they are
+    asked for without being shown, or taken from CSI_UA_SHARED_SECRET and YOUTUBE_API_KEY; without a secret one is
+    made. Both files get mode 0600. Exit code 6 when they are written and the test finds a fault.
+    """
+    logs.setup(level="CRITICAL", format="text")
+    config, env = _places(config_path, env_path)
+    _refuse_existing([config, env], force=force)
+    state = (state_dir or _state_home(config)).absolute()
+    choices = Choices(config, state, instance_id)
+    answers = _answers(choices, endpoint, watched, ask=is_terminal() and not yes)
+    _write({config: config_text(answers.choices), env: env_text(answers.variables, COMMENTS)})
+    click.echo(f"wrote {config} and {env}, both readable by you alone")
+    sys.exit(_test(config, env, online=not no_test))
+
+
+def _places(config: Path | None, env: Path | None) -> tuple[Path, Path]:
+    system = Path("/etc/csi/config.yaml")
+    usual = system if os.geteuid() == 0 and system.parent.is_dir() else Path("config.yaml")
+    chosen = (config or Path(os.environ.get("CSI_CONFIG_PATH") or usual)).absolute()
+    return chosen, (env or chosen.parent / "env").absolute()
+
+
+def _state_home(config: Path) -> Path:
+    return Path("/var/lib/csi") if config.is_relative_to("/etc/csi") else config.parent / "state"
+
+
+def _refuse_existing(paths: Sequence[Path], *, force: bool) -> None:
+    found = [str(path) for path in paths if path.exists() or path.is_symlink()]
+    if found and not force:
+        raise WillNotOverwrite(f"already there: {' and '.join(found)}; --force replaces it, and keeps the old as *.old")
+
+
+# ── the questions ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _answers(choices: Choices, endpoint: str | None, watched: tuple[str, ...], *, ask: bool) -> Answers:
+    url = endpoint or os.environ.get("CSI_UA_ENDPOINT") or (_ask_endpoint() if ask else OWN_RECEIVER)
+    secret = _known_secret(SECRET) or (_ask_secret("The receiver's secret (empty: make one)", SECRET) if ask else "")
+    key = _known_secret(KEY) or (_ask_secret("A YouTube API key (empty: none, channels only)", KEY) if ask else "")
+    texts = watched or (_ask_watches() if ask else ())
+    references = [_reference(text) for text in texts]
+    return Answers(
+        Choices(
+            choices.config_path,
+            choices.state_dir,
+            choices.instance_id,
+            channels=tuple(dict.fromkeys(one.value for one in references if one.kind == "channel")),
+            playlists=tuple(dict.fromkeys(one.value for one in references if one.kind == "playlist")),
+        ),
+        {
+            "CSI_CONFIG_PATH": str(choices.config_path),
+            "CSI_UA_ENDPOINT": url,
+            SECRET: secret or secrets.token_hex(32),
+            KEY: key,
+            TOKEN: _known_secret(TOKEN) or secrets.token_hex(32),
+        },
+    )
+
+
+def _ask_endpoint() -> str:
+    return str(click.prompt("The receiver's address", default=OWN_RECEIVER, err=True)).strip()
+
+
+def _ask_secret(question: str, name: str) -> str:
+    """Hidden, and asked again until it can be one."""
+    while True:
+        given = str(click.prompt(question, default="", hide_input=True, show_default=False, err=True)).strip()
+        fault = _fault(name, given) if given else None
+        if fault is None:
+            return given
+        click.echo(f"that {fault}", err=True)
+
+
+def _ask_watches() -> tuple[str, ...]:
+    text = click.prompt("Channels and playlists to watch (ids or URLs, empty: later)", default="", err=True)
+    return tuple(str(text).replace(",", " ").split())
+
+
+def _known_secret(name: str) -> str:
+    """From the environment, or the file that NAME_FILE names. ConfigError never shows it."""
+    try:
+        value = read_variable(name, os.environ) or ""
+    except ValueError as error:
+        raise ConfigError(f"environment variable {name}: {error}") from error
+    if value and (fault := _fault(name, value)):
+        raise ConfigError(f"environment variable {name}: {fault}")
+    return value
+
+
+def _fault(name: str, value: str) -> str | None:
+    return secret_fault(value, shortest=1 if name == KEY else 8)
+
+
+def _reference(text: str) -> Reference:
+    found = parse_reference(text)
+    if not found.is_ready:
+        raise ConfigError(
+            f"{plain(text, 60)!r} has to be looked up first: give {FREE_FORMS}; or add it later with csi sources add"
+        )
+    return found
+
+
+# ── the files ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    """All files or none, and never for other eyes, not even for a moment."""
+    drafts = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}") for path in texts}
+    try:
+        for path, text in texts.items():
+            _draft(drafts[path], text)
+        for path, draft in drafts.items():
+            if path.exists():
+                os.replace(path, path.with_name(f"{path.name}.old"))
+            os.replace(draft, path)
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be written: {error.strerror}; see --config and --env") from error
+    finally:
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink()
+
+
+def _draft(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _test(config: Path, env: Path, *, online: bool) -> int:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
+    visit = steps.Visit(config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False)
+    failed = any(one.level == "fail" for one in show(steps.examine(visit)))
+    click.echo(f"\nstart it:   csi --env-file {env} run")
+    click.echo(f"examine it: csi --env-file {env} doctor")
+    return UNHEALTHY if failed else 0

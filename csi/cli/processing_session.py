@@ -1,0 +1,44 @@
+"""What processing's commands have in common: its config, its database, and nothing is made by looking at it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from csi import logs
+from csi.errors import StoreError
+from csi.net import Net
+from csi.processing import config
+from csi.processing.runtime import Processing
+from csi.processing.store import db
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def processing_option(command: F) -> F:
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help=f"processing.yaml. [default: {config.PATH}, else the built-in defaults]",
+    )(command)
+
+
+@contextmanager
+def opened(config_path: Path | None) -> Iterator[Processing]:
+    """Settings and database. A command must not create a database: as root it would lock the worker out."""
+    settings = config.load(config_path)
+    logs.setup(level="WARNING", format=settings.log_format)
+    url = settings.database_url
+    if "://" not in url and not Path(url).exists():
+        raise StoreError(
+            f"there is no database at {url}: csi processing run makes it; is --config (or {config.STATE_DIR}) right?"
+        )
+    db.open_database(url)
+    missing = db.pending_migrations()
+    if missing:
+        raise StoreError(f"the schema of processing's database lacks {', '.join(missing)}: start csi processing run")
+    with db.reading():
+        yield Processing(settings, Net())

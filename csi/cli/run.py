@@ -1,0 +1,35 @@
+"""`csi run`: worker and sidecar in the foreground, for people without a service manager."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from csi.cli.config import config_option
+from csi.cli.foreground import Pair
+from csi.ingester.config_file import find_file, require_delivery
+from csi.runtime import load_settings
+
+WORKER = ("huey.bin.huey_consumer", "huey_config.huey", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1")
+GRACE = ("-g", "TERM", "-t", "25")
+SIDECAR = ("csi.main",)
+
+
+@click.command()
+@config_option
+@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, 64), help="Threads of the worker.")
+@click.option("--no-web", is_flag=True, help="Run the worker alone.")
+def run(config_path: Path | None, workers: int, no_web: bool) -> None:
+    """Run worker and sidecar until Ctrl-C or TERM.
+
+    What is being done is finished first, up to 30 seconds; a second Ctrl-C does not wait. When one of the two ends by
+    itself the other is ended, too, and the exit code is that of the first. Logs of both go to standard error.
+    """
+    require_delivery(load_settings(config_path))
+    path = find_file(config_path, os.environ).absolute()
+    env = {**os.environ, "CSI_CONFIG_PATH": str(path)}
+    lines = {"worker": (*WORKER, "-w", str(workers), *GRACE), "sidecar": SIDECAR}
+    if no_web:
+        del lines["sidecar"]
+    sys.exit(Pair(lines, env).run())

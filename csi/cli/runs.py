@@ -1,0 +1,67 @@
+"""`csi runs`: the daily runs of processing."""
+
+from pathlib import Path
+
+import click
+
+from csi.cli.config import json_option
+from csi.cli.output import echo_json
+from csi.cli.processing import checked_day
+from csi.cli.processing_session import opened, processing_option
+from csi.cli.terminal import plain, table
+from csi.errors import CsiError
+from csi.processing.flow.runs import describe
+from csi.processing.store import runs as rows_of
+
+
+@click.group()
+def runs() -> None:
+    """Show the daily runs: planned, running, completed; every number counted from the rows."""
+
+
+@runs.command("list")
+@processing_option
+@json_option
+@click.option("--limit", default=30, show_default=True, type=click.IntRange(1, 10_000))
+def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
+    """List runs, the newest first."""
+    with opened(config_path):
+        found = rows_of.page(limit)
+    if as_json:
+        echo_json([run.shape() for run in found])
+        return
+    head = ("run", "status", "discovered", "summarized", "skipped", "failed", "dlq", "USD", "success %")
+    lines = [
+        (
+            run.run_id,
+            run.status,
+            str(run.discovered),
+            str(run.summarized),
+            str(run.skipped),
+            str(run.failed),
+            str(run.dlq),
+            f"{run.budget_used_usd:.4f}",
+            f"{run.success_rate:g}",
+        )
+        for run in found
+    ]
+    click.echo("\n".join(table(head, lines)) if lines else "no runs yet")
+
+
+@runs.command()
+@processing_option
+@json_option
+@click.argument("run_id", required=False)
+def show(config_path: Path | None, as_json: bool, run_id: str | None) -> None:
+    """Show one run, counted now; today's without an argument."""
+    with opened(config_path) as rt:
+        day = checked_day(run_id) if run_id else rt.today()
+        if day != rt.today() and rows_of.find(day) is None:
+            raise CsiError(f"there was no run on {day}; see: csi runs list")
+        doc = describe(rt, day).shape()
+    if as_json:
+        echo_json(doc)
+        return
+    for name, value in doc.items():
+        if name != "configuration_snapshot":
+            click.echo(f"{name:<28} {plain(value)}")

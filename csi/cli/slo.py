@@ -1,0 +1,136 @@
+"""`csi slo`: what was reached, held against what was promised (PRD §6)."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from csi.cli.config import config_option, json_option
+from csi.cli.output import Duration, echo_json, iso, stamp
+from csi.cli.session import installed
+from csi.cli.terminal import ago, table
+from csi.errors import UNHEALTHY
+from csi.flow import slo as figures
+from csi.flow.slo import Report, Spread, TierLatency
+
+_WORDS = {True: "met", False: "MISSED", None: "–"}
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--since", type=Duration(ago=True), default="24h", show_default=True, help="How far back: 1h, 7d.")
+@click.option("--check", is_flag=True, help="Exit code 6 when an objective was missed.")
+def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> None:
+    """Show delivery success, duplicates, uptime and both latencies against their objectives.
+
+    Everything is counted from rows: events first seen in the window, requests begun in it, and the worker's signs of
+    life. Where the window reaches beyond what is stored, the output says so.
+    """
+    with installed(config_path) as rt:
+        found = figures.report(rt, since)
+    if as_json:
+        echo_json(as_dict(found))
+    else:
+        click.echo("\n".join(_lines(found)))
+    sys.exit(UNHEALTHY if check and found.is_met is False else 0)
+
+
+def _lines(found: Report) -> Iterator[str]:
+    yield f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})"
+    yield ""
+    yield from table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), [*_figures(found)])
+    yield ""
+    head = ("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS")
+    yield from table(head, [row for tier in found.latencies for row in _latency_rows(tier)])
+    for note in found.notes:
+        yield f"note: {note}"
+
+
+def _figures(found: Report) -> Iterator[list[str]]:
+    success, repeats, gaps = found.success, found.duplicates.repeats, found.uptime.attendance.gaps
+    counted = f"{success.delivered:,} delivered, {success.dead:,} dead; {success.waiting:,} wait"
+    yield ["delivery success", "≥ 95 %", _percent(success.value), _WORDS[success.is_met], counted]
+    doubled = f"{repeats.sent:,} sent; {repeats.reported:,} known to the receiver, {repeats.possible:,} unsure"
+    yield ["duplicates", "< 5 %", _percent(found.duplicates.value), _WORDS[found.duplicates.is_met], doubled]
+    down = f"{len(gaps)} interruptions, {ago(found.uptime.attendance.down_seconds)} down"
+    yield ["uptime", "≥ 99 %", _percent(found.uptime.value), _WORDS[found.uptime.is_met], down]
+
+
+def _latency_rows(tier: TierLatency) -> Iterator[list[str]]:
+    target = "–" if tier.target is None else ago(tier.target)
+    left_out = f", {tier.old_items:,} older than their watch left out" if tier.old_items else ""
+    late = f", {tier.late:,} late and still waiting" if tier.late else ""
+    events = f"{tier.events:,}{left_out}{late}"
+    yield [f"{tier.tier}: total", target, *_cells(tier.total), _WORDS[tier.is_met], events]
+    yield ["  occurred → seen", "", *_cells(tier.to_seen), "", ""]
+    yield ["  seen → accepted", "", *_cells(tier.to_accepted), "", ""]
+
+
+def _cells(one: Spread) -> list[str]:
+    return ["–" if value is None else f"{value:,.1f} s" for value in (one.p50, one.p95, one.p99)]
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"
+
+
+def as_dict(found: Report) -> dict[str, Any]:
+    success, repeats, attendance = found.success, found.duplicates.repeats, found.uptime.attendance
+    return {
+        "since": iso(found.since),
+        "until": iso(found.until),
+        "rows_since": iso(found.rows_since),
+        "met": found.is_met,
+        "delivery": {
+            "target": figures.SUCCESS_TARGET,
+            "value": _rounded(success.value),
+            "met": success.is_met,
+            "seen": success.seen,
+            "delivered": success.delivered,
+            "dead": success.dead,
+            "waiting": success.waiting,
+        },
+        "duplicates": {
+            "target": figures.REPEAT_TARGET,
+            "value": _rounded(found.duplicates.value),
+            "met": found.duplicates.is_met,
+            "sent": repeats.sent,
+            "reported": repeats.reported,
+            "possible": repeats.possible,
+        },
+        "uptime": {
+            "target": figures.UPTIME_TARGET,
+            "value": _rounded(found.uptime.value),
+            "met": found.uptime.is_met,
+            "known_since": iso(attendance.since),
+            "interruptions": len(attendance.gaps),
+            "down_seconds": round(attendance.down_seconds, 1),
+        },
+        "latency": [_tier_dict(tier) for tier in found.latencies],
+        "notes": list(found.notes),
+    }
+
+
+def _tier_dict(tier: TierLatency) -> dict[str, Any]:
+    return {
+        "tier": tier.tier,
+        "target_p95_seconds": tier.target,
+        "met": tier.is_met,
+        "events": tier.events,
+        "old_items": tier.old_items,
+        "late": tier.late,
+        "occurred_to_seen": _spread_dict(tier.to_seen),
+        "seen_to_accepted": _spread_dict(tier.to_accepted),
+        "occurred_to_accepted": _spread_dict(tier.total),
+    }
+
+
+def _spread_dict(one: Spread) -> dict[str, float | None]:
+    return {name: _rounded(getattr(one, name), 3) for name in ("p50", "p95", "p99")}
+
+
+def _rounded(value: float | None, places: int = 6) -> float | None:
+    return None if value is None else round(value, places)

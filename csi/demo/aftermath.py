@@ -1,0 +1,85 @@
+"""What became of the demo's signals on the other side: watched through processing's rows, and told at the end."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from csi.errors import StoreError
+from csi.net import Net
+from csi.processing.config import load
+from csi.processing.flow.digest import write_digest
+from csi.processing.flow.rescue import WORKER
+from csi.processing.flow.runs import today_of
+from csi.processing.runtime import Processing
+from csi.processing.source import newest
+from csi.processing.store import beats, calls, db, jobs, letters, signals, videos
+
+PATIENCE = 60.0
+"""How long everything that arrived may take to be summarised."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where the videos are, and what it cost."""
+
+    signals: int
+    videos: int
+    summarized: int
+    skipped: int
+    dead_letters: int
+    unfinished: int
+    cost_usd: str
+    digest: str = ""
+
+
+class Aftermath:
+    """Processing, seen from outside: its database is opened once its worker has made it."""
+
+    def __init__(self, config: Path) -> None:
+        self._rt = Processing(load(config, env={}), Net())
+        self._opened = False
+
+    def beats(self) -> float | None:
+        """When its worker last gave a sign of life; None before the first."""
+        if not Path(self._rt.settings.database_url).exists():
+            return None
+        if not self._opened:
+            db.open_database(self._rt.settings.database_url)
+            self._opened = True
+        try:
+            with db.reading():
+                return beats.last_beat(WORKER)
+        except StoreError:
+            return None
+
+    def is_done(self) -> bool:
+        """Everything that the receiver has was taken over, and no video is on its way."""
+        with db.reading():
+            known = videos.counts()
+            waiting = sum(known.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed"))
+            return signals.cursor() >= newest(self._rt.settings.receiver_db) and not waiting and not jobs.open_count()
+
+    def account(self) -> Account:
+        """The numbers of now, and today's digest as a file."""
+        with db.reading():
+            known = videos.counts()
+            made = write_digest(self._rt, today_of(self._rt), announce=False)
+            return Account(
+                signals=sum(signals.counts().values()),
+                videos=sum(known.values()),
+                summarized=known.get("summarized", 0),
+                skipped=known.get("skipped", 0),
+                dead_letters=letters.open_count(),
+                unfinished=sum(known.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed")),
+                cost_usd=str(calls.used(self._rt.today())),
+                digest=str(self._rt.settings.artifacts / made[0].path),
+            )
+
+
+def sentences(account: Account) -> list[str]:
+    """The account in words."""
+    told = asdict(account)
+    numbers = ", ".join(f"{told[name]} {name.replace('_', ' ')}" for name in ("videos", "summarized", "skipped"))
+    ends = "Every video ends in a summary, skipped for a reason, or in a dead letter."
+    late = f"{account.unfinished} videos were still on their way."
+    lines = [f"processing: {numbers}, {account.dead_letters} dead letters, {account.cost_usd} USD"]
+    return [*lines, late if account.unfinished else ends]

@@ -1,0 +1,51 @@
+"""Captions of the simulated YouTube: made-up speech about each video's title, in YouTube's json3 form."""
+
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from csi.demo.world import Video, World
+
+CAPTIONS_PATH = "/api/timedtext"
+SILENT = ("live", "upcoming")
+_OPENERS = ("Welcome back.", "Hello and good evening.", "Thank you for joining me today.")
+_SENTENCES = (
+    "This is a film about {title}.",
+    "First we look at what {word} really means, and where the idea comes from.",
+    "Then we try it ourselves, with simple tools and a little patience.",
+    "The most important thing about {word} is to begin with a clean setup.",
+    "Next comes the part that most people get wrong: they hurry.",
+    "If you measure {word} twice, you only have to do the work once.",
+    "After that the result speaks for itself, and you can see every detail.",
+    "Finally we compare what we expected with what happened.",
+    "What I learned from {word} is that small steps are faster than big ones.",
+)
+
+
+def captions_door(world: World) -> Callable[[Request], Awaitable[Response]]:
+    """GET /api/timedtext?v=ID: 404 where a video is hidden, or where nobody has spoken yet."""
+
+    async def answer(request: Request) -> Response:
+        video = world.video(request.query_params.get("v", ""))
+        if video is None or not video.readable or video.kind in SILENT:
+            return Response("", 404)
+        return JSONResponse({"wireMagic": "pb3", "language": "en", "events": list(_events(video))})
+
+    return answer
+
+
+def speech(video: Video) -> list[str]:
+    """The same for the same video, whenever it is asked for."""
+    random, words = Random(video.id), [word for word in video.title.split() if word.isalpha()] or ["it"]
+    said = random.sample(_SENTENCES[1:], 6)
+    lines = [random.choice(_OPENERS), _SENTENCES[0], *said]
+    return [line.format(title=video.title, word=random.choice(words).lower()) for line in lines]
+
+
+def _events(video: Video) -> list[dict[str, object]]:
+    return [
+        {"tStartMs": 4000 * number, "dDurationMs": 4000, "segs": [{"utf8": line}]}
+        for number, line in enumerate(speech(video))
+    ]

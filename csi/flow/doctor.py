@@ -1,0 +1,115 @@
+"""An examination of the whole installation: every fault with its remedy, each thing outside asked once."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from csi import logs
+from csi.adapters import registry
+from csi.errors import ConfigError, StoreError
+from csi.flow import doctor_machine as machine
+from csi.flow import doctor_walk as walk
+from csi.flow import plan
+from csi.flow.finding import Finding
+from csi.flow.sources import keep_in_step
+from csi.ingester.config import Settings
+from csi.ingester.config_file import Loaded, read_config
+from csi.net import Net
+from csi.runtime import Runtime, secret_values
+from csi.store import db
+
+QueueCheck = Callable[[Settings], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What an examination may do, and what it is given from above."""
+
+    config_path: Path | None
+    env: Mapping[str, str]
+    queue: QueueCheck
+    sidecar_url: Callable[[Settings], str]
+    online: bool = True
+    """Ask the receiver, the sources and the sidecar."""
+    at_work: bool = True
+    """Worker, queue and rows are looked at, too; False for an installation that was never started."""
+
+
+def examine(visit: Visit) -> Iterator[Finding]:
+    """Findings as they come: the machine first, then what runs on it."""
+    try:
+        loaded = read_config(visit.config_path, env=visit.env, sources=registry.settings_models())
+    except ConfigError as error:
+        remedy = "correct each line that is named, then `csi config check`; `csi init` writes a first configuration"
+        yield Finding("config", "fail", str(error), remedy)
+        yield Finding("everything else", "skip", "cannot be looked at without a configuration")
+        return
+    for secret in secret_values(loaded.settings):
+        logs.register_secret(secret)
+    yield from _machine(loaded, visit)
+    yield from _installation(loaded.settings, visit)
+
+
+def _machine(loaded: Loaded, visit: Visit) -> Iterator[Finding]:
+    settings = loaded.settings
+    yield from machine.look_at_config(loaded)
+    yield from machine.look_at_secrets(settings, visit.env)
+    yield from machine.look_at_state(settings)
+    yield from machine.look_at_disk(settings)
+    yield from machine.look_at_sqlite(settings)
+
+
+def _installation(settings: Settings, visit: Visit) -> Iterator[Finding]:
+    found = machine.look_at_database(settings)
+    is_usable = found.level == "ok"
+    if visit.at_work:
+        yield found
+    with Net(allow_insecure_http=settings.delivery.allow_insecure_http) as net:
+        rt = Runtime(settings, net)
+        yield from machine.look_at_clock(rt.now())
+        if is_usable:
+            yield from _guarded(_rows(rt, visit))
+        elif visit.online:
+            with _scratch(rt):
+                yield from _guarded(_outside(rt))
+    if visit.at_work:
+        yield from visit.queue(settings)
+
+
+def _rows(rt: Runtime, visit: Visit) -> Iterator[Finding]:
+    with db.reading():
+        keep_in_step(rt)
+        yield from _outside(rt) if visit.online else ()
+        if visit.at_work:
+            yield from walk.look_at_gates(rt)
+            yield from walk.look_at_worker(rt)
+            yield from walk.look_at_watches(rt)
+            yield from walk.look_at_backlog(rt)
+            yield from walk.look_at_sidecar(rt, visit.sidecar_url(rt.settings)) if visit.online else ()
+
+
+def _outside(rt: Runtime) -> Iterator[Finding]:
+    yield from walk.look_at_receivers(rt)
+    yield from walk.look_at_api(rt)
+    yield from walk.look_at_sources(rt)
+
+
+def _guarded(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """A database that breaks while it is looked at is a finding like others."""
+    try:
+        yield from findings
+    except StoreError as error:
+        yield Finding("database", "fail", str(error), "stop the worker and restore the last backup, if it stays so")
+
+
+@contextmanager
+def _scratch(rt: Runtime) -> Iterator[None]:
+    """A database for the moment, where the real one cannot be used: asking leaves rows behind, and must not make it."""
+    with TemporaryDirectory(prefix="csi-doctor-") as home:
+        db.open_database(f"{home}/csi.db")
+        db.migrate()
+        with db.reading():
+            plan.sync_watches(rt)
+            yield

@@ -1,0 +1,164 @@
+"""The first half of an examination: what must be right before anything runs. Contacts nobody."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from csi.errors import MissingSetting, StoreError
+from csi.flow.finding import Finding
+from csi.ingester.config import Settings, looks_like_postgres
+from csi.ingester.config_file import Loaded, require_delivery
+from csi.ingester.config_secrets import hide_password
+from csi.store import db
+
+MIB = 1024 * 1024
+LEAST_FREE = 100 * MIB
+LITTLE_FREE = 1024 * MIB
+OLDEST_SQLITE = (3, 35, 0)
+"""From here on it knows RETURNING."""
+FIXED_SQLITE = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
+"""The first of each line without the fault that two connections at a checkpoint can meet."""
+EARLIEST = 1_767_225_600.0
+"""The start of 2026: a clock before that is wrong."""
+
+
+def look_at_config(loaded: Loaded) -> Iterator[Finding]:
+    running = [source for source in loaded.settings.sources.values() if source.enabled]
+    watches = sum(len(source.watches) for source in running)
+    yield Finding("config", "ok", f"{loaded.path} is good: {len(running)} sources, {watches} watches in it")
+    for warning in loaded.warnings:
+        yield Finding("config", "warn", warning, f"change it in {loaded.path}, then `csi config check`")
+
+
+def look_at_secrets(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
+    try:
+        require_delivery(settings)
+        yield Finding("secrets", "ok", "the receiver's address and secret are set")
+    except MissingSetting as error:
+        remedy = "set what is missing in the environment or the env file, and start the processes again"
+        yield Finding("secrets", "fail", str(error), remedy)
+    for name, place in env.items():
+        if name == "CSI_ENV_FILE" or (name.endswith("_FILE") and name.startswith(("CSI_", "YOUTUBE_"))):
+            yield from _look_at_file(name, Path(place))
+
+
+def _look_at_file(name: str, path: Path) -> Iterator[Finding]:
+    """A file with secrets in it. Systemd and container engines guard their own folders."""
+    if path.is_file() and path.stat().st_mode & 0o007 and not path.is_relative_to("/run"):
+        text = f"{path} (named by {name}) holds secrets, and everybody on this machine can read it"
+        yield Finding("secrets", "fail", text, f"`chmod o-rwx {path}`")
+
+
+def look_at_state(settings: Settings) -> Iterator[Finding]:
+    """The directory of database, queue and locks."""
+    home = settings.csi.state_dir
+    if not home.exists():
+        yield _absent_state(home)
+        return
+    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        text = f"{home} is no directory that this user may write"
+        yield Finding("state", "fail", text, "run as the user of the worker, or set csi.state_dir to another one")
+        return
+    faults = [*_open_to_others(home), *_foreign_files(home)]
+    yield from faults or [Finding("state", "ok", f"{home} is private and writable")]
+
+
+def _absent_state(home: Path) -> Finding:
+    parent = next(folder for folder in home.absolute().parents if folder.exists())
+    if os.access(parent, os.W_OK | os.X_OK):
+        return Finding("state", "ok", f"{home} is not there yet; the worker makes it")
+    remedy = f"make it for the user of the worker: `install -d -m 0700 {home}`; or set csi.state_dir"
+    return Finding("state", "fail", f"{home} is not there, and this user may not make it", remedy)
+
+
+def _open_to_others(home: Path) -> Iterator[Finding]:
+    if home.stat().st_mode & 0o077:
+        text = f"{home} is open to other users of this machine"
+        yield Finding("state", "fail", text, f"`chmod 700 {home}`")
+    for path in sorted(home.glob("*.db")):
+        if path.stat().st_mode & 0o007:
+            yield Finding("state", "fail", f"{path} is open to everybody on this machine", f"`chmod 600 {path}`")
+
+
+def _foreign_files(home: Path) -> Iterator[Finding]:
+    """A command that root typed in the wrong place leaves files that the worker cannot write."""
+    owner = home.stat().st_uid
+    foreign = sorted(path.name for path in home.iterdir() if path.lstat().st_uid != owner)
+    if foreign:
+        text = f"files in {home} belong to another user than the directory: {', '.join(foreign[:5])}"
+        yield Finding("state", "fail", text, f"`chown -R --reference={home} {home}`")
+
+
+def look_at_disk(settings: Settings) -> Iterator[Finding]:
+    home = settings.csi.state_dir.absolute()
+    place = next(folder for folder in (home, *home.parents) if folder.exists())
+    usage = shutil.disk_usage(place)
+    left = f"{usage.free / MIB:,.0f} MiB of {usage.total / MIB:,.0f} are free at {place}"
+    remedy = "make room: `csi prune --yes` removes what is older than its time; move logs and backups elsewhere"
+    if usage.free < LEAST_FREE:
+        yield Finding("disk", "fail", f"{left}: writing will fail soon", remedy)
+    elif usage.free < min(LITTLE_FREE, usage.total // 20):
+        yield Finding("disk", "warn", left, remedy)
+    else:
+        yield Finding("disk", "ok", left)
+
+
+def look_at_sqlite(settings: Settings) -> Iterator[Finding]:
+    if looks_like_postgres(settings.csi.database_url):
+        yield Finding("sqlite", "skip", "the database is PostgreSQL")
+        return
+    version = sqlite3.sqlite_version_info
+    name = f"SQLite {sqlite3.sqlite_version}"
+    if version < OLDEST_SQLITE:
+        yield Finding("sqlite", "fail", f"{name} is too old", "use a Python with SQLite 3.35 or newer")
+    elif not is_mended(version):
+        text = f"{name} has a rare fault when two connections write at a checkpoint (3.7.0 to 3.51.2)"
+        yield Finding("sqlite", "warn", text, "update SQLite to 3.51.3, 3.50.7 or 3.44.6; until then keep backups")
+    else:
+        yield Finding("sqlite", "ok", name)
+
+
+def is_mended(version: tuple[int, ...]) -> bool:
+    newest = FIXED_SQLITE[0]
+    return version >= newest or any(version[:2] == fixed[:2] and version >= fixed for fixed in FIXED_SQLITE)
+
+
+def look_at_clock(now: float) -> Iterator[Finding]:
+    if now < EARLIEST:
+        text = "the clock of this machine is years behind: every signature is refused"
+        yield Finding("clock", "fail", text, "set it by NTP: `timedatectl set-ntp true`")
+    else:
+        yield Finding("clock", "ok", "plausible; those of receiver and worker are compared where they are known")
+
+
+def look_at_database(settings: Settings) -> Finding:
+    """Whether the rows can be used as they are. Opens it, and makes nothing."""
+    url, shown = settings.csi.database_url, hide_password(settings.csi.database_url)
+    if not looks_like_postgres(url) and not Path(url).exists():
+        remedy = "as the user of the worker: `csi db migrate`; the worker's first start makes it, too"
+        return Finding("database", "fail", f"there is no database at {shown}", remedy)
+    try:
+        db.open_database(url)
+        missing = db.pending_migrations()
+    except StoreError as error:
+        return Finding("database", "fail", f"{shown}: {error}", _database_remedy(str(error)))
+    if missing:
+        text = f"the schema of {shown} lacks {', '.join(missing)}"
+        return Finding("database", "fail", text, "`csi db migrate`, or start the worker")
+    return Finding("database", "ok", f"{shown}{_size(url)}, schema up to date")
+
+
+def _database_remedy(text: str) -> str:
+    if "newer csi" in text:
+        return "install the newer version again, or restore the backup from before the upgrade"
+    if "not a database" in text or "malformed" in text:
+        return "stop the worker, move the file away with its -wal and -shm, and put the last backup in its place"
+    if "locked" in text:
+        return "something holds the writer's lock for long: end other programs that have the file open"
+    return "see that the server runs, that csi.database (CSI_DATABASE_URL) is right, and that this user may use it"
+
+
+def _size(url: str) -> str:
+    return "" if looks_like_postgres(url) else f" ({Path(url).stat().st_size / MIB:,.1f} MiB)"

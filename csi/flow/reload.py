@@ -1,0 +1,91 @@
+"""A new configuration for a running worker: checked first, then taken whole, or refused with the old one in place."""
+
+from collections.abc import Callable
+
+from csi import logs
+from csi.errors import CsiError
+from csi.flow import notify, pace, plan
+from csi.ingester import config_file
+from csi.ingester.config import Settings
+from csi.logs import log, redact
+from csi.runtime import Runtime, load_settings, secret_values
+from csi.store import counters, reloads
+from csi.store.db import writing
+
+FIXED = (
+    "csi.state_dir",
+    "csi.database",
+    "csi.queue",
+    "delivery.allow_insecure_http",
+    "web.host",
+    "web.port",
+    "web.allowed_hosts",
+    "features.admin_api",
+)
+"""What a running process cannot change: where its files and queue are, and what belongs to the sidecar."""
+
+
+def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime:
+    """The runtime to go on with: a new one, or the old one where the new configuration is not good."""
+    try:
+        wanted = load()
+        config_file.require_delivery(wanted)
+        fresh = Runtime(
+            settings=keep_fixed(rt.settings, wanted),
+            net=rt.net,
+            now=rt.now,
+            rng=rt.rng,
+            share=rt.share,
+            stopping=rt.stopping,
+        )
+        notify.require_post(fresh)
+        plan.sync_watches(fresh)
+    except CsiError as error:
+        _refuse(rt, redact(str(error)))
+        return rt
+    _accept(fresh, changed_fixed(rt.settings, wanted))
+    return fresh
+
+
+def changed_fixed(old: Settings, new: Settings) -> list[str]:
+    """The keys that differ and need a restart."""
+    return [key for key in FIXED if _value(old, key) != _value(new, key)]
+
+
+def keep_fixed(old: Settings, new: Settings) -> Settings:
+    """The new settings, with the old values where only a restart can bring the new ones."""
+    for key in changed_fixed(old, new):
+        block, _, name = key.partition(".")
+        held = getattr(new, block).model_copy(update={name: _value(old, key)})
+        new = new.model_copy(update={block: held})
+    return new
+
+
+def note_start(rt: Runtime) -> None:
+    """A process that starts has taken its configuration: what was refused before is over."""
+    with writing():
+        reloads.note(rt.now())
+
+
+def _value(settings: Settings, key: str) -> object:
+    block, _, name = key.partition(".")
+    return getattr(getattr(settings, block), name)
+
+
+def _accept(fresh: Runtime, fixed: list[str]) -> None:
+    settings = fresh.settings
+    logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
+    with writing():
+        reloads.note(fresh.now())
+        counters.add("config_reloads", label="loaded")
+    log.info("configuration is reloaded")
+    if fixed:
+        log.warning("some settings need a restart; they stay as they were", keys=", ".join(fixed))
+    pace.warn_infeasible(fresh)
+
+
+def _refuse(rt: Runtime, error: str) -> None:
+    with writing():
+        reloads.note(rt.now(), error)
+        counters.add("config_reloads", label="refused")
+    log.error("configuration could not be reloaded; the old one stays", error=error)

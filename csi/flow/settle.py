@@ -1,0 +1,288 @@
+"""What an answer means for a batch, its events and the receiver: one transaction in which all of them move together."""
+
+from dataclasses import dataclass
+
+from csi import clock
+from csi.dlq import store as dlq
+from csi.emitter import breaker
+from csi.emitter.destination import Destination
+from csi.emitter.verdict import (
+    ClockOff,
+    Delivered,
+    EndpointFault,
+    Pause,
+    PerEvent,
+    Refused,
+    Transient,
+    Verdict,
+    next_attempt,
+)
+from csi.errors import NetError
+from csi.flow import gate, redrive, split
+from csi.flow.wake import Wake
+from csi.ingester.config import STREAM
+from csi.ingester.signature import Form
+from csi.logs import log
+from csi.net import Answer
+from csi.runtime import Runtime
+from csi.store import attempts, batches, counters, endpoints, events, outbox
+from csi.store.batches import Batch
+from csi.store.endpoints import Endpoint
+from csi.store.events import StoredEvent
+
+MAX_CRASHES = 3
+PATIENCE_SECONDS = 86_400.0
+"""How long an event may be held back by Retry-After before an attempt is counted after all (DECISIONS 22)."""
+
+TOGETHER: dict[str, tuple[str, ...]] = {
+    "urgent": ("urgent",),
+    "standard": ("standard", "high_volume"),
+    "high_volume": ("standard", "high_volume"),
+    STREAM: (STREAM,),
+}
+"""Lanes that share the number of requests at once."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A batch in our hands, and the attempt that was written before anything is sent."""
+
+    batch: Batch
+    rows: list[StoredEvent]
+    destination: Destination
+    attempt_id: int
+    request_id: str
+    form: Form
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One exchange with the receiver, and what it means."""
+
+    attempt_id: int
+    form: Form
+    at: float
+    answer: Answer | NetError
+    verdict: Verdict
+
+    @property
+    def status(self) -> int | None:
+        return self.answer.status if isinstance(self.answer, Answer) else None
+
+
+@dataclass(frozen=True)
+class Settling:
+    """A batch that was answered, the receiver's row, and the moment it is settled."""
+
+    held: Held
+    sent: Sent
+    endpoint: Endpoint
+    now: float
+
+    @property
+    def batch(self) -> Batch:
+        return self.held.batch
+
+    @property
+    def rows(self) -> list[StoredEvent]:
+        return self.held.rows
+
+
+@dataclass(frozen=True)
+class RetryAt:
+    """The batch is due again at this time: Huey carries the wait, the row decides."""
+
+    when: float
+
+
+def settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
+    """Call it inside a transaction: the attempt, the batch, its events and the endpoint move together."""
+    match this.sent.verdict:
+        case Delivered():
+            return _settle_delivered(rt, this, {})
+        case PerEvent(refused):
+            return _settle_delivered(rt, this, dict(refused))
+        case Refused(reason):
+            return _settle_refused(rt, this, reason)
+        case Pause(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
+            return _settle_pause(this, seconds, reason)
+        case EndpointFault(reason):
+            return _settle_endpoint_fault(this, reason, spare=False)
+        case ClockOff(reason):
+            return _settle_endpoint_fault(this, reason, spare=True)
+        case Pause(seconds, reason):
+            return _settle_transient(rt, this, reason, not_before=this.now + seconds)
+        case Transient(reason):
+            return _settle_transient(rt, this, reason)
+
+
+def _settle_delivered(rt: Runtime, this: Settling, refused: dict[int, str]) -> list[Wake]:
+    batch, rows, now = this.batch, this.rows, this.now
+    finish_attempt(this.sent, "delivered", now)
+    wakes = note_success(rt, this.endpoint, this.sent.at)
+    if this.sent.form != this.endpoint.form and not plain_ascii(rows):
+        _remember_form(this.held.destination, this.sent.form)
+    if batches.finish(batch, "delivered", now):
+        for index, reason in refused.items():
+            _bury(this, [rows[index]], "event", reason or "refused")
+        _mark_delivered(this, [row for index, row in enumerate(rows) if index not in refused])
+        made = batch.attempts + 1
+        log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
+    following = batches.next_ready(batch.destination, now, urgent=batch.tier == "urgent")
+    wakes += [*_flush_rest(batch), *_blame_sibling(this)]
+    return wakes if following is None else [*wakes, Wake("deliver", following, urgent=batch.tier == "urgent")]
+
+
+def _flush_rest(batch: Batch) -> list[Wake]:
+    """There is a place again for what waits behind this batch."""
+    if outbox.oldest_due(batch.destination, batch.tier) is None:
+        return []
+    return [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent")]
+
+
+def note_success(rt: Runtime, endpoint: Endpoint, sent_at: float) -> list[Wake]:
+    """The receiver answered as it should. Had it been away, what died of that goes out again, before all that waits."""
+    was_away, now = endpoint.breaker == "open", rt.now()
+    gate.note_success(endpoint, now, sent_at)
+    return redrive.send_first(rt, endpoint.destination) if was_away else []
+
+
+def _blame_sibling(this: Settling) -> list[Wake]:
+    """In the search for a guilty event: this half is innocent, so it is in the other one."""
+    wakes, guilty = split.blame_sibling(this.batch, this.now)
+    if guilty is not None:
+        rows, reason = outbox.contents(guilty.id), guilty.proof or "refused"
+        dlq.bury(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
+        log.error("events are dead letters", batch_id=guilty.batch_id, events=1, error=reason, cause="event")
+    return wakes
+
+
+def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
+    batch, now, ids = this.batch, this.now, [row.id for row in rows]
+    outbox.leave(batch.id, ids)
+    events.mark_delivered(ids, emitted_at=clock.iso(this.sent.at), now=now)
+    dlq.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
+    for source in {row.source for row in rows}:
+        counters.add("events", sum(row.source == source for row in rows), source=source, label="delivered")
+    waits = [now - row.first_seen_at for row in rows]
+    counters.observe("accept_seconds", waits, counters.LATENCY_BUCKETS, source=batch.tier)
+    ages = [max(row.first_seen_at - clock.parse(row.occurred_at), 0.0) for row in rows]
+    counters.observe("seen_seconds", ages, counters.AGE_BUCKETS, source=batch.tier)
+
+
+def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
+    """One event is dead; among several the guilty one is looked for (csi.flow.split)."""
+    rows, now = this.rows, this.now
+    finish_attempt(this.sent, "refused", now, reason)
+    wakes = note_success(rt, this.endpoint, this.sent.at)  # it reads what we send, and says so
+    if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
+        return wakes
+    batch = split.clear_sibling(this.batch, now)
+    if len(rows) == 1:
+        _bury(this, rows, "event", reason)
+        return [*wakes, *split.end_search(batch, now)]
+    if this.sent.status == 413:
+        return [*wakes, *split.halve_both(batch, rows, now)]
+    return [*wakes, *split.halve(batch, rows, now, refused=reason)]
+
+
+def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
+    """The receiver asked for time: nobody sends to it before, and no attempt was used."""
+    at = this.now + seconds
+    log.info("receiver asked for a pause", batch_id=this.batch.batch_id, error=reason, seconds=round(seconds, 1))
+    finish_attempt(this.sent, "paused", this.now, reason)
+    gate.note_pause(this.endpoint, this.now, at, reason)
+    batches.retry_at(this.batch, at, used_attempt=False)
+    return [Wake("deliver", this.batch.id, at=at)]
+
+
+def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[Wake]:
+    """The batch in hand is dead (PRD §8.2) unless spared; everything else stays pending until a probe gets through."""
+    batch, now = this.batch, this.now
+    finish_attempt(this.sent, "endpoint_fault", now, reason)
+    if spare or this.endpoint.breaker == "open":
+        _give_back(this)
+    elif batches.finish(batch, "dead", now):
+        _bury(this, this.rows, "endpoint", reason)
+    opens = breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
+    gate.note_failure(this.endpoint, now, reason, opens=opens)
+    batches.release_waiting(batch.destination, keep=None, now=now)
+    return []
+
+
+def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: float = 0.0) -> list[Wake] | RetryAt:
+    """Wait and try again; dead after three. While the receiver is away only the canary uses up attempts."""
+    batch, endpoint, now = this.batch, this.endpoint, this.now
+    log.info("batch not delivered", batch_id=batch.batch_id, tier=batch.tier, error=reason, attempt=batch.attempts + 1)
+    finish_attempt(this.sent, "transient", now, reason)
+    if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
+        _give_back(this)
+        gate.note_failure(endpoint, now, reason, opens=False)
+        return []
+    at = next_attempt(batch.attempts + 1, now, rt.rng)
+    if at is None:
+        return _settle_exhausted(this, reason)
+    at = max(at, not_before)
+    batches.retry_at(batch, at, used_attempt=True)
+    failing = endpoints.failing_batches(endpoint)
+    if endpoint.breaker == "closed" and breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=failing):
+        canary = batches.oldest_failing(batch.destination)
+        gate.note_failure(endpoint, now, reason, opens=True, canary=canary)
+        batches.release_waiting(batch.destination, keep=canary, now=now)
+        return RetryAt(at) if batch.id == canary else []
+    gate.note_failure(endpoint, now, reason, opens=False)
+    return RetryAt(at)
+
+
+def _give_back(this: Settling) -> None:
+    """The receiver is away: what is in hand waits on, each event where it was."""
+    if this.batch.letter_id is None:
+        batches.release(this.batch, this.now)
+    elif batches.finish(this.batch, "released", this.now):
+        dlq.lay_back(this.batch, this.rows)
+
+
+def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
+    if batches.finish(this.batch, "dead", this.now):
+        _bury(this, this.rows, "transient", reason)
+    opens = breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
+    gate.note_failure(this.endpoint, this.now, reason, opens=opens)
+    batches.release_waiting(this.batch.destination, keep=None, now=this.now)
+    return []
+
+
+def _bury(this: Settling, rows: list[StoredEvent], cause: dlq.Cause, reason: str) -> None:
+    batch = this.batch
+    attempts_made = batch.attempts + 1
+    dlq.bury(batch, rows, cause=cause, reason=reason, status=this.sent.status, attempts=attempts_made, now=this.now)
+    log.error("events are dead letters", batch_id=batch.batch_id, events=len(rows), error=reason, cause=cause)
+
+
+def set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
+    """A batch whose sending ended the process three times: one event is quarantined, several are taken apart."""
+    if len(rows) > 1:
+        batches.finish(batch, "split", now)
+        for row in rows:
+            batches.split_off(batch, [row.id], now)
+        return
+    batches.finish(batch, "dead", now)
+    if rows:
+        reason = f"sending it ended the process {MAX_CRASHES} times"
+        dlq.bury(batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now)
+        log.error("event is quarantined", event_id=rows[0].event_id, error=reason)
+
+
+def finish_attempt(sent: Sent, outcome: str, now: float, reason: str = "") -> None:
+    answer = sent.answer.body.decode("utf-8", "replace") if isinstance(sent.answer, Answer) else ""
+    attempts.finish(sent.attempt_id, outcome, now, status=sent.status, reason=reason, answer=answer)
+
+
+def _remember_form(destination: Destination, form: Form) -> None:
+    """The receiver verified text beyond ASCII in this form: from now on it is the first choice."""
+    if destination.canonical_json == "auto":
+        endpoints.change(destination.name, form=form)
+        log.info("receiver verifies this form of JSON", destination=destination.name, form=form)
+
+
+def plain_ascii(rows: list[StoredEvent]) -> bool:
+    return all(row.is_ascii for row in rows)

@@ -1,0 +1,163 @@
+"""How it stands with the database's place: for the log, for `/readyz` and for `csi doctor` (FAULTS 44–52)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from csi.errors import StoreError
+from csi.ingester.config import Settings, looks_like_postgres
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import db, heartbeats, room, trouble
+from csi.store.room import MB, Room
+
+SHORTEN_ABOVE = 34 * MB
+"""A log that was started anew keeps up to 32 MB of its file (journal_size_limit)."""
+LONG_LOG = 64 * MB
+SILENT_SECONDS = 30.0
+NEARLY_FULL = "the disk is nearly full: {free} MB are free, {wanted} MB are wanted; nothing is read until there is room"
+LONG_READER = "somebody reads the database for very long: its log has {log} MB and cannot be shortened"
+
+
+class OldSchema(StoreError):
+    """Migrations are missing."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is known of the storage. `kind` is `ok`, or what is wrong in one word."""
+
+    kind: str
+    is_good: bool
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What `/readyz` says of the database. Every reason makes it not ready; a note does not."""
+
+    reasons: tuple[str, ...] = ()
+    note: str | None = None
+    free_mb: int | None = None
+    log_mb: int | None = None
+
+
+def has_room(rt: Runtime) -> bool:
+    """False: polling stops here, before the disk is full, so that what was read can still be delivered."""
+    found = room.look()
+    enough = found is None or found.free >= rt.settings.csi.min_free_mb * MB
+    if enough != rt.memo.get("has_room", True):
+        rt.memo["has_room"] = enough
+        _say_room(found, rt.settings.csi.min_free_mb)
+    return enough
+
+
+def keep_log_short(rt: Runtime) -> None:
+    """Cheap, for every pulse. SQLite starts its log anew only in a moment without readers: a busy worker has few."""
+    found = room.look()
+    if found is not None and found.log > SHORTEN_ABOVE:
+        room.shorten_log(Path(rt.settings.csi.database_url))
+
+
+def watch_log(rt: Runtime) -> None:
+    """Where somebody else keeps the write-ahead log long, say so once, and once when that is over."""
+    found = room.look()
+    is_long = found is not None and found.log > LONG_LOG
+    if is_long != rt.memo.get("long_log", False):
+        rt.memo["long_log"] = is_long
+        size = 0 if found is None else found.log // MB
+        if is_long:
+            log.warning("somebody reads the database for very long; its log grows", wal_mb=size)
+        else:
+            log.info("the database's log is short again", wal_mb=size)
+
+
+def place(rt: Runtime) -> Place:
+    """For a process that answers others. Whether the lock is free is asked only when the worker has fallen silent."""
+    found, wanted = room.look(), rt.settings.csi.min_free_mb
+    if found is None:
+        return Place()
+    reasons = [_nearly_full(found, wanted)] if found.free < wanted * MB else []
+    if found.is_read_only:
+        reasons.append(trouble.READ_ONLY.text)
+    elif _is_silent(rt):
+        reasons += _why_silent(Path(rt.settings.csi.database_url))
+    note = LONG_READER.format(log=found.log // MB) if found.log > LONG_LOG else None
+    return Place(tuple(reasons), note, found.free // MB, found.log // MB)
+
+
+def check_storage(settings: Settings, *, thorough: bool = False) -> list[Finding]:
+    """All that is wrong, or one `ok`. Needs no open database and no worker; `thorough` reads every page."""
+    url = settings.csi.database_url
+    found = list(_look_at_file(Path(url), settings.csi.min_free_mb)) if not looks_like_postgres(url) else []
+    found += _open(url, thorough=thorough)
+    # A damaged file is noticed twice.
+    return list({finding.kind: finding for finding in found}.values()) or [
+        Finding("ok", True, "the database can be read and written, and its schema is known")
+    ]
+
+
+def _look_at_file(path: Path, wanted: int) -> Iterator[Finding]:
+    try:
+        found = room.look_at(path)
+    except StoreError as error:
+        yield Finding("unusable", False, str(error), trouble.READ_ONLY.remedy)
+        return
+    if found.free < wanted * MB:
+        yield Finding("full", False, _nearly_full(found, wanted), trouble.FULL.remedy)
+    if found.log > LONG_LOG:
+        text = LONG_READER.format(log=found.log // MB)
+        yield Finding("long_reader", False, text, "find who (fuser -v on the file): an open shell, a copy tool")
+    if path.exists():
+        yield from _findings(lambda: room.try_lock(path))
+
+
+def _open(url: str, *, thorough: bool) -> list[Finding]:
+    if not looks_like_postgres(url) and not Path(url).exists():
+        return [Finding("absent", False, "there is no database yet", "the worker makes it at its first start")]
+    return list(_findings(lambda: _read(url, thorough=thorough)))
+
+
+def _read(url: str, *, thorough: bool) -> None:
+    db.open_database(url)
+    missing = db.pending_migrations()
+    if missing:
+        raise OldSchema(f"the schema lacks {', '.join(missing)}")
+    if thorough:
+        db.check_pages()
+
+
+def _findings(question: Callable[[], None]) -> Iterator[Finding]:
+    try:
+        question()
+    except OldSchema as error:
+        yield Finding("old", False, str(error), "run csi db migrate, or start the worker")
+    except StoreError as error:
+        named = trouble.name(error)
+        yield Finding(named.kind, False, str(error), named.remedy)
+
+
+def _is_silent(rt: Runtime) -> bool:
+    beat = heartbeats.last_beat("worker")
+    return beat is not None and rt.now() - beat > SILENT_SECONDS
+
+
+def _why_silent(path: Path) -> list[str]:
+    try:
+        room.try_lock(path)
+    except StoreError as error:
+        return [trouble.name(error).text]
+    return []
+
+
+def _say_room(found: Room | None, wanted: int) -> None:
+    free = None if found is None else found.free // MB
+    if found is not None and found.free < wanted * MB:
+        log.warning("the disk is nearly full; nothing is read until there is room", free_mb=free, wanted_mb=wanted)
+    else:
+        log.info("there is room on the disk again", free_mb=free)
+
+
+def _nearly_full(found: Room, wanted: int) -> str:
+    return NEARLY_FULL.format(free=found.free // MB, wanted=wanted)

@@ -1,0 +1,84 @@
+"""The daily run: planned, running, completed; every number counted from the rows it tells about."""
+
+from csi import clock
+from csi.logs import log
+from csi.processing.documents import AgentStats, RunEventDocument, RunStatus
+from csi.processing.flow.digest import write_digest
+from csi.processing.runtime import Processing, day_of, day_span
+from csi.processing.store import calls, letters, runs, videos
+from csi.processing.store.db import writing
+
+COUNTED = ("discovered", "transcription_queued", "transcribed", "summarized", "failed", "skipped")
+
+
+def keep_runs(rt: Processing) -> None:
+    """Today's run is planned and up to date, those of past days are completed and have their digest."""
+    today = rt.today()
+    for day in runs.unfinished(before=today):
+        _complete(rt, day)
+    with writing():
+        runs.put(describe(rt, today))
+
+
+def describe(rt: Processing, day: str, status: RunStatus | None = None) -> RunEventDocument:
+    """The run of a day, counted now. Pure reading: a command may ask for it at any time."""
+    start, end = day_span(day)
+    known, settings = runs.find(day), rt.settings
+    counts = {name: len(videos.reached(name, start, end)) for name in COUNTED}
+    totals = runs.audit_totals(start, end)
+    busy = any(counts.values()) or totals["api_calls"] > 0
+    now_status: RunStatus = status or _status(settings.paused, busy=busy, over=rt.now() >= end)
+    ended = counts["summarized"] + counts["failed"]
+    began = known.started_at if known else None
+    return RunEventDocument(
+        run_id=day,
+        planned_videos=known.planned_videos if known else _waiting(settings.limits.videos_per_day),
+        planned_budget_usd=known.planned_budget_usd if known else settings.budget.daily_usd,
+        planned_start_time=clock.iso(start),
+        planned_end_time=clock.iso(end),
+        status=now_status,
+        started_at=began or (clock.iso(rt.now()) if busy else None),
+        completed_at=clock.iso(end) if now_status == "completed" else None,
+        **counts,
+        dlq=letters.moved_between(start, end),
+        budget_used_usd=calls.used(day),
+        api_calls_made=totals["api_calls"],
+        tokens_consumed=calls.tokens_between(start, end),
+        success_rate=round(100 * counts["summarized"] / ended, 2) if ended else 0.0,
+        average_processing_time_sec=round(runs.average_seconds(start, end), 3),
+        error_categories=totals["errors"],
+        agent_stats={name: AgentStats(**stats) for name, stats in totals["agents"].items()},
+        quota_limits_hit=runs.marks(day, "quota"),
+        policies_enforced=runs.marks(day, "policy"),
+        triggered_by="schedule",
+        configuration_snapshot=known.configuration_snapshot if known else settings.snapshot(),
+        notes=known.notes if known else None,
+    )
+
+
+def _status(paused: bool, *, busy: bool, over: bool) -> RunStatus:
+    if over:
+        return "completed"
+    if paused:
+        return "paused"
+    return "running" if busy else "planned"
+
+
+def _waiting(most: int) -> int:
+    """What is there to be done when the day begins, as far as the day's limit goes."""
+    found = videos.counts()
+    return min(sum(found.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed")), most)
+
+
+def _complete(rt: Processing, day: str) -> None:
+    with writing():
+        doc = describe(rt, day, "completed")
+        runs.put(doc)
+        first = runs.mark(day, "digest", "written", rt.now())
+    log.info("run completed", run_id=day, summarized=doc.summarized, failed=doc.failed)
+    if first and rt.settings.digest.enabled:
+        write_digest(rt, doc, announce=rt.settings.digest.notify)
+
+
+def today_of(rt: Processing) -> RunEventDocument:
+    return describe(rt, day_of(rt.now()))

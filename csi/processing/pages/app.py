@@ -1,0 +1,193 @@
+"""The receiver's dashboard as routes: signals, a video's way, today's run and budget, dead letters. Reading only."""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from csi import clock
+from csi.errors import StoreError
+from csi.logs import log
+from csi.processing.flow.rescue import WORKER
+from csi.processing.flow.runs import describe
+from csi.processing.pages.door import may_look
+from csi.processing.providers.assemblyai import HEADER
+from csi.processing.runtime import Processing
+from csi.processing.store import artifacts, audit, beats, calls, db, jobs, letters, runs, signals, videos
+
+HERE = Path(__file__).parent
+WEBHOOK_PATH = "/api/v1/processing/assemblyai"
+MAX_WEBHOOK = 16 * 1024
+SHOWN = 50
+LONGEST = 200_000
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+Maker = Callable[[Request], tuple[str, dict[str, Any]] | None]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What the pages are made from."""
+
+    rt: Processing
+    password: str | None = None
+    webhook_secret: str | None = None
+
+
+def routes(pages: Pages) -> list[Route]:
+    """Everything below /ui, and the door that AssemblyAI knocks at. The database is opened and migrated before."""
+    found = [
+        Route("/ui", _page(pages, lambda request: ("overview.html", overview(pages.rt)))),
+        Route("/ui/videos/{video_id}", _page(pages, lambda request: _video(pages.rt, request))),
+        Route("/ui/run", _page(pages, lambda request: ("run.html", run_facts(pages.rt)))),
+        Route("/ui/deadletters", _page(pages, lambda request: ("letters.html", letter_facts(pages.rt)))),
+        Route("/ui/style.css", _style),
+    ]
+    if pages.webhook_secret:
+        found.append(Route(WEBHOOK_PATH, _webhook(pages), methods=["POST"]))
+    return found
+
+
+def overview(rt: Processing) -> dict[str, Any]:
+    return {
+        "signals": signals.recent(SHOWN),
+        "videos": videos.page(SHOWN),
+        "counts": videos.counts(),
+        "unknown": signals.unknown_pipelines(),
+        "used": calls.used(rt.today()),
+        "budget": rt.settings.budget.daily_usd,
+        "dead": letters.open_count(),
+        "beat": beats.last_beat(WORKER),
+        "now": rt.now(),
+    }
+
+
+def run_facts(rt: Processing) -> dict[str, Any]:
+    return {"run": describe(rt, rt.today()), "past": runs.page(30)}
+
+
+def letter_facts(rt: Processing) -> dict[str, Any]:
+    refused = signals.recent(SHOWN, action="unusable") + signals.recent(SHOWN, action="unrouted")
+    return {
+        "letters": letters.search(status="all", limit=200),
+        "refused": refused,
+        "ingester": rt.settings.ingester_url,
+    }
+
+
+def _video(rt: Processing, request: Request) -> tuple[str, dict[str, Any]] | None:
+    video = videos.find(request.path_params["video_id"])
+    if video is None:
+        return None
+    files = {found.kind: rt.artifacts.read(found) for found in artifacts.of_video(video.id)}
+    facts = {
+        "video": video,
+        "steps": [(name, clock.iso(at)) for name, at in videos.steps(video.id)],
+        "jobs": [(job, calls.spent_on(job.id)) for job in jobs.of_video(video.id)],
+        "entries": audit.search(limit=100, correlation=video.correlation_id),
+        "signals": signals.of_video(video.id),
+        "texts": {kind: (text or "the file is gone")[:LONGEST] for kind, text in files.items() if "json" not in kind},
+    }
+    return "video.html", facts
+
+
+def _page(pages: Pages, make: Maker) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        if not may_look(request, pages.password):
+            return _closed(pages)
+        return await to_thread.run_sync(_render, make, request)
+
+    return serve
+
+
+def _render(make: Maker, request: Request) -> Response:
+    try:
+        with db.reading():
+            found = make(request)
+    except StoreError:
+        log.warning("dashboard cannot read processing's database")
+        return _answer("the database cannot be read; the log says more", 503)
+    if found is None:
+        return _answer("there is no such page", 404)
+    name, facts = found
+    return _answer(_templates().get_template(name).render(facts), 200)
+
+
+def _answer(text: str, status: int) -> Response:
+    return Response(text, status, {**_HEADERS}, media_type="text/html; charset=utf-8")
+
+
+def _closed(pages: Pages) -> Response:
+    if pages.password is None:
+        return _answer("there is no such page", 404)
+    return Response("401", 401, {**_HEADERS, "WWW-Authenticate": 'Basic realm="csi"'}, media_type="text/plain")
+
+
+async def _style(request: Request) -> Response:
+    return Response((HERE / "style.css").read_text(), 200, {**_HEADERS}, media_type="text/css")
+
+
+def _templates() -> Environment:
+    made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined)
+    made.filters["when"] = lambda moment: clock.iso(moment) if moment is not None else "never"
+    return made
+
+
+def _webhook(pages: Pages) -> Callable[[Request], Awaitable[Response]]:
+    """AssemblyAI says that a job is ready. The row is the truth: this only makes it due, and the worker looks."""
+
+    async def hear(request: Request) -> Response:
+        given = request.headers.getlist(HEADER)
+        expected = (pages.webhook_secret or "").encode()
+        if len(given) != 1 or not hmac.compare_digest(given[0].encode("utf-8", "replace"), expected):
+            log.warning("webhook refused", error="wrong secret")
+            return JSONResponse({"ok": False, "error": "bad_credentials"}, 401)
+        name = await _job_named(request)
+        if name is None:
+            return JSONResponse({"ok": False, "error": "invalid_body"}, 400)
+        return await to_thread.run_sync(_wake, pages, name)
+
+    return hear
+
+
+def _wake(pages: Pages, name: str) -> Response:
+    try:
+        with db.reading(), db.writing():
+            woken = jobs.wake_provider_job(name, pages.rt.now())
+            known = woken is not None or jobs.is_known_provider_job(name)
+    except StoreError:
+        return JSONResponse({"ok": False, "error": "storage_failed"}, 503)
+    if not known:
+        log.warning("webhook refused", error="unknown job")
+        return JSONResponse({"ok": False, "error": "unknown_job"}, 404)
+    return JSONResponse({"ok": True})
+
+
+async def _job_named(request: Request) -> str | None:
+    """None for a body that is too long, cut off, or names no job."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_WEBHOOK:
+                return None
+        data = json.loads(bytes(body))
+    except (ValueError, RecursionError, ClientDisconnect):
+        return None
+    name = data.get("transcript_id") if isinstance(data, dict) else None
+    return name if isinstance(name, str) and 0 < len(name) <= 200 else None

@@ -1,0 +1,1 @@
+"""Who transcribes and who summarises: each provider behind one small interface."""

@@ -1,0 +1,207 @@
+"""A summary without a model: the sentences that say most, word for word. It needs no key and invents nothing."""
+
+import math
+import re
+from collections import Counter
+
+from csi.processing.documents import Summary
+from csi.processing.providers.base import Ask, Material, Written
+
+MODEL = "csi-extractive-1"
+NOTE = "Sentences taken from the transcript word for word; no language model was used."
+LONGEST_SENTENCE = 60
+MOST_SENTENCES = 20_000
+_SENTENCE = re.compile(r"[^.!?。！？]+[.!?。！？]*")
+_WORD = re.compile(r"[^\W\d_][\w'’-]*")
+_COMMON = frozenset(
+    [
+        "a",
+        "about",
+        "after",
+        "all",
+        "also",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "because",
+        "been",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "for",
+        "from",
+        "get",
+        "go",
+        "going",
+        "good",
+        "got",
+        "had",
+        "has",
+        "have",
+        "he",
+        "her",
+        "here",
+        "him",
+        "his",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "just",
+        "know",
+        "let",
+        "like",
+        "look",
+        "make",
+        "me",
+        "more",
+        "my",
+        "no",
+        "not",
+        "now",
+        "of",
+        "on",
+        "one",
+        "only",
+        "or",
+        "other",
+        "our",
+        "out",
+        "over",
+        "really",
+        "right",
+        "see",
+        "she",
+        "so",
+        "some",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "thing",
+        "things",
+        "think",
+        "this",
+        "those",
+        "to",
+        "too",
+        "up",
+        "us",
+        "use",
+        "very",
+        "want",
+        "was",
+        "way",
+        "we",
+        "well",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "why",
+        "will",
+        "with",
+        "would",
+        "yeah",
+        "you",
+        "your",
+    ]
+)
+
+
+class ExtractiveSummariser:
+    """summarization.provider: extractive"""
+
+    name = "extractive"
+    model = MODEL
+    paid = False
+
+    def write(self, material: Material, documents: tuple[str, ...], ask: Ask) -> Written:
+        sentences = split_sentences(material.text)
+        weights = _weights(sentences, material.focus_areas)
+        best = _best(sentences, weights, material.max_bullets)
+        summary = Summary(
+            bullets=[sentences[index] for index in sorted(best)],
+            key_concepts=_concepts(weights),
+            executive_summary=" ".join([NOTE, *(sentences[index] for index in sorted(best[:2]))]),
+        )
+        made = {kind: _document(kind, material, summary, sentences) for kind in documents}
+        return Written(summary, MODEL, made)
+
+
+def split_sentences(text: str) -> list[str]:
+    """Captions often have no full stops: what is too long is cut into pieces that can be read."""
+    pieces: list[str] = []
+    for match in _SENTENCE.finditer(text):
+        words = match[0].split()
+        pieces += [" ".join(words[at : at + LONGEST_SENTENCE]) for at in range(0, len(words), LONGEST_SENTENCE)]
+        if len(pieces) >= MOST_SENTENCES:
+            break
+    return [piece for piece in pieces if len(piece) > 1][:MOST_SENTENCES]
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(text) if len(word) > 2 and word.lower() not in _COMMON]
+
+
+def _weights(sentences: list[str], focus: tuple[str, ...]) -> Counter[str]:
+    counts = Counter(word for sentence in sentences for word in _words(sentence))
+    for word in (word for area in focus for word in _words(area)):
+        counts[word] *= 3
+    return counts
+
+
+def _best(sentences: list[str], weights: Counter[str], most: int) -> list[int]:
+    """The places of the sentences that say most, best first; no two that are the same."""
+    scored = sorted(range(len(sentences)), key=lambda index: (-_score(sentences[index], weights), index))
+    seen: set[str] = set()
+    chosen: list[int] = []
+    for index in scored:
+        key = " ".join(_words(sentences[index]))
+        if key not in seen or not chosen:
+            seen.add(key)
+            chosen.append(index)
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def _score(sentence: str, weights: Counter[str]) -> float:
+    words = _words(sentence)
+    return sum(math.log1p(weights[word]) for word in set(words)) / math.sqrt(len(words) + 5)
+
+
+def _concepts(weights: Counter[str]) -> list[str]:
+    return [word for word, _ in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:8]]
+
+
+def _document(kind: str, material: Material, summary: Summary, sentences: list[str]) -> str:
+    """An honest skeleton: what was said, in its order, under the headings a reader looks for."""
+    steps = [line for line in sentences if re.match(r"(?i)(first|then|next|now|after|finally|step)\b", line)]
+    lists = {
+        "concept": ("The ideas, as they were said", summary.bullets),
+        "implementation": ("Sentences that sound like steps", steps[:30] or summary.bullets),
+    }
+    heading, lines = lists[kind]
+    terms = ", ".join(summary.key_concepts) or "none found"
+    body = "\n".join(f"- {line}" for line in lines)
+    return f"# {material.title}\n\n{NOTE}\n\nSource: {material.url}\n\n## {heading}\n\n{body}\n\n## Terms\n\n{terms}\n"

@@ -1,0 +1,210 @@
+"""Any endpoint that speaks OpenAI's chat completions (FACTS 7): long transcripts are split, summarised and merged."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from csi.errors import NetError
+from csi.net import Limits, Net
+from csi.processing.documents import Summary
+from csi.processing.money import dearer, usd
+from csi.processing.providers.answers import read_json, refusal, unreachable
+from csi.processing.providers.base import Ask, Material, ProviderError, Reply, Written
+from csi.processing.providers.prompts import fill, load_prompt
+from csi.processing.settings import OpenAI as Settings
+
+Model = TypeVar("Model", bound=BaseModel)
+
+WHO = "the model"
+MILLION = Decimal(1_000_000)
+LETTERS_PER_TOKEN = 3
+"""Fewer than the usual four: an estimate that is too low would pass the budget."""
+
+
+class SummaryReply(BaseModel):
+    """The JSON that the summary prompt asks for."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    bullets: list[str] = Field(min_length=1, max_length=50)
+    key_concepts: list[str] = Field(max_length=50)
+    executive_summary: str = Field(min_length=1)
+
+
+class MarkdownReply(BaseModel):
+    """The JSON that a document's prompt asks for."""
+
+    markdown: str = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class ChatClient:
+    """One request to the endpoint."""
+
+    settings: Settings
+    net: Net
+    key: str | None = field(default=None, repr=False)
+    now: Callable[[], float] = lambda: 0.0
+
+    def estimate(self, system: str, user: str) -> Decimal:
+        letters = len(system.encode()) + len(user.encode())
+        return self._price(letters // LETTERS_PER_TOKEN + 20, self.settings.max_output_tokens, dearer)
+
+    def price(self, reply: Reply) -> Decimal:
+        return self._price(reply.input_tokens, reply.output_tokens, usd)
+
+    def complete(self, system: str, user: str, *, key: str) -> Reply:
+        """One paid call. `key` names it: an endpoint that honours it never carries it out twice."""
+        body = {
+            "model": self.settings.model,
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
+            self.settings.token_field: self.settings.max_output_tokens,
+            "response_format": {"type": "json_object"},
+        }
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        limits = Limits(total=self.settings.timeout)
+        url = f"{self.settings.base_url}/chat/completions"
+        try:
+            answer = self.net.post(url, body=json.dumps(body).encode(), headers=headers, limits=limits)
+        except NetError as error:
+            raise unreachable(error, WHO) from error
+        if answer.status != 200:
+            raise refusal(answer, WHO, self.now())
+        return read_reply(read_json(answer, WHO), system + user)
+
+    def _price(self, tokens_in: int, tokens_out: int, rounded: Callable[[Decimal], Decimal]) -> Decimal:
+        settings = self.settings
+        return rounded(
+            (settings.usd_per_million_input * tokens_in + settings.usd_per_million_output * tokens_out) / MILLION
+        )
+
+
+class TruncatedReply(ProviderError):
+    """A paid answer that is no summary: cut off, refused or filtered. `reply` is what it cost."""
+
+    def __init__(self, message: str, code: str, reply: Reply) -> None:
+        super().__init__(message, fault="refused", code=code)
+        self.reply = reply
+
+
+def read_reply(data: dict[str, Any], asked: str) -> Reply:
+    """The answer's text and usage. Without `usage` the tokens are estimated, and the reply says so."""
+    choices = data.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    message, usage = _part(choice, "message"), _part(data, "usage")
+    text, known = message.get("content"), isinstance(usage.get("prompt_tokens"), int)
+    reply = Reply(
+        text=text if isinstance(text, str) else "",
+        model=str(data.get("model") or ""),
+        input_tokens=usage["prompt_tokens"] if known else len(asked) // LETTERS_PER_TOKEN,
+        output_tokens=int(usage.get("completion_tokens") or 0) if known else len(text or "") // LETTERS_PER_TOKEN,
+        usage_known=known,
+    )
+    if not choice:
+        raise ProviderError(f"{WHO}: an answer without choices", fault="unknown", code="bad_answer")
+    _refuse_unfinished(choice, message, reply)
+    return reply
+
+
+def _part(data: dict[str, Any], name: str) -> dict[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _refuse_unfinished(choice: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
+    reason = choice.get("finish_reason")
+    if message.get("refusal"):
+        raise TruncatedReply(f"{WHO} refused to answer", "model_refused", reply)
+    if reason == "length":
+        raise TruncatedReply(f"{WHO}: the answer was cut off (raise max_output_tokens)", "truncated", reply)
+    if reason == "content_filter":
+        raise TruncatedReply(f"{WHO}: the answer was filtered", "content_filter", reply)
+    if not reply.text.strip():
+        raise TruncatedReply(f"{WHO}: an empty answer", "empty_answer", reply)
+
+
+class OpenAISummariser:
+    """summarization.provider: openai"""
+
+    name = "openai"
+    paid = True
+
+    def __init__(self, settings: Settings, prompts_dir: Path | None) -> None:
+        self.model = settings.model
+        self._words = settings.chunk_words
+        names = ("summary", "merge", "concept", "implementation")
+        self.prompts = {name: load_prompt(name, prompts_dir) for name in names}
+
+    def write(self, material: Material, documents: tuple[str, ...], ask: Ask) -> Written:
+        parts = split_words(material.text, self._words)
+        replies: list[Reply] = []
+
+        def asked(part: str, prompt: str, user: str) -> Reply:
+            replies.append(ask(part, self._system(prompt, material), user))
+            return replies[-1]
+
+        head = f"Title: {material.title}\nChannel: {material.channel}\n\n"
+        pieces = [
+            read_summary(
+                asked(f"part-{number}", "summary", f"{head}Transcript, part {number} of {len(parts)}:\n{part}")
+            )
+            for number, part in enumerate(parts, 1)
+        ]
+        summary = pieces[0] if len(pieces) == 1 else self._merge(head, pieces, asked)
+        basis = parts[0] if len(parts) == 1 else _as_json(pieces)
+        user = f"{head}Summary:\n{summary.model_dump_json()}\n\nTranscript or its parts:\n{basis}"
+        made = {kind: read_markdown(asked(kind, kind, user)) for kind in documents}
+        used = (sum(reply.input_tokens for reply in replies), sum(reply.output_tokens for reply in replies))
+        return Written(summary, replies[-1].model or self.model, made, *used)
+
+    def _merge(self, head: str, pieces: list[Summary], asked: Callable[[str, str, str], Reply]) -> Summary:
+        """By twenties, until one is left: a transcript of 500,000 words has more parts than fit into one request."""
+        level = 0
+        while len(pieces) > 1:
+            level += 1
+            groups = [pieces[at : at + 20] for at in range(0, len(pieces), 20)]
+            pieces = [
+                read_summary(asked(f"merge-{level}-{number}", "merge", f"{head}Parts:\n{_as_json(group)}"))
+                for number, group in enumerate(groups, 1)
+            ]
+        return pieces[0]
+
+    def _system(self, prompt: str, material: Material) -> str:
+        focus = ", ".join(material.focus_areas) or "whatever matters most"
+        return fill(self.prompts[prompt], max_bullets=str(material.max_bullets), focus_areas=focus)
+
+
+def split_words(text: str, size: int) -> list[str]:
+    words = text.split()
+    return [" ".join(words[at : at + size]) for at in range(0, len(words), size)]
+
+
+def read_summary(reply: Reply) -> Summary:
+    found = _validated(SummaryReply, reply)
+    return Summary(bullets=found.bullets, key_concepts=found.key_concepts, executive_summary=found.executive_summary)
+
+
+def read_markdown(reply: Reply) -> str:
+    return _validated(MarkdownReply, reply).markdown
+
+
+def _validated(model: type[Model], reply: Reply) -> Model:
+    text = reply.text.strip()
+    if text.startswith("```"):  # some models wrap their JSON, however clearly they are asked not to
+        text = text.strip("`").removeprefix("json").strip()
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, fault["loc"])) or "the whole" for fault in error.errors()[:3])
+        raise TruncatedReply(f"{WHO}: not the JSON that was asked for ({fields})", "invalid_json", reply) from error
+
+
+def _as_json(pieces: list[Summary]) -> str:
+    return json.dumps([piece.model_dump(mode="json") for piece in pieces], ensure_ascii=False)

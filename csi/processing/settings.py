@@ -1,0 +1,232 @@
+"""What processing is told: every key of processing.yaml, its default, and the secrets it needs from the environment."""
+
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from csi.processing.money import Usd
+
+Action = Literal["process", "notify", "digest", "ignore"]
+DocumentKind = Literal["concept", "implementation"]
+Kind = Literal["video", "short", "live", "upcoming"]
+TranscriberName = Literal["captions", "assemblyai", "file"]
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _seconds(value: Any) -> Any:
+    """A number is seconds; a text is `90s`, `5m`, `1h30m`."""
+    if not isinstance(value, str):
+        return value
+    parts = _PART.findall(value)
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        raise ValueError("expected seconds (90) or a duration (90s, 5m, 1h30m)")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _pattern(text: str | None) -> str | None:
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return text
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s@#]+", text):
+        raise ValueError("expected a URL such as https://host/path")
+    return text.rstrip("/")
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=31_622_400), PlainSerializer(float)]
+Pattern = Annotated[str | None, AfterValidator(_pattern)]
+Url = Annotated[str, AfterValidator(_address)]
+Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
+Price = Annotated[Usd, Field(ge=0)]
+
+
+class Block(BaseModel):
+    """A block of the file: unknown keys are refused, values do not change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Route(Block):
+    """What happens to the signals of one pipeline."""
+
+    action: Action = "process"
+    documents: tuple[DocumentKind, ...] = ()
+    notify: bool = False
+
+
+class Budget(Block):
+    """Money for one day (UTC)."""
+
+    daily_usd: Price = Decimal("5.0000")
+    alert_at: Annotated[float, Field(gt=0, le=1)] = 0.8
+
+
+class Limits(Block):
+    """What is not processed at all, and how much of the rest in one day."""
+
+    videos_per_day: Annotated[int, Field(ge=0)] = 200
+    min_duration: Seconds = 0.0
+    max_duration: Seconds = 14_400.0
+    skip_kinds: tuple[Kind, ...] = ("live", "upcoming")
+    skip_title: Pattern = None
+    max_transcript_words: Annotated[int, Field(ge=1)] = 1_000_000
+
+
+class Captions(Block):
+    """YouTube's own captions."""
+
+    base_url: Url | None = None
+
+
+class Files(Block):
+    """Transcripts that lie on the disk."""
+
+    directory: Path = Path("transcripts")
+
+
+class AssemblyAI(Block):
+    """Audio that is uploaded and transcribed."""
+
+    base_url: Url = "https://api.assemblyai.com"
+    api_key_env: Variable = "ASSEMBLYAI_API_KEY"
+    audio_dir: Path | None = None
+    audio_command: tuple[str, ...] = ()
+    max_audio_mb: Annotated[int, Field(ge=1, le=2200)] = 200
+    usd_per_hour: Price = Decimal("0.37")
+    poll_seconds: Annotated[Seconds, Field(ge=1)] = 15.0
+    give_up_after: Seconds = 21_600.0
+    webhook_url: Url | None = None
+    webhook_secret_env: Variable = "CSI_ASSEMBLYAI_WEBHOOK_SECRET"  # noqa: S105 a name
+
+
+class Transcription(Block):
+    """Who is asked for a transcript, in this order."""
+
+    providers: Annotated[tuple[TranscriberName, ...], Field(min_length=1)] = ("captions",)
+    languages: tuple[Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([_-][A-Za-z]{2,4})?$")], ...] = ()
+    speaker_labels: bool = True
+    captions: Captions = Captions()
+    file: Files = Files()
+    assemblyai: AssemblyAI = AssemblyAI()
+
+
+class OpenAI(Block):
+    """Any endpoint that speaks OpenAI's chat completions."""
+
+    base_url: Url = "https://api.openai.com/v1"
+    model: Annotated[str, Field(min_length=1, max_length=200)] = "gpt-4o-mini"
+    api_key_env: Variable | None = "OPENAI_API_KEY"
+    usd_per_million_input: Price = Decimal("0.15")
+    usd_per_million_output: Price = Decimal("0.60")
+    max_output_tokens: Annotated[int, Field(ge=64)] = 2000
+    token_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"  # noqa: S105
+    chunk_words: Annotated[int, Field(ge=100)] = 6000
+    timeout: Annotated[Seconds, Field(ge=1, le=600)] = 120.0
+    honours_idempotency_key: bool = False
+
+
+class Summarization(Block):
+    """Who writes the summary."""
+
+    provider: Literal["extractive", "openai"] = "extractive"
+    summary_type: Literal["short", "detailed", "executive"] = "short"
+    max_bullets: Annotated[int, Field(ge=1, le=20)] = 6
+    focus_areas: tuple[Annotated[str, Field(max_length=200)], ...] = ()
+    prompts_dir: Path | None = None
+    openai: OpenAI = OpenAI()
+
+
+class Notifications(Block):
+    """Who is told, and how long lines are collected before they go out together."""
+
+    window: Seconds = 300.0
+    urls_env: Variable = "CSI_NOTIFY_URLS"
+    file: Path | None = None
+
+
+class Digest(Block):
+    """The day's digest."""
+
+    enabled: bool = True
+    notify: bool = True
+
+
+class DeadLetters(Block):
+    """What happens to jobs that died of somebody else's outage."""
+
+    auto_retry: bool = True
+    retry_after: Seconds = 3600.0
+    max_rounds: Annotated[int, Field(ge=0, le=100)] = 3
+
+
+class Retention(Block):
+    """How long an entry of the audit log is kept; written into each entry."""
+
+    audit_days: Annotated[int, Field(ge=1, le=36_500)] = 365
+
+
+DEFAULT_ROUTES: dict[str, Route] = {
+    "youtube_tutorial_explainer": Route(documents=("concept", "implementation")),
+    "creator_watchlist_handler": Route(notify=True),
+}
+"""The PRD's two pipelines (§3.2, §3.3)."""
+
+
+class ProcessingSettings(Block):
+    """The whole of processing.yaml."""
+
+    state_dir: Path = Path("processing")
+    database: str | None = None
+    queue: str | None = None
+    receiver_db: Path = Path("csi-receiver.db")
+    artifacts_dir: Path | None = None
+    paused: bool = False
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["auto", "json", "text"] = "auto"
+    ingester_url: Url | None = None
+    routes: dict[Annotated[str, Field(min_length=1, max_length=512)], Route] = DEFAULT_ROUTES
+    budget: Budget = Budget()
+    limits: Limits = Limits()
+    transcription: Transcription = Transcription()
+    summarization: Summarization = Summarization()
+    notifications: Notifications = Notifications()
+    digest: Digest = Digest()
+    dlq: DeadLetters = DeadLetters()
+    retention: Retention = Retention()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_default_routes(cls, data: Any) -> Any:
+        """Routes of the file are added to the PRD's two; one of the same name replaces it."""
+        if isinstance(data, dict) and isinstance(data.get("routes"), dict):
+            return {**data, "routes": {**DEFAULT_ROUTES, **data["routes"]}}
+        return data
+
+    @property
+    def database_url(self) -> str:
+        return self.database or str(self.state_dir / "processing.db")
+
+    @property
+    def queue_url(self) -> str:
+        return self.queue or str(self.state_dir / "queue.db")
+
+    @property
+    def artifacts(self) -> Path:
+        return self.artifacts_dir or self.state_dir / "artifacts"
+
+    @property
+    def notice_file(self) -> Path:
+        return self.notifications.file or self.state_dir / "notifications.md"
+
+    def snapshot(self) -> dict[str, Any]:
+        """The configuration as it is written into a run: secrets are not in it, addresses of databases neither."""
+        return self.model_dump(mode="json", exclude={"database", "queue"})

@@ -1,0 +1,1 @@
+"""What is true about processing: its own tables, in a database of its own."""

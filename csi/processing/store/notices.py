@@ -1,0 +1,71 @@
+"""What people are told: collected for a few minutes, then sent together."""
+
+from dataclasses import dataclass
+
+from csi.processing.store.db import changed, fetch, marks, new_token, number, one
+
+LEASE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One line for people's eyes."""
+
+    id: int
+    title: str
+    body: str
+    attempts: int
+
+
+def add(subject: str, title: str, body: str, *, due_at: float, now: float) -> bool:
+    """False when this subject was announced before. `due_at` is moved forward to that of what already waits."""
+    waiting = one("SELECT MIN(due_at) FROM notices WHERE state = 'waiting'")
+    at = min(due_at, waiting[0]) if waiting and waiting[0] is not None else due_at
+    sql = """INSERT INTO notices (subject, title, body, due_at, created_at) VALUES (?, ?, ?, ?, ?)
+             ON CONFLICT (subject) DO NOTHING"""
+    return changed(sql, subject, title, body, at, now) == 1
+
+
+def is_due(now: float) -> bool:
+    sql = """SELECT 1 FROM notices WHERE (state = 'waiting' AND due_at <= ?)
+             OR (state = 'sending' AND lease_until < ?) LIMIT 1"""
+    return one(sql, now, now) is not None
+
+
+def claim(now: float, limit: int = 50) -> tuple[str, list[Notice]]:
+    """Everything that waits, once the first of it is due: that is what collating means."""
+    if not is_due(now):
+        return "", []
+    token = new_token()
+    due = """(SELECT id FROM notices WHERE state = 'waiting' OR (state = 'sending' AND lease_until < ?)
+              ORDER BY id LIMIT ?)"""
+    sql = f"""UPDATE notices SET state = 'sending', lease_token = ?, lease_until = ?, attempts = attempts + 1
+              WHERE id IN {due} AND (state = 'waiting' OR lease_until < ?)"""
+    changed(sql, token, now + LEASE_SECONDS, now, limit, now)
+    rows = fetch("SELECT id, title, body, attempts FROM notices WHERE lease_token = ? ORDER BY id", token)
+    return token, [Notice(*row) for row in rows]
+
+
+def sent(token: str, now: float) -> int:
+    sql = "UPDATE notices SET state = 'sent', sent_at = ?, lease_token = NULL, lease_until = NULL WHERE lease_token = ?"
+    return changed(sql, now, token)
+
+
+def put_back(token: str, ids: list[int], at: float) -> None:
+    sql = f"""UPDATE notices SET state = 'waiting', due_at = ?, lease_token = NULL, lease_until = NULL
+              WHERE lease_token = ? AND id IN ({marks(ids)})"""
+    changed(sql, at, token, *ids)
+
+
+def give_up(token: str, ids: list[int]) -> None:
+    sql = f"""UPDATE notices SET state = 'dead', lease_token = NULL, lease_until = NULL
+              WHERE lease_token = ? AND id IN ({marks(ids)})"""
+    changed(sql, token, *ids)
+
+
+def counts() -> dict[str, int]:
+    return {name: int(count) for name, count in fetch("SELECT state, count(*) FROM notices GROUP BY state")}
+
+
+def waiting() -> int:
+    return number("SELECT count(*) FROM notices WHERE state IN ('waiting', 'sending')")

@@ -1,0 +1,93 @@
+"""What was taken over from the receiver: each signal once, with what is done about it."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from csi.processing.store.db import changed, fetch, one, run
+
+Action = Literal["process", "notify", "digest", "ignore", "unrouted", "unusable"]
+CURSOR = "receiver"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One received event, and where it goes. `reason` says why it is unrouted or unusable."""
+
+    event_id: str
+    seq: int
+    pipeline: str
+    action: Action
+    video_id: str | None
+    title: str
+    event: dict[str, Any]
+    received_at: float
+    reason: str | None = None
+
+
+_COLUMNS = "event_id, seq, pipeline, action, video_id, title, event_json, received_at, reason"
+
+
+def cursor() -> int:
+    """The receiver's number of the last signal that was taken over."""
+    found = one("SELECT seq FROM intake WHERE name = ?", CURSOR)
+    return int(found[0]) if found else 0
+
+
+def move_cursor(old: int, new: int) -> bool:
+    """False when somebody else has moved it meanwhile: then nothing of ours may stay."""
+    if old == 0:
+        run("INSERT INTO intake (name, seq) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", CURSOR)
+    return changed("UPDATE intake SET seq = ? WHERE name = ? AND seq = ?", new, CURSOR, old) == 1
+
+
+def save_new(signal: Signal, now: float) -> bool:
+    """False for one that is known already."""
+    sql = f"INSERT INTO signals ({_COLUMNS}, taken_at) VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (event_id) DO NOTHING"
+    what = (signal.event_id, signal.seq, signal.pipeline, signal.action, signal.video_id, signal.title)
+    text = json.dumps(signal.event)
+    return changed(sql, *what, text, signal.received_at, signal.reason, now) == 1
+
+
+def reroute(event_id: str, action: Action) -> bool:
+    sql = "UPDATE signals SET action = ?, reason = NULL WHERE event_id = ? AND action = 'unrouted'"
+    return changed(sql, action, event_id) == 1
+
+
+def unrouted(pipelines: tuple[str, ...], limit: int) -> list[Signal]:
+    """Signals whose pipeline nobody knew when they came, but somebody does now."""
+    if not pipelines:
+        return []
+    places = ",".join("?" * len(pipelines))
+    where = f"WHERE action = 'unrouted' AND pipeline IN ({places}) ORDER BY seq LIMIT ?"
+    return [_signal(row) for row in fetch(f"SELECT {_COLUMNS} FROM signals {where}", *pipelines, limit)]
+
+
+def unknown_pipelines() -> dict[str, int]:
+    sql = "SELECT pipeline, count(*) FROM signals WHERE action = 'unrouted' GROUP BY pipeline ORDER BY pipeline"
+    return {name: int(count) for name, count in fetch(sql)}
+
+
+def recent(limit: int, *, action: str | None = None) -> list[Signal]:
+    where, params = ("WHERE action = ?", [action]) if action else ("", [])
+    sql = f"SELECT {_COLUMNS} FROM signals {where} ORDER BY seq DESC LIMIT ?"
+    return [_signal(row) for row in fetch(sql, *params, limit)]
+
+
+def between(start: float, end: float, action: str) -> list[Signal]:
+    sql = f"SELECT {_COLUMNS} FROM signals WHERE taken_at >= ? AND taken_at < ? AND action = ? ORDER BY seq"
+    return [_signal(row) for row in fetch(sql, start, end, action)]
+
+
+def of_video(video_id: str) -> list[Signal]:
+    sql = f"SELECT {_COLUMNS} FROM signals WHERE video_id = ? ORDER BY seq"
+    return [_signal(row) for row in fetch(sql, video_id)]
+
+
+def counts() -> dict[str, int]:
+    return {name: int(count) for name, count in fetch("SELECT action, count(*) FROM signals GROUP BY action")}
+
+
+def _signal(row: tuple[Any, ...]) -> Signal:
+    event_id, seq, pipeline, action, video_id, title, text, received_at, reason = row
+    return Signal(event_id, seq, pipeline, action, video_id, title, json.loads(text), received_at, reason)

@@ -1,0 +1,45 @@
+"""Who did what through the sidecar: a row before the act, finished with what came of it. The newest stay."""
+
+from dataclasses import dataclass
+
+from csi.store.db import fetch, run, writing
+
+KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One act. `status` None: its process ended before it did."""
+
+    id: int
+    at: float
+    via: str
+    role: str
+    client: str | None
+    action: str
+    detail: str | None
+    status: int | None
+    finished_at: float | None
+
+
+def begin(now: float, *, via: str, role: str, client: str | None, action: str) -> int:
+    """An act that cannot be written down is not done: StoreError comes from here, before it."""
+    sql = "INSERT INTO audit (at, via, role, client, action) VALUES (?, ?, ?, ?, ?) RETURNING id"
+    with writing():
+        number = int(fetch(sql, now, via, role, client, action)[0][0])
+        run("DELETE FROM audit WHERE id <= ?", number - KEPT)
+    return number
+
+
+def finish(number: int, now: float, *, status: int | None, detail: str | None = None) -> None:
+    with writing():
+        run("UPDATE audit SET status = ?, detail = ?, finished_at = ? WHERE id = ?", status, detail, now, number)
+
+
+def page(limit: int, before: int | None = None) -> list[Entry]:
+    """Newest first; `before` is the id of the last row of the page before this one."""
+    sql = (
+        "SELECT id, at, via, role, client, action, detail, status, finished_at FROM audit WHERE id < ? "
+        "ORDER BY id DESC LIMIT ?"
+    )
+    return [Entry(*row) for row in fetch(sql, before or 2**62, limit)]

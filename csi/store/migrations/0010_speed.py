@@ -1,0 +1,15 @@
+"""Heads of watches found by an index: a backlog of one watch is not walked through to reach the next one's."""
+
+from typing import Any
+
+STATEMENTS = [
+    # 0: an event of no watch (rebuilt from a dead letter). NULL would not be found by the walk over watches.
+    "UPDATE outbox SET watch_id = 0 WHERE watch_id IS NULL",
+    "CREATE INDEX idx_outbox_watch ON outbox (destination, tier, watch_id, seq) WHERE state = 'pending'",
+    "DROP INDEX idx_outbox_in_flight",
+]
+
+
+def up(migrator: Any, db: Any) -> None:
+    for statement in STATEMENTS:
+        db.execute_sql(statement)

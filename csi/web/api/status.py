@@ -1,0 +1,143 @@
+"""`/admin/status`, `slo`, `queue`, `quota`, `audit`: how it stands."""
+
+from typing import Any
+
+from pydantic import Field
+
+from csi.flow import glance as steps
+from csi.flow import pace
+from csi.flow.agenda import agenda_of
+from csi.runtime import Runtime
+from csi.store import audit, charts
+from csi.web import health, views
+from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
+from csi.web.api.schema import STAMP, listed, maybe, shape, word
+from csi.web.facts import gather
+
+LONGEST_WINDOW = 30 * 86_400.0
+
+
+class Window(Given):
+    """Over which time."""
+
+    window: Ago = Field(86_400.0, description="Length of time up to now: 1h, 24h, 7d; at most 30d")
+
+
+class Paging(Given):
+    """Which part of a long list."""
+
+    limit: Whole = Field(50, ge=1, le=MAX_LIMIT, description="Rows on a page")
+    before: Whole | None = Field(None, ge=1, le=BIGGEST, description="The `next` of the page before")
+
+
+def status(rt: Runtime, call: Call) -> dict[str, Any]:
+    facts = gather(rt)
+    ready, live = health.readiness(facts), health.liveness(facts)
+    return {
+        "ready": ready.is_good,
+        "live": live.is_good,
+        "reasons": list(dict.fromkeys([*ready.body["reasons"], *live.body["reasons"]])),
+        "readiness": ready.body,
+        **views.overview(steps.overview(rt)),
+    }
+
+
+def slo(rt: Runtime, call: Call) -> dict[str, Any]:
+    seconds = call.query.window
+    if not 60 <= seconds <= LONGEST_WINDOW:
+        raise Refusal(400, "window: must be from 1m to 30d")
+    now = rt.now()
+    latencies = steps.measure(charts.waits(now - seconds))
+    return {
+        "from": views.iso(now - seconds),
+        "to": views.iso(now),
+        "goals": [views.goal(one) for one in steps.goals(rt, latencies, now, seconds)],
+        "latencies": [views.latency(one) for one in latencies],
+    }
+
+
+def queue(rt: Runtime, call: Call) -> dict[str, Any]:
+    return views.agenda(agenda_of(rt))
+
+
+def quota(rt: Runtime, call: Call) -> dict[str, Any]:
+    return views.forecast(pace.forecast(rt, rt.now()))
+
+
+def acts(rt: Runtime, call: Call) -> dict[str, Any]:
+    rows = audit.page(call.query.limit + 1, call.query.before)
+    shown = rows[: call.query.limit]
+    following = shown[-1].id if len(rows) > len(shown) else None
+    return {"actions": [views.act(one) for one in shown], "next": following}
+
+
+_SPAN = shape(p50=float, p95=float, p99=float)
+_COUNTS = shape(seen=int, delivered=int, dead=int)
+STATUS = shape(
+    ready=bool,
+    live=bool,
+    reasons=listed(str),
+    readiness=dict,
+    last_hour=_COUNTS,
+    last_day=_COUNTS,
+    waiting=listed(shape(what=str, count=int, since=maybe(STAMP), why=str)),
+    dead_letters=dict,
+    sources=listed(shape(source=str, state=str, watches=int)),
+    outages=listed(shape(host=str, since=maybe(STAMP), watches=int)),
+)
+SLO = shape(
+    **{"from": STAMP},
+    to=STAMP,
+    goals=listed(
+        shape(
+            name=str,
+            unit=word("share", "seconds"),
+            value=maybe(float),
+            target=float,
+            verdict=word("kept", "broken", "idle"),
+            detail=str,
+        )
+    ),
+    latencies=listed(
+        shape(tier=str, deliveries=int, occurred_to_seen=_SPAN, seen_to_accepted=_SPAN, occurred_to_accepted=_SPAN)
+    ),
+)
+QUEUE = shape(
+    worker=shape(beat_at=maybe(STAMP), started_at=maybe(STAMP), queued=maybe(int)),
+    due=int,
+    due_within_a_minute=int,
+    being_read=int,
+    inbox=shape(waiting=int, quarantined=int, oldest_seen_at=maybe(STAMP)),
+    batches=listed(shape(batch_id=str, destination=str, lane=str, size=int, state=str, attempts=int)),
+    unsettled=dict,
+    reads=listed(shape(id=int, source=str, ref=str, name=maybe(str), next_poll_at=maybe(STAMP))),
+)
+ACT = shape(
+    id=int,
+    at=STAMP,
+    via=word("api", "dashboard"),
+    role=word("admin", "reader"),
+    client=maybe(str),
+    action=str,
+    detail=maybe(str),
+    status=maybe(int),
+    finished_at=maybe(STAMP),
+)
+
+OPERATIONS = [
+    Operation("GET", "/status", "getStatus", "How it stands: health, what flowed, what waits and why", STATUS, status),
+    Operation("GET", "/slo", "getSlo", "The promises of PRD §6 and latencies over a window", SLO, slo, query=Window),
+    Operation("GET", "/queue", "getQueue", "What happens next: reads, batches, inbox, wake-ups", QUEUE, queue),
+    Operation(
+        "GET", "/quota", "getQuota", "API units of this Pacific day and how far they go", shape(enabled=bool), quota
+    ),
+    Operation(
+        "GET",
+        "/audit",
+        "listActions",
+        "What was done through this API and the dashboard, newest first",
+        shape(actions=listed(ACT), next=maybe(int)),
+        acts,
+        query=Paging,
+    ),
+]

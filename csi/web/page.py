@@ -1,0 +1,179 @@
+"""A page of the dashboard: its place in the navigation, and how it is drawn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from csi import __version__
+from csi.logs import redact
+from csi.runtime import Runtime
+from csi.store import hosts
+from csi.web import health, session, words
+from csi.web.answers import problem
+from csi.web.door import Role
+from csi.web.facts import gather
+from csi.web.session import Mood, Note
+from csi.web.sidecar import Sidecar
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+# With `no-referrer`, as everywhere else, a browser sends `Origin: null` with our own forms.
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+STATIC = Path(__file__).parent / "static"
+MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """One entry of the navigation and the routes behind it."""
+
+    path: str
+    title: str
+    place: int
+    routes: Sequence[Route]
+    count: Callable[[Runtime], int] | None = None
+    """A number beside the title: what there needs somebody. 0 is not shown."""
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Who looks, as the hall let him in."""
+
+    role: Role
+    key: bytes
+    form_token: str
+
+    @property
+    def may_act(self) -> bool:
+        return self.role == "admin"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that a person should know on every page."""
+
+    text: str
+    path: str
+
+
+Facts = dict[str, Any]
+
+
+async def present(request: Request, template: str, question: Callable[[Runtime], Facts], status: int = 200) -> Response:
+    """Ask the database and draw the page, both in a thread of their own."""
+    sidecar: Sidecar = request.app.state.sidecar
+    visitor: Visitor = request.state.visitor
+    note = session.unseal_note(request.cookies.get(session.NOTE_COOKIE, ""), visitor.key)
+    html = await sidecar.ask(lambda rt: _draw(rt, template, request.url.path, visitor, note, question(rt)))
+    answer = page_answer(html, status)
+    if note is not None:
+        answer.delete_cookie(session.NOTE_COOKIE, path="/", httponly=True, samesite="strict")
+    return answer
+
+
+def _draw(rt: Runtime, template: str, path: str, visitor: Visitor, note: Note | None, facts: Facts) -> str:
+    from csi.web.pages import pages  # they are made of this module
+
+    nav = [(page, page.count(rt) if page.count else 0) for page in pages()]
+    shared = {"now": rt.now(), "path": path, "visitor": visitor, "note": note, "nav": nav}
+    return draw(template, **shared, troubles=troubles(rt), instance=rt.settings.csi.instance_id, **facts)
+
+
+def draw(template: str, **facts: Any) -> str:
+    return templates().get_template(template).render(**facts)
+
+
+def page_answer(html: str, status: int = 200) -> Response:
+    return Response(html, status, media_type="text/html", headers=HEADERS)
+
+
+def plain_page(template: str, status: int = 200, **facts: Any) -> Response:
+    """A page for somebody who was not let in: it asks nobody."""
+    return page_answer(draw(template, **facts), status)
+
+
+def back(request: Request, path: str, text: str, mood: Mood = "good") -> Response:
+    """After an act: to a page that tells what came of it."""
+    visitor: Visitor = request.state.visitor
+    answer = RedirectResponse(path, 303)
+    note = session.seal_note(Note(mood, redact(text)), visitor.key)
+    answer.set_cookie(
+        session.NOTE_COOKIE, note, max_age=session.NOTE_SECONDS, path="/", httponly=True, samesite="strict"
+    )
+    return answer
+
+
+def troubles(rt: Runtime) -> list[Trouble]:
+    """What `/readyz` and `/livez` hold against us, and hosts that are in trouble."""
+    facts = gather(rt)
+    said = [*health.readiness(facts).body["reasons"], *health.liveness(facts).body["reasons"]]
+    found = [Trouble(text, _where(text)) for text in dict.fromkeys(said)]
+    for host in hosts.troubled(rt.now()):
+        if host.outage_since is not None:
+            since = words.stamp(host.outage_since)
+            failing = "1 watch fails" if host.outage_watches == 1 else f"{host.outage_watches:,} watches fail"
+            text = f"upstream outage: {failing} at {host.host} since {since}; they are read again when it works"
+            found.append(Trouble(text, "/sources"))
+    return found
+
+
+def _where(reason: str) -> str:
+    """The page that shows more of it."""
+    if "worker" in reason:
+        return "/schedule"
+    return "/#destinations" if "receiver" in reason or "delivery" in reason else "/sources"
+
+
+@cache
+def templates() -> Environment:
+    """Everything is freed of secrets and escaped, and a name that is missing is an error, not an empty place."""
+    made = Environment(
+        loader=PackageLoader("csi.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: redact(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(words.FILTERS)
+    made.globals.update(
+        ago=words.ago,
+        plural=words.plural,
+        HEALTH=words.HEALTH,
+        CAUSES=words.CAUSES,
+        version=__version__,
+        asset=asset,
+        quoted=lambda text: quote(str(text), safe=""),
+    )
+    return made
+
+
+@cache
+def files() -> dict[str, bytes]:
+    """The static files by name; no other name is ever looked for."""
+    return {file.name: file.read_bytes() for file in STATIC.iterdir() if file.suffix in MEDIA}
+
+
+@cache
+def asset(name: str) -> str:
+    """Its address changes with its content, so that it may be kept."""
+    return f"/static/{name}?v={sha256(files()[name]).hexdigest()[:12]}"
+
+
+async def show_file(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in files():
+        return problem(404, "there is nothing here")
+    media = MEDIA[Path(name).suffix]
+    return Response(files()[name], media_type=media, headers={"Cache-Control": "public, max-age=86400"})

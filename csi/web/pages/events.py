@@ -1,0 +1,129 @@
+"""`/events`: look for events; the story of one from sighting to receipt."""
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import escape
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from csi.flow.trace import story_of
+from csi.ingester.config import TIERS
+from csi.ingester.durations import parse_since
+from csi.ingester.text import clean
+from csi.runtime import Runtime
+from csi.store import eventpages, events
+from csi.store.eventpages import Listed, Wanted
+from csi.web import curl, views
+from csi.web.api.events import EVENT_STATES
+from csi.web.page import Facts, Page, present
+
+SHOWN = 50
+SPANS = {"1h": "last hour", "24h": "last day", "7d": "last week"}
+
+
+async def show(request: Request) -> Response:
+    given = {name: clean(value, 200).strip() for name, value in request.query_params.items()}
+    return await present(request, "events.html", lambda rt: _facts(rt, given))
+
+
+def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
+    """A filter that is none is as good as absent: a page is not an API."""
+    kept = {
+        "q": given.get("q", ""),
+        "state": _one_of(given.get("state"), EVENT_STATES),
+        "source": _one_of(given.get("source"), tuple(rt.settings.sources)),
+        "tier": _one_of(given.get("tier"), TIERS),
+        "since": _one_of(given.get("since"), tuple(SPANS)),
+    }
+    rows = eventpages.page(_wanted(kept, given.get("before", ""), rt.now()), SHOWN + 1)
+    shown = rows[:SHOWN]
+    older = {name: value for name, value in kept.items() if value} | {"before": shown[-1].id if shown else 0}
+    return {
+        "rows": [(row, views.title(row.subject_json)) for row in shown],
+        "given": kept,
+        "older": urlencode(older) if len(rows) > SHOWN else None,
+        "states": EVENT_STATES,
+        "sources": list(rt.settings.sources),
+        "tiers": TIERS,
+        "spans": SPANS,
+        "searched": eventpages.SEARCHED,
+    }
+
+
+def _wanted(kept: dict[str, str], before: str, now: float) -> Wanted:
+    is_number = before.isascii() and before.isdigit() and len(before) < 19
+    return Wanted(
+        words=kept["q"],
+        state=kept["state"] or None,
+        source=kept["source"] or None,
+        tier=kept["tier"] or None,
+        since=now - parse_since(kept["since"]) if kept["since"] else None,
+        before=int(before) if is_number else None,
+    )
+
+
+def _one_of(text: str | None, words: tuple[str, ...]) -> str:
+    return text if text is not None and text in words else ""
+
+
+async def show_one(request: Request) -> Response:
+    number = int(request.path_params["id"])
+    return await present(request, "event.html", lambda rt: _one(rt, number))
+
+
+def _one(rt: Runtime, number: int) -> Facts:
+    row = eventpages.find(number) if number < 2**62 else None
+    if row is None:
+        raise HTTPException(404)
+    told = views.story(story_of(rt, row.dedupe_key))
+    contract = _contract(row)
+    return {
+        "row": row,
+        "story": told,
+        "steps": [_step(step) for step in told["steps"]],
+        "payload": json.dumps(contract, indent=2, ensure_ascii=False),
+        # Escaped here, so that it is left as it is: what looks like a credential in it is the name of a variable.
+        "curl": escape(curl.command(contract, rt.settings.csi.instance_id)),
+        "link": _link(told["url"]),
+    }
+
+
+def _contract(row: Listed) -> dict[str, Any]:
+    stored = events.by_ids([row.id])[0]
+    return events.as_contract(stored, stored.emitted_at)
+
+
+def _step(step: dict[str, Any]) -> dict[str, Any]:
+    """Without what is said elsewhere in the step; the answer of a receiver stands by itself."""
+    details = dict(step["details"])
+    answer = details.pop("answer", None)
+    shown = {name: value for name, value in details.items() if value not in (None, "")}
+    return step | {"details": shown, "answer": answer, "mood": shown.get("outcome", step["what"])}
+
+
+def _link(url: str | None) -> str | None:
+    """Only an address that leads to YouTube becomes a link: the text came from outside."""
+    return url if url and url.startswith("https://www.youtube.com/") else None
+
+
+async def find(request: Request) -> Response:
+    """By event_id, for links from other pages."""
+    event_id = clean(request.query_params.get("event_id", ""), 500)
+    number = await request.app.state.sidecar.ask(lambda rt: eventpages.find_id(event_id))
+    return RedirectResponse(f"/events/{number}" if number else f"/events?{urlencode({'q': event_id})}", 303)
+
+
+PAGE = Page(
+    "/events",
+    "Events",
+    30,
+    [
+        Route("/events", show, methods=["GET"]),
+        Route("/events/find", find, methods=["GET"]),
+        Route("/events/{id:int}", show_one, methods=["GET"]),
+    ],
+)

@@ -1,0 +1,95 @@
+"""Times, numbers and states as people read them. Pure; the templates' filters."""
+
+from collections.abc import Callable
+from typing import Any
+
+from csi import clock
+from csi.flow.glance import words as span
+
+HEALTH = {
+    "healthy": "read as planned",
+    "backing_off": "the last read failed; it is tried again soon",
+    "throttled": "its host asked for patience",
+    "outage": "its host is in trouble, not the source itself",
+    "suspect": "it fails by itself while others of its host work",
+    "dead": "the API says that it is gone; it is still tried",
+    "paused": "paused by command",
+}
+CAUSES = {
+    "transient": "the receiver did not answer as it should, three times",
+    "endpoint": "the receiver, or our access to it, is wrong",
+    "event": "the receiver does not want this event",
+    "malformed": "the item cannot be read",
+    "crash": "handling it ended the process three times",
+}
+MOODS = {
+    "delivered": "good", "healthy": "good", "open gate": "good", "replayed": "good", "kept": "good", "closed": "good",
+    "pending": "wait", "in_flight": "wait", "inbox": "wait", "replaying": "wait", "backing_off": "warn",
+    "throttled": "warn", "outage": "warn", "suspect": "warn", "held": "warn", "paused": "idle", "idle": "idle",
+    "discarded": "idle", "removed": "idle", "dead": "bad", "quarantined": "bad", "malformed": "bad", "open": "bad",
+    "away": "bad", "probe": "bad", "broken": "bad", "transient": "warn", "refused": "bad", "endpoint_fault": "bad",
+    "sending": "wait", "interrupted": "warn", "other_form": "idle", "probe_failed": "bad",
+}  # fmt: skip
+"""The colour of a word."""
+
+SOURCES = {"youtube_playlist": "playlist", "youtube_channel_rss": "channel"}
+
+
+def ago(moment: float | None, now: float) -> str:
+    """`42 s ago`, `in 5 min`; a dash for never."""
+    if moment is None:
+        return "–"
+    seconds = now - moment
+    if abs(seconds) < 1:
+        return "now"
+    told = span_words(float(round(abs(seconds))) if abs(seconds) < 10 else abs(seconds)).replace(".0 s", " s")
+    return f"{told} ago" if seconds > 0 else f"in {told}"
+
+
+def span_words(seconds: float | None) -> str:
+    return "–" if seconds is None else span(max(seconds, 0.0))
+
+
+def whole_seconds(seconds: float) -> str:
+    """`30 s`, `5 min`, `1 h`: lengths that somebody chose."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def stamp(moment: float | None) -> str:
+    """`2026-02-22 12:00:05 UTC`."""
+    return "never" if moment is None else clock.iso(moment).replace("T", " ").replace("Z", " UTC")
+
+
+def percent(share: float | None) -> str:
+    """Never rounded up to a promise that was not kept."""
+    if share is None:
+        return "–"
+    return f"{int(share * 1000) / 10:g} %"
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def mood(word: str) -> str:
+    return MOODS.get(word, "idle")
+
+
+def plain(word: str) -> str:
+    return word.replace("_", " ")
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "span": span_words,
+    "interval": whole_seconds,
+    "stamp": stamp,
+    "percent": percent,
+    "mood": mood,
+    "plain": plain,
+    "iso": clock.iso,
+    "merged": lambda given, **more: {**given, **more},
+    "kind": lambda source: SOURCES.get(source, plain(source)),
+}

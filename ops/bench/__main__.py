@@ -1,0 +1,94 @@
+"""make bench: every part, or those that are named; a table of targets at the end, and all of it as JSON on demand."""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ops.bench import floor, growth, line, peer, poll, startup, targets
+
+PARTS = ("line", "poll", "growth", "startup")
+
+
+def measure_line(count: int) -> dict[str, Any]:
+    few = min(count, 3_000)
+    report: dict[str, Any] = {}
+    for tier, per_request, number in (("standard", 100, count), ("urgent", 1, few)):
+        _say(f"{tier}: plain loop, {number} items")
+        plain = floor.measure(per_request, number)
+        _say(f"{tier}: the line, {number} items")
+        ours = line.at_once(tier, number)
+        report[tier] = {**ours, "floor": plain, "to_floor": ours["events_per_second"] / plain["events_per_second"]}
+        if peer.is_installed():
+            _say(f"{tier}: Celery and Redis, {number} items")
+            other = peer.measure(per_request, number)
+            report[tier] |= {"peer": other, "to_peer": ours["events_per_second"] / other["events_per_second"]}
+    _say(f"urgent: {line.STEADY_RATE:g} a second for {line.STEADY_SECONDS:g} s")
+    report["steady"] = line.steady()
+    if peer.is_installed():
+        _say("Celery and Redis, killed five times")
+        report["peer_killed"] = peer.killed(1_000)
+    else:
+        _say(peer.ABSENT)
+    return report
+
+
+def measure_poll(channels: int) -> dict[str, Any]:
+    _say(f"a round of {channels} feeds")
+    return dataclasses.asdict(poll.measure(channels, 0.1, 30.0))
+
+
+def measure_growth(sizes: tuple[int, ...]) -> dict[str, Any]:
+    _say(f"the cost of an event at {', '.join(f'{size:,}' for size in sizes)} keys")
+    return growth.measure(sizes)
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text} …", file=sys.stderr, flush=True)
+
+
+def _work(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    sizes = tuple(size for size in growth.SIZES if size <= options.keys)
+    return {
+        "line": lambda: measure_line(options.count),
+        "poll": lambda: measure_poll(options.channels),
+        "growth": lambda: measure_growth(sizes),
+        "startup": startup.measure,
+    }
+
+
+def report_of(options: argparse.Namespace) -> dict[str, Any]:
+    work = _work(options)
+    found = {part: work[part]() for part in options.parts or PARTS}
+    if "growth" in found:
+        _say("retention beside a writer")
+        found["retention"] = growth.retention()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all of them when none is named")
+    parser.add_argument("--count", type=int, default=10_000, help="items of the line")
+    parser.add_argument("--channels", type=int, default=500)
+    parser.add_argument("--keys", type=int, default=growth.SIZES[-1], help="no more stored keys than this")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--check", action="store_true", help="say which ratio fell by more than a third; exit code 1")
+    parser.add_argument("--write-baseline", action="store_true")
+    options = parser.parse_args()
+    if not Path("/proc/self/stat").exists():
+        sys.exit("this bench reads /proc, which only Linux has")
+    report = report_of(options)
+    print(json.dumps(report) if options.json else "\n".join(targets.table(report)))
+    if options.write_baseline:
+        targets.BASELINE.write_text(json.dumps(targets.ratios(report), indent=2) + "\n")
+    if options.check and (fell := targets.fallen(report, targets.load_baseline())):
+        sys.exit("\n".join(fell))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Pipelines of other kinds that do the same job, to be measured beside ours."""

@@ -1,0 +1,87 @@
+"""What was measured, held against what was wanted. Pure."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BASELINE = Path(__file__).with_name("baseline.json")
+FALL = 1 / 3
+"""A ratio that fell by more than this is a regression."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure of the report by its path, and the bound it should keep."""
+
+    name: str
+    path: str
+    bound: float
+    at_least: bool = True
+    unit: str = ""
+    is_ratio: bool = False
+    """Comparable between machines, and so part of the baseline."""
+
+
+TARGETS = (
+    Target("standard, events a second", "line.standard.events_per_second", 1000, unit="/s"),
+    Target("standard, beside the plain loop", "line.standard.to_floor", 0.25, is_ratio=True),
+    Target("standard, beside Celery", "line.standard.to_peer", 4, is_ratio=True),
+    Target("urgent, events a second", "line.urgent.events_per_second", 250, unit="/s"),
+    Target("urgent, beside the plain loop", "line.urgent.to_floor", 0.4, is_ratio=True),
+    Target("urgent, beside Celery", "line.urgent.to_peer", 2, is_ratio=True),
+    Target("urgent at 20 events a second, P95", "line.steady.p95_ms", 250, at_least=False, unit=" ms"),
+    Target("500 feeds, share of a core", "poll.share_percent", 1.5, at_least=False, unit=" %"),
+    Target("500 feeds, cold round", "poll.cold_seconds", 5, at_least=False, unit=" s"),
+    Target("worker and sidecar, memory", "startup.worker_and_sidecar_mb", 150, at_least=False, unit=" MB"),
+    Target("worker and sidecar at rest, share of a core", "startup.idle_core_percent", 1, at_least=False, unit=" %"),
+    Target("csi --help", "startup.help_ms", 200, at_least=False, unit=" ms"),
+    Target("an event at the most keys, beside the fewest", "growth.ratio", 1.25, at_least=False, is_ratio=True),
+    Target("longest wait for a write during retention", "retention.longest_wait_ms", 250, at_least=False, unit=" ms"),
+)
+
+
+def find(report: dict[str, Any], path: str) -> float | None:
+    """None: it was not measured."""
+    found: Any = report
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, int | float) else None
+
+
+def is_met(target: Target, value: float) -> bool:
+    return value >= target.bound if target.at_least else value <= target.bound
+
+
+def table(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for target in TARGETS:
+        value = find(report, target.path)
+        wanted = f"{'≥' if target.at_least else '≤'} {target.bound:g}{target.unit}"
+        shown = "not measured" if value is None else f"{value:.2f}{target.unit}"
+        verdict = "" if value is None else ("pass" if is_met(target, value) else "FAIL")
+        lines.append(f"{target.name:46}{wanted:>14}{shown:>18}  {verdict}")
+    return lines
+
+
+def ratios(report: dict[str, Any]) -> dict[str, float]:
+    found = {it.path: find(report, it.path) for it in TARGETS if it.is_ratio}
+    return {path: round(value, 3) for path, value in found.items() if value is not None}
+
+
+def fallen(report: dict[str, Any], baseline: dict[str, float]) -> list[str]:
+    """Ratios that are worse than the baseline by more than a third."""
+    said = []
+    for target in TARGETS:
+        before, now = baseline.get(target.path), find(report, target.path)
+        if before is None or now is None:
+            continue
+        worse = now < before * (1 - FALL) if target.at_least else now > before / (1 - FALL)
+        if worse:
+            said.append(f"{target.name}: {before:.2f} before, {now:.2f} now")
+    return said
+
+
+def load_baseline() -> dict[str, float]:
+    found: dict[str, float] = json.loads(BASELINE.read_text())
+    return found

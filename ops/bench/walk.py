@@ -1,0 +1,38 @@
+"""The walk in one thread, without a queue: what each step costs by itself."""
+
+import time
+from collections.abc import Callable
+
+from csi.flow import deliver, flush, ingest, plan, poll, rescue
+from csi.flow.settle import RetryAt
+from csi.flow.wake import Wake
+from csi.runtime import Runtime
+
+DEADLINE = 120.0
+
+
+def walk(rt: Runtime, until: Callable[[], bool]) -> None:
+    """Do what is due, again and again, until it is enough."""
+    end = time.monotonic() + DEADLINE
+    while not until() and time.monotonic() < end:
+        todo = [*plan.plan(rt, horizon=0), *rescue.rescue(rt)]
+        if not todo:
+            time.sleep(0.05)
+        while todo:
+            todo += _step(rt, todo.pop(0))
+
+
+def _step(rt: Runtime, wake: Wake) -> list[Wake]:
+    match wake.step:
+        case "poll":
+            found = poll.poll(rt, int(wake.key))
+        case "ingest":
+            found = ingest.ingest(rt, int(wake.key))
+        case "flush":
+            found = flush.flush(rt, str(wake.key))
+        case "deliver":
+            sent = deliver.deliver(rt, int(wake.key))
+            found = [] if isinstance(sent, RetryAt) else sent
+        case _:
+            found = []
+    return [it for it in found if it.at is None]

@@ -1,0 +1,157 @@
+"""Looking into the queue: messages are read without being taken, and without a task being made of them."""
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from huey.serializer import SignedSerializer
+
+from csi import clock
+from csi.errors import CsiError, StoreError
+from csi.flow.finding import Finding
+from csi.ingester.config import Settings
+from csi.ingester.config_secrets import hide_password
+from tasks.queue import NAME, create_huey, create_serializer
+
+STEPS = {
+    "poll_watch": "poll",
+    "ingest_item": "ingest",
+    "flush_tier": "flush",
+    "deliver_batch": "deliver",
+    "probe_receiver": "probe",
+}
+CROWDED = 2_000
+
+
+@dataclass(frozen=True)
+class Queued:
+    """One message: a wake-up for a row."""
+
+    id: str
+    task: str
+    key: str
+    state: str
+    """`pending`: the next free thread takes it. `scheduled`: its time has not come."""
+    due_at: float | None
+    priority: float
+    retries: int
+
+    @property
+    def step(self) -> str | None:
+        """None: a periodic task, or one that this version does not know."""
+        return STEPS.get(self.task)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """All messages, and how many could not be read."""
+
+    messages: tuple[Queued, ...]
+    unreadable: int = 0
+    is_there: bool = True
+
+
+def look(settings: Settings, limit: int | None = None) -> Queue:
+    """The queue as it is now. StoreError when it cannot be read; a queue that was never made is empty."""
+    if is_absent(settings):
+        return Queue((), is_there=False)
+    try:
+        pending, scheduled = _read_file(settings, limit) if is_file(settings) else _read_server(settings, limit)
+    except CsiError:
+        raise
+    except Exception as error:  # sqlite3, redis and psycopg have no error in common
+        raise _unusable(settings, error) from error
+    serializer = create_serializer(settings)
+    messages = [*((data, "pending") for data in pending), *((data, "scheduled") for data in scheduled)]
+    found = [_read(serializer, data, state) for data, state in messages]
+    known = tuple(one for one in found if one is not None)
+    return Queue(known, len(found) - len(known))
+
+
+def _read_file(settings: Settings, limit: int | None) -> tuple[list[bytes], list[bytes]]:
+    """Read-only and by hand: Huey's storage would make a file that is not there, and ours set a broken one aside."""
+    most = -1 if limit is None else limit
+    with closing(sqlite3.connect(f"file:{quote(settings.csi.queue_url)}?mode=ro", uri=True, timeout=10)) as file:
+        tasks = "SELECT data FROM task WHERE queue = ? ORDER BY priority DESC, id LIMIT ?"
+        later = "SELECT data FROM schedule WHERE queue = ? ORDER BY timestamp LIMIT ?"
+        pending, scheduled = (file.execute(sql, (NAME, most)).fetchall() for sql in (tasks, later))
+    return [row[0] for row in pending], [row[0] for row in scheduled]
+
+
+def _read_server(settings: Settings, limit: int | None) -> tuple[list[bytes], list[bytes]]:
+    storage = create_huey(settings).storage
+    return list(storage.enqueued_items(limit)), list(storage.scheduled_items(limit))
+
+
+def empty(settings: Settings) -> None:
+    """Throw all messages away. Rows that are due are woken again within seconds."""
+    try:
+        storage = create_huey(settings).storage
+        storage.flush_queue()
+        storage.flush_schedule()
+    except CsiError:
+        raise
+    except Exception as error:
+        raise _unusable(settings, error) from error
+
+
+def is_absent(settings: Settings) -> bool:
+    """A queue file that is not there: looking must not make it."""
+    return is_file(settings) and not Path(settings.csi.queue_url).exists()
+
+
+def is_file(settings: Settings) -> bool:
+    return "://" not in settings.csi.queue_url
+
+
+def _unusable(settings: Settings, error: Exception) -> StoreError:
+    reason = " ".join(str(error).split())[:200]
+    return StoreError(f"csi.queue: {hide_password(settings.csi.queue_url)} cannot be read: {reason}")
+
+
+def _read(serializer: SignedSerializer, data: Any, state: str) -> Queued | None:
+    try:
+        message = serializer.deserialize(bytes(data))
+        key = message.args[0] if message.args else ""
+        return Queued(
+            id=str(message.id),
+            task=str(message.name).rpartition(".")[2],
+            key=str(key),
+            state=state,
+            due_at=clock.parse(message.eta.isoformat()) if message.eta else None,
+            priority=float(message.priority or 0),
+            retries=int(message.retries or 0),
+        )
+    except Exception:  # noqa: BLE001 a message from outside may break in any way
+        return None
+
+
+def examine(settings: Settings) -> Iterable[Finding]:
+    """For `csi doctor`: can the queue be used, and does it drain?"""
+    where = hide_password(settings.csi.queue_url)
+    try:
+        found = look(settings)
+    except StoreError as error:
+        yield Finding("queue", "fail", str(error), _remedy(settings))
+        return
+    if not found.is_there:
+        yield Finding("queue", "ok", f"{where} is not there yet; the worker makes it")
+    elif found.unreadable:
+        text = f"{found.unreadable} messages cannot be read: another secret signed them, or they are damaged"
+        yield Finding("queue", "warn", text, "`csi tasks purge --yes` empties it; rows that are due are woken again")
+    elif len(found.messages) > CROWDED:
+        text = f"{len(found.messages):,} messages wait: the worker does not keep up, or does not run"
+        yield Finding("queue", "warn", text, "see what waits with `csi tasks stats`, and whether the worker runs")
+    else:
+        yield Finding("queue", "ok", f"{len(found.messages):,} messages in {where}")
+
+
+def _remedy(settings: Settings) -> str:
+    url = settings.csi.queue_url
+    if "://" in url:
+        return "start the server that csi.queue (CSI_QUEUE_URL) names, or correct the address"
+    return f"it holds wake-ups only, and may be deleted at any time: `rm -rf {url} {url}-wal {url}-shm`"

@@ -1,0 +1,39 @@
+"""A thread beside the pulse: it tells people of troubles and pings a heartbeat URL, however slow those services are."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from csi.flow import notify
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import db
+
+LOOK_SECONDS = 15.0
+FRESH_SECONDS = 30.0
+"""A pulse that is older than this is no sign of life."""
+
+_pulse_at: list[float] = []
+
+
+def note_pulse() -> None:
+    """The pulse has done its work a moment ago, and the consumer's threads do theirs."""
+    _pulse_at[:] = [time.monotonic()]
+
+
+def is_well() -> bool:
+    return bool(_pulse_at) and time.monotonic() - _pulse_at[0] < FRESH_SECONDS
+
+
+def watch(runtime: Callable[[], Runtime], stopping: threading.Event) -> None:
+    next_ping = 0.0
+    while not stopping.wait(LOOK_SECONDS if next_ping else 1.0):
+        rt = runtime()
+        try:
+            notify.look(rt)
+        except Exception:  # noqa: BLE001 a database in trouble, a library that breaks: the next round tries again
+            log.exception("troubles could not be judged")
+            db.drop_broken_connection()
+        if time.monotonic() >= next_ping and is_well():
+            notify.ping(rt)
+            next_ping = time.monotonic() + rt.settings.notify.heartbeat_seconds

@@ -1,0 +1,63 @@
+"""The benches run and say what they measured: few events and few channels, so only their form is judged here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops.bench import targets
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="the bench reads /proc, which only Linux has"
+)
+
+
+def run(*line: str) -> dict:
+    command = [sys.executable, "-m", *line, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_line_is_measured_beside_a_plain_loop():
+    found = run("ops.bench", "line", "--count", "40")["line"]
+    for tier, requests in (("urgent", 40), ("standard", 1)):
+        assert (found[tier]["events"], found[tier]["again"]) == (40, 0)
+        assert found[tier]["requests"] >= requests
+        assert found[tier]["to_floor"] > 0
+    assert found["steady"]["events"] > 100
+
+
+def test_growth_is_measured_at_each_size():
+    found = run("ops.bench", "growth", "--keys", "10000")
+    assert [one["keys"] for one in found["growth"]["sizes"]] == [10_000]
+    assert found["retention"]["writes"] > 0
+
+
+def test_a_round_of_channels_is_measured_beside_the_limits():
+    found = run("ops.bench.poll", "--channels", "6", "--latency", "0.01", "--seconds", "1")
+    assert found["channels"] == 6
+    assert 0 < found["cold_seconds"] < 60
+    assert 10 < found["peak_mb"] < 512
+    assert len(found["limits"]) == 3
+
+
+def test_targets_say_pass_fail_or_not_measured():
+    lines = targets.table({"line": {"standard": {"events_per_second": 1200.0}, "urgent": {"events_per_second": 10.0}}})
+    assert lines[0].endswith("pass")
+    assert next(line for line in lines if line.startswith("urgent, events")).endswith("FAIL")
+    assert "not measured" in lines[1]
+
+
+def test_a_ratio_that_fell_by_more_than_a_third_is_named():
+    baseline = {"line.urgent.to_floor": 0.6, "growth.ratio": 1.0}
+    assert targets.fallen({"line": {"urgent": {"to_floor": 0.5}}, "growth": {"ratio": 1.3}}, baseline) == []
+    fell = targets.fallen({"line": {"urgent": {"to_floor": 0.3}}, "growth": {"ratio": 1.6}}, baseline)
+    assert [line.split(":")[0] for line in fell] == [
+        "urgent, beside the plain loop",
+        "an event at the most keys, beside the fewest",
+    ]

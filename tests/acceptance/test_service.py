@@ -1,0 +1,134 @@
+"""The real worker under a service manager: signs of life, reload by SIGHUP, an orderly end."""
+
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+from tasks import dispatch, lookout, worker
+from tests.fakes.installation import installation
+from tests.fakes.page import page
+
+pytestmark = pytest.mark.slow
+
+
+class Manager:
+    """What systemd would hear."""
+
+    def __init__(self, path):
+        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.door.bind(str(path))
+        self.path, self.heard = path, []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        while True:
+            try:
+                self.heard += self.door.recv(4096).decode().splitlines()
+            except OSError:
+                return
+
+
+@pytest.fixture
+def box(tmp_path):
+    with installation(tmp_path) as built:
+        built.manager = Manager(tmp_path / "notify")
+        yield built
+        built.manager.door.close()
+
+
+def logged(box, sentence):
+    lines = [json.loads(line) for line in box.log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if line["message"] == sentence]
+
+
+def test_the_worker_reports_reloads_and_ends_in_order(box):
+    process = box.start(NOTIFY_SOCKET=str(box.manager.path))
+    box.wait_for(lambda: "WATCHDOG=1" in box.manager.heard)
+    assert box.manager.heard[0] == "READY=1"
+    assert box.rows("SELECT 1 FROM heartbeats"), "the first sign of life comes after the first heartbeat"
+
+    box.change(lambda config: config["sources"]["youtube_playlist"]["playlists"].pop())
+    process.send_signal(signal.SIGHUP)
+    box.wait_for(lambda: logged(box, "configuration is reloaded"))
+    assert box.rows("SELECT count(*) FROM watches WHERE state = 'removed'") == [(1,)]
+    assert "RELOADING=1" in box.manager.heard
+
+    box.change(lambda config: config.update(delivry={}))
+    process.send_signal(signal.SIGHUP)
+    box.wait_for(lambda: logged(box, "configuration could not be reloaded; the old one stays"))
+    assert "delivery" in box.rows("SELECT error FROM reloads ORDER BY id DESC LIMIT 1")[0][0]
+    box.yt.add(box.yt.playlists[0], "Still read")
+    box.wait_for_delivered(1)
+    assert process.poll() is None
+
+    process.terminate()
+    assert process.wait(30) == 0
+    assert box.manager.heard[-1] == "STOPPING=1"
+
+
+def test_the_heartbeat_url_is_pinged_while_the_worker_is_well(box):
+    with page() as there:
+        box.start(CSI_HEARTBEAT_URL=f"{there.url}/canary-of-the-ping", CSI_LOG_LEVEL="DEBUG")
+        box.wait_for(lambda: there.asked)
+        assert there.asked == ["/canary-of-the-ping"]
+    assert "canary-of-the-ping" not in box.log.read_text()
+
+
+def consumer(*, alive=True, scheduler=True):
+    thread = SimpleNamespace(is_alive=lambda: alive)
+    return SimpleNamespace(scheduler=SimpleNamespace(is_alive=lambda: scheduler), worker_threads=[(None, thread)])
+
+
+@pytest.mark.parametrize(
+    ("given", "depth", "ended_ago", "moving"),
+    [
+        (consumer(), 0, 9999.0, True),
+        (consumer(), 5, 1.0, True),
+        (consumer(), 5, worker.STUCK_SECONDS + 1, False),
+        (consumer(alive=False), 0, 1.0, False),
+        (consumer(scheduler=False), 0, 1.0, False),
+    ],
+    ids=["idle", "working", "stuck", "no workers", "no scheduler"],
+)
+def test_the_watchdog_is_fed_only_while_work_is_done(monkeypatch, given, depth, ended_ago, moving):
+    monkeypatch.setattr(dispatch, "_ended", [time.monotonic() - ended_ago])
+    assert worker.is_moving(given, depth) is moving
+
+
+def fail(*_):
+    raise OSError("database or disk is full")
+
+
+@pytest.mark.parametrize(
+    ("broken", "signs"),
+    [(None, 1), ("beat", 0), ("rescue", 0)],
+    ids=["all is well", "no heartbeat could be written", "due rows could not be found"],
+)
+def test_a_beat_that_failed_is_no_sign_of_life(monkeypatch, broken, signs):
+    given: list[tuple[str, ...]] = []
+    steps = {"set_clock_right": None, "beat": None, "redrive": [], "rescue": []}
+    for name, result in steps.items():
+        answer = fail if name == broken else lambda *_, result=result: result
+        monkeypatch.setattr(worker.rescue_step, name, answer)
+    monkeypatch.setitem(sys.modules, "huey_config", SimpleNamespace(huey=SimpleNamespace(pending_count=lambda: 0)))
+    monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
+    monkeypatch.setattr(lookout, "_pulse_at", [])
+    with suppress(OSError):
+        worker._beat(None, 0.0, consumer(), slow=True)
+    assert (len(given), lookout.is_well()) == (signs, bool(signs))
+
+
+def test_a_pulse_that_is_old_is_no_sign_of_life(monkeypatch):
+    monkeypatch.setattr(lookout, "_pulse_at", [])
+    assert lookout.is_well() is False
+    lookout.note_pulse()
+    assert lookout.is_well() is True
+    monkeypatch.setattr(lookout, "_pulse_at", [time.monotonic() - lookout.FRESH_SECONDS - 1])
+    assert lookout.is_well() is False

@@ -1,0 +1,217 @@
+"""The dashboard in a real browser: every page, the acts, hostile text, the phone, the dark, and without JavaScript."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from csi.dlq import store as dlq
+from csi.runtime import Runtime
+from csi.store import db, endpoints, hosts
+from csi.store.models import DeadLetter, Watch
+from csi.web.pages import pages
+from ops.screenshot import READ_TOKEN, add_event, browser, bury, sign_in
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = (
+    "</title></textarea><script>window.hit = 1</script><img src=x onerror='window.hit = 2'>"
+    "<svg onload=window.hit=3><a href='javascript:window.hit=4'>x</a>{{7*7}}\u202e\u0000"
+).replace("\u0000", "")
+
+
+def until(driver: webdriver.Chrome, condition: Callable[[webdriver.Chrome], object]) -> None:
+    WebDriverWait(driver, 10, 0.05).until(condition)
+
+
+def text_of(driver: webdriver.Chrome, selector: str = "body") -> str:
+    return driver.find_element(By.CSS_SELECTOR, selector).text
+
+
+def complaints(driver: webdriver.Chrome) -> list[str]:
+    return [line["message"] for line in driver.get_log("browser")]
+
+
+def press(driver: webdriver.Chrome, selector: str) -> None:
+    driver.find_element(By.CSS_SELECTOR, selector).click()
+
+
+def test_every_page_is_reached_by_the_navigation_and_none_complains(desk: webdriver.Chrome, url: str) -> None:
+    for page in pages():
+        press(desk, f'#nav a[href="{page.path}"]')
+        until(desk, lambda driver, page=page: text_of(driver, "#nav a[aria-current]").startswith(page.title))
+        assert len(text_of(desk, "main")) > 40
+        assert desk.execute_script("return document.querySelectorAll('[style]').length") == 0
+    for path in ("/sources/1", "/events/1", "/dead-letters/1"):
+        desk.get(url + path)
+        assert text_of(desk, "h1")
+    assert complaints(desk) == []
+
+
+def test_a_dead_letter_is_replayed_alone_and_then_its_group(desk: webdriver.Chrome, url: str) -> None:
+    desk.get(f"{url}/dead-letters/1")
+    press(desk, 'form[action="/dead-letters/replay"] button')
+    until(desk, lambda driver: "1 of 1 dead letter pending again" in text_of(driver, ".note"))
+    with db.connection():
+        assert (DeadLetter.get_by_id(1).state, dlq.open_count()) == ("replaying", 4)
+    desk.get(f"{url}/dead-letters")
+    assert text_of(desk, "section td.num") == "3"
+    press(desk, 'section form[action="/dead-letters/replay"] button.main')
+    until(desk, lambda driver: "3 of 3 dead letters pending again" in text_of(driver, ".note"))
+    with db.connection():
+        assert dlq.open_count() == 1
+    assert complaints(desk) == []
+
+
+def test_a_source_is_paused_and_resumed(desk: webdriver.Chrome, url: str) -> None:
+    desk.get(f"{url}/sources")
+    press(desk, 'form[action="/sources/1/pause"] button')
+    until(desk, lambda driver: "is paused." in text_of(driver, ".note"))
+    assert "paused" in text_of(desk, "#watch-1 .pill")
+    with db.connection():
+        assert Watch.get_by_id(1).state == "paused"
+    press(desk, 'form[action="/sources/1/resume"] button')
+    until(desk, lambda driver: "is read again" in text_of(driver, ".note"))
+    with db.connection():
+        assert Watch.get_by_id(1).state == "active"
+
+
+def test_a_question_is_asked_before_delivery_is_paused(desk: webdriver.Chrome, url: str) -> None:
+    desk.get(url)
+    press(desk, 'form[action="/destinations/default/pause"] button')
+    desk.switch_to.alert.dismiss()
+    with db.connection():
+        assert endpoints.get().held is None
+    press(desk, 'form[action="/destinations/default/pause"] button')
+    desk.switch_to.alert.accept()
+    until(desk, lambda driver: "Delivery to default is paused" in text_of(driver, ".note"))
+    assert "paused by command" in text_of(desk, "#troubles")
+
+
+def test_hostile_titles_stay_text(desk: webdriver.Chrome, url: str, rt: Runtime) -> None:
+    with db.connection():
+        watch = Watch.get_by_id(1)
+        Watch.update(name=HOSTILE, last_error=HOSTILE, health="suspect").where(Watch.id == 1).execute()
+        number = add_event(watch, 9_000, rt.now(), "urgent", HOSTILE)
+        letter = bury(watch, 9_001, rt.now(), HOSTILE, HOSTILE, "event", 422)
+        endpoints.change("default", held=HOSTILE, held_at=rt.now())
+        hosts.begin_outage(hosts.get("www.youtube.com"), rt.now(), HOSTILE, 3)
+    for path in ("/", "/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", "/schedule",
+                 f"/dead-letters/{letter}"):  # fmt: skip
+        desk.get(url + path)
+        assert desk.execute_script("return window.hit") is None, path
+        assert desk.execute_script("return document.querySelectorAll('main script, main img, main svg a').length") == 0
+        assert "window.hit" in desk.find_element(By.TAG_NAME, "html").get_attribute("textContent"), path
+    assert complaints(desk) == []
+
+
+def test_the_policy_stops_what_gets_in_by_another_way(desk: webdriver.Chrome, url: str) -> None:
+    desk.get(url)
+    desk.execute_script(
+        "const bad = document.createElement('div'); bad.innerHTML = '<img src=x onerror=\"window.hit = 5\">';"
+        "document.body.append(bad)"
+    )
+    until(desk, lambda driver: "Content Security Policy" in " ".join(complaints(driver)))
+    assert desk.execute_script("return window.hit") is None
+
+
+def test_a_page_refreshes_itself_but_not_under_somebodys_hands(desk: webdriver.Chrome, url: str, rt: Runtime) -> None:
+    desk.get(f"{url}/events")
+    with db.connection():
+        add_event(Watch.get_by_id(1), 9_000, rt.now(), "urgent", "Brand new, nobody pressed reload")
+    until(desk, lambda driver: "Brand new, nobody pressed reload" in text_of(driver, "main"))
+    search = desk.find_element(By.NAME, "q")
+    search.send_keys("half a wor")
+    with db.connection():
+        add_event(Watch.get_by_id(1), 9_001, rt.now(), "urgent", "Even newer")
+    desk.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
+    until(desk, lambda driver: driver.execute_script("return document.body.classList.contains('held')"))
+    assert "Even newer" not in text_of(desk, "main")
+    assert desk.find_element(By.NAME, "q").get_attribute("value") == "half a wor"
+
+
+def test_a_reader_has_no_buttons(driver: webdriver.Chrome, url: str) -> None:
+    driver.delete_all_cookies()
+    sign_in(driver, url, READ_TOKEN)
+    for page in pages():
+        driver.get(url + page.path)
+        assert driver.find_elements(By.CSS_SELECTOR, 'main form[method="post"]') == []
+    assert text_of(driver, ".role") == "read only"
+
+
+def test_the_event_page_offers_a_curl_command_without_a_secret(desk: webdriver.Chrome, url: str) -> None:
+    desk.get(f"{url}/events/1")
+    press(desk, "details.curl summary")
+    button = desk.find_element(By.CSS_SELECTOR, "button.copy")
+    assert button.is_displayed()
+    shown = text_of(desk, "#curl-text")
+    assert "CSI_UA_SHARED_SECRET" in shown
+    assert "Authorization: Bearer %s" in shown
+    assert "show-shared-secret" not in desk.page_source
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(desk: webdriver.Chrome, url: str) -> None:
+    phone = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    desk.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        for path in (*(page.path for page in pages()), "/sources/1", "/events/1", "/dead-letters/1"):
+            desk.get(url + path)
+            assert desk.execute_script("return document.documentElement.scrollWidth") <= 360, path
+    finally:
+        desk.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_by_day_and_by_night(desk: webdriver.Chrome, url: str, scheme: str) -> None:
+    """WCAG AA: a contrast of 4.5 between every visible text and what is behind it."""
+    feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    desk.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+    try:
+        for page in pages():
+            desk.get(url + page.path)
+            dark = desk.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+            assert (scheme == "dark") == (int(dark.split("(")[1].split(",")[0]) < 100)
+            assert desk.execute_script(CONTRAST) == [], page.path
+    finally:
+        desk.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+CONTRAST = """
+const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+  .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (one) => {
+  for (let at = one; at; at = at.parentElement) {
+    const found = parse(getComputedStyle(at).backgroundColor);
+    if (found.length === 3 || found[3] > 0) return found;
+  }
+  return parse(getComputedStyle(document.documentElement).backgroundColor);
+};
+const poor = [];
+for (const one of document.querySelectorAll("body *")) {
+  const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  if (!own || !one.checkVisibility() || one.closest("svg") || one.matches("option, .skip")) continue;
+  const [a, b] = [light(parse(getComputedStyle(one).color)), light(behind(one))];
+  const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const name = `${one.tagName}.${one.className} ${one.textContent.trim().slice(0, 30)}`;
+  if (contrast < 4.5) poor.push(`${contrast.toFixed(2)} ${name}`);
+}
+return [...new Set(poor)];
+"""
+
+
+def test_it_works_without_javascript(url: str, tmp_path: Path) -> None:
+    with browser(tmp_path / "profile", "--blink-settings=scriptEnabled=false") as driver:
+        sign_in(driver, url)
+        press(driver, '#nav a[href="/sources"]')
+        press(driver, 'form[action="/sources/1/pause"] button')
+        assert "is paused." in text_of(driver, ".note")
+        driver.get(f"{url}/dead-letters")
+        press(driver, 'section form[action="/dead-letters/replay"] button.main')
+        assert "pending again" in text_of(driver, ".note")
+        press(driver, "form.out button")
+        assert driver.current_url.endswith("/login")

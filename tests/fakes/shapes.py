@@ -1,0 +1,98 @@
+"""The shape of what `--json` prints, as docs/cli.md has it: keys at every level, no values.
+
+`python -m tests.fakes.shapes` writes it anew.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ops import docs_cli
+from tests.fakes.scene import scene
+
+COMMANDS = [
+    "config check",
+    "config show",
+    "db status",
+    "delivery status",
+    "delivery test",
+    "dlq list",
+    "dlq list --group-by error",
+    "dlq show 1",
+    "doctor --offline",
+    "events list",
+    "events show 1",
+    "events tail -n 1 --for 0s",
+    "health",
+    "quota",
+    "slo",
+    "sources list",
+    "status",
+    "tasks list",
+    "tasks show poll",
+    "tasks stats",
+    "trace delivered01",
+]
+"""Every command that only reads, and can print JSON."""
+
+OPEN = {"config show": "as the configuration file"}
+"""Output whose keys are described elsewhere."""
+
+WIDTH = 110
+
+
+def text_of(home: Path) -> str:
+    with scene(home) as desk:
+        return "\n\n".join(_entry(command, _ask(desk, command)) for command in COMMANDS)
+
+
+def _ask(desk: Any, command: str) -> Any:
+    result = desk.call(*command.split(), "--json")
+    assert result.exit_code in (0, 1), f"csi {command}: {result.output}{result.exception!r}"
+    return json.loads(result.stdout)
+
+
+def _entry(command: str, value: Any) -> str:
+    shape = f"({OPEN[command]})" if command in OPEN else skeleton(value)
+    return f"`csi {command} --json`\n\n```\n{shape}\n```"
+
+
+def skeleton(value: Any, indent: int = 0) -> str:
+    """`{at, worker: {alive}, sources: [{source}]}`, broken into lines where it is long."""
+    flat = _flat(value)
+    if len(flat) + indent <= WIDTH or not isinstance(value, dict | list) or not value:
+        return flat
+    if isinstance(value, list):
+        return f"[{skeleton(value[0], indent + 1)}]"
+    pad = " " * (indent + 1)
+    lines, line = [], ""
+    for key, inner in value.items():
+        part = key if not _nested(inner) else f"{key}: {skeleton(inner, indent + len(key) + 3)}"
+        if line and (len(pad) + len(line) + len(part) + 2 > WIDTH or "\n" in part):
+            lines.append(line)
+            line = ""
+        line = f"{line}, {part}" if line else part
+    return "{" + f",\n{pad}".join([*lines, line]) + "}"
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{key}: {_flat(inner)}" if _nested(inner) else key for key, inner in value.items()) + "}"
+        )
+    return f"[{_flat(value[0])}]" if isinstance(value, list) and value and _nested(value[0]) else "[]"
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        generated = {"shapes": text_of(Path(home))}
+    docs_cli.PAGE.write_text(docs_cli.rewritten(docs_cli.PAGE.read_text(), generated))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,471 @@
+"""Paid providers: documented statuses and retries, a budget that holds, and nothing paid twice however we die."""
+
+import itertools
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from csi.processing.flow import admit, rescue, runs
+from csi.processing.flow import letters as desk_letters
+from csi.processing.store import audit, calls, jobs, letters, notices, videos
+from csi.processing.store.db import fetch
+from tests.fakes.desk_processing import Killed
+from tests.fakes.providers import GOOD, LOST, FakeAssembly, FakeChat, reply
+
+VIDEO = "vid00000001"
+TRANSCRIBE_DEATHS = [
+    "transcribe.claimed",
+    "transcribe.uploaded",
+    "transcribe.submitting",
+    "transcribe.submitted",
+    "transcribe.transcript",
+    "transcribe.written",
+    "transcribe.committed",
+]
+SUMMARISE_DEATHS = [
+    "intake.committed",
+    "admit.committed",
+    "summarise.claimed",
+    "summarise.asking",
+    "summarise.answered",
+    "summarise.booked",
+    "summarise.written",
+    "summarise.committed",
+]
+
+
+@pytest.fixture
+def assembly():
+    with FakeAssembly() as server:
+        yield server
+
+
+@pytest.fixture
+def chat():
+    with FakeChat() as server:
+        yield server
+
+
+def audio_desk(open_desk, assembly: FakeAssembly, home: Path, **settings):
+    (home / "audio").mkdir(exist_ok=True)
+    (home / "audio" / f"{VIDEO}.mp3").write_bytes(b"ID3 not really audio")
+    block = {"base_url": assembly.url, "audio_dir": home / "audio", "usd_per_hour": "0.36"}
+    desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": block}, **settings)
+    desk.deliver(VIDEO, text=None)
+    return desk
+
+
+def chat_desk(open_desk, chat: FakeChat, *, deliver: bool = True, openai=(), **settings):
+    block = {
+        "base_url": f"{chat.url}/v1",
+        "model": "test-model",
+        "usd_per_million_input": 1,
+        "usd_per_million_output": 2,
+        "timeout": 5,
+        **dict(openai),
+    }
+    desk = open_desk(summarization={"provider": "openai", "openai": block}, **settings)
+    if deliver:
+        desk.deliver(VIDEO)
+    return desk
+
+
+# ── AssemblyAI ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_audio_is_uploaded_submitted_and_transcribed(open_desk, assembly, tmp_path):
+    assembly.waits = 2
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.drain()
+    assert desk.job(f"tr_{VIDEO}").doc.status == "processing"
+    desk.run_for(60)
+    assert desk.status(VIDEO) == "summarized"
+    doc = desk.job(f"tr_{VIDEO}").doc
+    assert (doc.status, doc.assemblyai_job_id, doc.language_code) == ("completed", "job-1", "en_us")
+    assert (doc.estimated_cost_usd, doc.actual_cost_usd) == (Decimal("0.0600"), Decimal("0.0600"))
+    assert videos.get(VIDEO).doc.assemblyai_job_id == "job-1"
+    assert assembly.submissions[0]["speaker_labels"] is True
+    assert "**A:** Hello" in (desk.settings.artifacts / VIDEO / "transcript.md").read_text()
+    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+
+
+@pytest.mark.parametrize("place", TRANSCRIBE_DEATHS)
+def test_a_death_anywhere_pays_the_transcript_once(open_desk, assembly, tmp_path, place):
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    died = desk.kill_at(place)
+    desk.drain_through_deaths(seconds=30)
+    assert died() == 1
+    assert desk.status(VIDEO) == "summarized"
+    assert assembly.billed == 1
+    assert fetch("SELECT count(*) FROM calls WHERE state = 'paid'") == [(1,)]
+    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+
+
+def test_a_submission_whose_answer_is_lost_is_found_again(open_desk, assembly, tmp_path):
+    assembly.faults = {"POST /v2/transcript": [LOST]}
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.run_for(60)
+    assert desk.status(VIDEO) == "summarized"
+    assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 1)
+
+
+def test_a_submission_that_never_arrived_is_made_again(open_desk, assembly, tmp_path):
+    assembly.faults = {"POST /v2/transcript": [503]}
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.run_for(60)
+    assert desk.status(VIDEO) == "summarized"
+    assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 2)
+    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+
+
+def test_api_calls_wait_10_to_160_and_attempts_60_120_240_then_a_dead_letter(open_desk, assembly, tmp_path, clock):
+    assembly.always = {"/v2/upload": 500}
+    desk = audio_desk(open_desk, assembly, tmp_path, dlq={"auto_retry": False})
+    times, seen = [], 0
+    start = clock()
+    while letters.open_count() == 0:
+        desk.drain()
+        if assembly.count("/v2/upload") > seen:
+            seen = assembly.count("/v2/upload")
+            times.append(clock() - start)
+        clock.move(1)
+    gaps = [round(after - before) for before, after in itertools.pairwise(times)]
+    api = [10, 20, 40, 80, 160]
+    assert gaps == [*api, 60, *api, 120, *api, 240, *api]
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert (doc.failure_type, doc.total_attempts, doc.can_retry) == ("max_retries", 4, True)
+    assert desk.status(VIDEO) == "failed"
+    assert desk.job(f"tr_{VIDEO}").doc.error_type == "api_error"
+
+
+def test_a_provider_that_is_down_for_an_hour_loses_nothing(open_desk, assembly, tmp_path):
+    assembly.always = {"/v2/upload": 503}
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.run_for(3600, stride=30)
+    assert desk.status(VIDEO) == "failed"
+    assembly.always = {}
+    desk.run_for(3 * 3600, stride=60)
+    assert desk.status(VIDEO) == "summarized"
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert doc.dlq_status == "resolved"
+    assert "tried again by auto-retry" in doc.resolution_notes
+
+
+def test_a_negative_balance_is_a_dead_letter_at_once_and_costs_nothing(open_desk, assembly, tmp_path):
+    error = {"error": "Your account balance is negative. Please top up to continue."}
+    assembly.always = {"POST /v2/transcript": (400, error, {})}
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.drain()
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert (doc.failure_type, doc.failure_reason, doc.priority) == ("quota_exceeded", "no_credit", "high")
+    assert doc.manual_steps_required
+    assert desk.job(f"tr_{VIDEO}").doc.error_type == "quota_exceeded"
+    assert calls.used(desk.rt.today()) == 0
+
+
+def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_desk, tmp_path):
+    with FakeAssembly(error="Transcoding failed. File does not appear to contain audio.") as assembly:
+        desk = audio_desk(open_desk, assembly, tmp_path)
+        desk.run_for(20)
+        doc = desk_letters.get(f"tr_{VIDEO}").doc
+        assert (doc.failure_type, doc.can_retry) == ("fatal_error", False)
+        assert desk.job(f"tr_{VIDEO}").doc.error_type == "invalid_audio"
+        assert calls.used(desk.rt.today()) == 0 == assembly.billed
+
+
+def test_429_waits_as_long_as_it_is_asked(open_desk, assembly, tmp_path, clock):
+    assembly.faults = {"/v2/upload": [(429, {"error": "Too Many Requests"}, {"Retry-After": "90"})]}
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.drain()
+    clock.move(89)
+    desk.drain()
+    assert assembly.count("/v2/upload") == 1
+    clock.move(1)
+    desk.drain()
+    assert assembly.count("/v2/upload") == 2
+
+
+def test_where_there_are_no_captions_audio_is_uploaded(open_desk, assembly, tmp_path):
+    (tmp_path / "audio").mkdir()
+    (tmp_path / "audio" / f"{VIDEO}.m4a").write_bytes(b"audio")
+    block = {"base_url": assembly.url, "audio_dir": tmp_path / "audio"}
+    files = {"directory": tmp_path / "transcripts"}
+    desk = open_desk(transcription={"providers": ["file", "assemblyai"], "file": files, "assemblyai": block})
+    desk.deliver(VIDEO, text=None)
+    desk.run_for(20)
+    assert desk.status(VIDEO) == "summarized"
+    assert assembly.billed == 1
+
+
+def test_the_operators_command_fetches_audio_without_a_shell(open_desk, assembly, tmp_path):
+    script = tmp_path / "fetch"
+    script.write_text('#!/bin/sh\nprintf "%s" "$1" > "$2.mp3"\n')
+    script.chmod(0o755)
+    block = {"base_url": assembly.url, "audio_command": [str(script), "{url}", "{out}"]}
+    desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": block})
+    desk.deliver(VIDEO, text=None)
+    desk.run_for(20)
+    assert desk.status(VIDEO) == "summarized"
+
+
+def test_no_audio_anywhere_is_skipped_and_says_what_to_set(open_desk, assembly):
+    desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": {"base_url": assembly.url}})
+    desk.deliver(VIDEO, text=None)
+    desk.drain()
+    assert desk.status(VIDEO) == "skipped"
+    assert "audio_dir" in videos.get(VIDEO).doc.last_error
+
+
+# ── the model ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_model_writes_summary_and_documents(open_desk, chat):
+    desk = chat_desk(open_desk, chat, deliver=False)
+    desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+    desk.drain()
+    doc = desk.job(f"su_{VIDEO}").doc
+    assert (doc.model_used, doc.prompt_id, doc.prompt_version) == ("test-model-1", "summary", "1.0")
+    assert (doc.input_tokens, doc.output_tokens) == (3000, 300)
+    assert doc.estimated_cost_usd == Decimal("0.0036") == calls.used(desk.rt.today())
+    assert (desk.settings.artifacts / VIDEO / "IMPLEMENTATION.md").read_text() == "# Made"
+    assert runs.today_of(desk.rt).tokens_consumed == 3300
+
+
+def test_long_transcripts_are_split_and_merged(open_desk, chat):
+    desk = chat_desk(open_desk, chat, deliver=False, openai={"chunk_words": 100})
+    desk.deliver(VIDEO, text="word " * 2500)
+    desk.drain()
+    assert desk.status(VIDEO) == "summarized"
+    keys = [row[0].split("/")[1] for row in fetch("SELECT call_key FROM calls ORDER BY call_key")]
+    assert sum(key.startswith("part-") for key in keys) == 25
+    assert sum(key.startswith("merge-") for key in keys) == 3
+
+
+@pytest.mark.parametrize("place", SUMMARISE_DEATHS)
+@pytest.mark.parametrize("idempotent", [True, False], ids=["honours the key", "does not"])
+def test_a_death_anywhere_pays_the_summary_once(open_desk, place, idempotent):
+    with FakeChat(idempotent=idempotent) as chat:
+        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": idempotent})
+        died = desk.kill_at(place)
+        desk.drain_through_deaths()
+        assert died() == 1
+        unsure = place in ("summarise.asking", "summarise.answered") and not idempotent
+        assert desk.status(VIDEO) == ("failed" if unsure else "summarized")
+        assert chat.billed == (0 if unsure and place == "summarise.asking" else 1)
+        if unsure:
+            doc = desk_letters.get(f"su_{VIDEO}").doc
+            assert (doc.failure_type, doc.can_retry) == ("manual_intervention", True)
+            desk_letters.retry(desk.rt, f"su_{VIDEO}")
+            desk.drain()
+            assert desk.status(VIDEO) == "summarized"
+        booked = fetch("SELECT count(*) FROM calls WHERE state IN ('paid', 'unknown')")[0][0]
+        assert booked >= chat.billed
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (reply("not json"), "invalid_json"),
+        (reply({"bullets": []}), "invalid_json"),
+        (reply(GOOD, finish="length"), "truncated"),
+        (reply(GOOD, finish="content_filter"), "content_filter"),
+        (reply(None, refusal="I cannot help with that"), "model_refused"),
+        (reply(""), "empty_answer"),
+    ],
+    ids=["not json", "fields missing", "cut off", "filtered", "refused", "empty"],
+)
+def test_an_answer_that_is_no_summary_is_paid_counted_and_asked_again(open_desk, chat, clock, bad, code):
+    chat.script = [lambda: dict(bad)]
+    desk = chat_desk(open_desk, chat)
+    desk.drain()
+    job = desk.job(f"su_{VIDEO}")
+    assert (job.doc.status, job.attempts, chat.billed) == ("retrying", 1, 1)
+    assert code in {entry.error_code for entry in audit.search(limit=20)}
+    clock.move(30)
+    desk.drain()
+    assert desk.status(VIDEO) == "summarized"
+    assert chat.billed == 2
+    assert calls.used(desk.rt.today()) == Decimal("0.0024")
+
+
+def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_desk, chat, clock):
+    chat.script = [lambda: reply("no")] * 10
+    desk = chat_desk(open_desk, chat)
+    for wait in (0, 30, 60, 120):
+        clock.move(wait)
+        desk.drain()
+    assert chat.billed == 4
+    assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
+    assert desk.status(VIDEO) == "failed"
+
+
+def test_json_in_a_code_fence_is_read(open_desk, chat):
+    chat.script = [lambda: reply('```json\n{"bullets":["a"],"key_concepts":[],"executive_summary":"x"}\n```')]
+    desk = chat_desk(open_desk, chat)
+    desk.drain()
+    assert desk.status(VIDEO) == "summarized"
+
+
+def test_without_usage_tokens_are_estimated(open_desk):
+    with FakeChat(usage=False) as chat:
+        desk = chat_desk(open_desk, chat)
+        desk.drain()
+        assert desk.job(f"su_{VIDEO}").doc.input_tokens > 100
+
+
+def test_no_credit_at_the_model_is_a_dead_letter_not_a_retry(open_desk, chat):
+    error = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    chat.always = {"/chat/completions": (429, error, {})}
+    desk = chat_desk(open_desk, chat)
+    desk.drain()
+    assert chat.count("/chat/completions") == 1
+    assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "quota_exceeded"
+
+
+# ── money ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_at_80_percent_one_alert_at_100_no_new_paid_work_until_tomorrow(open_desk, chat, clock):
+    desk = chat_desk(open_desk, chat, deliver=False, budget={"daily_usd": "0.0050"}, openai={"max_output_tokens": 600})
+    for number in range(6):
+        desk.deliver(f"vid0000000{number}")
+    desk.drain()
+    today = desk.rt.today()
+    assert calls.used(today) <= Decimal("0.0050")
+    done = sum(status == "summarized" for status in desk.statuses().values())
+    assert 0 < done < 6
+    assert chat.billed == done
+    assert runs.today_of(desk.rt).quota_limits_hit == ["daily_budget_usd"]
+    alerts = fetch("SELECT count(*) FROM notices WHERE subject LIKE 'budget:%'")[0][0]
+    assert alerts == 1
+    assert letters.open_count() == 0
+    clock.move(86_400)
+    desk.drain()
+    assert sum(status == "summarized" for status in desk.statuses().values()) > done
+
+
+def test_an_expensive_video_waits_without_using_an_attempt(open_desk, assembly, tmp_path):
+    desk = audio_desk(open_desk, assembly, tmp_path, budget={"daily_usd": "0.1"})
+    (tmp_path / "audio" / "vid00000002.mp3").write_bytes(b"audio")
+    desk.deliver("vid00000002", text=None)
+    desk.run_for(120, stride=15)
+    job = desk.job("tr_vid00000002")
+    assert (assembly.billed, job.attempts, desk.status("vid00000002")) == (1, 0, "transcription_queued")
+    desk.run_for(86_400, stride=3600)
+    assert desk.status("vid00000002") == "summarized"
+
+
+def test_what_no_day_could_pay_for_is_a_dead_letter_that_says_so(open_desk, assembly, tmp_path):
+    desk = audio_desk(open_desk, assembly, tmp_path, budget={"daily_usd": "0.01"})
+    desk.drain()
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert (assembly.billed, doc.failure_reason, doc.can_retry) == (0, "over_budget", True)
+    assert "more than the whole day's budget" in doc.final_error
+
+
+def test_two_threads_that_admit_the_same_video_make_one_job(open_desk):
+    desk = open_desk()
+    desk.deliver(VIDEO)
+    rescue.step(desk.rt, rescue.Wake("intake"))
+    seen = videos.discovered(desk.clock(), 5)
+    assert len(admit._admit_if_free(desk.rt, seen[0])) == 1
+    assert admit._admit_if_free(desk.rt, seen[0]) == []
+    assert fetch("SELECT count(*) FROM jobs") == [(1,)]
+
+
+def test_a_retry_of_broken_audio_uploads_anew(open_desk, tmp_path):
+    with FakeAssembly(error="File does not appear to contain audio.") as assembly:
+        desk = audio_desk(open_desk, assembly, tmp_path)
+        desk.run_for(20)
+        assembly.error = ""
+        desk_letters.retry(desk.rt, f"tr_{VIDEO}", force=True)
+        desk.run_for(20)
+        assert desk.status(VIDEO) == "summarized"
+        assert assembly.count("/v2/upload") == 2
+
+
+def test_a_dead_job_whose_video_moved_on_is_left_alone(open_desk, assembly, tmp_path):
+    assembly.always = {"/v2/upload": (402, {"error": "no balance"}, {})}
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.drain()
+    videos.skip(videos.get(VIDEO), "by hand", desk.clock())
+    desk.run_for(4000, stride=500)
+    assert desk.status(VIDEO) == "skipped"
+    assert letters.find(f"tr_{VIDEO}").doc.can_retry is False
+
+
+def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_desk, assembly, tmp_path):
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    from csi.processing.providers.base import Wanted
+
+    provider = desk.rt.paid["assemblyai"]
+    assert provider.estimate(Wanted("v", "u", 1)) == Decimal("0.0001")
+    assert provider.estimate(Wanted("v", "u", 0)) == Decimal("0.3600")
+
+
+# ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_that_kills_the_process_three_times_is_quarantined(open_desk):
+    desk = open_desk()
+    desk.deliver(VIDEO)
+    desk.deliver("vid00000002")
+    poison = desk.rt
+
+    def hit(place: str) -> None:
+        if place == "transcribe.claimed" and jobs.find(f"tr_{VIDEO}").doc.status == "queued" and _holds(VIDEO):
+            raise Killed(place)
+
+    def _holds(video: str) -> bool:
+        return fetch("SELECT 1 FROM jobs WHERE job_id = ? AND lease_until > ?", f"tr_{video}", desk.clock()) != []
+
+    poison.failpoint = hit
+    assert desk.drain_through_deaths() == 3
+    assert desk.statuses() == {VIDEO: "failed", "vid00000002": "summarized"}
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert (doc.tags, doc.failure_reason) == (["quarantined"], "crash")
+
+
+def test_a_living_workers_lease_never_runs_out(open_desk, clock):
+    desk = open_desk()
+    desk.deliver(VIDEO)
+    desk.drain()
+    desk.deliver("vid00000002")
+    rescue.step(desk.rt, rescue.Wake("intake"))
+    rescue.step(desk.rt, rescue.Wake("admit"))
+    held = jobs.claim("tr_vid00000002", clock())
+    for _ in range(10):
+        clock.move(50)
+        rescue.keep_up(desk.rt)
+    assert jobs.claim("tr_vid00000002", clock()) is None
+    assert held is not None
+
+
+def test_what_was_found_out_under_a_lost_lease_is_not_written(open_desk, clock):
+    desk = open_desk()
+    desk.deliver(VIDEO)
+    rescue.step(desk.rt, rescue.Wake("intake"))
+    rescue.step(desk.rt, rescue.Wake("admit"))
+    first = jobs.claim(f"tr_{VIDEO}", clock())
+    clock.move(61)
+    second = jobs.claim(f"tr_{VIDEO}", clock())
+    assert second.crashes == 1
+    with pytest.raises(jobs.LostLease):
+        jobs.note(first, clock(), status="processing")
+
+
+def test_notices_are_not_lost_when_the_sender_dies(open_desk, clock):
+    desk = open_desk(notifications={"window": 0})
+    sent = []
+    desk.rt.notifiers = [lambda title, body: sent.append(title)]
+    desk.deliver(VIDEO)
+    desk.kill_at("notify.sent")
+    with pytest.raises(Killed):
+        desk.drain()
+    assert notices.waiting() == 1
+    clock.move(61)
+    desk.start().notifiers = [lambda title, body: sent.append(title)]
+    desk.drain()
+    assert len(sent) == 2
+    assert notices.counts() == {"sent": 1}

@@ -1,0 +1,211 @@
+"""Processing's rows on both engines: transitions, constraints, the append-only log, and claims."""
+
+import time
+
+import pytest
+
+from csi.processing.documents import SummarizationJobDocument, VideoDocument
+from csi.processing.flow.admit import new_job
+from csi.processing.runtime import Processing
+from csi.processing.settings import ProcessingSettings
+from csi.processing.states import STATUSES, TRANSITIONS, IllegalMove, check_move, legal_moves
+from csi.processing.store import audit, calls, db, export, jobs, letters, notices, runs, signals, videos
+from csi.processing.store.videos import Video
+
+NOW = 1_771_761_600.0
+EVERY_PAIR = [(old, new) for old in STATUSES for new in STATUSES if old != new]
+WAY_TO = {
+    "discovered": (),
+    "transcription_queued": ("transcription_queued",),
+    "transcribed": ("transcription_queued", "transcribed"),
+    "summarized": ("transcription_queued", "transcribed", "summarized"),
+    "failed": ("failed",),
+    "skipped": ("failed", "skipped"),
+}
+
+
+def a_video(name: str = "vid00000001") -> Video:
+    doc = VideoDocument(
+        video_id=name,
+        title="T",
+        published_at="2026-02-22T12:00:00Z",
+        channel_id="UC1",
+        channel_title="C",
+        duration_sec=60,
+        status="discovered",
+        processing_stage="scraping",
+        discovered_at="2026-02-22T12:00:00Z",
+        updated_at="2026-02-22T12:00:00Z",
+        source="manual",
+    )
+    return Video(doc, "p", "video", "https://youtu.be/x", "ev-1", NOW)
+
+
+def at_status(status: str) -> Video:
+    video = a_video()
+    assert videos.add(video, NOW)
+    for step in WAY_TO[status]:
+        video = videos.move(video, step, NOW)
+    return video
+
+
+@pytest.mark.parametrize(("old", "new"), EVERY_PAIR, ids=lambda word: word)
+def test_every_move_is_legal_for_code_and_database_alike(processing_store, old, new):
+    """The code refuses by its table; the database by its trigger, when the code is left aside."""
+    video = at_status(old)
+    legal = (old, new) in legal_moves()
+    if legal:
+        check_move(old, new)
+        assert videos.move(video, new, NOW + 1).status == new
+        assert videos.steps(video.id)[-1][0] == new
+        return
+    with pytest.raises(IllegalMove, match="cannot go from"):
+        videos.move(video, new, NOW + 1)
+    stage = {"discovered": "scraping", "transcription_queued": "transcription", "transcribed": "summarization"}
+    place = stage.get(new, "completed")
+    change = {"status": new, "processing_stage": place}
+    text = db.dump({**video.doc.shape(), **change})
+    with pytest.raises(db.DatabaseError, match="not a transition"), db.writing():
+        db.run("UPDATE videos SET status = ?, stage = ?, doc = ? WHERE video_id = ?", new, place, text, video.id)
+
+
+def test_the_specifications_table_is_this_one():
+    drawn = {
+        ("discovered", "transcription_queued"),
+        ("transcription_queued", "transcribed"),
+        ("transcribed", "summarized"),
+        ("discovered", "failed"),
+        ("transcription_queued", "failed"),
+        ("transcribed", "failed"),
+        ("summarized", "failed"),
+        ("failed", "skipped"),
+    }
+    retries = {("failed", "transcription_queued"), ("failed", "transcribed")}
+    assert set(legal_moves()) == drawn | retries
+    assert TRANSITIONS["skipped"] == ()
+
+
+def test_a_video_begins_as_discovered(processing_store):
+    doc = {**a_video().doc.shape(), "status": "failed"}
+    sql = """INSERT INTO videos (video_id, status, stage, doc, pipeline, kind, url, correlation_id, discovered_at,
+             updated_at, wake_at) VALUES ('v', 'failed', 'scraping', ?, 'p', 'video', 'u', 'c', 0, 0, 0)"""
+    with pytest.raises(db.DatabaseError, match="begins as discovered"), db.writing():
+        db.run(sql, db.dump(doc))
+
+
+def test_status_and_document_cannot_drift_apart(processing_store):
+    video = at_status("discovered")
+    with pytest.raises(db.DatabaseError), db.writing():
+        db.run(
+            "UPDATE videos SET doc = ? WHERE video_id = ?", db.dump({**video.doc.shape(), "status": "failed"}), video.id
+        )
+
+
+def test_a_status_that_moved_meanwhile_is_not_overwritten(processing_store):
+    video = at_status("discovered")
+    videos.move(video, "transcription_queued", NOW)
+    with pytest.raises(IllegalMove, match="no longer discovered"):
+        videos.move(video, "failed", NOW)
+
+
+def test_the_audit_log_can_only_grow(processing_store):
+    scope = audit.Scope("tester", "ev-1", "video", "v1", retention_days=1)
+    audit.write(scope, "look", "success", time.time())
+    for statement in ("UPDATE audit_logs SET agent = 'x'", "DELETE FROM audit_logs"):
+        with pytest.raises(db.DatabaseError, match="append-only"), db.writing():
+            db.run(statement)
+    if processing_store == "postgres":
+        with pytest.raises(db.DatabaseError, match="append-only"), db.writing():
+            db.run("TRUNCATE audit_logs")
+    assert len(audit.search(limit=10)) == 1
+
+
+def test_an_entry_goes_when_its_own_retention_is_over(processing_store):
+    long_ago = time.time() - 3 * 86_400
+    for days in (1, 30):
+        audit.write(audit.Scope("tester", retention_days=days), "look", "success", long_ago)
+    assert audit.prune(time.time()) == 1
+    assert [entry.retention_period_days for entry in audit.search(limit=10)] == [30]
+
+
+def test_no_secret_gets_into_the_audit_log(processing_store):
+    from csi.logs import register_secret
+
+    register_secret("sk-canary-0123456789")
+    audit.write(audit.Scope("t"), "x", "failure", NOW, error_message="401 for key sk-canary-0123456789")
+    assert "canary" not in db.fetch("SELECT doc FROM audit_logs")[0][0]
+
+
+def settings() -> Processing:
+    from csi.net import Net
+
+    return Processing(ProcessingSettings(), Net(), now=lambda: NOW)
+
+
+def test_a_job_is_claimed_once_and_by_the_next_when_its_lease_ran_out(processing_store):
+    video = at_status("transcription_queued")
+    assert jobs.create(jobs.TRANSCRIPTION, new_job(settings(), video, NOW), NOW)
+    assert not jobs.create(jobs.TRANSCRIPTION, new_job(settings(), video, NOW), NOW)
+    held = jobs.claim("tr_vid00000001", NOW)
+    assert jobs.claim("tr_vid00000001", NOW + 59) is None
+    assert jobs.due(NOW + 59) == []
+    assert jobs.due(NOW + 61) == ["tr_vid00000001"]
+    again = jobs.claim("tr_vid00000001", NOW + 61)
+    assert (held.crashes, again.crashes) == (0, 1)
+    assert jobs.release_own() == 1
+    assert jobs.claim("tr_vid00000001", NOW).crashes == 1
+
+
+def test_the_last_cent_is_given_out_once(processing_store):
+    from decimal import Decimal
+
+    video = at_status("transcription_queued")
+    jobs.create(jobs.TRANSCRIPTION, new_job(settings(), video, NOW), NOW)
+    day, budget = "2026-02-22", Decimal("1.0000")
+
+    def begin(key: str, amount: str) -> bool:
+        with db.writing():
+            return calls.begin(key, "tr_vid00000001", "p", day=day, estimate=Decimal(amount), budget=budget, now=NOW)
+
+    assert begin("a", "0.6")
+    assert not begin("b", "0.4001")
+    assert begin("c", "0.4")
+    calls.finish("a", "paid", NOW, actual=Decimal("0.1234"))
+    calls.finish("a", "paid", NOW, actual=Decimal("9"))
+    calls.finish("c", "free", NOW)
+    assert calls.used(day) == Decimal("0.1234")
+
+
+def test_signals_cursor_notices_and_marks(processing_store):
+    signal = signals.Signal("ev-1", 7, "p", "unrouted", "v1", "T", {"a": 1}, NOW, "why")
+    assert signals.save_new(signal, NOW)
+    assert not signals.save_new(signal, NOW)
+    assert signals.move_cursor(0, 7)
+    assert not signals.move_cursor(0, 8)
+    assert signals.unrouted(("p",), 5) == [signal]
+    assert runs.mark("2026-02-22", "quota", "x", NOW)
+    assert not runs.mark("2026-02-22", "quota", "x", NOW)
+    assert notices.add("s", "t", "b", due_at=NOW + 10, now=NOW)
+    assert not notices.add("s", "t", "b", due_at=NOW, now=NOW)
+    assert notices.claim(NOW) == ("", [])
+    token, found = notices.claim(NOW + 10)
+    assert [notice.title for notice in found] == ["t"]
+    assert notices.sent(token, NOW + 10) == 1
+
+
+def test_a_run_and_its_numbers_on_both_engines(processing_store):
+    from csi.processing.flow.runs import describe
+
+    at_status("skipped")
+    audit.write(audit.Scope("tester"), "x", "failure", NOW, error_code="odd", duration_ms=5, event_type="api_call")
+    doc = describe(settings(), "2026-02-22")
+    assert (doc.discovered, doc.skipped, doc.failed, doc.api_calls_made) == (1, 1, 0, 1)
+    assert doc.error_categories == {"odd": 1}
+    runs.put(doc)
+    assert [found.shape() for found in export.documents("run_events")] == [doc.shape()]
+    assert letters.search(status="all", limit=5) == []
+
+
+def test_a_summary_job_needs_every_field_of_the_specification():
+    with pytest.raises(ValueError, match="prompt_version"):
+        SummarizationJobDocument(job_id="su_1", video_id="v", status="queued")  # type: ignore[call-arg]

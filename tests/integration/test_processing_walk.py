@@ -1,0 +1,305 @@
+"""From a received signal to transcript, summary, artifacts and digest: the walk on embedded defaults."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from csi.processing.flow import digest, notify, runs
+from csi.processing.flow.intake import reroute
+from csi.processing.store import artifacts, audit, jobs, letters, notices, signals, videos
+from csi.processing.store.db import fetch
+from csi.processing.store.export import documents
+from tests.fakes.desk_processing import TEXT
+
+
+def test_a_signal_becomes_transcript_summary_and_artifacts(open_desk):
+    desk = open_desk()
+    event_id = desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
+    desk.drain()
+    video = videos.get("vid00000001")
+    assert (video.status, video.doc.processing_stage, video.correlation_id) == ("summarized", "completed", event_id)
+    assert [name for name, _ in videos.steps(video.id)] == [
+        "discovered",
+        "transcription_queued",
+        "transcribed",
+        "summarized",
+    ]
+    kinds = {artifact.kind: artifact for artifact in artifacts.of_video(video.id)}
+    assert set(kinds) == {"transcript", "transcript_json", "summary", "summary_json", "concept", "implementation"}
+    assert video.doc.drive_refs.transcript_id == kinds["transcript"].artifact_id
+    assert video.doc.drive_refs.summary_id == kinds["summary"].artifact_id
+    folder = desk.settings.artifacts / "vid00000001"
+    assert {path.name for path in folder.iterdir()} >= {"CONCEPT.md", "IMPLEMENTATION.md", "summary.md"}
+    assert TEXT in (folder / "transcript.md").read_text()
+    assert "no language model was used" in (folder / "summary.md").read_text()
+    summary = desk.job("su_vid00000001").doc
+    assert summary.model_used == "csi-extractive-1"
+    assert all(bullet in TEXT for bullet in summary.summary.bullets)
+
+
+def test_every_document_written_is_in_the_specifications_shape(open_desk):
+    desk = open_desk()
+    desk.deliver("vid00000001")
+    desk.deliver("vid00000002", text=None)
+    desk.drain()
+    runs.keep_runs(desk.rt)
+    found = {
+        name: [doc.shape() for doc in documents(name)]
+        for name in ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "run_events")
+    }
+    assert {name: len(rows) for name, rows in found.items() if name != "audit_logs"} == {
+        "videos": 2,
+        "jobs/transcription": 2,
+        "jobs/summarization": 1,
+        "run_events": 1,
+    }
+    assert found["videos"][0]["published_at"].endswith("Z")
+    assert "completed_at" not in found["jobs/transcription"][1]
+
+
+def test_a_video_delivered_twice_is_processed_once(open_desk):
+    desk = open_desk()
+    desk.deliver("vid00000001")
+    desk.deliver("vid00000001", event_id="src:other:playlist")
+    desk.drain()
+    desk.deliver("vid00000001", event_id="src:third")
+    desk.drain()
+    assert desk.statuses() == {"vid00000001": "summarized"}
+    assert fetch("SELECT count(*) FROM jobs")[0][0] == 2
+    assert len(signals.of_video("vid00000001")) == 3
+
+
+def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(open_desk):
+    desk = open_desk()
+    desk.deliver("vid00000001", pipeline="mystery")
+    desk.drain()
+    assert signals.unknown_pipelines() == {"mystery": 1}
+    assert desk.statuses() == {}
+    desk.settings = desk.settings.model_copy(
+        update={"routes": {**desk.settings.routes, "mystery": desk.settings.routes["creator_watchlist_handler"]}}
+    )
+    reroute(desk.start())
+    desk.drain()
+    assert desk.status("vid00000001") == "summarized"
+    assert signals.unknown_pipelines() == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "rows"), [("notify", 1), ("digest", 0), ("ignore", 0)], ids=["notify", "digest", "ignore"]
+)
+def test_other_actions_make_no_video(open_desk, action, rows):
+    desk = open_desk(routes={"quiet": {"action": action}})
+    desk.deliver("vid00000001", pipeline="quiet")
+    desk.drain()
+    assert desk.statuses() == {}
+    assert notices.waiting() == rows
+    assert signals.counts() == {action: 1}
+
+
+def test_a_signal_without_a_usable_video_is_kept_and_named(open_desk):
+    desk = open_desk()
+    desk.deliver("x", text=None, subject={"video_id": "../../etc/passwd"})
+    desk.drain()
+    assert signals.counts() == {"unusable": 1}
+    assert desk.statuses() == {}
+
+
+@pytest.mark.parametrize(
+    ("subject", "rule"),
+    [
+        ({"kind": "upcoming"}, "kind"),
+        ({"kind": "live"}, "kind"),
+        ({"duration_seconds": 14_401}, "max_duration"),
+        ({"duration_seconds": 20}, "min_duration"),
+        ({"title": "Giveaway!"}, "title"),
+    ],
+    ids=["upcoming", "live", "too long", "too short", "title"],
+)
+def test_skip_rules_end_in_skipped_through_failed(open_desk, subject, rule):
+    desk = open_desk(limits={"min_duration": 30, "skip_title": "(?i)giveaway"})
+    desk.deliver("vid00000001", subject=subject)
+    desk.drain()
+    assert [name for name, _ in videos.steps("vid00000001")] == ["discovered", "failed", "skipped"]
+    doc = runs.today_of(desk.rt)
+    assert (doc.skipped, doc.failed, doc.policies_enforced) == (1, 0, [rule])
+
+
+def test_the_days_limit_holds_the_rest_until_tomorrow(open_desk, clock):
+    desk = open_desk(limits={"videos_per_day": 2})
+    for number in range(5):
+        desk.deliver(f"vid0000000{number}")
+    desk.drain()
+    assert sorted(desk.statuses().values()) == ["discovered"] * 3 + ["summarized"] * 2
+    assert runs.today_of(desk.rt).quota_limits_hit == ["videos_per_day"]
+    clock.move(86_400)
+    desk.drain()
+    assert sorted(desk.statuses().values()) == ["discovered"] + ["summarized"] * 4
+
+
+@pytest.mark.parametrize(("text", "code"), [("", "no_speech"), (None, "no_file")], ids=["zero words", "nothing there"])
+def test_without_words_the_video_is_skipped(open_desk, text, code):
+    desk = open_desk()
+    desk.deliver("vid00000001", text=text)
+    desk.drain()
+    assert desk.status("vid00000001") == "skipped"
+    assert desk.job("tr_vid00000001").doc.status == "failed"
+    assert letters.open_count() == 0
+    assert code in {entry.error_code for entry in audit.search(limit=50)}
+
+
+def test_half_a_million_words_are_summarised(open_desk):
+    desk = open_desk()
+    desk.deliver("vid00000001", text="The model learns from tokens every day. " * 72_000)
+    desk.drain()
+    doc = desk.job("tr_vid00000001").doc
+    assert doc.transcript_json["words"] == 504_000
+    assert desk.status("vid00000001") == "summarized"
+
+
+def test_more_words_than_the_limit_are_refused_by_name(open_desk):
+    desk = open_desk(limits={"max_transcript_words": 10})
+    desk.deliver("vid00000001")
+    desk.drain()
+    assert desk.status("vid00000001") == "skipped"
+    assert "max_transcript_words" in videos.get("vid00000001").doc.last_error
+
+
+def test_a_wrong_language_is_skipped(open_desk):
+    desk = open_desk()
+    desk.settings = desk.settings.model_copy(
+        update={"transcription": desk.settings.transcription.model_copy(update={"languages": ("en",)})}
+    )
+    desk.start()
+    desk.deliver("vid00000001", text=None)
+    (desk.home / "transcripts" / "vid00000001.json").write_text(json.dumps({"text": "Guten Tag", "language": "de"}))
+    desk.drain()
+    assert desk.status("vid00000001") == "skipped"
+    assert videos.get("vid00000001").doc.last_error == "it is in de"
+
+
+def test_one_correlation_id_joins_the_whole_way(open_desk):
+    desk = open_desk()
+    event_id = desk.deliver("vid00000001")
+    desk.drain()
+    way = list(reversed(audit.search(limit=50, correlation=event_id)))
+    assert [entry.action for entry in way] == [
+        "route:process",
+        "queue_transcription",
+        "fetch:file",
+        "transcribed",
+        "summarized",
+    ]
+    assert [entry.parent_log_id for entry in way] == [None, *(entry.log_id for entry in way[:-1])]
+
+
+def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_desk, clock):
+    desk = open_desk(routes={"quiet": {"action": "digest"}}, notifications={"window": 300})
+    desk.deliver("vid00000001")
+    desk.deliver("vid00000002", text="")
+    desk.deliver("vid00000003", pipeline="quiet", subject={"title": "Only <b>seen</b>"})
+    desk.drain()
+    runs.keep_runs(desk.rt)
+    today = desk.rt.today()
+    doc = runs.runs.find(today)
+    numbers = (doc.status, doc.discovered, doc.transcription_queued, doc.transcribed, doc.summarized, doc.skipped)
+    assert numbers == ("running", 2, 2, 1, 1, 1)
+    assert doc.agent_stats["transcriber"].actions_taken == 4
+    assert doc.error_categories == {"no_speech": 1}
+    clock.move(86_400)
+    runs.keep_runs(desk.rt)
+    assert runs.runs.find(today).status == "completed"
+    page = (desk.settings.artifacts / "digests" / f"digest-{today}.md").read_text()
+    assert "## Title of vid00000001" in page
+    assert "Only \\<b\\>seen" in page
+    html = (desk.settings.artifacts / "digests" / f"digest-{today}.html").read_text()
+    assert "Only &lt;b&gt;seen" in html
+
+
+def test_notifications_are_collected_for_five_minutes_and_sent_once(open_desk, clock):
+    desk = open_desk()
+    sent: list[tuple[str, str]] = []
+    desk.rt.notifiers = [lambda title, body: sent.append((title, body))]
+    desk.deliver("vid00000001")
+    desk.drain()
+    clock.move(200)
+    desk.deliver("vid00000002")
+    desk.drain()
+    assert sent == []
+    clock.move(100)
+    desk.drain()
+    assert [title for title, _ in sent] == ["CSI: 2 items"]
+    assert "Title of vid00000001" in sent[0][1]
+    assert "Title of vid00000002" in sent[0][1]
+    clock.move(1000)
+    desk.drain()
+    assert len(sent) == 1
+
+
+def test_a_notification_that_fails_is_tried_again_and_given_up_with_a_warning(open_desk, clock):
+    desk = open_desk(notifications={"window": 0})
+
+    def fail(title: str, body: str) -> None:
+        raise notify.NotSent("nobody there")
+
+    desk.rt.notifiers = [fail]
+    desk.deliver("vid00000001")
+    for _ in range(8):
+        desk.drain()
+        clock.move(60)
+    assert notices.counts() == {"dead": 1}
+
+
+def test_without_addresses_notifications_go_to_a_file(open_desk, clock):
+    desk = open_desk(notifications={"window": 0})
+    desk.deliver("vid00000001")
+    desk.drain()
+    assert "Title of vid00000001" in desk.settings.notice_file.read_text()
+    assert desk.settings.notice_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_paused_takes_signals_over_and_does_nothing_else(open_desk):
+    desk = open_desk(paused=True)
+    desk.deliver("vid00000001")
+    desk.drain()
+    assert desk.statuses() == {"vid00000001": "discovered"}
+    assert runs.today_of(desk.rt).status == "paused"
+
+
+def test_a_lost_receiver_database_is_one_sentence(open_desk, tmp_path: Path):
+    desk = open_desk()
+    desk.inbox.close()
+    desk.settings.receiver_db.write_bytes(b"not a database" * 100)
+    from csi.errors import StoreError
+    from csi.processing.source import read_after
+
+    with pytest.raises(StoreError, match="the receiver's database cannot be read"):
+        read_after(desk.settings.receiver_db, 0, 10)
+
+
+def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_desk):
+    desk = open_desk()
+    made = digest.make_digest(desk.rt, runs.today_of(desk.rt))
+    assert "0 summarised" in made.markdown
+
+
+def test_jobs_wait_for_nobody_but_their_own_time(open_desk, clock):
+    """Rescue finds a job whose wake-up was lost: `drain` is nothing but rescue."""
+    desk = open_desk()
+    desk.deliver("vid00000001")
+    desk.drain()
+    assert jobs.due(clock(), 10) == []
+
+
+def test_the_whole_walk_on_postgresql(open_desk, postgres_url, clock):
+    desk = open_desk(database=postgres_url, notifications={"window": 0})
+    desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
+    desk.deliver("vid00000002")
+    desk.deliver("vid00000003", text="")
+    desk.drain()
+    runs.keep_runs(desk.rt)
+    assert sorted(desk.statuses().values()) == ["skipped", "summarized", "summarized"]
+    assert notices.counts() == {"sent": 1}
+    clock.move(86_400)
+    runs.keep_runs(desk.rt)
+    assert [(run.status, run.summarized) for run in runs.runs.page(5)] == [("planned", 0), ("completed", 2)]

@@ -1,0 +1,253 @@
+"""FAULTS 44–52 as they are said: disk full, locked, read-only, damaged, newer or older schema, a reader that stays."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from csi.flow import plan, rescue, storage
+from csi.flow.checkup import check_storage
+from csi.logs import log
+from csi.runtime import Runtime, open_runtime
+from csi.store import db, heartbeats, room, trouble
+from csi.web.app import create_app
+from tests.fakes.ua import accept
+from tests.faults.stand import stand
+
+CONFIG = "web: {allowed_hosts: [test]}\nsources: {youtube_channel_rss: {enabled: false}}\n"
+WORDS = [
+    ("database or disk is full", "full"),
+    ("could not extend file: No space left on device", "full"),
+    ("database is locked", "locked"),
+    ("the database did not answer within 5 s", "locked"),
+    ("attempt to write a readonly database", "read_only"),
+    ("/var/lib/csi/csi.db cannot be opened for writing: Read-only file system", "read_only"),
+    ("unable to open database file", "read_only"),
+    ("file is not a database", "damaged"),
+    ("database disk image is malformed", "damaged"),
+    ("the database was made by a newer csi (it has 9999_future)", "newer"),
+    ("connection failed: connection refused", "away"),
+    ("no such table: watches", "unusable"),
+]
+
+
+@pytest.mark.parametrize(("words", "kind"), WORDS, ids=[words[:30] for words, _ in WORDS])
+def test_trouble_has_one_name_and_a_remedy_that_gives_nothing_away(words: str, kind: str) -> None:
+    named = trouble.name(words)
+    assert named.kind == kind
+    assert named.remedy
+    assert "/var" not in named.text + named.remedy
+
+
+class Home:
+    """An installation with a database that can be harmed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "config.yaml").write_text(CONFIG)
+        self.path = folder / "state" / "csi.db"
+        self.rt = self.open()
+
+    def open(self) -> Runtime:
+        return open_runtime(self.folder / "config.yaml", {"CSI_STATE_DIR": str(self.folder / "state")})
+
+    def sql(self, text: str) -> None:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            connection.execute(text)
+
+    def damage(self) -> None:
+        for suffix in ("-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        self.path.write_bytes(b"not a database at all " * 500)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+
+    def wants_free(self, megabytes: int) -> None:
+        own = self.rt.settings.csi.model_copy(update={"min_free_mb": megabytes})
+        self.rt.settings = self.rt.settings.model_copy(update={"csi": own})
+
+    def kinds(self, **options: Any) -> list[str]:
+        return [finding.kind for finding in check_storage(self.rt.settings, **options)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+EVERYTHING = 900_000
+"""MB: more than any disk here has free."""
+
+
+def test_a_sound_database_is_good_news(home: Home) -> None:
+    (finding,) = check_storage(home.rt.settings, thorough=True)
+    assert (finding.kind, finding.is_good) == ("ok", True)
+
+
+def test_each_trouble_is_found_with_a_remedy(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.wants_free(EVERYTHING)
+    assert home.kinds() == ["full"]
+    home.wants_free(0)
+    with home.locked():
+        assert home.kinds() == ["locked"]
+    home.sql("DELETE FROM schema_migration WHERE name = '0003_delivery'")
+    assert home.kinds() == ["old"]
+    home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
+    assert home.kinds() == ["newer"]
+    monkeypatch.setattr(storage, "LONG_LOG", -1)
+    assert home.kinds()[0] == "long_reader"
+    assert all(finding.remedy for finding in check_storage(home.rt.settings))
+
+
+def test_a_damaged_file_is_one_finding(home: Home) -> None:
+    home.damage()
+    assert home.kinds() == ["damaged"]
+
+
+def test_a_damaged_page_is_found_when_all_are_read(home: Home) -> None:
+    with db.connection():
+        heartbeats.beat("worker", 1.0, 1.0)
+    home.sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(home.path.read_bytes())
+    content[4096 * 3 : 4096 * 4] = b"\xff" * 4096
+    home.path.write_bytes(bytes(content))
+    assert "damaged" in home.kinds(thorough=True)
+
+
+def test_a_database_that_is_not_there_is_not_made_by_looking(home: Home) -> None:
+    for file in home.path.parent.glob("csi.db*"):
+        file.unlink()
+    assert home.kinds() == ["absent"]
+    assert not home.path.exists()
+
+
+# ── /readyz ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def readyz(home: Home, open_runtime: Any = None) -> tuple[int, dict[str, Any]]:
+    app = create_app(open_runtime or (lambda: home.rt))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
+        answer = await client.get("/readyz")
+        return answer.status_code, answer.json()
+
+
+@pytest.mark.asyncio
+async def test_readyz_is_good_and_shows_the_room(home: Home) -> None:
+    with db.connection():
+        heartbeats.beat("worker", home.rt.now(), home.rt.now())
+    status, body = await readyz(home)
+    assert (status, body["reasons"], body["database"]["ok"], body["database"]["note"]) == (200, [], True, None)
+    assert body["database"]["free_mb"] > 0
+
+
+@pytest.mark.asyncio
+async def test_readyz_says_that_the_disk_is_nearly_full_before_it_is(home: Home) -> None:
+    home.wants_free(EVERYTHING)
+    status, body = await readyz(home)
+    assert (status, body["database"]["ok"]) == (503, False)
+    assert any(reason.startswith("the disk is nearly full: ") for reason in body["reasons"])
+
+
+@pytest.mark.asyncio
+async def test_readyz_names_the_lock_when_the_worker_has_fallen_silent(home: Home) -> None:
+    with db.connection():
+        heartbeats.beat("worker", home.rt.now() - 31, home.rt.now() - 100)
+    with home.locked():
+        status, body = await readyz(home)
+    assert (status, trouble.LOCKED.text in body["reasons"]) == (503, True)
+
+
+@pytest.mark.asyncio
+async def test_readyz_names_a_long_reader_without_being_unready_for_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "LONG_LOG", -1)
+    with db.connection():
+        heartbeats.beat("worker", home.rt.now(), home.rt.now())
+    status, body = await readyz(home)
+    assert (status, "somebody reads the database" in body["database"]["note"]) == (200, True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("harm", ["newer", "damaged"])
+async def test_readyz_names_what_keeps_the_sidecar_from_opening(home: Home, harm: str) -> None:
+    if harm == "damaged":
+        home.damage()
+    else:
+        home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
+    status, body = await readyz(home, home.open)
+    expected = trouble.NEWER if harm == "newer" else trouble.DAMAGED
+    assert (status, body["reasons"]) == (503, [f"{expected.text}: {expected.remedy}"])
+    assert str(home.folder) not in str(body)
+
+
+# ── the walk ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def said() -> Iterator[list[tuple[str, str]]]:
+    lines: list[tuple[str, str]] = []
+    sink = log.add(lambda message: lines.append((message.record["level"].name, message.record["message"])))
+    yield lines
+    log.remove(sink)
+
+
+def test_polling_stops_before_the_disk_is_full_and_delivery_does_not(tmp_path: Path, said) -> None:
+    with stand(tmp_path, 503, lists=2) as s:
+        s.publish(2, ref=-1)
+        s.run()
+        settings, roomy = s.rt.settings, s.rt.settings.csi.min_free_mb
+        s.rt.settings = settings.model_copy(update={"csi": settings.csi.model_copy(update={"min_free_mb": EVERYTHING})})
+        s.publish(2, ref=-1)
+        reads = s.shelf.reads
+        s.wait(60, step=5)
+        assert (s.shelf.reads - reads, s.states()) == (0, {"delivered": 2})
+        s.rt.settings = settings
+        s.wait(30, step=5)
+        assert (roomy, s.states()) == (64, {"delivered": 4})
+    sentence = "the disk is nearly full; nothing is read until there is room"
+    assert said.count(("WARNING", sentence)) == 1
+    assert said.count(("INFO", "there is room on the disk again")) == 1
+
+
+def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
+    with db.connection():
+        for limit in (-1, -1, storage.LONG_LOG, storage.LONG_LOG):
+            monkeypatch.setattr(storage, "LONG_LOG", limit)
+            rescue.beat(home.rt, home.rt.now())
+    assert [text for _, text in said if "log" in text] == [
+        "somebody reads the database for very long; its log grows",
+        "the database's log is short again",
+    ]
+
+
+def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "SHORTEN_ABOVE", 0)
+    monkeypatch.setattr(storage, "LONG_LOG", 0)
+    with db.connection(), closing(sqlite3.connect(home.path, isolation_level=None)) as stranger:
+        heartbeats.beat("worker", home.rt.now(), 0.0)
+        stranger.execute("BEGIN")
+        stranger.execute("SELECT * FROM heartbeats").fetchall()
+        rescue.beat(home.rt, home.rt.now())
+        rescue.rescue(home.rt)
+        under_a_snapshot = room.look().log
+        stranger.execute("ROLLBACK")
+        rescue.rescue(home.rt)
+        storage.watch_log(home.rt)
+        assert (under_a_snapshot > 0, room.look().log) == (True, 0)
+    assert [level for level, text in said if "log" in text] == ["WARNING", "INFO"]
+
+
+def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres_url: str) -> None:
+    with stand(tmp_path, accept, database=postgres_url) as s:
+        assert (room.look(), storage.has_room(s.rt), storage.place(s.rt)) == (None, True, storage.Place())
+        assert [finding.kind for finding in check_storage(s.rt.settings)] == ["ok"]
+        assert plan.plan(s.rt, horizon=0) != []

@@ -1,0 +1,132 @@
+"""What the sidecar reads and writes, on both engines: the book of acts, charts, searches, the agenda."""
+
+import pytest
+
+from csi.dlq import search
+from csi.dlq import store as dlq
+from csi.dlq.search import Wish
+from csi.flow import glance as steps
+from csi.store import agenda, attempts, audit, batches, charts, db, eventpages, events, heartbeats, outbox, watches
+from csi.store.eventpages import Wanted
+from tests.fakes.desk import contract
+
+NOW = 1_771_761_600.0
+SOURCE = "youtube_playlist"
+
+
+@pytest.fixture
+def watch_id(store: str) -> int:
+    watches.sync([watches.WantedWatch(SOURCE, "PLone", "One", None, (), "urgent", 30.0, "all")], NOW)
+    found = watches.find_id(SOURCE, "PLone")
+    assert found is not None
+    return found
+
+
+def seen(name: str, at: float, watch_id: int, tier: str = "urgent") -> int:
+    pk = events.add(contract(name), watch_id=watch_id, seq=1, tier=tier, first_seen_at=at)
+    assert pk is not None
+    outbox.put(pk, ["default"], tier=tier, watch_id=watch_id, seq=pk, due_at=at)
+    return pk
+
+
+def sent(pk: int, at: float, status: int = 200) -> None:
+    (row,) = db.fetch("SELECT id, event_pk, watch_id FROM outbox WHERE event_pk = ?", pk)
+    batch = batches.create([outbox.Entry(*row)], destination="default", tier="urgent", now=at - 1)
+    number = attempts.start(batch, "default", f"req{pk}", 1, "ascii", at - 0.5)
+    attempts.finish(number, "delivered", at, status=status)
+    outbox.leave(batch, [pk])
+    events.mark_delivered([pk], emitted_at="2026-02-22T12:00:00Z", now=at)
+
+
+def test_an_act_is_written_before_and_finished_after(store: str) -> None:
+    number = audit.begin(NOW, via="dashboard", role="admin", client="127.0.0.1", action="POST /x")
+    assert audit.page(5)[0].status is None
+    audit.finish(number, NOW + 1, status=303, detail="Ü")
+    (row,) = audit.page(5)
+    assert (row.status, row.detail, row.finished_at) == (303, "Ü", NOW + 1)
+    assert audit.page(5, before=number) == []
+
+
+def test_a_worker_says_how_much_waits_in_its_queue(store: str) -> None:
+    heartbeats.beat("worker", NOW, NOW - 5, queued=7)
+    assert heartbeats.latest("worker") == heartbeats.Beat(NOW, NOW - 5, 7)
+    heartbeats.beat("worker", NOW + 5, NOW - 5)
+    assert heartbeats.latest("worker") == heartbeats.Beat(NOW + 5, NOW - 5, None)
+
+
+def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
+    for number, at in enumerate((NOW - 125, NOW - 65, NOW - 64, NOW - 5)):
+        pk = seen(f"v{number}", at, watch_id)
+        if number:
+            sent(pk, at + 3)
+    dlq.bury_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
+    found = steps.window(NOW, 240.0, 60)
+    assert (found.seen, found.arrived, found.died) == ((1, 2, 1, 0), (0, 2, 1, 0), (0, 0, 1, 0))
+    assert sum(steps.window(NOW + 86_400, 3600.0, 60).seen) == 0
+
+
+def test_latencies_and_repeats_are_of_the_window_only(watch_id: int) -> None:
+    for number in range(20):
+        sent(seen(f"v{number}", NOW - 100, watch_id), NOW - 100 + number)
+    sent(seen("old", NOW - 90_000, watch_id), NOW - 89_000)
+    sent(seen("again", NOW - 50, watch_id), NOW - 40, status=409)
+    (found,) = steps.measure(charts.waits(NOW - 3600))
+    assert (found.tier, found.count) == ("urgent", 21)
+    assert found.accepted == (10.0, 18.0, 19.0)
+    assert charts.repeated(NOW - 3600, ["default"]) == (21, 1)
+    assert charts.repeated(NOW - 3600, ["elsewhere"]) == (0, 0)
+
+
+def test_watches_and_letters_are_counted_by_state(watch_id: int) -> None:
+    assert charts.health_counts([SOURCE]) == [charts.Health(SOURCE, "healthy", 1)]
+    db.run("UPDATE watches SET state = 'paused'")
+    assert charts.health_counts([SOURCE]) == [charts.Health(SOURCE, "paused", 1)]
+    assert charts.health_counts([]) == []
+    dlq.bury_item("k", SOURCE, {}, cause="crash", reason="x", seen_at=NOW, now=NOW)
+    assert charts.open_letters() == {"crash": 1}
+    assert charts.letters_since(NOW - 1) == {"open": 1}
+    assert charts.letters_since(NOW + 1) == {}
+
+
+def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
+    first, second = seen("alpha", NOW - 10, watch_id), seen("beta", NOW, watch_id, "standard")
+    sent(first, NOW)
+
+    def found(**wanted: object) -> list[int]:
+        return [row.id for row in eventpages.page(Wanted(**wanted), 10)]  # type: ignore[arg-type]
+
+    assert found() == [second, first]
+    assert found(words="ALPHA") == [first]
+    assert found(words="über") == ([] if store == "sqlite" else [second, first])  # SQLite lowers ASCII only
+    assert found(words="Über b") == [second]
+    assert found(words="%") == found(words="a_pha") == []
+    assert found(words=contract("beta").dedupe_key) == [second]
+    assert found(state="delivered") == [first]
+    assert found(tier="standard", source=SOURCE, watch_id=watch_id, since=NOW - 1) == [second]
+    assert found(before=second) == [first]
+    assert eventpages.find_id(contract("beta").event_id) == second
+    row = eventpages.find(first)
+    assert row is not None
+    assert (row.watch_name, row.watch_ref) == ("One", "PLone")
+    assert [event.id for event in events.by_ids([second, 999, first])] == [second, first]
+
+
+def test_letters_are_chosen_by_cause_and_by_their_very_error(store: str) -> None:
+    for reason, cause in (("http 50%", "malformed"), ("http 503", "malformed"), ("http 503", "crash")):
+        dlq.bury_item("k", SOURCE, {}, cause=cause, reason=reason, seen_at=NOW, now=NOW)  # type: ignore[arg-type]
+    assert search.ids(Wish(error="http 503")) == [2, 3]
+    assert search.ids(Wish(error="http 50%")) == [1]
+    assert search.ids(Wish(error="http 503", cause="crash")) == [3]
+    assert [letter.id for letter in search.page(Wish(), 2)] == [3, 2]
+    assert [letter.id for letter in search.page(Wish(), 2, before=2)] == [1]
+
+
+def test_the_agenda_knows_what_comes_and_what_travels(watch_id: int) -> None:
+    pk = seen("alpha", NOW, watch_id)
+    (row,) = db.fetch("SELECT id, event_pk, watch_id FROM outbox WHERE event_pk = ?", pk)
+    batches.create([outbox.Entry(*row)], destination="default", tier="urgent", now=NOW)
+    assert [(one.ref, one.next_poll_at) for one in agenda.coming_reads(5)] == [("PLone", NOW)]
+    assert agenda.due_counts(NOW - 30, 60.0) == (0, 1)
+    assert agenda.unsettled() == {"ready": 1, "sending": 0}
+    assert [(one.size, one.destination, one.state) for one in agenda.travelling(5)] == [(1, "default", "ready")]
+    assert agenda.inbox() == agenda.Inbox(0, 0, None)

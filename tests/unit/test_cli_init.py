@@ -1,0 +1,147 @@
+"""`csi init`: little is asked, both files are private, nothing is overwritten, and what was written is tested."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from csi.adapters import registry
+from csi.cli import envfile, init
+from csi.cli.main import cli
+from csi.cli.starter import Choices, config_text, env_text
+from csi.ingester.config_env import expand
+from csi.ingester.config_file import read_config
+from csi.store import db
+from tests.fakes.receiver import SECRET, ScriptedReceiver
+
+CHANNEL = "UCsXVk37bltHxD1rDPwtNM8Q"
+PLAYLIST = "PLFs4vir_WsTwEd-nJgVJCZPNL3HALHHpF"
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def run(*arguments: str, text: str | None = None, terminal: bool = False, **env: str) -> Result:
+        monkeypatch.setattr(init, "is_terminal", lambda: terminal)
+        clean = {name: None for name in os.environ if name.startswith(("CSI_", "YOUTUBE_"))}
+        place = ["--config", str(tmp_path / "etc" / "config.yaml")]
+        db.database.close() if db.database.obj is not None else None
+        return CliRunner().invoke(cli, ["init", *place, *arguments], env={**clean, **env}, input=text)
+
+    return run
+
+
+def written(tmp_path: Path) -> tuple[dict[str, str], object]:
+    """The variables, and the settings that they and the config make."""
+    env = envfile.read(tmp_path / "etc" / "env")
+    return env, read_config(Path(env["CSI_CONFIG_PATH"]), env=env, sources=registry.settings_models()).settings
+
+
+def test_it_writes_two_private_files_that_load(call, tmp_path):
+    result = call(
+        "--yes", "--no-test", "--watch", CHANNEL, "--watch", f"https://www.youtube.com/playlist?list={PLAYLIST}"
+    )
+    assert result.exit_code == 0, result.output
+    env, settings = written(tmp_path)
+    assert [stat.S_IMODE((tmp_path / "etc" / name).stat().st_mode) for name in ("config.yaml", "env")] == [0o600] * 2
+    assert len(env["CSI_UA_SHARED_SECRET"]) == 64
+    assert env["CSI_UA_SHARED_SECRET"] not in result.output
+    assert [watch.ref for watch in settings.sources["youtube_channel_rss"].watches] == [CHANNEL]
+    assert [watch.ref for watch in settings.sources["youtube_playlist"].watches] == [PLAYLIST]
+    assert settings.csi.state_dir == tmp_path / "etc" / "state"
+    assert sum("#" in line for line in (tmp_path / "etc" / "config.yaml").read_text().splitlines()) >= 10
+
+
+def test_nothing_to_watch_is_a_valid_beginning(call, tmp_path):
+    assert call("--yes", "--no-test").exit_code == 0
+    _, settings = written(tmp_path)
+    assert not any(source.enabled for source in settings.sources.values())
+
+
+def test_files_that_are_there_stay_unless_forced_and_then_the_old_are_kept(call, tmp_path):
+    call("--yes", "--no-test")
+    before = (tmp_path / "etc" / "env").read_text()
+    refused = call("--yes", "--no-test")
+    assert isinstance(refused.exception, init.WillNotOverwrite)
+    assert "--force" in str(refused.exception)
+    assert (tmp_path / "etc" / "env").read_text() == before
+    assert call("--yes", "--no-test", "--force", "--instance-id", "second").exit_code == 0
+    assert (tmp_path / "etc" / "env.old").read_text() == before
+    assert stat.S_IMODE((tmp_path / "etc" / "env.old").stat().st_mode) == 0o600
+    assert written(tmp_path)[1].csi.instance_id == "second"
+
+
+def test_one_existing_file_is_enough_to_write_neither(call, tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "env").write_text("mine\n")
+    assert isinstance(call("--yes", "--no-test").exception, init.WillNotOverwrite)
+    assert os.listdir(tmp_path / "etc") == ["env"]
+
+
+def test_four_questions_at_a_terminal_and_secrets_are_not_shown(call, tmp_path):
+    answers = f"http://127.0.0.1:9/ingest\nshort\n{SECRET}\nAIza-the-key-of-the-test\n{CHANNEL}, {PLAYLIST}\n"
+    result = call("--no-test", text=answers, terminal=True)
+    assert result.exit_code == 0, result.output
+    assert "shorter than 8" in result.output
+    assert SECRET not in result.output
+    assert "the-key-of-the-test" not in result.output
+    env, settings = written(tmp_path)
+    assert (env["CSI_UA_SHARED_SECRET"], env["YOUTUBE_API_KEY"]) == (SECRET, "AIza-the-key-of-the-test")
+    assert settings.delivery.ua_endpoint == "http://127.0.0.1:9/ingest"
+    assert settings.sources["youtube_playlist"].enabled
+
+
+def test_what_it_wrote_is_tested_against_the_receiver(call):
+    with ScriptedReceiver() as ua:
+        good = call("--yes", "--endpoint", ua.url, CSI_UA_SHARED_SECRET=SECRET)
+        assert good.exit_code == 0, good.output
+        assert "accepted: address, token and signature are right" in good.output
+        assert len(ua.requests) == 3
+    bad = call("--yes", "--force", "--endpoint", "http://127.0.0.1:9/ingest")
+    assert bad.exit_code == 6
+    assert "start the receiver, or correct CSI_UA_ENDPOINT" in bad.output
+
+
+def test_a_test_leaves_no_database_behind(call, tmp_path):
+    with ScriptedReceiver() as ua:
+        call("--yes", "--endpoint", ua.url)
+    assert not (tmp_path / "etc" / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "said"),
+    [
+        (["--watch", "@handle"], {}, "looked up first"),
+        (["--watch", "nonsense"], {}, "not a channel, playlist or video"),
+        ([], {"CSI_UA_SHARED_SECRET": "your-secret-here"}, "CSI_UA_SHARED_SECRET: is a placeholder"),
+        ([], {"CSI_UA_SHARED_SECRET_FILE": "/nowhere/at/all"}, "cannot be read"),
+        (["--env", "/dev/null/env"], {}, "cannot be written"),
+    ],
+    ids=["handle", "nonsense", "placeholder", "absent secret file", "no place"],
+)
+def test_bad_input_is_one_sentence(call, tmp_path, arguments, env, said):
+    result = call("--yes", "--no-test", *arguments, **env)
+    assert result.exception.exit_code in (2, 3), result.exception
+    assert said in str(result.exception)
+    assert "your-secret-here" not in str(result.exception)
+    assert not tmp_path.joinpath("etc", "config.yaml").exists()
+
+
+def test_a_wrong_endpoint_is_found_by_the_test(call):
+    result = call("--yes", "--no-test", "--endpoint", "http://ua.example.net/ingest")
+    assert result.exit_code == 6
+    assert "FAIL  config" in result.output
+
+
+HOSTILE = 'a"b: c # d ${HOME} \\ é {x}'
+
+
+def test_any_text_survives_in_both_files(tmp_path):
+    choices = Choices(tmp_path / "config.yaml", tmp_path / "st ate", HOSTILE)
+    (tmp_path / "config.yaml").write_text(config_text(choices))
+    (tmp_path / "env").write_text(env_text({"A": HOSTILE, "B": "plain", "C": ""}, dict.fromkeys("ABC", "why")))
+    assert envfile.read(tmp_path / "env") == {"A": HOSTILE, "B": "plain"}
+    text = yaml.safe_load((tmp_path / "config.yaml").read_text())["csi"]["instance_id"]
+    assert expand(text, {"HOME": "not this"}) == HOSTILE

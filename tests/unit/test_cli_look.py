@@ -1,0 +1,231 @@
+"""`csi status`, `top`, `events`, `slo` and `health` as a person or a script sees them."""
+
+import json
+import re
+
+import pytest
+
+from csi.cli import terminal
+from csi.store import budget, endpoints, heartbeats
+from csi.store.models import Watch
+from tests.fakes.desk import desk
+from tests.fakes.receiver import SECRET
+from tests.fakes.scene import HOSTILE, deliver, scene
+
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+@pytest.fixture
+def at_work(tmp_path):
+    with scene(tmp_path) as built:
+        yield built
+
+
+# --- status and top
+
+
+def test_status_says_what_flows_and_what_waits_for_what(at_work):
+    text = at_work.call("status").stdout
+    assert "worker    runs since" in text
+    assert "last hour 4 seen, 1 delivered, 1 dead, 2 waiting" in text
+    assert "1 open dead letter; csi dlq list --group-by error" in text
+    assert "standard events to default: 1; for company" in text or "standard events to default: 1; in turn" in text
+    assert "watches of 127.0.0.1:9: " in text
+    assert "the host asked for patience: http 429" in text
+
+
+def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
+    with scene(tmp_path) as built:
+        heartbeats.beat("worker", built.now - 500, built.now - 900)
+        found = built.json("status")
+    assert found["worker"]["alive"] is False
+    assert "last sign of life" in found["worker"]["trouble"]
+    assert found["waiting"]
+    assert all("last sign of life" in one["why"] for one in found["waiting"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "gate", "words"),
+    [
+        ({"held": "maintenance"}, "held", "paused by command: maintenance"),
+        ({"breaker": "open", "reason": "http 401", "next_probe_at": 9e12}, "probe", "the receiver is away"),
+        ({"paused_until": 30.0}, "paused", "asked for a pause"),
+    ],
+    ids=["held", "away", "paused"],
+)
+def test_events_wait_for_the_gate_that_is_shut(at_work, changes, gate, words):
+    if "paused_until" in changes:
+        changes = {"paused_until": at_work.now + changes["paused_until"]}
+    endpoints.change("default", **changes)
+    found = at_work.json("status")
+    assert found["delivery"]["destinations"][0]["gate"] == gate
+    (why,) = [one["why"] for one in found["waiting"] if one["what"] == "standard events to default"]
+    assert words in why
+
+
+def test_a_day_whose_units_are_used_up_is_said_and_breaks_nothing(at_work):
+    budget.exhaust(10_000, at_work.now)
+    assert "today's units are used up" in at_work.call("status").stdout
+    assert at_work.json("quota")["intervals"] == [{"seconds": None, "watches": 2, "as_wished": False}]
+
+
+def test_an_idle_installation(tmp_path):
+    with desk(tmp_path) as built:
+        Watch.update(next_poll_at=built.now + 60).execute()
+        text = built.call("status").stdout
+    assert "no worker has ever run here; start it: csi run" in text
+    assert "nothing waits" in text
+
+
+def test_top_prints_one_frame_where_no_terminal_is(at_work):
+    result = at_work.call("top")
+    assert result.exit_code == 0
+    assert "NEWEST EVENTS" in result.stdout
+    assert "Über delivered01" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+# --- events
+
+
+def test_events_are_listed_newest_first_and_by_page(at_work):
+    first = at_work.json("events", "list", "--limit", "3")
+    rest = at_work.json("events", "list", "--limit", "3", "--before", str(first["next_before"]))
+    assert [one["id"] for one in first["events"] + rest["events"]] == [4, 3, 2, 1]
+    assert rest["next_before"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (["--state", "delivered"], [1]),
+        (["--tier", "standard"], [3]),
+        (["--source", "youtube_channel_rss"], []),
+        (["--since", "30s"], [3, 2]),
+        (["--search", "über DELIVERED"], []),
+        (["--search", "Über DELIVERED"], [1]),
+        (["--search", "playlist:dead0000001"], [4]),
+        (["--search", "%"], []),
+        (["--search", "_"], []),
+    ],
+    ids=lambda value: " ".join(value) if value and isinstance(value[0], str) else None,
+)
+def test_events_are_found_by_state_tier_source_age_and_word(at_work, options, ids):
+    if options[1] == "_":
+        ids = [one["id"] for one in at_work.json("events", "list")["events"]]  # every subject has a video_id
+    assert [one["id"] for one in at_work.json("events", "list", *options)["events"]] == ids
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["4", "src:yt:playlist:dead0000001:PLone:1771761600", "youtube:video:dead0000001:PLone"],
+    ids=["id", "event_id", "key"],
+)
+def test_one_event_is_shown_with_its_requests(at_work, what):
+    found = at_work.json("events", "show", what)
+    assert (found["id"], found["state"], found["event"]["subject"]["video_id"]) == (4, "dead", "dead0000001")
+    assert [(one["outcome"], one["status"]) for one in found["attempts"]] == [("refused", 422)]
+    text = at_work.call("events", "show", what).stdout
+    assert "refused  http 422  http 422: invalid_schema" in text
+    assert '"dedupe_key": "youtube:video:dead0000001:PLone"' in text
+
+
+def test_an_event_that_is_not_there(at_work):
+    result = at_work.call("events", "show", "nothing\x1b[31m")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no event" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_tail_begins_a_little_back_and_follows(at_work, monkeypatch):
+    def arrive(seconds):
+        monkeypatch.setattr("csi.cli.events.time.sleep", lambda seconds: None)
+        deliver(at_work, "arrived0001", ago=1.0)
+
+    monkeypatch.setattr("csi.cli.events.time.sleep", arrive)
+    result = at_work.call("events", "tail", "-n", "2", "--for", "300ms", "--json")
+    titles = [json.loads(line)["title"] for line in result.stdout.splitlines()]
+    assert titles == ["Über waiting0001", "Über dead0000001", "Über arrived0001"]
+
+
+# --- slo
+
+
+def test_slo_holds_figures_against_objectives(at_work):
+    found = at_work.json("slo", "--since", "1h")
+    assert (found["delivery"]["value"], found["delivery"]["met"], found["met"]) == (0.5, False, False)
+    urgent = found["latency"][0]
+    assert (urgent["tier"], urgent["target_p95_seconds"], urgent["met"]) == ("urgent", 30.0, True)
+    assert 10 <= urgent["occurred_to_seen"]["p95"] < 11
+    assert urgent["seen_to_accepted"]["p95"] == pytest.approx(2.0, abs=0.01)
+    text = at_work.call("slo", "--since", "1h").stdout
+    assert re.search(r"delivery success +≥ 95 % +50\.00 % +MISSED", text)
+
+
+def test_slo_with_check_ends_with_6_when_an_objective_was_missed(at_work):
+    assert at_work.call("slo").exit_code == 0
+    assert at_work.call("slo", "--check").exit_code == 6
+
+
+def test_slo_says_where_the_window_reaches_beyond_what_is_stored(at_work):
+    found = at_work.json("slo", "--since", "90d")
+    assert found["rows_since"] > found["since"]
+    assert "events are kept for 30 days (retention.events_days)" in found["notes"][0]
+    assert "uptime begins there" in found["notes"][1]
+
+
+@pytest.mark.parametrize("since", ["24", "yesterday", "-1h"], ids=["bare number", "word", "negative"])
+def test_a_window_that_is_no_duration_is_wrong_usage(at_work, since):
+    assert at_work.call("slo", "--since", since).exit_code == 2
+
+
+# --- health
+
+
+def test_health_is_0_or_1_from_the_rows(tmp_path):
+    with desk(tmp_path) as built:
+        assert (built.call("health").exit_code, built.call("health", "--http").exit_code) == (1, 1)
+        built.alive()
+        result = built.call("health")
+        assert (result.exit_code, result.stdout) == (0, "alive\n")
+        assert built.json("health", "--ready", code=1)["reasons"] == ["youtube_playlist: not read yet"]
+
+
+def test_health_is_1_whatever_is_wrong_and_says_it_in_one_line(tmp_path):
+    with desk(tmp_path) as built:
+        built.config.write_text("csi: [")
+        result = built.call("health")
+    assert (result.exit_code, result.stdout.startswith("unknown: ")) == (1, True)
+    assert len(result.stdout.splitlines()) == 1
+
+
+# --- hostile text
+
+
+LOOKING = [
+    "status",
+    "top",
+    "events list",
+    "events show 5",
+    "events tail -n 9 --for 0s",
+    "tasks list",
+    "tasks stats",
+    "slo",
+]
+
+
+@pytest.mark.parametrize("line", LOOKING)
+def test_no_title_error_or_name_moves_the_cursor(tmp_path, line):
+    with scene(tmp_path) as built:
+        deliver(built, "hostile0001", title=HOSTILE)
+        endpoints.change("default", breaker="open", reason=HOSTILE, last_error=HOSTILE)
+        Watch.update(last_error=HOSTILE, name=HOSTILE, errors=1).execute()
+        result = built.call(*line.split())
+    assert result.exit_code == 0, result.output
+    assert CONTROLS.findall(result.output) == []
+    assert SECRET not in result.output
+
+
+def test_the_hostile_title_would_show_without_care():
+    assert CONTROLS.search(HOSTILE)
+    assert not CONTROLS.search(terminal.plain(HOSTILE))

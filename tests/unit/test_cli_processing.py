@@ -1,0 +1,137 @@
+"""The commands of processing as a person types them."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from csi.cli.main import cli
+from csi.errors import CsiError
+from csi.processing.documents import COLLECTIONS
+from csi.processing.flow import runs
+from csi.processing.store import letters, videos
+
+
+@pytest.fixture
+def csi(open_desk, monkeypatch):
+    """A desk with one summarised and one dead video, and the command on it."""
+    desk = open_desk()
+    monkeypatch.setenv("CSI_PROCESSING_STATE_DIR", str(desk.settings.state_dir))
+    monkeypatch.setenv("UA_SIGNALS_DB_PATH", str(desk.settings.receiver_db))
+    desk.deliver("vid00000001")
+    desk.drain()
+    (desk.home / "transcripts" / "vid00000002.json").write_text("{broken")
+    desk.deliver("vid00000002", text=None)
+    desk.drain()
+    runs.keep_runs(desk.rt)
+
+    def run(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(cli, words)
+        if isinstance(result.exception, CsiError):
+            assert result.exception.exit_code == code, result.exception
+            return f"csi: {result.exception}"
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.output
+
+    return run
+
+
+def test_status_tells_videos_money_and_dead_letters(csi):
+    told = json.loads(csi("processing", "status", "--json"))
+    assert told["videos"] == {"summarized": 1, "failed": 1}
+    assert (told["dead_letters"], told["budget"]["daily_usd"]) == (1, "5.0000")
+    assert "dead letters   1" in csi("processing", "status")
+
+
+@pytest.mark.parametrize("collection", COLLECTIONS)
+def test_an_export_is_json_lines_that_the_specification_accepts(csi, collection):
+    lines = csi("processing", "export", "--collection", collection).splitlines()
+    assert lines
+    for line in lines:
+        COLLECTIONS[collection].model_validate(json.loads(line))
+
+
+def test_an_export_into_a_file_is_private(csi, tmp_path):
+    csi("processing", "export", "--collection", "videos", "--out", str(tmp_path / "v.jsonl"))
+    assert len((tmp_path / "v.jsonl").read_text().splitlines()) == 2
+    assert (tmp_path / "v.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_one_videos_way_is_shown(csi):
+    told = json.loads(csi("processing", "show", "vid00000001", "--json"))
+    assert [step["status"] for step in told["steps"]][-1] == "summarized"
+    assert "summary.md" in csi("processing", "show", "vid00000001")
+    assert "there is no video nope" in csi("processing", "show", "nope", code=1)
+
+
+def test_lists_are_for_people_and_programs(csi):
+    assert "Title of vid00000002" in csi("processing", "list", "--status", "failed")
+    assert len(json.loads(csi("processing", "list", "--json"))) == 2
+    assert "transcriber" in csi("audit", "list", "--outcome", "failure")
+    assert json.loads(csi("audit", "list", "--json", "--video", "vid00000001"))[0]["action"] == "summarized"
+    assert json.loads(csi("runs", "list", "--json"))[0]["summarized"] == 1
+    assert "completed" in csi("runs", "show", runs.runs.page(1)[0].run_id)
+
+
+def test_the_resolution_workflow(csi):
+    job = "tr_vid00000002"
+    assert job in csi("processing", "dlq", "list")
+    assert "investigating, ada" in csi("processing", "dlq", "assign", job, "ada")
+    csi("processing", "dlq", "note", job, "the file is broken")
+    told = json.loads(csi("processing", "dlq", "show", job, "--json"))
+    assert (told["dlq_status"], told["assigned_to"]) == ("investigating", "ada")
+    assert "the file is broken" in told["resolution_notes"]
+    csi("processing", "dlq", "retry", job, code=5)
+    assert videos.get("vid00000002").status == "failed"
+    assert "tried again" in csi("processing", "dlq", "retry", job, "--force")
+    assert videos.get("vid00000002").status == "transcription_queued"
+    assert "already" in csi("processing", "dlq", "assign", job, "bob", code=1)
+
+
+def test_abandon_asks_and_skips_the_video(csi):
+    csi("processing", "dlq", "abandon", "tr_vid00000002", code=2)
+    csi("processing", "dlq", "abandon", "tr_vid00000002", "--yes")
+    assert videos.get("vid00000002").status == "skipped"
+    assert letters.find("tr_vid00000002").doc.dlq_status == "abandoned"
+
+
+def test_a_job_that_dies_again_rises_one_level(csi, open_desk, clock):
+    csi("processing", "dlq", "assign", "tr_vid00000002", "ada")
+    csi("processing", "dlq", "retry", "tr_vid00000002", "--force")
+    desk = open_desk()
+    clock.time = time.time() + 1  # the command ran by the real clock
+    desk.drain()
+    doc = letters.find("tr_vid00000002").doc
+    assert (doc.dlq_status, doc.escalation_level, doc.total_attempts) == ("pending", 2, 2)
+    assert (doc.assigned_to, doc.priority) == ("ada", "high")
+
+
+def test_a_dry_run_changes_nothing(csi):
+    assert "only with --force" in csi("processing", "dlq", "retry", "--all", "--dry-run")
+    assert letters.open_count() == 1
+
+
+def test_the_digest_is_printed(csi):
+    day = runs.runs.page(1)[0].run_id
+    assert "## Title of vid00000001" in csi("processing", "digest", "--day", day)
+    assert "<h1>CSI digest" in csi("processing", "digest", "--html")
+    assert "is not a day" in csi("processing", "digest", "--day", "yesterday", code=2)
+
+
+def test_without_a_database_commands_say_so_and_make_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("CSI_PROCESSING_STATE_DIR", str(tmp_path / "nowhere"))
+    result = CliRunner().invoke(cli, ["processing", "status"])
+    assert "there is no database at" in str(result.exception)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_check_says_what_will_be_done_or_what_is_missing(tmp_path, monkeypatch):
+    file = tmp_path / "p.yaml"
+    file.write_text("summarization:\n  provider: openai\n")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    result = CliRunner().invoke(cli, ["processing", "check", "--config", str(file)])
+    assert "OPENAI_API_KEY is not set" in str(result.exception)
+    file.write_text("")
+    result = CliRunner().invoke(cli, ["processing", "check", "--config", str(file)])
+    assert "youtube_tutorial_explainer: process + concept, implementation" in result.output

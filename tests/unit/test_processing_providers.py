@@ -1,0 +1,218 @@
+"""Providers by themselves: captions through the library and from an endpoint, extraction, prompts, notifications."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import youtube_transcript_api as library
+
+from csi.demo.captions import speech
+from csi.demo.serve import in_background
+from csi.demo.world import World
+from csi.demo.youtube import create_app
+from csi.errors import ConfigError, MissingSetting
+from csi.net import Net
+from csi.processing.flow import notify
+from csi.processing.flow.retries import CallAgain, Dead, NextProvider, Skip, TryAgain, judge
+from csi.processing.providers.base import Material, ProviderError, Wanted
+from csi.processing.providers.captions import CaptionTranscriber
+from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
+from csi.processing.providers.prompts import fill, load_prompt
+from tests.fakes.desk_processing import TEXT
+
+WANTED = Wanted("dQw4w9WgXcQ", "https://youtu.be/x", 60)
+
+
+class Track(SimpleNamespace):
+    def fetch(self) -> Any:
+        pieces = [library.FetchedTranscriptSnippet(text=f"Hello\nin {self.language_code}.", start=0.0, duration=1.0)]
+        return library.FetchedTranscript(pieces, "v", self.language_code, self.language_code, self.is_generated)
+
+
+class Listing(list[Track]):
+    def find_transcript(self, languages: list[str]) -> Track:
+        for code in languages:
+            for track in self:
+                if track.language_code == code:
+                    return track
+        raise library.NoTranscriptFound("v", languages, self)
+
+
+class Library:
+    """Stands where YouTubeTranscriptApi stands."""
+
+    def __init__(self, *tracks: Track, error: Exception | None = None) -> None:
+        self.tracks, self.error = tracks, error
+
+    def list(self, video_id: str) -> Listing:
+        if self.error:
+            raise self.error
+        return Listing(self.tracks)
+
+
+def captions(*tracks: Track, error: Exception | None = None) -> CaptionTranscriber:
+    return CaptionTranscriber(Net(), api=Library(*tracks, error=error))
+
+
+def test_peoples_captions_come_before_generated_ones():
+    found = captions(Track(language_code="en", is_generated=True), Track(language_code="de", is_generated=False))
+    transcript = found.fetch(WANTED)
+    assert (transcript.language, transcript.text) == ("de", "Hello in de.")
+
+
+def test_a_wanted_language_wins():
+    found = captions(Track(language_code="en", is_generated=True), Track(language_code="de", is_generated=False))
+    assert found.fetch(Wanted("v", "u", 1, languages=("fr", "en"))).language == "en"
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "code"),
+    [
+        (library.TranscriptsDisabled("v"), "absent", "captions_off"),
+        (library.VideoUnavailable("v"), "absent", "video_unavailable"),
+        (library.VideoUnplayable("v", "private", []), "absent", "video_unavailable"),
+        (library.NoTranscriptFound("v", ["en"], None), "absent", "wrong_language"),
+        (library.IpBlocked("v"), "transient", "captions_IpBlocked"),
+        (ConnectionError("down"), "transient", "captions_ConnectionError"),
+    ],
+    ids=["captions off", "gone", "private", "language", "blocked", "network"],
+)
+def test_what_the_library_says_has_its_meaning(error, fault, code):
+    with pytest.raises(ProviderError) as caught:
+        captions(error=error).fetch(WANTED)
+    assert (caught.value.fault, caught.value.code) == (fault, code)
+
+
+def test_a_video_without_any_track_is_absent():
+    with pytest.raises(ProviderError, match="there are no captions"):
+        captions().fetch(WANTED)
+
+
+def test_the_missing_library_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "youtube_transcript_api", None)
+    with pytest.raises(MissingSetting, match=r"csi\[processing\]"):
+        CaptionTranscriber(Net()).check()
+
+
+def test_a_server_that_never_answers_does_not_hold_a_thread_for_ever(monkeypatch):
+    """The library's HTTP client has no timeout of its own: ours has."""
+    from csi.processing.providers import captions as module
+
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("requests.Session.request", lambda self, *args, **kwargs: given.update(kwargs))
+    module._library()._fetcher._http_client.get("https://www.youtube.com/")
+    assert given["timeout"] == module.TIMEOUT
+
+
+def test_the_missing_apprise_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(MissingSetting, match=r"csi\[notify\]"):
+        notify._by_apprise(("tgram://x/y",))
+
+
+def test_an_address_that_apprise_does_not_understand_is_counted_not_shown():
+    with pytest.raises(notify.NotSent) as caught:
+        notify._by_apprise(("nonsense-canary",))
+    assert "canary" not in str(caught.value)
+
+
+def test_apprise_sends_for_us(tmp_path):
+    from tests.fakes.receiver import ScriptedReceiver
+
+    with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
+        notify._by_apprise((server.url.replace("http://", "json://"),))("Title", "Body")
+        assert server.requests[0].envelope["title"] == "Title"
+
+
+def test_the_simulators_captions_are_read_and_absent_where_nobody_speaks():
+    world = World(1)
+    channel = world.add_channel("C", at=0.0).id
+    video = world.upload(channel, "Sourdough in ten minutes", at=1.0)
+    live = world.upload(channel, "Now", kind="live", at=2.0)
+    with in_background(create_app(world)) as url:
+        provider = CaptionTranscriber(Net(), url)
+        found = provider.fetch(Wanted(video.id, "u", 1))
+        assert found.text == " ".join(speech(video))
+        assert found.segments[1].start == 4.0
+        for absent in (live.id, "nothing0000"):
+            with pytest.raises(ProviderError) as caught:
+                provider.fetch(Wanted(absent, "u", 1))
+            assert caught.value.code == "captions_off"
+        with pytest.raises(ProviderError) as caught:
+            provider.fetch(Wanted(video.id, "u", 1, languages=("de",)))
+        assert caught.value.code == "wrong_language"
+
+
+def test_an_extractive_summary_only_quotes_and_says_so():
+    written = ExtractiveSummariser().write(Material("T", "C", "https://x", TEXT, max_bullets=3), ("concept",), None)
+    assert len(written.summary.bullets) == 3
+    assert all(bullet in TEXT for bullet in written.summary.bullets)
+    assert written.summary.executive_summary.startswith(NOTE)
+    assert "model" in written.summary.key_concepts
+    assert NOTE in written.documents["concept"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word", "no full stop " * 500, "。".join(["東京の夜"] * 50), "!!! ??? ...", "same. " * 400],
+    ids=["one word", "no stops", "japanese", "only marks", "repetition"],
+)
+def test_extraction_copes_with_odd_speech(text):
+    written = ExtractiveSummariser().write(Material("T", "C", "u", text), ("implementation",), None)
+    assert len(written.summary.bullets) <= 6
+    assert all(len(piece.split()) <= 60 for piece in split_sentences(text))
+
+
+def test_prompts_are_files_with_id_and_version_and_an_own_one_wins(tmp_path):
+    assert load_prompt("summary").version == "1.0"
+    (tmp_path / "summary.md").write_text('---\nid: mine\nversion: "2"\n---\nAnswer {"a": 1} about {focus_areas}')
+    prompt = load_prompt("summary", tmp_path)
+    assert (prompt.id, fill(prompt, focus_areas="maps")) == ("mine", 'Answer {"a": 1} about maps')
+    (tmp_path / "merge.md").write_text("no head")
+    with pytest.raises(ConfigError, match="a prompt begins with"):
+        load_prompt("merge", tmp_path)
+
+
+def error(fault: str, retry_after: float | None = None) -> ProviderError:
+    return ProviderError("x", fault=fault, code="c", retry_after=retry_after)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fault", "facts", "verdict"),
+    [
+        ("transient", {"api_tries": 0}, CallAgain(110.0)),
+        ("transient", {"api_tries": 4}, CallAgain(260.0)),
+        ("transient", {"api_tries": 5}, TryAgain(160.0)),
+        ("unknown", {"api_tries": 5, "attempts": 2}, TryAgain(340.0)),
+        ("transient", {"api_tries": 5, "attempts": 3}, Dead("max_retries", can_retry=True)),
+        ("absent", {}, Skip()),
+        ("absent", {"more_providers": True}, NextProvider()),
+        ("refused", {"more_providers": True}, NextProvider()),
+        ("refused", {}, Dead("fatal_error", can_retry=False)),
+        ("quota", {"more_providers": True}, Dead("quota_exceeded", can_retry=True)),
+        ("refused", {"answered": True}, TryAgain(160.0)),
+    ],
+    ids=[
+        "first call",
+        "fifth call",
+        "first attempt",
+        "third attempt",
+        "used up",
+        "absent",
+        "next",
+        "next if refused",
+        "refused",
+        "no credit",
+        "bad answer",
+    ],
+)
+def test_what_follows_from_a_failure(fault, facts, verdict):
+    known = {"attempts": 0, "api_tries": 0, "more_providers": False, "now": 100.0} | facts
+    assert judge("transcription", error(fault), **known) == verdict
+
+
+def test_a_retry_after_makes_a_wait_longer_never_shorter():
+    known = {"attempts": 0, "api_tries": 0, "more_providers": False, "now": 100.0}
+    assert judge("transcription", error("transient", 90), **known) == CallAgain(190.0)
+    assert judge("transcription", error("transient", 1), **known) == CallAgain(110.0)

@@ -1,0 +1,51 @@
+"""The queue file: the most important message first, many taken in one commit, none forgotten at an orderly end."""
+
+import pytest
+
+from tasks.storage import AT_ONCE, WakefulSqliteStorage
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return WakefulSqliteStorage("csi", filename=str(tmp_path / "queue.db"))
+
+
+def put(storage, *messages):
+    storage.enqueue_many([(data, priority) for data, priority in messages])
+
+
+def test_the_most_important_comes_first_and_equals_in_order(storage):
+    put(storage, (b"low", 10), (b"first", 30), (b"second", 30), (b"high", 50))
+    assert [storage.dequeue() for _ in range(4)] == [b"high", b"first", b"second", b"low"]
+
+
+def test_what_arrives_later_overtakes_what_was_taken_already(storage):
+    put(storage, *((f"item {number}".encode(), 10) for number in range(3)))
+    assert storage.dequeue() == b"item 0"
+    put(storage, (b"urgent", 50))
+    assert [storage.dequeue() for _ in range(3)] == [b"urgent", b"item 1", b"item 2"]
+
+
+def test_many_are_taken_at_once_and_counted_as_waiting(storage):
+    put(storage, *((str(number).encode(), 10) for number in range(AT_ONCE + 5)))
+    assert storage.dequeue() == b"0"
+    assert storage.queue_size() == AT_ONCE + 4
+    assert [storage.dequeue() for _ in range(AT_ONCE + 4)] == [str(n).encode() for n in range(1, AT_ONCE + 5)]
+
+
+def test_an_orderly_end_gives_back_what_nobody_did(storage, tmp_path):
+    put(storage, (b"a", 10), (b"b", 50), (b"c", 10))
+    assert storage.dequeue() == b"b"
+    storage.put_back()
+    other = WakefulSqliteStorage("csi", filename=str(tmp_path / "queue.db"))
+    assert [other.dequeue(), other.dequeue()] == [b"a", b"c"]
+
+
+def test_an_idle_worker_does_not_write(storage, tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.storage.IDLE_SECONDS", 0.01)
+    put(storage, (b"a", 10))
+    storage.dequeue()
+    log = tmp_path / "queue.db-wal"
+    before = log.stat().st_size
+    assert storage.dequeue() is None
+    assert log.stat().st_size == before

@@ -1,0 +1,93 @@
+"""docs/receiver-guide.md: its receiver, as printed, takes what CSI really sends and nothing else."""
+
+import http.client
+import json
+import threading
+import time
+from http.server import ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+import pytest
+
+from csi.emitter.batch import envelope
+from csi.ingester.signature import canonical, headers
+from csi.store import db
+from tests.fakes.line import Line
+from tests.fakes.pages import ROOT, blocks
+from tests.fakes.receiver import SECRET
+from tests.fakes.youtube import simulated_youtube
+
+PAGE = ROOT / "docs" / "receiver-guide.md"
+
+
+@pytest.fixture
+def receiver(monkeypatch):
+    """The receiver of the page on a port of its own: its URL, and what it has seen."""
+    monkeypatch.setenv("UA_SIGNALS_INGEST_SHARED_SECRET", SECRET)
+    (block,) = blocks(PAGE, "python")
+    page: dict = {"__name__": "page"}
+    exec(compile(block.text, block.place, "exec"), page)
+    page["Receiver"].log_message = lambda *_: None
+    page["Receiver"].protocol_version = "HTTP/1.1"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), page["Receiver"])
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/api/v1/signals/ingest", page["seen"]
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def post(url, body, sent):
+    there = urlsplit(url)
+    connection = http.client.HTTPConnection(there.hostname, there.port, timeout=10)
+    connection.request("POST", there.path, body, sent)
+    answer = connection.getresponse()
+    status, content = answer.status, json.loads(answer.read())
+    connection.close()
+    return status, content
+
+
+def test_the_verifier_is_short():
+    (block,) = blocks(PAGE, "python")
+    verifier = block.text[block.text.index("def is_from_csi") : block.text.index("class Receiver")]
+    assert len(verifier.strip().splitlines()) <= 30
+    assert len(block.text.strip().splitlines()) <= 50
+
+
+def test_it_takes_what_csi_delivers(receiver, tmp_path):
+    url, seen = receiver
+    with simulated_youtube(playlists=1) as yt, db.connection():
+        video = yt.add(yt.playlists[0], "Über 🚀 “quotes”")
+        source = {"api_base_url": yt.api_base_url, "playlists": [{"id": yt.playlists[0]}], "first_poll": "all"}
+        line = Line(tmp_path, yt.site.options.now, url, sources={"youtube_playlist": source})
+        line.run()
+        assert db.fetch("SELECT state FROM events") == [("delivered",)]
+    assert [event["subject"]["video_id"] for event in seen.values()] == [video]
+
+
+def signed(body, secret=SECRET, now=None):
+    return {"Authorization": f"Bearer {secret}", **headers(secret, body, now=time.time() if now is None else now)}
+
+
+def test_what_is_forged_stale_or_repeated(receiver):
+    url, seen = receiver
+    body = canonical(envelope("csi-vps-01", "b1", [{"event_id": "one"}]))
+    assert post(url, body, signed(body))[0] == 200
+    status, content = post(url, body, signed(body))
+    assert (status, content["errors"]) == (207, [{"index": 0, "error": "duplicate_event"}])
+    other = canonical(envelope("csi-vps-01", "b2", [{"event_id": "two"}]))
+    good = signed(other)
+    wrong = [
+        signed(other, "not-the-secret"),
+        signed(other, now=1_000_000_000.0),
+        signed(body),
+        good | {"Authorization": "Bearer other"},
+        {name: value for name, value in good.items() if name != "X-CSI-Signature"},
+        good | {"X-CSI-Timestamp": "soon"},
+        good | {"X-CSI-Timestamp": "9" * 5000},
+    ]
+    assert [post(url, other, sent)[0] for sent in wrong] == [401] * len(wrong)
+    assert list(seen) == ["one"]
+    empty = canonical(envelope("csi-vps-01", "b3", []))
+    assert post(url, empty, signed(empty))[0] == 200

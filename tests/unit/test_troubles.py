@@ -1,0 +1,224 @@
+"""What people hear of: each trouble once when it has lasted, once when it is over, and never a secret."""
+
+import json
+import sys
+
+import pytest
+
+from csi import notify as post
+from csi.errors import ConfigError
+from csi.flow import notify
+from csi.flow.rescue import beat
+from csi.scheduling.troubles import NAMES, Facts, Reading, Receiver, judge
+from csi.store import db, endpoints, troubles
+from tests.fakes.line import Line
+from tests.fakes.page import page
+from tests.fakes.receiver import ScriptedReceiver
+
+NOW = 1_771_761_600.0
+WELL = Facts(now=NOW, beat_at=NOW - 5, started_at=NOW - 86_400)
+
+
+def facts(**changes):
+    return Facts(**(vars(WELL) | changes))
+
+
+CASES = {
+    "worker_silent": facts(beat_at=NOW - 61),
+    "source_stale": facts(readings=(Reading("youtube_playlist", 30.0, NOW - 601),)),
+    "backlog_old": facts(oldest_pending=NOW - 1801),
+    "receiver_away": facts(away=(Receiver("default", "http 401"),)),
+    "dead_letters": facts(dead_letters=101),
+    "quota_low": facts(quota_left=999, quota_buffer=1000),
+    "reload_refused": facts(reload_error="config.yaml:3: unknown key"),
+    "disk_low": facts(disk_used=0.91),
+}
+
+
+def test_every_trouble_has_its_case():
+    assert set(CASES) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_trouble_is_seen_and_no_other(name):
+    assert [trouble.name for trouble in judge(CASES[name])] == [name]
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        WELL,
+        facts(readings=(Reading("a", 30.0, NOW - 599),)),
+        facts(readings=(Reading("a", 3600.0, NOW - 10_000),)),
+        facts(readings=(Reading("a", 30.0, None),), started_at=NOW - 60),
+        facts(oldest_pending=NOW - 1799, dead_letters=100, quota_left=1000, quota_buffer=1000, disk_used=0.9),
+    ],
+    ids=["nothing", "read lately", "read seldom", "just started", "at the limits"],
+)
+def test_what_is_still_well_is_no_trouble(quiet):
+    assert judge(quiet) == []
+
+
+def test_a_beat_from_the_future_is_no_sign_of_life():
+    assert [trouble.name for trouble in judge(facts(beat_at=NOW + 61))] == ["worker_silent"]
+
+
+def test_no_worker_ever():
+    assert "ever" in judge(facts(beat_at=None, started_at=None))[0].text
+
+
+@pytest.fixture
+def desk():
+    """Where messages arrive: apprise's own JSON form, by real HTTP on loopback."""
+    with ScriptedReceiver(then=lambda request: (200, {}, {})) as ua:
+        yield ua
+
+
+def told(desk):
+    return [(json.loads(request.body)["title"], json.loads(request.body)["message"]) for request in desk.requests]
+
+
+@pytest.fixture
+def line(tmp_path, clock, desk):
+    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    with db.connection():
+        yield build(tmp_path, clock, desk)
+
+
+def build(tmp_path, clock, desk, **secrets):
+    port = desk.url.split(":")[2].split("/")[0]
+    urls = {"CSI_NOTIFY_URLS": f"json://127.0.0.1:{port}/token-of-the-desk"} | secrets
+    built = Line(tmp_path, clock, "http://127.0.0.1:9/", secrets=urls, sources={})
+    beat(built.rt, clock())
+    return built
+
+
+def away(line, opened=True):
+    endpoints.change("default", breaker="open" if opened else "closed", reason="http 503")
+
+
+def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, desk):
+    away(line)
+    notify.look(line.rt)
+    assert told(desk) == []
+    for _ in range(3):
+        clock.move(301)
+        notify.look(line.rt)
+    ((title, text),) = told(desk)
+    assert title == "CSI csi-vps-01: receiver away"
+    assert "http 503" in text
+    away(line, opened=False)
+    for _ in range(2):
+        clock.move(15)
+        notify.look(line.rt)
+    assert [title for title, _ in told(desk)][1:] == ["CSI csi-vps-01: receiver away: over"]
+
+
+def test_a_restart_does_not_repeat_it(line, clock, desk, tmp_path):
+    away(line)
+    notify.look(line.rt)
+    clock.move(301)
+    notify.look(line.rt)
+    again = build(tmp_path, clock, desk)
+    notify.look(again.rt)
+    assert len(told(desk)) == 1
+    away(again, opened=False)
+    notify.look(again.rt)
+    assert len(told(desk)) == 2
+
+
+def test_a_trouble_that_was_short_is_not_told(line, clock, desk):
+    away(line)
+    notify.look(line.rt)
+    clock.move(299)
+    away(line, opened=False)
+    notify.look(line.rt)
+    clock.move(600)
+    notify.look(line.rt)
+    assert told(desk) == []
+    assert troubles.latest(5) == []
+
+
+def test_what_could_not_be_sent_is_sent_later(line, clock, desk):
+    desk.script += [503, 503]
+    away(line)
+    notify.look(line.rt)
+    clock.move(301)
+    notify.look(line.rt)
+    tries = len(desk.requests)
+    notify.look(line.rt)
+    assert len(desk.requests) == tries, "not before its time"
+    for _ in range(3):
+        clock.move(notify.HOLD_SECONDS + 1)
+        notify.look(line.rt)
+    assert len(desk.requests) == 3
+    assert troubles.lasting()[0].told_at is not None
+
+
+def test_nothing_is_sent_where_it_is_switched_off(line, clock, desk):
+    settings = line.rt.settings
+    line.rt.settings = settings.model_copy(update={"notify": settings.notify.model_copy(update={"enabled": False})})
+    away(line)
+    notify.look(line.rt)
+    clock.move(301)
+    assert [trouble.name for trouble in notify.look(line.rt)] == ["receiver_away"]
+    assert told(desk) == []
+
+
+def test_the_urls_are_in_no_row(line, clock, desk):
+    desk.script.append(500)
+    away(line)
+    for _ in range(3):
+        notify.look(line.rt)
+        clock.move(301)
+    dump = "\n".join(db.database.connection().iterdump())
+    assert "receiver_away" in dump
+    assert "token-of-the-desk" not in dump
+
+
+def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, desk):
+    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    with db.connection():
+        line = build(tmp_path, clock, desk, CSI_NOTIFY_URLS="json://127.0.0.1/ nosuchthing://canary-token")
+        with pytest.raises(ConfigError, match="number 2") as caught:
+            notify.require_post(line.rt)
+    assert "canary-token" not in str(caught.value)
+
+
+def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(ConfigError, match=r"csi\[notify\]"):
+        post.check(["json://127.0.0.1/"])
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        ("json://a/ tgram://b/c", ["json://a/", "tgram://b/c"]),
+        ("json://a/,json://b/?x=1,2\njson://c/", ["json://a/", "json://b/?x=1,2", "json://c/"]),
+        ("  ", []),
+    ],
+    ids=["spaces", "commas and lines", "nothing"],
+)
+def test_several_urls_in_one_variable(text, urls):
+    assert post.split_urls(text) == urls
+
+
+@pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (302, False)])
+def test_the_heartbeat_url_is_asked_by_get(tmp_path, clock, status, heard):
+    with db.connection(), page(status) as there:
+        secrets = {"CSI_HEARTBEAT_URL": f"{there.url}/ping/canary"}
+        assert notify.ping(Line(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets).rt) is heard
+        assert there.asked == ["/ping/canary"]
+
+
+def test_without_a_heartbeat_url_nobody_is_asked(tmp_path, clock):
+    with db.connection():
+        assert notify.ping(Line(tmp_path, clock, "http://127.0.0.1:9/").rt) is True
+
+
+@pytest.mark.parametrize("url", ["http://hc.example.net/canary", "ftp://127.0.0.1/canary", "https://u:p@hc.example/x"])
+def test_a_heartbeat_url_must_be_safe_and_is_not_shown(tmp_path, clock, url):
+    with pytest.raises(ConfigError, match="CSI_HEARTBEAT_URL") as caught:
+        Line(tmp_path, clock, "http://127.0.0.1:9/", secrets={"CSI_HEARTBEAT_URL": url})
+    assert "canary" not in str(caught.value)

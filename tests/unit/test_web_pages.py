@@ -1,0 +1,409 @@
+"""The dashboard without a browser: who is let in, what a page holds, what a form does."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from starlette.applications import Starlette
+
+from csi.dlq import store as dlq
+from csi.ingester.signature import sign
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import audit, db, endpoints, heartbeats, hosts
+from csi.store.models import DeadLetter, Event, Watch
+from csi.web import curl, page, porter
+from csi.web.app import create_app
+from csi.web.pages import pages
+from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
+from tests.fakes.receiver import SECRET, ScriptedReceiver
+
+PATHS = [
+    "/",
+    "/sources",
+    "/sources/1",
+    "/events",
+    "/events/1",
+    "/dead-letters",
+    "/dead-letters/1",
+    "/schedule",
+    "/actions",
+]
+HOSTILE = """</title><script>window.hit=1</script><img src=x onerror="window.hit=1">'"&{{7*7}}{% raw %}\u202e"""
+
+
+@pytest.fixture
+def rt(tmp_path: Path) -> Runtime:
+    found = open_show(tmp_path)
+    furnish(found, events_a_day=20)
+    return found
+
+
+@pytest.fixture
+def app(rt: Runtime) -> Starlette:
+    return create_app(lambda: rt)
+
+
+@pytest_asyncio.fixture
+async def guest(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as one:
+        yield one
+
+
+@pytest_asyncio.fixture
+async def client(guest: httpx.AsyncClient) -> httpx.AsyncClient:
+    await sign_in(guest)
+    return guest
+
+
+@pytest.fixture
+def logged() -> Iterator[list[dict[str, Any]]]:
+    lines: list[dict[str, Any]] = []
+    sink = log.add(lambda message: lines.append({"message": message.record["message"], **message.record["extra"]}))
+    yield lines
+    log.remove(sink)
+
+
+async def sign_in(client: httpx.AsyncClient, token: str = TOKEN) -> httpx.Response:
+    return await client.post("/login", data={"token": token, "next": "/"})
+
+
+async def form_token(client: httpx.AsyncClient) -> str:
+    found = re.search(r'name="form_token" value="(\w+)"', (await client.get("/actions")).text)
+    assert found
+    return found[1]
+
+
+async def act(client: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
+    return await client.post(path, data={"form_token": await form_token(client), **fields})
+
+
+# ── the door ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", PATHS)
+async def test_strangers_see_the_sign_in_and_nothing_else(guest: httpx.AsyncClient, path: str) -> None:
+    answer = await guest.get(path)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/login")
+    assert answer.text == ""
+    assert (await guest.post(path)).status_code in (401, 405)
+
+
+@pytest.mark.asyncio
+async def test_without_a_token_only_what_readyz_tells_is_shown(tmp_path: Path, guest: httpx.AsyncClient) -> None:
+    closed = open_show(tmp_path, CSI_ADMIN_TOKEN="", CSI_ADMIN_READ_TOKEN="")
+    transport = httpx.ASGITransport(app=create_app(lambda: closed))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        for path in (*PATHS, "/login"):
+            answer = await client.get(path)
+            assert answer.status_code == 403
+            assert "CSI_ADMIN_TOKEN" in answer.text
+            for told in ("Rust from scratch", "PL000", "UC000", "ownership", "ua_overloaded"):
+                assert told not in answer.text
+        assert (await client.post("/login", data={"token": ""})).status_code == 403
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN.upper(), "ü", "x" * 100_000, "\x00"])
+async def test_a_wrong_token_opens_nothing(guest: httpx.AsyncClient, token: str, logged: list[dict[str, Any]]) -> None:
+    answer = await sign_in(guest, token)
+    assert (answer.status_code, answer.headers.get("set-cookie")) == (401, None)
+    assert any(line["message"] == "dashboard sign-in refused" for line in logged)
+    assert len(token) < 2 or token not in str(logged)
+
+
+@pytest.mark.asyncio
+async def test_the_cookie_is_kept_from_scripts_and_other_sites(guest: httpx.AsyncClient) -> None:
+    plain = (await sign_in(guest)).headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(plain.split("; "))
+    assert "Secure" not in plain
+    assert TOKEN not in plain
+    by_tls = await guest.post("/login", data={"token": TOKEN}, headers={"Origin": "https://127.0.0.1"})
+    assert "Secure" in by_tls.headers["set-cookie"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "wanted", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:1", "/\nx", "/ü"]
+)
+async def test_after_signing_in_nobody_is_led_elsewhere(guest: httpx.AsyncClient, wanted: str) -> None:
+    answer = await guest.post("/login", data={"token": TOKEN, "next": wanted})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+@pytest.mark.asyncio
+async def test_the_page_that_was_wanted_comes_after_signing_in(guest: httpx.AsyncClient) -> None:
+    shown = await guest.get((await guest.get("/sources")).headers["location"])
+    assert 'name="next" value="/sources"' in shown.text
+    assert (await guest.post("/login", data={"token": TOKEN, "next": "/sources"})).headers["location"] == "/sources"
+
+
+@pytest.mark.asyncio
+async def test_a_reader_looks_and_cannot_act(guest: httpx.AsyncClient) -> None:
+    await sign_in(guest, READ_TOKEN)
+    text = (await guest.get("/sources")).text
+    assert "Rust from scratch" in text
+    assert "Poll now" not in text
+    assert (await act(guest, "/sources/1/pause")).status_code == 403
+    assert Watch.get_by_id(1).state == "active"
+    assert audit.page(10) == []
+
+
+@pytest.mark.asyncio
+async def test_a_form_needs_its_token_and_its_own_site(client: httpx.AsyncClient) -> None:
+    token = await form_token(client)
+    assert (await client.post("/sources/1/pause", data={})).status_code == 403
+    assert (await client.post("/sources/1/pause", data={"form_token": token[:-1] + "0"})).status_code == 403
+    for header in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert (await client.post("/sources/1/pause", data={"form_token": token}, headers=header)).status_code == 403
+    assert Watch.get_by_id(1).state == "active"
+
+
+@pytest.mark.asyncio
+async def test_a_foreign_host_sees_nothing(app: Starlette) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://evil.example") as client:
+        for path in ("/", "/login"):
+            assert (await client.get(path)).status_code == 421
+        assert (await sign_in(client)).status_code == 421
+
+
+@pytest.mark.asyncio
+async def test_signing_out_ends_the_session_for_a_stolen_cookie_too(client: httpx.AsyncClient) -> None:
+    stolen = client.cookies["csi_session"]
+    assert (await act(client, "/logout")).headers["location"] == "/login"
+    client.cookies.set("csi_session", stolen)
+    assert (await client.get("/sources")).status_code == 303
+
+
+@pytest.mark.asyncio
+async def test_a_form_has_limits(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/sources/1/pause", content=b"x" * (porter.MAX_BODY + 1))).status_code == 413
+    assert (await client.post("/sources/1/pause", content="&".join(f"a{n}=1" for n in range(500)))).status_code == 400
+    assert (await client.post("/sources/1/pause", content=b"\xff=\xff")).status_code == 400
+
+
+@pytest.mark.asyncio
+async def test_switched_off_it_is_404_and_the_rest_stays(client: httpx.AsyncClient, rt: Runtime) -> None:
+    features = rt.settings.features.model_copy(update={"dashboard": False})
+    rt.settings = rt.settings.model_copy(update={"features": features})
+    assert (await client.get("/")).status_code == 404
+    assert (await client.get("/healthz")).status_code == 200
+    assert (await client.get("/admin/events", headers={"Authorization": f"Bearer {TOKEN}"})).status_code == 200
+
+
+# ── what is shown ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_page_has_no_inline_code_and_nothing_from_elsewhere(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in policy
+    assert answer.headers["cache-control"] == "no-store"
+    text = answer.text
+    assert re.findall(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=|javascript:", text) == []
+    assert {found for found in re.findall(r'(?:src|action)="([^"]*)"', text) if not found.startswith("/")} == set()
+
+
+@pytest.mark.asyncio
+async def test_hostile_text_is_only_text(client: httpx.AsyncClient, rt: Runtime) -> None:
+    with db.connection():
+        watch = Watch.get_by_id(1)
+        Watch.update(name=HOSTILE, last_error=HOSTILE, note=HOSTILE, health="suspect").where(Watch.id == 1).execute()
+        number = add_event(watch, 9_000, rt.now(), "urgent", HOSTILE)
+        letter = bury(watch, 9_001, rt.now(), HOSTILE, HOSTILE, "event", 422)
+        endpoints.change("default", held=HOSTILE, held_at=rt.now(), last_error=HOSTILE)
+        hosts.begin_outage(hosts.get(HOSTILE), rt.now(), HOSTILE, 3)
+    for path in ("/", "/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", "/schedule",
+                 f"/dead-letters/{letter}", f"/events?q={HOSTILE}", f"/sources?q={HOSTILE}"):  # fmt: skip
+        text = (await client.get(path)).text
+        assert text.startswith("<!doctype html>")
+        assert "<script>window" not in text
+        assert "<img src=x" not in text
+        assert "window.hit=1" in unescape(text), path
+        assert "49" not in re.findall(r"\{\{7\*7\}\}|&#?\w+;49", text)
+
+
+@pytest.mark.asyncio
+async def test_no_secret_is_on_any_page(client: httpx.AsyncClient, rt: Runtime) -> None:
+    secrets = ("show-shared-secret-0123", "show-api-key-0123", TOKEN, READ_TOKEN)
+    with db.connection():
+        said = " ".join(secrets)
+        watch = Watch.get_by_id(1)
+        letter = bury(watch, 9_001, rt.now(), "A title", f"http 500 {said}", "event", 500)
+        endpoints.change("default", held=said, held_at=rt.now())
+        db.run("UPDATE delivery_attempts SET answer = ?, reason = ?", said, said)
+        db.run("UPDATE watches SET last_error = ?, note = ?, health = 'suspect'", said, said)
+        db.run("UPDATE dead_letter SET error_reason = ?", said)
+    for path in (*PATHS, f"/dead-letters/{letter}"):
+        text = unescape((await client.get(path)).text)
+        assert [secret for secret in secrets if secret in text] == [], path
+
+
+@pytest.mark.asyncio
+async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, rt: Runtime) -> None:
+    text = (await client.get("/")).text
+    assert "the lane collects until its batch is due" in text
+    assert "Everything flows; 5 dead letters wait" in text
+    with db.connection():
+        endpoints.change("default", breaker="open", reason="http 401", opened_at=rt.now())
+        heartbeats.beat("worker", rt.now() - 500, rt.now() - 900)
+        hosts.begin_outage(hosts.get("www.youtube.com"), rt.now() - 60, "http 500", 7)
+    text = (await client.get("/")).text
+    assert "things need you" in text
+    for said in ("the receiver is away", "gave its last sign of life", "upstream outage: 7 watches fail", "http 401"):
+        assert said in text
+
+
+@pytest.mark.asyncio
+async def test_events_are_found_by_words_ids_and_filters(client: httpx.AsyncClient, rt: Runtime) -> None:
+    with db.connection():
+        number = add_event(Watch.get_by_id(1), 9_000, rt.now(), "urgent", "Zwölf Äpfel & 100 %_x")
+        event_id = Event.get_by_id(number).event_id
+
+    async def found(query: str) -> bool:
+        return f'href="/events/{number}"' in (await client.get(f"/events?{query}")).text
+
+    assert await found("q=zwölf") or await found("q=Zwölf")
+    assert await found("q=100 %25_x")
+    assert not await found("q=100 %25%25")
+    assert await found(f"q={event_id}")
+    assert await found("state=pending&source=youtube_playlist&tier=urgent&since=1h")
+    assert not await found("state=dead")
+    assert await found("state=made-up&since=never&before=x")
+    assert (await client.get(f"/events/find?event_id={event_id}")).headers["location"] == f"/events/{number}"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["/events/999999", "/sources/999999", "/dead-letters/999999", "/events/" + "9" * 30])
+async def test_what_is_not_there_is_a_page_that_says_so(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+
+
+@pytest.mark.asyncio
+async def test_a_database_that_is_gone_is_a_page_that_says_so(client: httpx.AsyncClient) -> None:
+    with db.connection():
+        db.run("ALTER TABLE watches RENAME TO gone")
+    answer = await client.get("/sources")
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "text/html; charset=utf-8")
+    assert "the log says why" in answer.text
+
+
+@pytest.mark.asyncio
+async def test_static_files_are_three_and_no_path_leads_out(guest: httpx.AsyncClient) -> None:
+    for name in ("csi.css", "live.js", "icon.svg"):
+        answer = await guest.get(page.asset(name))
+        assert answer.status_code == 200
+        assert "max-age" in answer.headers["cache-control"]
+    for name in ("..%2fpage.py", "%2e%2e/page.py", "page.py", ""):
+        assert (await guest.get(f"/static/{name}")).status_code == 404
+
+
+def test_a_page_is_one_module_and_the_navigation_knows_it() -> None:
+    assert [found.title for found in pages()] == [
+        "Overview", "Sources", "Events", "Dead letters", "Schedule", "Actions",
+    ]  # fmt: skip
+
+
+# ── what is done ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.asyncio
+async def test_a_source_is_paused_resumed_and_reset_and_it_is_written_down(client: httpx.AsyncClient) -> None:
+    done = await act(client, "/sources/1/pause", **{"from": "list"})
+    assert (done.status_code, done.headers["location"], Watch.get_by_id(1).state) == (303, "/sources", "paused")
+    assert "Rust from scratch is paused." in (await client.get("/sources")).text
+    assert "Rust from scratch is paused." not in (await client.get("/sources")).text
+    await act(client, "/sources/1/resume")
+    await act(client, "/sources/1/reset", emit="all")
+    assert (Watch.get_by_id(1).state, Watch.get_by_id(1).first_read_at) == ("active", None)
+    rows = audit.page(10)
+    assert [row.action for row in rows] == [f"POST /sources/1/{name}" for name in ("reset", "resume", "pause")]
+    assert {(row.via, row.role, row.status) for row in rows} == {("dashboard", "admin", 303)}
+    assert "form_token" not in str(rows)
+
+
+@pytest.mark.asyncio
+async def test_a_poll_that_fails_is_told_in_words(client: httpx.AsyncClient) -> None:
+    done = await act(client, "/sources/1/poll", **{"from": "list"})
+    text = (await client.get(done.headers["location"])).text
+    assert '<p class="note bad"' in text
+
+
+@pytest.mark.asyncio
+async def test_adding_and_removing(client: httpx.AsyncClient) -> None:
+    channel = "UC" + "z" * 22
+    done = await act(client, "/sources", what=channel, name="Zed")
+    number = int(done.headers["location"].rpartition("/")[2])
+    assert Watch.get_by_id(number).name == "Zed"
+    await act(client, f"/sources/{number}/remove")
+    assert Watch.get_by_id(number).state == "active"
+    await act(client, f"/sources/{number}/remove", sure="yes")
+    assert Watch.get_by_id(number).state == "removed"
+    refused = await act(client, "/sources/1/remove", sure="yes")
+    assert "in the configuration" in unescape((await client.get(refused.headers["location"])).text)
+    wrong = await act(client, "/sources", what="nonsense !!")
+    assert "Not added" in (await client.get(wrong.headers["location"])).text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [({"id": "1"}, 4), ({"error": "http 503 ua_overloaded"}, 2), ({"cause": "event"}, 3), ({"all": "yes"}, 0), ({}, 5)],
+    ids=["one", "group", "filter", "all", "nothing"],
+)
+async def test_dead_letters_go_out_again(client: httpx.AsyncClient, fields: dict[str, str], left: int) -> None:
+    done = await act(client, "/dead-letters/replay", **fields)
+    assert (done.status_code, dlq.open_count()) == (303, left)
+    text = (await client.get("/dead-letters")).text
+    assert ("pending again; the worker sends them" in text) == bool(fields)
+
+
+@pytest.mark.asyncio
+async def test_a_letter_is_given_up_only_by_somebody_who_is_sure(client: httpx.AsyncClient) -> None:
+    await act(client, "/dead-letters/discard", id="1")
+    assert dlq.open_count() == 5
+    await act(client, "/dead-letters/discard", id="1", sure="yes", reason="spam")
+    assert (DeadLetter.get_by_id(1).state, DeadLetter.get_by_id(1).result) == ("discarded", "spam")
+
+
+@pytest.mark.asyncio
+async def test_delivery_is_paused_resumed_and_tested(client: httpx.AsyncClient) -> None:
+    await act(client, "/destinations/default/pause")
+    assert endpoints.get().held == "by the dashboard"
+    assert "paused by command" in (await client.get("/")).text
+    await act(client, "/destinations/default/resume")
+    assert endpoints.get().held is None
+    await act(client, "/destinations/default/test")
+    assert "default: no answer after" in (await client.get("/")).text
+    await act(client, "/destinations/nowhere/pause")
+    assert "there is no destination" in (await client.get("/")).text
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "python3"))), reason="bash, curl and python3 are needed")
+def test_the_curl_command_delivers_and_holds_no_secret(tmp_path: Path) -> None:
+    event = {"event_id": "e'1", "subject": {"title": 'Über $HOME `id` "x" \\ \''}}
+    text = curl.command(event, "csi-test")
+    assert SECRET not in text
+    with ScriptedReceiver() as receiver:
+        env = {"PATH": "/usr/bin:/bin", "CSI_UA_ENDPOINT": receiver.url, "CSI_UA_SHARED_SECRET": SECRET}
+        done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, timeout=20)
+        assert (done.returncode, done.stderr) == (0, "")
+        (request,) = receiver.requests
+    assert request.envelope["events"] == [event]
+    signed = sign(SECRET, request.headers["x-csi-timestamp"], request.headers["x-csi-request-id"], request.body)
+    assert request.headers["x-csi-signature"].removeprefix("sha256=") == signed.removeprefix("sha256=")
+    assert request.headers["authorization"] == f"Bearer {SECRET}"
