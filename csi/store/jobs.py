@@ -369,7 +369,11 @@ def counts() -> dict[str, int]:
 
 
 def pending_count() -> int:
-    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'pending'")[0][0])
+    return count_of("pending")
+
+
+def count_of(status: str) -> int:
+    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = ?", status)[0][0])
 
 
 def running_count(now: float) -> int:
