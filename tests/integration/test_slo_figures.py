@@ -17,7 +17,7 @@ class Bare:
     """As much of a runtime as a heartbeat needs."""
 
     def __init__(self, now):
-        self.now = now
+        self.now, self.memo = now, {}
 
 
 # --- uptime

@@ -61,7 +61,7 @@ def test_a_watch_that_is_woken_twice_stands_in_line_once():
 
 @pytest.mark.parametrize(
     ("threads", "polls", "requests", "urgent"),
-    [(1, 1, 1, 1), (2, 1, 1, 1), (4, 2, 1, 1), (8, 4, 3, 2), (16, 12, 3, 2), (32, 24, 7, 4)],
+    [(1, 1, 1, 1), (2, 1, 1, 1), (4, 1, 1, 1), (8, 5, 1, 1), (16, 10, 3, 2), (32, 21, 6, 4)],
 )
 def test_threads_are_shared_between_reading_and_sending(threads, polls, requests, urgent):
     share = Share(threads)
