@@ -9,7 +9,21 @@ from typing import Any
 from huey.registry import Message
 
 from csi import clock
-from csi.store import attempts, batches, db, endpoints, events, hosts, outbox, watches
+from csi.store import (
+    archives,
+    attempts,
+    batches,
+    channels,
+    db,
+    endpoints,
+    events,
+    hosts,
+    jobs,
+    outbox,
+    stats,
+    videos,
+    watches,
+)  # fmt: skip
 from csi.store.models import DeliveryAttempt, Watch
 from tasks.queue import create_huey
 from tests.fakes.desk import SOURCE, Desk, contract, desk
@@ -47,7 +61,25 @@ def fill(built: Desk) -> None:
     endpoints.change("default", last_success_at=now - 60, last_failure_at=now - 30, last_error="http 422")
     queue(built, "tasks.poll.poll_watch", watch.id)
     queue(built, "tasks.deliver.deliver_batch", travelling.id, at=now + 20)
+    track(now)
     db.database.close()
+
+
+CHANNEL, VIDEO, JOB = "UC" + "s" * 22, "scenevideo1", "00000000-0000-7000-8000-000000000001"
+
+
+def track(now: float) -> None:
+    """A channel with a video, their numbers, a job with its history, and a file of old rows."""
+    channels.add(CHANNEL, "A channel", 5, now)
+    facts = videos.VideoFacts(VIDEO, CHANNEL, f"Über {HOSTILE}", now - 3_600, view_count=5)
+    videos.save([(facts, videos.Plan("hot", now))], now)
+    stats.save_videos([stats.VideoStats("scene", VIDEO, now, 5, None, None, None, None)])
+    numbers = dict.fromkeys(("video_count", "view_count", "daily_views", "daily_subscribers", "daily_videos"))
+    stats.save_channel(stats.make_channel_stats(CHANNEL, now, subscriber_count=7, **numbers))
+    job = jobs.enqueue(jobs.NewJob("BACKFILL_CHANNEL", "scene", channel_id=CHANNEL), now).job
+    db.run("UPDATE jobs SET id = ? WHERE id = ?", JOB, job.id)
+    jobs.bury(jobs.claim(now), "the API is away", now)
+    archives.hold("video_stats-2025-01.jsonl.gz", "video_stats", "2025-01")
 
 
 def deliver(built: Desk, name: str, *, title: str | None = None, ago: float = 60.0, took: float = 2.0) -> int:

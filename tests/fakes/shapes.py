@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ops import docs_cli
-from tests.fakes.scene import scene
+from tests.fakes.scene import CHANNEL, JOB, VIDEO, scene
 
 COMMANDS = [
+    "archive list",
+    "channels list",
+    f"channels show {CHANNEL}",
+    f"channels trend {CHANNEL}",
     "config check",
     "config show",
     "db status",
@@ -25,6 +29,9 @@ COMMANDS = [
     "events show 1",
     "events tail -n 1 --for 0s",
     "health",
+    "jobs dead",
+    "jobs list",
+    f"jobs show {JOB}",
     "quota",
     "slo",
     "sources list",
@@ -33,6 +40,9 @@ COMMANDS = [
     "tasks show poll",
     "tasks stats",
     "trace delivered01",
+    "videos hot",
+    f"videos list {CHANNEL}",
+    f"videos show {VIDEO}",
 ]
 """Every command that only reads, and can print JSON."""
 
