@@ -143,8 +143,8 @@ def next_job(at: float, before: float) -> float | None:
 
 
 def old_jobs(low: float, high: float) -> list[tuple[Any, ...]]:
-    sql = f"""SELECT {JOB_COLUMNS} FROM jobs WHERE completed_at >= ? AND completed_at < ? AND archived_at IS NULL
-        AND status IN ('completed', 'dead') ORDER BY completed_at LIMIT ?"""
+    sql = f"""SELECT {JOB_COLUMNS} FROM jobs WHERE completed_at >= ? AND completed_at < ?
+        AND completed_at IS NOT NULL AND archived_at IS NULL ORDER BY completed_at LIMIT ?"""
     return fetch(sql, low, high, CHUNK)
 
 

@@ -141,11 +141,12 @@ def _insert(new: NewJob, now: float) -> str | None:
 
 # ── taken, kept, settled ────────────────────────────────────────────────────────────────────────────────
 
+# The two lists are short, and each is read from an index that holds nothing else.
 _NEXT = f"""
     SELECT {COLUMNS} FROM jobs j {{index}}
-    WHERE j.status = 'pending' AND j.scheduled_at <= ? AND NOT EXISTS (
-        SELECT 1 FROM jobs busy WHERE busy.channel_id = j.channel_id AND busy.status = 'running')
-        AND NOT EXISTS (SELECT 1 FROM channels c WHERE c.id = j.channel_id AND c.status = 'paused')
+    WHERE j.status = 'pending' AND j.scheduled_at <= ? AND (j.channel_id IS NULL OR (
+        j.channel_id NOT IN (SELECT r.channel_id FROM jobs r WHERE r.status = 'running' AND r.channel_id IS NOT NULL)
+        AND j.channel_id NOT IN (SELECT c.id FROM channels c WHERE c.status = 'paused')))
     ORDER BY j.priority DESC, j.scheduled_at LIMIT {{limit}} {{lock}}
 """
 
@@ -368,7 +369,11 @@ def counts() -> dict[str, int]:
 
 
 def pending_count() -> int:
-    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'pending'")[0][0])
+    return count_of("pending")
+
+
+def count_of(status: str) -> int:
+    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = ?", status)[0][0])
 
 
 def running_count(now: float) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ops.bench import floor, growth, line, peer, poll, startup, targets
+from ops.bench import catalogue, floor, growth, line, peer, poll, startup, targets
 
-PARTS = ("line", "poll", "growth", "startup")
+PARTS = ("line", "poll", "growth", "startup", "catalogue")
 
 
 def measure_line(count: int) -> dict[str, Any]:
@@ -47,6 +47,13 @@ def measure_growth(sizes: tuple[int, ...]) -> dict[str, Any]:
     return growth.measure(sizes)
 
 
+def measure_catalogue(captures: int) -> dict[str, Any]:
+    _say(f"a catalogue of 500 channels, 200,000 videos, {captures:,} captures, a million finished jobs")
+    found = catalogue.measure_all(number=500, films=200_000, captures=captures, finished=1_000_000)
+    print("\n".join(catalogue.table(found["queries"])), file=sys.stderr)
+    return found | {"next_job": found["queries"][catalogue.NEXT_JOB]}
+
+
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text} …", file=sys.stderr, flush=True)
 
@@ -58,6 +65,7 @@ def _work(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         "poll": lambda: measure_poll(options.channels),
         "growth": lambda: measure_growth(sizes),
         "startup": startup.measure,
+        "catalogue": lambda: measure_catalogue(options.captures),
     }
 
 
@@ -76,6 +84,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000, help="items of the line")
     parser.add_argument("--channels", type=int, default=500)
     parser.add_argument("--keys", type=int, default=growth.SIZES[-1], help="no more stored keys than this")
+    parser.add_argument("--captures", type=int, default=5_000_000, help="captures of the catalogue's videos")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="say which ratio fell by more than a third; exit code 1")
     parser.add_argument("--write-baseline", action="store_true")

@@ -37,6 +37,8 @@ TARGETS = (
     Target("worker and sidecar at rest, share of a core", "startup.idle_core_percent", 1, at_least=False, unit=" %"),
     Target("csi --help", "startup.help_ms", 200, at_least=False, unit=" ms"),
     Target("an event at the most keys, beside the fewest", "growth.ratio", 1.25, at_least=False, is_ratio=True),
+    Target("next job beside a million finished ones", "catalogue.next_job.ms", 5, at_least=False, unit=" ms"),
+    Target("next job, rows read for ten", "catalogue.next_job.rows_read", 10, at_least=False),
     Target("longest wait for a write during retention", "retention.longest_wait_ms", 250, at_least=False, unit=" ms"),
 )
 

@@ -314,7 +314,7 @@ async def test_static_files_are_three_and_no_path_leads_out(guest: httpx.AsyncCl
 
 def test_a_page_is_one_module_and_the_navigation_knows_it() -> None:
     assert [found.title for found in pages()] == [
-        "Overview", "Sources", "Events", "Dead letters", "Schedule", "Actions",
+        "Overview", "Sources", "Channels", "Events", "Dead letters", "Schedule", "Jobs", "Actions",
     ]  # fmt: skip
 
 

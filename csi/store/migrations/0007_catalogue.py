@@ -30,6 +30,7 @@ TABLES = [
     )
     """,
     "CREATE INDEX idx_channels_due ON channels (next_refresh_at) WHERE next_refresh_at IS NOT NULL",
+    "CREATE INDEX idx_channels_paused ON channels (id) WHERE status = 'paused'",
     """
     CREATE TABLE videos (
         id TEXT PRIMARY KEY,
@@ -125,7 +126,8 @@ TABLES = [
     "CREATE INDEX idx_jobs_archived ON jobs (completed_at) WHERE archived_at IS NOT NULL",
     # Two rules that no race can break: one open job for a key, one running job for a channel.
     "CREATE UNIQUE INDEX idx_jobs_open ON jobs (dedup_key) WHERE status IN ('pending', 'running', 'failed')",
-    "CREATE UNIQUE INDEX idx_jobs_one_a_channel ON jobs (channel_id) WHERE status = 'running'",
+    "CREATE UNIQUE INDEX idx_jobs_one_a_channel ON jobs (channel_id)"
+    " WHERE status = 'running' AND channel_id IS NOT NULL",
     """
     CREATE TABLE job_events (
         id TEXT NOT NULL,

@@ -1,0 +1,131 @@
+"""`/channels`: what is tracked, each channel with its curves, and the videos that are hot now."""
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from csi.catalog import manage, source
+from csi.errors import CsiError
+from csi.runtime import Runtime
+from csi.store import channels, jobs, stats, videos
+from csi.store.channels import Channel
+from csi.store.stats import ChannelStats, day_of
+from csi.web import curve
+from csi.web.page import Facts, Page, back, present
+from csi.web.sidecar import Sidecar
+
+DAY = 86_400.0
+SPANS = (30, 90, 365)
+CURVES = (
+    ("Subscribers", "subscriber_count"),
+    ("Views", "view_count"),
+    ("Views a day", "daily_views"),
+    ("Videos", "video_count"),
+)
+RECENT = 20
+
+
+async def show(request: Request) -> Response:
+    return await present(request, "channels.html", _all)
+
+
+def _all(rt: Runtime) -> Facts:
+    needed, share = source.needs(rt).total, rt.settings.catalog.units_per_day
+    return {"rows": channels.dashboard(day_of(rt.now())), "needed": needed, "share": share}
+
+
+async def show_hot(request: Request) -> Response:
+    return await present(request, "hot.html", lambda rt: {"rows": videos.hottest(100)})
+
+
+async def show_one(request: Request) -> Response:
+    ref, days = request.path_params["id"], request.query_params.get("days", "")
+    span = int(days) if days in map(str, SPANS) else 90
+    return await present(request, "channel.html", lambda rt: _one(rt, _find(ref), span))
+
+
+def _one(rt: Runtime, row: Channel, span: int) -> Facts:
+    total, missing = videos.count_of(row.id)
+    return {
+        "row": row,
+        "feed": channels.feed_of(row.id),
+        "total": total,
+        "missing": missing,
+        "span": span,
+        "spans": SPANS,
+        "curves": _curves(stats.trend(row.id, rt.now() - span * DAY)),
+        "videos": videos.of_channel(row.id, limit=RECENT),
+        "jobs": jobs.page(channel_id=row.id, limit=5),
+    }
+
+
+def _curves(days: list[ChannelStats]) -> list[curve.Curve]:
+    return [curve.draw(title, [(day.captured_at, getattr(day, name)) for day in days]) for title, name in CURVES]
+
+
+def _find(ref: str) -> Channel:
+    row = channels.find(ref)
+    if row is None:
+        raise HTTPException(404)
+    return row
+
+
+# ── acts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def add(request: Request) -> Response:
+    what = request.state.form.get("what", "").strip()
+    sidecar: Sidecar = request.app.state.sidecar
+    try:
+        done = await sidecar.work(lambda rt: manage.register(rt, what))
+    except CsiError as error:
+        return back(request, "/channels", f"Not added: {error}", "bad")
+    text = done.remark if done.result == "known" else "is tracked; what it published is being fetched."
+    return back(request, f"/channels/{done.channel.id}", f"{done.channel.title or done.channel.id}: {text}")
+
+
+async def pause(request: Request) -> Response:
+    return await _act(request, lambda rt, row: "is paused." if manage.pause(rt, row) else "was paused already.")
+
+
+async def resume(request: Request) -> Response:
+    return await _act(request, lambda rt, row: "goes on." if manage.resume(rt, row) else "was not paused.")
+
+
+async def backfill(request: Request) -> Response:
+    def act(rt: Runtime, row: Channel) -> str:
+        found = manage.backfill(rt, row)
+        return "is being fetched already." if found.is_duplicate else "is fetched once more."
+
+    return await _act(request, act)
+
+
+async def _act(request: Request, act: Callable[[Runtime, Channel], str]) -> Response:
+    sidecar: Sidecar = request.app.state.sidecar
+    row: Channel = await sidecar.ask(lambda rt: _find(request.path_params["id"]))
+    target = f"/channels/{row.id}"
+    try:
+        text = await sidecar.work(lambda rt: act(rt, row))
+    except CsiError as error:
+        return back(request, target, f"{row.title}: {error}", "bad")
+    return back(request, target, f"{row.title or row.id} {text}")
+
+
+_ACTS: dict[str, Any] = {"pause": pause, "resume": resume, "backfill": backfill}
+
+PAGE = Page(
+    "/channels",
+    "Channels",
+    25,
+    [
+        Route("/channels", show, methods=["GET"]),
+        Route("/channels", add, methods=["POST"]),
+        Route("/channels/hot", show_hot, methods=["GET"]),
+        Route("/channels/{id}", show_one, methods=["GET"]),
+        *(Route(f"/channels/{{id}}/{name}", act, methods=["POST"]) for name, act in _ACTS.items()),
+    ],
+)

@@ -1,0 +1,106 @@
+"""The data access patterns of the specification: each uses its index, on SQLite and on PostgreSQL."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from csi.store import archives, budget, channels, db, jobs, stats, videos
+from ops.bench import catalogue
+
+NOW = 1_771_761_600.0
+UC = "UC" + "a" * 22
+
+# name: (what is called, the index that must be used; in PostgreSQL's partitions indexes have names of their own)
+PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
+    "queue": (lambda: jobs.due(NOW, 10), "idx_jobs_ready|idx_jobs_queue"),
+    "claim": (lambda: jobs.claim(NOW), "idx_jobs_ready|idx_jobs_queue"),
+    "channel status": (lambda: channels.status_of(UC), "channels_pkey|autoindex_channels"),
+    "recent video stats": (lambda: stats.recent("v1", 24), "video_id_captured_at|autoindex_video_stats"),
+    "channel dashboard": (lambda: channels.dashboard("2026-02-22"), "channel_id_captured_|autoindex_channel_stats"),
+    "hot videos": (lambda: videos.of_channel(UC, since=NOW - 7 * 86_400), "idx_videos_channel"),
+    "failed jobs": (lambda: jobs.retryable(), "idx_jobs_queue"),
+    "trend": (lambda: stats.trend(UC, NOW - 90 * 86_400), "idx_channel_stats_trend|channel_id_captured_at"),
+    "pending jobs": (lambda: jobs.pending_count(), "idx_jobs_"),
+    "quota used": (lambda: budget.used_since("2026-01-01"), "idx_api_budget_start"),
+    "due videos": (lambda: videos.due("hot", NOW), "idx_videos_due"),
+    "due channels": (lambda: channels.due(NOW), "idx_channels_due"),
+    "baselines": (lambda: stats.view_baselines(["v1"], NOW - 8e4, NOW), "video_id_captured_at|autoindex_video_stats"),
+    "stuck jobs": (lambda: jobs.requeue_stuck(NOW), "idx_jobs_"),
+    "jobs to archive": (lambda: archives.old_jobs(0.0, NOW), "idx_jobs_settled"),
+    "surplus captures": (lambda: archives.surplus_stats(NOW - 86_400, NOW), "captured_at|idx_video_stats_time"),
+    "a job's history": (lambda: jobs.history("x"), "idx_job_events_job|job_id_occurred_at"),
+}  # fmt: skip
+WHOLE = {"channel dashboard": {"c", "channels"}}
+"""What is read as a whole, because it is asked for as a whole."""
+
+
+@pytest.fixture
+def filled(store: str) -> str:
+    channels.add(UC, "Somebody", 5, NOW)
+    facts = [videos.VideoFacts(f"v{number}", UC, "T", NOW - number * 3_600) for number in range(300)]
+    videos.save([(one, videos.Plan("hot", NOW)) for one in facts], NOW)
+    for hour in range(10):
+        captures = [stats.VideoStats(f"{one.id}-{hour}", one.id, NOW - hour * 3_600, 1, 1, 1, 1, 1) for one in facts]
+        stats.save_videos(captures)
+    for number in range(400):
+        job = jobs.enqueue(jobs.NewJob("REFRESH_HOT_VIDEOS", f"k{number}"), NOW).job
+        if number > 20:
+            db.run("UPDATE jobs SET status = 'completed', completed_at = ? WHERE id = ?", NOW - 1, job.id)
+    stats.save_channel(stats.make_channel_stats(UC, NOW, **dict.fromkeys(stats._CHANNEL[4:])))
+    jobs.complete(jobs.claim(NOW), {}, NOW)
+    if store == "postgres":
+        db.run("VACUUM ANALYZE jobs")  # what an update left behind is no row
+        db.run("SET enable_seqscan = off")  # these tables are small: the question is whether an index can be used
+    return store
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_the_pattern_uses_its_index(filled, monkeypatch, name):
+    call, index = PATTERNS[name]
+    statement, values = asked(call, monkeypatch)
+    plan = plan_of(statement, values, filled)
+    assert re.search(index, plan), plan
+    scanned = set(re.findall(r"(?:SCAN|Seq Scan on) (\w+)(?! USING)", plan)) - WHOLE.get(name, set())
+    scanned = {table for table in scanned if not re.search(rf"SCAN {table} USING (COVERING )?INDEX", plan)}
+    assert scanned == set(), plan
+
+
+def asked(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> tuple[str, tuple[Any, ...]]:
+    """The first SELECT that it makes."""
+    seen: list[tuple[str, tuple[Any, ...]]] = []
+    run = db.database.obj.execute_sql
+
+    def watching(sql: str, params: Any = None) -> Any:
+        seen.append((sql, tuple(params or ())))
+        return run(sql, params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(db.database.obj, "execute_sql", watching)
+        call()
+    return next((sql, values) for sql, values in seen if sql.strip().startswith("SELECT") and "pg_" not in sql)
+
+
+def plan_of(statement: str, values: tuple[Any, ...], store: str) -> str:
+    if store == "sqlite":
+        cursor = db.database.execute_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+        return "\n".join(row[3] for row in cursor.fetchall())
+    cursor = db.database.execute_sql(f"EXPLAIN {statement}", values)
+    return "\n".join(row[0] for row in cursor.fetchall())
+
+
+def test_finished_jobs_are_not_read_to_find_the_next(filled):
+    """As rows read: there are 20 that wait, and 380 that do not."""
+    if filled == "sqlite":
+        assert catalogue.rows_read(lambda: jobs.due(NOW, 10)) == 10
+        return
+    plan = db.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {jobs.due_sql(10)}", NOW)[0][0]
+    tree = plan if isinstance(plan, list) else json.loads(plan)
+    assert rows_read(tree[0]["Plan"]) <= 2 * 20, "each once in the index, once in the table"
+
+
+def rows_read(node: dict[str, Any]) -> int:
+    own = int(node["Actual Rows"] * node["Actual Loops"]) if "Scan" in node["Node Type"] else 0
+    return own + sum(rows_read(child) for child in node.get("Plans", []))

@@ -1,0 +1,195 @@
+"""The catalogue in the dashboard and in the admin API."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from starlette.applications import Starlette
+
+from csi.runtime import Runtime
+from csi.store import channels, jobs, stats, videos
+from csi.store.jobs import NewJob
+from csi.web import curve
+from csi.web.app import create_app
+from ops.screenshot import TOKEN, open_show
+from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
+
+UC = "UC" + "a" * 22
+HOSTILE = """</title><script>window.hit=1</script>'"&{{7*7}}"""
+DAY = 86_400.0
+ADMIN = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def rt(tmp_path: Path) -> Runtime:
+    found = open_show(tmp_path)
+    now = found.now()
+    channels.add(UC, HOSTILE, 5, now)
+    for days in range(10):
+        numbers = {"subscriber_count": 100 + days, "video_count": 3, "view_count": None if days == 4 else 1_000 * days}
+        gains = {"daily_views": 5, "daily_subscribers": None, "daily_videos": 0}
+        stats.save_channel(stats.make_channel_stats(UC, now - (10 - days) * DAY, **numbers, **gains))
+    facts = videos.VideoFacts("vid-1", UC, HOSTILE, now - 3_600, view_count=5_000)
+    videos.save([(facts, videos.Plan("hot", now))], now)
+    stats.save_videos([stats.VideoStats("s1", "vid-1", now, 5_000, None, None, 777, None)])
+    jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k", channel_id=UC), now)
+    jobs.bury(jobs.claim(now), HOSTILE, now)
+    return found
+
+
+@pytest.fixture
+def app(rt: Runtime) -> Starlette:
+    return create_app(lambda: rt)
+
+
+@pytest_asyncio.fixture
+async def client(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as one:
+        await one.post("/login", data={"token": TOKEN, "next": "/"})
+        yield one
+
+
+def job_id() -> str:
+    return jobs.page()[0].id
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "path", ["/channels", f"/channels/{UC}", "/channels/hot", "/jobs", "/jobs?status=dead", "/jobs/ID"]
+)
+async def test_a_page_is_there_and_holds_nobodys_markup(client, path):
+    answer = await client.get(path.replace("ID", job_id()))
+    assert answer.status_code == 200
+    assert "<script>window" not in answer.text
+    assert "{{7*7}}" in answer.text or path == "/channels/hot" or "49" not in re.sub(r"\d{3,}", "", answer.text)
+
+
+@pytest.mark.asyncio
+async def test_a_channel_has_its_curves_with_gaps(client):
+    page = (await client.get(f"/channels/{UC}?days=30")).text
+    drawn = re.findall(r'<svg[^>]*aria-label="([^"]+)"[^>]*>(.*?)</svg>', page, re.DOTALL)
+    by_title = {label.partition(":")[0]: body for label, body in drawn}
+    assert by_title["Subscribers"].count("<polyline") == 1
+    assert by_title["Views"].count("<polyline") == 2, "a day that is not known is a gap, not a line"
+
+
+@pytest.mark.asyncio
+async def test_the_hot_videos_and_the_dead_jobs_are_told(client):
+    assert "+777" in (await client.get("/channels/hot")).text
+    assert 'class="count">1<' in (await client.get("/jobs")).text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["/channels/UCnone", "/jobs/none"])
+async def test_what_is_not_there_is_404(client, path):
+    assert (await client.get(path)).status_code == 404
+
+
+@pytest.mark.asyncio
+async def test_a_channel_is_paused_and_a_job_retried_by_a_form(client):
+    page = (await client.get(f"/channels/{UC}")).text
+    token = re.search(r'name="form_token" value="(\w+)"', page)[1]
+    await client.post(f"/channels/{UC}/pause", data={"form_token": token})
+    assert channels.find(UC).status == "paused"
+    await client.post(f"/channels/{UC}/resume", data={"form_token": token})
+    assert channels.find(UC).status == "active"
+    dead = jobs.page(status="dead")[0].id
+    answer = await client.post(f"/jobs/{dead}/retry", data={"form_token": token})
+    assert answer.status_code == 303
+    assert jobs.find(dead).status == "pending"
+
+
+# ── the admin API ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def yt(rt: Runtime) -> Any:
+    key = next(iter(rt.settings.secrets.named.values())).get_secret_value()
+    with simulated_youtube(channels=1, videos=2, api_key=key) as site:
+        sources = {
+            name: source.model_copy(update={"api_base_url": site.api_base_url})
+            for name, source in rt.settings.sources.items()
+        }
+        fields = {name: source.model_fields_set | {"api_base_url"} for name, source in sources.items()}
+        for name, source in sources.items():
+            object.__setattr__(source, "__pydantic_fields_set__", fields[name])
+        rt.settings = rt.settings.model_copy(update={"sources": sources})
+        rt.adapters.clear()
+        yield site
+
+
+@pytest.mark.asyncio
+async def test_registering_is_201_then_409_and_400_with_the_reason(client, yt: SimulatedYouTube):
+    what = {"what": yt.channels[0], "priority": 8}
+    first = await client.post("/admin/channels", json=what, headers=ADMIN)
+    assert first.status_code == 201, first.text
+    assert first.json()["channel"]["priority"] == 8
+    assert jobs.find(first.json()["job"]).status == "pending"
+    assert (await client.post("/admin/channels", json=what, headers=ADMIN)).status_code == 409
+    for wrong in ("nonsense", "UC" + "z" * 22, "PL" + "z" * 20):
+        refused = await client.post("/admin/channels", json={"what": wrong}, headers=ADMIN)
+        assert (refused.status_code, refused.json()["detail"].startswith("what: ")) == (400, True)
+
+
+@pytest.mark.asyncio
+async def test_the_catalogue_is_read_and_managed_by_the_api(client):
+    async def get(path: str) -> Any:
+        return (await client.get(f"/admin{path}", headers=ADMIN)).json()
+
+    async def post(path: str, **body: Any) -> Any:
+        answer = await client.post(f"/admin{path}", json=body, headers=ADMIN)
+        return answer.json() | {"code": answer.status_code}
+
+    assert [row["id"] for row in (await get("/channels"))["channels"]] == [UC]
+    assert (await get(f"/channels/{UC}"))["known_videos"] == 1
+    assert len((await get(f"/channels/{UC}/trend?days=7"))["days"]) == 6
+    assert (await get("/videos/hot"))["videos"][0]["hourly_views"] == 777
+    assert (await get(f"/videos?channel={UC}"))["videos"][0]["id"] == "vid-1"
+    assert (await get("/videos/vid-1"))["stats"][0]["like_count"] is None
+    assert (await get("/jobs?status=dead"))["counts"]["dead"] == 1
+    assert [event["event_type"] for event in (await get(f"/jobs/{job_id()}"))["history"]] == [
+        "started",
+        "dead_lettered",
+    ]
+    assert (await post(f"/channels/{UC}/pause"))["changed"]
+    assert (await post(f"/channels/{UC}/resume"))["job"]
+    assert (await post(f"/channels/{UC}/priority", priority=9))["priority"] == 9
+    assert (await post(f"/channels/{UC}/backfill"))["duplicate"]
+    added = await post("/jobs", type="REFRESH_CHANNEL_STATS")
+    assert (added["code"], added["duplicate"]) == (201, False)
+    assert (await post("/jobs", type="REFRESH_CHANNEL_STATS"))["code"] == 200
+    assert (await post("/jobs", type="NO_SUCH"))["code"] == 400
+    assert (await post("/jobs", type="BACKFILL_CHANNEL", channel="UCnone"))["code"] == 400
+    assert (await post(f"/jobs/{added['job']['id']}/retry"))["code"] == 409
+    assert (await post(f"/jobs/{added['job']['id']}/cancel"))["status"] == "dead"
+    assert (await post(f"/jobs/{added['job']['id']}/retry"))["status"] == "pending"
+    assert (await post("/channels/UCnone/pause"))["code"] == 404
+
+
+# ── curves ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_curve_without_counts_says_so():
+    assert curve.draw("Views", []).is_empty
+    assert curve.draw("Views", [(1.0, None)]).is_empty
+
+
+def test_a_count_between_two_gaps_is_a_dot():
+    found = curve.draw("Views", [(0.0, None), (1.0, 5), (2.0, None), (3.0, 6), (4.0, 7)])
+    assert (len(found.dots), len(found.lines)) == (1, 1)
+
+
+def test_a_flat_curve_is_drawn_in_the_middle():
+    found = curve.draw("Views", [(0.0, 5), (1.0, 5)])
+    assert {spot.partition(",")[2] for spot in found.lines[0].split()} == {f"{8 + (180 - 8 - 22) / 2:.1f}"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(7_190_986_011, "7.19B"), (2_290_000, "2.29M"), (190_000, "190k"), (9_999, "9,999"), (-3, "-3")]
+)
+def test_big_numbers_are_short(value, text):
+    assert curve.short(value) == text
