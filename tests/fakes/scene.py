@@ -24,6 +24,7 @@ from csi.store import (
     hosts,
     jobs,
     outbox,
+    reloads,
     stats,
     troubles,
     watches,
@@ -93,6 +94,7 @@ def fill(built: Desk) -> None:
     queue(built, "tasks.poll.poll_watch", watch.id)
     queue(built, "tasks.deliver.deliver_batch", travelling.id, at=now + 20)
     troubles.note("quota_low", "api", "few units are left", now - 600)
+    reloads.note(now - 600, "config.yaml:3: csi.log_level: unknown")
 
 
 def fill_catalogue(built: Desk) -> None:
