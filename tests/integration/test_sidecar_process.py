@@ -49,7 +49,7 @@ def write_config(folder: Path, text: str = "web: {host: 127.0.0.1}\n") -> None:
     (folder / "config.yaml").write_text(text)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
@@ -85,7 +85,7 @@ class Process:
         started = time.monotonic()
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout=15), time.monotonic() - started
+        return self.process.wait(timeout=60), time.monotonic() - started
 
     def text(self, file: object) -> str:
         return Path(file.name).read_text()  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def test_a_taken_port_is_one_sentence_and_exit_8(start: Callable[..., Process], 
         other.listen()
         port = other.getsockname()[1]
         sidecar = start(PORT=str(port))
-        assert sidecar.process.wait(timeout=15) == 8
+        assert sidecar.process.wait(timeout=60) == 8
     sentence = f"csi: 127.0.0.1:{port} is in use by another program: stop it, or choose another port"
     assert sidecar.text(sidecar.errors) == f"{sentence} with web.port or PORT\n"
     assert sidecar.text(sidecar.output) == ""

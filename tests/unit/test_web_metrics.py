@@ -16,7 +16,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime, open_runtime
 from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, outbox, watches
 from csi.store.models import Watch
-from csi.web import metrics
+from csi.web import metrics, operations
 
 CONFIG = """
 sources:
@@ -171,6 +171,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         "stored", "delivered", "dlq", "replayed", "duplicate", "malformed", "ok", "error",
         "new", "known", "filtered", "filled", "open",
         "began", "ended", "ready", "sending", *metrics.CAUSES, *metrics.WATCH_STATES,
+        *NAMES, *operations.RESULTS,
     }  # fmt: skip
 
 
