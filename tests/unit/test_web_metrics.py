@@ -14,6 +14,7 @@ from csi.dlq import store as dlq
 from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime, open_runtime
+from csi.scheduling.troubles import NAMES
 from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, outbox, watches
 from csi.store.models import Watch
 from csi.web import metrics, operations
