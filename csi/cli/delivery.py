@@ -2,14 +2,12 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from csi.cli.config import config_option, json_option
-from csi.cli.output import echo_json, iso, stamp
+from csi.cli.output import echo_json, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.flow import checkup, standing
@@ -18,6 +16,7 @@ from csi.flow.standing import Standing
 from csi.ingester.text import clean
 from csi.logs import redact
 from csi.runtime import Runtime
+from csi.web import views
 
 _ONE = click.option("--destination", metavar="NAME", help="Only this one.  [default: all]")
 
@@ -44,7 +43,9 @@ def status(config_path: Path | None, as_json: bool, destination: str | None) -> 
     with installed(config_path) as rt:
         found = standing.standings(rt, destination)
         if as_json:
-            echo_json({"enabled": rt.settings.features.delivery, "destinations": [_as_dict(one) for one in found]})
+            echo_json(
+                {"enabled": rt.settings.features.delivery, "destinations": [views.standing(one) for one in found]}
+            )
             return
         if not rt.settings.features.delivery:
             click.echo("delivery is switched off (features.delivery)")
@@ -91,39 +92,6 @@ def _age(moment: float | None, now: float) -> str:
     return ago(None if moment is None else now - moment)
 
 
-def _as_dict(one: Standing) -> dict[str, Any]:
-    endpoint = one.endpoint
-    return {
-        "destination": one.name,
-        "configured": one.is_configured,
-        "gate": one.gate,
-        "held": redact(endpoint.held) if endpoint.held is not None else None,
-        "held_at": iso(endpoint.held_at),
-        "breaker": endpoint.breaker,
-        "breaker_reason": redact(endpoint.reason or "") or None,
-        "opened_at": iso(endpoint.opened_at),
-        "next_probe_at": iso(endpoint.next_probe_at),
-        "paused_until": iso(endpoint.paused_until) if one.gate == "paused" else None,
-        "canonical_json": one.form,
-        "last_success_at": iso(endpoint.last_success_at),
-        "last_failure_at": iso(endpoint.last_failure_at),
-        "last_error": redact(endpoint.last_error or "") or None,
-        "pending": one.pending,
-        "in_flight": one.in_flight,
-        "dead_letters": one.dead,
-        "lanes": [
-            {
-                "lane": lane.name,
-                "pending": lane.pending,
-                "in_flight": lane.in_flight,
-                "oldest_seen_at": iso(lane.oldest_seen_at),
-                "next_due_at": iso(lane.next_due_at),
-            }
-            for lane in one.lanes
-        ],
-    }
-
-
 @delivery.command()
 @config_option
 @_ONE
@@ -159,7 +127,7 @@ def test(config_path: Path | None, as_json: bool, destination: str | None) -> No
     with installed(config_path) as rt:
         done = [checkup.check(rt, name) for name in _names(rt, destination)]
         if as_json:
-            echo_json({"destinations": [_checkup_dict(one) for one in done]})
+            echo_json({"destinations": [views.checkup(one) for one in done]})
         else:
             click.echo("\n\n".join("\n".join(_checkup_lines(one)) for one in done))
         sys.exit(0 if all(one.is_good for one in done) else 1)
@@ -172,11 +140,6 @@ def _checkup_lines(one: Checkup) -> Iterator[str]:
     yield f"  means   {plain(redact(one.text))}"
     yield f"  json    {plain(one.forms_text)}"
     yield f"  clock   {one.clock_text}"
-
-
-def _checkup_dict(one: Checkup) -> dict[str, Any]:
-    found = asdict(one) | {"url": redact(one.url), "text": redact(one.text), "seconds": round(one.seconds, 3)}
-    return {"ok": found.pop("is_good"), **found}
 
 
 def _names(rt: Runtime, destination: str | None) -> list[str]:

@@ -23,6 +23,7 @@ from csi.store import stories
 from csi.store.eventlist import Brief, Search
 from csi.store.events import as_contract
 from csi.store.models import Event
+from csi.web import views
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,26 +111,13 @@ def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
         "destinations": [_leg_dict(leg) for leg in story.legs] if story else [],
-        "attempts": [_attempt_dict(one) for one in stories.requests_of([journey.pk for journey in journeys])],
+        "attempts": [views.attempt(one) for one in stories.requests_of([journey.pk for journey in journeys])],
         "event": as_contract(event, event.emitted_at),
     }
 
 
 def _leg_dict(leg: Leg) -> dict[str, str]:
     return {"destination": leg.destination, "state": leg.state, "reason": redact(leg.reason)}
-
-
-def _attempt_dict(one: stories.Request) -> dict[str, Any]:
-    return {
-        "at": iso(one.started_at),
-        "destination": one.destination,
-        "attempt": one.attempt,
-        "request_id": one.request_id,
-        "outcome": one.outcome,
-        "status": one.status,
-        "reason": redact(one.reason or "") or None,
-        "answer": redact(one.answer or "") or None,
-    }
 
 
 def _event_lines(found: dict[str, Any]) -> Iterator[str]:

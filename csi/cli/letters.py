@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from csi.cli.output import echo_json, iso, plural, stamp
+from csi.cli.output import echo_json, plural, stamp
 from csi.cli.terminal import plain, table
 from csi.dlq.replay import Outcome
 from csi.dlq.search import Group
@@ -15,6 +15,7 @@ from csi.dlq.store import Letter
 from csi.flow.redelivery import Result
 from csi.logs import redact
 from csi.store.stories import Request
+from csi.web import views
 
 SHOWN_FAILURES = 20
 LOOK_FIRST = 10
@@ -30,7 +31,7 @@ CAUSES: dict[str, str] = {
 
 def show_list(letters: Sequence[Letter], total: int, *, as_json: bool) -> None:
     if as_json:
-        echo_json({"total": total, "letters": [as_dict(letter) for letter in letters]})
+        echo_json({"total": total, "letters": [views.letter(letter) for letter in letters]})
         return
     if letters:
         head = ("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR")
@@ -42,7 +43,7 @@ def show_list(letters: Sequence[Letter], total: int, *, as_json: bool) -> None:
 def show_groups(groups: Sequence[Group], group_by: str, *, as_json: bool) -> None:
     total = sum(group.count for group in groups)
     if as_json:
-        echo_json({"group_by": group_by, "total": total, "groups": [_group_dict(group) for group in groups]})
+        echo_json({"group_by": group_by, "total": total, "groups": [views.group(group) for group in groups]})
         return
     if groups:
         head = ("LETTERS", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper())
@@ -52,7 +53,9 @@ def show_groups(groups: Sequence[Group], group_by: str, *, as_json: bool) -> Non
 
 def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -> None:
     if as_json:
-        echo_json(as_dict(letter) | {"attempts": [_attempt_dict(one) for one in attempts], "payload": letter.payload})
+        echo_json(
+            views.letter(letter) | {"attempts": [views.attempt(one) for one in attempts], "payload": letter.payload}
+        )
         return
     for name, value in _facts(letter):
         click.echo(f"{name:<12}{plain(redact(value))}")
@@ -68,7 +71,7 @@ def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -
 def show_plan(what: str, letters: Sequence[Letter], *, as_json: bool) -> None:
     """What a command would do."""
     if as_json:
-        echo_json({"dry_run": True, "chosen": len(letters), "letters": [as_dict(letter) for letter in letters]})
+        echo_json({"dry_run": True, "chosen": len(letters), "letters": [views.letter(letter) for letter in letters]})
         return
     click.echo(f"{plural(len(letters), 'dead letter')} {what}")
     if letters:
@@ -111,26 +114,6 @@ def show_failures(failures: dict[int, str]) -> None:
 def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for line in table(head, rows, widest=70):
         click.echo(line)
-
-
-def as_dict(letter: Letter) -> dict[str, Any]:
-    return {
-        "id": letter.id,
-        "kind": letter.kind,
-        "event_id": letter.event_id,
-        "source": letter.source,
-        "destination": letter.destination or None,
-        "cause": letter.cause,
-        "error": redact(letter.reason or ""),
-        "status": letter.status,
-        "retry_count": letter.retry_count,
-        "rounds": letter.rounds,
-        "state": letter.state,
-        "first_seen_at": iso(letter.first_seen_at),
-        "died_at": iso(letter.died_at),
-        "closed_at": iso(letter.closed_at),
-        "result": letter.result,
-    }
 
 
 def _row(letter: Letter) -> list[str]:
@@ -177,20 +160,6 @@ def _show_attempt(attempt: Request) -> None:
         click.echo(f"      {plain(redact(attempt.answer))}")
 
 
-def _attempt_dict(attempt: Request) -> dict[str, Any]:
-    return {
-        "started_at": iso(attempt.started_at),
-        "finished_at": iso(attempt.finished_at),
-        "attempt": attempt.attempt,
-        "request_id": attempt.request_id,
-        "form": attempt.form,
-        "outcome": attempt.outcome,
-        "status": attempt.status,
-        "reason": redact(attempt.reason or "") or None,
-        "answer": redact(attempt.answer or "") or None,
-    }
-
-
 def _group_row(group: Group) -> list[str]:
     return [
         f"{group.count:,}",
@@ -200,17 +169,6 @@ def _group_row(group: Group) -> list[str]:
         str(group.example),
         redact(group.key) or "–",
     ]
-
-
-def _group_dict(group: Group) -> dict[str, Any]:
-    return {
-        "key": redact(group.key),
-        "count": group.count,
-        "causes": list(group.causes),
-        "first_died_at": iso(group.first_died_at),
-        "last_died_at": iso(group.last_died_at),
-        "example": group.example,
-    }
 
 
 def _replay_dict(

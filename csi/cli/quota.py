@@ -3,7 +3,6 @@
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,6 +12,7 @@ from csi.flow import pace
 from csi.flow.sources import keep_in_step
 from csi.runtime import open_runtime
 from csi.store import budget, db
+from csi.web import views
 
 
 @click.command()
@@ -25,39 +25,13 @@ def quota(config_path: Path | None, as_json: bool) -> None:
         keep_in_step(rt)
         found = pace.forecast(rt, rt.now())
     if as_json:
-        click.echo(json.dumps(_as_json(found), indent=2))
+        click.echo(json.dumps(views.forecast(found), indent=2))
         return
     if found is None:
         click.echo("no source that is switched on uses API units")
         return
     for line in _lines(found):
         click.echo(line)
-
-
-def _as_json(found: pace.Forecast | None) -> dict[str, Any]:
-    if found is None:
-        return {"enabled": False}
-    return {
-        "enabled": True,
-        "day": found.day,
-        "limit": found.limit,
-        "used": found.used,
-        "left": found.left,
-        "buffer": found.buffer,
-        "low": found.is_low,
-        "ends_at": clock.iso(found.ends_at),
-        "lasts_until": clock.iso(found.lasts_until),
-        "units_per_hour": round(found.per_hour, 1),
-        "planned_units": found.planned_units,
-        "intervals": [_group(group) for group in found.groups],
-        "forecast": pace.sentence(found),
-        "warning": found.warning,
-    }
-
-
-def _group(group: pace.Group) -> dict[str, Any]:
-    seconds = group.seconds if group.seconds != float("inf") else None
-    return {"seconds": seconds, "watches": group.watches, "as_wished": group.is_fast}
 
 
 def _lines(found: pace.Forecast) -> list[str]:

@@ -19,6 +19,7 @@ from csi.logs import redact
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, watchlist
 from csi.store.models import Watch
+from csi.web import views
 
 SHORT = {steps.PLAYLISTS: "playlist", steps.CHANNELS: "channel"}
 _WATCH = click.argument("watch", metavar="WATCH")
@@ -150,27 +151,10 @@ def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as
     with _runtime(config_path) as rt:
         added = steps.add(rt, what, _wish(name, **given), dry_run=dry_run)
     if as_json:
-        click.echo(json.dumps(_added_json(added, dry_run=dry_run), indent=2))
+        click.echo(json.dumps(views.added(added, dry_run=dry_run), indent=2))
         return
     for line in _added_words(added, dry_run=dry_run):
         click.echo(line)
-
-
-def _added_json(added: steps.Added, *, dry_run: bool) -> dict[str, Any]:
-    quote = added.quote
-    return {
-        "result": added.result,
-        "dry_run": dry_run,
-        "id": added.watch_id,
-        "source": added.target.source,
-        "ref": added.target.ref,
-        "name": added.name,
-        "first_poll": added.first_poll,
-        "lookup_units": added.target.units,
-        "interval_seconds": round(quote.seconds, 1),
-        "units_per_day": {"least": quote.least_units, "most": quote.most_units},
-        "remark": added.remark,
-    }
 
 
 def _added_words(added: steps.Added, *, dry_run: bool) -> Iterator[str]:

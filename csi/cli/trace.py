@@ -3,11 +3,9 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
-from csi import clock
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json
 from csi.cli.session import installed
@@ -15,6 +13,7 @@ from csi.cli.terminal import plain
 from csi.flow import trace as steps
 from csi.flow.story import Step, Story
 from csi.logs import redact
+from csi.web import views
 
 ANSWER_COLUMNS = 200
 
@@ -32,7 +31,7 @@ def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> Non
     with installed(config_path) as rt:
         found = steps.trace(rt, what)
     if as_json:
-        stories = [_as_dict(story) for story in found.stories]
+        stories = [views.story(story) for story in found.stories]
         echo_json({"query": found.query, "found": len(stories), "more": found.is_cut, "items": stories})
     elif found.stories:
         click.echo("\n\n".join("\n".join(_lines(story, full=full)) for story in found.stories))
@@ -60,7 +59,7 @@ def _lines(story: Story, *, full: bool) -> Iterator[str]:
 
 
 def _step_lines(step: Step, *, full: bool) -> Iterator[str]:
-    yield f"  {_precise(step.at)}  {step.what:<10}{_safe(step.text)}"
+    yield f"  {views.precise(step.at)}  {step.what:<10}{_safe(step.text)}"
     answer = step.details.get("answer")
     if answer:
         yield f"{'':36}{plain(redact(answer), None if full else ANSWER_COLUMNS)}"
@@ -68,33 +67,3 @@ def _step_lines(step: Step, *, full: bool) -> Iterator[str]:
 
 def _safe(text: str) -> str:
     return plain(redact(text))
-
-
-def _precise(moment: float) -> str:
-    """With milliseconds: what matters here is which came first."""
-    return f"{clock.iso(moment)[:-1]}.{int(moment % 1 * 1000):03d}Z"
-
-
-def _as_dict(story: Story) -> dict[str, Any]:
-    return {
-        "dedupe_key": story.key,
-        "event_id": story.event_id,
-        "state": story.state,
-        "reason": redact(story.reason),
-        "source": story.source,
-        "event_type": story.event_type,
-        "title": story.title,
-        "url": story.url,
-        "watch": story.watch,
-        "destinations": [
-            {"destination": leg.destination, "state": leg.state, "reason": redact(leg.reason)} for leg in story.legs
-        ],
-        "steps": [
-            {"at": _precise(step.at), "what": step.what, "text": redact(step.text), "details": _clean(step.details)}
-            for step in story.steps
-        ],
-    }
-
-
-def _clean(details: dict[str, Any]) -> dict[str, Any]:
-    return {name: redact(value) if isinstance(value, str) else value for name, value in details.items()}
