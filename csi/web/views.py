@@ -1,4 +1,4 @@
-"""Rows as JSON, in the shapes that the commands print with --json: they only ever grow."""
+"""Rows as JSON, for the admin API and for the commands' --json alike. Shapes only ever grow."""
 
 import json
 from typing import Any
