@@ -250,6 +250,7 @@ def is_loopback(host: str) -> bool:
 # ── what may be sent ────────────────────────────────────────────────────────────────────────────────────
 
 
+@functools.lru_cache(maxsize=256)  # most calls go to the same few addresses
 def _parse_url(text: str) -> httpx.URL:
     """The address as httpx will use it. The message never repeats an address that could hold a secret."""
     if not _URL_CHARACTERS.fullmatch(text):

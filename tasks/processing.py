@@ -93,7 +93,7 @@ class Worker:
     def __init__(self) -> None:
         self._stopping = threading.Event()
 
-    def start(self) -> None:
+    def start(self, consumer: Any) -> None:
         threading.Thread(target=self._pulse, name="Pulse", daemon=True).start()
 
     def pause(self) -> None:

@@ -23,6 +23,9 @@ AT_ONCE = 16
 IDLE_SECONDS = 0.5
 """How long an idle worker sleeps when nobody wakes it: another process may have put a message."""
 
+LOOK_SECONDS = 1.0
+"""The same for this storage: every message comes from this process, and wakes somebody at once."""
+
 CHECK_SECONDS = 1.0
 _TAKE = """
     delete from task where id in (select id from task where queue = ? order by priority desc, id limit ?)
@@ -71,7 +74,7 @@ class WakefulSqliteStorage(SqliteStorage):
         if data is not None:
             return data
         with self._arrival:
-            if self._arrived == seen and not self._arrival.wait(IDLE_SECONDS):
+            if self._arrived == seen and not self._arrival.wait(LOOK_SECONDS):
                 return None
         return self._next()
 

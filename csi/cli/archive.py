@@ -11,6 +11,7 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import table
+from csi.logs import redact
 from csi.store import archives
 
 
@@ -65,7 +66,8 @@ def show(name: str, config_path: Path | None) -> None:
         if book is None:
             raise steps.ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
         for row in steps.read(rt, book):
-            click.echo(json.dumps(row))
+            told = {"error_message": redact(row["error_message"])} if row.get("error_message") else {}
+            click.echo(json.dumps(row | told))
 
 
 @archive.command()

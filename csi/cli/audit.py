@@ -6,8 +6,9 @@ import click
 
 from csi.cli.config import json_option
 from csi.cli.output import Duration, echo_json
-from csi.cli.processing_session import opened, processing_option
+from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import table
+from csi.logs import redact
 from csi.processing.store import audit as log
 
 _OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
@@ -42,7 +43,7 @@ def list_entries(
         after = rt.now() - since if since is not None else 0.0
         found = log.search(limit=limit, since=after, agent=agent, outcome=outcome, video=video, correlation=correlation)
     if as_json:
-        echo_json([entry.shape() for entry in found])
+        echo_json([masked(entry.shape()) for entry in found])
         return
     head = ("time", "agent", "action", "outcome", "ms", "USD", "about", "words")
     rows = [
@@ -54,7 +55,7 @@ def list_entries(
             "" if entry.duration_ms is None else f"{entry.duration_ms:g}",
             "" if entry.api_cost_usd is None else str(entry.api_cost_usd),
             entry.resource_id or "",
-            entry.error_message or entry.data_summary or "",
+            redact(entry.error_message or entry.data_summary or ""),
         )
         for entry in found
     ]

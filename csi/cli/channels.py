@@ -10,9 +10,11 @@ import click
 from csi.catalog import manage, source
 from csi.catalog.shape import shape
 from csi.cli.config import config_option, json_option
+from csi.cli.jobs import masked
 from csi.cli.output import echo_json, plural, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
+from csi.logs import redact
 from csi.store import channels as store
 from csi.store import jobs, stats, videos
 from csi.store.channels import Channel
@@ -50,8 +52,8 @@ def add(
                 "result": added.result,
                 "channel": shape(added.channel),
                 "job": added.job.id if added.job else None,
-                "watch": added.watch,
-                "remark": added.remark,
+                "watch": redact(added.watch),
+                "remark": added.remark and redact(added.remark),
             }
         )
         return
@@ -60,9 +62,9 @@ def add(
         return
     click.echo(f"tracking {_title(added.channel)}")
     click.echo(f"  job {added.job.id if added.job else '–'} fetches what it published")
-    click.echo(f"  its feed: {plain(added.watch)}")
+    click.echo(f"  its feed: {plain(redact(added.watch))}")
     if added.remark:
-        click.echo(f"  {plain(added.remark)}")
+        click.echo(f"  {plain(redact(added.remark))}")
 
 
 @channels.command("list")
@@ -95,7 +97,10 @@ def show(channel: str, config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         row = manage.find_channel(rt, channel)
         feed, (total, missing) = store.feed_of(row.id), videos.count_of(row.id)
-        latest, work = stats.trend(row.id, rt.now() - 7 * DAY), jobs.page(channel_id=row.id, limit=5)
+        latest, work = (
+            stats.trend(row.id, rt.now() - 7 * DAY),
+            [masked(job) for job in jobs.page(channel_id=row.id, limit=5)],
+        )
     if as_json:
         counted = {"known_videos": total, "missing_videos": missing}
         about = {"feed": shape(feed) if feed else None, "jobs": [shape(job) for job in work]}
@@ -158,7 +163,7 @@ def backfill(
         row = manage.find_channel(rt, channel)
         found = manage.backfill(rt, row, priority=priority, videos=cap)
     if as_json:
-        echo_json({"job": shape(found.job), "duplicate": found.is_duplicate})
+        echo_json({"job": shape(masked(found.job)), "duplicate": found.is_duplicate})
         return
     word = "is under way already, as job" if found.is_duplicate else "is enqueued as job"
     click.echo(f"the backfill of {_title(row)} {word} {found.job.id}")

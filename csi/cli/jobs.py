@@ -1,5 +1,6 @@
 """`csi jobs`: what the catalogue has to do, does, and did."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,8 +13,9 @@ from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.jobs import manage
 from csi.jobs.types import KINDS
+from csi.logs import redact
 from csi.store import jobs as store
-from csi.store.jobs import Job
+from csi.store.jobs import Job, JobEvent
 
 _JOB = click.argument("job", metavar="JOB")
 _STATUS = click.Choice([*store.OPEN, *store.SETTLED])
@@ -41,7 +43,12 @@ def list_jobs(
     """Show jobs, the newest first."""
     with installed(config_path) as rt:
         ref = channels.find_channel(rt, channel).id if channel else None
-        rows, counted, now = store.page(status=status, type=kind, channel_id=ref, limit=limit), store.counts(), rt.now()
+        found, counted, now = (
+            store.page(status=status, type=kind, channel_id=ref, limit=limit),
+            store.counts(),
+            rt.now(),
+        )
+    rows = [masked(job) for job in found]
     if as_json:
         echo_json({"jobs": [shape(job) for job in rows], "counts": counted})
         return
@@ -56,7 +63,7 @@ def list_jobs(
 def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     """Show jobs that were given up, and why."""
     with installed(config_path) as rt:
-        rows, now = store.page(status="dead", limit=limit), rt.now()
+        rows, now = [masked(job) for job in store.page(status="dead", limit=limit)], rt.now()
     if as_json:
         echo_json({"jobs": [shape(job) for job in rows]})
         return
@@ -70,8 +77,8 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
 def show(job: str, config_path: Path | None, as_json: bool) -> None:
     """Show a job and its whole history."""
     with installed(config_path):
-        row = manage.find_job(job)
-        history = store.history(row.id)
+        row = masked(manage.find_job(job))
+        history = [_masked_event(event) for event in store.history(row.id)]
     if as_json:
         echo_json(shape(row) | {"history": [shape(event) for event in history]})
         return
@@ -102,7 +109,7 @@ def enqueue(
         ref = channels.find_channel(rt, channel).id if channel else None
         found = manage.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
     if as_json:
-        echo_json({"job": shape(found.job), "duplicate": found.is_duplicate})
+        echo_json({"job": shape(masked(found.job)), "duplicate": found.is_duplicate})
         return
     word = "is open already: job" if found.is_duplicate else "is enqueued: job"
     click.echo(f"{found.job.type} {word} {found.job.id}")
@@ -132,6 +139,16 @@ def cancel(job: str, yes: bool, dry_run: bool, config_path: Path | None) -> None
             confirm(f"Cancel job {row.id} ({row.type}, {row.status})?", yes=yes)
             manage.cancel(rt, row)
     click.echo(f"job {row.id} ({row.type}) {'would be' if dry_run else 'is'} cancelled")
+
+
+def masked(job: Job) -> Job:
+    """Its error may hold an answer's own words, and those what we sent."""
+    return replace(job, error_message=job.error_message and redact(job.error_message))
+
+
+def _masked_event(event: JobEvent) -> JobEvent:
+    told = {name: redact(value) if isinstance(value, str) else value for name, value in event.details.items()}
+    return replace(event, details=told)
 
 
 def _print(rows: list[Job], now: float) -> None:

@@ -1,6 +1,7 @@
 """`csi notify`: what is wrong, what was told, and whether telling works."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import click
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, iso, plural, stamp
 from csi.cli.session import installed
-from csi.cli.terminal import table
+from csi.cli.terminal import plain, table
 from csi.errors import MissingSetting
 from csi.flow import notify as lookout
 from csi.flow import troubles as judgement
+from csi.logs import redact
 from csi.runtime import Runtime
+from csi.scheduling.troubles import Trouble
 from csi.store import troubles
 from csi.store.troubles import Noted
 
@@ -37,13 +40,13 @@ def status(config_path: Path | None, as_json: bool) -> None:
         now, noted = judgement.current(rt), troubles.latest(HISTORY)
         urls, heartbeat = len(lookout.urls(rt)), rt.settings.secrets.heartbeat_url is not None
     if as_json:
-        current = [vars(trouble) for trouble in now]
+        current = [vars(trouble) | {"text": redact(trouble.text)} for trouble in now]
         echo_json(
             {"services": urls, "heartbeat": heartbeat, "current": current, "noted": [_plain(one) for one in noted]}
         )
         return
     click.echo(f"told through {plural(urls, 'service')}; heartbeat URL {'is' if heartbeat else 'is not'} set")
-    click.echo("nothing is wrong" if not now else "\n".join(f"{one.name}: {one.text}" for one in now))
+    click.echo(_lines(now))
     if noted:
         rows = [[one.name, one.subject, stamp(one.since), stamp(one.told_at), stamp(one.ended_at)] for one in noted]
         click.echo("\n" + "\n".join(table(("TROUBLE", "OF", "SINCE", "TOLD", "OVER"), rows)))
@@ -65,7 +68,11 @@ def check(config_path: Path | None) -> None:
     """One round of the lookout, from outside the worker: for a timer on hosts where the worker itself may be dead."""
     with installed(config_path) as rt:
         found = lookout.look(rt, ours=False)
-    click.echo("nothing is wrong" if not found else "\n".join(f"{one.name}: {one.text}" for one in found))
+    click.echo(_lines(found))
+
+
+def _lines(found: Sequence[Trouble | Noted]) -> str:
+    return "\n".join(f"{one.name}: {plain(redact(one.text))}" for one in found) or "nothing is wrong"
 
 
 def _require_something(rt: Runtime) -> None:
@@ -100,7 +107,7 @@ def _plain(noted: Noted) -> dict[str, Any]:
     return {
         "trouble": noted.name,
         "subject": noted.subject,
-        "text": noted.text,
+        "text": redact(noted.text),
         "since": iso(noted.since),
         "told_at": iso(noted.told_at),
         "ended_at": iso(noted.ended_at),

@@ -11,9 +11,10 @@ import click
 from csi import clock
 from csi.cli.config import json_option
 from csi.cli.output import SOME_FAILED, confirm, echo_json
-from csi.cli.processing_session import opened, processing_option
+from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import ago, plain, table
 from csi.errors import CsiError
+from csi.logs import redact
 from csi.processing import config
 from csi.processing.documents import COLLECTIONS, DeadLetterJobDocument
 from csi.processing.flow import digest as digests
@@ -110,7 +111,7 @@ def list_videos(config_path: Path | None, as_json: bool, wanted: str | None, lim
     with opened(config_path):
         found = videos.page(limit, status=wanted)
     if as_json:
-        echo_json([video.doc.shape() for video in found])
+        echo_json([masked(video.doc.shape()) for video in found])
         return
     rows = [(video.id, video.status, video.held or "", video.doc.updated_at, video.doc.title) for video in found]
     click.echo("\n".join(table(("video", "status", "waits for", "updated", "title"), rows)))
@@ -126,13 +127,12 @@ def show(config_path: Path | None, as_json: bool, video_id: str) -> None:
         video = videos.find(video_id)
         if video is None:
             raise CsiError(f"there is no video {video_id}; see: csi processing list")
+        found = jobs.of_video(video_id)
         told: dict[str, Any] = {
-            "video": video.doc.shape(),
+            "video": masked(video.doc.shape()),
             "steps": [{"status": name, "at": clock.iso(at)} for name, at in videos.steps(video_id)],
-            "jobs": [job.doc.shape() | {"cost_usd": str(calls.spent_on(job.id))} for job in jobs.of_video(video_id)],
-            "artifacts": {
-                found.kind: str(rt.settings.artifacts / found.path) for found in artifacts.of_video(video_id)
-            },
+            "jobs": [masked(job.doc.shape()) | {"cost_usd": str(calls.spent_on(job.id))} for job in found],
+            "artifacts": {one.kind: str(rt.settings.artifacts / one.path) for one in artifacts.of_video(video_id)},
         }
     if as_json:
         echo_json(told)
@@ -154,7 +154,7 @@ def show(config_path: Path | None, as_json: bool, video_id: str) -> None:
 def export(config_path: Path | None, collection: str, out: Path | None) -> None:
     """Print a collection as JSON lines in the specification's exact shape."""
     with opened(config_path):
-        lines = (json.dumps(doc.shape(), ensure_ascii=False) + "\n" for doc in documents(collection))
+        lines = (json.dumps(masked(doc.shape()), ensure_ascii=False) + "\n" for doc in documents(collection))
         if out is None:
             for line in lines:
                 click.echo(line, nl=False)
@@ -171,7 +171,7 @@ def digest(config_path: Path | None, day: str | None, html: bool) -> None:
     """Print the digest of a day, as it is now."""
     with opened(config_path) as rt:
         made = digests.make_digest(rt, runs.describe(rt, checked_day(day) if day else rt.today()))
-    click.echo(made.html if html else made.markdown)
+    click.echo(redact(made.html if html else made.markdown))
 
 
 def checked_day(text: str) -> str:
@@ -206,7 +206,7 @@ def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int
     with opened(config_path):
         found = letters.search(status=None if state == "open" else state, limit=limit)
     if as_json:
-        echo_json([letter.doc.shape() for letter in found])
+        echo_json([masked(letter.doc.shape()) for letter in found])
         return
     head = ("job", "status", "priority", "level", "failure", "attempts", "assigned", "died", "error")
     rows = [_row(letter.doc) for letter in found]
@@ -222,9 +222,9 @@ def _row(doc: DeadLetterJobDocument) -> tuple[str, ...]:
         level,
         doc.failure_type,
         attempts,
-        doc.assigned_to or "",
+        redact(doc.assigned_to or ""),
         doc.moved_to_dlq_at,
-        doc.final_error,
+        redact(doc.final_error),
     )
 
 
@@ -235,7 +235,7 @@ def _row(doc: DeadLetterJobDocument) -> tuple[str, ...]:
 def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
     """Show one dead letter whole."""
     with opened(config_path):
-        doc = desk.get(job_id).doc.shape()
+        doc = masked(desk.get(job_id).doc.shape())
     if as_json:
         echo_json(doc)
         return
@@ -313,12 +313,12 @@ def _retry(rt: Processing, job_id: str, *, force: bool) -> bool:
     try:
         desk.retry(rt, job_id, force=force)
     except CsiError as error:
-        click.echo(f"csi: {plain(error)}", err=True)
+        click.echo(f"csi: {plain(redact(str(error)))}", err=True)
         return False
     click.echo(f"{job_id}: is tried again")
     return True
 
 
 def _echo(doc: DeadLetterJobDocument) -> None:
-    who = f", {plain(doc.assigned_to)}" if doc.assigned_to else ""
+    who = f", {plain(redact(doc.assigned_to))}" if doc.assigned_to else ""
     click.echo(f"{doc.job_id}: {doc.dlq_status}{who}")

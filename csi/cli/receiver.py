@@ -18,6 +18,7 @@ from starlette.routing import Route
 from csi import clock, logs
 from csi.cli.config import json_option
 from csi.cli.output import echo_json
+from csi.cli.terminal import plain
 from csi.errors import ConfigError, PortInUse
 from csi.logs import log
 from csi.net import Net
@@ -173,7 +174,7 @@ def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
         echo_json([asdict(finding) for finding in found])
     else:
         for finding in found:
-            click.echo(f"{finding.state:<5} {finding.what}: {finding.words}")
+            click.echo(f"{finding.state:<5} {finding.what}: {plain(finding.words)}")
     sys.exit(1 if any(finding.state == "ill" for finding in found) else 0)
 
 

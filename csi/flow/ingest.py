@@ -19,6 +19,7 @@ from csi.ingester.text import clean_tree
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import counters, dedupe, events, inbox, outbox, watches
+from csi.store.counters import Count
 from csi.store.db import writing
 from csi.store.events import NewEvent
 from csi.store.inbox import ClaimedItem
@@ -97,8 +98,10 @@ def _store(rt: Runtime, watch: WatchRouting, made: Sequence[Made]) -> list[Wake]
         for one in [*(one for one, _ in stored), *passed]:
             arrivals.enter(one.event, now)
         outbox.put_many([entry for one, pk in stored for entry in _entries(rt, watch, one, pk, wanting[one.item.id])])
-        counters.add("events", len(stored), source=watch.source, label="stored")
-        counters.add("events", len(held) - len(stored), source=watch.source, label="duplicate")
+        known = len(held) - len(stored)
+        counters.add_all(
+            [Count("events", len(stored), watch.source, "stored"), Count("events", known, watch.source, "duplicate")]
+        )
         _close_letters(held, {one.item.id for one, _ in stored}, now)
     for one, _ in stored:
         event = one.event

@@ -306,8 +306,7 @@ def _say_success(watch: Watch, new: int, now: float) -> None:
 def _record_failure(rt: Runtime, held: Try, error: SourceError) -> list[Wake]:
     now, watch = rt.now(), held.watch
     if error.kind == "paused":
-        watches.finish(watch, now + rt.rng.uniform(2.0, 10.0))
-        return []
+        return [] if watches.finish(watch, now + rt.rng.uniform(2.0, 10.0)) else _say_lost(held)
     judged = upkeep.judge(rt, watch, held.host, error, held.before, now)
     verdict = _confirm(rt, held, judged.verdict)
     with writing():

@@ -1,5 +1,6 @@
 """What an answer means for a batch, its events and the receiver: one transaction in which all of them move together."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from csi import clock
@@ -27,6 +28,7 @@ from csi.net import Answer
 from csi.runtime import Runtime
 from csi.store import attempts, batches, counters, endpoints, events, outbox
 from csi.store.batches import Batch
+from csi.store.counters import Count
 from csi.store.endpoints import Endpoint
 from csi.store.events import StoredEvent
 
@@ -162,12 +164,25 @@ def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
     outbox.leave(batch.id, ids)
     events.mark_delivered(ids, emitted_at=clock.iso(this.sent.at), now=now)
     dlq.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
-    for source in {row.source for row in rows}:
-        counters.add("events", sum(row.source == source for row in rows), source=source, label="delivered")
+    counters.add_all(_counts(batch.tier, rows, now))
+
+
+def _counts(tier: str, rows: list[StoredEvent], now: float) -> list[Count]:
+    delivered = Counter(row.source for row in rows)
     waits = [now - row.first_seen_at for row in rows]
-    counters.observe("accept_seconds", waits, counters.LATENCY_BUCKETS, source=batch.tier)
-    ages = [max(row.first_seen_at - clock.parse(row.occurred_at), 0.0) for row in rows]
-    counters.observe("seen_seconds", ages, counters.AGE_BUCKETS, source=batch.tier)
+    return [
+        *(Count("events", number, source, "delivered") for source, number in delivered.items()),
+        *counters.observed("accept_seconds", waits, counters.LATENCY_BUCKETS, source=tier),
+        *counters.observed("seen_seconds", [_age(row) for row in rows], counters.AGE_BUCKETS, source=tier),
+    ]
+
+
+def _age(row: StoredEvent) -> float:
+    """How old it was when we saw it. A date that cannot be read must not undo a delivery."""
+    try:
+        return max(row.first_seen_at - clock.parse(row.occurred_at), 0.0)
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from csi.errors import NetError
 from csi.ingester.signature import canonical, headers
+from csi.logs import redact
 from csi.net import Answer, Net
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import APPLICATION_ID, SCHEMA_VERSION
@@ -118,7 +119,12 @@ def _ask(net: Net, url: str, name: str, secret: str, bearer: str, now: float) ->
         return Finding(f"signed with {name}", "ok", f"accepted in {answer.elapsed * 1000:.0f} ms{_clock(answer, now)}")
     if answer.status == 403:
         return Finding(f"signed with {name}", "ok", "verified; the instance `doctor` is not on its list")
-    return Finding(f"signed with {name}", "ill", f"{answer.status} {answer.body[:200].decode('utf-8', 'replace')}")
+    return Finding(f"signed with {name}", "ill", f"{answer.status} {_said(answer)}")
+
+
+def _said(answer: Answer) -> str:
+    """The beginning of its words. Masked before it is cut: it may send back what we sent."""
+    return redact(answer.body[:4000].decode("utf-8", "replace"))[:200]
 
 
 def _clock(answer: Answer, now: float) -> str:

@@ -9,8 +9,12 @@ from typing import Any
 from huey.registry import Message
 
 from csi import clock
+from csi.catalog.record import record_channel, record_videos
+from csi.catalog.retention import tidy
+from csi.jobs.types import new_job
+from csi.processing.flow import runs
+from csi.processing.store import db as processing_db
 from csi.store import (
-    archives,
     attempts,
     batches,
     channels,
@@ -20,13 +24,31 @@ from csi.store import (
     hosts,
     jobs,
     outbox,
+    reloads,
     stats,
-    videos,
+    troubles,
     watches,
-)  # fmt: skip
+    watchlist,
+)
+from csi.store.channels import ChannelFacts
+from csi.store.ids import new_id
 from csi.store.models import DeliveryAttempt, Watch
+from csi.store.videos import VideoFacts
+from csi.store.watchlist import NewWatch
 from tasks.queue import create_huey
+from tests.fakes import desk_processing
 from tests.fakes.desk import SOURCE, Desk, contract, desk
+from tests.fakes.receiver import SECRET
+
+CHANNEL = "UC0000000000000000000007"
+VIDEO = "catalogue01"
+DEAD_JOB = "dead0000-0000-7000-8000-000000000001"
+OPEN_JOB = "beef0000-0000-7000-8000-000000000002"
+ARCHIVE = "video_stats-2024-01.jsonl.gz"
+SUMMARISED = "summarised1"
+DEAD_LETTER = "tr_unreadable1"
+OLD_IDS = "delivered01\nnever000001\n"
+"""What the poller that we replace has seen: one video that we saw, too, and one that we did not."""
 
 HOSTILE = "\x1b[31mred\x07\u202eback\x9b2J"
 """A title that would colour, ring, turn round and clear a terminal."""
@@ -34,15 +56,25 @@ HOSTILE = "\x1b[31mred\x07\u202eback\x9b2J"
 
 @contextmanager
 def scene(home: Path, ua_url: str = "http://127.0.0.1:9/ingest", **blocks: Any) -> Iterator[Desk]:
-    """Delivered, on its way, waiting and dead; a watch that is being read; tasks in the queue."""
-    blocks.setdefault("sources", {SOURCE: {"playlists": [{"id": "PLone"}, {"id": "PLtwo"}], **LOOPBACK}})
+    """Delivered, on its way, waiting and dead; a watch that is being read; tasks in the queue.
+
+    Beside it a catalogue with a channel, a video and jobs, and processing with a summary and a dead letter.
+    """
+    playlists = {"playlists": [{"id": "PLone"}, {"id": "PLtwo"}], **LOOPBACK}
+    blocks.setdefault("sources", {SOURCE: playlists, "youtube_channel_rss": {"watchlist": [], **FEEDS}})
     with desk(home, ua_url, **blocks) as built:
         built.alive()
         fill(built)
+        fill_catalogue(built)
+        built.env |= fill_processing(home / "processing")
+        (home / "old-ids.txt").write_text(OLD_IDS)
+        db.database.close()
         yield built
 
 
+HOUR, DAY, LONG_AGO = 3600.0, 86_400.0, 1_705_276_800.0
 LOOPBACK = {"api_base_url": "http://127.0.0.1:9/youtube/v3"}
+FEEDS = {**LOOPBACK, "feed_url_template": "http://127.0.0.1:9/feeds?channel_id={channel_id}"}
 
 
 def fill(built: Desk) -> None:
@@ -61,25 +93,60 @@ def fill(built: Desk) -> None:
     endpoints.change("default", last_success_at=now - 60, last_failure_at=now - 30, last_error="http 422")
     queue(built, "tasks.poll.poll_watch", watch.id)
     queue(built, "tasks.deliver.deliver_batch", travelling.id, at=now + 20)
-    track(now)
-    db.database.close()
+    troubles.note("quota_low", "api", "few units are left", now - 600)
+    reloads.note(now - 600, "config.yaml:3: csi.log_level: unknown")
 
 
-CHANNEL, VIDEO, JOB = "UC" + "s" * 22, "scenevideo1", "00000000-0000-7000-8000-000000000001"
+def fill_catalogue(built: Desk) -> None:
+    """A channel with its numbers of two days, a hot video, an open and a dead job, and a file of the archive."""
+    now = built.now
+    channels.add(CHANNEL, "Somebody", 5, now - DAY)
+    watchlist.add(NewWatch("youtube_channel_rss", CHANNEL, "standard", 300.0, "all"), now)
+    for moment, views in ((now - DAY, 1000), (now - HOUR, 1200), (now, 1300)):
+        counts = {"view_count": views, "video_count": 1, "subscriber_count": views // 10}
+        record_channel(ChannelFacts(CHANNEL, "Somebody", custom_url="@somebody", **counts), moment)
+        record_videos([VideoFacts(VIDEO, CHANNEL, "A hot video", now - 2 * HOUR, view_count=views)], moment)
+    stats.save_videos([stats.VideoStats(new_id(LONG_AGO), VIDEO, LONG_AGO, 1, 0, 0, None, None)])
+    tidy(built.rt, rest=lambda seconds: None)
+    jobs.bury(_running(_job("BACKFILL_CHANNEL", DEAD_JOB, now), now), "http 404: no such channel", now)
+    _job("RSS_POLL_CHANNEL", OPEN_JOB, now)
 
 
-def track(now: float) -> None:
-    """A channel with a video, their numbers, a job with its history, and a file of old rows."""
-    channels.add(CHANNEL, "A channel", 5, now)
-    facts = videos.VideoFacts(VIDEO, CHANNEL, f"Über {HOSTILE}", now - 3_600, view_count=5)
-    videos.save([(facts, videos.Plan("hot", now))], now)
-    stats.save_videos([stats.VideoStats("scene", VIDEO, now, 5, None, None, None, None)])
-    numbers = dict.fromkeys(("video_count", "view_count", "daily_views", "daily_subscribers", "daily_videos"))
-    stats.save_channel(stats.make_channel_stats(CHANNEL, now, subscriber_count=7, **numbers))
-    job = jobs.enqueue(jobs.NewJob("BACKFILL_CHANNEL", "scene", channel_id=CHANNEL), now).job
-    db.run("UPDATE jobs SET id = ? WHERE id = ?", JOB, job.id)
-    jobs.bury(jobs.claim(now), "the API is away", now)
-    archives.hold("video_stats-2025-01.jsonl.gz", "video_stats", "2025-01")
+def fill_processing(home: Path) -> dict[str, str]:
+    """A video that was summarised, one that could not be read, and one without a route. The environment for it."""
+    home.mkdir()
+    built = desk_processing.Desk(home, clock.now)
+    processing_db.open_database(built.settings.database_url)
+    processing_db.migrate()
+    with processing_db.connection():
+        built.deliver(SUMMARISED)
+        (home / "transcripts" / "unreadable1.json").write_text("{broken")
+        built.deliver("unreadable1", text=None)
+        built.deliver("unrouted001", pipeline="somebody_elses")
+        built.drain()
+        runs.keep_runs(built.rt)
+    built.close()
+    return {
+        "CSI_PROCESSING_STATE_DIR": str(built.settings.state_dir),
+        "UA_SIGNALS_DB_PATH": str(built.settings.receiver_db),
+        "UA_SIGNALS_INGEST_SHARED_SECRET": SECRET,
+    }
+
+
+def _job(kind: str, job_id: str, now: float) -> jobs.Job:
+    """A job whose id is known, as it is in the documents."""
+    made = jobs.enqueue(new_job(kind, channel_id=CHANNEL, scheduled_at=now), now)
+    db.run("UPDATE jobs SET id = ? WHERE id = ?", job_id, made.job.id)
+    found = jobs.find(job_id)
+    assert found is not None
+    return found
+
+
+def _running(job: jobs.Job, now: float) -> jobs.Job:
+    claimed = jobs.claim(now)
+    assert claimed is not None
+    assert claimed.id == job.id
+    return claimed
 
 
 def deliver(built: Desk, name: str, *, title: str | None = None, ago: float = 60.0, took: float = 2.0) -> int:

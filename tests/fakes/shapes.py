@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ops import docs_cli
-from tests.fakes.scene import CHANNEL, JOB, VIDEO, scene
+from tests.fakes.scene import CHANNEL, DEAD_JOB, DEAD_LETTER, OLD_IDS, SUMMARISED, VIDEO, scene
 
 COMMANDS = [
     "archive list",
+    f"audit list --video {SUMMARISED}",
     "channels list",
     f"channels show {CHANNEL}",
     f"channels trend {CHANNEL}",
+    "compare -",
     "config check",
     "config show",
     "db status",
@@ -31,8 +33,17 @@ COMMANDS = [
     "health",
     "jobs dead",
     "jobs list",
-    f"jobs show {JOB}",
+    f"jobs show {DEAD_JOB[:8]}",
+    "notify status",
+    "processing dlq list",
+    f"processing dlq show {DEAD_LETTER}",
+    "processing list --status summarized",
+    f"processing show {SUMMARISED}",
+    "processing status",
     "quota",
+    "receiver doctor",
+    "runs list",
+    "runs show",
     "slo",
     "sources list",
     "status",
@@ -49,6 +60,9 @@ COMMANDS = [
 OPEN = {"config show": "as the configuration file"}
 """Output whose keys are described elsewhere."""
 
+ELSEWHERE = {"configuration_snapshot"}
+"""Keys whose values are described elsewhere."""
+
 WIDTH = 110
 
 
@@ -58,9 +72,13 @@ def text_of(home: Path) -> str:
 
 
 def _ask(desk: Any, command: str) -> Any:
-    result = desk.call(*command.split(), "--json")
+    result = desk.call(*command.split(), "--json", text=OLD_IDS)
     assert result.exit_code in (0, 1), f"csi {command}: {result.output}{result.exception!r}"
-    return json.loads(result.stdout)
+    return json.loads(result.stdout, object_hook=_without_inner)
+
+
+def _without_inner(found: dict[str, Any]) -> dict[str, Any]:
+    return found | dict.fromkeys(ELSEWHERE & found.keys())
 
 
 def _entry(command: str, value: Any) -> str:

@@ -1,6 +1,7 @@
 """No secret in any output of any command: every leaf of the command tree is called with canaries in every place."""
 
 import base64
+import json
 import os
 import shlex
 from urllib.parse import quote
@@ -8,14 +9,29 @@ from urllib.parse import quote
 import pytest
 from click.testing import CliRunner
 
+from csi import clock, logs
+from csi.catalog.retention import tidy
 from csi.cli.main import cli
-from csi.store import db, endpoints, hosts
+from csi.jobs.types import new_job
+from csi.processing.store import audit, letters
+from csi.processing.store import db as processing_db
+from csi.store import db, endpoints, hosts, jobs
 from csi.store.models import DeadLetter, DeliveryAttempt, Watch
 from ops.docs_cli import leaves
 from tests.fakes.receiver import ScriptedReceiver
-from tests.fakes.scene import LOOPBACK, scene
+from tests.fakes.scene import (
+    ARCHIVE,
+    CHANNEL,
+    DEAD_JOB,
+    DEAD_LETTER,
+    LONG_AGO,
+    LOOPBACK,
+    OPEN_JOB,
+    VIDEO,
+    scene,
+)
 
-CANARIES = {
+INGESTER = {
     "CSI_UA_SHARED_SECRET": "canary-shared-Zq8/5+secret=",
     "CSI_UA_BEARER_TOKEN": "canary-bearer-1f9d",
     "YOUTUBE_API_KEY": "canary-api-key-77",
@@ -26,15 +42,44 @@ CANARIES = {
     "CSI_ADMIN_READ_TOKEN": "canary-read-token-xy",
     "CSI_QUEUE_SECRET": "canary-queue-secret",
     "CSI_ARCHIVE_SECRET": "canary-archive-secret",
+    "CSI_NOTIFY_URLS": "json://127.0.0.1:9/canary-notify-token",
+    "CSI_HEARTBEAT_URL": "http://127.0.0.1:9/canary-heartbeat-token",
 }
+RECEIVER = {
+    "UA_SIGNALS_INGEST_SHARED_SECRET": "canary-receiver-secret-0123456789",
+    "UA_SIGNALS_INGEST_PREVIOUS_SECRET": "canary-previous-secret",
+    "UA_SIGNALS_INGEST_BEARER_TOKEN": "canary-receiver-bearer",
+    "UA_SIGNALS_DASHBOARD_PASSWORD": "canary-dashboard-password",
+}
+PROCESSING = {
+    "ASSEMBLYAI_API_KEY": "canary-assemblyai-key",
+    "CSI_ASSEMBLYAI_WEBHOOK_SECRET": "canary-webhook-secret",
+    "OPENAI_API_KEY": "canary-openai-key",
+    "CSI_NOTIFY_URLS": INGESTER["CSI_NOTIFY_URLS"],
+}
+CANARIES = INGESTER | RECEIVER | PROCESSING
 FORMS = {
     form
-    for value in CANARIES.values()
+    for value in [*CANARIES.values(), "canary-notify-token", "canary-heartbeat-token"]
     for form in (value, quote(value, safe=""), base64.b64encode(value.encode()).decode(), value.encode().hex())
 }
 
 # How each command is called; `` is: as it is. Commands that do not end are tested elsewhere, by their processes.
 LINES = {
+    "archive list": "",
+    "archive restore": ARCHIVE,
+    "archive run": "--yes",
+    "archive show": "jobs-2024-01.jsonl.gz",
+    "audit list": "",
+    "channels add": "UC0000000000000000000009",
+    "channels backfill": CHANNEL,
+    "channels list": "",
+    "channels pause": CHANNEL,
+    "channels priority": f"{CHANNEL} 9",
+    "channels resume": CHANNEL,
+    "channels show": CHANNEL,
+    "channels trend": CHANNEL,
+    "compare": "{home}/old-ids.txt",
     "completion": "bash",
     "config check": "",
     "config schema": "",
@@ -57,8 +102,34 @@ LINES = {
     "events tail": "--for 0s",
     "health": "",
     "init": "--yes --config {home}/new/config.yaml --endpoint http://127.0.0.1:9/ingest",
+    "jobs cancel": f"{OPEN_JOB} --yes",
+    "jobs dead": "",
+    "jobs enqueue": "REQUEUE_STUCK",
+    "jobs list": "",
+    "jobs retry": DEAD_JOB,
+    "jobs show": DEAD_JOB,
+    "notify check": "",
+    "notify status": "",
+    "notify test": "",
+    "processing check": "",
+    "processing digest": "",
+    "processing dlq abandon": f"{DEAD_LETTER} --note {{key}} --yes",
+    "processing dlq assign": f"{DEAD_LETTER} {{key}}",
+    "processing dlq list": "",
+    "processing dlq note": f"{DEAD_LETTER} {{key}}",
+    "processing dlq resolve": f"{DEAD_LETTER} --note {{key}}",
+    "processing dlq retry": DEAD_LETTER,
+    "processing dlq show": DEAD_LETTER,
+    "processing export": "--collection jobs_deadletter",
+    "processing list": "",
+    "processing release": "",
+    "processing show": "unreadable1",
+    "processing status": "",
     "prune": "--dry-run",
     "quota": "",
+    "receiver doctor": "--url {signals}",
+    "runs list": "",
+    "runs show": "",
     "schema": "event",
     "slo": "",
     "sources add": "UC0000000000000000000009",
@@ -77,8 +148,11 @@ LINES = {
     "tasks stats": "",
     "top": "--once",
     "trace": "delivered01",
+    "videos hot": "",
+    "videos list": CHANNEL,
+    "videos show": VIDEO,
 }
-ENDLESS = {"demo", "receiver", "run", "simulate youtube"}
+ENDLESS = {"demo", "processing run", "receiver", "run", "simulate youtube"}
 
 
 def names() -> list[str]:
@@ -89,11 +163,16 @@ def test_every_command_is_called_here():
     assert set(names()) == set(LINES) | ENDLESS, "say in LINES how a new command is called"
 
 
+def echo(secrets: dict[str, str]) -> ScriptedReceiver:
+    """A receiver that refuses everything, and sends secrets back."""
+    return ScriptedReceiver(then=(401, {"ok": False, "error": " ".join(secrets.values())}, {}))
+
+
 @pytest.fixture
-def house(tmp_path):
-    """Everything in the database that came from outside holds canaries, and the receiver sends ours back."""
-    echo = (401, {"ok": False, "error": " ".join(CANARIES.values())}, {})
-    with ScriptedReceiver(then=echo) as ua:
+def house(tmp_path, monkeypatch):
+    """Everything in the databases that came from outside holds canaries, and the receiver sends ours back."""
+    monkeypatch.setattr(logs._redactor, "forms", ())
+    with echo(INGESTER) as ua:
         archive = {"archive": {"endpoint": ua.url, "secret_env": "CSI_ARCHIVE_SECRET"}}
         with scene(tmp_path, ua.url, delivery={"destinations": archive}) as built:
             told = f"the key {CANARIES['YOUTUBE_API_KEY']} with {CANARIES['CSI_UA_SHARED_SECRET']}"
@@ -102,11 +181,37 @@ def house(tmp_path):
             DeliveryAttempt.update(reason=told, answer=told).execute()
             endpoints.change("default", breaker="open", reason=told, last_error=told)
             hosts.pause(hosts.get("other.example"), built.now, built.now + 90, told)
+            fill_catalogue(told)
+            archive_job(built, told)
+            fill_processing(f"the key {CANARIES['OPENAI_API_KEY']} with {CANARIES['CSI_NOTIFY_URLS']}")
             built.env |= CANARIES
             yield built
 
 
+def fill_catalogue(told: str) -> None:
+    db.run("UPDATE jobs SET error_message = ?", told)
+    db.run("UPDATE job_events SET details = ?", json.dumps({"error": told}))
+    db.run("UPDATE troubles SET text = ?", told)
+
+
+def archive_job(built, told: str) -> None:
+    job = jobs.enqueue(new_job("REQUEUE_STUCK"), LONG_AGO).job
+    jobs.bury(job, told, LONG_AGO)
+    tidy(built.rt, rest=lambda seconds: None)
+
+
+def fill_processing(told: str) -> None:
+    with processing_db.connection():
+        processing_db.run("UPDATE videos SET doc = json_set(doc, '$.last_error', ?)", told)
+        processing_db.run("UPDATE jobs SET doc = json_set(doc, '$.error_message', ?)", told)
+        inside = "json_set(doc, '$.final_error', ?, '$.resolution_notes', ?, '$.job_payload.error_message', ?)"
+        processing_db.run(f"UPDATE dead_jobs SET doc = {inside}", told, told, told)
+        audit.write(audit.Scope("transcriber"), "provider_call", "failure", clock.now(), error_message=told)
+
+
 def called(house, line: str) -> str:
+    """What a new process would say: it knows no secret until it is told of it."""
+    logs._redactor.forms = ()
     db.database.close()
     result = CliRunner().invoke(cli, shlex.split(line), env=house.env, input="UC0000000000000000000008\n")
     return f"{result.output}\n{result.exception or ''}"
@@ -114,14 +219,20 @@ def called(house, line: str) -> str:
 
 @pytest.mark.parametrize("name", LINES)
 def test_no_secret_in_the_output_of(house, tmp_path, name, capfd):
-    rest = LINES[name].format(home=tmp_path, secret=shlex.quote(CANARIES["CSI_UA_SHARED_SECRET"]))
+    typed = {"secret": shlex.quote(CANARIES["CSI_UA_SHARED_SECRET"]), "key": CANARIES["OPENAI_API_KEY"]}
+    with echo(RECEIVER) as signals:
+        call_all(house, name, LINES[name].format(home=tmp_path, signals=signals.url, **typed))
+    written = "".join(capfd.readouterr())
+    assert [form for form in FORMS if form in written] == []
+
+
+def call_all(house, name: str, rest: str) -> None:
+    """As it is, with --json where it has that, and wrong."""
     has_json = any(f"csi {name}" == full and _prints_json(command) for full, command in leaves())
     for line in [f"{name} {rest}", *([f"{name} {rest} --json"] if has_json else []), f"{name} --nonsense"]:
         text = called(house, line)
         assert text.strip(), f"csi {line} said nothing"
         assert [form for form in FORMS if form in text] == [], f"csi {line}\n{text}"
-    written = "".join(capfd.readouterr())
-    assert [form for form in FORMS if form in written] == []
 
 
 def _prints_json(command) -> bool:
@@ -131,5 +242,9 @@ def _prints_json(command) -> bool:
 def test_the_canaries_are_really_there(house):
     """Without care they would show: they are in the environment, in the rows, and in the receiver's answer."""
     assert house.env["YOUTUBE_API_KEY"] in Watch.get().last_error
+    assert house.env["YOUTUBE_API_KEY"] in jobs.find(DEAD_JOB).error_message
+    with processing_db.connection():
+        assert house.env["OPENAI_API_KEY"] in letters.find(DEAD_LETTER).doc.final_error
+        assert house.env["OPENAI_API_KEY"] in audit.search(limit=1)[0].error_message
     assert LOOPBACK["api_base_url"].startswith("http://127.0.0.1")
     assert not set(CANARIES.values()) & set(os.environ.values())

@@ -413,6 +413,22 @@ def test_a_read_that_outlived_its_lease_says_so_and_stores_nothing(tmp_path, clo
         assert (Watch.get().first_read_at, Event.select().count()) == (None, 0)
 
 
+def test_a_walk_whose_watch_was_taken_over_says_so(tmp_path, clock, said):
+    with rounds(tmp_path, clock, playlists=1, lists={"first_poll": "all"}) as yt:
+        for number in range(120):
+            video = yt.world.upload(yt.library, f"Number {number}", at=clock()).id
+            yt.world.add_to_playlist(yt.playlists[0], video, at=clock())
+
+        def stolen(ref: str) -> None:
+            clock.move(56)
+            poll.watches.claim(Watch.get().id, clock(), 55, early=True)
+
+        yt.net.before = stolen
+        yt.run()
+        assert texts(said) == ["lease was lost; what was read is not stored"]
+        assert len(yt.net.asked) == 1
+
+
 def test_a_walk_whose_watch_was_paused_ends_and_stores_nothing(tmp_path, clock):
     with rounds(tmp_path, clock, playlists=1, lists={"first_poll": "all"}) as yt:
         for number in range(500):

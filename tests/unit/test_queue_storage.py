@@ -42,7 +42,7 @@ def test_an_orderly_end_gives_back_what_nobody_did(storage, tmp_path):
 
 
 def test_an_idle_worker_does_not_write(storage, tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.storage.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.storage.LOOK_SECONDS", 0.01)
     put(storage, (b"a", 10))
     storage.dequeue()
     log = tmp_path / "queue.db-wal"
