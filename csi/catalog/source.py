@@ -8,6 +8,7 @@ from csi.adapters.youtube_api import BATCH, ApiSettings, DataApi, Item, Page
 from csi.catalog.facts import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.types import KINDS
+from csi.jobs.work import LostJob
 from csi.runtime import Runtime
 from csi.store import budget, channels, jobs, videos
 from csi.store.channels import ChannelFacts
@@ -85,6 +86,8 @@ def _spread(number: int, hours: int) -> int:
 
 def _charge(rt: Runtime, job: Job | None, units: int) -> None:
     now, limit, share = rt.now(), rt.api_limit(), rt.settings.catalog.units_per_day
+    if job is not None and not jobs.heartbeat(job, now):
+        raise LostJob("lost before a call: no unit is spent for it")
     yields = job is not None and job.type in KINDS and KINDS[job.type].yields
     kept = min(_reserve(rt, now), int(share * MOST_KEPT)) if yields else 0
     if budget.share_used(UNITS, now) + units + kept > share:

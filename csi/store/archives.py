@@ -106,8 +106,8 @@ def drop_stats(rows: Sequence[tuple[Any, ...]]) -> int:
 
 
 def put_stats_back(rows: Sequence[dict[str, Any]]) -> int:
-    for moment in sorted({row["captured_at"] for row in rows}):
-        partitions.make_room("video_stats", moment)
+    for month in sorted({partitions.month_of(row["captured_at"]) for row in rows}):
+        partitions.make_room("video_stats", partitions.month_starts(month))
     put = 0
     for chunk in chunks(rows, CHUNK):
         places = ", ".join([f"({marks(STATS)})"] * len(chunk))

@@ -72,6 +72,15 @@ EVERY_POINT = {
 }
 """FAULTS 3: before and after each commit and each send of the walk."""
 
+JOB_POINTS = {
+    **_call("job-claim", "csi.store.jobs.claim"),
+    **_call("job-page", "csi.catalog.backfill._page"),
+    **_call("job-videos", "csi.catalog.source.read_videos"),
+    **_commit("job-step", "csi.jobs.work", "_save"),
+    **_commit("job-end", "csi.jobs.work", "_finish"),
+}
+"""Every step of a backfill."""
+
 COMMANDS = {
     **_commit("prune-events", "csi.store.retention", "drop_events"),
     **_commit("prune-keys", "csi.store.retention", "drop_keys"),
@@ -273,7 +282,7 @@ def _set(name: str, nth: int) -> None:
     if name in SPECIAL:
         SPECIAL[name](nth)
     elif name != "none":
-        arm((POINTS | EVERY_POINT | COMMANDS)[name], nth)
+        arm((POINTS | EVERY_POINT | JOB_POINTS | COMMANDS)[name], nth)
 
 
 if __name__ == "__main__":

@@ -311,3 +311,20 @@ def test_an_api_that_stays_away_kills_the_job_and_marks_the_channel_and_a_retry_
         assert jobs.revive(here.job(job.id), clock())
         here.work()
         assert (here.job(job.id).status, numbers()[0]) == ("completed", 60)
+
+
+def test_a_job_that_is_cancelled_in_the_middle_stores_and_spends_nothing_more(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        job = here.add(here.channel(videos=1_000))
+        get, pages = here.net.get, [0]
+
+        def getting(url: str, **kwargs: Any) -> Answer:
+            pages[0] += "playlistItems" in url
+            if pages[0] == 3 and "playlistItems" in url:
+                jobs.cancel(here.job(job.id), clock())
+            return get(url, **kwargs)
+
+        here.net.get = getting  # type: ignore[method-assign]
+        here.work()
+        assert (here.job(job.id).status, numbers()[0], pages[0]) == ("dead", 100, 3)
+        assert here.booked == here.counted == 1 + 1 + 2 * 2 + 1

@@ -111,12 +111,12 @@ def simulate(here: Shop, *, number: int, videos_each: int, days: int, share: int
     return found
 
 
-def test_eight_days_of_eight_channels(tmp_path, clock):
+def test_three_days_of_eight_channels(tmp_path, clock):
     with shop(tmp_path, clock, catalog={"units_per_day": 600}) as here:
-        found = simulate(here, number=8, videos_each=20, days=8, share=600)
-        assert check_gains(here) > 2_000
-        assert found["hot_refreshes"] > 2_000
-        assert found["channel_days"] >= 8 * 7
+        found = simulate(here, number=8, videos_each=20, days=3, share=600)
+        assert check_gains(here) > 1_000
+        assert found["hot_refreshes"] > 1_000
+        assert found["channel_days"] >= 8 * 2
         medium = fetch(
             "SELECT COUNT(*) FROM videos WHERE refresh_tier = 'medium' AND last_refreshed_at < ?", clock() - DAY - HOUR
         )
