@@ -86,7 +86,7 @@ def _settle(rt: Processing, job: Job, video: Video, error: ProviderError, verdic
             return [wake_job(job.id)]
         case Skip():
             jobs.settle(job, now, status="failed", attempt_count=job.attempts + 1, **told)
-            videos.skip(video, str(error)[:500], now)
+            videos.skip(video, redact(str(error))[:500], now)
             return []
         case Dead(failure_type, can_retry):
             bury(rt, job, video, error, failure_type, can_retry=can_retry)
