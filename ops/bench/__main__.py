@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ops.bench import floor, growth, line, peer, poll, startup, targets
+from ops.bench import floor, growth, line, peer, poll, scale, startup, targets
 
-PARTS = ("line", "poll", "growth", "startup")
+PARTS = ("line", "poll", "growth", "startup", "scale")
 
 
 def measure_line(count: int) -> dict[str, Any]:
@@ -47,6 +47,11 @@ def measure_growth(sizes: tuple[int, ...]) -> dict[str, Any]:
     return growth.measure(sizes)
 
 
+def measure_scale(count: int) -> dict[str, Any]:
+    _say(f"one worker and two on PostgreSQL and Redis, {count} items")
+    return scale.measure(count)
+
+
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text} …", file=sys.stderr, flush=True)
 
@@ -58,6 +63,7 @@ def _work(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         "poll": lambda: measure_poll(options.channels),
         "growth": lambda: measure_growth(sizes),
         "startup": startup.measure,
+        "scale": lambda: measure_scale(min(options.count, scale.COUNT)),
     }
 
 

@@ -37,6 +37,7 @@ TARGETS = (
     Target("worker and sidecar at rest, share of a core", "startup.idle_core_percent", 1, at_least=False, unit=" %"),
     Target("csi --help", "startup.help_ms", 200, at_least=False, unit=" ms"),
     Target("an event at the most keys, beside the fewest", "growth.ratio", 1.25, at_least=False, is_ratio=True),
+    Target("two workers beside one, slow receiver", "scale.waiting.ratio", 1.6, is_ratio=True),
     Target("longest wait for a write during retention", "retention.longest_wait_ms", 250, at_least=False, unit=" ms"),
 )
 
