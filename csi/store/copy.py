@@ -119,6 +119,14 @@ class Source:
     def _plain(self, table: Table, row: Row) -> Row:
         return tuple(bool(it) if at in table.flags and it is not None else it for at, it in enumerate(row))
 
+    def months(self, table: Table) -> list[str]:
+        """That its rows are of, where PostgreSQL keeps them by the month."""
+        column = partitions.BY_TIME.get(table.name)
+        if column is None:
+            return []
+        month = f"substr({column}, 1, 7)" if column == "captured_on" else f"strftime('%Y-%m', {column}, 'unixepoch')"
+        return [row[0] for row in self._db.execute(f"SELECT DISTINCT {month} FROM {table.name}")]
+
     def sequences(self) -> dict[str, int]:
         """The highest id that was ever given, which may be gone: ids are never given twice."""
         return dict(self._db.execute("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
@@ -160,21 +168,11 @@ class Target:
             f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({marks}) "
             f"ON CONFLICT ({', '.join(key)}) DO {then}"
         )
-        self._make_room(table, rows)
         _run_many(sql, rows)
 
     def remove(self, table: Table, keys: Sequence[Row]) -> None:
         which = " AND ".join(f"{name} = %s" for name in table.columns[: table.key])
         _run_many(f"DELETE FROM {table.name} WHERE {which}", keys)
-
-    def _make_room(self, table: Table, rows: Sequence[Row]) -> None:
-        column = partitions.BY_TIME.get(table.name)
-        if column is None:
-            return
-        at = table.columns.index(column)
-        times = {row[at] for row in rows}
-        for month in {time[:7] if isinstance(time, str) else partitions.month_of(time) for time in times}:
-            partitions.make_room(table.name, partitions.month_starts(month))
 
     def set_sequences(self, highest: dict[str, int]) -> None:
         for table, value in highest.items():
@@ -195,8 +193,8 @@ def copy(
 ) -> tuple[list[Copied], int]:
     """Make the target what the file is, and prove it. Returns what became of each table, and how many texts had to be
     mended. `is_last`: nobody may have written to the file meanwhile, and the copy is complete."""
+    store.open_database(url)
     with _said(url):
-        store.open_database(url)
         store.migrate()
         with closing(Source(path)) as source, store.connection(), closing(Target(url)) as target:
             _be_alone()
@@ -222,6 +220,9 @@ def _mirror(source: Source, target: Target, tables: list[Table], notice: Callabl
 
     # Children go first and come last: no row ever refers to one that is not there.
     removed = {table.name: _remove_gone(source, target, table) for table in reversed(tables)}
+    for table in tables:  # before anybody reads it: making a month waits for whoever does
+        for month in source.months(table):
+            partitions.make_room(table.name, partitions.month_starts(month))
     written = {table.name: _write_news(watched(source.rows(table)), target, table) for table in tables}
     target.set_sequences(source.sequences())
     mended, proofs = source.mended, [_prove(watched(source.rows(table)), target, table) for table in tables]

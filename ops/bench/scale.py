@@ -8,6 +8,7 @@ on several.
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any
 
 import yaml
 
-from ops.bench import stage
+from csi.store import copy, db
+from ops.bench import growth, stage
 
 COUNT = 4_000
+KEYS = 100_000
 SLOW_COUNT = 200
 SLOW_SECONDS = 0.2
 AT_ONCE = 16
@@ -26,7 +29,28 @@ AT_ONCE = 16
 
 def measure(count: int = COUNT) -> dict[str, Any]:
     slow = min(count, SLOW_COUNT)
-    return {"busy": _compare("standard", count, 0.0), "waiting": _compare("urgent", slow, SLOW_SECONDS)}
+    return {
+        "busy": _compare("standard", count, 0.0),
+        "waiting": _compare("urgent", slow, SLOW_SECONDS),
+        "copy": measure_copy(KEYS * count // COUNT),
+    }
+
+
+def measure_copy(keys: int = KEYS) -> dict[str, float]:
+    """`csi db copy` of so many keys and their events: the first run, and one that finds nothing to write."""
+    with tempfile.TemporaryDirectory(prefix="csi-bench-") as home, _postgres() as (url, _):
+        path = Path(home) / "csi.db"
+        db.open_database(str(path))
+        db.migrate()
+        growth.fill(path, 0, keys)
+        first, again = (_copy(path, url) for _ in range(2))
+        return {"rows": first[0], "rows_per_second": first[0] / first[1], "again_per_second": again[0] / again[1]}
+
+
+def _copy(path: Path, url: str) -> tuple[int, float]:
+    began = time.monotonic()
+    tables, _ = copy.copy(path, url, origin=str(path), now=time.time)
+    return sum(table.rows for table in tables), time.monotonic() - began
 
 
 def _compare(tier: str, count: int, latency: float) -> dict[str, Any]:

@@ -128,6 +128,19 @@ def test_a_second_run_writes_only_what_changed(box, postgres_url):
     assert written(copied(postgres_url)) == {}
 
 
+def test_a_month_that_came_later_finds_its_place(box, postgres_url):
+    copied(postgres_url)
+    with opened(box) as file:
+        file.execute(
+            "INSERT INTO channel_stats (id, channel_id, captured_at, captured_on) VALUES ('t', 'UC1', 6, '2026-01-01')"
+        )
+        file.execute(
+            "INSERT INTO videos (id, channel_id, published_at, first_seen_at) VALUES ('v', 'UC1', 1771761600, 0)"
+        )
+        file.execute("INSERT INTO video_stats (id, video_id, captured_at) VALUES ('s', 'v', 1771761600.5)")
+    assert written(copied(postgres_url)) == {"channel_stats": 1, "videos": 1, "video_stats": 1}
+
+
 def test_a_snapshot_is_copied_while_the_worker_runs_and_ended_when_it_rests(box, postgres_url):
     with without_worker(box / "state", ""):  # stands for a worker that runs
         refused = run("db", "copy", "--to", postgres_url)
@@ -235,6 +248,13 @@ def test_trouble_is_a_sentence_without_the_password(box, url, words):
     assert words in said(done)
     assert "pa55word" not in said(done)
     assert "Traceback" not in said(done)
+
+
+def test_a_user_that_the_server_does_not_know(box, postgres_url):
+    done = run("db", "copy", "--to", postgres_url.replace("postgres:@", "nobody:pa55word-x@"))
+    assert code(done) == 7
+    assert "nobody" in said(done)
+    assert "pa55word" not in said(done)
 
 
 def test_a_target_of_a_newer_version_is_refused(box, postgres_url):
