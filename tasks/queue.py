@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,9 @@ class WorkerConsumer(Consumer):
 class QueueHuey(Huey):
     """Huey for wake-ups: what cannot be read is dropped with one line, and nothing is stored that nobody reads."""
 
+    leads: Callable[[], bool] = staticmethod(lambda: True)
+    """Whether this process plans for all that share the queue."""
+
     def dequeue(self) -> Task | None:
         """The next task. Garbage and foreign messages are dropped: the rows they might have meant are found again."""
         task, dropped = None, 0
@@ -78,6 +81,10 @@ class QueueHuey(Huey):
             for data, priority in messages:
                 self.storage.enqueue(data, priority)
 
+    def read_periodic(self, timestamp: Any) -> list[Task]:
+        """Of several workers one puts what is to be done every minute and every hour."""
+        return list(super().read_periodic(timestamp)) if self.leads() else []
+
     def is_revoked(self, task: Task, timestamp: Any = None, peek: bool = True) -> bool:
         return False  # rows decide whether work is still wanted; this saves a read per task
 
@@ -89,6 +96,7 @@ class QueueHuey(Huey):
         from tasks import worker
 
         worker.boot(threads=options.get("workers", 1))
+        self.leads = worker.has_led
         options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
         consumer = WorkerConsumer(self, **options)
         consumer.worker = worker

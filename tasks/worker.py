@@ -8,14 +8,14 @@ from typing import Any
 
 from csi import logs, systemd
 from csi.errors import CsiError
-from csi.flow import notify, pace, plan
+from csi.flow import duty, notify, pace, plan
 from csi.flow import reload as reload_step
 from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
 from csi.jobs import rescue as jobs
 from csi.logs import log
 from csi.runtime import Runtime, Share, open_runtime
-from csi.store import db, leases, watches
+from csi.store import copies, db, leases, watches
 from csi.store.lock import hold_worker_lock
 from tasks import lookout
 from tasks.dispatch import dispatch, last_end
@@ -59,6 +59,7 @@ def _boot(threads: int) -> None:
     notify.require_post(rt)
     if not db.is_postgres():
         hold_worker_lock(rt.settings.csi.state_dir)
+    copies.take_into_use()
     rescue_step.recover(rt)
     plan.sync_watches(rt)
     plan.warn_keyless(rt)
@@ -72,6 +73,11 @@ def start(consumer: Any) -> None:
     signal.signal(signal.SIGHUP, lambda number, frame: _reload.set())
     threading.Thread(target=_pulse, args=(consumer,), name="Pulse", daemon=True).start()
     threading.Thread(target=lookout.watch, args=(runtime, _stopping), name="Lookout", daemon=True).start()
+
+
+def has_led() -> bool:
+    """This worker planned for all of them a moment ago."""
+    return duty.has_led(runtime())
 
 
 def pause() -> None:
@@ -106,16 +112,29 @@ def _pulse(consumer: Any) -> None:
 def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     from huey_config import huey
 
-    if slow:
+    depth = _depth(huey, loud=slow)
+    leads = duty.leads(rt, able=depth is not None)
+    if slow and leads:
         rescue_step.set_clock_right(rt)
-        rescue_step.beat(rt, started)
         dispatch(rescue_step.redrive(rt))
         jobs.mend(rt)
-    depth = huey.pending_count()
-    dispatch([*rescue_step.rescue(rt, depth), *jobs.wake_due(rt)])
-    if slow and is_moving(consumer, depth):
+    if slow and (leads or depth is None):
+        rescue_step.beat(rt, started)
+    if leads:
+        dispatch([*rescue_step.rescue(rt, depth or 0), *jobs.wake_due(rt)])
+    if slow and depth is not None and is_moving(consumer, depth):
         lookout.note_pulse()
         systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups wait"))
+
+
+def _depth(huey: Any, *, loud: bool) -> int | None:
+    """How many wake-ups wait. None: the queue is away, and its workers wait for it, too."""
+    try:
+        return int(huey.pending_count())
+    except Exception as error:  # noqa: BLE001 sqlite3, redis and psycopg have no error in common
+        if loud:
+            log.warning("queue cannot be asked; what is due waits for it", error=str(error)[:300])
+        return None
 
 
 def is_moving(consumer: Any, depth: int) -> bool:

@@ -1,12 +1,19 @@
-"""csi db: migrate, status, backup."""
+"""csi db: migrate, status, backup, copy."""
 
+import dataclasses
 import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from csi import clock
+from csi.cli.output import plural, progress
+from csi.cli.terminal import table
+from csi.flow.move import Moved, move
+from csi.ingester.config import looks_like_postgres
 from csi.ingester.config_secrets import hide_password
 from csi.runtime import load_settings
 from csi.store import db as database
@@ -21,7 +28,7 @@ _COPY = re.compile(r"csi-\d{8}T\d{6}Z\.db")
 
 @click.group()
 def db() -> None:
-    """Migrate, inspect and back up the database."""
+    """Migrate, inspect, back up and move the database."""
 
 
 @db.command()
@@ -70,6 +77,56 @@ def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
     for old in _copies(target)[:-keep] if keep else []:
         old.unlink()
         click.echo(f"removed {old}")
+
+
+@db.command("copy")
+@_CONFIG
+@click.option("--to", "target", required=True, metavar="URL", help="An empty database: postgresql://USER@HOST/NAME.")
+@click.option("--live", is_flag=True, help="Copy a snapshot while the worker runs; a run without this ends it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def copy_all(config_path: Path | None, target: str, live: bool, as_json: bool) -> None:
+    """Copy the whole database into PostgreSQL, and compare both sides at the end.
+
+    Whatever ends it, another run goes on: only what differs is written. The worker must not run, so that nothing is
+    missing at the end; --live copies a snapshot meanwhile. Arguments are seen by everybody on this machine: leave the
+    password to PGPASSWORD or ~/.pgpass.
+    """
+    if not looks_like_postgres(target):
+        raise click.UsageError("--to: expected postgresql://USER@HOST/NAME.")
+    with _percents("copying and comparing") as notice:
+        done = move(load_settings(config_path), target, live=live, notice=notice)
+    _say_copied(done, hide_password(target), as_json=as_json)
+
+
+@contextmanager
+def _percents(label: str) -> Iterator[Callable[[int, int], None]]:
+    shown = 0
+
+    def notice(done: int, total: int) -> None:
+        nonlocal shown
+        now = 100 * done // max(total, 1)
+        advance(now - shown)
+        shown = now
+
+    with progress(100, label) as advance:
+        yield notice
+
+
+def _say_copied(done: Moved, target: str, *, as_json: bool) -> None:
+    if as_json:
+        tables = [dataclasses.asdict(it) for it in done.tables]
+        report = {"source": done.source, "target": target, "complete": done.complete, "mended_texts": done.mended}
+        click.echo(json.dumps(report | {"tables": tables}))
+        return
+    rows = [[it.table, f"{it.rows:,}", f"{it.written:,}", f"{it.removed:,}", it.sha256[:16]] for it in done.tables]
+    for line in table(("TABLE", "ROWS", "WRITTEN", "REMOVED", "SHA256"), rows):
+        click.echo(line)
+    if done.mended:
+        click.echo(f"{plural(done.mended, 'text')} with NUL or broken UTF-8 have U+FFFD there instead", err=True)
+    if done.complete:
+        click.echo("the same on both sides; set csi.database (CSI_DATABASE_URL) to it and start the worker", err=True)
+    else:
+        click.echo("a snapshot is there; stop worker and sidecar, and run it again without --live", err=True)
 
 
 def _copy_name() -> str:

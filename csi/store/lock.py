@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +19,22 @@ def open_private(path: Path | str) -> TextIO:
 
 def hold_worker_lock(state_dir: Path) -> None:
     """Hold the directory until this process ends. AlreadyRunning when another worker has it."""
+    handle = _take(state_dir, "stop it, or give this one its own csi.state_dir")
+    handle.seek(0)
+    handle.truncate()
+    handle.write(f"{os.getpid()}\n")
+    handle.flush()
+    _held.append(handle)
+
+
+@contextmanager
+def without_worker(state_dir: Path, remedy: str) -> Iterator[None]:
+    """Inside, no worker runs here and none can start. AlreadyRunning when one does; `remedy` says what to do then."""
+    with _take(state_dir, remedy):
+        yield
+
+
+def _take(state_dir: Path, remedy: str) -> TextIO:
     path = state_dir / "worker.lock"
     try:
         handle = open_private(path)
@@ -28,11 +46,5 @@ def hold_worker_lock(state_dir: Path) -> None:
         handle.seek(0)
         holder = handle.read(20).strip() or "unknown"
         handle.close()
-        raise AlreadyRunning(
-            f"another worker (process {holder}) works in {state_dir}; stop it, or give this one its own csi.state_dir"
-        ) from error
-    handle.seek(0)
-    handle.truncate()
-    handle.write(f"{os.getpid()}\n")
-    handle.flush()
-    _held.append(handle)
+        raise AlreadyRunning(f"another worker (process {holder}) works in {state_dir}; {remedy}") from error
+    return handle

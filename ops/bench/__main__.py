@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ops.bench import catalogue, floor, growth, line, peer, poll, startup, targets
+from ops.bench import catalogue, floor, growth, line, peer, poll, scale, startup, targets
 
-PARTS = ("line", "poll", "growth", "startup", "catalogue")
+PARTS = ("line", "poll", "growth", "startup", "scale", "catalogue")
 
 
 def measure_line(count: int) -> dict[str, Any]:
@@ -54,6 +54,11 @@ def measure_catalogue(captures: int) -> dict[str, Any]:
     return found | {"next_job": found["queries"][catalogue.NEXT_JOB]}
 
 
+def measure_scale(count: int) -> dict[str, Any]:
+    _say(f"one worker and two on PostgreSQL and Redis, {count} items")
+    return scale.measure(count)
+
+
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text} …", file=sys.stderr, flush=True)
 
@@ -66,6 +71,7 @@ def _work(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         "growth": lambda: measure_growth(sizes),
         "startup": startup.measure,
         "catalogue": lambda: measure_catalogue(options.captures),
+        "scale": lambda: measure_scale(min(options.count, scale.COUNT)),
     }
 
 

@@ -38,7 +38,7 @@ def measure(sizes: Sequence[int] = SIZES, count: int = 2_000) -> dict[str, Any]:
         for size in sizes:
             with stage.receiver() as to, stage.source(count) as origin:
                 rt = _open(Path(home), origin, to)
-                stored = _fill(Path(home) / "state" / "csi.db", stored, size)
+                stored = fill(Path(home) / "state" / "csi.db", stored, size)
                 costs.append({"keys": size, **_cost(rt, to, count)})
         return {"sizes": costs, "ratio": costs[-1]["cpu_ms_per_event"] / costs[0]["cpu_ms_per_event"]}
 
@@ -53,7 +53,7 @@ def _open(home: Path, origin: stage.Source, to: stage.Receiver) -> Runtime:
     return rt
 
 
-def _fill(path: Path, stored: int, size: int) -> int:
+def fill(path: Path, stored: int, size: int) -> int:
     """Filler in chunks. Its keys sort before and after each other as they come; those of the test lie all over."""
     now = time.time()
     text, subject = clock.iso(now), '{"platform":"youtube","title":"' + "x" * 200 + '"}'
@@ -88,7 +88,7 @@ def retention(keys: int = 300_000) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory(prefix="csi-bench-") as home, stage.receiver() as to, stage.source(0) as origin:
         rt = _open(Path(home), origin, to)
-        _fill(Path(home) / "state" / "csi.db", 0, keys)
+        fill(Path(home) / "state" / "csi.db", 0, keys)
         with closing(sqlite3.connect(Path(home) / "state" / "csi.db", timeout=60)) as db, db:
             db.execute("UPDATE dedupe_keys SET expires_at = ?", (clock.iso(time.time() - 86_400),))
         ended, waits = threading.Event(), []

@@ -1,12 +1,14 @@
 """The receiver of every bench: checks signatures, answers, and keeps a ledger. As little work as a receiver can do.
 
-`python -m ops.bench.sink` prints its address; GET /counts and GET /arrived tell what came. The product's own receiver
-stores durably and would measure itself; this one is the same for the line, the plain loop and the peer.
+`python -m ops.bench.sink` prints its address; `… 0.2` takes so many seconds for an answer. GET /counts and GET /arrived
+tell what came. The product's own receiver stores durably and would measure itself; this one is the same for the line,
+the plain loop and the peer.
 """
 
 import asyncio
 import json
 import os
+import sys
 import time
 from typing import Any
 
@@ -38,8 +40,8 @@ class Ledger:
 class Exchange(asyncio.Protocol):
     """HTTP/1.1 with keep-alive, as much of it as our clients speak."""
 
-    def __init__(self, ledger: Ledger, secret: str) -> None:
-        self.ledger, self.secret, self.data = ledger, secret, b""
+    def __init__(self, ledger: Ledger, secret: str, latency: float = 0.0) -> None:
+        self.ledger, self.secret, self.latency, self.data = ledger, secret, latency, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
@@ -78,12 +80,15 @@ class Exchange(asyncio.Protocol):
     def answer(self, status: str, content: dict[str, Any]) -> None:
         body = json.dumps(content).encode()
         head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.transport.write(head.encode() + body)
+        if self.latency:
+            asyncio.get_running_loop().call_later(self.latency, self.transport.write, head.encode() + body)
+        else:
+            self.transport.write(head.encode() + body)
 
 
 async def main() -> None:
-    ledger, secret = Ledger(), os.environ[SECRET]
-    server = await asyncio.get_running_loop().create_server(lambda: Exchange(ledger, secret), "127.0.0.1", 0)
+    ledger, secret, latency = Ledger(), os.environ[SECRET], float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
+    server = await asyncio.get_running_loop().create_server(lambda: Exchange(ledger, secret, latency), "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 

@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,12 @@ from ops.bench.sink import SECRET
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 180.0
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
 
 
 class Running:
@@ -137,9 +144,10 @@ class Receiver:
 
 
 @contextmanager
-def receiver() -> Iterator[Receiver]:
+def receiver(latency: float = 0.0) -> Iterator[Receiver]:
+    """`latency`: seconds that it takes for each answer."""
     secret = secrets.token_hex(16)
-    with talking("ops.bench.sink", **{SECRET: secret}) as (_, url):
+    with talking("ops.bench.sink", str(latency), **{SECRET: secret}) as (_, url):
         yield Receiver(url, secret)
 
 

@@ -39,6 +39,7 @@ TARGETS = (
     Target("an event at the most keys, beside the fewest", "growth.ratio", 1.25, at_least=False, is_ratio=True),
     Target("next job beside a million finished ones", "catalogue.next_job.ms", 5, at_least=False, unit=" ms"),
     Target("next job, rows read for ten", "catalogue.next_job.rows_read", 10, at_least=False),
+    Target("two workers beside one, slow receiver", "scale.waiting.ratio", 1.6, is_ratio=True),
     Target("longest wait for a write during retention", "retention.longest_wait_ms", 250, at_least=False, unit=" ms"),
 )
 

@@ -161,7 +161,13 @@ class Installation:
 
 @contextmanager
 def installation(
-    home: Path, *, channels: int = 1, playlists: int = 2, site: dict[str, Any] | None = None, **blocks: Any
+    home: Path,
+    *,
+    channels: int = 1,
+    playlists: int = 2,
+    site: dict[str, Any] | None = None,
+    build: Callable[..., Installation] = Installation,
+    **blocks: Any,
 ) -> Iterator[Installation]:
     """`site` holds options of the simulated YouTube; the rest are blocks of the configuration."""
     settings = ReceiverSettings(secret=SECRET, db_path=home / "receiver.db", ledger_path=home / "received.jsonl")
@@ -174,7 +180,7 @@ def installation(
         ) as yt,
         in_background(app) as url,
     ):
-        built = Installation(home, yt, url + INGEST_PATH, **blocks)
+        built = build(home, yt, url + INGEST_PATH, **blocks)
         try:
             yield built
         finally:

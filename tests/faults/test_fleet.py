@@ -1,0 +1,111 @@
+"""Past one machine (91–95): workers that share PostgreSQL and a queue are killed, and so are the servers."""
+
+import random
+import time
+
+import pytest
+
+from tests.fakes.proxy import wait_until
+from tests.faults.box import books, drained, leaks, moments, publish
+from tests.faults.fleet import Fleet, Redis, fleet, pick, restart_postgres
+from tests.faults.oracle import Bounds
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def redis_server():
+    server = Redis()
+    yield server
+    server.kill()
+
+
+def settle(case, box: Fleet, total: int, in_flight: int, **numbers) -> None:
+    """Let it drain; then the oracle."""
+    began = time.monotonic()
+    box.wait_for(drained(box, total), seconds=150)
+    back = time.monotonic() - began
+    found = leaks(box)
+    case.close(books(box), Bounds(in_flight_at_crashes=in_flight), back=f"{back:.0f}s<=90s", leaks=found, **numbers)
+    assert found == 0
+    assert back <= 90
+
+
+def killed_at_random(case, box: Fleet, seed: int, *, kills: int, events: int) -> None:
+    """One of those that work is killed, another takes its place; the planner as often as anybody."""
+    rng, total, in_flight, planners = random.Random(seed), publish(box, events // 3), 0, 0
+    box.wait_for(box.planner)
+    for seconds in moments(rng, kills, 0.1, 1.5):
+        wait_until(lambda: False, seconds)
+        victim = pick(rng, box.workers)
+        planners += victim is box.planner()
+        in_flight += box.fire(victim)
+        box.hire()
+        total += publish(box, (events - events // 3) // kills)
+    settle(case, box, total, in_flight, kills=kills, planners=planners, workers=len(box.workers), seed=seed)
+
+
+def test_case_91_the_planner_is_killed_and_another_plans(case, tmp_path, postgres_url, redis_server, seed):
+    """In a quiet moment: leases of the dead would run out within a minute, as in the longer cases."""
+    with fleet(tmp_path, postgres_url, redis_server.url, workers=2, interval=3.0) as box:
+        total = publish(box, 12)
+        box.wait_for(drained(box, total))
+        first = box.planner()
+        box.wait_for(box.is_idle)
+        assert first is not None
+        in_flight = box.fire(first)
+        began = time.monotonic()
+        box.wait_for(box.planner)
+        took = time.monotonic() - began
+        total += publish(box, 12)
+        settle(case, box, total, in_flight, taken_over=f"{took:.1f}s<=10s", seed=seed)
+        assert took <= 10
+
+
+@pytest.mark.faults
+def test_case_91_three_workers_killed_at_random(case, tmp_path, postgres_url, redis_server, seed):
+    with fleet(tmp_path, postgres_url, redis_server.url, workers=3) as box:
+        killed_at_random(case, box, seed, kills=12, events=600)
+
+
+@pytest.mark.faults
+def test_case_92_the_same_with_the_queue_in_postgresql(case, tmp_path, postgres_url, seed):
+    with fleet(tmp_path, postgres_url, postgres_url, workers=2) as box:
+        killed_at_random(case, box, seed, kills=10, events=300)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("queue", ["redis", "postgresql"])
+def test_case_93_the_database_is_restarted_under_load(case, tmp_path, postgres_url, redis_server, seed, queue):
+    rng, in_flight = random.Random(seed), 0
+    with fleet(tmp_path, postgres_url, redis_server.url if queue == "redis" else postgres_url, workers=2) as box:
+        total = publish(box, 120)
+        box.wait_for(lambda: box.delivered() > 0)
+        for how in ("fast", "immediate", "immediate"):
+            total += publish(box, 60)
+            wait_until(lambda: False, rng.uniform(0.3, 1.5))
+            restart_postgres(postgres_url, how=how)
+            in_flight += box.unsettled_since(time.time())
+        alive = [worker.poll() for worker in box.workers]
+        settle(case, box, total, in_flight, restarts=3, ended=sum(code is not None for code in alive), seed=seed)
+        assert alive == [None, None]
+
+
+@pytest.mark.faults
+def test_case_94_redis_is_killed_and_emptied_under_load(case, tmp_path, postgres_url, redis_server, seed):
+    rng = random.Random(seed)
+    with fleet(tmp_path, postgres_url, redis_server.url, workers=2) as box:
+        total = publish(box, 120)
+        box.wait_for(lambda: box.delivered() > 0)
+        for _ in range(3):
+            total += publish(box, 40)
+            wait_until(lambda: False, rng.uniform(0.2, 1.0))
+            redis_server.forget()
+            total += publish(box, 40)
+            wait_until(lambda: False, rng.uniform(0.2, 1.0))
+            redis_server.kill()
+            wait_until(lambda: False, rng.uniform(0.2, 2.0))
+            redis_server.start()
+        alive = [worker.poll() for worker in box.workers]
+        settle(case, box, total, 0, emptied=3, killed=3, ended=sum(code is not None for code in alive), seed=seed)
+        assert alive == [None, None]
