@@ -84,6 +84,7 @@ LINES = {
     "config check": "",
     "config schema": "",
     "config show": "--origin",
+    "db copy": "--to postgresql://csi:{secret}@127.0.0.1:9/none",
     "db backup": "{home}/backup.db",
     "db migrate": "",
     "db status": "",
