@@ -144,8 +144,7 @@ csi_env() { # a command of the installed version, as its user and with its envir
 
 save_database() { # migrations only go forward: the copy is the way back
     [ -e "$root/var/lib/csi/csi.db" ] || return 0
-    local copy="$root/var/backups/csi/before-$1.db"
-    [ -e "$copy" ] && return 0
+    local copy="$root/var/backups/csi/before-$1-$(date -u +%Y%m%d%H%M%S).db"
     if csi_env db backup "$copy" >/dev/null; then
         say "saved the database as ${copy#"$root"}"
     else
@@ -229,7 +228,7 @@ roll_back() {
     enable_units
     if [[ $(csi_env db status 2>&1 || true) == *"newer csi"* ]]; then
         say "$was has changed the database, and $to cannot read it: restore the copy from before the upgrade"
-        say "    /var/backups/csi/before-$was.db   (docs/operate.md, Backup and restore)"
+        say "    the newest /var/backups/csi/before-$was-*.db   (docs/operate.md, Backup and restore)"
         die "not started"
     fi
     start_service

@@ -83,5 +83,6 @@ def _task(wake: Wake) -> Any:
         "probe": deliver.probe_receiver,
         "job": jobs.run_job,
     }[wake.step]
-    eta = None if wake.at is None else datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
+    # Aware: Huey cuts a naive time to whole seconds, and a wake-up that comes too early is none.
+    eta = None if wake.at is None else datetime.datetime.fromtimestamp(wake.at, datetime.UTC)
     return wrapper.s(wake.key, eta=eta, priority=URGENT if wake.urgent else PRIORITY[wake.step])

@@ -70,7 +70,7 @@ def _send_again(letter: Letter, due_at: float, known: Collection[str] | None) ->
 
 def _event_again(letter: Letter, due_at: float) -> str:
     """The letter closes when the event arrives or dies again, whichever way it got onto the line."""
-    if outbox.put_again(letter.event_id, letter.destination, due_at=due_at):
+    if outbox.put_again(letter.event_id, letter.destination, due_at=due_at, alone=letter.rounds > 0):
         return "pending"
     if events.is_stored(letter.event_id):
         return "is on its way already; the letter closes with it"

@@ -211,6 +211,15 @@ def first_waiting(destination: str, max_rounds: int) -> Letter | None:
     return Letter(*found[0]) if found else None
 
 
+def blame_receiver(destination: str, since: float) -> int:
+    """These were refused one after the other while nothing was taken: they go out again when the receiver works."""
+    sql = (
+        "UPDATE dead_letter SET cause = 'endpoint' "
+        "WHERE state = 'open' AND cause = 'event' AND destination = ? AND died_at > ?"
+    )
+    return changed(sql, destination, since)
+
+
 def lay_back(batch: Batch, rows: Sequence[StoredEvent]) -> None:
     """It asked whether the receiver is back, and it is not: a dead letter as before, and no round was used."""
     ids = [row.id for row in rows]

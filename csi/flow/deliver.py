@@ -50,12 +50,13 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
     verdict = judge(answer, 0, rt.now())
     alive = isinstance(verdict, Delivered | PerEvent | Refused)  # refusing an empty batch is an answer, too
+    took = isinstance(verdict, Delivered | PerEvent)
     with writing():
         sent = Sent(attempt_id, form, now, answer, verdict)
         settle.finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
         if not alive:
             return []
-        return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now)
+        return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now, took=took)
 
 
 def _take(rt: Runtime, batch_id: int) -> Held | None:

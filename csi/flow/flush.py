@@ -57,8 +57,14 @@ def _open_all(destination: Destination, tier: str, room: int, now: float) -> lis
         return [_create(destination, [entry], tier, now) for entry in entries]
     opened: list[int] = []
     while len(opened) < room and (entries := outbox.claimable(destination.name, tier, size)):
-        opened.append(_create(destination, entries, tier, now))
+        opened += [_create(destination, part, tier, now) for part in _parts(entries)]
     return opened
+
+
+def _parts(entries: list[Entry]) -> list[list[Entry]]:
+    """What may travel together, and each of those that have died in company before."""
+    together = [entry for entry in entries if not entry.alone]
+    return [part for part in [*([entry] for entry in entries if entry.alone), together] if part]
 
 
 def _open_probe(destination: Destination, endpoint: Endpoint, tier: str, now: float) -> list[int]:

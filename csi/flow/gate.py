@@ -33,8 +33,8 @@ def limit(endpoint: Endpoint, configured: int) -> int:
     return min(configured, endpoint.ramp) if endpoint.ramp else configured
 
 
-def note_success(endpoint: Endpoint, now: float, sent_at: float) -> None:
-    """The receiver answered as it should: whatever was wrong is over.
+def note_success(endpoint: Endpoint, now: float, sent_at: float, *, took: bool = True) -> None:
+    """The receiver answered as it should: whatever was wrong is over. `took`: it accepted something, too.
 
     Except a pause that it asked for after this request had been sent: that it still wants.
     """
@@ -53,7 +53,7 @@ def note_success(endpoint: Endpoint, now: float, sent_at: float) -> None:
         next_probe_at=None,
         probes=0,
         paused_until=endpoint.paused_until if sent_at < (endpoint.paused_at or 0) else None,
-        last_success_at=now,
+        last_success_at=now if took else endpoint.last_success_at,
         ramp=_next_ramp(endpoint),
     )
 

@@ -23,6 +23,8 @@ from csi.store.db import writing
 from csi.store.models import Watch
 
 KEY_CHARS = 512
+LASTING = ("id", "yt_videoid", "link", "title", "published")
+"""What an item without a key is known by: not its views, nor when it was last touched."""
 FIRST_SPREAD = 60.0
 QUOTA_LOOK_SECONDS = 3600.0
 
@@ -75,7 +77,10 @@ def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
     a pause). A failed read changes nothing but its next time and what is known of its health."""
     now, watch = rt.now(), watches.glance(watch_id)
-    if watch is None or watch.source not in rt.settings.sources or (watch.next_poll_at > now and not early):
+    if watch is None or watch.source not in rt.settings.sources:
+        return turns.call_next(rt)
+    if watch.next_poll_at > now and not early:
+        watches.wake_again(watch_id, watch.next_poll_at)  # a wake-up that came too early must not use up the right one
         return turns.call_next(rt)
     host = upkeep.host_of(rt, watch)
     if early:
@@ -241,7 +246,8 @@ def _key(adapter: SourceAdapter, raw: RawEvent) -> str:
     try:
         return clean(adapter.item_key(raw), KEY_CHARS)
     except Exception:  # noqa: BLE001 one odd item must not stop the others of its watch
-        digest = hashlib.sha256(json.dumps(raw.payload, sort_keys=True, default=str).encode("utf-8", "replace"))
+        stable = {name: raw.payload[name] for name in LASTING if name in raw.payload} or raw.payload
+        digest = hashlib.sha256(json.dumps(stable, sort_keys=True, default=str).encode("utf-8", "replace"))
         return f"malformed:{raw.source}:{digest.hexdigest()[:32]}"
 
 

@@ -30,8 +30,12 @@ def send_first(rt: Runtime, name: str) -> list[Wake]:
 
 
 def comes_first(rt: Runtime, name: str) -> bool:
-    """Dead letters wait for this receiver: none of the younger events may ask whether it is back."""
-    return _first(rt, name) is not None
+    """Dead letters wait for this receiver: none of the younger events may ask whether it is back.
+
+    Until one of them has asked and was not taken by a receiver that answers: it may be the event's own fault, and the
+    next to ask is another one.
+    """
+    return _first(rt, name) is not None and not batches.letter_was_tried(name, endpoints.get(name).opened_at or 0.0)
 
 
 def ask_with_first(rt: Runtime, name: str) -> list[Wake]:
@@ -51,6 +55,10 @@ def ask_with_first(rt: Runtime, name: str) -> list[Wake]:
     ]
 
 
+def _has_pending(name: str) -> bool:
+    return any(outbox.oldest_due(name, tier) is not None for tier in LANES)
+
+
 def _first(rt: Runtime, name: str) -> Letter | None:
     return dlq.first_waiting(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else None
 
@@ -63,7 +71,7 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
     match gate.look(endpoints.get(name), rt.now()):
         case "open":
             return _send(rt, name, AT_A_TIME)
-        case "probe" if comes_first(rt, name):
+        case "probe" if comes_first(rt, name) or (_first(rt, name) is not None and not _has_pending(name)):
             return [Wake("probe", name)]
     return []
 

@@ -142,10 +142,10 @@ def _flush_rest(batch: Batch) -> list[Wake]:
     return [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent")]
 
 
-def note_success(rt: Runtime, endpoint: Endpoint, sent_at: float) -> list[Wake]:
+def note_success(rt: Runtime, endpoint: Endpoint, sent_at: float, *, took: bool = True) -> list[Wake]:
     """The receiver answered as it should. Had it been away, what died of that goes out again, before all that waits."""
     was_away, now = endpoint.breaker == "open", rt.now()
-    gate.note_success(endpoint, now, sent_at)
+    gate.note_success(endpoint, now, sent_at, took=took)
     return redrive.send_first(rt, endpoint.destination) if was_away else []
 
 
@@ -189,7 +189,9 @@ def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
     """One event is dead; among several the guilty one is looked for (csi.flow.split)."""
     rows, now = this.rows, this.now
     finish_attempt(this.sent, "refused", now, reason)
-    wakes = note_success(rt, this.endpoint, this.sent.at)  # it reads what we send, and says so
+    if len(rows) == 1 and _refuses_all(this.endpoint):
+        return _settle_refuses_all(this, reason)
+    wakes = note_success(rt, this.endpoint, this.sent.at, took=False)  # it reads what we send, and says so
     if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
         return wakes
     batch = split.clear_sibling(this.batch, now)
@@ -199,6 +201,24 @@ def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
     if this.sent.status == 413:
         return [*wakes, *split.halve_both(batch, rows, now)]
     return [*wakes, *split.halve(batch, rows, now, refused=reason)]
+
+
+def _refuses_all(endpoint: Endpoint) -> bool:
+    return breaker.refuses_all(refused=endpoints.refused_alone(endpoint), reason=endpoint.reason)
+
+
+def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
+    """Refusal after refusal and nothing taken: the receiver is at fault. What died of it so far comes back, too."""
+    batch, now, since = this.batch, this.now, this.endpoint.last_success_at or 0.0
+    if batch.letter_id is not None:
+        _give_back(this)
+    elif batches.finish(batch, "dead", now):
+        _bury(this, this.rows, "endpoint", reason)
+        split.end_search(split.clear_sibling(batch, now), now)
+    dlq.blame_receiver(batch.destination, since)
+    gate.note_failure(this.endpoint, now, f"{breaker.REFUSES}: {reason}", opens=True)
+    batches.release_waiting(batch.destination, keep=None, now=now)
+    return []
 
 
 def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:

@@ -165,6 +165,15 @@ def sending(now: float) -> list[Sending]:
     return [Sending(name, tier, bool(is_own), int(count)) for name, tier, is_own, count in fetch(sql, OWNER, now)]
 
 
+def letter_was_tried(destination: str, since: float) -> bool:
+    """A dead letter asked whether the receiver is back, and was not taken."""
+    sql = (
+        "SELECT 1 FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
+        "WHERE a.destination = ? AND a.started_at > ? AND b.letter_id IS NOT NULL AND a.outcome <> 'sending' LIMIT 1"
+    )
+    return bool(fetch(sql, destination, since))
+
+
 def finish(batch: Batch, state: str, now: float) -> bool:
     """Settle a batch for good. False: the lease was lost, and somebody else settles it."""
     return bool(

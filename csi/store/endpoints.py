@@ -66,3 +66,12 @@ def failing_batches(endpoint: Endpoint) -> int:
         "WHERE destination = ? AND started_at > ? AND outcome = 'transient'"
     )
     return int(fetch(sql, endpoint.destination, endpoint.last_success_at or 0)[0][0])
+
+
+def refused_alone(endpoint: Endpoint) -> int:
+    """How many events were refused by themselves since one was taken."""
+    sql = (
+        "SELECT COUNT(DISTINCT a.batch_id) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
+        "WHERE a.destination = ? AND a.started_at > ? AND a.outcome = 'refused' AND b.size = 1"
+    )
+    return int(fetch(sql, endpoint.destination, endpoint.last_success_at or 0)[0][0])

@@ -177,6 +177,7 @@ class OutboxEntry(Row):
     state = TextField(default="pending")
     due_at = DoubleField()
     batch_id = IntegerField(null=True)
+    alone = BooleanField(default=False)
 
     class Meta:
         table_name = "outbox"

@@ -21,7 +21,7 @@ _NOT_EARLIER = """
     AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.state = 'new' AND i.watch_id = o.watch_id AND i.id < o.seq)
 """
 _CLAIMABLE = """
-    SELECT o.id, o.event_pk, o.watch_id FROM outbox o
+    SELECT o.id, o.event_pk, o.watch_id, o.alone FROM outbox o
     WHERE o.state = 'pending' AND o.destination = ? AND o.tier = ? {order}
     ORDER BY o.due_at, o.seq LIMIT ?
 """
@@ -34,7 +34,7 @@ _HEADS = f"""
         SELECT (SELECT MIN(watch_id) FROM outbox
                 WHERE state = 'pending' AND destination = ? AND tier = ? AND watch_id > w.id)
         FROM w WHERE w.id IS NOT NULL)
-    SELECT o.id, o.event_pk, o.watch_id FROM w JOIN outbox o ON o.id = (
+    SELECT o.id, o.event_pk, o.watch_id, o.alone FROM w JOIN outbox o ON o.id = (
         SELECT x.id FROM outbox x
         WHERE x.state = 'pending' AND x.destination = ? AND x.tier = ? AND x.watch_id = w.id ORDER BY x.seq LIMIT 1)
     WHERE w.id NOT IN ({_BUSY}) {_NOT_EARLIER}
@@ -49,6 +49,8 @@ class Entry:
     id: int
     event_pk: int
     watch_id: int | None
+    alone: bool = False
+    """It has died in company before: it travels by itself."""
 
 
 @dataclass(frozen=True)
@@ -189,15 +191,16 @@ def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
     return (Entry(*found[0][:3]), found[0][3]) if found else None
 
 
-def put_again(event_id: str, destination: str, due_at: float) -> bool:
+def put_again(event_id: str, destination: str, due_at: float, *, alone: bool = False) -> bool:
     """A dead event goes out once more. False: it is on its way already, or is not stored any more."""
     return bool(
         changed(
-            "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at) "
-            "SELECT id, ?, tier, COALESCE(watch_id, 0), seq, ? FROM events WHERE event_id = ? "
+            "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at, alone) "
+            "SELECT id, ?, tier, COALESCE(watch_id, 0), seq, ?, ? FROM events WHERE event_id = ? "
             "ON CONFLICT (event_pk, destination) DO NOTHING",
             destination,
             due_at,
+            alone,
             event_id,
         )
         and run("UPDATE events SET state = 'pending' WHERE event_id = ? AND state <> 'in_flight'", event_id)

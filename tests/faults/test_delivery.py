@@ -310,7 +310,8 @@ def test_case_29_a_quarter_of_an_hour_down(case, tmp_path, seed):
 
 
 def test_case_29_a_receiver_that_only_greets(case, tmp_path, seed):
-    """It takes empty batches and fails all others: no round of redrive is used up, and all arrives in order."""
+    """It takes empty batches and fails all others: no round of redrive is used up, and all is in order, but for the one
+    event that asked after a dead letter had: it may be the letter's own fault, and nobody waits for ever."""
 
     def greeting(request):
         return says(503) if request.events else accept(request)
@@ -323,11 +324,41 @@ def test_case_29_a_receiver_that_only_greets(case, tmp_path, seed):
         batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
         s.heal()
         took = s.back_in()
-        account = case.close(
-            s.books(), Bounds(ordered=True), seed=seed, dead_before=dead, rounds=rounds, back=f"{took:.0f}s<=90s"
-        )
-        assert (batches, rounds, account.disorder) == (1, 0, 0)
+        account = case.close(s.books(), Bounds(), seed=seed, dead_before=dead, rounds=rounds, back=f"{took:.0f}s<=90s")
+        assert (batches, rounds) == (1, 0)
+        assert account.disorder <= 2
         assert s.states() == {"delivered": 150}
+
+
+def test_case_29_one_event_that_the_receiver_chokes_on(case, tmp_path, seed):
+    """A 500 for one event and only for it: the others wait for minutes at most, and nobody dies with it."""
+
+    def choking(request):
+        return says(500) if any("Poison" in event["subject"]["title"] for event in request.events) else accept(request)
+
+    with stand(tmp_path, then=choking, lists=2, tier="standard", interval=60) as s:
+        s.publish(11, ref=-1)
+        s.publish(1, title="Poison")
+        for _ in range(20):
+            s.publish(1, ref=-1)
+            s.wait(60, step=5)
+        s.wait(1200, step=5)
+        case.close(s.books(), Bounds(), seed=seed, requests=len(s.ua.requests))
+        assert s.states() == {"delivered": 31, "dead": 1}
+
+
+def test_case_25_a_receiver_that_refuses_everything(case, tmp_path, seed):
+    """400 for all: after a few it counts as away, nothing more is burnt, and all of it arrives when it is mended."""
+    with stand(tmp_path, then=400, lists=3) as s:
+        s.publish(12, ref=-1)
+        s.wait(120, step=5)
+        asked, dead = len(s.ua.requests), s.count("SELECT COUNT(*) FROM dead_letter WHERE state = 'open'")
+        away = s.count("SELECT COUNT(*) FROM endpoints WHERE breaker = 'open' AND last_success_at IS NULL")
+        s.heal()
+        took = s.back_in()
+        case.close(s.books(), seed=seed, dead_before=dead, requests=asked, back=f"{took:.0f}s")
+        assert (away, asked < 20) == (1, True)
+        assert s.states() == {"delivered": 12}
 
 
 @pytest.mark.faults
@@ -390,7 +421,7 @@ def sent_again(s) -> int:
 def test_case_34_two_people_replay_at_once(case, tmp_path, seed):
     """Four threads replay the same letters in the same moment: each event goes out once."""
     with stand(tmp_path, then=400, lists=6) as s:
-        s.publish(6, ref=-1)
+        s.publish(4, ref=-1)
         s.run()
         s.heal()
         sent, start = [], threading.Barrier(4)
@@ -407,5 +438,5 @@ def test_case_34_two_people_replay_at_once(case, tmp_path, seed):
             one.join(30)
         s.wait(60)
         case.close(s.books(), seed=seed, replayed="+".join(map(str, sorted(sent))))
-        assert sum(sent) == 6
-        assert s.states() == {"delivered": 6}
+        assert sum(sent) == 4
+        assert s.states() == {"delivered": 4}

@@ -134,16 +134,33 @@ COSTLY = {
             )
         )
     ),
-    "a date that is no date": feed(entry(published="1" * 19_000, updated="9-" * 9_000, extra="<x/>")),
-    "a date of letters": feed(entry(published="Mon, " * 3_900, extra="<x/>")),
+    "a date that is no date": feed(entry(published="1" * 490, updated="9-" * 240, extra="<x/>")),
+    "a date of letters": feed(entry(published="Mon, " * 95, extra="<x/>")),
     "as much text as is allowed": feed(entry(extra="<x/>", description="<![CDATA[" + "<b>&amp; " * 2_000 + "]]>") * 60),
     "links": feed(entry(extra='<link rel="alternate" href="https://x/"/>' * 5_500)),
     "authors": feed(entry(extra="<author><name>a@b.c</name></author>" * 2_900)),
     "contents": feed(entry(extra="<content>x</content>" * 4_000)),
     "sources": feed(entry(extra="<source><title>x</title></source>" * 2_900)),
-    "points": feed(entry(extra=f'<g:polygon xmlns:g="http://www.georss.org/georss">{"1 2 " * 4_000}</g:polygon>' * 40)),
+    "points": feed(entry(extra=f'<g:polygon xmlns:g="http://www.georss.org/georss">{"1 2 " * 120}</g:polygon>' * 40)),
     "attributes, as many as are allowed": feed(entry(extra=f"<x {ATTRIBUTES}/>" * 300)),
 }
+
+
+AUTHORS = {
+    "a long name": f"<itunes:author>{'1' * 19_900}</itunes:author>",
+    "a name of dates": f"<dc:creator>{'2024-01-01T' * 1_800}</dc:creator>",
+    "a name of addresses": f"<author><name>{'a@b.c ' * 3_000}</name></author>",
+}
+
+
+@pytest.mark.parametrize("name", AUTHORS)
+def test_a_name_that_would_take_minutes_is_refused(name):
+    spaces = 'xmlns:itunes="http://www.itunes.com/dtds/podcast-1.0.dtd" xmlns:dc="http://purl.org/dc/elements/1.1/"'
+    body = feed(entry(extra=AUTHORS[name].replace(">", f" {spaces}>", 1)) * 100)
+    started = time.process_time()
+    with pytest.raises(SourceError, match="a text in it is too long"):
+        read(body)
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("name", COSTLY)

@@ -7,6 +7,8 @@ STATEMENTS = [
     "UPDATE outbox SET watch_id = 0 WHERE watch_id IS NULL",
     "CREATE INDEX idx_outbox_watch ON outbox (destination, tier, watch_id, seq) WHERE state = 'pending'",
     "DROP INDEX idx_outbox_in_flight",
+    # An event that died in company twice goes out alone: one that fails every batch must not take others along.
+    "ALTER TABLE outbox ADD COLUMN alone BOOLEAN NOT NULL DEFAULT FALSE",
 ]
 
 
