@@ -86,6 +86,10 @@ def pause() -> None:
     _stopping.set()
 
 
+def is_stopping() -> bool:
+    return _stopping.is_set()
+
+
 def stop() -> None:
     """Give back what did not finish, so that the next worker need not wait for leases to run out."""
     try:

@@ -54,11 +54,11 @@ def _copy(path: Path, url: str) -> tuple[int, float]:
 
 
 def _compare(tier: str, count: int, latency: float) -> dict[str, Any]:
-    one, two = (_run(tier, count, workers, latency) for workers in (1, 2))
+    one, two = (run_once(tier, count, workers, latency) for workers in (1, 2))
     return {"one": one, "two": two, "ratio": two["events_per_second"] / one["events_per_second"]}
 
 
-def _run(tier: str, count: int, workers: int, latency: float) -> dict[str, Any]:
+def run_once(tier: str, count: int, workers: int, latency: float = 0.0) -> dict[str, Any]:
     """All items are there when the workers start. The clock runs from the first item seen to the last accepted."""
     with (
         tempfile.TemporaryDirectory(prefix="csi-bench-") as home,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.bench import targets
+from ops.bench import scale, targets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +44,12 @@ def test_a_round_of_channels_is_measured_beside_the_limits():
     assert 0 < found["cold_seconds"] < 60
     assert 10 < found["peak_mb"] < 512
     assert len(found["limits"]) == 3
+
+
+def test_two_workers_share_the_items_of_one_database():
+    found = scale.run_once("standard", 40, workers=2)
+    assert (found["workers"], found["events"], found["again"]) == (2, 40, 0)
+    assert found["database_cpu_ms_per_event"] > 0
 
 
 def test_targets_say_pass_fail_or_not_measured():
