@@ -32,10 +32,12 @@ class Secrets:
     webhook: str | None = field(default=None, repr=False)
     openai: str | None = field(default=None, repr=False)
     notify_urls: tuple[str, ...] = field(default=(), repr=False)
+    ingester: str | None = field(default=None, repr=False)
 
     @property
     def all(self) -> list[str]:
-        return [value for value in (self.assemblyai, self.webhook, self.openai, *self.notify_urls) if value]
+        held = (self.assemblyai, self.webhook, self.openai, self.ingester, *self.notify_urls)
+        return [value for value in held if value]
 
 
 def load(path: Path | None = None, env: Mapping[str, str] | None = None) -> ProcessingSettings:
@@ -64,6 +66,7 @@ def read_secrets(settings: ProcessingSettings, env: Mapping[str, str] | None = N
         webhook=_secret(given, transcription.assemblyai.webhook_secret_env, needed=webhook),
         openai=_secret(given, openai.api_key_env, needed=uses_openai) if openai.api_key_env else None,
         notify_urls=tuple((_secret(given, settings.notifications.urls_env, spaces=True) or "").split()),
+        ingester=_secret(given, settings.ingester_token_env) if settings.ingester_url else None,
     )
 
 
