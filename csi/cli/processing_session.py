@@ -30,7 +30,7 @@ def processing_option(command: F) -> F:
 def opened(config_path: Path | None) -> Iterator[Processing]:
     """Settings and database. A command must not create a database: as root it would lock the worker out."""
     settings = config.load(config_path)
-    logs.setup(level="WARNING", format=settings.log_format)
+    logs.setup(level="WARNING", format=settings.log_format, secrets=config.held_secrets(settings).all)
     url = settings.database_url
     if "://" not in url and not Path(url).exists():
         raise StoreError(

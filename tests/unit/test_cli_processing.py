@@ -74,6 +74,20 @@ def test_lists_are_for_people_and_programs(csi):
     assert "completed" in csi("runs", "show", runs.runs.page(1)[0].run_id)
 
 
+def test_the_audit_list_says_which_acts_touched_what_people_said(csi):
+    marks = {line.split()[2]: "yes" in line.split() for line in csi("audit", "list").splitlines()[1:]}
+    assert (marks["fetch:file"], marks["summarized"]) == (True, True)
+    assert (marks["route:process"], marks["dead_letter"]) == (False, False)
+
+
+def test_a_key_of_the_environment_that_is_typed_into_a_note_is_masked(csi, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-typed-123")
+    csi("processing", "dlq", "note", "tr_vid00000002", "it is sk-canary-typed-123")
+    assert "it is [redacted]" in csi("processing", "dlq", "show", "tr_vid00000002")
+    monkeypatch.setenv("ASSEMBLYAI_API_KEY_FILE", "/nowhere")
+    assert "canary" not in csi("audit", "list")
+
+
 def test_the_resolution_workflow(csi):
     job = "tr_vid00000002"
     assert job in csi("processing", "dlq", "list")
