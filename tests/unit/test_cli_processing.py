@@ -149,3 +149,12 @@ def test_check_says_what_will_be_done_or_what_is_missing(tmp_path, monkeypatch):
     file.write_text("")
     result = CliRunner().invoke(cli, ["processing", "check", "--config", str(file)])
     assert "youtube_tutorial_explainer: process + concept, implementation" in result.output
+
+
+def test_retry_all_leaves_out_what_may_have_been_paid_until_it_is_named(csi, monkeypatch):
+    letter = letters.find("tr_vid00000002")
+    unsure = letter.doc.changed(failure_type="manual_intervention", can_retry=True, retry_after=None)
+    letters.put(letters.Letter(unsure), retry_after=None, moved_at=1.0)
+    assert "may have been paid already" in csi("processing", "dlq", "retry", "--all", code=5)
+    assert letters.find("tr_vid00000002").doc.dlq_status == "pending"
+    assert "is tried again" in csi("processing", "dlq", "retry", "tr_vid00000002")
