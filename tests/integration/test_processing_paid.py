@@ -309,6 +309,15 @@ def test_with_a_key_that_is_honoured_the_same_call_goes_out_again_and_is_paid_on
         assert calls.used(desk.rt.today()) == Decimal("0.0012")
 
 
+def test_a_clear_no_to_a_repeated_call_does_not_make_the_first_one_free(open_desk):
+    with FakeChat(idempotent=True) as chat:
+        chat.faults = {"/chat/completions": [LOST, 503, 429]}
+        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": True})
+        desk.run_for(180)
+        assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+        assert {headers["idempotency-key"] for _, _, headers in chat.requests} == {f"su_{VIDEO}/part-1/1"}
+
+
 def test_an_endpoint_that_no_longer_honours_the_key_is_not_asked_again(open_desk):
     with FakeChat(idempotent=True) as chat:
         chat.faults = {"/chat/completions": [LOST]}

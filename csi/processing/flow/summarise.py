@@ -111,7 +111,7 @@ class _Asker:
             if known.answer is not None:
                 return Reply(**json.loads(known.answer))
             if self._may_resend(known):
-                return self._call(chat, known.call_key, system, user)
+                return self._call(chat, known.call_key, system, user, again=True)
             number += 1
         return self._first_call(chat, self._key(part, number), system, user)
 
@@ -142,7 +142,7 @@ class _Asker:
             reserve(self._rt, key, self._job.id, "openai", chat.estimate(system, user))
         return self._call(chat, key, system, user)
 
-    def _call(self, chat: ChatClient, key: str, system: str, user: str) -> Reply:
+    def _call(self, chat: ChatClient, key: str, system: str, user: str, *, again: bool = False) -> Reply:
         self._last = key
         self._rt.failpoint("summarise.asking")
         started = time.monotonic()
@@ -152,16 +152,19 @@ class _Asker:
             self._book(key, error.reply, chat.price(error.reply), started, keep=False)
             raise
         except ProviderError as error:
-            self._book_failure(key, error)
+            self._book_failure(key, error, again=again)
             raise
         self._rt.failpoint("summarise.answered")
         self._book(key, reply, chat.price(reply), started, keep=True)
         return reply
 
-    def _book_failure(self, key: str, error: ProviderError) -> None:
-        """A clear no is free. A request that left and has no answer is like a crash in the middle of it: it may have
-        been paid, so it stays `started` for an endpoint that honours the key, and else a person must look."""
-        if error.fault != "unknown":
+    def _book_failure(self, key: str, error: ProviderError, *, again: bool) -> None:
+        """A clear no to a first call is free; to a repeated one it says nothing about the first.
+
+        A request that left and has no answer is like a crash in the middle of it: it may have been paid, so it stays
+        `started` for an endpoint that honours the key, and else a person must look.
+        """
+        if error.fault != "unknown" and not again:
             with writing():
                 calls.finish(key, "free", self._rt.now())
         elif not self._honours_key:
