@@ -66,11 +66,15 @@ class SourceError(CsiError):
 
 
 class NetError(CsiError):
-    """An HTTP exchange that gave no complete answer. `kind` is one word for tables and metrics."""
+    """An HTTP exchange that gave no complete answer. `kind` is one word for tables and metrics.
 
-    def __init__(self, message: str, *, kind: str) -> None:
+    `sent` is False only where it is certain that no byte of the request left: what is paid for may be asked again then.
+    """
+
+    def __init__(self, message: str, *, kind: str, sent: bool = True) -> None:
         super().__init__(message)
         self.kind = kind
+        self.sent = sent
 
 
 class MalformedItem(CsiError):

@@ -165,7 +165,9 @@ class Net:
     def _check_url(self, text: str) -> httpx.URL:
         url = _parse_url(text)
         if url.scheme == "http" and not (self._insecure or is_loopback(url.host)):
-            raise NetError(f"{_where(url)}: plain http is only for this machine; use https", kind="insecure")
+            raise NetError(
+                f"{_where(url)}: plain http is only for this machine; use https", kind="insecure", sent=False
+            )
         return url
 
     def _next_hop(self, answer: Answer, seen: list[httpx.URL], limits: Limits) -> httpx.URL:
@@ -254,29 +256,30 @@ def is_loopback(host: str) -> bool:
 def _parse_url(text: str) -> httpx.URL:
     """The address as httpx will use it. The message never repeats an address that could hold a secret."""
     if not _URL_CHARACTERS.fullmatch(text):
-        raise NetError("the address is empty or has blanks or control characters in it", kind="bad_url")
+        raise NetError("the address is empty or has blanks or control characters in it", kind="bad_url", sent=False)
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
-        raise NetError("the address cannot be read as a URL", kind="bad_url") from None
+        raise NetError("the address cannot be read as a URL", kind="bad_url", sent=False) from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise NetError("the address must begin with https:// and name a host", kind="bad_url")
+        raise NetError("the address must begin with https:// and name a host", kind="bad_url", sent=False)
     if url.port is not None and not 0 < url.port < 65536:
-        raise NetError("the address has a port outside 1 … 65535", kind="bad_url")
+        raise NetError("the address has a port outside 1 … 65535", kind="bad_url", sent=False)
     if url.userinfo:
-        raise NetError(f"{_where(url)}: no user or password in an address", kind="bad_url")
+        raise NetError(f"{_where(url)}: no user or password in an address", kind="bad_url", sent=False)
     return url
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise NetError("a header name has characters that HTTP does not allow", kind="protocol")
+            raise NetError("a header name has characters that HTTP does not allow", kind="protocol", sent=False)
         if not _HEADER_VALUE.fullmatch(value):
             raise NetError(
                 f"header {name}: the value has a line break, a control character, a blank at its edge or a "
                 "character outside Latin-1; check the setting it comes from",
                 kind="protocol",
+                sent=False,
             )
     return dict(headers)
 
@@ -383,7 +386,8 @@ def _too_large(where: str, limit: int) -> NetError:
 def _explain(error: Exception, where: str, limits: Limits) -> NetError:
     """Our error for httpx's. Its text is left behind: it may quote a URL with a key, or a header."""
     kind, words = _name_failure(error, limits)
-    return NetError(f"{where}: {words}", kind=kind)
+    unsent = isinstance(error, httpx.PoolTimeout | httpx.ConnectTimeout | httpx.ConnectError)
+    return NetError(f"{where}: {words}", kind=kind, sent=not unsent)
 
 
 def _name_failure(error: Exception, limits: Limits) -> tuple[str, str]:
@@ -499,7 +503,9 @@ class _Lanes:
     def _enter(self, host: str, where: str) -> None:
         with self._change:
             if not self._change.wait_for(lambda: self._open[host] < self._limit, _call.ends - time.monotonic()):
-                raise NetError(f"{where}: {self._limit} requests to this host are under way already", kind="busy")
+                raise NetError(
+                    f"{where}: {self._limit} requests to this host are under way already", kind="busy", sent=False
+                )
             self._open[host] += 1
 
     def _leave(self, host: str) -> None:
@@ -620,4 +626,4 @@ def _default_tls() -> ssl.SSLContext:
     try:
         return httpx.create_ssl_context(trust_env=True)
     except (OSError, ssl.SSLError):
-        raise NetError("SSL_CERT_FILE or SSL_CERT_DIR names no usable certificates", kind="tls") from None
+        raise NetError("SSL_CERT_FILE or SSL_CERT_DIR names no usable certificates", kind="tls", sent=False) from None

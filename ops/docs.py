@@ -50,6 +50,7 @@ PROCESSING = {
     "CSI_ASSEMBLYAI_WEBHOOK_SECRET": "secret; AssemblyAI sends it back with its webhook",
     "OPENAI_API_KEY": "secret; the key of the model's endpoint (the variable that `api_key_env` names)",
     "CSI_NOTIFY_URLS": "secret; apprise addresses, with blanks between them; default: a file",
+    "CSI_ADMIN_READ_TOKEN": "secret; the sender's, for its dead letters (the variable that `ingester_token_env` names)",
 }
 
 OTHERS = {

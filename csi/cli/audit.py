@@ -38,14 +38,14 @@ def list_entries(
     correlation: str | None,
     limit: int,
 ) -> None:
-    """List entries, the newest first."""
+    """List entries, the newest first. `sensitive`: the act touched personal or confidential text."""
     with opened(config_path) as rt:
         after = rt.now() - since if since is not None else 0.0
         found = log.search(limit=limit, since=after, agent=agent, outcome=outcome, video=video, correlation=correlation)
     if as_json:
         echo_json([masked(entry.shape()) for entry in found])
         return
-    head = ("time", "agent", "action", "outcome", "ms", "USD", "about", "words")
+    head = ("time", "agent", "action", "outcome", "ms", "USD", "sensitive", "about", "words")
     rows = [
         (
             entry.timestamp,
@@ -54,6 +54,7 @@ def list_entries(
             entry.outcome,
             "" if entry.duration_ms is None else f"{entry.duration_ms:g}",
             "" if entry.api_cost_usd is None else str(entry.api_cost_usd),
+            "yes" if entry.sensitive_data else "",
             entry.resource_id or "",
             redact(entry.error_message or entry.data_summary or ""),
         )

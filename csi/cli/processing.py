@@ -292,15 +292,27 @@ def abandon(config_path: Path | None, job_id: str, text: str, yes: bool) -> None
 @click.option("--force", is_flag=True, help="Also what will probably fail again, or is too early.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, force: bool, dry_run: bool) -> None:
-    """Try jobs again. What was paid and answered is not asked for again. Exit code 5 when some cannot be tried."""
+    """Try jobs again. What was paid and answered is not asked for again. Exit code 5 when some cannot be tried.
+
+    --all leaves out jobs of which nobody knows whether they were paid: look at the provider's usage, then name them.
+    """
     if bool(job_ids) == everything:
         raise click.UsageError("which ones? Give job ids, or --all.")
     with opened(config_path) as rt:
         found = job_ids or [letter.doc.job_id for letter in letters.search(status=None, limit=100_000)]
-        failed = 0
-        for job_id in found:
+        unsure = [job_id for job_id in found if everything and not force and _may_be_paid(job_id)]
+        failed = len(unsure)
+        for job_id in unsure:
+            click.echo(
+                f"csi: {job_id}: may have been paid already; look at the provider's usage, then name it", err=True
+            )
+        for job_id in [job_id for job_id in found if job_id not in unsure]:
             failed += not (_plan(job_id) if dry_run else _retry(rt, job_id, force=force))
     sys.exit(SOME_FAILED if failed else 0)
+
+
+def _may_be_paid(job_id: str) -> bool:
+    return desk.get(job_id).doc.failure_type == "manual_intervention"
 
 
 def _plan(job_id: str) -> bool:

@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ class Secrets:
     webhook: str | None = field(default=None, repr=False)
     openai: str | None = field(default=None, repr=False)
     notify_urls: tuple[str, ...] = field(default=(), repr=False)
+    ingester: str | None = field(default=None, repr=False)
 
     @property
     def all(self) -> list[str]:
-        return [value for value in (self.assemblyai, self.webhook, self.openai, *self.notify_urls) if value]
+        held = (self.assemblyai, self.webhook, self.openai, self.ingester, *self.notify_urls)
+        return [value for value in held if value]
 
 
 def load(path: Path | None = None, env: Mapping[str, str] | None = None) -> ProcessingSettings:
@@ -55,16 +58,34 @@ def load(path: Path | None = None, env: Mapping[str, str] | None = None) -> Proc
 def read_secrets(settings: ProcessingSettings, env: Mapping[str, str] | None = None) -> Secrets:
     """Only what is used must be set: MissingSetting names the variable, never its value."""
     given = os.environ if env is None else env
+    return _secrets(settings, partial(_secret, given))
+
+
+def held_secrets(settings: ProcessingSettings, env: Mapping[str, str] | None = None) -> Secrets:
+    """What the environment has of them, for commands that only look: they must hide it, and need none of it."""
+    given = os.environ if env is None else env
+    return _secrets(settings, partial(_secret_if_readable, given))
+
+
+def _secrets(settings: ProcessingSettings, read: Callable[..., str | None]) -> Secrets:
     transcription, openai = settings.transcription, settings.summarization.openai
     uses_assemblyai = "assemblyai" in transcription.providers
     webhook = transcription.assemblyai.webhook_url is not None and uses_assemblyai
     uses_openai = settings.summarization.provider == "openai" and openai.api_key_env is not None
     return Secrets(
-        assemblyai=_secret(given, transcription.assemblyai.api_key_env, needed=uses_assemblyai),
-        webhook=_secret(given, transcription.assemblyai.webhook_secret_env, needed=webhook),
-        openai=_secret(given, openai.api_key_env, needed=uses_openai) if openai.api_key_env else None,
-        notify_urls=tuple((_secret(given, settings.notifications.urls_env, spaces=True) or "").split()),
+        assemblyai=read(transcription.assemblyai.api_key_env, needed=uses_assemblyai),
+        webhook=read(transcription.assemblyai.webhook_secret_env, needed=webhook),
+        openai=read(openai.api_key_env, needed=uses_openai) if openai.api_key_env else None,
+        notify_urls=tuple((read(settings.notifications.urls_env, spaces=True) or "").split()),
+        ingester=read(settings.ingester_token_env) if settings.ingester_url else None,
     )
+
+
+def _secret_if_readable(env: Mapping[str, str], name: str, **how: bool) -> str | None:
+    try:
+        return _secret(env, name, spaces=how.get("spaces", False))
+    except (ConfigError, MissingSetting):
+        return None
 
 
 def _secret(env: Mapping[str, str], name: str, *, needed: bool = False, spaces: bool = False) -> str | None:

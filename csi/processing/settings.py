@@ -193,6 +193,7 @@ class ProcessingSettings(Block):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["auto", "json", "text"] = "auto"
     ingester_url: Url | None = None
+    ingester_token_env: Variable = "CSI_ADMIN_READ_TOKEN"  # noqa: S105 a name
     routes: dict[Annotated[str, Field(min_length=1, max_length=512)], Route] = DEFAULT_ROUTES
     budget: Budget = Budget()
     limits: Limits = Limits()

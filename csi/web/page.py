@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from csi import __version__
+from csi import __version__, look
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.store import hosts
@@ -31,7 +30,6 @@ POLICY = (
 # With `no-referrer`, as everywhere else, a browser sends `Origin: null` with our own forms.
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 STATIC = Path(__file__).parent / "static"
-MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True)
@@ -162,18 +160,16 @@ def templates() -> Environment:
 @cache
 def files() -> dict[str, bytes]:
     """The static files by name; no other name is ever looked for."""
-    return {file.name: file.read_bytes() for file in STATIC.iterdir() if file.suffix in MEDIA}
+    return look.files() | look.files_in(STATIC)
 
 
 @cache
 def asset(name: str) -> str:
-    """Its address changes with its content, so that it may be kept."""
-    return f"/static/{name}?v={sha256(files()[name]).hexdigest()[:12]}"
+    return look.address("/static", name, files()[name])
 
 
 async def show_file(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in files():
         return problem(404, "there is nothing here")
-    media = MEDIA[Path(name).suffix]
-    return Response(files()[name], media_type=media, headers={"Cache-Control": "public, max-age=86400"})
+    return Response(files()[name], media_type=look.media(name), headers=look.KEPT)

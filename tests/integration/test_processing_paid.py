@@ -1,6 +1,8 @@
 """Paid providers: documented statuses and retries, a budget that holds, and nothing paid twice however we die."""
 
 import itertools
+import threading
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -261,6 +263,98 @@ def test_a_death_anywhere_pays_the_summary_once(open_desk, place, idempotent):
             assert desk.status(VIDEO) == "summarized"
         booked = fetch("SELECT count(*) FROM calls WHERE state IN ('paid', 'unknown')")[0][0]
         assert booked >= chat.billed
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [LOST, 504, 409, (200, b"<html>busy</html>", {}), (200, {"choices": []}, {})],
+    ids=["answer lost", "gateway timed out", "still being worked on", "no JSON", "no choices"],
+)
+def test_a_call_that_left_and_was_not_answered_is_not_made_again_by_itself(open_desk, chat, fault):
+    chat.faults = {"/chat/completions": [fault]}
+    desk = chat_desk(open_desk, chat)
+    desk.run_for(4 * 3600, stride=300)
+    assert chat.count("/chat/completions") == 1
+    doc = desk_letters.get(f"su_{VIDEO}").doc
+    assert (doc.failure_type, doc.dlq_status, doc.can_retry) == ("manual_intervention", "pending", True)
+    assert "whether the call was carried out and paid is not known" in doc.final_error
+    assert fetch("SELECT state FROM calls") == [("unknown",)]
+    assert calls.used(desk.rt.today()) > 0
+    desk_letters.retry(desk.rt, f"su_{VIDEO}")
+    desk.drain()
+    assert (desk.status(VIDEO), chat.count("/chat/completions")) == ("summarized", 2)
+
+
+def test_a_time_out_is_like_a_crash_in_the_middle_of_the_call(open_desk, chat):
+    slow = threading.Event()
+    chat.script = [lambda: (slow.wait(10), reply(GOOD))[1]]
+    desk = chat_desk(open_desk, chat, openai={"timeout": 1})
+    desk.drain()
+    slow.set()
+    assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
+    desk.run_for(3600, stride=300)
+    assert (chat.count("/chat/completions"), chat.billed) == (1, 1)
+
+
+@pytest.mark.parametrize("fault", [LOST, 504, 409], ids=["answer lost", "gateway timed out", "still being worked on"])
+def test_with_a_key_that_is_honoured_the_same_call_goes_out_again_and_is_paid_once(open_desk, fault):
+    with FakeChat(idempotent=True) as chat:
+        chat.faults = {"/chat/completions": [fault, fault]}
+        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": True})
+        desk.run_for(120)
+        assert desk.status(VIDEO) == "summarized"
+        keys = {headers["idempotency-key"] for _, _, headers in chat.requests}
+        assert (len(keys), len(chat.requests), chat.billed) == (1, 3, 1)
+        assert fetch("SELECT state FROM calls") == [("paid",)]
+        assert calls.used(desk.rt.today()) == Decimal("0.0012")
+
+
+def test_a_clear_no_to_a_repeated_call_does_not_make_the_first_one_free(open_desk):
+    with FakeChat(idempotent=True) as chat:
+        chat.faults = {"/chat/completions": [LOST, 503, 429]}
+        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": True})
+        desk.run_for(180)
+        assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+        assert {headers["idempotency-key"] for _, _, headers in chat.requests} == {f"su_{VIDEO}/part-1/1"}
+
+
+def test_an_endpoint_that_no_longer_honours_the_key_is_not_asked_again(open_desk):
+    with FakeChat(idempotent=True) as chat:
+        chat.faults = {"/chat/completions": [LOST]}
+        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": True})
+        desk.drain()
+        block = desk.settings.summarization.openai.model_copy(update={"honours_idempotency_key": False})
+        summarization = desk.settings.summarization.model_copy(update={"openai": block})
+        desk.settings = desk.settings.model_copy(update={"summarization": summarization})
+        desk.start()
+        desk.run_for(3600, stride=60)
+        assert chat.count("/chat/completions") == 1
+        assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
+
+
+def test_a_call_that_never_left_is_free_and_made_again(open_desk, chat, clock):
+    desk = chat_desk(open_desk, chat)
+    there, desk.rt.chat = desk.rt.chat, unreachable_chat(desk)
+    desk.drain()
+    assert fetch("SELECT state FROM calls") == [("free",)]
+    desk.rt.chat = there
+    clock.move(10)
+    desk.drain()
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+
+
+def unreachable_chat(desk):
+    assert desk.rt.chat is not None
+    nowhere = desk.rt.chat.settings.model_copy(update={"base_url": "http://127.0.0.1:9/v1"})
+    return replace(desk.rt.chat, settings=nowhere)
+
+
+def test_500_and_503_of_a_model_are_a_clear_no(open_desk, chat):
+    chat.faults = {"/chat/completions": [500, 503]}
+    desk = chat_desk(open_desk, chat)
+    desk.run_for(60)
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+    assert calls.used(desk.rt.today()) == Decimal("0.0012")
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,20 @@ def test_lists_are_for_people_and_programs(csi):
     assert "completed" in csi("runs", "show", runs.runs.page(1)[0].run_id)
 
 
+def test_the_audit_list_says_which_acts_touched_what_people_said(csi):
+    marks = {line.split()[2]: "yes" in line.split() for line in csi("audit", "list").splitlines()[1:]}
+    assert (marks["fetch:file"], marks["summarized"]) == (True, True)
+    assert (marks["route:process"], marks["dead_letter"]) == (False, False)
+
+
+def test_a_key_of_the_environment_that_is_typed_into_a_note_is_masked(csi, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-typed-123")
+    csi("processing", "dlq", "note", "tr_vid00000002", "it is sk-canary-typed-123")
+    assert "it is [redacted]" in csi("processing", "dlq", "show", "tr_vid00000002")
+    monkeypatch.setenv("ASSEMBLYAI_API_KEY_FILE", "/nowhere")
+    assert "canary" not in csi("audit", "list")
+
+
 def test_the_resolution_workflow(csi):
     job = "tr_vid00000002"
     assert job in csi("processing", "dlq", "list")
@@ -135,3 +149,12 @@ def test_check_says_what_will_be_done_or_what_is_missing(tmp_path, monkeypatch):
     file.write_text("")
     result = CliRunner().invoke(cli, ["processing", "check", "--config", str(file)])
     assert "youtube_tutorial_explainer: process + concept, implementation" in result.output
+
+
+def test_retry_all_leaves_out_what_may_have_been_paid_until_it_is_named(csi, monkeypatch):
+    letter = letters.find("tr_vid00000002")
+    unsure = letter.doc.changed(failure_type="manual_intervention", can_retry=True, retry_after=None)
+    letters.put(letters.Letter(unsure), retry_after=None, moved_at=1.0)
+    assert "may have been paid already" in csi("processing", "dlq", "retry", "--all", code=5)
+    assert letters.find("tr_vid00000002").doc.dlq_status == "pending"
+    assert "is tried again" in csi("processing", "dlq", "retry", "tr_vid00000002")

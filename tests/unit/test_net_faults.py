@@ -199,3 +199,35 @@ def test_gzip_is_read_however_it_is_cut(net: Net, pieces: int) -> None:
 def test_an_empty_gzip_body_is_empty(net: Net) -> None:
     with RawServer([Send(answer(304, b"", [("Content-Encoding", "gzip")]))]) as server:
         assert net.get(server.url).body == b""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [Hang()],
+        [Reset()],
+        [Send(b"not http at all\r\n\r\n"), Close()],
+        [Send(answer(200, b"x" * 50)[:-20]), Close()],
+    ],
+    ids=["no answer", "reset", "not http", "cut off"],
+)
+def test_a_request_that_may_have_left_is_told_apart(script: Script) -> None:
+    with RawServer(script) as server, pytest.raises(NetError) as caught:
+        Net(limits=Limits(total=0.5)).post(server.url, body=b"{}", headers={})
+    assert caught.value.sent is True
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("http://127.0.0.1:9/", {}),
+        ("ftp://127.0.0.1/", {}),
+        ("http://somewhere.example/", {}),
+        ("http://127.0.0.1:9/", {"X": "a\nb"}),
+    ],
+    ids=["nobody listens", "no http", "not encrypted", "bad header"],
+)
+def test_a_request_that_never_left_says_so(url: str, headers: dict[str, str]) -> None:
+    with pytest.raises(NetError) as caught:
+        Net().post(url, body=b"{}", headers=headers)
+    assert caught.value.sent is False

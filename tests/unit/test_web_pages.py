@@ -303,8 +303,8 @@ async def test_a_database_that_is_gone_is_a_page_that_says_so(client: httpx.Asyn
 
 
 @pytest.mark.asyncio
-async def test_static_files_are_three_and_no_path_leads_out(guest: httpx.AsyncClient) -> None:
-    for name in ("csi.css", "live.js", "icon.svg"):
+async def test_only_the_static_files_are_served_and_no_path_leads_out(guest: httpx.AsyncClient) -> None:
+    for name in ("look.css", "csi.css", "live.js", "icon.svg"):
         answer = await guest.get(page.asset(name))
         assert answer.status_code == 200
         assert "max-age" in answer.headers["cache-control"]

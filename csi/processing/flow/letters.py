@@ -2,7 +2,7 @@
 
 from csi import clock
 from csi.errors import CsiError
-from csi.logs import log
+from csi.logs import log, redact
 from csi.processing.documents import DeadLetterJobDocument
 from csi.processing.runtime import Processing
 from csi.processing.states import RESUMES_AS
@@ -31,7 +31,7 @@ def assign(rt: Processing, job_id: str, person: str) -> DeadLetterJobDocument:
     with writing():
         letter = _open(job_id)
         _write(rt, letter, "dlq_assign", f"to {person}")
-        return letters.change(letter, dlq_status="investigating", assigned_to=person).doc
+        return letters.change(letter, dlq_status="investigating", assigned_to=redact(person)).doc
 
 
 def note(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
@@ -126,7 +126,7 @@ def _refuse_early(letter: Letter, now: float, *, force: bool) -> None:
 
 def _added(letter: Letter, text: str, now: float) -> str:
     before = f"{letter.doc.resolution_notes}\n" if letter.doc.resolution_notes else ""
-    return f"{before}{clock.iso(now)} {text}"[-20_000:]
+    return f"{before}{clock.iso(now)} {redact(text)}"[-20_000:]
 
 
 def _write(rt: Processing, letter: Letter, action: str, text: str) -> None:

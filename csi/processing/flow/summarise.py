@@ -3,7 +3,7 @@
 import json
 import time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 from csi import clock
 from csi.logs import log
@@ -25,10 +25,10 @@ NAMES = {"concept": "CONCEPT.md", "implementation": "IMPLEMENTATION.md"}
 
 
 class OutcomeUnknown(ProviderError):
-    """The process died between a paid call and its answer, and the endpoint cannot tell us: a person must look."""
+    """A paid call without an answer, at an endpoint that cannot tell us what became of it: a person must look."""
 
-    def __init__(self) -> None:
-        words = "the process ended in the middle of a paid call; whether it was carried out is not known"
+    def __init__(self, why: str) -> None:
+        words = f"{why}; whether the call was carried out and paid is not known"
         super().__init__(words, fault="unknown", code="outcome_unknown")
 
 
@@ -111,7 +111,7 @@ class _Asker:
             if known.answer is not None:
                 return Reply(**json.loads(known.answer))
             if self._may_resend(known):
-                return self._call(chat, known.call_key, system, user)
+                return self._call(chat, known.call_key, system, user, again=True)
             number += 1
         return self._first_call(chat, self._key(part, number), system, user)
 
@@ -120,20 +120,29 @@ class _Asker:
         calls.void(self._last)
 
     def _may_resend(self, known: Call) -> bool:
-        """A call whose end nobody saw. Only an endpoint that honours the key may be asked the same again."""
-        honours = self._rt.settings.summarization.openai.honours_idempotency_key
-        if known.state == "started" and not honours:
-            with writing():
-                calls.finish(known.call_key, "unknown", self._rt.now())
-            raise OutcomeUnknown
-        return known.state in ("started", "unknown") and honours
+        """A call whose end nobody saw. Only an endpoint that honours the key may be asked the same again.
+
+        `started` is ours to decide; `unknown` was given to a person, who had it tried again, and that is a new call.
+        """
+        if known.state == "started" and not self._honours_key:
+            self._give_up(known.call_key, "the process ended in the middle of it")
+        return known.state in ("started", "unknown") and self._honours_key
+
+    def _give_up(self, key: str, why: str) -> NoReturn:
+        with writing():
+            calls.finish(key, "unknown", self._rt.now())
+        raise OutcomeUnknown(why)
+
+    @property
+    def _honours_key(self) -> bool:
+        return self._rt.settings.summarization.openai.honours_idempotency_key
 
     def _first_call(self, chat: ChatClient, key: str, system: str, user: str) -> Reply:
         with writing():
             reserve(self._rt, key, self._job.id, "openai", chat.estimate(system, user))
         return self._call(chat, key, system, user)
 
-    def _call(self, chat: ChatClient, key: str, system: str, user: str) -> Reply:
+    def _call(self, chat: ChatClient, key: str, system: str, user: str, *, again: bool = False) -> Reply:
         self._last = key
         self._rt.failpoint("summarise.asking")
         started = time.monotonic()
@@ -143,12 +152,23 @@ class _Asker:
             self._book(key, error.reply, chat.price(error.reply), started, keep=False)
             raise
         except ProviderError as error:
-            with writing():
-                calls.finish(key, "unknown" if error.fault == "unknown" else "free", self._rt.now())
+            self._book_failure(key, error, again=again)
             raise
         self._rt.failpoint("summarise.answered")
         self._book(key, reply, chat.price(reply), started, keep=True)
         return reply
+
+    def _book_failure(self, key: str, error: ProviderError, *, again: bool) -> None:
+        """A clear no to a first call is free; to a repeated one it says nothing about the first.
+
+        A request that left and has no answer is like a crash in the middle of it: it may have been paid, so it stays
+        `started` for an endpoint that honours the key, and else a person must look.
+        """
+        if error.fault != "unknown" and not again:
+            with writing():
+                calls.finish(key, "free", self._rt.now())
+        elif not self._honours_key:
+            self._give_up(key, str(error))
 
     def _book(self, key: str, reply: Reply, price: Decimal, started: float, *, keep: bool) -> None:
         now, tokens = self._rt.now(), reply.input_tokens + reply.output_tokens

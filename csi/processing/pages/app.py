@@ -4,34 +4,40 @@ import hmac
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from csi import clock
+from csi import clock, look
 from csi.errors import StoreError
 from csi.logs import log
 from csi.processing.flow.rescue import WORKER
 from csi.processing.flow.runs import describe
 from csi.processing.pages.door import may_look
+from csi.processing.pages.letters import both_kinds
+from csi.processing.pages.words import MOODS
 from csi.processing.providers.assemblyai import HEADER
 from csi.processing.runtime import Processing
+from csi.processing.sender import Sender
 from csi.processing.store import artifacts, audit, beats, calls, db, jobs, letters, runs, signals, videos
 
 HERE = Path(__file__).parent
 WEBHOOK_PATH = "/api/v1/processing/assemblyai"
 MAX_WEBHOOK = 16 * 1024
 SHOWN = 50
+READERS = 4
+"""Threads for each page: however many look, and however slow the sender is, signals are taken in beside them."""
 LONGEST = 200_000
 
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -51,12 +57,14 @@ class Pages:
 
 def routes(pages: Pages) -> list[Route]:
     """Everything below /ui, and the door that AssemblyAI knocks at. The database is opened and migrated before."""
+    rt = pages.rt
+    sender = Sender(rt.net, rt.settings.ingester_url, rt.secrets.ingester, rt.now, rt.settings.ingester_token_env)
     found = [
         Route("/ui", _page(pages, lambda request: ("overview.html", overview(pages.rt)))),
         Route("/ui/videos/{video_id}", _page(pages, lambda request: _video(pages.rt, request))),
         Route("/ui/run", _page(pages, lambda request: ("run.html", run_facts(pages.rt)))),
-        Route("/ui/deadletters", _page(pages, lambda request: ("letters.html", letter_facts(pages.rt)))),
-        Route("/ui/style.css", _style),
+        Route("/ui/deadletters", _page(pages, lambda request: ("letters.html", both_kinds(pages.rt, sender, request)))),
+        Route("/ui/static/{name}", _file),
     ]
     if pages.webhook_secret:
         found.append(Route(WEBHOOK_PATH, _webhook(pages), methods=["POST"]))
@@ -71,7 +79,6 @@ def overview(rt: Processing) -> dict[str, Any]:
         "unknown": signals.unknown_pipelines(),
         "used": calls.used(rt.today()),
         "budget": rt.settings.budget.daily_usd,
-        "dead": letters.open_count(),
         "beat": beats.last_beat(WORKER),
         "now": rt.now(),
     }
@@ -79,15 +86,6 @@ def overview(rt: Processing) -> dict[str, Any]:
 
 def run_facts(rt: Processing) -> dict[str, Any]:
     return {"run": describe(rt, rt.today()), "past": runs.page(30)}
-
-
-def letter_facts(rt: Processing) -> dict[str, Any]:
-    refused = signals.recent(SHOWN, action="unusable") + signals.recent(SHOWN, action="unrouted")
-    return {
-        "letters": letters.search(status="all", limit=200),
-        "refused": refused,
-        "ingester": rt.settings.ingester_url,
-    }
 
 
 def _video(rt: Processing, request: Request) -> tuple[str, dict[str, Any]] | None:
@@ -107,10 +105,12 @@ def _video(rt: Processing, request: Request) -> tuple[str, dict[str, Any]] | Non
 
 
 def _page(pages: Pages, make: Maker) -> Callable[[Request], Awaitable[Response]]:
+    threads = CapacityLimiter(READERS)
+
     async def serve(request: Request) -> Response:
         if not may_look(request, pages.password):
             return _closed(pages)
-        return await to_thread.run_sync(_render, make, request)
+        return await to_thread.run_sync(_render, make, request, limiter=threads)
 
     return serve
 
@@ -119,13 +119,14 @@ def _render(make: Maker, request: Request) -> Response:
     try:
         with db.reading():
             found = make(request)
+            shared = {"path": request.url.path, "dead": letters.open_count()}
     except StoreError:
         log.warning("dashboard cannot read processing's database")
         return _answer("the database cannot be read; the log says more", 503)
     if found is None:
         return _answer("there is no such page", 404)
     name, facts = found
-    return _answer(_templates().get_template(name).render(facts), 200)
+    return _answer(_templates().get_template(name).render(facts | shared), 200)
 
 
 def _answer(text: str, status: int) -> Response:
@@ -138,13 +139,25 @@ def _closed(pages: Pages) -> Response:
     return Response("401", 401, {**_HEADERS, "WWW-Authenticate": 'Basic realm="csi"'}, media_type="text/plain")
 
 
-async def _style(request: Request) -> Response:
-    return Response((HERE / "style.css").read_text(), 200, {**_HEADERS}, media_type="text/css")
+async def _file(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in look.files():
+        return _answer("there is no such page", 404)
+    return Response(look.files()[name], 200, {**_HEADERS, **look.KEPT}, media_type=look.media(name))
 
 
+@cache
+def _asset(name: str) -> str:
+    return look.address("/ui/static", name, look.files()[name])
+
+
+@cache
 def _templates() -> Environment:
     made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined)
     made.filters["when"] = lambda moment: clock.iso(moment) if moment is not None else "never"
+    made.filters["mood"] = lambda word: MOODS.get(word, "idle")
+    made.filters["plain"] = lambda word: word.replace("_", " ")
+    made.globals["asset"] = _asset
     return made
 
 

@@ -9,17 +9,16 @@ from csi.net import Answer
 from csi.processing.providers.base import ProviderError
 
 LONGEST_WAIT = 3600.0
-_UNSENT = ("bad_url", "insecure", "connect", "tls", "busy", "protocol")
-"""Kinds of failure in which the provider has certainly not begun to work."""
+_MAYBE_DONE = (409, 504, 524)
+"""A gateway gave up waiting, or the same request is still being worked on: it may have been carried out, and paid."""
 
 
 def unreachable(error: NetError, who: str) -> ProviderError:
     """No complete answer. Whether the request was carried out is known only where it never left."""
     timeout = error.kind == "timeout"
-    fault = "transient" if error.kind in _UNSENT else "unknown"
     return ProviderError(
         f"{who}: {error}",
-        fault=fault,  # type: ignore[arg-type]
+        fault="unknown" if error.sent else "transient",
         code=f"net_{error.kind}",
         error_type="timeout" if timeout else "api_error",
     )
@@ -39,11 +38,11 @@ def refusal(answer: Answer, who: str, now: float) -> ProviderError:
         return ProviderError(
             text, fault="transient", code=code, error_type="quota_exceeded", retry_after=wait, status=429
         )
-    if answer.status in (408, 425) or answer.status >= 500:
-        kind = "timeout" if answer.status in (408, 504) else "api_error"
+    if answer.status in (408, 409, 425) or answer.status >= 500:
+        kind = "timeout" if answer.status in (408, 504, 524) else "api_error"
         return ProviderError(
             text,
-            fault="transient",
+            fault="unknown" if answer.status in _MAYBE_DONE else "transient",
             code=code,
             error_type=kind,  # type: ignore[arg-type]
             retry_after=wait,

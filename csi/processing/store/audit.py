@@ -7,6 +7,7 @@ from typing import Any
 from csi import clock
 from csi.logs import redact
 from csi.processing.documents import AuditLogDocument
+from csi.processing.sensitive import is_sensitive
 from csi.processing.store.db import changed, dump, fetch, new_id, one, run
 
 RETENTION_DAYS = 365
@@ -31,11 +32,10 @@ def write(
     now: float,
     *,
     event_type: str = "agent_action",
-    sensitive: bool = False,
     **fields: Any,
 ) -> str:
     """One entry; returns its id. Every text goes through the redactor: no secret is ever stored."""
-    texts = {name: redact(value)[:_SHORT] if isinstance(value, str) else value for name, value in fields.items()}
+    correlation = _safe(scope.correlation_id)
     doc = AuditLogDocument(
         log_id=new_id("log"),
         event_type=event_type,
@@ -44,15 +44,21 @@ def write(
         agent_name=scope.agent,
         timestamp=clock.iso(now),
         resource_type=scope.resource_type,
-        resource_id=scope.resource_id,
-        correlation_id=scope.correlation_id,
-        parent_log_id=last_of(scope.correlation_id) if scope.correlation_id else None,
-        sensitive_data=sensitive,
+        resource_id=_safe(scope.resource_id),
+        correlation_id=correlation,
+        parent_log_id=last_of(correlation) if correlation else None,
+        sensitive_data=is_sensitive(action),
         retention_period_days=scope.retention_days,
-        **texts,
+        **{name: _safe(value) for name, value in fields.items()},
     )
     _insert(doc, now)
     return doc.log_id
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_safe(item) for item in value]
+    return redact(value)[:_SHORT] if isinstance(value, str) else value
 
 
 def last_of(correlation_id: str) -> str | None:
