@@ -90,6 +90,21 @@ def run() -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(141)  # the reader of our output went away, as `csi … | head` does
+    except Exception as error:  # noqa: BLE001 the edge of the process
+        _say_database(error)
+
+
+def _say_database(error: Exception) -> None:
+    """A database in trouble is named, with its remedy; whatever else it is, it is a bug and shows its traceback."""
+    from csi.errors import StoreError
+    from csi.store import trouble
+    from csi.store.db import DatabaseError
+
+    if not isinstance(error, DatabaseError):
+        raise error
+    found = trouble.name(error)
+    click.echo(f"csi: {found.text}; {found.remedy}", err=True)
+    sys.exit(StoreError.exit_code)
 
 
 if __name__ == "__main__":
