@@ -12,7 +12,6 @@ import click
 from csi.cli.config import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.session import installed
-from csi.cli.status import waiting_dict
 from csi.cli.terminal import ago, plain, table
 from csi.flow import waiting as reasons
 from csi.flow.waiting import Waiting, words
@@ -20,6 +19,7 @@ from csi.logs import redact
 from csi.runtime import Runtime
 from csi.store import backlog, batches, stories, watches
 from csi.store.backlog import Held
+from csi.web import views
 from tasks import look as queue
 from tasks.look import STEPS, Queue, Queued
 
@@ -60,7 +60,7 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
         rest, now = reasons.waiting(rt), rt.now()
     if as_json:
         shown = [_work_dict(one) for one in found[:limit]]
-        echo_json({"tasks": shown, "total": len(found), "waiting": [waiting_dict(one) for one in rest]})
+        echo_json({"tasks": shown, "total": len(found), "waiting": [views.waiting(one) for one in rest]})
         return
     for line in table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]]):
         click.echo(line)
@@ -105,7 +105,7 @@ def stats(config_path: Path | None, as_json: bool) -> None:
         totals = {state: sum(one.state == state for one in found) for state in STATES}
         listed = [{"task": name, **numbers} for name, numbers in rows.items()]
         report = {"worker_alive": gone is None, "totals": totals, "unreadable": looked.unreadable, "tasks": listed}
-        echo_json(report | {"waiting": [waiting_dict(one) for one in rest]})
+        echo_json(report | {"waiting": [views.waiting(one) for one in rest]})
         return
     for line in table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), [_counts(name, rows[name]) for name in names]):
         click.echo(line)

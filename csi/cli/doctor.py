@@ -5,9 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -21,6 +19,7 @@ from csi.flow import doctor as steps
 from csi.flow.finding import Finding, Level
 from csi.ingester.config import Settings
 from csi.logs import redact
+from csi.web import views
 
 QUEUE_CHECK = "tasks.look:examine"
 """By name, as the commands are: the product does not know its task queue."""
@@ -40,10 +39,10 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     """
     logs.setup(level="CRITICAL", format="text")
     visit = steps.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
-    found = [_safe(one) for one in show(steps.examine(visit), quiet=as_json)]
+    found = show(steps.examine(visit), quiet=as_json)
     counted = Counter(one.level for one in found)
     if as_json:
-        echo_json(as_dict(found))
+        echo_json(views.examination(found))
     else:
         faults = plural(counted["fail"], "fault")
         click.echo(f"{counted['ok']} good, {plural(counted['warn'], 'warning')}, {faults}")
@@ -77,12 +76,3 @@ def _print(one: Finding) -> None:
 
 def _safe(one: Finding) -> Finding:
     return Finding(one.check, one.level, redact(one.text), redact(one.remedy) if one.remedy else None)
-
-
-def as_dict(found: list[Finding]) -> dict[str, Any]:
-    counted = Counter(one.level for one in found)
-    return {
-        "ok": not counted["fail"],
-        "counts": {level: counted[level] for level in SHOWN},
-        "checks": [asdict(one) for one in found],
-    }

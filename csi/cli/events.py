@@ -129,7 +129,7 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"to         {plain(leg['destination'])}: {leg['state']}; {plain(leg['reason'])}"
     for one in found["attempts"]:
         status = f"http {one['status']}" if one["status"] else "no answer"
-        yield f"attempt    {one['at']}  {one['outcome']}  {status}  {plain(one['reason'] or '')}".rstrip()
+        yield f"attempt    {one['started_at']}  {one['outcome']}  {status}  {plain(one['reason'] or '')}".rstrip()
     yield ""
     # As ASCII: escapes and marks that turn text round stay what they are.
     yield from json.dumps(found["event"], indent=2).splitlines()

@@ -3,24 +3,20 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from csi.cli.config import config_option, json_option
-from csi.cli.output import echo_json, iso, plural, stamp
+from csi.cli.output import echo_json, plural, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import plain, table
 from csi.errors import MissingSetting
 from csi.flow import notify as lookout
-from csi.flow import troubles as judgement
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.scheduling.troubles import Trouble
-from csi.store import troubles
 from csi.store.troubles import Noted
-
-HISTORY = 20
+from csi.web import views
 
 
 @click.group()
@@ -37,18 +33,15 @@ def notify() -> None:
 def status(config_path: Path | None, as_json: bool) -> None:
     """What is wrong at this moment, and the last troubles that were noted."""
     with installed(config_path) as rt:
-        now, noted = judgement.current(rt), troubles.latest(HISTORY)
-        urls, heartbeat = len(lookout.urls(rt)), rt.settings.secrets.heartbeat_url is not None
+        found = lookout.standing(rt)
     if as_json:
-        current = [vars(trouble) | {"text": redact(trouble.text)} for trouble in now]
-        echo_json(
-            {"services": urls, "heartbeat": heartbeat, "current": current, "noted": [_plain(one) for one in noted]}
-        )
+        echo_json(views.lookout(found))
         return
-    click.echo(f"told through {plural(urls, 'service')}; heartbeat URL {'is' if heartbeat else 'is not'} set")
-    click.echo(_lines(now))
-    if noted:
-        rows = [[one.name, one.subject, stamp(one.since), stamp(one.told_at), stamp(one.ended_at)] for one in noted]
+    heartbeat = "is" if found.heartbeat else "is not"
+    click.echo(f"told through {plural(found.services, 'service')}; heartbeat URL {heartbeat} set")
+    click.echo(_lines(found.current))
+    if found.noted:
+        rows = [[one.name, one.subject, *map(stamp, (one.since, one.told_at, one.ended_at))] for one in found.noted]
         click.echo("\n" + "\n".join(table(("TROUBLE", "OF", "SINCE", "TOLD", "OVER"), rows)))
 
 
@@ -101,14 +94,3 @@ def _try_ping(rt: Runtime) -> bool:
         "the heartbeat URL answered" if heard else "the heartbeat URL did not answer as it should", err=not heard
     )
     return heard
-
-
-def _plain(noted: Noted) -> dict[str, Any]:
-    return {
-        "trouble": noted.name,
-        "subject": noted.subject,
-        "text": redact(noted.text),
-        "since": iso(noted.since),
-        "told_at": iso(noted.told_at),
-        "ended_at": iso(noted.ended_at),
-    }

@@ -11,6 +11,7 @@ from csi.cli.terminal import table
 from csi.flow import retention
 from csi.flow.retention import Pruned
 from csi.runtime import Runtime
+from csi.web import views
 
 
 @click.command()
@@ -39,14 +40,7 @@ def _report(rt: Runtime, report: Pruned, word: str, *, as_json: bool) -> None:
     kept = rt.settings.retention
     days = {"dead_letter": kept.dlq_days, "dedupe_keys": kept.dedupe_days}
     if as_json:
-        echo_json(
-            {
-                "dry_run": word != "REMOVED",
-                "tables": report.removed,
-                "total": report.total,
-                "open_letters_past_their_time": report.open_letters,
-            }
-        )
+        echo_json(views.pruned(report, dry_run=word != "REMOVED"))
         return
     rows = [[name, f"{days.get(name, kept.events_days)} d", f"{count:,}"] for name, count in report.removed.items()]
     for line in table(("TABLE", "KEPT", word), rows):

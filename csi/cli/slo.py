@@ -3,17 +3,17 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
 from csi.cli.config import config_option, json_option
-from csi.cli.output import Duration, echo_json, iso, stamp
+from csi.cli.output import Duration, echo_json, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY
 from csi.flow import slo as figures
 from csi.flow.slo import Report, Spread, TierLatency
+from csi.web import views
 
 _WORDS = {True: "met", False: "MISSED", None: "–"}
 
@@ -32,7 +32,7 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
     with installed(config_path) as rt:
         found = figures.report(rt, since)
     if as_json:
-        echo_json(as_dict(found))
+        echo_json(views.report(found))
     else:
         click.echo("\n".join(_lines(found)))
     sys.exit(UNHEALTHY if check and found.is_met is False else 0)
@@ -75,62 +75,3 @@ def _cells(one: Spread) -> list[str]:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.2f} %"
-
-
-def as_dict(found: Report) -> dict[str, Any]:
-    success, repeats, attendance = found.success, found.duplicates.repeats, found.uptime.attendance
-    return {
-        "since": iso(found.since),
-        "until": iso(found.until),
-        "rows_since": iso(found.rows_since),
-        "met": found.is_met,
-        "delivery": {
-            "target": figures.SUCCESS_TARGET,
-            "value": _rounded(success.value),
-            "met": success.is_met,
-            "seen": success.seen,
-            "delivered": success.delivered,
-            "dead": success.dead,
-            "waiting": success.waiting,
-        },
-        "duplicates": {
-            "target": figures.REPEAT_TARGET,
-            "value": _rounded(found.duplicates.value),
-            "met": found.duplicates.is_met,
-            "sent": repeats.sent,
-            "reported": repeats.reported,
-            "possible": repeats.possible,
-        },
-        "uptime": {
-            "target": figures.UPTIME_TARGET,
-            "value": _rounded(found.uptime.value),
-            "met": found.uptime.is_met,
-            "known_since": iso(attendance.since),
-            "interruptions": len(attendance.gaps),
-            "down_seconds": round(attendance.down_seconds, 1),
-        },
-        "latency": [_tier_dict(tier) for tier in found.latencies],
-        "notes": list(found.notes),
-    }
-
-
-def _tier_dict(tier: TierLatency) -> dict[str, Any]:
-    return {
-        "tier": tier.tier,
-        "target_p95_seconds": tier.target,
-        "met": tier.is_met,
-        "events": tier.events,
-        "old_items": tier.old_items,
-        "late": tier.late,
-        "occurred_to_seen": _spread_dict(tier.to_seen),
-        "seen_to_accepted": _spread_dict(tier.to_accepted),
-        "occurred_to_accepted": _spread_dict(tier.total),
-    }
-
-
-def _spread_dict(one: Spread) -> dict[str, float | None]:
-    return {name: _rounded(getattr(one, name), 3) for name in ("p50", "p95", "p99")}
-
-
-def _rounded(value: float | None, places: int = 6) -> float | None:
-    return None if value is None else round(value, places)

@@ -1,14 +1,12 @@
 """`csi status`: how it stands, on one page."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from csi.cli.config import config_option, json_option
-from csi.cli.output import echo_json, iso, plural
+from csi.cli.output import echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.flow import overview as pages
@@ -16,8 +14,9 @@ from csi.flow import pace
 from csi.flow.overview import Overview, SourceState
 from csi.flow.slo import Success
 from csi.flow.standing import Standing
-from csi.flow.waiting import Waiting, words
+from csi.flow.waiting import words
 from csi.logs import redact
+from csi.web import views
 
 
 @click.command()
@@ -31,7 +30,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         found = pages.overview(rt)
     if as_json:
-        echo_json(as_dict(found))
+        echo_json(views.status(found))
         return
     for line in lines(found):
         click.echo(line)
@@ -98,70 +97,3 @@ def flow_words(one: Success) -> str:
 
 def _age(moment: float | None, now: float) -> str:
     return "never" if moment is None else f"{ago(now - moment)} ago"
-
-
-def as_dict(found: Overview) -> dict[str, Any]:
-    beat = found.beat
-    return {
-        "at": iso(found.now),
-        "version": found.version,
-        "instance_id": found.instance,
-        "worker": {
-            "alive": found.worker_trouble is None,
-            "trouble": found.worker_trouble,
-            "started_at": iso(beat.started_at) if beat else None,
-            "heartbeat_age_seconds": round(found.now - beat.beat_at, 1) if beat else None,
-        },
-        "sources": [_source_dict(one) for one in found.sources],
-        "hosts": [
-            {
-                "host": one.host,
-                "kind": one.kind,
-                "since": iso(one.since),
-                "until": iso(one.until),
-                "reason": redact(one.reason),
-            }
-            for one in found.troubles
-        ],
-        "last_hour": _flow_dict(found.hour),
-        "last_day": _flow_dict(found.day),
-        "delivery": {
-            "enabled": found.delivery_is_on,
-            "destinations": [_standing_dict(one) for one in found.destinations],
-        },
-        "waiting": [waiting_dict(one) for one in found.waiting],
-        "dead_letters": found.dead_letters,
-        "quota": _quota_dict(found.quota),
-    }
-
-
-def _source_dict(one: SourceState) -> dict[str, Any]:
-    times = ("last_success_at", "last_new_at", "next_poll_at")
-    found = asdict(one) | {name: iso(getattr(one, name)) for name in times}
-    return {"source": found.pop("name"), "enabled": found.pop("is_enabled"), **found}
-
-
-def _flow_dict(one: Success) -> dict[str, int]:
-    return {"seen": one.seen, "delivered": one.delivered, "dead": one.dead, "waiting": one.waiting}
-
-
-def _standing_dict(one: Standing) -> dict[str, Any]:
-    return {
-        "destination": one.name,
-        "gate": one.gate,
-        "reason": redact(one.endpoint.held or one.endpoint.reason or "") or None,
-        "pending": one.pending,
-        "in_flight": one.in_flight,
-        "dead_letters": one.dead,
-        "last_success_at": iso(one.endpoint.last_success_at),
-    }
-
-
-def waiting_dict(one: Waiting) -> dict[str, Any]:
-    return asdict(one) | {"since": iso(one.since), "until": iso(one.until)}
-
-
-def _quota_dict(found: pace.Forecast | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {"day": found.day, "limit": found.limit, "used": found.used, "left": found.left, "low": found.is_low}

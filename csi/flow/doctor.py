@@ -22,6 +22,8 @@ from csi.store import db
 
 QueueCheck = Callable[[Settings], Iterable[Finding]]
 
+_ON_HOST = "`csi doctor` on the host looks at it"
+
 
 @dataclass(frozen=True)
 class Visit:
@@ -50,6 +52,27 @@ def examine(visit: Visit) -> Iterator[Finding]:
         logs.register_secret(secret)
     yield from _machine(loaded, visit)
     yield from _installation(loaded.settings, visit)
+
+
+def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Iterator[Finding]:
+    """From inside a process that serves requests: what it has open stays open, and nothing is brought into step.
+
+    Neither the configuration file nor the queue is looked at: the one is of the next start, the other is not ours.
+    """
+    yield Finding("config", "skip", f"this process runs with what it read at its start; the file: {_ON_HOST}")
+    yield from machine.look_at_secrets(rt.settings, env)
+    yield from machine.look_at_state(rt.settings)
+    yield from machine.look_at_disk(rt.settings)
+    yield from machine.look_at_sqlite(rt.settings)
+    yield from machine.look_at_clock(rt.now())
+    yield from _guarded(_open_rows(rt, online=online))
+    yield Finding("queue", "skip", f"the product does not know its task queue: {_ON_HOST}")
+
+
+def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
+    yield machine.look_at_schema(rt.settings)
+    yield from _outside(rt) if online else ()
+    yield from _at_work(rt)
 
 
 def _machine(loaded: Loaded, visit: Visit) -> Iterator[Finding]:
@@ -83,11 +106,15 @@ def _rows(rt: Runtime, visit: Visit) -> Iterator[Finding]:
         keep_in_step(rt)
         yield from _outside(rt) if visit.online else ()
         if visit.at_work:
-            yield from walk.look_at_gates(rt)
-            yield from walk.look_at_worker(rt)
-            yield from walk.look_at_watches(rt)
-            yield from walk.look_at_backlog(rt)
+            yield from _at_work(rt)
             yield from walk.look_at_sidecar(rt, visit.sidecar_url(rt.settings)) if visit.online else ()
+
+
+def _at_work(rt: Runtime) -> Iterator[Finding]:
+    yield from walk.look_at_gates(rt)
+    yield from walk.look_at_worker(rt)
+    yield from walk.look_at_watches(rt)
+    yield from walk.look_at_backlog(rt)
 
 
 def _outside(rt: Runtime) -> Iterator[Finding]:

@@ -141,9 +141,15 @@ def look_at_database(settings: Settings) -> Finding:
         return Finding("database", "fail", f"there is no database at {shown}", remedy)
     try:
         db.open_database(url)
-        missing = db.pending_migrations()
+        return look_at_schema(settings)
     except StoreError as error:
         return Finding("database", "fail", f"{shown}: {error}", _database_remedy(str(error)))
+
+
+def look_at_schema(settings: Settings) -> Finding:
+    """Of the database that is open already. StoreError when it cannot be read."""
+    url, shown = settings.csi.database_url, hide_password(settings.csi.database_url)
+    missing = db.pending_migrations()
     if missing:
         text = f"the schema of {shown} lacks {', '.join(missing)}"
         return Finding("database", "fail", text, "`csi db migrate`, or start the worker")

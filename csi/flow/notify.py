@@ -1,6 +1,7 @@
 """The lookout: tells people once when a trouble has lasted a while, once when it is over, and pings a heartbeat URL."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from csi import clock
 from csi import notify as post
@@ -17,7 +18,26 @@ from csi.store.troubles import Noted
 HOLD_SECONDS = 120.0
 """Until a message that could not be sent is tried again."""
 
+HISTORY = 20
+"""So many of the last troubles are shown."""
+
 PING_LIMITS = Limits(total=10.0, connect=5.0, max_body=64 * 1024, max_redirects=0)
+
+
+@dataclass(frozen=True)
+class Lookout:
+    """What is wrong now, what was noted, and whether anybody would be told."""
+
+    services: int
+    heartbeat: bool
+    current: tuple[Trouble, ...]
+    noted: tuple[Noted, ...]
+
+
+def standing(rt: Runtime) -> Lookout:
+    """Looks only: nothing is written down, and nobody is told."""
+    has_heartbeat = rt.settings.secrets.heartbeat_url is not None
+    return Lookout(len(urls(rt)), has_heartbeat, tuple(judgement.current(rt)), tuple(troubles.latest(HISTORY)))
 
 
 def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:

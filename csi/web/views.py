@@ -1,23 +1,33 @@
 """Rows as JSON, for the admin API and for the commands' --json alike. Shapes only ever grow."""
 
 import json
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, get_args
 
 from csi import clock
 from csi.dlq.replay import Outcome
 from csi.dlq.search import Group
 from csi.dlq.store import Letter
+from csi.flow import slo
 from csi.flow.agenda import Agenda
 from csi.flow.checkup import Checkup
-from csi.flow.glance import Goal, Latency, Overview, Window
+from csi.flow.finding import Finding, Level
+from csi.flow.notify import Lookout
+from csi.flow.overview import Overview, SourceState
 from csi.flow.pace import Forecast, sentence
+from csi.flow.retention import Pruned
+from csi.flow.slo import Report, Spread, Success, TierLatency
 from csi.flow.sources import Added, Imported
 from csi.flow.standing import Standing
 from csi.flow.story import Story
+from csi.flow.waiting import Waiting
 from csi.logs import redact
 from csi.store import audit, events
 from csi.store.models import Event
 from csi.store.stories import Request
+from csi.store.troubles import Noted
 
 
 def iso(moment: float | None) -> str | None:
@@ -271,49 +281,168 @@ def agenda(found: Agenda) -> dict[str, Any]:
     }
 
 
-def goal(one: Goal) -> dict[str, Any]:
+def status(found: Overview) -> dict[str, Any]:
+    beat = found.beat
     return {
-        "name": one.name,
-        "unit": one.kind,
-        "value": None if one.value is None else round(one.value, 4),
-        "target": one.target,
-        "verdict": one.verdict,
-        "detail": one.detail,
-    }
-
-
-def latency(one: Latency) -> dict[str, Any]:
-    names = ("p50", "p95", "p99")
-    spans = {"occurred_to_seen": one.seen, "seen_to_accepted": one.accepted, "occurred_to_accepted": one.total}
-    return {
-        "tier": one.tier,
-        "deliveries": one.count,
-        **{
-            span: {name: round(value, 3) for name, value in zip(names, values, strict=True)}
-            for span, values in spans.items()
+        "at": iso(found.now),
+        "version": found.version,
+        "instance_id": found.instance,
+        "worker": {
+            "alive": found.worker_trouble is None,
+            "trouble": found.worker_trouble,
+            "started_at": iso(beat.started_at) if beat else None,
+            "heartbeat_age_seconds": round(found.now - beat.beat_at, 1) if beat else None,
         },
+        "sources": [_source(one) for one in found.sources],
+        "hosts": [
+            {
+                "host": one.host,
+                "kind": one.kind,
+                "since": iso(one.since),
+                "until": iso(one.until),
+                "reason": redact(one.reason),
+            }
+            for one in found.troubles
+        ],
+        "last_hour": _flow(found.hour),
+        "last_day": _flow(found.day),
+        "delivery": {
+            "enabled": found.delivery_is_on,
+            "destinations": [_gate(one) for one in found.destinations],
+        },
+        "waiting": [waiting(one) for one in found.waiting],
+        "dead_letters": found.dead_letters,
+        "quota": _units(found.quota),
     }
 
 
-def window(found: Window) -> dict[str, int]:
-    return {"seen": sum(found.seen), "delivered": sum(found.arrived), "dead": sum(found.died)}
+def _source(one: SourceState) -> dict[str, Any]:
+    times = ("last_success_at", "last_new_at", "next_poll_at")
+    found = asdict(one) | {name: iso(getattr(one, name)) for name in times}
+    return {"source": found.pop("name"), "enabled": found.pop("is_enabled"), **found}
 
 
-def overview(found: Overview) -> dict[str, Any]:
+def _flow(one: Success) -> dict[str, int]:
+    return {"seen": one.seen, "delivered": one.delivered, "dead": one.dead, "waiting": one.waiting}
+
+
+def _gate(one: Standing) -> dict[str, Any]:
     return {
-        "last_hour": window(found.hour),
-        "last_day": window(found.day),
-        "waiting": [
-            {"what": one.what, "count": one.count, "since": iso(one.since), "why": redact(one.why)}
-            for one in found.waiting
+        "destination": one.name,
+        "gate": one.gate,
+        "reason": hidden(one.endpoint.held or one.endpoint.reason),
+        "pending": one.pending,
+        "in_flight": one.in_flight,
+        "dead_letters": one.dead,
+        "last_success_at": iso(one.endpoint.last_success_at),
+    }
+
+
+def _units(found: Forecast | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"day": found.day, "limit": found.limit, "used": found.used, "left": found.left, "low": found.is_low}
+
+
+def waiting(one: Waiting) -> dict[str, Any]:
+    return asdict(one) | {"since": iso(one.since), "until": iso(one.until)}
+
+
+def report(found: Report) -> dict[str, Any]:
+    success, repeats, attendance = found.success, found.duplicates.repeats, found.uptime.attendance
+    return {
+        "since": iso(found.since),
+        "until": iso(found.until),
+        "rows_since": iso(found.rows_since),
+        "met": found.is_met,
+        "delivery": {
+            "target": slo.SUCCESS_TARGET,
+            "value": _rounded(success.value),
+            "met": success.is_met,
+            **_flow(success),
+        },
+        "duplicates": {
+            "target": slo.REPEAT_TARGET,
+            "value": _rounded(found.duplicates.value),
+            "met": found.duplicates.is_met,
+            "sent": repeats.sent,
+            "reported": repeats.reported,
+            "possible": repeats.possible,
+        },
+        "uptime": {
+            "target": slo.UPTIME_TARGET,
+            "value": _rounded(found.uptime.value),
+            "met": found.uptime.is_met,
+            "known_since": iso(attendance.since),
+            "interruptions": len(attendance.gaps),
+            "down_seconds": round(attendance.down_seconds, 1),
+        },
+        "latency": [_tier(tier) for tier in found.latencies],
+        "notes": list(found.notes),
+    }
+
+
+def _tier(tier: TierLatency) -> dict[str, Any]:
+    return {
+        "tier": tier.tier,
+        "target_p95_seconds": tier.target,
+        "met": tier.is_met,
+        "events": tier.events,
+        "old_items": tier.old_items,
+        "late": tier.late,
+        "occurred_to_seen": _spread(tier.to_seen),
+        "seen_to_accepted": _spread(tier.to_accepted),
+        "occurred_to_accepted": _spread(tier.total),
+    }
+
+
+def _spread(one: Spread) -> dict[str, float | None]:
+    return {name: _rounded(getattr(one, name), 3) for name in ("p50", "p95", "p99")}
+
+
+def _rounded(value: float | None, places: int = 6) -> float | None:
+    return None if value is None else round(value, places)
+
+
+def examination(found: Sequence[Finding]) -> dict[str, Any]:
+    counted = Counter(one.level for one in found)
+    return {
+        "ok": not counted["fail"],
+        "counts": {level: counted[level] for level in get_args(Level)},
+        "checks": [
+            {"check": one.check, "level": one.level, "text": redact(one.text), "remedy": hidden(one.remedy)}
+            for one in found
         ],
-        "dead_letters": found.letters,
-        "sources": [{"source": one.source, "state": one.state, "watches": one.watches} for one in found.health],
-        "outages": [
-            {"host": one.host, "since": iso(one.outage_since), "watches": one.outage_watches}
-            for one in found.troubled
-            if one.outage_since is not None
-        ],
+    }
+
+
+def pruned(found: Pruned, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "tables": found.removed,
+        "total": found.total,
+        "complete": found.complete,
+        "open_letters_past_their_time": found.open_letters,
+    }
+
+
+def lookout(found: Lookout) -> dict[str, Any]:
+    return {
+        "services": found.services,
+        "heartbeat": found.heartbeat,
+        "current": [asdict(one) | {"text": redact(one.text)} for one in found.current],
+        "noted": [_noted(one) for one in found.noted],
+    }
+
+
+def _noted(one: Noted) -> dict[str, Any]:
+    return {
+        "trouble": one.name,
+        "subject": one.subject,
+        "text": redact(one.text),
+        "since": iso(one.since),
+        "told_at": iso(one.told_at),
+        "ended_at": iso(one.ended_at),
     }
 
 

@@ -14,7 +14,7 @@ from ops.bench import catalogue, floor, growth, line, peer, poll, scale, startup
 PARTS = ("line", "poll", "growth", "startup", "scale", "catalogue")
 
 
-def measure_line(count: int) -> dict[str, Any]:
+def measure_line(count: int, seconds: float) -> dict[str, Any]:
     few = min(count, 3_000)
     report: dict[str, Any] = {}
     for tier, per_request, number in (("standard", 100, count), ("urgent", 1, few)):
@@ -27,8 +27,8 @@ def measure_line(count: int) -> dict[str, Any]:
             _say(f"{tier}: Celery and Redis, {number} items")
             other = peer.measure(per_request, number)
             report[tier] |= {"peer": other, "to_peer": ours["events_per_second"] / other["events_per_second"]}
-    _say(f"urgent: {line.STEADY_RATE:g} a second for {line.STEADY_SECONDS:g} s")
-    report["steady"] = line.steady()
+    _say(f"urgent: {line.STEADY_RATE:g} a second for {seconds:g} s")
+    report["steady"] = line.steady(seconds)
     if peer.is_installed():
         _say("Celery and Redis, killed five times")
         report["peer_killed"] = peer.killed(1_000)
@@ -66,7 +66,7 @@ def _say(text: str) -> None:
 def _work(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     sizes = tuple(size for size in growth.SIZES if size <= options.keys)
     return {
-        "line": lambda: measure_line(options.count),
+        "line": lambda: measure_line(options.count, options.seconds),
         "poll": lambda: measure_poll(options.channels),
         "growth": lambda: measure_growth(sizes),
         "startup": startup.measure,
@@ -80,7 +80,7 @@ def report_of(options: argparse.Namespace) -> dict[str, Any]:
     found = {part: work[part]() for part in options.parts or PARTS}
     if "growth" in found:
         _say("retention beside a writer")
-        found["retention"] = growth.retention()
+        found["retention"] = growth.retention(min(options.keys, growth.RETIRED))
     return found
 
 
@@ -88,6 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all of them when none is named")
     parser.add_argument("--count", type=int, default=10_000, help="items of the line")
+    parser.add_argument("--seconds", type=float, default=line.STEADY_SECONDS, help="of the steady rate")
     parser.add_argument("--channels", type=int, default=500)
     parser.add_argument("--keys", type=int, default=growth.SIZES[-1], help="no more stored keys than this")
     parser.add_argument("--captures", type=int, default=5_000_000, help="captures of the catalogue's videos")

@@ -14,6 +14,7 @@ from csi.runtime import Runtime
 from ops.bench import stage
 
 SIZES = (10_000, 1_000_000, 10_000_000)
+RETIRED = 300_000
 EVENTS_PER_THOUSAND_KEYS = 300
 """A key lives for 90 days, an event for 30."""
 
@@ -80,7 +81,7 @@ def _cost(rt: Runtime, to: stage.Receiver, count: int) -> dict[str, float]:
     }
 
 
-def retention(keys: int = 300_000) -> dict[str, float]:
+def retention(keys: int = RETIRED) -> dict[str, float]:
     """The longest time that a writer waits while expired keys are deleted."""
     from csi.flow.retention import prune
     from csi.store import counters

@@ -37,7 +37,7 @@ def first_seen(home: Path) -> dict[str, float]:
         return dict(db.execute("SELECT event_id, first_seen_at FROM events"))
 
 
-def steady(tier: str = "urgent") -> dict[str, Any]:
+def steady(seconds: float = STEADY_SECONDS, tier: str = "urgent") -> dict[str, Any]:
     """New items at a steady rate; polls every second."""
     with (
         tempfile.TemporaryDirectory(prefix="csi-bench-") as home,
@@ -47,7 +47,7 @@ def steady(tier: str = "urgent") -> dict[str, Any]:
     ):
         to.wait_for(int(STEADY_RATE), worker)  # it runs
         before, began = worker.cpu(), time.monotonic()
-        time.sleep(STEADY_SECONDS)
+        time.sleep(seconds)
         share = (worker.cpu() - before) / (time.monotonic() - began)
         seen, arrived = first_seen(Path(home)), to.arrived()
         found = [at - seen[name] for name, at in list(arrived.items())[int(STEADY_RATE) :]]

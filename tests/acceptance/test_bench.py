@@ -24,12 +24,12 @@ def run(*line: str) -> dict:
 
 
 def test_the_line_is_measured_beside_a_plain_loop():
-    found = run("ops.bench", "line", "--count", "40")["line"]
+    found = run("ops.bench", "line", "--count", "40", "--seconds", "2")["line"]
     for tier, requests in (("urgent", 40), ("standard", 1)):
         assert (found[tier]["events"], found[tier]["again"]) == (40, 0)
         assert found[tier]["requests"] >= requests
         assert found[tier]["to_floor"] > 0
-    assert found["steady"]["events"] > 100
+    assert found["steady"]["events"] > 10
 
 
 def test_growth_is_measured_at_each_size():

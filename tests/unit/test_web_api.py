@@ -10,9 +10,11 @@ import pytest
 import pytest_asyncio
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from pydantic import SecretStr
 from starlette.routing import Mount, Route
 
 from csi.dlq import store as dlq
+from csi.flow import checkup
 from csi.store import audit, db, endpoints, watches
 from csi.store.models import AuditEntry, DeadLetter, Watch
 from csi.web import api, openapi
@@ -88,7 +90,7 @@ READS = [
     "/status", "/slo", "/slo?window=7d", "/queue", "/quota", "/audit", "/sources", "/sources?limit=1", "/sources/1",
     "/events", "/events?q=dead1&state=dead&source=youtube_playlist&tier=urgent&since=1h", "/events/1",
     "/trace?q=dead1", "/dlq", "/dlq?group_by=error", "/dlq?cause=transient&state=all&since=2d&error_like=503",
-    "/dlq/1", "/delivery",
+    "/dlq/1", "/delivery", "/doctor", "/notify", "/waiting",
 ]  # fmt: skip
 
 
@@ -118,6 +120,10 @@ def _matches(described: str, path: str) -> bool:
     return len(ours) == len(theirs) and all(a == b or a.startswith("{") for a, b in zip(ours, theirs, strict=True))
 
 
+QUEUE_ONLY = {"/waiting": ("tasks", "total")}
+"""The queue's own tasks: the product does not know them."""
+
+
 @pytest.mark.asyncio
 async def test_read_answers_are_those_of_the_commands(client: httpx.AsyncClient, at: Desk) -> None:
     """One shape for programs, whichever door they come through."""
@@ -130,18 +136,23 @@ async def test_read_answers_are_those_of_the_commands(client: httpx.AsyncClient,
         "/trace?q=dead1": ("trace", "dead1"),
         "/quota": ("quota",),
         "/sources": ("sources", "list"),
+        "/status": ("status",),
+        "/slo?window=24h": ("slo",),
+        "/waiting": ("tasks", "list"),
+        "/notify": ("notify", "status"),
     }
     for path, command in pairs.items():
         ours = (await client.get(path)).json()
         ours.pop("next", None)
-        theirs = at.json(*command)
+        theirs = {name: value for name, value in at.json(*command).items() if name not in QUEUE_ONLY.get(path, ())}
         assert _timeless({name: ours[name] for name in theirs}) == _timeless(theirs), path
 
 
 def _timeless(value: Any) -> Any:
     """Without what moves while one looks."""
     if isinstance(value, dict):
-        moving = ("lasts_until", "planned_units", "units_per_hour", "forecast", "next_probe_at")
+        moving = {"lasts_until", "planned_units", "units_per_hour", "forecast", "next_probe_at"}
+        moving |= {"at", "since", "until", "rows_since", "heartbeat_age_seconds"}
         return {name: _timeless(inner) for name, inner in value.items() if name not in moving}
     return [_timeless(inner) for inner in value] if isinstance(value, list) else value
 
@@ -316,6 +327,82 @@ async def test_a_body_that_is_not_called_json_is_refused(client: httpx.AsyncClie
 async def test_bad_parameters_are_400(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+
+
+# ── upkeep ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.asyncio
+async def test_looking_as_the_doctor_does_contacts_nobody(
+    client: httpx.AsyncClient, at: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(checkup, "check", lambda rt, name: asked.append(name))
+    at.dead("dead1")
+    found = (await client.get("/doctor", headers=READER)).json()
+    levels = {one["check"]: one["level"] for one in found["checks"]}
+    assert not asked
+    assert levels["letters"] == "warn"
+    assert (levels["database"], levels["worker"]) == ("ok", "ok")
+    assert (levels["config"], levels["queue"]) == ("skip", "skip")
+    assert "receiver" not in levels
+    assert sum(found["counts"].values()) == len(found["checks"])
+
+
+@pytest.mark.asyncio
+async def test_an_examination_asks_receivers_and_sources_and_is_written_down(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/doctor", headers=READER)).status_code == 403
+    answer = await client.post("/doctor")
+    _check("POST", "/doctor", 200, answer.json())
+    faults = {one["check"]: one for one in answer.json()["checks"] if one["level"] == "fail"}
+    assert not answer.json()["ok"]
+    assert faults["receiver"]["remedy"]
+    assert SECRET not in answer.text
+    assert [(row.action, row.status) for row in audit.page(10)] == [("POST /admin/doctor", 200)]
+
+
+@pytest.mark.asyncio
+async def test_a_doctor_inside_leaves_the_database_open(client: httpx.AsyncClient) -> None:
+    await client.post("/doctor")
+    assert (await client.get("/sources")).json()["watches"]
+
+
+@pytest.mark.asyncio
+async def test_prune_looks_unless_it_is_told_to_remove(client: httpx.AsyncClient, at: Desk) -> None:
+    at.dead("old", ago=400 * 86_400.0)
+    DeadLetter.update(state="discarded", closed_at=at.rt.now() - 400 * 86_400.0).execute()
+    looked = (await client.post("/prune")).json()
+    assert (looked["dry_run"], looked["tables"]["dead_letter"]) == (True, 1)
+    assert DeadLetter.select().count() == 1
+    assert (await client.post("/prune", json={"dry_run": False}, headers=READER)).status_code == 403
+    assert DeadLetter.select().count() == 1
+    done = (await client.post("/prune", json={"dry_run": False})).json()
+    _check("POST", "/prune", 200, done)
+    assert (done["dry_run"], done["complete"], done["tables"]["dead_letter"]) == (False, True, 1)
+    assert DeadLetter.select().count() == 0
+    assert [row.detail for row in audit.page(10)] == ['{"dry_run":false}', None]
+
+
+@pytest.mark.asyncio
+async def test_notify_tells_what_is_wrong_and_never_whom_it_tells(client: httpx.AsyncClient, at: Desk) -> None:
+    secrets = at.rt.settings.secrets
+    changed = secrets.model_copy(update={"notify_urls": SecretStr("json://127.0.0.1:9/canary-path")})
+    at.rt.settings = at.rt.settings.model_copy(update={"secrets": changed})
+    later = at.now + 3600
+    at.rt.now = lambda: later
+    answer = await client.get("/notify", headers=READER)
+    assert answer.json()["services"] == 1
+    assert "worker_silent" in [one["name"] for one in answer.json()["current"]]
+    assert "canary-path" not in answer.text
+
+
+@pytest.mark.asyncio
+async def test_what_waits_says_why(client: httpx.AsyncClient, at: Desk) -> None:
+    at.event("wait1")
+    await client.post("/delivery/default/pause", json={"reason": "night"})
+    found = (await client.get("/waiting", headers=READER)).json()["waiting"]
+    why = {one["what"]: one["why"] for one in found if one["step"] == "flush"}
+    assert list(why.values()) == ["delivery is paused by command: night"]
 
 
 # ── the book of acts ────────────────────────────────────────────────────────────────────────────────────

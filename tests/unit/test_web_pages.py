@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,44 @@ async def test_hostile_text_is_only_text(client: httpx.AsyncClient, rt: Runtime)
         assert "<img src=x" not in text
         assert "window.hit=1" in unescape(text), path
         assert "49" not in re.findall(r"\{\{7\*7\}\}|&#?\w+;49", text)
+
+
+class Turned(HTMLParser):
+    """The element that directly holds each text with a mark that turns the line around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.holders: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("br", "img", "input", "link", "meta"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if "\u202e" in data:
+            self.holders.add(self.open[-1])
+
+
+@pytest.mark.asyncio
+async def test_marks_that_turn_the_line_end_with_their_element(client: httpx.AsyncClient, rt: Runtime) -> None:
+    title = "\u202edrawkcab"
+    with db.connection():
+        watch = Watch.get_by_id(1)
+        Watch.update(name=title, last_error=title, note=title, health="suspect").where(Watch.id == 1).execute()
+        number = add_event(watch, 9_000, rt.now(), "urgent", title)
+        letter = bury(watch, 9_001, rt.now(), title, title, "event", 422)
+    css = (await client.get(re.findall(r'href="(/static/csi[^"]*)"', (await client.get("/")).text)[0])).text
+    isolated = {*re.findall(r"^(.*) \{ unicode-bidi: isolate; \}", css, re.MULTILINE)[0].split(", "), "bdi", "title"}
+    for path in ("/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", f"/dead-letters/{letter}"):
+        page = Turned()
+        page.feed((await client.get(path)).text)
+        assert "bdi" in page.holders, path
+        assert page.holders <= isolated, path
 
 
 @pytest.mark.asyncio

@@ -89,6 +89,8 @@ class Operation:
     text_body: str | None = None
     """What the body is, where it is not JSON."""
     media_type: str = "application/json"
+    is_slow: bool = False
+    """A look that counts many rows: it has its time, and does not keep short reads waiting."""
     refusals: Mapping[int, str] = field(default_factory=dict)
     """What may be wrong beyond what may be wrong everywhere."""
 
@@ -105,7 +107,7 @@ class Operation:
         assert run is not None
         try:
             call = Call(request.path_params, self._query(request), await self._body(request))
-            ask = sidecar.ask if self.method == "GET" else sidecar.work
+            ask = sidecar.ask if self.method == "GET" and not self.is_slow else sidecar.work
             found = await ask(lambda rt: run(rt, call))
         except Refusal as refusal:
             return problem(refusal.status, str(refusal))

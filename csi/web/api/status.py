@@ -1,14 +1,15 @@
-"""`/admin/status`, `slo`, `queue`, `quota`, `audit`: how it stands."""
+"""`/admin/status`, `waiting`, `slo`, `queue`, `quota`, `audit`: how it stands."""
 
 from typing import Any
 
 from pydantic import Field
 
-from csi.flow import glance as steps
-from csi.flow import pace
+from csi.flow import overview, pace
+from csi.flow import slo as figures
 from csi.flow.agenda import agenda_of
+from csi.flow.waiting import waiting
 from csi.runtime import Runtime
-from csi.store import audit, charts
+from csi.store import audit
 from csi.web import health, views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, shape, word
@@ -38,7 +39,7 @@ def status(rt: Runtime, call: Call) -> dict[str, Any]:
         "live": live.is_good,
         "reasons": list(dict.fromkeys([*ready.body["reasons"], *live.body["reasons"]])),
         "readiness": ready.body,
-        **views.overview(steps.overview(rt)),
+        **views.status(overview.overview(rt)),
     }
 
 
@@ -46,14 +47,11 @@ def slo(rt: Runtime, call: Call) -> dict[str, Any]:
     seconds = call.query.window
     if not 60 <= seconds <= LONGEST_WINDOW:
         raise Refusal(400, "window: must be from 1m to 30d")
-    now = rt.now()
-    latencies = steps.measure(charts.waits(now - seconds))
-    return {
-        "from": views.iso(now - seconds),
-        "to": views.iso(now),
-        "goals": [views.goal(one) for one in steps.goals(rt, latencies, now, seconds)],
-        "latencies": [views.latency(one) for one in latencies],
-    }
+    return views.report(figures.report(rt, seconds))
+
+
+def list_waiting(rt: Runtime, call: Call) -> dict[str, Any]:
+    return {"waiting": [views.waiting(one) for one in waiting(rt)]}
 
 
 def queue(rt: Runtime, call: Call) -> dict[str, Any]:
@@ -71,36 +69,61 @@ def acts(rt: Runtime, call: Call) -> dict[str, Any]:
     return {"actions": [views.act(one) for one in shown], "next": following}
 
 
-_SPAN = shape(p50=float, p95=float, p99=float)
-_COUNTS = shape(seen=int, delivered=int, dead=int)
+_SPAN = shape(p50=maybe(float), p95=maybe(float), p99=maybe(float))
+_COUNTS = shape(seen=int, delivered=int, dead=int, waiting=int)
+_FIGURE = shape(target=float, value=maybe(float), met=maybe(bool))
+WAITING = shape(step=str, what=str, count=int, why=str, since=maybe(STAMP), until=maybe(STAMP))
 STATUS = shape(
     ready=bool,
     live=bool,
     reasons=listed(str),
     readiness=dict,
-    last_hour=_COUNTS,
-    last_day=_COUNTS,
-    waiting=listed(shape(what=str, count=int, since=maybe(STAMP), why=str)),
-    dead_letters=dict,
-    sources=listed(shape(source=str, state=str, watches=int)),
-    outages=listed(shape(host=str, since=maybe(STAMP), watches=int)),
-)
-SLO = shape(
-    **{"from": STAMP},
-    to=STAMP,
-    goals=listed(
+    at=STAMP,
+    version=str,
+    instance_id=str,
+    worker=shape(alive=bool, trouble=maybe(str), started_at=maybe(STAMP), heartbeat_age_seconds=maybe(float)),
+    sources=listed(
         shape(
-            name=str,
-            unit=word("share", "seconds"),
-            value=maybe(float),
-            target=float,
-            verdict=word("kept", "broken", "idle"),
-            detail=str,
+            source=str,
+            enabled=bool,
+            active=int,
+            paused=int,
+            failing=int,
+            last_success_at=maybe(STAMP),
+            last_new_at=maybe(STAMP),
+            next_poll_at=maybe(STAMP),
         )
     ),
-    latencies=listed(
-        shape(tier=str, deliveries=int, occurred_to_seen=_SPAN, seen_to_accepted=_SPAN, occurred_to_accepted=_SPAN)
+    hosts=listed(shape(host=str, kind=word("pause", "outage"), since=maybe(STAMP), until=maybe(STAMP), reason=str)),
+    last_hour=_COUNTS,
+    last_day=_COUNTS,
+    delivery=shape(enabled=bool, destinations=listed(shape(destination=str, gate=str, reason=maybe(str)))),
+    waiting=listed(WAITING),
+    dead_letters=int,
+    quota=maybe(shape(day=str, limit=int, used=int, left=int, low=bool)),
+)
+SLO = shape(
+    since=STAMP,
+    until=STAMP,
+    rows_since=STAMP,
+    met=maybe(bool),
+    delivery=_FIGURE,
+    duplicates=_FIGURE,
+    uptime=_FIGURE,
+    latency=listed(
+        shape(
+            tier=str,
+            target_p95_seconds=maybe(float),
+            met=maybe(bool),
+            events=int,
+            old_items=int,
+            late=int,
+            occurred_to_seen=_SPAN,
+            seen_to_accepted=_SPAN,
+            occurred_to_accepted=_SPAN,
+        )
     ),
+    notes=listed(str),
 )
 QUEUE = shape(
     worker=shape(beat_at=maybe(STAMP), started_at=maybe(STAMP), queued=maybe(int)),
@@ -126,7 +149,24 @@ ACT = shape(
 
 OPERATIONS = [
     Operation("GET", "/status", "getStatus", "How it stands: health, what flowed, what waits and why", STATUS, status),
-    Operation("GET", "/slo", "getSlo", "The promises of PRD §6 and latencies over a window", SLO, slo, query=Window),
+    Operation(
+        "GET",
+        "/waiting",
+        "listWaiting",
+        "What has to happen and has not, and why, in the order of the walk",
+        shape(waiting=listed(WAITING)),
+        list_waiting,
+    ),
+    Operation(
+        "GET",
+        "/slo",
+        "getSlo",
+        "The promises of PRD §6 and latencies over a window, counted from all rows",
+        SLO,
+        slo,
+        query=Window,
+        is_slow=True,
+    ),
     Operation("GET", "/queue", "getQueue", "What happens next: reads, batches, inbox, wake-ups", QUEUE, queue),
     Operation(
         "GET", "/quota", "getQuota", "API units of this Pacific day and how far they go", shape(enabled=bool), quota
