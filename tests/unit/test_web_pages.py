@@ -266,7 +266,7 @@ async def test_marks_that_turn_the_line_end_with_their_element(client: httpx.Asy
         Watch.update(name=title, last_error=title, note=title, health="suspect").where(Watch.id == 1).execute()
         number = add_event(watch, 9_000, rt.now(), "urgent", title)
         letter = bury(watch, 9_001, rt.now(), title, title, "event", 422)
-    css = (await client.get(re.findall(r'href="(/static/csi[^"]*)"', (await client.get("/")).text)[0])).text
+    css = (await client.get(re.findall(r'href="(/static/look[^"]*)"', (await client.get("/")).text)[0])).text
     isolated = {*re.findall(r"^(.*) \{ unicode-bidi: isolate; \}", css, re.MULTILINE)[0].split(", "), "bdi", "title"}
     for path in ("/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", f"/dead-letters/{letter}"):
         page = Turned()
