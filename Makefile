@@ -28,6 +28,7 @@ test: setup lint  ## lint, types, import rules and all tests
 
 faults: setup  ## every case of the fault catalogue, one line of numbers each (about half an hour)
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m pytest tests/acceptance tests/integration -m faults -n 2
 
 soak: setup  ## a long random run with faults on both sides: make soak SECONDS=600 SEED=7
 	$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))

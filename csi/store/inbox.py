@@ -35,10 +35,13 @@ _LOOK = """
     SELECT watch_id, wake_at, lease_token IS NULL AND claims = 0 FROM inbox
     WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
 """
+# One suspect at a time: should the process die again, it is clear of which.
 _CLAIM_ONE = f"""
     UPDATE inbox SET claims = claims + CASE WHEN lease_token IS NULL THEN 0 ELSE 1 END,
         lease_token = ?, lease_until = ?, wake_at = ?
     WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
+        AND NOT EXISTS (
+            SELECT 1 FROM inbox o WHERE o.state = 'new' AND o.claims > 0 AND o.lease_until >= ? AND o.id <> inbox.id)
     RETURNING {_COLUMNS}
 """
 _CLAIM_RUN = f"""
@@ -117,7 +120,7 @@ def claim(item_id: int, now: float) -> list[ClaimedItem]:
             run_ = _CLAIM_RUN.replace("{skip_locked}", skip_locked())
             found = fetch(run_, token, until, until, watch_id, item_id, wake_at)
         else:
-            found = fetch(_CLAIM_ONE, token, until, until, item_id, now)
+            found = fetch(_CLAIM_ONE, token, until, until, item_id, now, now)
     return sorted((ClaimedItem(*row) for row in found), key=lambda item: item.id)
 
 

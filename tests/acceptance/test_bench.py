@@ -23,6 +23,7 @@ def run(*line: str) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.faults
 def test_the_line_is_measured_beside_a_plain_loop():
     found = run("ops.bench", "line", "--count", "40", "--seconds", "2")["line"]
     for tier, requests in (("urgent", 40), ("standard", 1)):

@@ -95,6 +95,7 @@ def test_ctrl_c_after_the_first_delivery_ends_it_cleanly(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.faults
 def test_a_night_at_youtube_delays_and_loses_nothing(home: Path) -> None:
     options = ("--seconds", "6", "--json", "--rate", "2", "--faults", "any:500@2-5")
     out, err = finish(process := start(*options, home=home))

@@ -270,6 +270,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.faults
 def test_case_47_four_writer_processes(case, sqlite_store, seed):
     """Four processes write as fast as they can: no statement is lost, none gives up."""
     env = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -288,7 +289,10 @@ def test_case_47_four_writer_processes(case, sqlite_store, seed):
     assert (stored, counted, keys) == (1000, 1000, 1000), failed
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(4, id="short"), pytest.param(24, id="long", marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    "rounds",
+    [pytest.param(4, id="short", marks=pytest.mark.faults), pytest.param(24, id="long", marks=pytest.mark.faults)],
+)
 def test_case_48_the_wal_is_cut(case, tmp_path, seed, rounds):
     """A copy with its WAL cut anywhere: it opens, events and inbox agree, and the lost tail is read again."""
     rng, lost_tail = random.Random(seed), 0
@@ -382,6 +386,7 @@ def test_case_51_millions_of_dedupe_keys(case, sqlite_store, seed):
     assert full < 4 * empty + 0.001
 
 
+@pytest.mark.faults
 def test_case_52_backup_under_load(case, tmp_path, seed):
     """Copies taken while the worker writes; each is whole, and an installation restored from one goes on."""
     with installation(tmp_path) as box:

@@ -68,7 +68,7 @@ def test_all_problems_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("csii: {}", "config.yaml:1:1: csii: unknown key; did you mean csi?"),
         (
             "secrets: {admin_token: x}",
-            "config.yaml:1:1: secrets: unknown key; known: csi, delivery, dlq, features",
+            "config.yaml:1:1: secrets: unknown key; known: catalog, csi, delivery, dlq, features",
         ),
         (
             "sources:\n  reddit_subreddit:\n    enabled: false",
