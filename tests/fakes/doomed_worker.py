@@ -44,7 +44,7 @@ POINTS = {
     "ingest:claimed": Point("csi.flow.ingest", "_normalize", "before"),
     "ingest:stored": Point("csi.flow.ingest", "_store", "after"),
     "flush:opened": Point("csi.flow.flush", "_open_all", "after"),
-    "flush:committed": Point("tasks.flush", "flush", "after"),
+    "flush:committed": Point("tasks.dispatch", "flush", "after"),
     "deliver:claimed": Point("csi.flow.deliver", "_send_in_form", "before"),
     "deliver:sent": Point("csi.flow.deliver", "_send_in_form", "after"),
     "deliver:settling": Point("csi.flow.settle", "_mark_delivered", "after"),
