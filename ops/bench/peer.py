@@ -17,6 +17,9 @@ ABSENT = "not measured: Celery is not installed; `make bench-peer` installs it f
 QUIET_SECONDS = 25.0
 """Longer than the broker's visibility timeout: whatever was to be given again was given by then."""
 
+STILL = 15
+"""Looks, a second apart, after which nothing more is expected. Its start takes some of them."""
+
 
 def is_installed() -> bool:
     return importlib.util.find_spec("celery") is not None
@@ -97,11 +100,10 @@ def _send(facts: dict[str, Any], task: str, *values: str) -> None:
 
 def _drain(to: stage.Receiver, count: int, facts: dict[str, Any]) -> None:
     """Wait for the end; full requests go by themselves, the rest is flushed when nothing comes any more."""
-    end, seen = time.monotonic() + stage.DEADLINE, -1
-    while (now := to.counts()["events"]) < count and time.monotonic() < end:
-        if now == seen:
-            if facts["per_request"] == 1:
-                return
+    end, seen, still = time.monotonic() + stage.DEADLINE, -1, 0
+    while (now := to.counts()["events"]) < count and time.monotonic() < end and still < STILL:
+        still = still + 1 if now == seen else 0
+        if still and now and facts["per_request"] > 1:
             _send(facts, "flush")
         seen = now
         time.sleep(1.0)

@@ -86,5 +86,6 @@ def fallen(report: dict[str, Any], baseline: dict[str, float]) -> list[str]:
 
 
 def load_baseline() -> dict[str, float]:
-    found: dict[str, float] = json.loads(BASELINE.read_text())
+    """Empty where none was written yet: `python -m ops.bench --write-baseline` writes one."""
+    found: dict[str, float] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     return found
