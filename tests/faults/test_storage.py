@@ -291,16 +291,15 @@ def test_case_47_four_writer_processes(case, sqlite_store, seed):
 
 @pytest.mark.parametrize(
     "rounds",
-    [pytest.param(4, id="short", marks=pytest.mark.faults), pytest.param(24, id="long", marks=pytest.mark.faults)],
+    [pytest.param(4, id="short"), pytest.param(24, id="long", marks=pytest.mark.faults)],
 )
 def test_case_48_the_wal_is_cut(case, tmp_path, seed, rounds):
     """A copy with its WAL cut anywhere: it opens, events and inbox agree, and the lost tail is read again."""
     rng, lost_tail = random.Random(seed), 0
     with stand(tmp_path, lists=2) as s:
-        s.publish(20, ref=-1)
-        s.run()
-        s.publish(20, ref=-1)
-        s.wait(11)
+        for _ in range(2):  # few enough that all of it is still in the log: SQLite empties one of 4 MB
+            s.publish(6, ref=-1)
+            s.wait(11)
         source = tmp_path / "state"
         files = {name: (source / name).read_bytes() for name in ("csi.db", "csi.db-wal")}
         shelf, total = s.shelf, s.count("SELECT COUNT(*) FROM events")
@@ -310,7 +309,9 @@ def test_case_48_the_wal_is_cut(case, tmp_path, seed, rounds):
         home = tmp_path / f"copy{number}"
         (home / "state").mkdir(parents=True)
         (home / "state" / "csi.db").write_bytes(files["csi.db"])
-        (home / "state" / "csi.db-wal").write_bytes(files["csi.db-wal"][: rng.randrange(len(files["csi.db-wal"]))])
+        # One cut in each part of the log: what hurts lies near its beginning, where the events were stored.
+        end = int(len(files["csi.db-wal"]) * (number + rng.random()) / rounds)
+        (home / "state" / "csi.db-wal").write_bytes(files["csi.db-wal"][:end])
         with stand(home, lists=2) as again:
             sound = db.fetch("PRAGMA integrity_check") == [("ok",)]
             agree = again.count(DISAGREEING) == 0
