@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-import httpcore
-import httpx
-
 from csi import __version__
 from csi.errors import NetError
+from csi.lean import without
+
+with without("httpx._main", "trio"):  # a command line with rich and pygments, and another kind of asyncio: 7 MB
+    import httpcore
+    import httpx
 
 USER_AGENT = f"csi/{__version__} (creator signal ingester)"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})

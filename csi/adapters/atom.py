@@ -12,8 +12,6 @@ from io import BytesIO
 from typing import Any
 from xml.parsers import expat
 
-import feedparser
-
 from csi.adapters import feed_guard
 from csi.errors import SourceError
 
@@ -45,6 +43,8 @@ def read_entries(body: bytes) -> list[Entry]:
 
 def slow_entries(document: bytes) -> list[Entry]:
     """By feedparser. From bytes: it opens a text that names a file or a URL."""
+    import feedparser  # here: most processes never meet such a document, and it takes memory and time to load
+
     try:
         parsed = feedparser.parse(BytesIO(document), sanitize_html=False, resolve_relative_uris=False)
         return plain_entries(parsed)
