@@ -29,6 +29,7 @@ class WorkerConsumer(Consumer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._signal_actions.pop(signal.SIGHUP, None)  # Huey would restart the process; ours reloads its configuration
+        self._stop_flag_timeout = 0.5  # how often the main thread looks whether a signal came: ten times a second
 
     def start(self) -> None:
         super().start()
@@ -36,9 +37,12 @@ class WorkerConsumer(Consumer):
 
     def stop(self, graceful: bool = False) -> None:
         self.worker.pause()
+        storage = self.huey.storage if isinstance(self.huey.storage, WakefulSqliteStorage) else None
+        if storage is not None:
+            storage.let_go()
         super().stop(graceful=graceful)
-        if isinstance(self.huey.storage, WakefulSqliteStorage):
-            self.huey.storage.put_back()
+        if storage is not None:
+            storage.put_back()
         self.worker.stop()
 
 

@@ -24,7 +24,10 @@ IDLE_SECONDS = 0.5
 """How long an idle worker sleeps when nobody wakes it: another process may have put a message."""
 
 LOOK_SECONDS = 1.0
-"""The same for this storage: every message comes from this process, and wakes somebody at once."""
+"""Between two looks into a file that is known to be empty: every message comes from this process, and is known of."""
+
+WAIT_SECONDS = 4.0
+"""How long an idle thread sleeps when no message wakes it. One that another process put into the file waits as long."""
 
 CHECK_SECONDS = 1.0
 _TAKE = """
@@ -45,6 +48,8 @@ class WakefulSqliteStorage(SqliteStorage):
         self._taking = threading.Lock()
         self._taken: list[tuple[float, int, bytes]] = []
         self._newest = -math.inf  # the highest priority put since the file was last looked at
+        self._emptied = -math.inf  # when the file was last seen to be empty
+        self._leaving = False
         self._checked = 0.0
         self._inode = 0
         try:
@@ -74,20 +79,32 @@ class WakefulSqliteStorage(SqliteStorage):
         if data is not None:
             return data
         with self._arrival:
-            if self._arrived == seen and not self._arrival.wait(LOOK_SECONDS):
+            if self._leaving or (self._arrived == seen and not self._arrival.wait(WAIT_SECONDS)):
                 return None
         return self._next()
+
+    def let_go(self) -> None:
+        """Nobody waits from here on: the process ends."""
+        with self._arrival:
+            self._leaving = True
+            self._arrival.notify_all()
 
     def _next(self) -> bytes | None:
         """The most important message. One thread looks into the file for all; who comes next finds some at hand."""
         with self._taking:
-            if not self._taken or -self._taken[0][0] < self._newest:
+            if self._is_worth_a_look():
                 self._take_some()
             return heapq.heappop(self._taken)[2] if self._taken else None
 
+    def _is_worth_a_look(self) -> bool:
+        if self._taken:
+            return -self._taken[0][0] < self._newest
+        return self._newest > -math.inf or time.monotonic() - self._emptied >= LOOK_SECONDS
+
     def _take_some(self) -> None:
-        self._newest = -math.inf
+        self._newest = self._emptied = -math.inf
         if not self.sql("select 1 from task where queue = ? limit 1", (self.name,), results=True):
+            self._emptied = time.monotonic()
             return  # an idle worker asks all the time: it must not write each time
         with self.db(commit=True) as cursor:
             cursor.execute(_TAKE, (self.name, AT_ONCE))
@@ -101,6 +118,13 @@ class WakefulSqliteStorage(SqliteStorage):
             messages, self._taken = [(data, -priority) for priority, _, data in sorted(self._taken)], []
         if messages:
             self.enqueue_many(messages)
+
+    def read_schedule(self, ts: Any) -> list[bytes]:
+        """Huey asks every second, and takes the writer's lock to do so: only where something is due."""
+        due = "select 1 from schedule where queue = ? and timestamp <= ? limit 1"
+        if not self.sql(due, (self.name, ts.timestamp()), results=True):
+            return []
+        return list(super().read_schedule(ts))
 
     def queue_size(self) -> int:
         return int(super().queue_size()) + len(self._taken)

@@ -69,7 +69,7 @@ def _boot(threads: int) -> None:
 
 
 def start(consumer: Any) -> None:
-    """Begin the pulse: due rows are found twice a second, whatever happens to the queue."""
+    """Begin the pulse: due rows are found four times a second (at rest: every second), whatever happens to the queue."""
     signal.signal(signal.SIGHUP, lambda number, frame: _reload.set())
     threading.Thread(target=_pulse, args=(consumer,), name="Pulse", daemon=True).start()
     threading.Thread(target=lookout.watch, args=(runtime, _stopping), name="Lookout", daemon=True).start()
@@ -105,7 +105,9 @@ def _pulse(consumer: Any) -> None:
         try:
             if _reload.is_set():
                 _take_new_config()
-            _beat(runtime(), started, consumer, slow=count % REDRIVE_EVERY == 0)
+            slow = count % REDRIVE_EVERY == 0
+            if slow or not rescue_step.is_still(runtime()):
+                _beat(runtime(), started, consumer, slow=slow)
         except Exception:  # noqa: BLE001 the pulse must outlive a locked database, a full disk, a lost server
             log.exception("rescue failed; it is tried again")
             db.drop_broken_connection()

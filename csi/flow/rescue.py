@@ -1,5 +1,7 @@
 """What makes the walk safe: find rows whose wake-up was lost, whose holder died, or whose time has come."""
 
+from dataclasses import dataclass, replace
+
 from csi.emitter.destination import LANES
 from csi.flow import flush, gate, storage
 from csi.flow.plan import plan
@@ -7,14 +9,26 @@ from csi.flow.redrive import redrive as redrive
 from csi.flow.wake import Wake
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import batches, db, endpoints, heartbeats, inbox, leases
+from csi.store import batches, changes, db, endpoints, heartbeats, inbox, leases
 from csi.store.db import writing
 
 WORKER = "worker"
 QUEUED = "queue_depth"
 CLOCK_SLACK = 30.0
+STILL_AFTER, STILL_LOOK = 2.0, 1.0
+"""Seconds without a write after which the pulse looks at the rows only now and then, and how often that is."""
+
 CROWDED = 2_000
 """With this many tasks in the queue a row waits because it is not its turn, not because its wake-up was lost."""
+
+
+@dataclass(frozen=True)
+class Stillness:
+    """What the pulse remembers: the state of the database, since when it is the same, and the last look at its rows."""
+
+    version: int | None
+    since: float
+    looked_at: float
 
 
 def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
@@ -25,6 +39,19 @@ def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
     if queue_depth < CROWDED:
         wakes += _overdue(rt)
     return wakes
+
+
+def is_still(rt: Runtime) -> bool:
+    """Nobody wrote for a while, so that only what waits for its time can be due: a look a second is enough for it."""
+    version, now = changes.version(), rt.now()
+    seen = rt.memo.get("stillness")
+    if seen is None or version is None or version != seen.version or now < seen.looked_at:
+        rt.memo["stillness"] = Stillness(version, now, now)
+        return False
+    if now - seen.since < STILL_AFTER or now - seen.looked_at >= STILL_LOOK:
+        rt.memo["stillness"] = replace(seen, looked_at=now)
+        return False
+    return True
 
 
 def recover(rt: Runtime) -> int:

@@ -1,5 +1,8 @@
 """The queue file: the most important message first, many taken in one commit, none forgotten at an orderly end."""
 
+import datetime
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tasks.storage import AT_ONCE, WakefulSqliteStorage
@@ -41,8 +44,50 @@ def test_an_orderly_end_gives_back_what_nobody_did(storage, tmp_path):
     assert [other.dequeue(), other.dequeue()] == [b"a", b"c"]
 
 
+def test_a_file_that_was_empty_a_moment_ago_gives_all_that_came_since(storage, monkeypatch):
+    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
+    assert storage.dequeue() is None
+    put(storage, *((str(number).encode(), 10) for number in range(2 * AT_ONCE + 1)))
+    assert [storage.dequeue() for _ in range(2 * AT_ONCE + 2)] == [
+        *(str(number).encode() for number in range(2 * AT_ONCE + 1)),
+        None,
+    ]
+
+
+def test_an_empty_file_is_not_asked_again_at_once_by_each_of_many_threads(storage, monkeypatch):
+    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
+    asked = []
+    storage.sql = lambda sql, *_, **__: asked.append(sql) or []
+    assert [storage.dequeue() for _ in range(5)] == [None] * 5
+    assert len(asked) == 1
+
+
+def test_a_message_of_another_process_is_found_at_the_next_look(storage, tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.storage.LOOK_SECONDS", 0.0)
+    assert storage.dequeue() is None
+    put(WakefulSqliteStorage("csi", filename=str(tmp_path / "queue.db")), (b"from outside", 10))
+    assert storage.dequeue() == b"from outside"
+
+
+def test_threads_that_wait_go_home_when_the_process_ends(storage, monkeypatch):
+    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 600)
+    with ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(storage.dequeue) for _ in range(4)]
+        storage.let_go()
+        assert [one.result(timeout=30) for one in waiting] == [None] * 4
+
+
+def test_what_waits_for_its_time_is_read_when_that_has_come(storage):
+    now = datetime.datetime(2026, 2, 1, tzinfo=datetime.UTC)
+    storage.add_to_schedule(b"later", now + datetime.timedelta(minutes=1))
+    assert storage.read_schedule(now) == []
+    assert storage.read_schedule(now + datetime.timedelta(minutes=2)) == [b"later"]
+    assert storage.read_schedule(now + datetime.timedelta(minutes=3)) == []
+
+
 def test_an_idle_worker_does_not_write(storage, tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.storage.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
     put(storage, (b"a", 10))
     storage.dequeue()
     log = tmp_path / "queue.db-wal"
