@@ -18,4 +18,4 @@ WORKDIR /var/lib/csi
 VOLUME /var/lib/csi
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["csi", "health"]
-CMD ["huey_consumer", "huey_config.huey", "-w", "16", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25"]
+CMD ["huey_consumer", "huey_config.huey", "-w", "24", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25"]

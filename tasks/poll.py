@@ -1,6 +1,6 @@
-"""Read one watch that is due."""
+"""Read one watch that is due, and those that stood in line behind it."""
 
-from csi.flow.poll import poll
+from csi.flow.poll import poll_in_turn
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime
@@ -9,4 +9,5 @@ from tasks.worker import runtime
 @huey.task()
 @step
 def poll_watch(watch_id: int) -> None:
-    dispatch(poll(runtime(), watch_id))
+    for wakes in poll_in_turn(runtime(), watch_id):
+        dispatch(wakes)

@@ -69,7 +69,7 @@ def _boot(threads: int) -> None:
 
 
 def start(consumer: Any) -> None:
-    """Begin the pulse: due rows are found four times a second (at rest: every second), whatever happens to the queue."""
+    """Begin the pulse: due rows are found four times a second, at rest once, whatever happens to the queue."""
     signal.signal(signal.SIGHUP, lambda number, frame: _reload.set())
     threading.Thread(target=_pulse, args=(consumer,), name="Pulse", daemon=True).start()
     threading.Thread(target=lookout.watch, args=(runtime, _stopping), name="Lookout", daemon=True).start()

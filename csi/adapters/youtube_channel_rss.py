@@ -14,6 +14,7 @@ from csi.adapters import answers, atom, feed_guard, youtube
 from csi.adapters.base import Existence, Position, RawEvent, Reading, Tools, Via, WatchedSource
 from csi.adapters.enrich import Enricher, facts_of
 from csi.adapters.youtube_api import ApiSettings, DataApi, Item, Page, is_readable, part_of, thumbnail_of, video_of
+from csi.desk import DESK
 from csi.errors import MalformedItem, NetError, SourceError
 from csi.ingester.config import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.ingester.durations import Seconds
@@ -187,9 +188,11 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         fresh, digest = answers.fresh_until(answer, now), hashlib.blake2b(answer.body, digest_size=16).hexdigest()
         if answer.status == 304 or answers.kept(position.etag, BODY, now) == digest:
             return Reading(etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh)
-        entries, tag = atom.read_entries(answer.body), answers.validator(answer, "etag")
+        with DESK:
+            entries, tag = atom.read_entries(answer.body), answers.validator(answer, "etag")
+            items = tuple(self._entry(entry, position.ref) for entry in entries)
         return Reading(
-            items=tuple(self._entry(entry, position.ref) for entry in entries),
+            items=items,
             etag=answers.keep(tag, FEED, now) if tag else answers.keep(digest, BODY, now),
             last_modified=answers.keep(answers.validator(answer, "last-modified"), FEED, now),
             fresh_until=fresh,

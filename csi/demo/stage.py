@@ -14,7 +14,7 @@ from csi.errors import CsiError
 WORKER = (
     "huey_config.huey",
     "-w",
-    "16",
+    "24",
     "-k",
     "thread",
     "-d",

@@ -3,12 +3,13 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
+from csi.desk import DESK
 from csi.errors import SourceError
 from csi.flow import gap, pace, turns, upkeep
 from csi.flow.wake import Wake
@@ -26,6 +27,9 @@ KEY_CHARS = 512
 LASTING = ("id", "yt_videoid", "link", "title", "published")
 """What an item without a key is known by: not its views, nor when it was last touched."""
 FIRST_SPREAD = 60.0
+IN_A_ROW_SECONDS = 5.0
+"""So long a thread goes on with those in line; then it comes to an end, which is a sign of life."""
+
 QUOTA_LOOK_SECONDS = 3600.0
 
 
@@ -73,10 +77,25 @@ class Sorted:
     unwanted: list[Keyed] = field(default_factory=list)
 
 
+def poll_in_turn(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
+    """Read this watch and then, in the place that it leaves, who is next in line: the way through the queue costs more
+    than the work. Gives the wake-ups of each read; after a while the last of them is for the next in line."""
+    end = rt.now() + IN_A_ROW_SECONDS
+    while True:
+        wakes = poll(rt, watch_id)
+        following = next((wake for wake in wakes if wake.step == "poll"), None)
+        if following is None or rt.stopping() or rt.now() >= end:
+            yield wakes
+            return
+        yield [wake for wake in wakes if wake is not following]
+        watch_id = int(following.key)
+
+
 def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
     a pause). A failed read changes nothing but its next time and what is known of its health."""
-    now, watch = rt.now(), watches.glance(watch_id)
+    with DESK:
+        now, watch = rt.now(), watches.glance(watch_id)
     if watch is None or watch.source not in rt.settings.sources:
         return turns.call_next(rt)
     if watch.next_poll_at > now and not early:
@@ -112,9 +131,10 @@ def _poll(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list
 
 def _take(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> Try | None:
     now = rt.now()
-    if upkeep.is_held_back(rt, watch, host, now):
-        return None
-    held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
+    with DESK:
+        if upkeep.is_held_back(rt, watch, host, now):
+            return None
+        held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
     return Try(held, host, watch.last_poll_at) if held is not None else None
 
 
@@ -122,8 +142,9 @@ def _read(rt: Runtime, watch: Watch) -> Found:
     adapter, position = rt.adapter(watch.source), _position(watch)
     with watches.reading(watch):
         reading = adapter.read(position)
-        items = _keyed(adapter, reading.items)
-        known = dedupe.known([item.key for item in items])
+        with DESK:
+            items = _keyed(adapter, reading.items)
+            known = dedupe.known([item.key for item in items])
         filled = gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
     if filled.items:
         items = _keyed(adapter, (*reading.items, *filled.items))
@@ -149,7 +170,7 @@ def _position(watch: Watch) -> Position:
 
 def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
     now, watch = rt.now(), held.watch
-    with writing():
+    with DESK, writing():
         if not watches.still_held(watch):
             return _say_lost(held)
         known = _known(watch, found)

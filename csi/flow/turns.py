@@ -56,14 +56,16 @@ class Turns:
             return watch_id
 
     def _has_room(self, host: str, places: int) -> bool:
-        return self._taken.total() < places and self._taken[host] < max(places * 5 // 6, 1)
+        most = max(places - max(places // 6, 1), 1)
+        return self._taken.total() < places and self._taken[host] < most
 
 
 def take(rt: Runtime, watch: Glance, host: str, now: float) -> bool:
     """False: it waits for its turn, and `call_next` or, at the latest, the pulse wakes it."""
     if _turns(rt).take(watch, host, rt.share.polls):
         return True
-    watches.wake_again(watch.id, now + watches.REWAKE_SECONDS)
+    if watch.wake_at < now + watches.REWAKE_SECONDS / 2:  # who was just woken is not woken again for a while
+        watches.wake_again(watch.id, now + watches.REWAKE_SECONDS)
     return False
 
 

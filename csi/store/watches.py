@@ -41,7 +41,7 @@ _CLAIM = """
     RETURNING *
 """
 _GLANCE = """
-    SELECT id, source, ref, via, tier, next_poll_at, last_poll_at, interval_seconds FROM watches
+    SELECT id, source, ref, via, tier, next_poll_at, last_poll_at, interval_seconds, wake_at FROM watches
     WHERE id = ? AND state = 'active'
 """
 _FROM_THE_FUTURE = """
@@ -92,6 +92,7 @@ class Glance:
     next_poll_at: float
     last_poll_at: float | None
     interval_seconds: float
+    wake_at: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -358,6 +358,38 @@ def test_a_poll_that_ends_calls_the_one_that_waits(line, yt, clock, monkeypatch)
     assert Wake("poll", second.id) in wakes
 
 
+def crowded(built, monkeypatch):
+    """One place for reading; while the first watch is read, the second asks for it in vain."""
+    built.rt.share = Share(threads=2)
+    first, second = (row.id for row in Watch.select().order_by(Watch.id))
+    read = poll._read
+
+    def slowly(rt, watch):
+        if watch.id == first:
+            built.step(Wake("poll", second))
+        return read(rt, watch)
+
+    monkeypatch.setattr(poll, "_read", slowly)
+    return first, second
+
+
+def test_who_stood_in_line_is_read_in_the_place_that_became_free(line, monkeypatch):
+    built = line(playlists=[])
+    first, second = crowded(built, monkeypatch)
+    wakes = [wake for some in poll.poll_in_turn(built.rt, first) for wake in some]
+    assert "poll" not in {wake.step for wake in wakes}
+    assert all(Watch.get_by_id(watch_id).last_success_at for watch_id in (first, second))
+
+
+def test_a_worker_that_ends_does_not_begin_with_the_next_in_line(line, monkeypatch):
+    built = line(playlists=[])
+    first, second = crowded(built, monkeypatch)
+    built.rt.stopping = lambda: True
+    wakes = [wake for some in poll.poll_in_turn(built.rt, first) for wake in some]
+    assert Wake("poll", second) in wakes
+    assert Watch.get_by_id(second).last_poll_at is None
+
+
 def test_a_watch_that_waits_for_its_turn_is_found_again_when_its_caller_dies(line, yt, clock, monkeypatch):
     built = line(playlists=[])
     built.rt.share = Share(threads=2)

@@ -26,7 +26,7 @@ def test_worker_and_sidecar_load_neither_a_foreign_command_line_nor_the_slow_par
 def test_what_is_hidden_during_an_import_can_be_imported_later():
     with without("wave"), pytest.raises(ImportError):
         import wave
-    import wave  # noqa: F811
+    import wave
 
     assert wave.open
 
