@@ -1,47 +1,58 @@
-"""Does it stay quick? The cost of an event while ever more keys and events are stored, and while retention runs."""
+"""Does it stay quick? The cost of an event while ever more keys and events are stored, and urgent deliveries while
+retention deletes a day of them."""
 
 import sqlite3
+import statistics
+import subprocess
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from csi import clock
 from csi.runtime import Runtime
-from ops.bench import stage
+from csi.store.models import database
+from ops.bench import line, stage
 
+DAY = 86_400.0
 SIZES = (10_000, 1_000_000, 10_000_000)
-RETIRED = 300_000
+KEYS_A_DAY, EVENTS_A_DAY = 111_111, 100_000
+"""A key lives for 90 days, an event for 30: ten million keys beside three million events."""
+
 EVENTS_PER_THOUSAND_KEYS = 300
-"""A key lives for 90 days, an event for 30."""
+BEFORE_SECONDS = 10.0
+DEADLINE = 90.0
 
 _KEYS = """
     INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at)
     WITH RECURSIVE n (i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
-    SELECT printf('youtube:video:%011d', i), ?, 'emitted', ? FROM n
+    SELECT printf('youtube:video:%011d', i), strftime('%Y-%m-%dT%H:%M:%SZ', ? + i * ?, 'unixepoch'), 'emitted', ? FROM n
 """
 _EVENTS = """
     INSERT INTO events (event_id, dedupe_key, source, event_type, occurred_at, received_at, subject_json, routing_json,
         metadata_json, delivered, created_at, contract_version, seq, tier, state, first_seen_at, delivered_at)
     WITH RECURSIVE n (i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
     SELECT printf('src:%011d', i), printf('youtube:video:%011d', i), 'youtube_playlist', 'video_added_to_playlist',
-        ?, ?, ?, '{}', '{}', TRUE, ?, '1.0', i, 'standard', 'delivered', ?, ? FROM n
+        ?, ?, ?, '{}', '{}', TRUE, ?, '1.0', i, 'standard', 'delivered', ? + i * ?, ? + i * ? FROM n
 """
 
 
 def measure(sizes: Sequence[int] = SIZES, count: int = 2_000) -> dict[str, Any]:
-    """CPU and wall time of one event in one thread, at each size of the same database."""
+    """CPU and wall time of one event in one thread, at each size of the same database; retention in the largest."""
     with tempfile.TemporaryDirectory(prefix="csi-bench-") as home:
         costs, stored = [], 0
         for size in sizes:
             with stage.receiver() as to, stage.source(count) as origin:
                 rt = _open(Path(home), origin, to)
+                database.close()
                 stored = fill(Path(home) / "state" / "csi.db", stored, size)
                 costs.append({"keys": size, **_cost(rt, to, count)})
-        return {"sizes": costs, "ratio": costs[-1]["cpu_ms_per_event"] / costs[0]["cpu_ms_per_event"]}
+                database.close()
+        ratio = costs[-1]["cpu_ms_per_event"] / costs[0]["cpu_ms_per_event"]
+        return {"sizes": costs, "ratio": ratio, "retention": retention(Path(home))}
 
 
 def _open(home: Path, origin: stage.Source, to: stage.Receiver) -> Runtime:
@@ -55,17 +66,21 @@ def _open(home: Path, origin: stage.Source, to: stage.Receiver) -> Runtime:
 
 
 def fill(path: Path, stored: int, size: int) -> int:
-    """Filler in chunks. Its keys sort before and after each other as they come; those of the test lie all over."""
+    """Filler in chunks: a day of it is older than its time. Its keys sort before and after each other as they come;
+    those of the test lie all over. Without a log, which would be written twice: nobody else may have it open."""
     now = time.time()
     text, subject = clock.iso(now), '{"platform":"youtube","title":"' + "x" * 200 + '"}'
+    ends, seen = (now - DAY, DAY / KEYS_A_DAY), (now - 31 * DAY, DAY / EVENTS_A_DAY)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as db:
+        for pragma in ("journal_mode=off", "synchronous=off", "cache_size=-300000"):
+            db.execute(f"PRAGMA {pragma}")
         for first in range(stored, size, 500_000):
             last = min(first + 500_000, size)
-            db.execute(_KEYS, (first, last, clock.iso(now + 86_400 * 80), now))
+            db.execute(_KEYS, (first, last, *ends, now))
             events = (first * EVENTS_PER_THOUSAND_KEYS // 1000, last * EVENTS_PER_THOUSAND_KEYS // 1000)
             if events[0] < events[1]:
-                db.execute(_EVENTS, (*events, text, text, subject, text, now, now))
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                db.execute(_EVENTS, (*events, text, text, subject, text, *seen, *seen))
+        db.execute("PRAGMA journal_mode=wal")
     return size
 
 
@@ -81,32 +96,61 @@ def _cost(rt: Runtime, to: stage.Receiver, count: int) -> dict[str, float]:
     }
 
 
-def retention(keys: int = RETIRED) -> dict[str, float]:
-    """The longest time that a writer waits while expired keys are deleted."""
-    from csi.flow.retention import prune
-    from csi.store import counters
-    from csi.store.db import writing
+def retention(home: Path) -> dict[str, float]:
+    """Urgent events at a steady rate through the real worker, first alone, then beside its hourly retention, which
+    finds a day of events and keys. The delay is the longest way, first seen to accepted, over the usual one alone."""
+    place = home / "state" / "csi.db"
+    with stage.receiver() as to, stage.source(0, line.STEADY_RATE) as origin:
+        config = stage.configure(home, origin, "urgent", interval=1.0)
+        with stage.worker(config, to) as worker:
+            to.wait_for(int(line.STEADY_RATE), worker)
+            quiet = time.time()
+            time.sleep(BEFORE_SECONDS)
+            before = _stored(place)
+            began = _prune(config, to, place)
+            _until(lambda: _ask(place, "SELECT 1 FROM heartbeats WHERE name = 'retention'") is not None)
+            ended, removed = time.time(), before - _stored(place)
+            time.sleep(2)  # the last of them arrive
+            seen, arrived = line.first_seen(home, since=quiet), to.arrived()
+    waits = [(seen[name], 1000 * (at - seen[name])) for name, at in arrived.items() if name in seen]
+    alone = [wait for at, wait in waits if at < began - 1]
+    beside = [wait for at, wait in waits if began - 1 <= at <= ended]
+    return {
+        "events_removed": removed,
+        "seconds": ended - began,
+        "deliveries": len(beside),
+        "usual_ms": statistics.median(alone),
+        "longest_alone_ms": max(alone),
+        "longest_beside_ms": max(beside),
+        "longest_delay_ms": max(beside) - statistics.median(alone),
+    }
 
-    with tempfile.TemporaryDirectory(prefix="csi-bench-") as home, stage.receiver() as to, stage.source(0) as origin:
-        rt = _open(Path(home), origin, to)
-        fill(Path(home) / "state" / "csi.db", 0, keys)
-        with closing(sqlite3.connect(Path(home) / "state" / "csi.db", timeout=60)) as db, db:
-            db.execute("UPDATE dedupe_keys SET expires_at = ?", (clock.iso(time.time() - 86_400),))
-        ended, waits = threading.Event(), []
 
-        def write() -> None:
-            while not ended.is_set():
-                began = time.monotonic()
-                with writing():
-                    counters.add("bench")
-                waits.append(time.monotonic() - began)
-                ended.wait(0.005)
+def _prune(config: Path, to: stage.Receiver, place: Path) -> float:
+    """Have the worker run its hourly task now. Returns when the first rows went."""
+    oldest = _ask(place, "SELECT MIN(id) FROM events")
+    code = "from tasks.prune import prune_rows; prune_rows()"
+    with stage.started([sys.executable, "-c", code], stage.environment(config, to), stdout=subprocess.DEVNULL) as one:
+        assert one.process is not None
+        one.process.wait(30)
+    _until(lambda: _ask(place, "SELECT MIN(id) FROM events") != oldest)
+    return time.time()
 
-        writer = threading.Thread(target=write)
-        writer.start()
-        began = time.monotonic()
-        prune(rt)
-        spent = time.monotonic() - began
-        ended.set()
-        writer.join()
-    return {"keys": keys, "seconds": spent, "longest_wait_ms": 1000 * max(waits), "writes": len(waits)}
+
+def _stored(place: Path) -> int:
+    """Events of the filler, quickly: they lie in one piece."""
+    return int(_ask(place, "SELECT MAX(id) - MIN(id) + 1 FROM events WHERE event_id < 'src:1'") or 0)
+
+
+def _ask(place: Path, sql: str) -> Any:
+    with closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True, timeout=10)) as db:
+        found = db.execute(sql).fetchone()
+    return found[0] if found else None
+
+
+def _until(ready: Callable[[], bool]) -> None:
+    ends = time.monotonic() + DEADLINE
+    while not ready():
+        if time.monotonic() > ends:
+            sys.exit(f"retention was not over after {DEADLINE:g} s")
+        time.sleep(0.05)

@@ -32,9 +32,9 @@ def at_once(tier: str, count: int) -> dict[str, Any]:
         }
 
 
-def first_seen(home: Path) -> dict[str, float]:
+def first_seen(home: Path, since: float = 0.0) -> dict[str, float]:
     with closing(sqlite3.connect(home / "state" / "csi.db")) as db:
-        return dict(db.execute("SELECT event_id, first_seen_at FROM events"))
+        return dict(db.execute("SELECT event_id, first_seen_at FROM events WHERE first_seen_at >= ?", (since,)))
 
 
 def steady(seconds: float = STEADY_SECONDS, tier: str = "urgent") -> dict[str, Any]:

@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import json
+import random
 import time
 
 from csi.demo.serve import base_url, bind, make_server, serve_until
@@ -19,7 +20,7 @@ class Stock:
     """What there is, and more of it."""
 
     def __init__(self, count: int) -> None:
-        self.world, self.made = World(), 0
+        self.world, self.made = World(seed=random.getrandbits(32)), 0  # nothing that an earlier source had
         began = time.time() - count
         self.owner = self.world.add_channel("Bench", at=began).id
         self.lists = [self.world.add_playlist(f"List {n}", owner=self.owner, at=began).id for n in range(LISTS)]

@@ -1,5 +1,6 @@
 """The walk in one thread, without a queue: what each step costs by itself."""
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,9 @@ DEADLINE = 120.0
 def walk(rt: Runtime, until: Callable[[], bool]) -> None:
     """Do what is due, again and again, until it is enough."""
     end = time.monotonic() + DEADLINE
-    while not until() and time.monotonic() < end:
+    while not until():
+        if time.monotonic() > end:
+            sys.exit(f"the walk was not over after {DEADLINE:g} s")
         todo = [*plan.plan(rt, horizon=0), *rescue.rescue(rt)]
         if not todo:
             time.sleep(0.05)
