@@ -253,6 +253,11 @@ def _speeds(settings: SourceSettings, interval: float, via: str = "feed") -> cad
     )
 
 
+def look_back(rt: Runtime, now: float) -> None:
+    """Count the usual activity anew where it is time, outside the transaction of a read: others wait for those."""
+    _usual(rt, now)
+
+
 def _usual(rt: Runtime, now: float) -> dict[int, int]:
     """In how many spells each watch was active in the last day. Counted now and then: it changes slowly."""
     rules = [source.adaptive for source in rt.settings.sources.values() if source.adaptive and source.enabled]

@@ -51,6 +51,7 @@ def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
         return []
     now = rt.now()
     _mend_times(rt, now)
+    pace.look_back(rt, now)
     found = watches.plan_due(now, horizon, sources=rt.enabled_sources())
     return [Wake("poll", due.id, at=due.at if due.at > now else None) for due in found]
 
