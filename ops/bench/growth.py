@@ -75,8 +75,7 @@ def fill(path: Path, stored: int, size: int) -> int:
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as db:
         for pragma in ("journal_mode=off", "synchronous=off", "cache_size=-300000"):
             db.execute(f"PRAGMA {pragma}")
-        age = seen[0] + stored * EVENTS_PER_THOUSAND_KEYS // 1000 * seen[1]  # ids grow with time, those of tests, too
-        db.execute("UPDATE events SET first_seen_at = ?, delivered_at = ? WHERE event_id > 'src:1'", (age, age))
+        _age(db, seen[0] + stored * EVENTS_PER_THOUSAND_KEYS // 1000 * seen[1], now)
         for first in range(stored, size, 500_000):
             last = min(first + 500_000, size)
             db.execute(_KEYS, (first, last, *ends, now))
@@ -87,6 +86,12 @@ def fill(path: Path, stored: int, size: int) -> int:
     with path.open("rb") as file:
         os.fsync(file.fileno())  # or the first checkpoint of the test would wait for all of it
     return size
+
+
+def _age(db: sqlite3.Connection, moment: float, now: float) -> None:
+    """Events of the test before are as old as the filler around them: retention relies on ids that grow with time."""
+    sql = "UPDATE events SET first_seen_at = ?, delivered_at = ? WHERE event_id > 'src:1' AND first_seen_at > ?"
+    db.execute(sql, (moment, moment, now - DAY / 2))
 
 
 def _cost(rt: Runtime, to: stage.Receiver, count: int) -> dict[str, float]:
