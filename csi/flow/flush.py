@@ -23,7 +23,17 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     if gate.look(endpoints.get(name), now) == "probe" and redrive.comes_first(rt, name):
         return [Wake("probe", name)]
     with writing():
-        opened = _open(destination, tier, now)
+        return _wakes(_open(destination, tier, now), tier)
+
+
+def fill(rt: Runtime, lane: str) -> list[Wake]:
+    """The same for a receiver that has just taken something, as part of the caller's transaction."""
+    name, _, tier = lane.rpartition("/")
+    destination, now = rt.destinations[name], rt.now()
+    return _wakes(_open(destination, tier, now), tier) if is_due(rt, destination, tier, now) else []
+
+
+def _wakes(opened: list[int], tier: str) -> list[Wake]:
     return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
 
 

@@ -220,6 +220,47 @@ def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
         assert ua.requests == []
 
 
+def test_the_next_batch_is_taken_in_the_commit_that_settles_the_one_before(make_line, yt, clock):
+    for _ in range(3):
+        yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        line.run(deliver_too=False)
+        (first,) = flush.flush(line.rt, "default/urgent")  # of one watch one at a time travels
+        held = deliver.take(line.rt, int(first.key))
+        done = deliver.carry(line.rt, held, go_on=True)
+    assert (done.wakes, done.retry, len(ua.requests)) == ([], None, 1), "nobody has to be woken: this thread goes on"
+    row = Batch.get_by_id(done.following.batch.id)
+    assert (row.state, row.lease_token) == ("sending", done.following.batch.lease_token)
+    assert [it.outcome for it in DeliveryAttempt.select().order_by(DeliveryAttempt.id)] == ["delivered", "sending"]
+    assert states() == {"delivered": 1, "in_flight": 1, "pending": 1}
+
+
+def test_a_thread_that_may_not_go_on_leaves_the_next_batch_to_a_wake_up(make_line, yt, clock):
+    for _ in range(2):
+        yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        line.run(deliver_too=False)
+        (first,) = flush.flush(line.rt, "default/urgent")
+        done = deliver.carry(line.rt, deliver.take(line.rt, int(first.key)), go_on=False)
+    assert done.following is None
+    assert {wake.step for wake in done.wakes} == {"deliver"}
+    assert Batch.get_by_id(int(done.wakes[0].key)).state == "ready"
+
+
+def test_a_batch_that_fails_gives_its_place_to_the_next(make_line, yt, clock):
+    for playlist in yt.playlists[:2]:
+        yt.add(playlist)
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua)
+        line.run(deliver_too=False)
+        first, second = flush.flush(line.rt, "default/urgent")
+        done = deliver.carry(line.rt, deliver.take(line.rt, int(first.key)), go_on=True)
+    assert done.retry is not None
+    assert [wake.key for wake in done.wakes] == [second.key]
+
+
 @pytest.mark.parametrize("threads", range(1, 65))
 def test_threads_are_shared_out_so_that_none_is_promised_twice(threads):
     share = Share(threads)
