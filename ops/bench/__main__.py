@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ops.bench import catalogue, floor, growth, line, peer, poll, scale, startup, targets
+from ops.bench import catalogue, figures, floor, growth, line, peer, poll, scale, startup, targets
 
 PARTS = ("line", "poll", "growth", "startup", "scale", "catalogue")
 
@@ -99,7 +99,7 @@ def main() -> None:
     if not Path("/proc/self/stat").exists():
         sys.exit("this bench reads /proc, which only Linux has")
     report = report_of(options)
-    print(json.dumps(report) if options.json else "\n".join(targets.table(report)))
+    print(json.dumps(report) if options.json else "\n".join([*targets.table(report), "", *figures.lines(report)]))
     if options.write_baseline:
         targets.BASELINE.write_text(json.dumps(targets.ratios(report), indent=2) + "\n")
     if options.check and (fell := targets.fallen(report, targets.load_baseline())):
