@@ -25,7 +25,7 @@ def deliver_batch(batch_id: int, task: Any = None) -> None:
     held = take(rt, batch_id)
     while held is not None:
         done = carry(rt, held, go_on=not is_stopping() and time.monotonic() < end)
-        dispatch(done.wakes)
+        follow(done.wakes)
         if done.retry is not None:
             _try_again(task, held, done.retry.when)
         held = done.following

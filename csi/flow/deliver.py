@@ -60,10 +60,11 @@ def carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
 
 
 def _pass_on(rt: Runtime, batch: Batch, wakes: list[Wake], *, go_on: bool) -> Carried:
-    """The place is free: fill the lane up, and take or wake what comes next."""
-    lanes = [str(wake.key) for wake in wakes if wake.step == "flush"]
-    rest = [wake for wake in wakes if wake.step != "flush"]
-    opened = [wake for lane in lanes for wake in fill(rt, lane)]
+    """The place is free: fill the lane up, and take or wake what comes next. On PostgreSQL a lane is filled in a
+    transaction of its own: one that waits for a lane's lock must not hold the receiver's row meanwhile."""
+    lanes = [] if is_postgres() else [wake for wake in wakes if wake.step == "flush"]
+    rest = [wake for wake in wakes if wake not in lanes]
+    opened = [wake for lane in lanes for wake in fill(rt, str(lane.key))]
     if not go_on:
         return Carried([*rest, *opened, *_wake_next(rt, batch)])
     following = _claim_next(rt, batch)
@@ -85,11 +86,8 @@ def _next(rt: Runtime, batch: Batch) -> int | None:
     return batches.next_ready(batch.destination, rt.now(), urgent=batch.tier == "urgent")
 
 
-def _free_places(rt: Runtime, batch: Batch) -> int | None:
-    """How many threads of ours could take a batch up; whoever ends takes the next one by himself. None: there may be
-    other workers, and they have places, too."""
-    if is_postgres():
-        return None
+def _free_places(rt: Runtime, batch: Batch) -> int:
+    """How many threads could take a batch up. Whoever ends takes the next one by himself."""
     return max(_places(rt, batch.tier) - sum(it.count for it in _own(batches.sending(rt.now()), batch.tier)), 0)
 
 
