@@ -1,6 +1,8 @@
 """Paid providers: documented statuses and retries, a budget that holds, and nothing paid twice however we die."""
 
+import errno
 import itertools
+import os
 import threading
 from dataclasses import replace
 from decimal import Decimal
@@ -10,6 +12,7 @@ import pytest
 
 from csi.processing.flow import admit, rescue, runs
 from csi.processing.flow import letters as desk_letters
+from csi.processing.providers.base import ProviderError
 from csi.processing.store import audit, calls, jobs, letters, notices, videos
 from csi.processing.store.db import fetch
 from tests.fakes.desk_processing import Killed
@@ -534,6 +537,42 @@ def test_a_living_workers_lease_never_runs_out(open_desk, clock):
         rescue.keep_up(desk.rt)
     assert jobs.claim("tr_vid00000002", clock()) is None
     assert held is not None
+
+
+def test_a_full_disk_holds_a_job_up_and_buries_nothing(open_desk, monkeypatch):
+    """The worker lives and renews its leases all the while: a job whose step failed must not be among them."""
+    desk = open_desk()
+    desk.deliver(VIDEO)
+    with monkeypatch.context() as full:
+        full.setattr(
+            os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
+        )
+        desk.work_for(600)
+    assert desk.status(VIDEO) == "transcription_queued"
+    assert jobs.find(f"tr_{VIDEO}").crashes == 0
+    desk.work_for(60)
+    assert desk.status(VIDEO) == "summarized"
+
+
+def test_a_fault_of_the_program_ends_in_a_dead_letter_and_stops_nobody(open_desk):
+    desk = open_desk()
+
+    class Broken:
+        name = "file"
+
+        def fetch(self, wanted):
+            raise (
+                ZeroDivisionError(wanted.video_id)
+                if wanted.video_id == VIDEO
+                else ProviderError("none", fault="absent", code="no_file")
+            )
+
+    desk.rt.free["file"] = Broken()
+    desk.deliver(VIDEO)
+    desk.deliver("vid00000002")
+    desk.work_for(300)
+    assert desk.statuses() == {VIDEO: "failed", "vid00000002": "skipped"}
+    assert desk_letters.get(f"tr_{VIDEO}").doc.tags == ["quarantined"]
 
 
 def test_what_was_found_out_under_a_lost_lease_is_not_written(open_desk, clock):

@@ -1,5 +1,8 @@
 """What makes processing safe: find rows that are due and whom nobody woke, or whose holder died."""
 
+import traceback
+
+from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.flow import admit, intake, letters, notify, runs, summarise, transcribe
 from csi.processing.runtime import Processing
@@ -9,6 +12,8 @@ from csi.processing.wake import Wake, wake_job
 
 WORKER = "processing"
 CROWDED = 1_000
+PAUSE = 30.0
+"""Seconds before a step that ended in an error of ours is tried again."""
 
 
 def rescue(rt: Processing, queue_depth: int = 0) -> list[Wake]:
@@ -60,3 +65,17 @@ def step(rt: Processing, wake: Wake) -> list[Wake]:
         case "notify":
             notify.notify(rt)
             return []
+
+
+def give_back(rt: Processing, wake: Wake, error: Exception) -> None:
+    """A step ended in an error that no provider made. Its job is due again soon instead of being held for ever.
+
+    A full disk or a locked database is nobody's fault and may last. Anything else is a fault of the program or of this
+    one job: it counts like a crash of the process, and the third one is the dead letter.
+    """
+    ours = isinstance(error, CsiError | db.DatabaseError)
+    where = "" if ours else "".join(traceback.format_tb(error.__traceback__)[-4:])
+    log.error("step failed", step=wake.step, key=wake.key, error=f"{type(error).__name__}: {error}"[:300], where=where)
+    db.drop_broken_connection()
+    with db.writing():
+        jobs.let_go(wake.key, rt.now(), at=rt.now() + PAUSE, crashed=not ours)
