@@ -7,6 +7,7 @@ import secrets
 from pathlib import Path
 
 from csi.errors import StoreError
+from csi.processing.plain import plain_text
 from csi.processing.store.artifacts import Artifact
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
@@ -22,7 +23,7 @@ class ArtifactStore:
         """Written beside its place and moved there: a reader sees the old file or the new one. Safe to repeat."""
         folder = _checked(video_id) if video_id else "digests"
         path = self.root / folder / _checked(name)
-        data = text.encode("utf-8", "replace")
+        data = plain_text(text, len(text)).encode()
         beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

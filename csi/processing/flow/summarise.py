@@ -11,6 +11,7 @@ from csi.processing.documents import Summary, SummaryRefs, TranscriptionJobDocum
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
 from csi.processing.flow.failure import bury, quarantine, scope_of, settle_failure
 from csi.processing.flow.retries import MAX_CRASHES
+from csi.processing.plain import markdown_line, plain_line
 from csi.processing.providers.base import Material, ProviderError, Reply, Written
 from csi.processing.providers.openai import ChatClient, TruncatedReply
 from csi.processing.runtime import Processing
@@ -249,7 +250,7 @@ def _announce(rt: Processing, video: Video, summary: Summary, now: float) -> Non
     route = rt.route(video.pipeline)
     if route is None or not route.notify:
         return
-    first = summary.bullets[0] if summary.bullets else ""
+    first = plain_line(summary.bullets[0]) if summary.bullets else ""
     body = f"{first}\n{video.url}".strip()
     notices.add(f"video:{video.id}", video.doc.title, body, due_at=now + rt.settings.notifications.window, now=now)
 
@@ -257,8 +258,8 @@ def _announce(rt: Processing, video: Video, summary: Summary, now: float) -> Non
 def _markdown(video: Video, written: Written) -> str:
     summary: Any = written.summary
     parts = [
-        f"# {video.doc.title}",
-        f"{video.doc.channel_title} · {video.doc.published_at} · {video.url}",
+        f"# {markdown_line(video.doc.title)}",
+        f"{markdown_line(video.doc.channel_title)} · {video.doc.published_at} · {video.url}",
         summary.executive_summary or "",
         "## Main points",
         "\n".join(f"- {line}" for line in summary.bullets),

@@ -12,6 +12,7 @@ from csi.processing.documents import SummarizationJobDocument, Summary, SummaryR
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
 from csi.processing.flow.failure import quarantine, scope_of, settle_failure
 from csi.processing.flow.retries import MAX_CRASHES
+from csi.processing.plain import markdown_line
 from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, Waiting, Wanted
 from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, calls, jobs, videos
@@ -300,7 +301,7 @@ def _call_key(job: Job, number: int) -> str:
 
 def _markdown(video: Video, found: Transcript) -> str:
     head = [
-        f"# {video.doc.title}",
+        f"# {markdown_line(video.doc.title)}",
         "",
         f"Transcript · {found.provider} · {found.language or 'language not told'} · {video.url}",
         "",

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 from csi.processing.documents import Summary
+from csi.processing.plain import markdown_line
 from csi.processing.providers.base import Ask, Material, Written
 
 MODEL = "csi-extractive-1"
@@ -204,4 +205,5 @@ def _document(kind: str, material: Material, summary: Summary, sentences: list[s
     heading, lines = lists[kind]
     terms = ", ".join(summary.key_concepts) or "none found"
     body = "\n".join(f"- {line}" for line in lines)
-    return f"# {material.title}\n\n{NOTE}\n\nSource: {material.url}\n\n## {heading}\n\n{body}\n\n## Terms\n\n{terms}\n"
+    title = markdown_line(material.title)
+    return f"# {title}\n\n{NOTE}\n\nSource: {material.url}\n\n## {heading}\n\n{body}\n\n## Terms\n\n{terms}\n"
