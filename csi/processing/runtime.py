@@ -72,7 +72,7 @@ def create(
     transcription, summarization = settings.transcription, settings.summarization
     for name in transcription.providers:
         if name == "captions":
-            captions = CaptionTranscriber(net, transcription.captions.base_url)
+            captions = CaptionTranscriber(net, transcription.captions.base_url, now=now)
             captions.check()
             rt.free[name] = captions
         elif name == "file":

@@ -179,6 +179,33 @@ def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_desk, t
         assert calls.used(desk.rt.today()) == 0 == assembly.billed
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"language_code": {"a": 1}},
+        {"audio_duration": "long"},
+        {"audio_duration": -5},
+        {"audio_duration": 1e30},
+        {"utterances": 5},
+        {"utterances": [{"start": "x"}]},
+        {"text": ["a"]},
+    ],
+    ids=str,
+)
+def test_a_transcript_that_cannot_be_read_is_looked_at_again_and_never_paid_anew(open_desk, assembly, tmp_path, odd):
+    whole = assembly._look
+    assembly._look = lambda name: (200, whole(name)[1] | odd, {})
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.run_for(3600, stride=30)
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert (doc.failure_type, doc.failure_reason) == ("max_retries", "bad_answer")
+    assembly._look = whole
+    desk.run_for(3 * 3600, stride=60)
+    assert desk.status(VIDEO) == "summarized"
+    assert assembly.billed == 1 == len(assembly.submissions)
+    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+
+
 def test_429_waits_as_long_as_it_is_asked(open_desk, assembly, tmp_path, clock):
     assembly.faults = {"/v2/upload": [(429, {"error": "Too Many Requests"}, {"Retry-After": "90"})]}
     desk = audio_desk(open_desk, assembly, tmp_path)
@@ -203,11 +230,12 @@ def test_where_there_are_no_captions_audio_is_uploaded(open_desk, assembly, tmp_
     assert assembly.billed == 1
 
 
-def test_the_operators_command_fetches_audio_without_a_shell(open_desk, assembly, tmp_path):
+@pytest.mark.parametrize("out", ["{out}", "{out}.mp3", "--to={out}.mp3"])
+def test_the_operators_command_fetches_audio_without_a_shell(open_desk, assembly, tmp_path, out):
     script = tmp_path / "fetch"
-    script.write_text('#!/bin/sh\nprintf "%s" "$1" > "$2.mp3"\n')
+    script.write_text('#!/bin/sh\nprintf "%s" "$1" > "${2#--to=}"\n')
     script.chmod(0o755)
-    block = {"base_url": assembly.url, "audio_command": [str(script), "{url}", "{out}"]}
+    block = {"base_url": assembly.url, "audio_command": [str(script), "{url}", out]}
     desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": block})
     desk.deliver(VIDEO, text=None)
     desk.run_for(20)
@@ -365,12 +393,14 @@ def test_500_and_503_of_a_model_are_a_clear_no(open_desk, chat):
     [
         (reply("not json"), "invalid_json"),
         (reply({"bullets": []}), "invalid_json"),
+        (reply(GOOD | {"bullets": ["x" * 30_000]}), "invalid_json"),
+        (reply(GOOD) | {"choices": [{"message": {"content": [{"text": "x"}]}}]}, "empty_answer"),
         (reply(GOOD, finish="length"), "truncated"),
         (reply(GOOD, finish="content_filter"), "content_filter"),
         (reply(None, refusal="I cannot help with that"), "model_refused"),
         (reply(""), "empty_answer"),
     ],
-    ids=["not json", "fields missing", "cut off", "filtered", "refused", "empty"],
+    ids=["not json", "fields missing", "endless", "no text", "cut off", "filtered", "refused", "empty"],
 )
 def test_an_answer_that_is_no_summary_is_paid_counted_and_asked_again(open_desk, chat, clock, bad, code):
     chat.script = [lambda: dict(bad)]
@@ -409,6 +439,18 @@ def test_without_usage_tokens_are_estimated(open_desk):
         desk = chat_desk(open_desk, chat)
         desk.drain()
         assert desk.job(f"su_{VIDEO}").doc.input_tokens > 100
+
+
+@pytest.mark.parametrize("tokens", [-5_000_000, "many", 10**30, True, None])
+def test_a_number_of_tokens_that_cannot_be_is_estimated(open_desk, chat, tokens):
+    usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+    chat.script = [lambda: reply(GOOD) | {"usage": usage, "model": "m" * 30_000}]
+    desk = chat_desk(open_desk, chat)
+    desk.drain()
+    doc = desk.job(f"su_{VIDEO}").doc
+    assert (desk.status(VIDEO), chat.billed, len(doc.model_used)) == ("summarized", 1, 200)
+    assert 0 < doc.input_tokens < 5000
+    assert 0 < doc.output_tokens < 500
 
 
 def test_no_credit_at_the_model_is_a_dead_letter_not_a_retry(open_desk, chat):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import youtube_transcript_api as library
 
+from csi import clock
 from csi.demo.captions import speech
 from csi.demo.serve import in_background
 from csi.demo.world import World
@@ -19,7 +20,9 @@ from csi.processing.providers.base import Material, ProviderError, Wanted
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
 from csi.processing.providers.prompts import fill, load_prompt
+from csi.processing.providers.text import from_json
 from tests.fakes.desk_processing import TEXT
+from tests.fakes.providers import FakeChat
 
 WANTED = Wanted("dQw4w9WgXcQ", "https://youtu.be/x", 60)
 
@@ -154,14 +157,38 @@ def test_an_extractive_summary_only_quotes_and_says_so():
 
 
 @pytest.mark.parametrize(
+    "found",
+    [
+        {"events": 5},
+        {"events": [7, {"tStartMs": 10**400, "segs": [{"utf8": "a"}]}, {"segs": [7, {"utf8": "b"}]}, {"segs": 7}]},
+        {"segments": [{"start": -1, "text": 5, "speaker": {}}, {"start": 10**400, "text": "b"}, 7]},
+    ],
+    ids=["no list", "json3", "segments"],
+)
+def test_transcripts_of_any_shape_are_read_as_far_as_they_go(found):
+    read = from_json(found, provider="file", source="x")
+    assert all(segment.start == 0.0 and segment.speaker is None for segment in read.segments)
+    assert read.words == len(read.segments)
+
+
+def test_a_date_in_retry_after_is_a_wait_from_now():
+    with FakeChat() as server:
+        server.always = {"/api/timedtext": (429, {}, {"Retry-After": "Sun, 22 Feb 2026 12:02:00 GMT"})}
+        provider = CaptionTranscriber(Net(), server.url, now=lambda: clock.parse("2026-02-22T12:00:00Z"))
+        with pytest.raises(ProviderError) as caught:
+            provider.fetch(WANTED)
+    assert caught.value.retry_after == 120.0
+
+
+@pytest.mark.parametrize(
     "text",
-    ["word", "no full stop " * 500, "。".join(["東京の夜"] * 50), "!!! ??? ...", "same. " * 400],
-    ids=["one word", "no stops", "japanese", "only marks", "repetition"],
+    ["word", "no full stop " * 500, "。".join(["東京の夜"] * 50), "!!! ??? ...", "same. " * 400, "字" * 60_000],
+    ids=["one word", "no stops", "japanese", "only marks", "repetition", "no spaces"],
 )
 def test_extraction_copes_with_odd_speech(text):
     written = ExtractiveSummariser().write(Material("T", "C", "u", text), ("implementation",), None)
     assert len(written.summary.bullets) <= 6
-    assert all(len(piece.split()) <= 60 for piece in split_sentences(text))
+    assert all(len(piece.split()) <= 60 and len(piece) <= 600 for piece in split_sentences(text))
 
 
 def test_prompts_are_files_with_id_and_version_and_an_own_one_wins(tmp_path):

@@ -1,9 +1,11 @@
 """YouTube's own captions: through youtube-transcript-api, or from an endpoint that serves them as YouTube's json3."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
+from csi import clock
 from csi.errors import MissingSetting, NetError
 from csi.net import Net
 from csi.processing.providers.answers import read_json, refusal, unreachable
@@ -29,8 +31,10 @@ class CaptionTranscriber:
 
     name = "captions"
 
-    def __init__(self, net: Net, base_url: str | None = None, api: Any = None) -> None:
-        self._net, self._base, self._api = net, base_url, api
+    def __init__(
+        self, net: Net, base_url: str | None = None, api: Any = None, now: Callable[[], float] = clock.now
+    ) -> None:
+        self._net, self._base, self._api, self._now = net, base_url, api, now
 
     def check(self) -> None:
         """MissingSetting where the library is absent: said at the start, not at the first video."""
@@ -49,7 +53,7 @@ class CaptionTranscriber:
         if answer.status == 404:
             raise _absent("captions_off", "there are no captions")
         if answer.status != 200:
-            raise refusal(answer, "captions", 0.0)
+            raise refusal(answer, "captions", self._now())
         data = read_json(answer, "captions")
         found = from_json(data, provider=self.name, source=wanted.url)
         _check_language(found.language, wanted)

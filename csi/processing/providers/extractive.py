@@ -11,6 +11,7 @@ from csi.processing.providers.base import Ask, Material, Written
 MODEL = "csi-extractive-1"
 NOTE = "Sentences taken from the transcript word for word; no language model was used."
 LONGEST_SENTENCE = 60
+LONGEST_PIECE = 600
 MOST_SENTENCES = 20_000
 _SENTENCE = re.compile(r"[^.!?。！？]+[.!?。！？]*")
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
@@ -150,11 +151,12 @@ class ExtractiveSummariser:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Captions often have no full stops: what is too long is cut into pieces that can be read."""
+    """Captions often have no full stops, and Chinese no spaces: what is too long is cut into pieces to be read."""
     pieces: list[str] = []
     for match in _SENTENCE.finditer(text):
         words = match[0].split()
-        pieces += [" ".join(words[at : at + LONGEST_SENTENCE]) for at in range(0, len(words), LONGEST_SENTENCE)]
+        lines = [" ".join(words[at : at + LONGEST_SENTENCE]) for at in range(0, len(words), LONGEST_SENTENCE)]
+        pieces += [line[at : at + LONGEST_PIECE] for line in lines for at in range(0, len(line), LONGEST_PIECE)]
         if len(pieces) >= MOST_SENTENCES:
             break
     return [piece for piece in pieces if len(piece) > 1][:MOST_SENTENCES]
