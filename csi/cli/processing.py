@@ -13,9 +13,9 @@ from csi.cli.config import json_option
 from csi.cli.output import SOME_FAILED, confirm, echo_json
 from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import ago, plain, table
-from csi.errors import CsiError
+from csi.errors import CsiError, StoreError
 from csi.logs import redact
-from csi.processing import config
+from csi.processing import config, source
 from csi.processing.documents import COLLECTIONS, DeadLetterJobDocument
 from csi.processing.flow import digest as digests
 from csi.processing.flow import letters as desk
@@ -75,6 +75,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
         echo_json(facts)
         return
     click.echo(f"worker         {facts['worker']}")
+    click.echo(f"receiver       {plain(facts['receiver'])}")
     click.echo("videos         " + (", ".join(f"{n} {name}" for name, n in facts["videos"].items()) or "none yet"))
     click.echo(f"budget today   {facts['budget']['used_usd']} of {facts['budget']['daily_usd']} USD")
     click.echo(f"open jobs      {facts['open_jobs']}")
@@ -90,6 +91,7 @@ def _facts(rt: Processing) -> dict[str, Any]:
     return {
         "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",
         "worker_beat_at": None if beat is None else clock.iso(beat),
+        "receiver": _receiver(rt),
         "videos": {name: known[name] for name in STATUSES if name in known},
         "signals": signals.counts(),
         "unknown_pipelines": signals.unknown_pipelines(),
@@ -99,6 +101,18 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "budget": {"used_usd": str(calls.used(rt.today())), "daily_usd": str(rt.settings.budget.daily_usd)},
         "paused": rt.settings.paused,
     }
+
+
+def _receiver(rt: Processing) -> str:
+    """What comes from there, or why nothing does."""
+    path = rt.settings.receiver_db
+    if not path.exists():
+        return f"there is no database at {path} yet: is receiver_db (or {config.RECEIVER_DB}) right?"
+    try:
+        count = source.waiting(path, signals.cursor(), 1_000_000)
+    except StoreError as error:
+        return str(error)
+    return f"{sum(signals.counts().values()):,} signals taken over, {count:,} wait"
 
 
 @processing.command("list")

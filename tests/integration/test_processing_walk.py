@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.flow import digest, notify, runs
+from csi.processing.flow import digest, notify, rescue, runs
 from csi.processing.flow.intake import reroute
 from csi.processing.store import artifacts, audit, jobs, letters, notices, signals, videos
 from csi.processing.store.db import fetch
 from csi.processing.store.export import documents
+from csi.receiver.store import SignalStore
 from tests.fakes.desk_processing import TEXT
 
 
@@ -274,7 +275,29 @@ def test_a_lost_receiver_database_is_one_sentence(open_desk, tmp_path: Path):
     from csi.processing.source import read_after
 
     with pytest.raises(StoreError, match="the receiver's database cannot be read"):
-        read_after(desk.settings.receiver_db, 0, 10)
+        read_after(desk.settings.receiver_db, signals.Place(), 10)
+    assert rescue.rescue(desk.rt) == rescue.keep_up(desk.rt) == []
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open_desk, count):
+    """The numbers begin at 1 again, below or already past the last one that was seen."""
+    desk = open_desk()
+    for number in range(5):
+        desk.deliver(f"old{number}")
+    desk.drain()
+    desk.inbox.close()
+    for file in desk.home.glob("receiver.db*"):
+        file.unlink()
+    desk.inbox = SignalStore(desk.settings.receiver_db)
+    desk.deliver("old0", event_id="src:test:old0:1")
+    for number in range(count):
+        desk.deliver(f"new{number}")
+    desk.drain()
+    assert set(desk.statuses().values()) == {"summarized"}
+    assert len(desk.statuses()) == 5 + count
+    assert len(signals.of_video("old0")) == 1
+    assert rescue.rescue(desk.rt) == []
 
 
 def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_desk):

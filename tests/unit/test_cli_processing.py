@@ -44,6 +44,14 @@ def test_status_tells_videos_money_and_dead_letters(csi):
     assert "dead letters   1" in csi("processing", "status")
 
 
+def test_status_says_what_comes_from_the_receiver_or_why_nothing_does(csi, tmp_path, monkeypatch):
+    assert "signals taken over, 0 wait" in csi("processing", "status")
+    monkeypatch.setenv("UA_SIGNALS_DB_PATH", str(tmp_path / "nowhere.db"))
+    assert "there is no database at" in csi("processing", "status")
+    (tmp_path / "nowhere.db").write_text("no database" * 100)
+    assert "cannot be read" in csi("processing", "status")
+
+
 @pytest.mark.parametrize("collection", COLLECTIONS)
 def test_an_export_is_json_lines_that_the_specification_accepts(csi, collection):
     lines = csi("processing", "export", "--collection", collection).splitlines()

@@ -12,7 +12,7 @@ from csi.processing.settings import Route
 from csi.processing.source import Received, read_after
 from csi.processing.store import audit, notices, signals, videos
 from csi.processing.store.db import writing
-from csi.processing.store.signals import Signal
+from csi.processing.store.signals import Place, Signal
 from csi.processing.store.videos import Video
 from csi.processing.wake import Wake
 
@@ -32,10 +32,12 @@ def intake(rt: Processing) -> list[Wake]:
     if not found:
         return []
     with writing():
-        if not signals.move_cursor(after, found[-1].seq):
+        if not signals.move_cursor(after, Place(found[-1].seq, found[-1].event_id)):
             return []
         fresh = [_take(rt, received) for received in found]
     rt.failpoint("intake.committed")
+    if found[0].seq <= after.seq:
+        log.warning("the receiver's database is another one: it is read from its beginning", last_seen=after.seq)
     log.info("signals taken over", signals=len(found), videos=sum(fresh))
     again = [Wake("intake")] if len(found) == CHUNK else []
     return [*again, *([Wake("admit")] if any(fresh) else [])]

@@ -2,11 +2,11 @@
 
 import traceback
 
-from csi.errors import CsiError
+from csi.errors import CsiError, StoreError
 from csi.logs import log
 from csi.processing.flow import admit, intake, letters, notify, runs, summarise, transcribe
 from csi.processing.runtime import Processing
-from csi.processing.source import newest
+from csi.processing.source import waiting
 from csi.processing.store import audit, beats, db, jobs, notices, signals, videos
 from csi.processing.wake import Wake, wake_job
 
@@ -19,7 +19,7 @@ PAUSE = 30.0
 def rescue(rt: Processing, queue_depth: int = 0) -> list[Wake]:
     """Everything that is due now. Cheap when nothing is: four small reads."""
     wakes = []
-    if newest(rt.settings.receiver_db) > signals.cursor():
+    if _has_come(rt):
         wakes.append(Wake("intake"))
     if rt.settings.paused or queue_depth >= CROWDED:
         return wakes
@@ -30,6 +30,16 @@ def rescue(rt: Processing, queue_depth: int = 0) -> list[Wake]:
     return [*wakes, *(wake_job(job_id) for job_id in jobs.due(rt.now()))]
 
 
+def _has_come(rt: Processing, *, aloud: bool = False) -> bool:
+    """False also where the receiver's file cannot be read: everything else goes on meanwhile."""
+    try:
+        return waiting(rt.settings.receiver_db, signals.cursor(), 1) > 0
+    except StoreError as error:
+        if aloud:
+            log.error("no signals are taken over", error=str(error))
+        return False
+
+
 def keep_up(rt: Processing) -> list[Wake]:
     """Every few seconds: leases and heartbeat renewed, dead jobs tried again, runs kept, old entries pruned."""
     now = rt.now()
@@ -37,6 +47,7 @@ def keep_up(rt: Processing) -> list[Wake]:
         jobs.renew_own(now)
         beats.beat(WORKER, now)
         audit.prune(now, 200)
+    _has_come(rt, aloud=True)
     runs.keep_runs(rt)
     return [*intake.reroute(rt), *letters.retry_by_itself(rt)]
 
