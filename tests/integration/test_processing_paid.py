@@ -425,6 +425,15 @@ def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_d
     assert chat.billed == 4
     assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
     assert desk.status(VIDEO) == "failed"
+    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == Decimal("0.0048") == calls.used(desk.rt.today())
+
+
+def test_a_summary_has_its_estimate_before_it_is_asked_for_and_its_price_after(open_desk, chat):
+    desk = chat_desk(open_desk, chat)
+    desk.kill_at("summarise.asking")
+    with pytest.raises(Killed):
+        desk.drain()
+    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == calls.used(desk.rt.today()) > Decimal("0.0012")
 
 
 def test_json_in_a_code_fence_is_read(open_desk, chat):

@@ -217,6 +217,21 @@ def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_de
     assert "Only &lt;b&gt;seen" in html
 
 
+@pytest.mark.parametrize("place", ["digest.written", "run.written"])
+def test_a_death_at_midnight_loses_no_digest_and_announces_it_once(open_desk, clock, place):
+    desk = open_desk()
+    desk.deliver("vid00000001")
+    desk.run_for(0)
+    today = desk.rt.today()
+    clock.move(86_400)
+    died = desk.kill_at(place)
+    desk.drain_through_deaths(seconds=15)
+    assert died() == 1
+    assert runs.runs.find(today).status == "completed"
+    assert (desk.settings.artifacts / "digests" / f"digest-{today}.html").exists()
+    assert fetch("SELECT count(*) FROM notices WHERE subject = ?", f"digest:{today}") == [(1,)]
+
+
 def test_notifications_are_collected_for_five_minutes_and_sent_once(open_desk, clock):
     desk = open_desk()
     sent: list[tuple[str, str]] = []

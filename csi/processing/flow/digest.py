@@ -54,6 +54,7 @@ def write_digest(rt: Processing, run: RunEventDocument, *, announce: bool) -> li
         rt.artifacts.write(None, f"digest-{run.run_id}.md", "digest", digest.markdown),
         rt.artifacts.write(None, f"digest-{run.run_id}.html", "digest_html", digest.html),
     ]
+    rt.failpoint("digest.written")
     with writing():
         for artifact in made:
             artifacts.put(artifact, now)

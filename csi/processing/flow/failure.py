@@ -8,7 +8,7 @@ from csi.processing.documents import DeadLetterJobDocument, FailureType, Priorit
 from csi.processing.flow.retries import MAX_CRASHES, CallAgain, Dead, NextProvider, Skip, TryAgain, Verdict, judge
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing
-from csi.processing.store import audit, jobs, letters, videos
+from csi.processing.store import audit, calls, jobs, letters, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job
 from csi.processing.store.letters import Letter
@@ -179,5 +179,8 @@ def _priority(failure_type: FailureType, level: int) -> Priority:
 
 
 def _told(job: Job, error: ProviderError) -> dict[str, Any]:
+    """What the document says of it. A summary that failed may have cost something, too."""
     told: dict[str, Any] = {"error_message": redact(str(error))[:2000]}
-    return told | ({"error_type": error.error_type} if job.collection == jobs.TRANSCRIPTION else {})
+    if job.collection == jobs.TRANSCRIPTION:
+        return told | {"error_type": error.error_type}
+    return told | {"estimated_cost_usd": calls.spent_on(job.id)}

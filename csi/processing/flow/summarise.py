@@ -141,6 +141,7 @@ class _Asker:
     def _first_call(self, chat: ChatClient, key: str, system: str, user: str) -> Reply:
         with writing():
             reserve(self._rt, key, self._job.id, "openai", chat.estimate(system, user))
+            self._job = jobs.note(self._job, self._rt.now(), estimated_cost_usd=calls.spent_on(self._job.id))
         return self._call(chat, key, system, user)
 
     def _call(self, chat: ChatClient, key: str, system: str, user: str, *, again: bool = False) -> Reply:
