@@ -93,12 +93,23 @@ def _settle(rt: Processing, job: Job, video: Video, error: ProviderError, verdic
             return []
 
 
-def quarantine(rt: Processing, job: Job) -> list[Wake]:
+def take(rt: Processing, job_id: str) -> Job | None:
+    """The job, held by us; None while paused, when it is not to be had, or when it ended in quarantine just now."""
+    if rt.settings.paused:
+        return None
+    with writing():
+        job = jobs.claim(job_id, rt.now())
+    if job is not None and job.crashes >= MAX_CRASHES:
+        _quarantine(rt, job)
+        return None
+    return job
+
+
+def _quarantine(rt: Processing, job: Job) -> None:
     """Its handling ended the process three times: it must not stop the line."""
     error = ProviderError(f"working on it ended the process {MAX_CRASHES} times", fault="refused", code="crash")
     with writing():
         bury(rt, job, videos.get(job.video_id), error, "fatal_error", can_retry=True, tags=["quarantined"])
-    return []
 
 
 def bury(

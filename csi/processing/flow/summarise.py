@@ -9,8 +9,7 @@ from csi import clock
 from csi.logs import log
 from csi.processing.documents import Summary, SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
-from csi.processing.flow.failure import bury, quarantine, scope_of, settle_failure
-from csi.processing.flow.retries import MAX_CRASHES
+from csi.processing.flow.failure import bury, scope_of, settle_failure, take
 from csi.processing.plain import markdown_line, plain_line
 from csi.processing.providers.base import Material, ProviderError, Reply, Written
 from csi.processing.providers.openai import ChatClient, TruncatedReply
@@ -34,14 +33,9 @@ class OutcomeUnknown(ProviderError):
 
 
 def summarise(rt: Processing, job_id: str) -> list[Wake]:
-    if rt.settings.paused:
-        return []
-    with writing():
-        job = jobs.claim(job_id, rt.now())
+    job = take(rt, job_id)
     if job is None:
         return []
-    if job.crashes >= MAX_CRASHES:
-        return quarantine(rt, job)
     rt.failpoint("summarise.claimed")
     try:
         return _turn(rt, job)

@@ -10,8 +10,7 @@ from csi import clock
 from csi.logs import log
 from csi.processing.documents import SummarizationJobDocument, Summary, SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
-from csi.processing.flow.failure import quarantine, scope_of, settle_failure
-from csi.processing.flow.retries import MAX_CRASHES
+from csi.processing.flow.failure import scope_of, settle_failure, take
 from csi.processing.plain import markdown_line
 from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, Waiting, Wanted
 from csi.processing.runtime import Processing
@@ -26,14 +25,9 @@ T = TypeVar("T")
 
 def transcribe(rt: Processing, job_id: str) -> list[Wake]:
     """Claim, one request or two, settle. The row says where it was, so that a crash repeats nothing that was paid."""
-    if rt.settings.paused:
-        return []
-    with writing():
-        job = jobs.claim(job_id, rt.now())
+    job = take(rt, job_id)
     if job is None:
         return []
-    if job.crashes >= MAX_CRASHES:
-        return quarantine(rt, job)
     rt.failpoint("transcribe.claimed")
     names = rt.settings.transcription.providers
     turn = min(int(job.work.get("provider", 0)), len(names) - 1)
