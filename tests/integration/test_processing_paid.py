@@ -265,6 +265,29 @@ def test_a_model_writes_summary_and_documents(open_desk, chat):
     assert runs.today_of(desk.rt).tokens_consumed == 3300
 
 
+def test_documents_that_are_wanted_late_are_paid_and_nothing_else_again(open_desk, chat):
+    desk = chat_desk(open_desk, chat)
+    desk.drain()
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+    desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+    desk.drain()
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 3)
+    assert (desk.settings.artifacts / VIDEO / "CONCEPT.md").read_text() == "# Made"
+
+
+def test_a_document_that_is_wanted_while_the_summary_is_written_is_not_forgotten(open_desk, chat):
+    desk = chat_desk(open_desk, chat)
+
+    def come_again(place: str) -> None:
+        if place == "summarise.answered" and chat.billed == 1:
+            desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+            rescue.step(desk.rt, rescue.Wake("intake"))
+
+    desk.rt.failpoint = come_again
+    desk.drain()
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 3)
+
+
 def test_long_transcripts_are_split_and_merged(open_desk, chat):
     desk = chat_desk(open_desk, chat, deliver=False, openai={"chunk_words": 100})
     desk.deliver(VIDEO, text="word " * 2500)

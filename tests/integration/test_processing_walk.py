@@ -71,6 +71,27 @@ def test_a_video_delivered_twice_is_processed_once(open_desk):
     assert len(signals.of_video("vid00000001")) == 3
 
 
+@pytest.mark.parametrize("until", ["intake", "transcribed", "summarized"])
+def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(open_desk, until):
+    """A channel's video that somebody puts into the tutorials' playlist later, at whatever step it is by then."""
+    desk = open_desk(routes={"plain": {"action": "process"}})
+    desk.deliver("vid00000001", pipeline="plain")
+    if until == "transcribed":
+        rescue.step(desk.rt, rescue.Wake("intake"))
+        rescue.step(desk.rt, rescue.Wake("admit"))
+        rescue.step(desk.rt, rescue.Wake("transcribe", "tr_vid00000001"))
+    if until == "summarized":
+        desk.drain()
+    for pipeline in ("youtube_tutorial_explainer", "creator_watchlist_handler", "plain"):
+        desk.deliver("vid00000001", pipeline=pipeline)
+        desk.drain()
+    assert desk.statuses() == {"vid00000001": "summarized"}
+    assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000001")}
+    assert fetch("SELECT title FROM notices") == [("Title of vid00000001",)]
+    assert [name for name, _ in videos.steps("vid00000001")].count("failed") == (until == "summarized")
+    assert runs.describe(desk.rt, desk.rt.today()).failed == 0
+
+
 def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(open_desk):
     desk = open_desk()
     desk.deliver("vid00000001", pipeline="mystery")

@@ -6,6 +6,7 @@ from typing import Any
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import VideoDocument
+from csi.processing.flow.wishes import catch_up
 from csi.processing.plain import plain_line, plain_text, safe_link
 from csi.processing.runtime import Processing
 from csi.processing.settings import Route
@@ -98,6 +99,8 @@ def _act(rt: Processing, signal: Signal, route: Route) -> bool:
             f"signal:{signal.event_id}", signal.title, link, due_at=now + rt.settings.notifications.window, now=now
         )
     known = route.action == "process" and not fresh
+    if known and signal.video_id:
+        catch_up(rt, videos.get(signal.video_id), now)
     audit.write(
         _scope(rt, signal),
         f"route:{route.action}",

@@ -7,14 +7,15 @@ from typing import Any, NoReturn
 
 from csi import clock
 from csi.logs import log
-from csi.processing.documents import Summary, SummaryRefs, TranscriptionJobDocument, VideoRefs
+from csi.processing.documents import SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
 from csi.processing.flow.failure import bury, scope_of, settle_failure, take
-from csi.processing.plain import markdown_line, plain_line
+from csi.processing.flow.wishes import catch_up, documents_of
+from csi.processing.plain import markdown_line
 from csi.processing.providers.base import Material, ProviderError, Reply, Written
 from csi.processing.providers.openai import ChatClient, TruncatedReply
 from csi.processing.runtime import Processing
-from csi.processing.store import artifacts, audit, calls, jobs, notices, videos
+from csi.processing.store import artifacts, audit, calls, jobs, videos
 from csi.processing.store.calls import Call
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job, LostLease
@@ -59,7 +60,6 @@ def summarise(rt: Processing, job_id: str) -> list[Wake]:
 
 def _turn(rt: Processing, job: Job) -> list[Wake]:
     video = videos.get(job.video_id)
-    route = rt.route(video.pipeline)
     settings = rt.settings.summarization
     material = Material(
         title=video.doc.title,
@@ -73,7 +73,7 @@ def _turn(rt: Processing, job: Job) -> list[Wake]:
         job = jobs.note(job, rt.now(), status="processing")
     asker = _Asker(rt, job, video)
     try:
-        written = rt.summariser.write(material, route.documents if route else (), asker.ask)
+        written = rt.summariser.write(material, documents_of(rt, video), asker.ask)
     except TruncatedReply:
         asker.void()
         raise
@@ -225,7 +225,6 @@ def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) ->
             last_error=None,
             drive_refs=VideoRefs(transcript_id=transcript_id, summary_id=short.artifact_id).model_dump(),
         )
-        _announce(rt, video, summary, now)
         audit.write(
             scope_of(rt, job, video),
             "summarized",
@@ -236,18 +235,10 @@ def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) ->
             api_cost_usd=cost,
             tokens_used=written.input_tokens + written.output_tokens,
         )
+        wakes = catch_up(rt, video, now)
     rt.failpoint("summarise.committed")
     log.info("video summarized", video_id=video.id, model=written.model, cost=str(cost))
-    return []
-
-
-def _announce(rt: Processing, video: Video, summary: Summary, now: float) -> None:
-    route = rt.route(video.pipeline)
-    if route is None or not route.notify:
-        return
-    first = plain_line(summary.bullets[0]) if summary.bullets else ""
-    body = f"{first}\n{video.url}".strip()
-    notices.add(f"video:{video.id}", video.doc.title, body, due_at=now + rt.settings.notifications.window, now=now)
+    return wakes
 
 
 def _markdown(video: Video, written: Written) -> str:

@@ -145,15 +145,15 @@ def let_go(job_id: str, now: float, *, at: float, crashed: bool) -> None:
     changed(sql, at, *([now - 1] if crashed else []), job_id, token)
 
 
-def reopen(job: Job, now: float) -> None:
-    """From the dead letters back to the queue. What was paid and answered stays known."""
+def reopen(job: Job, now: float, *, was: Literal["failed", "completed"] = "failed") -> None:
+    """Back to the queue, from the dead letters or for more. What was paid and answered stays known."""
     fields = {"next_retry_at": None} if job.collection == TRANSCRIPTION else {}
     doc = job.doc.changed(status="queued", updated_at=clock.iso(now), **fields)
     sql = """UPDATE jobs SET status = 'queued', doc = ?, attempts = 0, api_tries = 0, crashes = 0,
                     next_attempt_at = ?, updated_at = ?, lease_token = NULL, lease_until = NULL
-             WHERE job_id = ? AND status = 'failed'"""
-    if changed(sql, dump(doc.shape()), now, now, job.id) != 1:
-        raise CsiError(f"job {job.id} is {job.doc.status}: only a failed job can be tried again")
+             WHERE job_id = ? AND status = ?"""
+    if changed(sql, dump(doc.shape()), now, now, job.id, was) != 1:
+        raise CsiError(f"job {job.id} is {job.doc.status}: only a {was} job can be opened again here")
 
 
 def due(now: float, limit: int = 200) -> list[str]:

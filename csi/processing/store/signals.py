@@ -92,6 +92,13 @@ def of_video(video_id: str) -> list[Signal]:
     return [_signal(row) for row in fetch(sql, video_id)]
 
 
+def pipelines_of(video_id: str) -> list[str]:
+    """By which it came to be processed, the first one first."""
+    sql = """SELECT pipeline FROM signals WHERE video_id = ? AND action = 'process'
+             GROUP BY pipeline ORDER BY MIN(taken_at), pipeline"""
+    return [row[0] for row in fetch(sql, video_id)]
+
+
 def counts() -> dict[str, int]:
     return {name: int(count) for name, count in fetch("SELECT action, count(*) FROM signals GROUP BY action")}
 
