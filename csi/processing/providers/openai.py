@@ -104,7 +104,8 @@ def read_reply(data: dict[str, Any], asked: str) -> Reply:
     choices = data.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     message, usage = _part(choice, "message"), _part(data, "usage")
-    text = message.get("content") if isinstance(message.get("content"), str) else ""
+    content = message.get("content")
+    text = content if isinstance(content, str) else ""
     used_in, used_out = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
     reply = Reply(
         text=text,
