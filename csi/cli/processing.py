@@ -173,8 +173,11 @@ def export(config_path: Path | None, collection: str, out: Path | None) -> None:
             for line in lines:
                 click.echo(line, nl=False)
             return
-        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.writelines(lines)
+        try:
+            with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise CsiError(f"{out}: the export cannot be written: {error.strerror}") from error
 
 
 @processing.command()

@@ -66,6 +66,11 @@ def test_an_export_into_a_file_is_private(csi, tmp_path):
     assert (tmp_path / "v.jsonl").stat().st_mode & 0o777 == 0o600
 
 
+def test_an_export_that_cannot_be_written_is_one_sentence(csi, tmp_path):
+    told = csi("processing", "export", "--collection", "videos", "--out", str(tmp_path / "no" / "x"), code=1)
+    assert "the export cannot be written: No such file or directory" in told
+
+
 def test_one_videos_way_is_shown(csi):
     told = json.loads(csi("processing", "show", "vid00000001", "--json"))
     assert [step["status"] for step in told["steps"]][-1] == "summarized"
@@ -109,6 +114,16 @@ def test_the_resolution_workflow(csi):
     assert "tried again" in csi("processing", "dlq", "retry", job, "--force")
     assert videos.get("vid00000002").status == "transcription_queued"
     assert "already" in csi("processing", "dlq", "assign", job, "bob", code=1)
+
+
+def test_names_and_notes_of_any_length_are_kept_short_and_plain(csi):
+    job = "tr_vid00000002"
+    assert "Give a name" in csi("processing", "dlq", "assign", job, " \x1b ", code=1)
+    csi("processing", "dlq", "assign", job, "x" * 30_000)
+    csi("processing", "dlq", "note", job, "red \x1b[31m\nand blue" + "y" * 90_000)
+    told = json.loads(csi("processing", "dlq", "show", job, "--json"))
+    assert told["assigned_to"] == "x" * 200
+    assert "red [31m\nand blue" in told["resolution_notes"]
 
 
 def test_abandon_asks_and_skips_the_video(csi):
