@@ -33,25 +33,16 @@ class Track(SimpleNamespace):
         return library.FetchedTranscript(pieces, "v", self.language_code, self.language_code, self.is_generated)
 
 
-class Listing(list[Track]):
-    def find_transcript(self, languages: list[str]) -> Track:
-        for code in languages:
-            for track in self:
-                if track.language_code == code:
-                    return track
-        raise library.NoTranscriptFound("v", languages, self)
-
-
 class Library:
     """Stands where YouTubeTranscriptApi stands."""
 
     def __init__(self, *tracks: Track, error: Exception | None = None) -> None:
         self.tracks, self.error = tracks, error
 
-    def list(self, video_id: str) -> Listing:
+    def list(self, video_id: str) -> tuple[Track, ...]:
         if self.error:
             raise self.error
-        return Listing(self.tracks)
+        return self.tracks
 
 
 def captions(*tracks: Track, error: Exception | None = None) -> CaptionTranscriber:
@@ -67,6 +58,23 @@ def test_peoples_captions_come_before_generated_ones():
 def test_a_wanted_language_wins():
     found = captions(Track(language_code="en", is_generated=True), Track(language_code="de", is_generated=False))
     assert found.fetch(Wanted("v", "u", 1, languages=("fr", "en"))).language == "en"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [(("en",), "en-GB"), (("pt", "en"), "pt-BR"), (("en-US", "pt"), "en-GB"), (("pt-BR",), "pt-BR")],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else words,
+)
+def test_a_language_is_also_that_of_its_countries_and_people_come_first(wanted, chosen):
+    tracks = [("en-US", True), ("en-GB", False), ("pt-BR", True), ("de", False)]
+    found = captions(*(Track(language_code=code, is_generated=made) for code, made in tracks))
+    assert found.fetch(Wanted("v", "u", 1, languages=wanted)).language == chosen
+
+
+def test_no_wanted_language_is_absent():
+    with pytest.raises(ProviderError) as caught:
+        captions(Track(language_code="de", is_generated=False)).fetch(Wanted("v", "u", 1, languages=("en",)))
+    assert (caught.value.fault, caught.value.code) == ("absent", "wrong_language")
 
 
 @pytest.mark.parametrize(

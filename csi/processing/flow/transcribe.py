@@ -13,6 +13,7 @@ from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
 from csi.processing.flow.failure import scope_of, settle_failure, take
 from csi.processing.plain import markdown_line
 from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, Waiting, Wanted
+from csi.processing.providers.text import base_language
 from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, calls, jobs, videos
 from csi.processing.store.db import writing
@@ -238,9 +239,7 @@ def _check(rt: Processing, found: Transcript) -> None:
             fault="absent",
             code="too_many_words",
         )
-    spoken = (found.language or "").replace("_", "-").partition("-")[0].lower()
-    wanted = {name.replace("_", "-").partition("-")[0].lower() for name in languages}
-    if wanted and spoken and spoken not in wanted:
+    if languages and found.language and base_language(found.language) not in map(base_language, languages):
         raise ProviderError(f"it is in {found.language}", fault="absent", code="wrong_language")
 
 

@@ -9,6 +9,11 @@ LATEST = 366 * 86_400_000
 """A moment in a recording, in seconds or milliseconds, that no recording reaches."""
 
 
+def base_language(code: str) -> str:
+    """`en` of `en-GB` and `en_us`."""
+    return code.replace("_", "-").partition("-")[0].lower()
+
+
 def from_file(content: str, *, is_json: bool, provider: str, source: str) -> Transcript:
     """Plain text as it is; JSON with `text`, `segments`, or YouTube's own `events`."""
     if not is_json:
