@@ -98,6 +98,7 @@ class Worker:
 
     def pause(self) -> None:
         self._stopping.set()
+        runtime().leaving.set()
 
     def stop(self) -> None:
         try:

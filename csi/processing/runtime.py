@@ -1,5 +1,6 @@
 """The wiring of processing: settings, providers, artifact store, HTTP client and clock, in one value."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +42,8 @@ class Processing:
     notifiers: list[Notifier] | None = None
     """None: as the settings say, made when the first notice goes out."""
     failpoint: Callable[[str], None] = _nothing
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set when the process is asked to end: no new paid call begins."""
 
     @property
     def artifacts(self) -> ArtifactStore:

@@ -265,6 +265,29 @@ def test_a_model_writes_summary_and_documents(open_desk, chat):
     assert runs.today_of(desk.rt).tokens_consumed == 3300
 
 
+def test_a_worker_that_is_asked_to_end_begins_no_paid_call_and_leaves_no_dead_letter(open_desk, chat):
+    desk = chat_desk(open_desk, chat, openai={"chunk_words": 100})
+    desk.deliver("vid00000002", text="word " * 250)
+
+    def end_soon(place: str) -> None:
+        if place == "summarise.booked":
+            desk.rt.leaving.set()
+
+    desk.rt.failpoint = end_soon
+    for wake in [*rescue.rescue(desk.rt), rescue.Wake("admit")]:
+        rescue.step(desk.rt, wake)
+    rescue.step(desk.rt, rescue.Wake("transcribe", "tr_vid00000002"))
+    assert rescue.step(desk.rt, rescue.Wake("summarise", "su_vid00000002")) == [
+        rescue.Wake("summarise", "su_vid00000002")
+    ]
+    job = desk.job("su_vid00000002")
+    assert (chat.billed, job.attempts, job.crashes) == (1, 0, 0)
+    desk.start()
+    desk.drain()
+    assert desk.statuses() == {VIDEO: "summarized", "vid00000002": "summarized"}
+    assert (chat.billed, letters.open_count()) == (1 + 3 + 1, 0)
+
+
 def test_documents_that_are_wanted_late_are_paid_and_nothing_else_again(open_desk, chat):
     desk = chat_desk(open_desk, chat)
     desk.drain()

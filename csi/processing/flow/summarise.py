@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from csi import clock
+from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.documents import SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
@@ -33,6 +34,10 @@ class OutcomeUnknown(ProviderError):
         super().__init__(words, fault="unknown", code="outcome_unknown")
 
 
+class Leaving(CsiError):
+    """The process ends: a call that began now would be cut off, and nobody would know whether it was paid."""
+
+
 def summarise(rt: Processing, job_id: str) -> list[Wake]:
     job = take(rt, job_id)
     if job is None:
@@ -53,6 +58,10 @@ def summarise(rt: Processing, job_id: str) -> list[Wake]:
             note_spent(rt)
             jobs.settle(jobs.reread(job), rt.now(), next_at=spent.until, error_message=str(spent))
         return [wake_job(job.id, spent.until)]
+    except Leaving:
+        with writing():
+            jobs.settle(jobs.reread(job), rt.now(), api_tries=job.api_tries)
+        return [wake_job(job.id)]
     except LostLease:
         log.info("job was taken by another worker", job_id=job_id)
         return []
@@ -133,6 +142,8 @@ class _Asker:
         return self._rt.settings.summarization.openai.honours_idempotency_key
 
     def _first_call(self, chat: ChatClient, key: str, system: str, user: str) -> Reply:
+        if self._rt.leaving.is_set():
+            raise Leaving("the process ends")
         with writing():
             reserve(self._rt, key, self._job.id, "openai", chat.estimate(system, user))
             self._job = jobs.note(self._job, self._rt.now(), estimated_cost_usd=calls.spent_on(self._job.id))
