@@ -21,7 +21,7 @@ from csi.processing.flow import digest as digests
 from csi.processing.flow import letters as desk
 from csi.processing.flow import runs
 from csi.processing.flow.rescue import WORKER
-from csi.processing.runtime import Processing
+from csi.processing.runtime import Processing, create
 from csi.processing.states import STATUSES
 from csi.processing.store import artifacts, beats, calls, db, jobs, letters, notices, signals, videos
 from csi.processing.store.export import documents
@@ -56,7 +56,7 @@ def run(config_path: Path | None, workers: int) -> None:
 def check(config_path: Path | None) -> None:
     """Read the configuration and the secrets it needs; say what is wrong, or what will be done."""
     settings = config.load(config_path)
-    config.read_secrets(settings)
+    create(settings, config.read_secrets(settings)).net.close()
     for name, route in sorted(settings.routes.items()):
         click.echo(f"{plain(name)}: {route.action}" + (f" + {', '.join(route.documents)}" if route.documents else ""))
     providers = ", ".join(settings.transcription.providers)

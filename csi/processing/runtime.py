@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from csi import clock, logs
+from csi import clock, logs, notify
 from csi.net import Net
 from csi.processing.artifacts import ArtifactStore
 from csi.processing.config import Secrets, load, read_secrets
@@ -69,7 +69,9 @@ def day_span(day: str) -> tuple[float, float]:
 def create(
     settings: ProcessingSettings, secrets: Secrets, *, net: Net | None = None, now: Callable[[], float] = clock.now
 ) -> Processing:
-    """Providers as the settings name them. MissingSetting where an extra or a key is absent."""
+    """Providers as the settings name them. ConfigError where an extra or a key is absent, or an address is none."""
+    if secrets.notify_urls:
+        notify.check(secrets.notify_urls)
     net = net or Net()
     rt = Processing(settings, net, secrets, now)
     transcription, summarization = settings.transcription, settings.summarization

@@ -14,6 +14,7 @@ from csi.demo.world import World
 from csi.demo.youtube import create_app
 from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
+from csi.processing.config import Secrets
 from csi.processing.flow import notify
 from csi.processing.flow.retries import CallAgain, Dead, NextProvider, Skip, TryAgain, judge
 from csi.processing.providers.base import Material, ProviderError, Wanted
@@ -21,6 +22,8 @@ from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
 from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.providers.text import from_json
+from csi.processing.runtime import create
+from csi.processing.settings import ProcessingSettings
 from tests.fakes.desk_processing import TEXT
 from tests.fakes.providers import FakeChat
 
@@ -116,15 +119,15 @@ def test_a_server_that_never_answers_does_not_hold_a_thread_for_ever(monkeypatch
     assert given["timeout"] == module.TIMEOUT
 
 
-def test_the_missing_apprise_is_one_sentence(monkeypatch):
+def test_the_missing_apprise_is_one_sentence_at_the_start(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(MissingSetting, match=r"csi\[notify\]"):
-        notify._by_apprise(("tgram://x/y",))
+    with pytest.raises(ConfigError, match=r"csi\[notify\]"):
+        create(ProcessingSettings(), Secrets(notify_urls=("tgram://x/y",)))
 
 
-def test_an_address_that_apprise_does_not_understand_is_counted_not_shown():
-    with pytest.raises(notify.NotSent) as caught:
-        notify._by_apprise(("nonsense-canary",))
+def test_an_address_that_apprise_does_not_understand_is_told_by_its_place_at_the_start():
+    with pytest.raises(ConfigError, match="number 2") as caught:
+        create(ProcessingSettings(), Secrets(notify_urls=("json://127.0.0.1", "nonsense-canary")))
     assert "canary" not in str(caught.value)
 
 
@@ -134,6 +137,18 @@ def test_apprise_sends_for_us(tmp_path):
     with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
         notify._by_apprise((server.url.replace("http://", "json://"),))("Title", "Body")
         assert server.requests[0].envelope["title"] == "Title"
+
+
+def test_a_message_that_is_longer_than_a_service_takes_goes_out_in_parts():
+    from tests.fakes.receiver import ScriptedReceiver
+
+    with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
+        url = server.url.replace("http://", "json://")
+        notify._by_apprise((url, f"{url}?overflow=truncate"))("Digest", "a line of it\n" * 5_000)
+        lengths = [len(request.envelope["message"]) for request in server.requests]
+    assert len(lengths) == 3
+    assert sum(lengths) > 65_000
+    assert max(lengths) <= 32_768
 
 
 def test_the_simulators_captions_are_read_and_absent_where_nobody_speaks():
