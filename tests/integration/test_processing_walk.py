@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from csi.processing.flow import digest, notify, rescue, runs
+from csi.processing.flow import letters as desk_letters
 from csi.processing.flow.intake import reroute
 from csi.processing.store import artifacts, audit, jobs, letters, notices, signals, videos
 from csi.processing.store.db import fetch
@@ -251,6 +252,18 @@ def test_a_death_at_midnight_loses_no_digest_and_announces_it_once(open_desk, cl
     assert runs.runs.find(today).status == "completed"
     assert (desk.settings.artifacts / "digests" / f"digest-{today}.html").exists()
     assert fetch("SELECT count(*) FROM notices WHERE subject = ?", f"digest:{today}") == [(1,)]
+
+
+def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_desk, clock):
+    desk = open_desk()
+    (desk.home / "transcripts" / "vid00000001.json").write_text("{broken")
+    desk.deliver("vid00000001", text=None)
+    desk.run_for(0)
+    first = desk.rt.today()
+    clock.move(86_400)
+    desk_letters.retry(desk.rt, "tr_vid00000001", force=True)
+    desk.run_for(0)
+    assert [runs.describe(desk.rt, day).dlq for day in (first, desk.rt.today())] == [1, 1]
 
 
 def test_notifications_are_collected_for_five_minutes_and_sent_once(open_desk, clock):
