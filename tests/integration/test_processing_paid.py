@@ -115,10 +115,24 @@ def test_a_submission_whose_answer_is_lost_is_found_again(open_desk, assembly, t
     assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 1)
 
 
+def test_a_submission_that_arrives_late_is_not_made_again(open_desk, assembly, tmp_path):
+    """We stopped waiting, or died; the provider got to it half a minute later."""
+    late: list[dict] = []
+    submit = assembly._submit
+    assembly._submit = lambda body: late.append(body) or (504, {"error": "gateway time-out"}, {})
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.run_for(40)
+    assert assembly.count("GET /v2/transcript") == 2
+    submit(late[0])
+    desk.run_for(120)
+    assert desk.status(VIDEO) == "summarized"
+    assert (assembly.billed, len(late)) == (1, 1)
+
+
 def test_a_submission_that_never_arrived_is_made_again(open_desk, assembly, tmp_path):
     assembly.faults = {"POST /v2/transcript": [503]}
     desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.run_for(60)
+    desk.run_for(120)
     assert desk.status(VIDEO) == "summarized"
     assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 2)
     assert calls.used(desk.rt.today()) == Decimal("0.0600")

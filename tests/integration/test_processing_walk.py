@@ -368,7 +368,11 @@ def test_the_whole_walk_on_postgresql(open_desk, postgres_url, clock):
     desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
     desk.deliver("vid00000002")
     desk.deliver("vid00000003", text="")
+    desk.deliver("vid00000002", subject={"title": "NUL \x00 \ud800"}, pipeline="creator_watchlist_handler")
     desk.drain()
+    desk.deliver("vid00000002", pipeline="youtube_tutorial_explainer")
+    desk.drain()
+    assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000002")}
     runs.keep_runs(desk.rt)
     assert sorted(desk.statuses().values()) == ["skipped", "summarized", "summarized"]
     assert notices.counts() == {"sent": 1}

@@ -23,6 +23,9 @@ from csi.processing.wake import Wake, wake_job
 
 T = TypeVar("T")
 
+ARRIVAL_SECONDS = 60.0
+"""A request may still be under way, whoever stopped waiting for it: so long nobody says that it never arrived."""
+
 
 def transcribe(rt: Processing, job_id: str) -> list[Wake]:
     """Claim, one request or two, settle. The row says where it was, so that a crash repeats nothing that was paid."""
@@ -88,7 +91,7 @@ def _submit(rt: Processing, job: Job, provider: PaidTranscriber, wanted: Wanted)
     number = int(job.work.get("submission", 0)) + 1
     with writing():
         reserve(rt, _call_key(job, number), job.id, provider.name, provider.estimate(wanted))
-        job = jobs.note(job, rt.now(), work={"phase": "submitting", "submission": number})
+        job = jobs.note(job, rt.now(), work={"phase": "submitting", "submission": number, "asked_at": rt.now()})
     rt.failpoint("transcribe.submitting")
     upload_url = str(job.work["upload_url"])
     try:
@@ -114,6 +117,9 @@ def _recover(rt: Processing, job: Job, provider: PaidTranscriber) -> Job:
     found = _timed(rt, job, video, "find_submitted", lambda: provider.find_submitted(upload_url))
     if found is not None:
         return _adopt(rt, job, found)
+    if rt.now() - float(job.work.get("asked_at", 0)) < ARRIVAL_SECONDS:
+        words = "a submission that was not answered is not in the provider's list yet"
+        raise ProviderError(words, fault="transient", code="outcome_unknown")
     with writing():
         calls.finish(_call_key(job, int(job.work["submission"])), "free", rt.now())
         return jobs.note(job, rt.now(), work={"phase": "uploaded"})
