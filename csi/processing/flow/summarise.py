@@ -204,9 +204,9 @@ class _Asker:
 
 def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) -> list[Wake]:
     """Files first, then one transaction for everything that follows."""
-    now, summary, cost = rt.now(), written.summary, calls.spent_on(job.id)
+    now, cost = rt.now(), calls.spent_on(job.id)
     short = rt.artifacts.write(video.id, "summary.md", "summary", _markdown(video, written))
-    made = [short, rt.artifacts.write(video.id, "summary.json", "summary_json", summary.model_dump_json())]
+    made = [short, rt.artifacts.write(video.id, "summary.json", "summary_json", written.summary.model_dump_json())]
     made += [rt.artifacts.write(video.id, NAMES[kind], kind, text) for kind, text in written.documents.items()]
     rt.failpoint("summarise.written")
     refs = SummaryRefs(short_summary_id=short.artifact_id, detailed_summary_id=made[1].artifact_id)
@@ -214,20 +214,7 @@ def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) ->
     with writing():
         for artifact in made:
             artifacts.put(artifact, now)
-        jobs.settle(
-            job,
-            now,
-            status="completed",
-            completed_at=clock.iso(now),
-            attempt_count=job.attempts + 1,
-            summary=summary.model_dump(),
-            drive_refs=refs.model_dump(),
-            model_used=written.model,
-            input_tokens=written.input_tokens,
-            output_tokens=written.output_tokens,
-            estimated_cost_usd=cost,
-            error_message=None,
-        )
+        _complete(job, written, refs, cost, now)
         video = videos.move(
             video,
             "summarized",
@@ -242,7 +229,7 @@ def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) ->
             "success",
             now,
             tool_name=written.model,
-            data_summary=f"{len(summary.bullets)} bullets",
+            data_summary=f"{len(written.summary.bullets)} bullets",
             api_cost_usd=cost,
             tokens_used=written.input_tokens + written.output_tokens,
         )
@@ -250,6 +237,23 @@ def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) ->
     rt.failpoint("summarise.committed")
     log.info("video summarized", video_id=video.id, model=written.model, cost=str(cost))
     return wakes
+
+
+def _complete(job: Job, written: Written, refs: SummaryRefs, cost: Decimal, now: float) -> None:
+    jobs.settle(
+        job,
+        now,
+        status="completed",
+        completed_at=clock.iso(now),
+        attempt_count=job.attempts + 1,
+        summary=written.summary.model_dump(),
+        drive_refs=refs.model_dump(),
+        model_used=written.model,
+        input_tokens=written.input_tokens,
+        output_tokens=written.output_tokens,
+        estimated_cost_usd=cost,
+        error_message=None,
+    )
 
 
 def _markdown(video: Video, written: Written) -> str:

@@ -16,6 +16,7 @@ from csi.processing.providers.base import PaidTranscriber, ProviderError, Transc
 from csi.processing.providers.text import base_language
 from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, calls, jobs, videos
+from csi.processing.store.artifacts import Artifact
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job, LostLease
 from csi.processing.store.videos import Video
@@ -188,32 +189,13 @@ def _settle_transcript(rt: Processing, job: Job, found: Transcript) -> list[Wake
     with writing():
         for artifact in made:
             artifacts.put(artifact, now)
-        ref = made[0].artifact_id
-        facts = {
-            "provider": found.provider,
-            "artifact_id": made[1].artifact_id,
-            "words": found.words,
-            "segments": len(found.segments),
-            "sha256": made[1].sha256,
-        }
-        jobs.settle(
-            job,
-            now,
-            status="completed",
-            completed_at=clock.iso(now),
-            attempt_count=job.attempts + 1,
-            transcript_text=found.text,
-            transcript_json=facts,
-            confidence=found.confidence,
-            next_retry_at=None,
-            language_code=found.language or _asked_language(job),
-        )
+        _complete(job, found, made[1], now)
         video = videos.move(
             video,
             "transcribed",
             now,
             transcript_doc_ref=f"jobs/transcription/{job.id}",
-            drive_refs=VideoRefs(transcript_id=ref).model_dump(),
+            drive_refs=VideoRefs(transcript_id=made[0].artifact_id).model_dump(),
         )
         following = new_summary_job(rt, video, now)
         jobs.create(jobs.SUMMARIZATION, following, now)
@@ -229,6 +211,29 @@ def _settle_transcript(rt: Processing, job: Job, found: Transcript) -> list[Wake
     rt.failpoint("transcribe.committed")
     log.info("video transcribed", video_id=video.id, provider=found.provider, words=found.words)
     return [wake_job(following.job_id)]
+
+
+def _complete(job: Job, found: Transcript, whole: Artifact, now: float) -> None:
+    """The document holds the text; the words and times behind it are in the file that it names."""
+    facts = {
+        "provider": found.provider,
+        "artifact_id": whole.artifact_id,
+        "words": found.words,
+        "segments": len(found.segments),
+        "sha256": whole.sha256,
+    }
+    jobs.settle(
+        job,
+        now,
+        status="completed",
+        completed_at=clock.iso(now),
+        attempt_count=job.attempts + 1,
+        transcript_text=found.text,
+        transcript_json=facts,
+        confidence=found.confidence,
+        next_retry_at=None,
+        language_code=found.language or _asked_language(job),
+    )
 
 
 def _asked_language(job: Job) -> str | None:
