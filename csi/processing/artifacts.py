@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from csi.errors import StoreError
@@ -33,7 +34,8 @@ class ArtifactStore:
                 os.fsync(file.fileno())
             beside.replace(path)
         except OSError as error:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):
+                beside.unlink()
             raise StoreError(f"{path}: the artifact cannot be written: {error.strerror}") from error
         relative = f"{folder}/{path.name}"
         artifact_id = "art_" + hashlib.sha256(relative.encode()).hexdigest()[:20]

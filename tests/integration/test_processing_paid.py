@@ -665,6 +665,17 @@ def test_a_full_disk_holds_a_job_up_and_buries_nothing(open_desk, monkeypatch):
     assert desk.status(VIDEO) == "summarized"
 
 
+def test_artifacts_that_have_no_place_hold_a_job_up_and_bury_nothing(open_desk, tmp_path):
+    (tmp_path / "in the way").write_text("a file where a directory should be")
+    desk = open_desk(artifacts_dir=tmp_path / "in the way" / "artifacts")
+    desk.deliver(VIDEO)
+    desk.work_for(300)
+    assert (desk.status(VIDEO), jobs.find(f"tr_{VIDEO}").crashes) == ("transcription_queued", 0)
+    (tmp_path / "in the way").unlink()
+    desk.work_for(60)
+    assert desk.status(VIDEO) == "summarized"
+
+
 def test_a_fault_of_the_program_ends_in_a_dead_letter_and_stops_nobody(open_desk):
     desk = open_desk()
 

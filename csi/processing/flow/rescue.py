@@ -84,7 +84,7 @@ def give_back(rt: Processing, wake: Wake, error: Exception) -> None:
     A full disk or a locked database is nobody's fault and may last. Anything else is a fault of the program or of this
     one job: it counts like a crash of the process, and the third one is the dead letter.
     """
-    ours = isinstance(error, CsiError | db.DatabaseError)
+    ours = isinstance(error, CsiError | db.DatabaseError | OSError)
     where = "" if ours else "".join(traceback.format_tb(error.__traceback__)[-4:])
     log.error("step failed", step=wake.step, key=wake.key, error=f"{type(error).__name__}: {error}"[:300], where=where)
     db.drop_broken_connection()
