@@ -211,6 +211,29 @@ def test_case_23_answers_that_do_not_add_up(case, tmp_path, seed, lie):
         assert s.states() == {"delivered": 1}
 
 
+HALF_A_PAIR = rb'"\ud800 \u0000 no"'
+ERRORS = {
+    207: b'{"ok": false, "accepted": 2, "rejected": 1, "errors": [{"index": 1, "error": ' + HALF_A_PAIR + b"}]}",
+    **dict.fromkeys([400, 401, 503], b'{"ok": false, "error": ' + HALF_A_PAIR + b"}"),
+}
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("status", ERRORS)
+def test_case_23_words_that_no_database_stores(case, tmp_path, seed, status, engine, request):
+    """Half a surrogate pair and a NUL in the receiver's own word: the answer is settled like any other."""
+    database = request.getfixturevalue("postgres_url") if engine == "postgresql" else None
+    taken = frozenset({0, 2}) if status == 207 else frozenset()
+    with stand(tmp_path, Reply(status, ERRORS[status], takes=taken), tier="standard", database=database) as s:
+        s.publish(3, spacing=1)
+        s.run()
+        s.wait(150, step=5)
+        outcomes = [outcome for (outcome,) in db.fetch("SELECT outcome FROM delivery_attempts ORDER BY id")]
+        case.close(s.books(), seed=seed, requests=len(s.ua.requests), outcomes=counted(outcomes))
+        assert s.states() == ({"delivered": 2, "dead": 1} if status == 207 else {"delivered": 3})
+        assert "sending" not in outcomes
+
+
 def test_case_24_409_is_delivered(case, tmp_path, seed):
     with stand(tmp_path, then=409, lists=3) as s:
         s.publish(9, ref=-1)
