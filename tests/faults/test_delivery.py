@@ -4,6 +4,7 @@ import random
 import threading
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from itertools import pairwise
 
 import pytest
 
@@ -125,6 +126,44 @@ def test_case_19_retry_after_in_every_lane(case, tmp_path, seed):
         assert early == 0
         assert s.states() == {"delivered": 8}
         assert {number for (number,) in db.fetch("SELECT attempt FROM delivery_attempts")} == {1}
+
+
+def closest(requests) -> float:
+    """Seconds between the two requests that came closest to each other."""
+    return min(after.at - before.at for before, after in pairwise(requests))
+
+
+def test_case_19_who_asks_whether_it_is_back_is_told_to_wait(case, tmp_path, seed):
+    """The receiver was away, and answers every question with 429: the next one comes when its time is over."""
+    with stand(tmp_path, then=DOWN, lists=2) as s:
+        s.publish(3, ref=-1)
+        s.run()
+        s.wait(200, step=5)
+        before, s.ua.then = len(s.ua.requests), says(429, retry_after="600")
+        s.wait(3600, step=5)
+        asked = s.ua.requests[before:]
+        gap = closest(asked)
+        s.heal()
+        took = s.back_in(limit=700, step=5)
+        case.close(s.books(), seed=seed, asked=len(asked), closest=f"{gap:.0f}s>=600s", back=f"{took:.0f}s")
+        assert (len(asked) >= 5, gap >= 600) == (True, True)
+        assert s.states() == {"delivered": 3}
+
+
+def test_case_19_events_older_than_a_day_are_told_to_wait(case, tmp_path, seed):
+    """After a day the attempts are counted again (DECISIONS 22); what the receiver asks for holds all the same."""
+    with stand(tmp_path, then=says(429, retry_after="1800"), lists=2) as s:
+        s.publish(3, ref=-1)
+        s.run()
+        s.wait(100_000, step=300)
+        dead = s.count("SELECT COUNT(*) FROM dead_letter WHERE state = 'open'")
+        gap, asked = closest(s.ua.requests), len(s.ua.requests)
+        s.heal()
+        took = s.back_in(limit=2000, step=5)
+        numbers = {"asked": asked, "dead_before": dead, "closest": f"{gap:.0f}s>=1800s", "back": f"{took:.0f}s"}
+        case.close(s.books(), Bounds(timed=False), seed=seed, **numbers)
+        assert (dead > 0, gap >= 1800) == (True, True)
+        assert s.states() == {"delivered": 3}
 
 
 AT = 1_771_761_600.0
