@@ -13,7 +13,7 @@ from csi.dlq import store as dlq
 from csi.emitter.verdict import Pause, Transient
 from csi.emitter.verdict import judge as judge_answer
 from csi.net import Answer, Headers
-from csi.store import db
+from csi.store import batches, db
 from tests.fakes.ua import Cut, Reply, accept, says
 from tests.faults.oracle import Bounds, counted, judge
 from tests.faults.stand import stand
@@ -70,6 +70,27 @@ def test_case_15_one_bad_event_among_fifty(case, tmp_path, seed, place):
         assert len(s.ua.requests) <= 8, "the whole, six halves, and everything innocent"
 
 
+@pytest.mark.parametrize("nth", range(2, 6))
+def test_case_15_the_search_meets_an_outage(case, tmp_path, seed, nth):
+    """While one part is on its way, another batch fails and everything that waits is dissolved: nobody is forgotten."""
+    guilty: list[str] = []
+
+    def picky(request):
+        guilty[:] = guilty or [request.event_ids[0]]
+        if len(s.ua.requests) == nth:
+            with db.connection():
+                batches.release_waiting("default", keep=None, now=s.clock())
+        return says(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
+
+    with stand(tmp_path, then=picky, tier="standard") as s:
+        s.publish(30, spacing=1)
+        s.run()
+        s.wait(200)
+        case.close(s.books(), seed=seed, interrupted_at=nth, requests=len(s.ua.requests))
+        assert s.states() == {"delivered": 29, "dead": 1}
+        assert [row[:2] for row in letters()] == [(guilty[0], "event")]
+
+
 def test_case_16_413_above_a_size(case, tmp_path, seed):
     def small(request):
         return says(413) if len(request.body) > 20_000 else accept(request)
@@ -90,13 +111,18 @@ def endpoint_fault(case, tmp_path, seed, status: int, *, minutes: int, total: in
             s.wait(10, step=5)
         s.wait(35, step=5)
         dead = len({event_id for event_id, *_ in letters()})
-        batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
+        dead_batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
         s.heal()
         took = s.back_in()
         stored = s.count("SELECT COUNT(*) FROM events")
-        numbers = {"dead_before": dead, "dead_batches": f"{batches}<=1", "back": f"{took:.0f}s<=90s", "events": stored}
+        numbers = {
+            "dead_before": dead,
+            "dead_batches": f"{dead_batches}<=1",
+            "back": f"{took:.0f}s<=90s",
+            "events": stored,
+        }
         case.close(s.books(), seed=seed, **numbers)
-        assert (dead > 0, batches) == (True, 1)
+        assert (dead > 0, dead_batches) == (True, 1)
         assert s.states() == {"delivered": stored}
         assert took < 90
 
@@ -352,7 +378,7 @@ def outage(case, tmp_path, seed, *, minutes: int) -> None:
             s.publish(10, ref=-1)
             s.wait(60, step=20)
         dead = s.count("SELECT COUNT(DISTINCT event_id) FROM dead_letter")
-        batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
+        dead_batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
         claimed: list[int] = []
         s.heal(lambda request: watch_claims(claimed, request))
         took = s.back_in(limit=600, step=1)
@@ -362,11 +388,11 @@ def outage(case, tmp_path, seed, *, minutes: int) -> None:
             seed=seed,
             disorder=judge(s.books()).disorder,
             dead_before=dead,
-            dead_batches=f"{batches}<=1",
+            dead_batches=f"{dead_batches}<=1",
             back=f"{took:.0f}s<=90s",
             claimed_at_once="/".join(map(str, claimed[:6])),
         )
-        assert (dead > 0, batches, account.disorder) == (True, 1, 0)
+        assert (dead > 0, dead_batches, account.disorder) == (True, 1, 0)
         assert all(number <= 2**place for place, number in enumerate(claimed)), "a burst above the ramp"
         assert max(claimed) <= 2 * s.rt.destinations["default"].max_concurrent_requests
         assert s.states() == {"delivered": minutes * 10}
@@ -397,11 +423,11 @@ def test_case_29_a_receiver_that_only_greets(case, tmp_path, seed):
             s.publish(10, ref=-1)
             s.wait(60, step=5)
         ((dead, rounds),) = letters("COUNT(*), MAX(rounds)")
-        batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
+        dead_batches = s.count("SELECT COUNT(*) FROM batches WHERE state = 'dead'")
         s.heal()
         took = s.back_in()
         account = case.close(s.books(), Bounds(), seed=seed, dead_before=dead, rounds=rounds, back=f"{took:.0f}s<=90s")
-        assert (batches, rounds) == (1, 0)
+        assert (dead_batches, rounds) == (1, 0)
         assert account.disorder <= 2
         assert s.states() == {"delivered": 150}
 
