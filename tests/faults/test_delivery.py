@@ -54,6 +54,7 @@ def test_case_14_twice_503_then_200(case, tmp_path, seed):
 def test_case_15_one_bad_event_among_fifty(case, tmp_path, seed, place):
     guilty: list[str] = []
     index = {"first": 0, "last": 49, "anywhere": random.Random(seed).randrange(50)}[place]
+    most = 9 if index in (3, 28) else 8  # at two places one more: nobody dies by deduction alone (ops/decisions/0011)
 
     def picky(request):
         guilty[:] = guilty or [request.event_ids[index]]
@@ -64,10 +65,10 @@ def test_case_15_one_bad_event_among_fifty(case, tmp_path, seed, place):
         s.run()
         s.wait(60)
         bad = [r for r in s.ua.requests if guilty[0] in r.event_ids]
-        case.close(s.books(), seed=seed, requests=f"{len(s.ua.requests)}<=8", carrying_it=len(bad))
+        case.close(s.books(), seed=seed, requests=f"{len(s.ua.requests)}<={most}", carrying_it=len(bad))
         assert s.states() == {"delivered": 49, "dead": 1}
         assert [row[:2] for row in letters()] == [(guilty[0], "event")]
-        assert len(s.ua.requests) <= 8, "the whole, six halves, and everything innocent"
+        assert len(s.ua.requests) <= most, "the whole, six halves, and everything innocent"
 
 
 @pytest.mark.parametrize("nth", range(2, 6))
