@@ -6,7 +6,7 @@ from csi import clock
 from csi.emitter import http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
-from csi.emitter.verdict import Delivered, PerEvent, Refused, judge
+from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
 from csi.flow import gate, redrive, settle
 from csi.flow.flush import fill
 from csi.flow.settle import Held, RetryAt, Sent, Settling
@@ -113,6 +113,8 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     with writing():
         sent = Sent(attempt_id, form, now, answer, verdict)
         settle.finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
+        if isinstance(verdict, Pause):
+            gate.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
         if not alive:
             return []
         return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now, took=took)
