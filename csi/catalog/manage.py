@@ -6,7 +6,7 @@ from typing import Literal
 from csi.catalog import record, source
 from csi.errors import CsiError, SourceError
 from csi.flow import sources
-from csi.flow.sources import CHANNELS, Target, Wish
+from csi.flow.sources import CHANNELS, SourcesError, Target, Wish
 from csi.jobs.types import new_job
 from csi.logs import log
 from csi.runtime import Runtime
@@ -53,7 +53,7 @@ def find_channel(rt: Runtime, text: str) -> Channel:
 def register(rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, videos: int | None = None) -> Registered:
     """Track the channel that the text names, watch its feed, and fetch what it published. Costs a unit to look."""
     _check_priority(priority)
-    target = sources.target_of(rt, text)
+    target = _target(rt, text)
     if target.source != CHANNELS:
         raise CatalogRefused("that is a playlist; the catalogue tracks channels (UC…, a channel URL or an @handle)")
     known = channels.find(target.ref)
@@ -64,6 +64,13 @@ def register(rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, v
     watched = _watch(rt, target, facts) if watch else "not wished for"
     log.info("channel added by command", channel=target.ref, job=job.id)
     return Registered("added", _stored(target.ref), job, watched, remark)
+
+
+def _target(rt: Runtime, text: str) -> Target:
+    try:
+        return sources.target_of(rt, text)
+    except SourcesError as error:
+        raise CatalogRefused(str(error)) from error
 
 
 def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]:

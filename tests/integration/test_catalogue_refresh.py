@@ -1,6 +1,9 @@
 """What keeps the catalogue fresh, and how it hangs together with the ingester."""
 
+from dataclasses import replace
+
 from csi.catalog import manage
+from csi.jobs import manage as ledger
 from csi.jobs.types import new_job
 from csi.store import channels, jobs, stats, videos, watches
 from csi.store.db import fetch
@@ -167,6 +170,43 @@ def test_named_videos_are_refreshed_whether_they_are_due_or_not(tmp_path, clock)
         here.work()
         assert here.job(job.id).units == 2
         assert fetch("SELECT COUNT(*) FROM videos WHERE last_refreshed_at = ?", clock()) == [(70,)]
+
+
+def test_a_video_that_went_to_a_stranger_is_missing_and_does_not_use_up_the_day(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made, stranger = here.channel(videos=3), here.channel("Stranger")
+        here.add(made)
+        here.run()
+        gone = here.world.newest(made.id)[0]
+        here.world._videos[gone.id] = replace(here.world.video(gone.id), channel_id=stranger.id)
+        before = here.booked
+        here.go(HOUR)
+        assert here.booked - before == 1
+        assert videos.find(gone.id).missing_since == clock()
+        assert videos.find(gone.id).channel_id == made.id
+
+
+def test_a_refresh_that_somebody_put_off_does_not_keep_hot_videos_waiting(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=1)
+        here.add(made)
+        here.run()
+        ledger.enqueue(here.rt, "REFRESH_HOT_VIDEOS", delay=20 * DAY)
+        here.go(HOUR)
+        assert videos.of_channel(made.id)[0].last_refreshed_at == clock()
+
+
+def test_a_job_that_waits_for_midnight_goes_on_by_command_when_there_is_more(tmp_path, clock):
+    with shop(tmp_path, clock, catalog={"units_per_day": 4}) as here:
+        job = here.add(here.channel(videos=150))
+        here.run()
+        assert here.job(job.id).scheduled_at > clock()
+        here.rt.settings = here.rt.settings.model_copy(
+            update={"catalog": here.rt.settings.catalog.model_copy(update={"units_per_day": 3_000})}
+        )
+        ledger.retry(here.rt, here.job(job.id))
+        here.work()
+        assert here.job(job.id).status == "completed"
 
 
 def test_stuck_jobs_are_looked_for_once_an_hour_by_a_job_of_their_own(tmp_path, clock):

@@ -135,11 +135,23 @@ def test_what_can_never_work_is_dead_at_once():
         ("REFRESH_HOT_VIDEOS", {"channel_id": "UCx"}, "is for all channels"),
         ("REQUEUE_STUCK", {"video_ids": ("v",)}, "takes no videos"),
         ("REQUEUE_STUCK", {"priority": 11}, "from 1 to 10"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": ("a b",)}, "not an id"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": ("v\0",)}, "not an id"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": ("\ud800",)}, "not an id"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": tuple(f"v{n}" for n in range(1_001))}, "at most 1,000 videos"),
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused_in_words(type, wishes, said):
     with pytest.raises(JobRefused, match=said):
         new_job(type, **wishes)
+
+
+def test_jobs_for_different_videos_never_share_a_key_however_many_they_name():
+    many = tuple(f"video-{number:04d}" for number in range(999))
+    one, other = (new_job("REFRESH_VIDEO_STATS", video_ids=(*many, last)) for last in ("zzz1", "zzz2"))
+    again = new_job("REFRESH_VIDEO_STATS", video_ids=("zzz1", *reversed(many)))
+    assert one.dedup_key != other.dedup_key
+    assert one.dedup_key == again.dedup_key
 
 
 def test_the_priorities_are_those_that_were_decided():
