@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from csi.catalog import archive
-from csi.catalog.archive import THINNED, ArchiveFault
+from csi.catalog.archive import ArchiveFault
 from csi.flow.retention import trusted_moment
 from csi.logs import log
 from csi.runtime import Runtime
@@ -18,6 +18,9 @@ from csi.store.partitions import month_after, month_of, month_starts
 DAY = 86_400.0
 STRICT_DAYS = 30
 NAME = "catalog_retention"
+THINNED = "catalog_thinned"
+"""A heartbeat: captures of days before this time are thinned to one a day."""
+
 CHUNKS_PER_RUN = 200
 REST_SECONDS = 0.02
 
@@ -70,6 +73,7 @@ def tidy(
 
 def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
     days = rt.settings.catalog
+    _end_keeping(now)
     if rt.settings.retention.youtube_policy == "strict":
         yield from _forget_stats(rt, now - STRICT_DAYS * DAY)
     else:
@@ -80,8 +84,19 @@ def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
     yield from _until_empty("removed jobs", partial(archives.drop_jobs, now - days.job_metadata_days * DAY))
     if gone := archives.drop_budget(budget.day_of(now - days.api_budget_days * DAY)):
         yield "removed api_budget", gone
-    for table in ("video_stats", "job_events"):
+    for table in partitions.BY_TIME:
         partitions.drop_empty(table, now - DAY)
+
+
+def _end_keeping(now: float) -> None:
+    """Rows that were put back and stayed long enough are thinned once more."""
+    for book in archives.every():
+        if book.kept_until is not None and book.kept_until <= now:
+            begin, last = month_starts(book.month), heartbeats.last_beat(THINNED)
+            with writing():
+                archives.keep(book.name, None)
+                if book.kind == "video_stats" and last is not None and last > begin:
+                    heartbeats.beat(THINNED, begin, begin)
 
 
 def _archive_stats(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
@@ -97,16 +112,17 @@ def _archive_stats(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
 
 
 def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
-    """Of each day that is over, a video keeps its last capture. A day is gone through once."""
+    """Of each day that is over, a video keeps its last capture. A day is gone through once; one of a month that was put
+    back waits until that is over."""
     kept = archives.kept_months("video_stats", now)
     last = heartbeats.last_beat(THINNED)
     at = archives.oldest_stats(before) if last is None else archives.next_stats(last, before)
-    while at is not None and month_of(at) not in kept:
+    while at is not None:
         day = at // DAY * DAY
         if day + DAY > before:
             return
-        choose = partial(archives.surplus_stats, day, day + DAY)
-        while moved := archive.move(rt, "video_stats", month_of(day), choose, archives.drop_stats):
+        choose, month = partial(archives.surplus_stats, day, day + DAY), month_of(day)
+        while month not in kept and (moved := archive.move(rt, "video_stats", month, choose, archives.drop_stats)):
             yield "archived video_stats", moved
         heartbeats.beat(THINNED, day + DAY, day + DAY)
         at = archives.next_stats(day + DAY, before)

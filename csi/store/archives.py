@@ -53,9 +53,14 @@ def note(name: str, rows: int, size: int, now: float) -> None:
     run(sql, rows, size, now, name)
 
 
-def note_restored(name: str, kept_until: float) -> None:
+def keep(name: str, until: float | None) -> None:
+    """Rows of its month stay in the tables until then."""
+    run("UPDATE archives SET kept_until = ? WHERE name = ?", until, name)
+
+
+def note_restored(name: str) -> None:
     """Its rows are in the tables again: the file counts for nothing, and begins anew when they go."""
-    run("UPDATE archives SET rows = 0, bytes = 0, kept_until = ? WHERE name = ?", kept_until, name)
+    run("UPDATE archives SET rows = 0, bytes = 0 WHERE name = ?", name)
 
 
 def forget(name: str) -> None:

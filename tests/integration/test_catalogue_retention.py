@@ -88,6 +88,49 @@ def test_a_restored_month_is_back_as_it_was_stays_and_goes_again(rt, clock):
     assert [row["captured_at"] for row in archive.read(rt, archives.find(book.name))] == moments
 
 
+def test_a_month_that_is_kept_does_not_keep_others_and_is_thinned_when_its_time_is_over(rt, clock):
+    january, march = (
+        [day_of(50) + hour * HOUR for hour in range(3)],
+        [NOW + 10 * DAY + hour * HOUR for hour in range(3)],
+    )
+    capture("v1", *january)
+    put_away(rt)
+    (book,) = archives.every()
+    archive.restore(rt, book.name, keep_days=90)
+    capture("v1", *march)
+    clock.move(60 * DAY)
+    assert put_away(rt) == {"archived video_stats": 2}
+    assert kept("v1") == [*january, march[-1]]
+    clock.move(31 * DAY)
+    assert put_away(rt) == {"archived video_stats": 2}
+    assert kept("v1") == [january[-1], march[-1]]
+    assert [one.kept_until for one in archives.every()] == [None, None]
+
+
+def test_whoever_dies_while_a_month_comes_back_restores_it_again(rt, monkeypatch):
+    monkeypatch.setattr(archives, "CHUNK", 4)
+    moments = [day_of(400) + number for number in range(10)]
+    capture("v1", *moments)
+    put_away(rt)
+    (book,) = archives.every()
+    put_back, calls = archives.put_stats_back, []
+
+    def dying(rows: list) -> int:
+        calls.append(len(rows))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return put_back(rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "put_stats_back", dying)
+        with pytest.raises(KeyboardInterrupt):
+            archive.restore(rt, book.name)
+    assert kept("v1") == moments[:4]
+    assert put_away(rt) == {}, "what is back stays, though the rest is not"
+    assert archive.restore(rt, book.name).rows == 10
+    assert kept("v1") == moments
+
+
 def test_a_writer_that_died_leaves_a_tail_that_the_next_cuts_off(rt, tmp_path, monkeypatch):
     capture("v1", *(day_of(400) + number for number in range(5)))
 
