@@ -131,12 +131,9 @@ def refreshed_count() -> int:
 
 def note_missing(channel_id: str, gone_before: float, next_refresh_at: float, now: float) -> bool:
     """The API does not show it. Twice, a day apart, means deleted; nothing of it is ever removed. True: it is now."""
-    run(
-        "UPDATE channels SET missing_since = COALESCE(missing_since, ?), next_refresh_at = ? WHERE id = ?",
-        now,
-        next_refresh_at,
-        channel_id,
-    )
+    sql = """UPDATE channels SET missing_since = COALESCE(missing_since, ?),
+        next_refresh_at = CASE WHEN status = 'paused' THEN NULL ELSE ? END WHERE id = ?"""
+    run(sql, now, next_refresh_at, channel_id)
     sql = "UPDATE channels SET status = 'deleted' WHERE id = ? AND missing_since <= ? AND status IN ('active', 'error')"
     return bool(changed(sql, channel_id, gone_before))
 

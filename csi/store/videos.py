@@ -118,7 +118,9 @@ def note_missing(video_id: str, plan: Plan, now: float) -> bool:
     """True: it was there when it was asked for last."""
     sql = "UPDATE videos SET missing_since = ? WHERE id = ? AND missing_since IS NULL"
     is_new = bool(changed(sql, now, video_id))
-    run("UPDATE videos SET refresh_tier = ?, next_refresh_at = ? WHERE id = ?", plan.tier, plan.at, video_id)
+    sql = """UPDATE videos SET refresh_tier = ?, next_refresh_at = CASE WHEN channel_id IN (
+        SELECT c.id FROM channels c WHERE c.status = 'paused') THEN NULL ELSE ? END WHERE id = ?"""
+    run(sql, plan.tier, plan.at, video_id)
     return is_new
 
 

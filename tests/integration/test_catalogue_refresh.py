@@ -1,10 +1,13 @@
 """What keeps the catalogue fresh, and how it hangs together with the ingester."""
 
 from dataclasses import replace
+from typing import Any
 
-from csi.catalog import manage
+from csi.catalog import manage, record, source
+from csi.flow.sources import Target
 from csi.jobs import manage as ledger
 from csi.jobs.types import new_job
+from csi.runtime import Runtime
 from csi.store import channels, jobs, stats, videos, watches
 from csi.store.db import fetch
 from csi.store.models import Watch
@@ -184,6 +187,54 @@ def test_a_video_that_went_to_a_stranger_is_missing_and_does_not_use_up_the_day(
         assert here.booked - before == 1
         assert videos.find(gone.id).missing_since == clock()
         assert videos.find(gone.id).channel_id == made.id
+
+
+def test_what_vanishes_while_its_channel_is_being_paused_is_not_looked_for(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=2)
+        here.add(made)
+        here.run()
+        clock.move(2 * DAY)
+        wanted = videos.due("hot", clock())
+        manage.pause(here.rt, channels.find(made.id))
+        record.record_missing(wanted, clock())
+        channels.note_missing(made.id, clock() - DAY, clock() + DAY, clock())
+        assert [row.next_refresh_at for row in videos.of_channel(made.id)] == [None, None]
+        assert channels.find(made.id).next_refresh_at is None
+
+
+def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_path, clock, monkeypatch):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=5, every=100 * DAY)
+        here.add(made)
+        here.run()
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "read_videos", lambda api, ids: {})
+            here.go(8 * DAY)
+        assert videos.count_of(made.id) == (5, 5)
+        here.go(8 * DAY)
+        assert videos.count_of(made.id) == (5, 0)
+        clock.time = videos.of_channel(made.id)[4].next_refresh_at + 1
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "read_videos", lambda api, ids: {})
+            here.run()
+        assert videos.of_channel(made.id)[4].missing_since == clock()
+        here.go(HOUR)
+        assert videos.of_channel(made.id)[4].missing_since is None
+
+
+def test_two_who_add_a_channel_at_once_add_it_once(tmp_path, clock, monkeypatch):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=2)
+        look = manage._look
+
+        def looking(rt: Runtime, target: Target) -> Any:
+            channels.add(target.ref, "by somebody else", 5, clock())
+            return look(rt, target)
+
+        monkeypatch.setattr(manage, "_look", looking)
+        assert manage.register(here.rt, made.id).result == "known"
+        assert jobs.page() == []
 
 
 def test_a_refresh_that_somebody_put_off_does_not_keep_hot_videos_waiting(tmp_path, clock):

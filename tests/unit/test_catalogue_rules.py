@@ -5,13 +5,14 @@ import random
 import pytest
 
 from csi.catalog.facts import channel_facts, count, video_facts
-from csi.catalog.freshness import DAY, HOUR, next_channel_refresh, plan_video, tier_of
+from csi.catalog.freshness import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.catalog.gains import DAILY, HOURLY, gain
 from csi.errors import SourceError
 from csi.jobs.types import KINDS, JobRefused, new_job
 from csi.jobs.verdict import Dead, Retry, Wait, judge
 from csi.store.ids import new_id
 from csi.store.stats import Count
+from csi.store.videos import Due
 
 NOW = 1_771_761_600.0
 
@@ -57,10 +58,18 @@ def test_hot_videos_come_every_hour_others_at_an_hour_of_their_own():
     assert len(hours_used) == 168
 
 
+def missing(days: float, since: float | None, now: float = NOW) -> float | None:
+    return plan_missing(Due("v", NOW - days * DAY, since), now).at
+
+
+def test_a_video_that_is_newly_missing_is_looked_for_within_the_hour_however_old_it_is():
+    assert [missing(days, None) for days in (1, 20, 900)] == [NOW + HOUR] * 3
+
+
 def test_a_video_that_is_missing_for_a_day_is_looked_for_once_a_week():
-    assert plan_video("v", NOW - DAY, NOW, NOW - HOUR).at == NOW + HOUR
-    again = plan_video("v", NOW - 3 * DAY, NOW, NOW - DAY).at
-    assert plan_video("v", NOW - 3 * DAY, again, NOW - DAY).at == again + 168 * HOUR
+    assert missing(1, NOW - HOUR) == NOW + HOUR
+    again = missing(3, NOW - DAY)
+    assert missing(3, NOW - DAY, again) == again + 168 * HOUR
 
 
 def test_channels_are_refreshed_once_a_day():

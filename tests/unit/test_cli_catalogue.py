@@ -153,6 +153,8 @@ def test_old_rows_become_files_and_come_back(at, channel):
     at.call("channels", "add", channel.id)
     do_jobs(at)
     db.run("UPDATE video_stats SET captured_at = captured_at - ?", 400 * 86_400)
+    assert "would be archived video_stats: 3" in at.call("archive", "run", "--dry-run").stdout
+    assert at.json("archive", "list")["archives"] == []
     assert "archived video_stats: 3" in at.call("archive", "run", "--yes").stdout
     (book,) = at.json("archive", "list")["archives"]
     assert book["rows"] == 3
