@@ -105,6 +105,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "failed jobs": lambda: jobs.retryable(),
     "unfinished jobs by type": lambda: jobs.unfinished(),
     "oldest due job": lambda: jobs.waiting_since(NOW),
+    "completed jobs, a page": lambda: jobs.page(status="completed"),
     "jobs by status": lambda: jobs.counts(),
     "channel status": lambda: channels.status_of(channel_id(7)),
     "recent video stats": lambda: stats.recent(video_id(77), 24),

@@ -32,6 +32,8 @@ PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
     "baselines": (lambda: stats.view_baselines(["v1"], NOW - 8e4, NOW), "video_id_captured_at|autoindex_video_stats"),
     "unfinished jobs": (lambda: jobs.unfinished(), "idx_jobs_"),
     "dead jobs": (lambda: jobs.dead_count(), "idx_jobs_"),
+    "completed jobs": (lambda: jobs.page(status="completed"), "autoindex_jobs|jobs_pkey"),
+    "jobs of a channel": (lambda: jobs.page(channel_id=UC), "idx_jobs_channel|autoindex_jobs|jobs_pkey"),
     "oldest due job": (lambda: jobs.waiting_since(NOW), "idx_jobs_"),
     "videos page by page": (lambda: videos.of_channel(UC, before=LAST), "idx_videos_channel"),
     "stuck jobs": (lambda: jobs.requeue_stuck(NOW), "idx_jobs_"),
@@ -69,7 +71,7 @@ def test_the_pattern_uses_its_index(filled, monkeypatch, name):
     statement, values = asked(call, monkeypatch)
     plan = plan_of(statement, values, filled)
     assert re.search(index, plan), plan
-    scanned = set(re.findall(r"(?:SCAN|Seq Scan on) (\w+)(?! USING)", plan)) - WHOLE.get(name, set())
+    scanned = set(re.findall(r"(?:SCAN|Seq Scan on) (\w+)\b(?! USING)", plan)) - WHOLE.get(name, set())
     scanned = {table for table in scanned if not re.search(rf"SCAN {table} USING (COVERING )?INDEX", plan)}
     assert scanned == set(), plan
 
