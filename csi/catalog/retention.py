@@ -8,6 +8,7 @@ from functools import partial
 
 from csi.catalog import archive
 from csi.catalog.archive import ArchiveFault
+from csi.catalog.source import UNITS
 from csi.flow.retention import trusted_moment
 from csi.logs import log
 from csi.runtime import Runtime
@@ -109,7 +110,7 @@ def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
     yield from _archive_jobs(rt, now - days.jobs_days * DAY, now)
     yield from _until_empty("removed job_events", partial(archives.drop_events, now - days.job_events_days * DAY))
     yield from _until_empty("removed jobs", partial(archives.drop_jobs, now - days.job_metadata_days * DAY))
-    if gone := archives.drop_budget(budget.day_of(now - days.api_budget_days * DAY)):
+    if gone := archives.drop_budget(budget.day_of(now - days.api_budget_days * DAY), UNITS):
         yield "removed api_budget", gone
     for table in partitions.BY_TIME:
         partitions.drop_empty(table, now - DAY)

@@ -224,8 +224,9 @@ def drop_events(before: float) -> int:
     return changed(f"DELETE FROM job_events WHERE occurred_at < ? AND id IN ({marks(ids)})", before, *ids)
 
 
-def drop_budget(before: str) -> int:
-    """Days of the API budget that ended before this date."""
+def drop_budget(before: str, share: str) -> int:
+    """Days of the API budget that ended before this date, with what was used of the share of this name."""
+    run("DELETE FROM counters WHERE name = ? AND label < ?", share, before)
     return changed("DELETE FROM api_budget WHERE id < ?", before)
 
 

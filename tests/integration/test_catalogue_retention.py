@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from csi.catalog import archive
+from csi.catalog import archive, source
 from csi.catalog.archive import ArchiveFault
 from csi.catalog.retention import survey, tidy, tidy_hourly
 from csi.ingester.config import CatalogSettings, CsiSettings, RetentionSettings, Settings
 from csi.net import Net
 from csi.runtime import Runtime
-from csi.store import archives, channels, heartbeats, jobs, partitions, stats, videos
+from csi.store import archives, budget, channels, counters, heartbeats, jobs, partitions, stats, videos
 from csi.store.db import fetch, run, writing
 from csi.store.jobs import NewJob
 
@@ -241,6 +241,13 @@ def test_a_clock_that_leaps_puts_nothing_away_at_once(rt, clock):
     clock.move(3_650 * DAY)
     tidy_hourly(rt)
     assert len(kept("v1")) == 2
+
+
+def test_days_of_the_budget_go_after_a_year_with_what_the_catalogue_used_of_them(rt):
+    for days in (400, 10):
+        budget.book_share(5, 10_000, source.UNITS, 3_000, NOW - days * DAY)
+    assert put_away(rt)["removed api_budget"] == 1
+    assert list(counters.all_of(source.UNITS)) == [("", budget.day_of(NOW - 10 * DAY))]
 
 
 def test_empty_months_are_dropped_on_postgresql(rt, store):
