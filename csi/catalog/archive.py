@@ -70,13 +70,15 @@ def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> Restored
     if book is None:
         raise ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
     count, until = sum(1 for _ in read(rt, book)), rt.now() + keep_days * DAY
-    archives.keep(name, until)
+    with writing():
+        archives.keep(name, until)
     put_back = archives.put_stats_back if book.kind == "video_stats" else archives.put_jobs_back
     rows = read(rt, book)
     while chunk := list(islice(rows, archives.CHUNK)):
         with writing():
             put_back(chunk)
-    archives.note_restored(name)
+    with writing():
+        archives.note_restored(name)
     log.info("archive restored", archive=name, rows=count)
     return Restored(name, count, until)
 

@@ -141,7 +141,8 @@ def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
         while moved := archive.move(rt, "video_stats", month, choose, archives.drop_stats):
             yield "archived video_stats", moved
         heartbeats.beat(THINNED, end, end)
-    archives.end_keeping(now)
+    with writing():
+        archives.end_keeping(now)
 
 
 def _unthinned_days(before: float, now: float) -> Iterator[Span]:

@@ -88,9 +88,10 @@ def find(channel_id: str) -> Channel | None:
 
 
 def matching(text: str) -> list[Channel]:
-    """By id, title or handle."""
-    sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR custom_url = ? ORDER BY id"
-    return [Channel(*row) for row in fetch(sql, text, text, text)]
+    """By id, title or handle. YouTube tells a handle in small letters, and told it without its @ in former times."""
+    handle = text.lower().removeprefix("@")
+    sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR LOWER(custom_url) IN (?, ?) ORDER BY id"
+    return [Channel(*row) for row in fetch(sql, text, text, handle, f"@{handle}")]
 
 
 def status_of(channel_id: str) -> tuple[str, float | None] | None:

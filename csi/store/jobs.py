@@ -124,7 +124,8 @@ def _hasten(job: Job, at: float) -> Job:
     if job.scheduled_at <= at:
         return job
     sql = "UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending' AND started_at IS NULL"
-    return replace(job, scheduled_at=at) if changed(sql, at, job.id) else job
+    with writing():
+        return replace(job, scheduled_at=at) if changed(sql, at, job.id) else job
 
 
 _INSERT = """
@@ -252,7 +253,8 @@ def cancel(job: Job, now: float) -> bool:
 
 def wait_no_more(job: Job, now: float) -> bool:
     """It waits (for the budget, for its time) and is due now instead. False: it does not wait any more."""
-    return bool(changed("UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending'", now, job.id))
+    with writing():
+        return bool(changed("UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending'", now, job.id))
 
 
 def revive(job: Job, now: float) -> bool:

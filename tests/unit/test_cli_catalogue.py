@@ -66,6 +66,14 @@ def test_a_channel_from_its_handle_to_its_hot_videos(at, channel):
     assert "lease_token" not in shown["jobs"][0]
 
 
+def test_a_handle_is_found_as_people_write_it(at, channel):
+    at.call("channels", "add", channel.handle)
+    for text in (channel.handle.upper(), f"https://www.youtube.com/{channel.handle.upper()}"):
+        assert at.json("channels", "show", text)["id"] == channel.id
+    db.run("UPDATE channels SET custom_url = ?", channel.handle.removeprefix("@"))
+    assert at.json("channels", "show", channel.handle)["id"] == channel.id
+
+
 def test_adding_twice_changes_nothing(at, channel):
     at.call("channels", "add", channel.id)
     assert at.json("channels", "add", channel.id)["result"] == "known"
