@@ -1,13 +1,12 @@
 """Send one batch. Huey's retries carry the wait of 20 and 60 seconds; the row decides when it ends."""
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from huey import CancelExecution
 
-from csi.flow.deliver import deliver, probe
-from csi.flow.settle import RetryAt
+from csi.flow.deliver import carry, probe, take
+from csi.flow.settle import Held
 from csi.flow.wake import Wake
 from huey_config import huey
 from tasks.dispatch import dispatch, follow, step
@@ -20,29 +19,25 @@ IN_A_ROW_SECONDS = 20.0
 @huey.task(retries=2, retry_delay=20, retry_backoff=3, context=True)
 @step
 def deliver_batch(batch_id: int, task: Any = None) -> None:
-    rt = runtime()
-    result = deliver(rt, batch_id)
-    if isinstance(result, RetryAt):
-        task.retry_delay = max(result.when - rt.now(), 0.1)  # the row's wait, with its jitter
-        raise CancelExecution(retry=True)
-    _go_on(result)
+    """The place that is free afterwards is this worker's, and the thread goes on with what waits for it: through a
+    queue that several share, the next batch would often come to one that has no place."""
+    rt, end = runtime(), time.monotonic() + IN_A_ROW_SECONDS
+    held = take(rt, batch_id)
+    while held is not None:
+        done = carry(rt, held, go_on=not is_stopping() and time.monotonic() < end)
+        follow(done.wakes)
+        if done.retry is not None:
+            _try_again(task, held, done.retry.when)
+        held = done.following
 
 
-def _go_on(wakes: Sequence[Wake]) -> None:
-    """The place that is free now is this worker's: through a queue that several share, the next batch would often come
-    to one that has none. A batch that failed waits under a wake-up of its own."""
-    end = time.monotonic() + IN_A_ROW_SECONDS
-    while wakes:
-        here = next((wake for wake in wakes if wake.step == "deliver" and wake.at is None), None)
-        if here is None or is_stopping() or time.monotonic() > end:
-            follow(wakes)
-            return
-        follow([wake for wake in wakes if wake is not here])
-        result = deliver(runtime(), int(here.key))
-        if isinstance(result, RetryAt):
-            dispatch([Wake("deliver", here.key, at=result.when, urgent=here.urgent)])
-            return
-        wakes = result
+def _try_again(task: Any, held: Held, when: float) -> None:
+    """Huey's own retry for the batch that the task was made for; one that it took along gets a wake-up of its own."""
+    if held.batch.id != task.args[0]:
+        dispatch([Wake("deliver", held.batch.id, at=when, urgent=held.batch.tier == "urgent")])
+        return
+    task.retry_delay = max(when - runtime().now(), 0.1)  # the row's wait, with its jitter
+    raise CancelExecution(retry=True)
 
 
 @huey.task()

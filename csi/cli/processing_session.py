@@ -1,8 +1,7 @@
 """What processing's commands have in common: its config, its database, and nothing is made by looking at it."""
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,12 +9,10 @@ import click
 
 from csi import logs
 from csi.errors import StoreError
-from csi.ingester.config_secrets import read_variable
 from csi.logs import redact
 from csi.net import Net
 from csi.processing import config
 from csi.processing.runtime import Processing
-from csi.processing.settings import ProcessingSettings
 from csi.processing.store import db
 
 TOLD = {"assigned_to", "data_summary", "error_message", "final_error", "last_error", "resolution_notes", "stack_trace"}
@@ -37,7 +34,7 @@ def processing_option(command: F) -> F:
 def opened(config_path: Path | None) -> Iterator[Processing]:
     """Settings and database. A command must not create a database: as root it would lock the worker out."""
     settings = config.load(config_path)
-    logs.setup(level="WARNING", format=settings.log_format, secrets=_hidden(settings))
+    logs.setup(level="WARNING", format=settings.log_format, secrets=config.held_secrets(settings).all)
     url = settings.database_url
     if "://" not in url and not Path(url).exists():
         raise StoreError(
@@ -58,12 +55,3 @@ def masked(value: Any) -> Any:
             name: redact(one) if name in TOLD and isinstance(one, str) else masked(one) for name, one in value.items()
         }
     return [masked(one) for one in value] if isinstance(value, list) else value
-
-
-def _hidden(settings: ProcessingSettings) -> Iterator[str]:
-    """The secrets that are there. Looking needs none of them, so none is missed."""
-    assemblyai, openai = settings.transcription.assemblyai, settings.summarization.openai
-    names = (assemblyai.api_key_env, assemblyai.webhook_secret_env, openai.api_key_env, settings.notifications.urls_env)
-    for name in filter(None, names):
-        with suppress(ValueError):
-            yield from (read_variable(name, os.environ) or "").split()

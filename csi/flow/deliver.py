@@ -1,35 +1,94 @@
 """Step five: one batch, one signed request. What its answer means is settled in `csi.flow.settle`."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from csi import clock
 from csi.emitter import http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
-from csi.emitter.verdict import Delivered, PerEvent, Refused, judge
+from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
 from csi.flow import gate, redrive, settle
+from csi.flow.flush import fill
 from csi.flow.settle import Held, RetryAt, Sent, Settling
 from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.ingester.signature import Form, new_request_id
 from csi.runtime import Runtime
 from csi.store import attempts, batches, endpoints, events, outbox
-from csi.store.batches import Batch
-from csi.store.db import writing
+from csi.store.batches import Batch, Sending
+from csi.store.db import is_postgres, writing
 from csi.store.endpoints import Endpoint
 
 LEASE_MARGIN = 10.0
 _NOWHERE = Endpoint("")
 
 
+@dataclass(frozen=True)
+class Carried:
+    """A batch that was sent and settled: what has to be woken, when it is due again should it have failed, and the
+    batch that was taken to its place."""
+
+    wakes: list[Wake]
+    retry: RetryAt | None = None
+    following: Held | None = None
+
+
 def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
     """Send one batch, if it is due and the gate lets it through, and settle it."""
-    held = _take(rt, batch_id)
+    held = take(rt, batch_id)
     if held is None:
         return []
+    done = carry(rt, held, go_on=False)
+    return done.retry or done.wakes
+
+
+def take(rt: Runtime, batch_id: int) -> Held | None:
+    """Claim the batch and write the attempt, in one commit before anything is sent."""
+    with writing():
+        return _claim(rt, batch_id)
+
+
+def carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
+    """Send a batch that was taken, and settle it. With `go_on` the next one that waits for its place is taken in the
+    same commit: in a flood that is one commit for an event instead of three."""
     sent = _send_in_form(rt, held)
     with writing():
-        return settle.settle(rt, Settling(held, sent, endpoints.get(held.batch.destination), rt.now()))
+        result = settle.settle(rt, Settling(held, sent, endpoints.get(held.batch.destination), rt.now()))
+        if isinstance(result, RetryAt):
+            return Carried(_wake_next(rt, held.batch), retry=result)
+        return _pass_on(rt, held.batch, result, go_on=go_on)
+
+
+def _pass_on(rt: Runtime, batch: Batch, wakes: list[Wake], *, go_on: bool) -> Carried:
+    """The place is free: fill the lane up, and take or wake what comes next. On PostgreSQL a lane is filled in a
+    transaction of its own: one that waits for a lane's lock must not hold the receiver's row meanwhile."""
+    lanes = [] if is_postgres() else [wake for wake in wakes if wake.step == "flush"]
+    rest = [wake for wake in wakes if wake not in lanes]
+    opened = [wake for lane in lanes for wake in fill(rt, str(lane.key))]
+    if not go_on:
+        return Carried([*rest, *opened, *_wake_next(rt, batch)])
+    following = _claim_next(rt, batch)
+    others = [wake for wake in opened if following is None or wake.key != following.batch.id]
+    return Carried([*rest, *others[: _free_places(rt, batch)]], following=following)
+
+
+def _claim_next(rt: Runtime, batch: Batch) -> Held | None:
+    number = _next(rt, batch)
+    return None if number is None else _claim(rt, number)
+
+
+def _wake_next(rt: Runtime, batch: Batch) -> list[Wake]:
+    number = _next(rt, batch)
+    return [] if number is None else [Wake("deliver", number, urgent=batch.tier == "urgent")]
+
+
+def _next(rt: Runtime, batch: Batch) -> int | None:
+    return batches.next_ready(batch.destination, rt.now(), urgent=batch.tier == "urgent")
+
+
+def _free_places(rt: Runtime, batch: Batch) -> int:
+    """How many threads could take a batch up. Whoever ends takes the next one by himself."""
+    return max(_places(rt, batch.tier) - sum(it.count for it in _own(batches.sending(rt.now()), batch.tier)), 0)
 
 
 def probe(rt: Runtime, name: str) -> list[Wake]:
@@ -54,30 +113,31 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     with writing():
         sent = Sent(attempt_id, form, now, answer, verdict)
         settle.finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
+        if isinstance(verdict, Pause):
+            gate.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
         if not alive:
             return []
         return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now, took=took)
 
 
-def _take(rt: Runtime, batch_id: int) -> Held | None:
-    """Claim the batch and write the attempt, in one commit before anything is sent."""
+def _claim(rt: Runtime, batch_id: int) -> Held | None:
+    """None: it is not its turn, or somebody else has it."""
     now = rt.now()
-    with writing():
-        found, endpoint = _may_send(rt, batch_id, now)
-        if found is None:
-            return None
-        destination = rt.destinations[found.destination]
-        batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
-        if batch is None:
-            return None
-        if batch.crashes:
-            attempts.interrupt(batch.id, now)
-        rows = outbox.contents(batch.id)
-        if batch.crashes >= settle.MAX_CRASHES or not rows:
-            settle.set_aside(batch, rows, now)
-            return None
-        form, request_id = _form(destination, endpoint), new_request_id()
-        attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
+    found, endpoint = _may_send(rt, batch_id, now)
+    if found is None:
+        return None
+    destination = rt.destinations[found.destination]
+    batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
+    if batch is None:
+        return None
+    if batch.crashes:
+        attempts.interrupt(batch.id, now)
+    rows = outbox.contents(batch.id)
+    if batch.crashes >= settle.MAX_CRASHES or not rows:
+        settle.set_aside(batch, rows, now)
+        return None
+    form, request_id = _form(destination, endpoint), new_request_id()
+    attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
     return Held(batch, rows, destination, attempt_id, request_id, form)
 
 
@@ -106,15 +166,23 @@ def _passes(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
 
 def _has_place(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
     """Urgent has places of its own: no other lane can take them, and it takes none of theirs."""
-    sending = batches.sending(now)
-    places = rt.share.urgent if batch.tier == "urgent" else rt.share.requests
-    ours = [it for it in sending if it.is_own and (it.tier == "urgent") == (batch.tier == "urgent")]
+    sending, places = batches.sending(now), _places(rt, batch.tier)
+    ours = _own(sending, batch.tier)
     here = sum(it.count for it in ours if it.destination == batch.destination)
     if sum(it.count for it in ours) >= places or here >= _fair_part(places, rt):
         return False
     together = settle.TOGETHER[batch.tier]
     there = sum(it.count for it in sending if it.destination == batch.destination and it.tier in together)
     return there < gate.limit(endpoint, _most_at_once(rt.destinations[batch.destination], batch.tier))
+
+
+def _places(rt: Runtime, tier: str) -> int:
+    return rt.share.urgent if tier == "urgent" else rt.share.requests
+
+
+def _own(sending: list[Sending], tier: str) -> list[Sending]:
+    """Requests of this process that take places of the same kind."""
+    return [it for it in sending if it.is_own and (it.tier == "urgent") == (tier == "urgent")]
 
 
 def _fair_part(places: int, rt: Runtime) -> int:

@@ -23,7 +23,17 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     if gate.look(endpoints.get(name), now) == "probe" and redrive.comes_first(rt, name):
         return [Wake("probe", name)]
     with writing():
-        opened = _open(destination, tier, now)
+        return _wakes(_open(destination, tier, now), tier)
+
+
+def fill(rt: Runtime, lane: str) -> list[Wake]:
+    """The same for a receiver that has just taken something, as part of the caller's transaction."""
+    name, _, tier = lane.rpartition("/")
+    destination, now = rt.destinations[name], rt.now()
+    return _wakes(_open(destination, tier, now), tier) if is_due(rt, destination, tier, now) else []
+
+
+def _wakes(opened: list[int], tier: str) -> list[Wake]:
     return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
 
 
@@ -42,7 +52,8 @@ def _open(destination: Destination, tier: str, now: float) -> list[int]:
     endpoint = endpoints.get(destination.name)
     match gate.look(endpoint, now):
         case "open":
-            return _open_all(destination, tier, _room(destination, endpoint, tier), now)
+            room = _room(destination, endpoint, tier)
+            return _open_all(destination, tier, room, now) if room else []
         case "probe":
             return _open_probe(destination, endpoint, tier, now)
         case _:
@@ -77,12 +88,18 @@ def _open_probe(destination: Destination, endpoint: Endpoint, tier: str, now: fl
 
 
 def _room(destination: Destination, endpoint: Endpoint, tier: str) -> int:
-    """Backpressure: what the receiver has not answered yet limits what is claimed next."""
+    """Backpressure: what the receiver has not answered yet limits what is claimed next.
+
+    Where each event travels alone, a lane that is more than half full is left as it is: to look for the first event of
+    every watch after each answer would cost more than the event.
+    """
     most = {
         "urgent": URGENT_IN_FLIGHT,
         STREAM: destination.max_streaming_requests,
     }.get(tier, 2 * destination.max_concurrent_requests)
-    return max(gate.limit(endpoint, most) - batches.unsettled_count(destination.name, tier), 0)
+    limit = gate.limit(endpoint, most)
+    room = max(limit - batches.unsettled_count(destination.name, tier), 0)
+    return room if destination.batch_size(tier) > 1 or 2 * room >= limit else 0
 
 
 def _create(destination: Destination, entries: list[Entry], tier: str, now: float, *, probe: bool = False) -> int:

@@ -113,6 +113,7 @@ def settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
         case ClockOff(reason):
             return _settle_endpoint_fault(this, reason, spare=True)
         case Pause(seconds, reason):
+            gate.note_pause(this.endpoint, this.now, this.now + seconds, reason)
             return _settle_transient(rt, this, reason, not_before=this.now + seconds)
         case Transient(reason):
             return _settle_transient(rt, this, reason)
@@ -130,9 +131,7 @@ def _settle_delivered(rt: Runtime, this: Settling, refused: dict[int, str]) -> l
         _mark_delivered(this, [row for index, row in enumerate(rows) if index not in refused])
         made = batch.attempts + 1
         log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
-    following = batches.next_ready(batch.destination, now, urgent=batch.tier == "urgent")
-    wakes += [*_flush_rest(batch), *_blame_sibling(this)]
-    return wakes if following is None else [*wakes, Wake("deliver", following, urgent=batch.tier == "urgent")]
+    return [*wakes, *_flush_rest(batch), *_blame_sibling(this)]
 
 
 def _flush_rest(batch: Batch) -> list[Wake]:

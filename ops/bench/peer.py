@@ -32,8 +32,13 @@ def measure(per_request: int, count: int) -> dict[str, Any]:
         _send(facts, "poll", *facts["lists"])
         _drain(to, count, facts)
         wall = max(to.arrived().values()) - began
-        cpu = sum(process.cpu() for process in _family(workers))
-        return {**to.counts(), "events_per_second": count / wall, "cpu_ms_per_event": 1000 * cpu / count}
+        family = _family(workers)
+        return {
+            **to.counts(),
+            "events_per_second": count / wall,
+            "cpu_ms_per_event": 1000 * sum(process.cpu() for process in family) / count,
+            "peak_mb": sum(process.peak_mb() for process in family),
+        }
 
 
 def killed(count: int, kills: int = 5) -> dict[str, Any]:

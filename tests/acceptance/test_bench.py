@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.bench import scale, targets
+from ops.bench import figures, scale, targets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +50,12 @@ def test_a_round_of_channels_is_measured_beside_the_limits():
     assert len(found["limits"]) == 3
 
 
+def test_the_receiver_is_measured_and_loses_nothing():
+    found = run("ops.bench", "receiver", "--received", "2")["receiver"]
+    assert found["sent"] == 2000 == found["accepted"]
+    assert (found["lost"], found["unexpected"], found["not_answered"]) == (0, 0, 0)
+
+
 @pytest.mark.faults
 def test_two_workers_share_the_items_of_one_database():
     found = scale.run_once("standard", 40, workers=2)
@@ -72,3 +78,16 @@ def test_a_ratio_that_fell_by_more_than_a_third_is_named():
         "urgent, beside the plain loop",
         "an event at the most keys, beside the fewest",
     ]
+
+
+def test_the_line_stands_beside_its_peers_and_what_was_not_measured_is_left_out():
+    ours = {"events_per_second": 1500.4, "cpu_ms_per_event": 0.71, "p50_ms": 900, "p95_ms": 2000, "p99_ms": 2100}
+    plain = {"events_per_second": 5000.0, "cpu_ms_per_event": 0.08}
+    found = {"standard": {**ours, "floor": plain}, "urgent": {**ours, "floor": plain}, "steady": {"rate": 20.0}}
+    said = figures.lines({"line": {**found, "peer_killed": {"kills": 5, "lost": 2, "again": 7}}})
+    assert [line.split("  ")[0] for line in said[1:5]] == [
+        *("standard, csi", "standard, plain loop", "urgent, csi", "urgent, plain loop"),
+    ]
+    assert "1500" in said[1]
+    assert said[-1] == "Celery and Redis, killed 5 times: 2 lost, 7 sent again"
+    assert figures.lines({"startup": {}}) == []

@@ -48,7 +48,7 @@ POINTS = {
     "deliver:claimed": Point("csi.flow.deliver", "_send_in_form", "before"),
     "deliver:sent": Point("csi.flow.deliver", "_send_in_form", "after"),
     "deliver:settling": Point("csi.flow.settle", "_mark_delivered", "after"),
-    "deliver:settled": Point("tasks.deliver", "deliver", "after"),
+    "deliver:settled": Point("tasks.deliver", "carry", "after"),
 }
 """Where the acceptance tests kill, a point between any two steps."""
 
@@ -62,10 +62,10 @@ EVERY_POINT = {
     **_call("dequeue", "tasks.queue.QueueHuey.dequeue"),
     **_commit("flush-commit", "csi.flow.flush", "flush"),
     **_call("claim", "csi.store.batches.claim"),
-    **_commit("claim-commit", "csi.flow.deliver", "_take"),
+    **_commit("claim-commit", "csi.flow.deliver", "take"),
     **_call("send", "csi.emitter.http.send"),
     **_call("mark", "csi.store.events.mark_delivered"),
-    **_commit("settle-commit", "csi.flow.deliver", "deliver"),
+    **_commit("settle-commit", "csi.flow.deliver", "carry"),
     **_call("bury", "csi.dlq.store.bury"),
     **_commit("malformed-commit", "csi.flow.ingest", "_bury"),
     **_call("recover", "csi.store.leases.release_all"),
@@ -158,7 +158,7 @@ _SILENT = (
     "_record_success",
     "_mark_delivered",
     "_store",
-    "deliver",
+    "carry",
     "backup",
 )
 

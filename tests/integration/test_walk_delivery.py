@@ -220,6 +220,47 @@ def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
         assert ua.requests == []
 
 
+def test_the_next_batch_is_taken_in_the_commit_that_settles_the_one_before(make_line, yt, clock):
+    for _ in range(3):
+        yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        line.run(deliver_too=False)
+        (first,) = flush.flush(line.rt, "default/urgent")  # of one watch one at a time travels
+        held = deliver.take(line.rt, int(first.key))
+        done = deliver.carry(line.rt, held, go_on=True)
+    assert (done.wakes, done.retry, len(ua.requests)) == ([], None, 1), "nobody has to be woken: this thread goes on"
+    row = Batch.get_by_id(done.following.batch.id)
+    assert (row.state, row.lease_token) == ("sending", done.following.batch.lease_token)
+    assert [it.outcome for it in DeliveryAttempt.select().order_by(DeliveryAttempt.id)] == ["delivered", "sending"]
+    assert states() == {"delivered": 1, "in_flight": 1, "pending": 1}
+
+
+def test_a_thread_that_may_not_go_on_leaves_the_next_batch_to_a_wake_up(make_line, yt, clock):
+    for _ in range(2):
+        yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        line.run(deliver_too=False)
+        (first,) = flush.flush(line.rt, "default/urgent")
+        done = deliver.carry(line.rt, deliver.take(line.rt, int(first.key)), go_on=False)
+    assert done.following is None
+    assert {wake.step for wake in done.wakes} == {"deliver"}
+    assert Batch.get_by_id(int(done.wakes[0].key)).state == "ready"
+
+
+def test_a_batch_that_fails_gives_its_place_to_the_next(make_line, yt, clock):
+    for playlist in yt.playlists[:2]:
+        yt.add(playlist)
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua)
+        line.run(deliver_too=False)
+        first, second = flush.flush(line.rt, "default/urgent")
+        done = deliver.carry(line.rt, deliver.take(line.rt, int(first.key)), go_on=True)
+    assert done.retry is not None
+    assert [wake.key for wake in done.wakes] == [second.key]
+
+
 @pytest.mark.parametrize("threads", range(1, 65))
 def test_threads_are_shared_out_so_that_none_is_promised_twice(threads):
     share = Share(threads)
@@ -500,6 +541,42 @@ def test_a_batch_whose_sending_ends_the_process_is_taken_apart_and_quarantined(m
         line.wait(10)
         assert Batch.get_by_id(wake.key).state == "split"
         assert states() == {"delivered": 2}
+
+
+def test_events_of_a_batch_that_is_over_are_pending_again_at_the_next_start(make_line, yt, clock):
+    yt.add(yt.playlists[0], "Left behind")
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        clock.move(31)
+        (wake,) = flush.flush(line.rt, "default/standard")
+        db.run("UPDATE batches SET state = 'released' WHERE id = ?", wake.key)
+        line.wait(60, step=5)
+        assert states() == {"in_flight": 1}
+        rescue.recover(line.rt)
+        line.wait(60, step=5)
+        assert states() == {"delivered": 1}
+
+
+def test_a_refusal_after_a_redrive_is_the_events_own_fault(make_line, yt, clock):
+    """Ten bad ones first: the receiver counts as away, takes a good one, and refuses the ten again one by one."""
+
+    def picky(request):
+        bad = any("BAD" in event["subject"]["title"] for event in request.envelope["events"])
+        return (400, {"ok": False, "error": "bad"}, {}) if bad else ScriptedReceiver().then(request)
+
+    for number in range(10):
+        yt.add(yt.playlists[number % 4], f"BAD {number}")
+    with ScriptedReceiver(then=picky) as ua:
+        line = make_line(ua)
+        line.run()
+        for ref in yt.playlists:
+            yt.add(ref, "Good")
+        line.wait(180, step=1)
+        away = [row.outcome for row in DeliveryAttempt.select() if row.batch_id is None]
+        assert states() == {"dead": 10, "delivered": 4}
+        assert {row.cause for row in DeadLetter.select().where(DeadLetter.state == "open")} == {"event"}
+        assert max(row.rounds for row in DeadLetter.select()) == 1, away
 
 
 def test_six_hours_away_kills_at_most_one_batch(make_line, yt, clock):
