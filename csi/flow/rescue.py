@@ -15,7 +15,7 @@ from csi.store.db import writing
 WORKER = "worker"
 QUEUED = "queue_depth"
 CLOCK_SLACK = 30.0
-STILL_AFTER, STILL_LOOK = 2.0, 1.0
+STILL_AFTER, STILL_LOOK = 1.0, 1.0
 """Seconds without a write after which the pulse looks at the rows only now and then, and how often that is."""
 
 CROWDED = 2_000

@@ -4,6 +4,6 @@ from csi.store.db import fetch, is_postgres
 
 
 def version() -> int | None:
-    """Another number after every commit of another connection, in whatever process; this thread's own do not count.
-    None: PostgreSQL has no such number."""
+    """Another number after every commit through another connection, the writer's of this process among them. None:
+    PostgreSQL has no such number."""
     return None if is_postgres() else int(fetch("PRAGMA data_version")[0][0])
