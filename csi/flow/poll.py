@@ -134,7 +134,8 @@ def _take(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> Try 
     with DESK:
         if upkeep.is_held_back(rt, watch, host, now):
             return None
-        held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
+        with writing():  # by the writer's connection: at SQLite's own lock two of this process would sleep
+            held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
     return Try(held, host, watch.last_poll_at) if held is not None else None
 
 
