@@ -1,24 +1,27 @@
 """`csi channels`: which channels are tracked, and how they do."""
 
+from __future__ import annotations
+
 import csv
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from csi import logs
 from csi.catalog import manage, source
-from csi.catalog.shape import shape
+from csi.catalog import shape as shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.jobs import masked
 from csi.cli.output import echo_json, plural, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.logs import redact
 from csi.store import channels as store
 from csi.store import jobs, stats, videos
-from csi.store.channels import Channel
-from csi.store.stats import ChannelStats, day_of
+
+if TYPE_CHECKING:
+    from csi.store.stats import ChannelStats
 
 DAY = 86_400.0
 _CHANNEL = click.argument("channel", metavar="CHANNEL")
@@ -50,10 +53,10 @@ def add(
         echo_json(
             {
                 "result": added.result,
-                "channel": shape(added.channel),
+                "channel": shapes.shape(added.channel),
                 "job": added.job.id if added.job else None,
-                "watch": redact(added.watch),
-                "remark": added.remark and redact(added.remark),
+                "watch": logs.redact(added.watch),
+                "remark": added.remark and logs.redact(added.remark),
             }
         )
         return
@@ -62,9 +65,9 @@ def add(
         return
     click.echo(f"tracking {_title(added.channel)}")
     click.echo(f"  job {added.job.id if added.job else '–'} fetches what it published")
-    click.echo(f"  its feed: {plain(redact(added.watch))}")
+    click.echo(f"  its feed: {plain(logs.redact(added.watch))}")
     if added.remark:
-        click.echo(f"  {plain(redact(added.remark))}")
+        click.echo(f"  {plain(logs.redact(added.remark))}")
 
 
 @channels.command("list")
@@ -75,7 +78,7 @@ def list_channels(status: str | None, config_path: Path | None, as_json: bool) -
     """Show every channel with its numbers of today."""
     with installed(config_path) as rt:
         now = rt.now()
-        rows = [row for row in store.dashboard(day_of(now)) if status in (None, row["status"])]
+        rows = [row for row in store.dashboard(stats.day_of(now)) if status in (None, row["status"])]
         needed, share = source.needs(rt), rt.settings.catalog.units_per_day
     if as_json:
         echo_json({"channels": [_dashboard_json(row) for row in rows], "units_a_day": needed.total, "share": share})
@@ -103,10 +106,10 @@ def show(channel: str, config_path: Path | None, as_json: bool) -> None:
         )
     if as_json:
         counted = {"known_videos": total, "missing_videos": missing}
-        about = {"feed": shape(feed) if feed else None, "jobs": [shape(job) for job in work]}
-        echo_json(shape(row) | counted | about | {"stats": [shape(one) for one in latest]})
+        about = {"feed": shapes.shape(feed) if feed else None, "jobs": [shapes.shape(job) for job in work]}
+        echo_json(shapes.shape(row) | counted | about | {"stats": [shapes.shape(one) for one in latest]})
         return
-    for name, value in shape(row).items():
+    for name, value in shapes.shape(row).items():
         click.echo(f"{name:<20} {'–' if value is None else plain(value, 100)}")
     click.echo(f"{'videos known':<20} {total:,}, of which {missing:,} are missing at YouTube")
     click.echo(f"{'feed':<20} {f'{feed.status}, read {stamp(feed.last_polled_at)}' if feed else 'not watched'}")
@@ -163,7 +166,7 @@ def backfill(
         row = manage.find_channel(rt, channel)
         found = manage.backfill(rt, row, priority=priority, videos=cap)
     if as_json:
-        echo_json({"job": shape(masked(found.job)), "duplicate": found.is_duplicate})
+        echo_json({"job": shapes.shape(masked(found.job)), "duplicate": found.is_duplicate})
         return
     word = "is under way already, as job" if found.is_duplicate else "is enqueued as job"
     click.echo(f"the backfill of {_title(row)} {word} {found.job.id}")
@@ -204,8 +207,8 @@ def _day(one: ChannelStats) -> dict[str, Any]:
 
 
 def _dashboard_json(row: dict[str, Any]) -> dict[str, Any]:
-    channel = Channel(**{name: row[name] for name in Channel.__dataclass_fields__})
-    return shape(channel) | {name: row[name] for name in ("daily_views", "daily_subscribers", "daily_videos")}
+    channel = store.Channel(**{name: row[name] for name in store.Channel.__dataclass_fields__})
+    return shapes.shape(channel) | {name: row[name] for name in ("daily_views", "daily_subscribers", "daily_videos")}
 
 
 def _row(row: dict[str, Any], now: float) -> list[str]:
@@ -220,5 +223,5 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _title(row: Channel) -> str:
+def _title(row: store.Channel) -> str:
     return f"{plain(row.title or row.id, 60)} ({row.id})"

@@ -1,24 +1,38 @@
 """`csi jobs`: what the catalogue has to do, does, and did."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from csi import logs
 from csi.catalog import manage as channels
-from csi.catalog.shape import shape
+from csi.catalog import shape as shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.output import Duration, confirm, echo_json, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.jobs import manage
-from csi.jobs.types import KINDS
-from csi.logs import redact
 from csi.store import jobs as store
-from csi.store.jobs import Job, JobEvent
+
+if TYPE_CHECKING:
+    from csi.store.jobs import Job, JobEvent
 
 _JOB = click.argument("job", metavar="JOB")
-_STATUS = click.Choice([*store.OPEN, *store.SETTLED])
+STATUSES = ("pending", "running", "failed", "completed", "dead")
+TYPES = (
+    "BACKFILL_CHANNEL",
+    "REFRESH_CHANNEL_STATS",
+    "REFRESH_HOT_VIDEOS",
+    "REFRESH_MEDIUM_VIDEOS",
+    "REFRESH_VIDEO_STATS",
+    "RSS_POLL_CHANNEL",
+    "REQUEUE_STUCK",
+)
+_STATUS = click.Choice(STATUSES)
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -32,7 +46,7 @@ def jobs() -> None:
 
 @jobs.command("list")
 @click.option("--status", type=_STATUS, help="Only these.")
-@click.option("--type", "kind", type=click.Choice(list(KINDS)), help="Only these.")
+@click.option("--type", "kind", type=click.Choice(TYPES), help="Only these.")
 @click.option("--channel", metavar="CHANNEL", help="Only those of this channel.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @config_option
@@ -50,7 +64,7 @@ def list_jobs(
         )
     rows = [masked(job) for job in found]
     if as_json:
-        echo_json({"jobs": [shape(job) for job in rows], "counts": counted})
+        echo_json({"jobs": [shapes.shape(job) for job in rows], "counts": counted})
         return
     _print(rows, now)
     click.echo(", ".join(f"{number:,} {word}" for word, number in counted.items()), err=True)
@@ -65,7 +79,7 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         rows, now = [masked(job) for job in store.page(status="dead", limit=limit)], rt.now()
     if as_json:
-        echo_json({"jobs": [shape(job) for job in rows]})
+        echo_json({"jobs": [shapes.shape(job) for job in rows]})
         return
     _print(rows, now)
 
@@ -80,9 +94,9 @@ def show(job: str, config_path: Path | None, as_json: bool) -> None:
         row = masked(manage.find_job(job))
         history = [_masked_event(event) for event in store.history(row.id)]
     if as_json:
-        echo_json(shape(row) | {"history": [shape(event) for event in history]})
+        echo_json(shapes.shape(row) | {"history": [shapes.shape(event) for event in history]})
         return
-    for name, value in shape(row).items():
+    for name, value in shapes.shape(row).items():
         click.echo(f"{name:<16} {'–' if value is None else plain(value, 100)}")
     cells = [
         [stamp(event.occurred_at), event.event_type, f"{event.duration_ms or 0:,} ms", plain(event.details)]
@@ -109,7 +123,7 @@ def enqueue(
         ref = channels.find_channel(rt, channel).id if channel else None
         found = manage.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
     if as_json:
-        echo_json({"job": shape(masked(found.job)), "duplicate": found.is_duplicate})
+        echo_json({"job": shapes.shape(masked(found.job)), "duplicate": found.is_duplicate})
         return
     word = "is open already: job" if found.is_duplicate else "is enqueued: job"
     click.echo(f"{found.job.type} {word} {found.job.id}")
@@ -143,11 +157,11 @@ def cancel(job: str, yes: bool, dry_run: bool, config_path: Path | None) -> None
 
 def masked(job: Job) -> Job:
     """Its error may hold an answer's own words, and those what we sent."""
-    return replace(job, error_message=job.error_message and redact(job.error_message))
+    return replace(job, error_message=job.error_message and logs.redact(job.error_message))
 
 
 def _masked_event(event: JobEvent) -> JobEvent:
-    told = {name: redact(value) if isinstance(value, str) else value for name, value in event.details.items()}
+    told = {name: logs.redact(value) if isinstance(value, str) else value for name, value in event.details.items()}
     return replace(event, details=told)
 
 
