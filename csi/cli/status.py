@@ -60,6 +60,7 @@ def lines(found: Overview) -> Iterator[str]:
         yield f"  {plain(waiting.words(one, found.now))}"
 
 
+GATES = {"open": "works", "held": "paused by command", "paused": "asked for a pause", "away": "away", "probe": "away"}
 SOURCE_HEAD = ("SOURCE", "WATCHES", "PAUSED", "FAILING", "LAST READ", "LAST NEW", "NEXT", "")
 
 
@@ -92,7 +93,7 @@ def delivery_words(found: Overview) -> str:
 def _standing_words(one: Standing) -> str:
     reason = one.endpoint.held if one.gate == "held" else one.endpoint.reason
     said = f" ({plain(logs.redact(reason))})" if reason and one.gate != "open" else ""
-    return f"{plain(one.name)} {one.gate}{said}"
+    return f"{plain(one.name)}: {GATES[one.gate]}{said}"
 
 
 def flow_words(one: Success) -> str:

@@ -240,6 +240,8 @@ def _source_reason(plan: SourcePlan, facts: Facts) -> str | None:
     if not (plan.watches or watches):
         return None
     if all(watch.last_success_at is None for watch in watches):
+        if failed := sum(watch.errors > 0 for watch in watches):
+            return f"{plan.name}: none of its watches could be read, {failed} failed; csi sources list says why"
         return f"{plan.name}: not read yet"
     if any(is_on_time(watch, plan.idle_interval, facts.now) for watch in watches):
         return None

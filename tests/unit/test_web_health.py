@@ -68,6 +68,10 @@ def test_every_destination_is_judged_not_only_the_first() -> None:
         (replace(GOOD, watches=(RSS,)), "youtube_playlist: not read yet"),
         (with_watch(last_success_at=None), "youtube_playlist: not read yet"),
         (
+            with_watch(last_success_at=None, errors=2),
+            "youtube_playlist: none of its watches could be read, 1 failed; csi sources list says why",
+        ),
+        (
             with_watch(last_success_at=NOW - 121, errors=3),
             "youtube_playlist: none of its 1 watches was read in time",
         ),
