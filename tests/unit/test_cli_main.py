@@ -154,6 +154,11 @@ def test_the_help_of_no_command_loads_what_only_its_work_needs():
     assert set(done.stderr.split()) & (ours | HEAVY) == set()
 
 
+def test_a_slip_of_the_finger_is_put_right():
+    done = CliRunner().invoke(cli, ["statsu"])
+    assert (done.exit_code, "Did you mean 'status'?" in done.output) == (2, True)
+
+
 def test_the_choices_of_options_are_those_of_the_code():
     from csi.cli import dlq, jobs, processing, sources
     from csi.dlq import store as letters
