@@ -596,17 +596,15 @@ class _Meter:
         self._head: bytearray | None = bytearray()
 
     def feed(self, data: bytes) -> None:
-        if self._head is None:
-            self.body += len(data)
-            return
-        self._head += data
-        end = _HEAD_END.search(self._head, max(0, len(self._head) - len(data) - 3))
-        if end is not None:
-            self._leave_head(bytes(self._head[: end.end()]), bytes(self._head[end.end() :]))
-
-    def _leave_head(self, head: bytes, rest: bytes) -> None:
-        self._head = bytearray() if _INTERIM.match(head) else None  # 100 Continue: the real headers follow
-        self.feed(rest)
+        while self._head is not None:
+            seen = max(0, len(self._head) - 3)
+            self._head += data
+            end = _HEAD_END.search(self._head, seen)
+            if end is None:
+                return
+            head, data = self._head[: end.end()], bytes(self._head[end.end() :])
+            self._head = bytearray() if _INTERIM.match(head) else None  # 100 Continue: the real headers follow
+        self.body += len(data)
 
 
 _SYSTEM = httpcore.SyncBackend()

@@ -30,6 +30,9 @@ def send(urls: Sequence[str], title: str, body: str) -> bool:
     post = library.Apprise()
     for url in urls:
         post.add(url)
+    for service in post:  # what is longer than a service takes goes out in parts, unless its URL says otherwise
+        if service.overflow_mode == library.OverflowMode.UPSTREAM:
+            service.overflow_mode = library.OverflowMode.SPLIT
     return bool(urls) and bool(post.notify(title=title, body=body))
 
 

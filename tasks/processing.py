@@ -98,6 +98,7 @@ class Worker:
 
     def pause(self) -> None:
         self._stopping.set()
+        runtime().leaving.set()
 
     def stop(self) -> None:
         try:
@@ -180,7 +181,11 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 @huey.task()
 @guarded
 def run_step(step: str, key: str) -> None:
-    dispatch(rescue.step(runtime(), Wake(step, key)))
+    wake = Wake(step, key)
+    try:
+        dispatch(rescue.step(runtime(), wake))
+    except Exception as error:  # noqa: BLE001 the edge: whatever it was, the job must not stay in our hands
+        rescue.give_back(runtime(), wake, error)
 
 
 @huey.periodic_task(crontab(minute="*"), priority=50)

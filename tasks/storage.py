@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from huey.storage import SqliteStorage
@@ -116,7 +116,8 @@ class WakefulSqliteStorage(SqliteStorage):
             raise
 
     def _create_connection(self) -> sqlite3.Connection:
-        os.close(os.open(self.filename, os.O_CREAT | os.O_RDWR, 0o600))
+        with suppress(FileExistsError):  # one that is there is not opened: closing it would end our locks on it
+            os.close(os.open(self.filename, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection: sqlite3.Connection = super()._create_connection()
         connection.execute("pragma synchronous=normal")  # wake-ups may be lost: the rows remain
         connection.execute("pragma journal_size_limit=16777216")

@@ -123,6 +123,8 @@ class SourceAdapter(ABC):
     name: ClassVar[str]
     key_stems: ClassVar[tuple[str, ...]] = ()
     """What may stand before an item's own id in its dedupe key, so that it is found by that. Empty: nothing does."""
+    newest_first: ClassVar[bool] = False
+    """The source lists its newest item first: of items of the same second the upper one is the younger."""
 
     def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
         self.settings = config if isinstance(config, SourceSettings) else self.Settings.model_validate(dict(config))

@@ -98,6 +98,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     name = "youtube_channel_rss"
     key_stems = ("youtube:video:", "youtube:malformed:")
+    newest_first = True
     Settings = ChannelSettings
     settings: ChannelSettings
 

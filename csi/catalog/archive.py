@@ -1,28 +1,29 @@
 """Old rows as compressed monthly files: written to the byte that the database knows of, and readable again."""
 
 import gzip
+import io
 import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import archives, heartbeats
+from csi.store import archives
 from csi.store.archives import Archive
 from csi.store.db import writing
-from csi.store.partitions import month_starts
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 Rows = Sequence[tuple[Any, ...]]
 KEEP_DAYS = 7.0
 DAY = 86_400.0
-THINNED = "catalog_thinned"
-"""A heartbeat: captures of days before this time are thinned to one a day."""
-
 _NAMES = {"video_stats": archives.STATS, "jobs": archives.JOBS}
 
 
@@ -49,7 +50,7 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
         return 0
     with writing():
         book = archives.hold(name, kind, month)
-        rows = choose()
+        rows = choose() if (book.kept_until or 0.0) <= rt.now() else []
         if not rows:
             return 0
         size = _append(folder(rt) / name, book.bytes, archives.as_json(_NAMES[kind], rows))
@@ -62,34 +63,38 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
 
 
 def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> Restored:
-    """Put the rows of a file back into their table, where they stay for so many days."""
+    """Put the rows of a file back into their table, where they stay for so many days. A file that is damaged changes
+    nothing. A chunk at a time, so that nobody waits long for the database: whoever dies in between has some of the rows
+    back, and the file as it was."""
     book = archives.find(name)
     if book is None:
         raise ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
-    rows, until = list(read(rt, book)), rt.now() + keep_days * DAY
+    count, until = sum(1 for _ in read(rt, book)), rt.now() + keep_days * DAY
     with writing():
-        put_back = archives.put_stats_back if book.kind == "video_stats" else archives.put_jobs_back
-        put_back(rows)
-        archives.note_restored(name, until)
-        if book.kind == "video_stats":
-            _thin_again(book)
-    log.info("archive restored", archive=name, rows=len(rows))
-    return Restored(name, len(rows), until)
+        archives.keep(name, until)
+    put_back = archives.put_stats_back if book.kind == "video_stats" else archives.put_jobs_back
+    rows = read(rt, book)
+    while chunk := list(islice(rows, archives.CHUNK)):
+        with writing():
+            put_back(chunk)
+    with writing():
+        archives.note_restored(name)
+    log.info("archive restored", archive=name, rows=count)
+    return Restored(name, count, until)
 
 
 def read(rt: Runtime, book: Archive) -> Iterator[dict[str, Any]]:
     """The rows of a file, as they were. ArchiveFault where they are not all there."""
     path, count = folder(rt) / book.name, 0
     try:
-        with path.open("rb") as file:
-            data = gzip.decompress(file.read(book.bytes)) if book.bytes else b""
+        with path.open("rb") as file, gzip.GzipFile(fileobj=io.BufferedReader(_Head(file, book.bytes))) as lines:
+            for line in lines:
+                count += 1
+                yield json.loads(line)
     except FileNotFoundError as error:
         raise ArchiveFault(f"{path} is not there; bring it back from a backup") from error
     except (OSError, EOFError, zlib.error) as error:
         raise ArchiveFault(f"{path} is damaged: {error}; bring it back from a backup") from error
-    for line in data.splitlines():
-        count += 1
-        yield json.loads(line)
     if count != book.rows:
         raise ArchiveFault(f"{path} holds {count:,} of {book.rows:,} rows; bring it back from a backup")
 
@@ -118,8 +123,17 @@ def _append(path: Path, size: int, data: bytes) -> int:
         raise ArchiveFault(f"{path} cannot be written: {error.strerror}; nothing was removed") from error
 
 
-def _thin_again(book: Archive) -> None:
-    """The rows are thinned once more when their time comes."""
-    last, begin = heartbeats.last_beat(THINNED), month_starts(book.month)
-    if last is not None and last > begin:
-        heartbeats.beat(THINNED, begin, begin)
+class _Head(io.RawIOBase):
+    """The bytes of a file that count."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._left = file, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        data = self._file.read(min(len(memoryview(buffer)), self._left))
+        memoryview(buffer)[: len(data)] = data
+        self._left -= len(data)
+        return len(data)

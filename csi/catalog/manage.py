@@ -6,7 +6,7 @@ from typing import Literal
 from csi.catalog import record, source
 from csi.errors import CsiError, SourceError
 from csi.flow import sources
-from csi.flow.sources import CHANNELS, Target, Wish
+from csi.flow.sources import CHANNELS, SourcesError, Target, Wish
 from csi.jobs.types import new_job
 from csi.logs import log
 from csi.runtime import Runtime
@@ -53,17 +53,30 @@ def find_channel(rt: Runtime, text: str) -> Channel:
 def register(rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, videos: int | None = None) -> Registered:
     """Track the channel that the text names, watch its feed, and fetch what it published. Costs a unit to look."""
     _check_priority(priority)
-    target = sources.target_of(rt, text)
+    target = _target(rt, text)
     if target.source != CHANNELS:
         raise CatalogRefused("that is a playlist; the catalogue tracks channels (UC…, a channel URL or an @handle)")
     known = channels.find(target.ref)
     if known is not None:
-        return Registered("known", known, None, "known", f"tracked already, {known.status}; nothing changed")
+        return _known(known)
     facts, remark = _look(rt, target)
     job = _store(rt, target, facts, priority, videos)
+    if job is None:
+        return _known(_stored(target.ref))
     watched = _watch(rt, target, facts) if watch else "not wished for"
     log.info("channel added by command", channel=target.ref, job=job.id)
     return Registered("added", _stored(target.ref), job, watched, remark)
+
+
+def _known(channel: Channel) -> Registered:
+    return Registered("known", channel, None, "known", f"tracked already, {channel.status}; nothing changed")
+
+
+def _target(rt: Runtime, text: str) -> Target:
+    try:
+        return sources.target_of(rt, text)
+    except SourcesError as error:
+        raise CatalogRefused(str(error)) from error
 
 
 def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]:
@@ -79,10 +92,12 @@ def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]
     return facts, target.remark
 
 
-def _store(rt: Runtime, target: Target, facts: ChannelFacts | None, priority: int, videos: int | None) -> Job:
+def _store(rt: Runtime, target: Target, facts: ChannelFacts | None, priority: int, videos: int | None) -> Job | None:
+    """None: somebody else added it a moment ago."""
     now = rt.now()
     with writing():
-        channels.add(target.ref, facts.title if facts else target.title or "", priority, now)
+        if not channels.add(target.ref, facts.title if facts else target.title or "", priority, now):
+            return None
         if facts is not None:
             record.record_channel(facts, now)
         return backfill(rt, _stored(target.ref), videos=videos).job

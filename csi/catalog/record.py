@@ -59,8 +59,7 @@ def record_videos(found: Sequence[VideoFacts], now: float) -> None:
 
 def record_missing(gone: Iterable[Due], now: float) -> int:
     """The API does not show them: marked, never deleted, and looked for again. Returns how many are newly missing."""
-    plans = {video: freshness.plan_video(video.id, video.published_at, now, video.missing_since) for video in gone}
-    return sum(videos.note_missing(video.id, plan, now) for video, plan in plans.items())
+    return sum(videos.note_missing(video.id, freshness.plan_missing(video, now), now) for video in gone)
 
 
 def enter_unseen(listed: Sequence[VideoFacts], now: float) -> None:

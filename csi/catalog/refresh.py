@@ -26,7 +26,7 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> More | Done:
     wanted = _wanted(tier, rt, job, done["asked"])
     if not wanted:
         return Done({"videos": done["videos"], "missing": done["missing"]})
-    found = source.read_videos(source.open_api(rt, job), [video.id for video in wanted])
+    found = _ours(source.read_videos(source.open_api(rt, job), [video.id for video in wanted]))
     gone = [video for video in wanted if video.id not in found]
     progress = {
         "videos": done["videos"] + len(found),
@@ -42,9 +42,15 @@ def _wanted(tier: Tier, rt: Runtime, job: Job, asked: int) -> list[Due]:
     return videos.due(tier, rt.now(), BATCH)
 
 
+def _ours(found: dict[str, VideoFacts]) -> dict[str, VideoFacts]:
+    """A video that is with a channel which nobody tracks is gone: otherwise it would be due for ever."""
+    tracked = channels.known(list({facts.channel_id for facts in found.values()}))
+    return {ref: facts for ref, facts in found.items() if facts.channel_id in tracked}
+
+
 def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[Due]) -> None:
-    now, ours = rt.now(), channels.known(list({facts.channel_id for facts in found}))
-    record.record_videos([facts for facts in found if facts.channel_id in ours], now)
+    now = rt.now()
+    record.record_videos(found, now)
     newly = record.record_missing(gone, now)
     if newly:
         log.info("videos are missing at YouTube", videos=newly)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from csi.catalog import archive
-from csi.catalog.archive import THINNED, ArchiveFault
+from csi.catalog.archive import ArchiveFault
+from csi.catalog.source import UNITS
 from csi.flow.retention import trusted_moment
 from csi.logs import log
 from csi.runtime import Runtime
@@ -18,11 +19,18 @@ from csi.store.partitions import month_after, month_of, month_starts
 DAY = 86_400.0
 STRICT_DAYS = 30
 NAME = "catalog_retention"
+THINNED = "catalog_thinned"
+"""A heartbeat: captures of days before this time are thinned to one a day."""
+
 CHUNKS_PER_RUN = 200
 REST_SECONDS = 0.02
 
 Chunk = tuple[str, int]
 """What became of rows (`archived …`, `removed …`), and how many they were."""
+
+
+Span = tuple[str, float, float]
+"""A month, and the times in it that are meant."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,30 @@ def tidy(
     return Tidied(dict(done))
 
 
+def survey(rt: Runtime) -> Tidied:
+    """What a run would do now. Nothing is changed."""
+    now, days = rt.now(), rt.settings.catalog
+    found = Counter(_surveyed_stats(rt, now))
+    found["archived jobs"] = sum(
+        archives.count_jobs(low, high) for _, low, high in _old_job_months(now - days.jobs_days * DAY, now)
+    )
+    found["removed job_events"] = archives.count_events(now - days.job_events_days * DAY)
+    found["removed jobs"] = archives.count_archived_jobs(now - days.job_metadata_days * DAY)
+    return Tidied({word: count for word, count in found.items() if count})
+
+
+def _surveyed_stats(rt: Runtime, now: float) -> dict[str, int]:
+    days = rt.settings.catalog
+    if rt.settings.retention.youtube_policy == "strict":
+        old = archives.count_stats_before(now - STRICT_DAYS * DAY)
+        files = sum(book.kind == "video_stats" for book in archives.every())
+        return {f"removed {table}": count for table, count in old.items()} | {"removed archive files": files}
+    year, month = now - days.daily_stats_days * DAY, now - days.hourly_stats_days * DAY
+    old_rows = sum(archives.count_stats(low, high) for _, low, high in _old_months(year, now))
+    surplus = sum(archives.count_surplus(low, high) for _, low, high in _unthinned_days(month, now) if low >= year)
+    return {"archived video_stats": old_rows + surplus}
+
+
 def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
     days = rt.settings.catalog
     if rt.settings.retention.youtube_policy == "strict":
@@ -78,49 +110,66 @@ def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
     yield from _archive_jobs(rt, now - days.jobs_days * DAY, now)
     yield from _until_empty("removed job_events", partial(archives.drop_events, now - days.job_events_days * DAY))
     yield from _until_empty("removed jobs", partial(archives.drop_jobs, now - days.job_metadata_days * DAY))
-    if gone := archives.drop_budget(budget.day_of(now - days.api_budget_days * DAY)):
+    if gone := archives.drop_budget(budget.day_of(now - days.api_budget_days * DAY), UNITS):
         yield "removed api_budget", gone
-    for table in ("video_stats", "job_events"):
+    for table in partitions.BY_TIME:
         partitions.drop_empty(table, now - DAY)
 
 
 def _archive_stats(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
     """Captures older than a year, month by month."""
+    for month, low, high in _old_months(before, now):
+        choose = partial(archives.old_stats, low, high)
+        while moved := archive.move(rt, "video_stats", month, choose, archives.drop_stats):
+            yield "archived video_stats", moved
+
+
+def _old_months(before: float, now: float) -> Iterator[Span]:
     kept, at = archives.kept_months("video_stats", now), archives.oldest_stats(before)
     while at is not None:
         month = month_of(at)
         end = month_starts(month_after(month))
-        choose = partial(archives.old_stats, month_starts(month), min(end, before))
-        while month not in kept and (moved := archive.move(rt, "video_stats", month, choose, archives.drop_stats)):
-            yield "archived video_stats", moved
+        if month not in kept:
+            yield month, month_starts(month), min(end, before)
         at = archives.next_stats(end, before)
 
 
 def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
-    """Of each day that is over, a video keeps its last capture. A day is gone through once."""
-    kept = archives.kept_months("video_stats", now)
-    last = heartbeats.last_beat(THINNED)
-    at = archives.oldest_stats(before) if last is None else archives.next_stats(last, before)
-    while at is not None and month_of(at) not in kept:
-        day = at // DAY * DAY
-        if day + DAY > before:
-            return
-        choose = partial(archives.surplus_stats, day, day + DAY)
-        while moved := archive.move(rt, "video_stats", month_of(day), choose, archives.drop_stats):
+    """Of each day that is over, a video keeps its last capture."""
+    for month, day, end in _unthinned_days(before, now):
+        choose = partial(archives.surplus_stats, day, end)
+        while moved := archive.move(rt, "video_stats", month, choose, archives.drop_stats):
             yield "archived video_stats", moved
-        heartbeats.beat(THINNED, day + DAY, day + DAY)
+        heartbeats.beat(THINNED, end, end)
+    with writing():
+        archives.end_keeping(now)
+
+
+def _unthinned_days(before: float, now: float) -> Iterator[Span]:
+    """A day is gone through once; one of a month that was put back once more, when its time is over."""
+    kept, last = archives.kept_months("video_stats", now), heartbeats.last_beat(THINNED)
+    again = [month_starts(month) for month in archives.released_months("video_stats", now)]
+    at = archives.oldest_stats(before) if last is None else archives.next_stats(min([last, *again]), before)
+    while at is not None and (day := at // DAY * DAY) + DAY <= before:
+        if month_of(day) not in kept:
+            yield month_of(day), day, day + DAY
         at = archives.next_stats(day + DAY, before)
 
 
 def _archive_jobs(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
+    strip = partial(archives.strip_jobs, now=rt.now())
+    for month, low, high in _old_job_months(before, now):
+        while moved := archive.move(rt, "jobs", month, partial(archives.old_jobs, low, high), strip):
+            yield "archived jobs", moved
+
+
+def _old_job_months(before: float, now: float) -> Iterator[Span]:
     kept, at = archives.kept_months("jobs", now), archives.oldest_job(before)
     while at is not None:
         month = month_of(at)
         end = month_starts(month_after(month))
-        choose = partial(archives.old_jobs, month_starts(month), min(end, before))
-        strip = partial(archives.strip_jobs, now=rt.now())
-        while month not in kept and (moved := archive.move(rt, "jobs", month, choose, strip)):
-            yield "archived jobs", moved
+        if month not in kept:
+            yield month, month_starts(month), min(end, before)
         at = archives.next_job(end, before)
 
 

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from csi import clock
+from csi.logs import redact
 from csi.store.channels import Channel, ChannelFeed
 from csi.store.jobs import Job, JobEvent
 from csi.store.stats import ChannelStats, VideoStats
@@ -21,4 +22,8 @@ def shape(entity: Entity) -> dict[str, Any]:
 def _plain(name: str, value: Any) -> Any:
     if name.endswith(_TIMES) and isinstance(value, int | float):
         return clock.iso(value)
+    if name == "error_message" and value:
+        return redact(value)  # it may hold an answer's own words, and those what we sent
+    if name == "details":
+        return {key: redact(told) if isinstance(told, str) else told for key, told in value.items()}
     return list(value) if isinstance(value, tuple) else value

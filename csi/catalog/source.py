@@ -26,6 +26,7 @@ MOST_KEPT = 0.75
 """Of the catalogue's units that work which yields leaves to refreshes: a quarter always moves a backfill on."""
 
 NO_KEY = "the catalogue needs an API key; set YOUTUBE_API_KEY (or the variable that api_key_env names)"
+TOO_MUCH = "too many; raise catalog.units_per_day or pause some"
 SHARE_SPENT = "the catalogue's share of today's API units is spent; its jobs go on after midnight Pacific time"
 KEPT_BACK = "what is left of the catalogue's units today is kept for hourly and daily refreshes"
 
@@ -42,6 +43,24 @@ class Needs:
     @property
     def total(self) -> int:
         return self.hot + self.medium + self.tail + self.channels
+
+
+@dataclass(frozen=True)
+class Share:
+    """The catalogue's part of a Pacific day's units."""
+
+    limit: int
+    used: int
+    needed: int
+    """What keeping everything fresh takes a day."""
+
+    @property
+    def is_short(self) -> bool:
+        return self.needed > self.limit
+
+
+def share_of(rt: Runtime) -> Share:
+    return Share(rt.settings.catalog.units_per_day, budget.share_used(UNITS, rt.now()), needs().total)
 
 
 def open_api(rt: Runtime, job: Job | None = None) -> DataApi:
@@ -69,7 +88,7 @@ def read_videos(api: DataApi, ids: Sequence[str]) -> dict[str, VideoFacts]:
     return {facts.id: facts for row in _rows(page) if (facts := video_facts(row)) and facts.id in ids}
 
 
-def needs(rt: Runtime) -> Needs:
+def needs() -> Needs:
     """What a day costs with the channels and videos that are tracked now."""
     return Needs(
         hot=DAY_HOURS * ceil(videos.in_tier("hot") / BATCH),
@@ -102,7 +121,7 @@ def _reserve(rt: Runtime, now: float) -> int:
     """What refreshes by the hour and the day still need today. Worked out now and then."""
     looked_at: float = rt.memo.get("catalog_looked_at", float("-inf"))
     if not 0 <= now - looked_at < LOOK_SECONDS:
-        rt.memo |= {"catalog_looked_at": now, "catalog_needs": needs(rt)}
+        rt.memo |= {"catalog_looked_at": now, "catalog_needs": needs()}
     found: Needs = rt.memo["catalog_needs"]
     hours = ceil((budget.day_ends(now) - now) / HOUR)
     return ceil((found.hot + found.medium) * hours / DAY_HOURS) + found.channels

@@ -24,18 +24,20 @@ def archive() -> None:
 
 @archive.command("run")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would be put away or removed, and change nothing.")
 @config_option
 @json_option
-def run_now(yes: bool, config_path: Path | None, as_json: bool) -> None:
+def run_now(yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
     """Put away now what is older than its time, instead of bit by bit every hour."""
     with installed(config_path) as rt:
-        confirm(f"Put away old rows of the catalogue, into {steps.folder(rt)}?", yes=yes)
-        done = retention.tidy(rt)
+        if not dry_run:
+            confirm(f"Put away old rows of the catalogue, into {steps.folder(rt)}?", yes=yes)
+        done = retention.survey(rt) if dry_run else retention.tidy(rt)
     if as_json:
-        echo_json({"rows": done.rows, "total": done.total})
+        echo_json({"rows": done.rows, "total": done.total, "dry_run": dry_run})
         return
     for word, count in done.rows.items():
-        click.echo(f"{word}: {count:,}")
+        click.echo(f"{'would be ' if dry_run else ''}{word}: {count:,}")
     if not done.total:
         click.echo("nothing is older than its time")
 

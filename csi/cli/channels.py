@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import logs
-from csi.catalog import manage, source
+from csi.catalog import looks, manage, source
 from csi.catalog import shape as shapes
 from csi.cli.config import config_option, json_option
-from csi.cli.jobs import masked
-from csi.cli.output import echo_json, plural, stamp
+from csi.cli.output import echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.store import channels as store
-from csi.store import jobs, stats, videos
+from csi.store import stats
 
 if TYPE_CHECKING:
-    from csi.store.stats import ChannelStats
+    from csi.store.channels import Channel
 
-DAY = 86_400.0
 _CHANNEL = click.argument("channel", metavar="CHANNEL")
 _PRIORITY = click.IntRange(1, 10)
 
@@ -77,18 +75,17 @@ def add(
 def list_channels(status: str | None, config_path: Path | None, as_json: bool) -> None:
     """Show every channel with its numbers of today."""
     with installed(config_path) as rt:
-        now = rt.now()
+        if as_json:
+            echo_json(looks.all_channels(rt, status))
+            return
+        now, share = rt.now(), source.share_of(rt)
         rows = [row for row in store.dashboard(stats.day_of(now)) if status in (None, row["status"])]
-        needed, share = source.needs(rt), rt.settings.catalog.units_per_day
-    if as_json:
-        echo_json({"channels": [_dashboard_json(row) for row in rows], "units_a_day": needed.total, "share": share})
-        return
     head = ("ID", "TITLE", "STATUS", "PRIO", "SUBSCRIBERS", "TODAY", "VIEWS", "TODAY", "VIDEOS", "REFRESHED")
     for line in table(head, [_row(row, now) for row in rows]):
         click.echo(line)
-    enough = "" if needed.total <= share else ": too many; raise catalog.units_per_day or pause some"
-    count = plural(len(rows), "channel")
-    click.echo(f"{count}; keeping them fresh takes {needed.total:,} of {share:,} API units a day{enough}", err=True)
+    enough = f": {source.TOO_MUCH}" if share.is_short else ""
+    cost = f"keeping them fresh takes {share.needed:,} of {share.limit:,} API units a day{enough}"
+    click.echo(f"{plural(len(rows), 'channel')}; {cost}", err=True)
 
 
 @channels.command()
@@ -99,22 +96,17 @@ def show(channel: str, config_path: Path | None, as_json: bool) -> None:
     """Show all that is known of a channel, its feed and its jobs."""
     with installed(config_path) as rt:
         row = manage.find_channel(rt, channel)
-        feed, (total, missing) = store.feed_of(row.id), videos.count_of(row.id)
-        latest, work = (
-            stats.trend(row.id, rt.now() - 7 * DAY),
-            [masked(job) for job in jobs.page(channel_id=row.id, limit=5)],
-        )
+        told = looks.one_channel(rt, row)
     if as_json:
-        counted = {"known_videos": total, "missing_videos": missing}
-        about = {"feed": shapes.shape(feed) if feed else None, "jobs": [shapes.shape(job) for job in work]}
-        echo_json(shapes.shape(row) | counted | about | {"stats": [shapes.shape(one) for one in latest]})
+        echo_json(told)
         return
     for name, value in shapes.shape(row).items():
         click.echo(f"{name:<20} {'–' if value is None else plain(value, 100)}")
-    click.echo(f"{'videos known':<20} {total:,}, of which {missing:,} are missing at YouTube")
-    click.echo(f"{'feed':<20} {f'{feed.status}, read {stamp(feed.last_polled_at)}' if feed else 'not watched'}")
-    for job in work:
-        click.echo(f"{'job':<20} {job.id}  {job.type}  {job.status}  {plain(job.error_message or '')}")
+    counted = f"{told['known_videos']:,}, of which {told['missing_videos']:,} are missing at YouTube"
+    click.echo(f"{'videos known':<20} {counted}")
+    click.echo(f"{'feed':<20} {_feed_words(told['feed'])}")
+    for job in told["jobs"]:
+        click.echo(f"{'job':<20} {job['id']}  {job['type']}  {job['status']}  {plain(job['error_message'] or '')}")
 
 
 @channels.command()
@@ -166,7 +158,7 @@ def backfill(
         row = manage.find_channel(rt, channel)
         found = manage.backfill(rt, row, priority=priority, videos=cap)
     if as_json:
-        echo_json({"job": shapes.shape(masked(found.job)), "duplicate": found.is_duplicate})
+        echo_json({"job": shapes.shape(found.job), "duplicate": found.is_duplicate})
         return
     word = "is under way already, as job" if found.is_duplicate else "is enqueued as job"
     click.echo(f"the backfill of {_title(row)} {word} {found.job.id}")
@@ -184,31 +176,21 @@ def trend(channel: str, days: int, as_csv: bool, config_path: Path | None, as_js
         raise click.UsageError("--csv and --json exclude each other")
     with installed(config_path) as rt:
         row = manage.find_channel(rt, channel)
-        rows = stats.trend(row.id, rt.now() - days * DAY)
+        rows = stats.trend(row.id, rt.now() - days * looks.DAY)
     if as_json:
-        echo_json({"channel_id": row.id, "days": [_day(one) for one in rows]})
+        echo_json({"channel_id": row.id, "days": [looks.trend_day(one) for one in rows]})
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, fieldnames=_DAY, lineterminator="\n")
+        writer = csv.DictWriter(sys.stdout, fieldnames=looks.TREND, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_day(one) for one in rows)
+        writer.writerows(looks.trend_day(one) for one in rows)
     else:
-        lines = [["–" if value is None else _number(value) for value in _day(one).values()] for one in rows]
-        for line in table([name.upper() for name in _DAY], lines):
+        lines = [["–" if value is None else _number(value) for value in looks.trend_day(one).values()] for one in rows]
+        for line in table([name.upper() for name in looks.TREND], lines):
             click.echo(line)
 
 
-_DAY = (
-    "date", "subscriber_count", "daily_subscribers", "view_count", "daily_views", "video_count", "daily_videos",
-)  # fmt: skip
-
-
-def _day(one: ChannelStats) -> dict[str, Any]:
-    return {"date": one.captured_on} | {name: getattr(one, name) for name in _DAY[1:]}
-
-
-def _dashboard_json(row: dict[str, Any]) -> dict[str, Any]:
-    channel = store.Channel(**{name: row[name] for name in store.Channel.__dataclass_fields__})
-    return shapes.shape(channel) | {name: row[name] for name in ("daily_views", "daily_subscribers", "daily_videos")}
+def _feed_words(feed: dict[str, Any] | None) -> str:
+    return "not watched" if feed is None else f"{feed['status']}, read {feed['last_polled_at'] or '–'}"
 
 
 def _row(row: dict[str, Any], now: float) -> list[str]:
@@ -223,5 +205,5 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _title(row: store.Channel) -> str:
+def _title(row: Channel) -> str:
     return f"{plain(row.title or row.id, 60)} ({row.id})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -110,11 +110,19 @@ def replay(
     with installed(config_path) as rt:
         chosen = list(dict.fromkeys(ids)) or search.ids(_wish(rt, filters))
         if dry_run:
-            shown.show_plan("would be sent again", letters.by_ids(chosen), as_json=as_json)
-            return
+            sys.exit(_plan("would be sent again", chosen, as_json=as_json))
         if len(chosen) > 1 and is_terminal():
             confirm(f"Send {plural(len(chosen), 'dead letter')} again?", yes=yes)
         sys.exit(_replay(rt, chosen, seconds, as_json=as_json))
+
+
+def _plan(what: str, chosen: list[int], *, as_json: bool) -> int:
+    """What would happen. Exit code 5, as afterwards, when some of them are not open."""
+    found = [letter for letter in letters.by_ids(chosen) if letter.state == "open"]
+    shown.show_plan(what, found, as_json=as_json)
+    failures = _not_open(chosen, [letter.id for letter in found])
+    shown.show_failures(failures)
+    return SOME_FAILED if failures else 0
 
 
 def _refuse_vague(ids: tuple[int, ...], everything: bool, filters: dict[str, Any]) -> None:
@@ -159,14 +167,12 @@ def discard(
     with installed(config_path) as rt:
         found = letters.by_ids(ids)
         if dry_run:
-            still_open = [letter for letter in found if letter.state == "open"]
-            shown.show_plan("would be discarded", still_open, as_json=as_json)
-            return
+            sys.exit(_plan("would be discarded", list(dict.fromkeys(ids)), as_json=as_json))
         if found:
             confirm(f"Give up {plural(len(found), 'dead letter')}? What they hold is not delivered.", yes=yes)
         days, result = rt.settings.retention.dedupe_days, clean(reason, 200)
         closed = clearing.discard(found, rt.now(), result=result, key_days=days)
-        failures = _not_discarded(ids, closed)
+        failures = _not_open(ids, closed)
         if as_json:
             echo_json({"discarded": closed, "failed": {str(number): why for number, why in failures.items()}})
         else:
@@ -175,9 +181,10 @@ def discard(
         sys.exit(SOME_FAILED if failures else 0)
 
 
-def _not_discarded(ids: tuple[int, ...], closed: list[int]) -> dict[int, str]:
-    states = {letter.id: f"it is {letter.state}" for letter in letters.by_ids(ids)}
-    rest = [number for number in ids if number not in closed]
+def _not_open(ids: Sequence[int], done: list[int]) -> dict[int, str]:
+    """Why nothing is done with the others."""
+    rest = sorted(set(ids) - set(done))
+    states = {letter.id: f"it is {letter.state}" for letter in letters.by_ids(rest)}
     return {number: states.get(number, "there is no such dead letter") for number in rest}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,14 @@ from csi import logs
 from csi.catalog import manage as channels
 from csi.catalog import shape as shapes
 from csi.cli.config import config_option, json_option
-from csi.cli.output import Duration, confirm, echo_json, stamp
+from csi.cli.output import Duration, confirm, echo_json
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.jobs import manage
 from csi.store import jobs as store
 
 if TYPE_CHECKING:
-    from csi.store.jobs import Job, JobEvent
+    from csi.store.jobs import Job
 
 _JOB = click.argument("job", metavar="JOB")
 STATUSES = ("pending", "running", "failed", "completed", "dead")
@@ -57,12 +56,8 @@ def list_jobs(
     """Show jobs, the newest first."""
     with installed(config_path) as rt:
         ref = channels.find_channel(rt, channel).id if channel else None
-        found, counted, now = (
-            store.page(status=status, type=kind, channel_id=ref, limit=limit),
-            store.counts(),
-            rt.now(),
-        )
-    rows = [masked(job) for job in found]
+        rows = store.page(status=status, type=kind, channel_id=ref, limit=limit)
+        counted, now = store.counts(), rt.now()
     if as_json:
         echo_json({"jobs": [shapes.shape(job) for job in rows], "counts": counted})
         return
@@ -77,7 +72,7 @@ def list_jobs(
 def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     """Show jobs that were given up, and why."""
     with installed(config_path) as rt:
-        rows, now = [masked(job) for job in store.page(status="dead", limit=limit)], rt.now()
+        rows, now = store.page(status="dead", limit=limit), rt.now()
     if as_json:
         echo_json({"jobs": [shapes.shape(job) for job in rows]})
         return
@@ -91,15 +86,15 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
 def show(job: str, config_path: Path | None, as_json: bool) -> None:
     """Show a job and its whole history."""
     with installed(config_path):
-        row = masked(manage.find_job(job))
-        history = [_masked_event(event) for event in store.history(row.id)]
+        row = manage.find_job(job)
+        history = [shapes.shape(event) for event in store.history(row.id)]
     if as_json:
-        echo_json(shapes.shape(row) | {"history": [shapes.shape(event) for event in history]})
+        echo_json(shapes.shape(row) | {"history": history})
         return
     for name, value in shapes.shape(row).items():
         click.echo(f"{name:<16} {'–' if value is None else plain(value, 100)}")
     cells = [
-        [stamp(event.occurred_at), event.event_type, f"{event.duration_ms or 0:,} ms", plain(event.details)]
+        [event["occurred_at"], event["event_type"], f"{event['duration_ms'] or 0:,} ms", plain(event["details"])]
         for event in history
     ]
     for line in table(("WHEN", "WHAT", "AFTER", "DETAILS"), cells):
@@ -123,7 +118,7 @@ def enqueue(
         ref = channels.find_channel(rt, channel).id if channel else None
         found = manage.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
     if as_json:
-        echo_json({"job": shapes.shape(masked(found.job)), "duplicate": found.is_duplicate})
+        echo_json({"job": shapes.shape(found.job), "duplicate": found.is_duplicate})
         return
     word = "is open already: job" if found.is_duplicate else "is enqueued: job"
     click.echo(f"{found.job.type} {word} {found.job.id}")
@@ -133,7 +128,7 @@ def enqueue(
 @_JOB
 @config_option
 def retry(job: str, config_path: Path | None) -> None:
-    """Make a failed or dead job due now; it goes on where it was."""
+    """Make a job due now that failed, is dead or waits; it goes on where it was."""
     with installed(config_path) as rt:
         row = manage.find_job(job)
         manage.retry(rt, row)
@@ -155,16 +150,6 @@ def cancel(job: str, yes: bool, dry_run: bool, config_path: Path | None) -> None
     click.echo(f"job {row.id} ({row.type}) {'would be' if dry_run else 'is'} cancelled")
 
 
-def masked(job: Job) -> Job:
-    """Its error may hold an answer's own words, and those what we sent."""
-    return replace(job, error_message=job.error_message and logs.redact(job.error_message))
-
-
-def _masked_event(event: JobEvent) -> JobEvent:
-    told = {name: logs.redact(value) if isinstance(value, str) else value for name, value in event.details.items()}
-    return replace(event, details=told)
-
-
 def _print(rows: list[Job], now: float) -> None:
     head = ("ID", "TYPE", "CHANNEL", "STATUS", "PRIO", "TRIES", "UNITS", "DUE", "WHY")
     for line in table(head, [_row(job, now) for job in rows]):
@@ -176,4 +161,4 @@ def _row(job: Job, now: float) -> list[str]:
     due = "–" if job.status in store.SETTLED else f"in {ago(wait)}" if wait > 0 else "now"
     tries = f"{job.attempts}/{job.max_attempts}"
     cells = [job.id, job.type, job.channel_id or "–", job.status, str(job.priority), tries, f"{job.units:,}", due]
-    return [*cells, job.error_message or ""]
+    return [*cells, logs.redact(job.error_message or "")]

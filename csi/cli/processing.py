@@ -15,8 +15,8 @@ from csi.cli.config import json_option
 from csi.cli.output import SOME_FAILED, confirm, echo_json
 from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import ago, plain, table
-from csi.errors import CsiError
-from csi.processing import config
+from csi.errors import CsiError, StoreError
+from csi.processing import config, runtime, source
 from csi.processing.flow import digest as digests
 from csi.processing.flow import letters as desk
 from csi.processing.flow import rescue, runs
@@ -66,7 +66,7 @@ def run(config_path: Path | None, workers: int) -> None:
 def check(config_path: Path | None) -> None:
     """Read the configuration and the secrets it needs; say what is wrong, or what will be done."""
     settings = config.load(config_path)
-    config.read_secrets(settings)
+    runtime.create(settings, config.read_secrets(settings)).net.close()
     for name, route in sorted(settings.routes.items()):
         click.echo(f"{plain(name)}: {route.action}" + (f" + {', '.join(route.documents)}" if route.documents else ""))
     providers = ", ".join(settings.transcription.providers)
@@ -85,6 +85,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
         echo_json(facts)
         return
     click.echo(f"worker         {facts['worker']}")
+    click.echo(f"receiver       {plain(facts['receiver'])}")
     click.echo("videos         " + (", ".join(f"{n} {name}" for name, n in facts["videos"].items()) or "none yet"))
     click.echo(f"budget today   {facts['budget']['used_usd']} of {facts['budget']['daily_usd']} USD")
     click.echo(f"open jobs      {facts['open_jobs']}")
@@ -100,6 +101,7 @@ def _facts(rt: Processing) -> dict[str, Any]:
     return {
         "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",
         "worker_beat_at": None if beat is None else clock.iso(beat),
+        "receiver": _receiver(rt),
         "videos": {name: known[name] for name in STATUSES if name in known},
         "signals": signals.counts(),
         "unknown_pipelines": signals.unknown_pipelines(),
@@ -109,6 +111,18 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "budget": {"used_usd": str(calls.used(rt.today())), "daily_usd": str(rt.settings.budget.daily_usd)},
         "paused": rt.settings.paused,
     }
+
+
+def _receiver(rt: Processing) -> str:
+    """What comes from there, or why nothing does."""
+    path = rt.settings.receiver_db
+    if not path.exists():
+        return f"there is no database at {path} yet: is receiver_db (or {config.RECEIVER_DB}) right?"
+    try:
+        count = source.waiting(path, signals.cursor(), 1_000_000)
+    except StoreError as error:
+        return str(error)
+    return f"{sum(signals.counts().values()):,} signals taken over, {count:,} wait"
 
 
 @processing.command("list")
@@ -169,8 +183,11 @@ def export(config_path: Path | None, collection: str, out: Path | None) -> None:
             for line in lines:
                 click.echo(line, nl=False)
             return
-        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.writelines(lines)
+        try:
+            with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise CsiError(f"{out}: the export cannot be written: {error.strerror}") from error
 
 
 @processing.command()

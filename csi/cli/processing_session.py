@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from csi import logs, net
 from csi.errors import StoreError
-from csi.ingester.config_secrets import read_variable
 from csi.processing import config, runtime
 from csi.processing.store import db
-
-if TYPE_CHECKING:
-    from csi.processing.settings import ProcessingSettings
 
 TOLD = {"assigned_to", "data_summary", "error_message", "final_error", "last_error", "resolution_notes", "stack_trace"}
 """Where the words of providers and people are. The rest of a document is shown as it is."""
@@ -38,7 +33,7 @@ def processing_option(command: F) -> F:
 def opened(config_path: Path | None) -> Iterator[runtime.Processing]:
     """Settings and database. A command must not create a database: as root it would lock the worker out."""
     settings = config.load(config_path)
-    logs.setup(level="WARNING", format=settings.log_format, secrets=_hidden(settings))
+    logs.setup(level="WARNING", format=settings.log_format, secrets=config.held_secrets(settings).all)
     url = settings.database_url
     if "://" not in url and not Path(url).exists():
         raise StoreError(
@@ -60,12 +55,3 @@ def masked(value: Any) -> Any:
             for name, one in value.items()
         }
     return [masked(one) for one in value] if isinstance(value, list) else value
-
-
-def _hidden(settings: ProcessingSettings) -> Iterator[str]:
-    """The secrets that are there. Looking needs none of them, so none is missed."""
-    assemblyai, openai = settings.transcription.assemblyai, settings.summarization.openai
-    names = (assemblyai.api_key_env, assemblyai.webhook_secret_env, openai.api_key_env, settings.notifications.urls_env)
-    for name in filter(None, names):
-        with suppress(ValueError):
-            yield from (read_variable(name, os.environ) or "").split()

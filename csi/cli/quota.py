@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from csi import clock, runtime
+from csi.catalog import source
 from csi.cli.config import config_option, json_option
 from csi.flow import pace, sources
 from csi.store import budget, db
@@ -23,15 +24,22 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     rt = runtime.open_runtime(config_path)
     with db.connection():
         sources.keep_in_step(rt)
-        found = pace.forecast(rt, rt.now())
+        found, share = pace.forecast(rt, rt.now()), source.share_of(rt)
     if as_json:
-        click.echo(json.dumps(views.forecast(found), indent=2))
+        catalogue = {"catalogue": views.catalogue_share(share)} if found else {}
+        click.echo(json.dumps(views.forecast(found) | catalogue, indent=2))
         return
     if found is None:
         click.echo("no source that is switched on uses API units")
         return
-    for line in _lines(found):
+    for line in [*_lines(found), _share_line(share)]:
         click.echo(line)
+
+
+def _share_line(share: source.Share) -> str:
+    short = f": {source.TOO_MUCH}" if share.is_short else ""
+    fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
+    return f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}"
 
 
 def _lines(found: pace.Forecast) -> list[str]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from csi.errors import StoreError
 from csi.net import Net
+from csi.processing import source
 from csi.processing.config import load
 from csi.processing.flow.digest import write_digest
 from csi.processing.flow.rescue import WORKER
 from csi.processing.flow.runs import today_of
 from csi.processing.runtime import Processing
-from csi.processing.source import newest
 from csi.processing.store import beats, calls, db, jobs, letters, signals, videos
 
 PATIENCE = 60.0
@@ -56,7 +56,11 @@ class Aftermath:
         with db.reading():
             known = videos.counts()
             waiting = sum(known.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed"))
-            return signals.cursor() >= newest(self._rt.settings.receiver_db) and not waiting and not jobs.open_count()
+            return (
+                not source.waiting(self._rt.settings.receiver_db, signals.cursor(), 1)
+                and not waiting
+                and not jobs.open_count()
+            )
 
     def account(self) -> Account:
         """The numbers of now, and today's digest as a file."""

@@ -106,12 +106,3 @@ def _where(wish: Wish) -> tuple[str, list[Any]]:
 def _pattern(text: str) -> str:
     """Anywhere in the text, in any case; `%` stands for anything, as people who know SQL expect."""
     return f"%{text.lower().replace('!', '!!').replace('_', '!_')}%"
-
-
-def mentioning(text: str, limit: int = 50) -> list[Letter]:
-    """Letters with this as a value of their payload: also of items that never got a key from which one could tell."""
-    like = f'%"{text.replace("!", "!!").replace("%", "!%").replace("_", "!_")}"%'
-    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE event_id = ? OR event_json LIKE ? ESCAPE '!' ORDER BY id LIMIT ?"
-    found = [Letter(*row) for row in fetch(sql, text, like, limit)]
-    # SQLite's LIKE takes A for a; the ids of videos do not.
-    return [letter for letter in found if letter.event_id == text or f'"{text}"' in letter.event_json]

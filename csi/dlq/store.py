@@ -30,9 +30,9 @@ COLUMNS = (
 )
 _REPLAYING = "state = 'replaying' AND destination = ?"
 _WRITE = """
-    INSERT INTO dead_letter (event_id, event_json, error_reason, retry_count, created_at, source, destination, cause,
-        status, rounds, first_seen_at, died_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO dead_letter (event_id, item_key, event_json, error_reason, retry_count, created_at, source, destination,
+        cause, status, rounds, first_seen_at, died_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -97,6 +97,7 @@ def bury(
     for row in rows:
         _write(
             event_id=row.event_id,
+            item_key=row.dedupe_key,
             event_json=json.dumps(events.as_contract(row, clock.iso(now) if attempts else None)),
             error_reason=reason,
             retry_count=attempts,
@@ -118,6 +119,7 @@ def bury_item(
     """An item that could not become an event is kept with its raw payload."""
     _write(
         event_id=key,
+        item_key=key,
         event_json=json.dumps({"raw": raw}),
         error_reason=reason,
         source=source,
@@ -131,6 +133,7 @@ def bury_item(
 def _write(
     *,
     event_id: str,
+    item_key: str,
     event_json: str,
     error_reason: str,
     source: str,
@@ -143,7 +146,7 @@ def _write(
     rounds: int = 0,
 ) -> None:
     written = clock.iso(now)
-    what, why = (event_id, event_json, redact(error_reason)), (source, destination, cause, status, rounds)
+    what, why = (event_id, item_key, event_json, redact(error_reason)), (source, destination, cause, status, rounds)
     run(_WRITE, *what, retry_count, written, *why, first_seen_at, now)
     counters.add("events", source=source, label="dlq" if destination else "malformed")
 
@@ -250,12 +253,9 @@ def by_ids(ids: Sequence[int]) -> list[Letter]:
     ]
 
 
-def of_event(event_ids: Sequence[str]) -> list[Letter]:
-    """All letters of these events or items, oldest first."""
-    if not event_ids:
-        return []
-    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE event_id IN ({marks(event_ids)}) ORDER BY id"
-    return [Letter(*row) for row in fetch(sql, *event_ids)]
+def of_item(key: str) -> list[Letter]:
+    """All letters of this item and of its events, oldest first."""
+    return [Letter(*row) for row in fetch(f"SELECT {COLUMNS} FROM dead_letter WHERE item_key = ? ORDER BY id", key)]
 
 
 def open_count(destination: str | None = None) -> int:

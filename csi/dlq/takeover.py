@@ -12,9 +12,9 @@ REASON = "another poller has sent it"
 
 # Not through `bury`: that counts a failure of delivery, and nothing has failed.
 _LETTER = """
-    INSERT INTO dead_letter (event_id, event_json, error_reason, created_at, source, destination, cause, state,
-        first_seen_at, died_at, closed_at, result)
-    VALUES (?, ?, ?, ?, ?, ?, 'event', 'discarded', ?, ?, ?, 'taken over')
+    INSERT INTO dead_letter (event_id, item_key, event_json, error_reason, created_at, source, destination, cause,
+        state, first_seen_at, died_at, closed_at, result)
+    VALUES (?, ?, ?, ?, ?, ?, ?, 'event', 'discarded', ?, ?, ?, 'taken over')
 """
 
 
@@ -42,5 +42,5 @@ def waiting(keys: Sequence[str]) -> int:
 
 def _write_letter(row: StoredEvent, destination: str, now: float) -> None:
     content = json.dumps(events.as_contract(row, None))
-    written = clock.iso(now)
-    run(_LETTER, row.event_id, content, REASON, written, row.source, destination, row.first_seen_at, now, now)
+    what = (row.event_id, row.dedupe_key, content, REASON, clock.iso(now))
+    run(_LETTER, *what, row.source, destination, row.first_seen_at, now, now)

@@ -8,6 +8,7 @@ from typing import Any
 
 from csi import clock
 from csi.errors import NetError
+from csi.ingester.text import clean
 from csi.logs import redact
 from csi.net import Answer
 
@@ -137,7 +138,7 @@ def _judge_parts(body: dict[str, Any] | None, size: int) -> Verdict:
     if body is None or not isinstance(errors, list):
         return Transient("answer does not add up")
     reasons = {
-        error["index"]: redact(str(error.get("error", "")))[:200] for error in errors if _names_an_event(error, size)
+        error["index"]: _own_words(str(error.get("error", "")), 200) for error in errors if _names_an_event(error, size)
     }
     accepted, rejected = body.get("accepted", size - len(errors)), body.get("rejected", len(errors))
     if len(reasons) != len(errors) or rejected != len(errors) or accepted != size - len(errors):
@@ -176,9 +177,15 @@ def _number(value: Any) -> float | None:
 
 
 def _reason(answer: Answer) -> str:
-    """`http 503: ua_overloaded`: the status, and the receiver's own word. Secrets go before the cut."""
+    """`http 503: ua_overloaded`: the status, and the receiver's own word."""
     word = (_parse(answer.body) or {}).get("error")
-    return f"http {answer.status}: {redact(word)[:100]}" if isinstance(word, str) and word else f"http {answer.status}"
+    word = _own_words(word, 100) if isinstance(word, str) else ""
+    return f"http {answer.status}: {word}" if word else f"http {answer.status}"
+
+
+def _own_words(text: str, limit: int) -> str:
+    """Outside text like any other: half a surrogate pair or a NUL could not be stored. Secrets go before the cut."""
+    return redact(clean(text))[:limit]
 
 
 def _parse(body: bytes) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from csi import clock
 from csi.emitter import http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
-from csi.emitter.verdict import Delivered, PerEvent, Refused, judge
+from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
 from csi.flow import gate, redrive, settle
 from csi.flow.flush import fill
 from csi.flow.settle import Held, RetryAt, Sent, Settling
@@ -114,6 +114,8 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
         if not isinstance(verdict, Delivered | PerEvent | Refused):  # refusing an empty batch is an answer, too
             settle.finish_attempt(sent, "probe_failed", rt.now(), verdict.reason)
             gate.note_failure(endpoints.get(name), rt.now(), verdict.reason, opens=False)
+            if isinstance(verdict, Pause):
+                gate.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
             return []
         settle.finish_attempt(sent, "delivered", rt.now())
         return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now, took=took)

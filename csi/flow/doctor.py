@@ -115,6 +115,7 @@ def _at_work(rt: Runtime) -> Iterator[Finding]:
     yield from walk.look_at_worker(rt)
     yield from walk.look_at_watches(rt)
     yield from walk.look_at_backlog(rt)
+    yield from walk.look_at_jobs(rt)
 
 
 def _outside(rt: Runtime) -> Iterator[Finding]:

@@ -12,12 +12,13 @@ from csi.flow.finding import Finding, Level
 from csi.ingester.signature import TOLERANCE_SECONDS
 from csi.net import Limits
 from csi.runtime import Runtime
-from csi.store import events, heartbeats, watches, watchlist
+from csi.store import events, heartbeats, jobs, watches, watchlist
 from csi.store.models import Watch
 
 FRESH_SECONDS = 30.0
 CLOCK_SECONDS = 60.0
 OLD_BACKLOG = 600.0
+OLD_JOBS = 7_200.0
 WORKER = "worker"
 
 _START = "start it: `csi run`, or the service csi-worker; its last log line says why it ended"
@@ -228,3 +229,17 @@ def look_at_backlog(rt: Runtime) -> Iterator[Finding]:
         )
     elif not letters:
         yield Finding("backlog", "ok", "nothing waits for long, and there are no dead letters")
+
+
+def look_at_jobs(rt: Runtime) -> Iterator[Finding]:
+    """The catalogue's: they hold up no event."""
+    dead, since = jobs.dead_count(), jobs.waiting_since(rt.now())
+    wait = 0.0 if since is None or not rt.settings.catalog.enabled else rt.now() - since
+    if dead:
+        remedy = "`csi jobs dead` says why; when that is mended, `csi jobs retry` each by its id"
+        yield Finding("jobs", "warn", f"{dead:,} jobs of the catalogue were given up", remedy)
+    if wait > OLD_JOBS:
+        text = f"a job of the catalogue has been due for {wait / 3600:,.0f} hours"
+        yield Finding("jobs", "warn", text, f"`csi jobs list --status pending`; the worker takes them: {_START}")
+    elif not dead:
+        yield Finding("jobs", "ok", "no job of the catalogue is dead or waits for long")

@@ -232,13 +232,15 @@ def _cut(items: list[Keyed], newest: int | None) -> int:
 
 
 def _keyed(adapter: SourceAdapter, raws: Iterable[RawEvent]) -> list[Keyed]:
-    """Items in order of time, each key once: the same video may be in a list twice."""
+    """Items in order of time, those of one second as the source lists them, each key once: the same video may be in a
+    list twice."""
     found: dict[str, Keyed] = {}
     for raw in raws:
         item = Keyed(_key(adapter, raw), _occurred(raw), raw)
         if item.key not in found or item.occurred < found[item.key].occurred:
             found[item.key] = item
-    return sorted(found.values(), key=lambda item: item.occurred)
+    items = list(found.values())
+    return sorted(reversed(items) if adapter.newest_first else items, key=lambda item: item.occurred)
 
 
 def _key(adapter: SourceAdapter, raw: RawEvent) -> str:

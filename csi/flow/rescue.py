@@ -29,6 +29,9 @@ def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
 
 def recover(rt: Runtime) -> int:
     """At start: what a dead worker held is free again. Only where no other worker can be alive."""
+    with writing():
+        if forgotten := batches.put_back_forgotten():
+            log.error("events of batches that are over are pending again", batches=forgotten)
     if db.is_postgres():
         return 0
     freed = leases.release_all(rt.now())

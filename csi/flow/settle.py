@@ -113,6 +113,7 @@ def settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
         case ClockOff(reason):
             return _settle_endpoint_fault(this, reason, spare=True)
         case Pause(seconds, reason):
+            gate.note_pause(this.endpoint, this.now, this.now + seconds, reason)
             return _settle_transient(rt, this, reason, not_before=this.now + seconds)
         case Transient(reason):
             return _settle_transient(rt, this, reason)

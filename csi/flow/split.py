@@ -37,12 +37,19 @@ def clear_sibling(batch: Batch, now: float) -> Batch:
     """This half was refused, so the other seems innocent: it joins the rest. Returns the batch with its new rest."""
     if batch.sibling is None:
         return batch
-    rest = batch.sibling
-    if batch.rest is not None and batches.take_waiting(batch.sibling, "split", now):
-        outbox.move([row.id for row in outbox.contents(batch.sibling)], batch.sibling, batch.rest)
-        rest = batch.rest
+    rest = _join(batch.sibling, batch.rest, now)
     batches.postpone(rest, now + WAIT_SECONDS)
     return batches.with_rest(batch, rest)
+
+
+def _join(part: int, rest: int | None, now: float) -> int:
+    """Put the events of one waiting part into another. Returns where they are: a rest that was sent or dissolved
+    meanwhile takes nobody in."""
+    # Postponing it holds its row: until this transaction ends, nobody can send or dissolve it.
+    if rest is None or not batches.postpone(rest, now + WAIT_SECONDS) or not batches.take_waiting(part, "split", now):
+        return part
+    outbox.move([row.id for row in outbox.contents(part)], part, rest)
+    return rest
 
 
 def blame_sibling(batch: Batch, now: float) -> tuple[list[Wake], Batch | None]:

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from csi.adapters import registry
-from csi.dlq import search
 from csi.dlq import store as dlq
-from csi.dlq.store import Letter
 from csi.flow import gate
 from csi.flow.story import Found, Gate, Scene, Story, tell
 from csi.ingester.text import clean
@@ -28,19 +26,9 @@ class Traced:
 def trace(rt: Runtime, text: str) -> Traced:
     """By the id of a video, an event_id or a dedupe key. Reads only."""
     query = clean(text, LONGEST).strip()
-    keys = _keys(query) if query else []
+    keys = stories.find_keys(query, registry.key_stems()) if query else []
     shown = keys[: stories.MOST_KEYS]
     return Traced(query, tuple(story_of(rt, key) for key in shown), len(keys) > len(shown))
-
-
-def _keys(query: str) -> list[str]:
-    """Rows first; dead letters also know items whose rows are gone or that never had a readable key."""
-    found = stories.find_keys(query, registry.key_stems())
-    return list(dict.fromkeys([*found, *(_key_of(letter) for letter in search.mentioning(query))]))
-
-
-def _key_of(letter: Letter) -> str:
-    return letter.event_id if letter.kind == "item" else str(letter.payload.get("dedupe_key") or letter.event_id)
 
 
 def story_of(rt: Runtime, key: str) -> Story:
@@ -53,9 +41,6 @@ def gather(key: str) -> Found:
     events, item = stories.events_of(key), stories.waiting_item(key)
     pks = [event.pk for event in events]
     journeys = stories.journeys_of(pks)
-    letters = {letter.id: letter for letter in dlq.of_event([key, *(event.event_id for event in events)])}
-    if not events:
-        letters |= {letter.id: letter for letter in search.mentioning(key)}
     watch_id = events[-1].watch_id if events else item.watch_id if item else None
     return Found(
         key=key,
@@ -65,7 +50,7 @@ def gather(key: str) -> Found:
         entries=stories.outbox_of(pks),
         journeys=journeys,
         requests=stories.requests_of([journey.pk for journey in journeys]),
-        letters=[letters[number] for number in sorted(letters)],
+        letters=dlq.of_item(key),
         watch=stories.watched(watch_id),
     )
 

@@ -10,7 +10,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048
 _WORDS = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "day": "d", "week": "w"}
 _LONGEST = 3660 * 86400.0
 _EXPECTED = "expected seconds (90, 1.5) or a duration (90s, 5m, 1h30m)"
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 
 
 def parse_duration(text: str) -> float:

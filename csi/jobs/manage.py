@@ -3,10 +3,11 @@
 from csi.jobs.types import JobRefused, new_job
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import jobs
+from csi.store import jobs, videos
 from csi.store.jobs import Enqueued, Job
 
 SHORTEST = 6
+LONGEST_DELAY = 30 * 86_400.0
 
 
 def find_job(text: str) -> Job:
@@ -31,7 +32,10 @@ def enqueue(
     priority: int | None = None,
     delay: float = 0.0,
 ) -> Enqueued:
+    """JobRefused says what is wrong with the wish."""
     now = rt.now()
+    if not 0 <= delay <= LONGEST_DELAY:
+        raise JobRefused("a job can be put off for at most 30 days")
     new = new_job(
         type,
         channel_id=channel_id,
@@ -40,16 +44,21 @@ def enqueue(
         scheduled_at=now + delay,
         max_attempts=rt.settings.catalog.max_attempts,
     )
+    unknown = sorted(set(new.video_ids) - videos.known(new.video_ids))
+    if unknown:
+        more = f", nor are {len(unknown) - 1:,} others" if len(unknown) > 1 else ""
+        raise JobRefused(f"video {unknown[0]!r} is not in the catalogue{more}")
     return jobs.enqueue(new, now)
 
 
 def retry(rt: Runtime, job: Job) -> None:
-    """A failed or dead job is due now, and goes on where it was."""
-    if job.status not in ("failed", "dead"):
-        raise JobRefused(f"job {job.id} is {job.status}; only failed and dead ones can be retried")
+    """A job that failed, is dead or waits is due now, and goes on where it was."""
+    waits = job.status == "pending" and job.scheduled_at > rt.now()
+    if not waits and job.status not in ("failed", "dead"):
+        raise JobRefused(f"job {job.id} is {job.status}; only one that failed, is dead or waits can be retried")
     if job.archived_at is not None:
         raise JobRefused(f"job {job.id} is archived; enqueue a new one")
-    if not jobs.revive(job, rt.now()):
+    if not (jobs.wait_no_more(job, rt.now()) if waits else jobs.revive(job, rt.now())):
         raise JobRefused(f"job {job.id} was not retried: another job with its key is open, or it changed just now")
     log.info("job retried by command", job=job.id, type=job.type)
 

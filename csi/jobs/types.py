@@ -1,9 +1,14 @@
 """The kinds of jobs: what they are for, how urgent they are, what they need (DECISIONS 37)."""
 
+import hashlib
 from dataclasses import dataclass
 
+from csi.adapters.youtube import valid_id
 from csi.errors import CsiError
 from csi.store.jobs import NewJob
+
+MOST_VIDEOS = 1_000
+LONGEST_KEY = 200
 
 
 class JobRefused(CsiError):
@@ -55,18 +60,13 @@ def new_job(
     kind = KINDS.get(type)
     if kind is None:
         raise JobRefused(f"there is no job type {type[:40]!r}; there are {', '.join(KINDS)}")
-    if kind.needs_channel and channel_id is None:
-        raise JobRefused(f"{type} needs a channel")
-    if channel_id is not None and not kind.needs_channel:
-        raise JobRefused(f"{type} is for all channels; leave the channel out")
-    if video_ids and not kind.takes_videos:
-        raise JobRefused(f"{type} takes no videos")
     if priority is not None and not 1 <= priority <= 10:
         raise JobRefused("a priority is a whole number from 1 to 10; higher is sooner")
+    _check_target(kind, channel_id, video_ids)
     ids = tuple(sorted(set(video_ids)))
     return NewJob(
         type=type,
-        dedup_key=":".join([type, *([channel_id] if channel_id else []), *ids])[:2000],
+        dedup_key=_key(type, channel_id, ids),
         priority=kind.priority if priority is None else priority,
         channel_id=channel_id,
         video_ids=ids,
@@ -74,3 +74,22 @@ def new_job(
         scheduled_at=scheduled_at,
         max_attempts=max_attempts,
     )
+
+
+def _check_target(kind: Kind, channel_id: str | None, video_ids: tuple[str, ...]) -> None:
+    if kind.needs_channel and channel_id is None:
+        raise JobRefused(f"{kind.type} needs a channel")
+    if channel_id is not None and not kind.needs_channel:
+        raise JobRefused(f"{kind.type} is for all channels; leave the channel out")
+    if video_ids and not kind.takes_videos:
+        raise JobRefused(f"{kind.type} takes no videos")
+    if len(video_ids) > MOST_VIDEOS:
+        raise JobRefused(f"a job takes at most {MOST_VIDEOS:,} videos; make several jobs")
+    if any(valid_id(ref) is None for ref in video_ids):
+        raise JobRefused("one of the videos is not an id; it is what stands behind watch?v=")
+
+
+def _key(type: str, channel_id: str | None, ids: tuple[str, ...]) -> str:
+    """The same for the same work; a fingerprint where many videos are named."""
+    text = ":".join([type, *([channel_id] if channel_id else []), *ids])
+    return text if len(text) <= LONGEST_KEY else f"{type}:{hashlib.sha256(text.encode()).hexdigest()}"

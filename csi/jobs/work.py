@@ -9,7 +9,7 @@ from csi.flow.wake import Wake
 from csi.jobs.verdict import Dead, Retry, Verdict, Wait, judge
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import budget, channels, counters, db, jobs
+from csi.store import budget, counters, db, jobs
 from csi.store.db import writing
 from csi.store.jobs import Job
 
@@ -131,8 +131,6 @@ def _record(job: Job, verdict: Verdict, now: float) -> bool:
                 counters.add("jobs", source=job.type, label="failed")
                 return jobs.fail(job, why, until, now)
             case Dead(why):
-                counters.add("jobs", source=job.type, label="dead")
-                channels.note_error(job.channel_id or "")
                 return jobs.bury(job, why, now)
 
 

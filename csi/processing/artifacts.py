@@ -4,9 +4,11 @@ import hashlib
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from csi.errors import StoreError
+from csi.processing.plain import plain_text
 from csi.processing.store.artifacts import Artifact
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
@@ -22,7 +24,7 @@ class ArtifactStore:
         """Written beside its place and moved there: a reader sees the old file or the new one. Safe to repeat."""
         folder = _checked(video_id) if video_id else "digests"
         path = self.root / folder / _checked(name)
-        data = text.encode("utf-8", "replace")
+        data = plain_text(text, len(text)).encode()
         beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,7 +34,8 @@ class ArtifactStore:
                 os.fsync(file.fileno())
             beside.replace(path)
         except OSError as error:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):
+                beside.unlink()
             raise StoreError(f"{path}: the artifact cannot be written: {error.strerror}") from error
         relative = f"{folder}/{path.name}"
         artifact_id = "art_" + hashlib.sha256(relative.encode()).hexdigest()[:20]

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from csi.errors import ConfigError, MissingSetting
+from csi.notify import split_urls
 from csi.processing.settings import ProcessingSettings
 
 PATH = "CSI_PROCESSING_CONFIG"
@@ -76,7 +77,7 @@ def _secrets(settings: ProcessingSettings, read: Callable[..., str | None]) -> S
         assemblyai=read(transcription.assemblyai.api_key_env, needed=uses_assemblyai),
         webhook=read(transcription.assemblyai.webhook_secret_env, needed=webhook),
         openai=read(openai.api_key_env, needed=uses_openai) if openai.api_key_env else None,
-        notify_urls=tuple((read(settings.notifications.urls_env, spaces=True) or "").split()),
+        notify_urls=tuple(split_urls(read(settings.notifications.urls_env, spaces=True) or "")),
         ingester=read(settings.ingester_token_env) if settings.ingester_url else None,
     )
 

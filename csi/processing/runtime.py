@@ -1,11 +1,12 @@
 """The wiring of processing: settings, providers, artifact store, HTTP client and clock, in one value."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from csi import clock, logs
+from csi import clock, logs, notify
 from csi.net import Net
 from csi.processing.artifacts import ArtifactStore
 from csi.processing.config import Secrets, load, read_secrets
@@ -41,6 +42,8 @@ class Processing:
     notifiers: list[Notifier] | None = None
     """None: as the settings say, made when the first notice goes out."""
     failpoint: Callable[[str], None] = _nothing
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set when the process is asked to end: no new paid call begins."""
 
     @property
     def artifacts(self) -> ArtifactStore:
@@ -66,13 +69,15 @@ def day_span(day: str) -> tuple[float, float]:
 def create(
     settings: ProcessingSettings, secrets: Secrets, *, net: Net | None = None, now: Callable[[], float] = clock.now
 ) -> Processing:
-    """Providers as the settings name them. MissingSetting where an extra or a key is absent."""
+    """Providers as the settings name them. ConfigError where an extra or a key is absent, or an address is none."""
+    if secrets.notify_urls:
+        notify.check(secrets.notify_urls)
     net = net or Net()
     rt = Processing(settings, net, secrets, now)
     transcription, summarization = settings.transcription, settings.summarization
     for name in transcription.providers:
         if name == "captions":
-            captions = CaptionTranscriber(net, transcription.captions.base_url)
+            captions = CaptionTranscriber(net, transcription.captions.base_url, now=now)
             captions.check()
             rt.free[name] = captions
         elif name == "file":

@@ -16,6 +16,7 @@ TOUCHED: dict[str, str | None] = {
     "transcribed": SPEECH,
     "complete": SPEECH,
     "summarized": DERIVED,
+    "resume": None,  # names of documents
     "provider_call": SPEECH,  # it failed, but what was asked went out, and the error may quote it
     "dead_letter": None,  # the letter's payload has no text of the video in it
     "notify": DERIVED,

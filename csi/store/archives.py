@@ -53,9 +53,14 @@ def note(name: str, rows: int, size: int, now: float) -> None:
     run(sql, rows, size, now, name)
 
 
-def note_restored(name: str, kept_until: float) -> None:
+def keep(name: str, until: float) -> None:
+    """Rows of its month stay in the tables until then."""
+    run("UPDATE archives SET kept_until = ? WHERE name = ?", until, name)
+
+
+def note_restored(name: str) -> None:
     """Its rows are in the tables again: the file counts for nothing, and begins anew when they go."""
-    run("UPDATE archives SET rows = 0, bytes = 0, kept_until = ? WHERE name = ?", kept_until, name)
+    run("UPDATE archives SET rows = 0, bytes = 0 WHERE name = ?", name)
 
 
 def forget(name: str) -> None:
@@ -66,6 +71,16 @@ def kept_months(kind: str, now: float) -> list[str]:
     """Months whose rows were put back and are not to go yet."""
     sql = "SELECT month FROM archives WHERE kind = ? AND kept_until > ?"
     return [row[0] for row in fetch(sql, kind, now)]
+
+
+def released_months(kind: str, now: float) -> list[str]:
+    """Months whose rows were put back and may go by now."""
+    sql = "SELECT month FROM archives WHERE kind = ? AND kept_until <= ?"
+    return [row[0] for row in fetch(sql, kind, now)]
+
+
+def end_keeping(now: float) -> None:
+    run("UPDATE archives SET kept_until = NULL WHERE kept_until <= ?", now)
 
 
 # ── statistics ──────────────────────────────────────────────────────────────────────────────────────────
@@ -88,14 +103,24 @@ def old_stats(low: float, high: float) -> list[tuple[Any, ...]]:
     return fetch(sql, low, high, CHUNK)
 
 
+def count_stats(low: float, high: float) -> int:
+    return _count("SELECT COUNT(*) FROM video_stats WHERE captured_at >= ? AND captured_at < ?", low, high)
+
+
+_SURPLUS = """FROM video_stats s WHERE s.captured_at >= ? AND s.captured_at < ? AND EXISTS (
+    SELECT 1 FROM video_stats l
+    WHERE l.video_id = s.video_id AND l.captured_at > s.captured_at AND l.captured_at < ?)"""
+
+
 def surplus_stats(low: float, day_end: float) -> list[tuple[Any, ...]]:
     """Captures of one day that are not the last of their video on it."""
     names = ", ".join(f"s.{name}" for name in STATS)
-    sql = f"""SELECT {names} FROM video_stats s WHERE s.captured_at >= ? AND s.captured_at < ? AND EXISTS (
-            SELECT 1 FROM video_stats l WHERE l.video_id = s.video_id AND l.captured_at > s.captured_at
-            AND l.captured_at < ?)
-        ORDER BY s.captured_at LIMIT ?"""
+    sql = f"SELECT {names} {_SURPLUS} ORDER BY s.captured_at LIMIT ?"
     return fetch(sql, low, day_end, day_end, CHUNK)
+
+
+def count_surplus(low: float, day_end: float) -> int:
+    return _count(f"SELECT COUNT(*) {_SURPLUS}", low, day_end, day_end)
 
 
 def drop_stats(rows: Sequence[tuple[Any, ...]]) -> int:
@@ -125,6 +150,12 @@ def drop_stats_before(before: float) -> dict[str, int]:
     return gone
 
 
+def count_stats_before(before: float) -> dict[str, int]:
+    """What `drop_stats_before` would remove in the end."""
+    tables = ("video_stats", "channel_stats")
+    return {table: _count(f"SELECT COUNT(*) FROM {table} WHERE captured_at < ?", before) for table in tables}
+
+
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -146,6 +177,12 @@ def old_jobs(low: float, high: float) -> list[tuple[Any, ...]]:
     sql = f"""SELECT {JOB_COLUMNS} FROM jobs WHERE completed_at >= ? AND completed_at < ?
         AND completed_at IS NOT NULL AND archived_at IS NULL ORDER BY completed_at LIMIT ?"""
     return fetch(sql, low, high, CHUNK)
+
+
+def count_jobs(low: float, high: float) -> int:
+    sql = """SELECT COUNT(*) FROM jobs WHERE completed_at >= ? AND completed_at < ?
+        AND completed_at IS NOT NULL AND archived_at IS NULL"""
+    return _count(sql, low, high)
 
 
 def strip_jobs(rows: Sequence[tuple[Any, ...]], now: float) -> int:
@@ -171,6 +208,14 @@ def drop_jobs(before: float) -> int:
     return changed(f"DELETE FROM jobs WHERE id IN ({marks(ids)}) AND archived_at IS NOT NULL", *ids)
 
 
+def count_archived_jobs(before: float) -> int:
+    return _count("SELECT COUNT(*) FROM jobs WHERE archived_at IS NOT NULL AND completed_at < ?", before)
+
+
+def count_events(before: float) -> int:
+    return _count("SELECT COUNT(*) FROM job_events WHERE occurred_at < ?", before)
+
+
 def drop_events(before: float) -> int:
     sql = "SELECT id FROM job_events WHERE occurred_at < ? ORDER BY occurred_at LIMIT ?"
     ids = [row[0] for row in fetch(sql, before, CHUNK)]
@@ -179,14 +224,19 @@ def drop_events(before: float) -> int:
     return changed(f"DELETE FROM job_events WHERE occurred_at < ? AND id IN ({marks(ids)})", before, *ids)
 
 
-def drop_budget(before: str) -> int:
-    """Days of the API budget that ended before this date."""
+def drop_budget(before: str, share: str) -> int:
+    """Days of the API budget that ended before this date, with what was used of the share of this name."""
+    run("DELETE FROM counters WHERE name = ? AND label < ?", share, before)
     return changed("DELETE FROM api_budget WHERE id < ?", before)
 
 
 def as_json(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> bytes:
     lines = [json.dumps(dict(zip(names, row, strict=True)), separators=(",", ":")) for row in rows]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _count(sql: str, *values: Any) -> int:
+    return int(fetch(sql, *values)[0][0])
 
 
 def _first(sql: str, *values: Any) -> float | None:

@@ -30,8 +30,8 @@ def finish(
 
 
 def _kept(answer: str) -> str:
-    """Secrets go before the cut: half of one would not be recognised. NUL goes, which PostgreSQL does not store."""
-    text = redact(answer).replace("\x00", "")
+    """NUL goes, which PostgreSQL does not store; then secrets, before the cut: half of one would not be recognised."""
+    text = redact(answer.replace("\x00", ""))
     return text.encode("utf-8", "replace")[:ANSWER_BYTES].decode("utf-8", "ignore")
 
 

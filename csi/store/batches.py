@@ -104,10 +104,10 @@ def hurry(batch_id: int, now: float) -> None:
     postpone(batch_id, now)
 
 
-def postpone(batch_id: int, until: float) -> None:
-    """A part that waits is due then."""
+def postpone(batch_id: int, until: float) -> bool:
+    """A part that waits is due then. False: it does not wait any more."""
     due = (until, until + GRACE_SECONDS, batch_id)
-    run("UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready'", *due)
+    return bool(changed("UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready'", *due))
 
 
 def with_rest(batch: Batch, rest: int | None) -> Batch:
@@ -227,6 +227,17 @@ def release_waiting(destination: str, keep: int | None, now: float) -> None:
     if ids:
         run(f"UPDATE batches SET state = 'released', settled_at = ? WHERE id IN ({marks(ids)})", now, *ids)
         outbox.put_back(ids)
+
+
+def put_back_forgotten() -> int:
+    """Events that travel in a batch which is over, or gone, are pending again. There should be none."""
+    sql = (
+        "SELECT DISTINCT o.batch_id FROM outbox o LEFT JOIN batches b ON b.id = o.batch_id "
+        "WHERE o.state = 'in_flight' AND (b.id IS NULL OR b.state NOT IN ('ready', 'sending'))"
+    )
+    ids = [row[0] for row in fetch(sql)]
+    outbox.put_back(ids)
+    return len(ids)
 
 
 def oldest_failing(destination: str) -> int | None:

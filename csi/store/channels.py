@@ -88,9 +88,10 @@ def find(channel_id: str) -> Channel | None:
 
 
 def matching(text: str) -> list[Channel]:
-    """By id, title or handle."""
-    sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR custom_url = ? ORDER BY id"
-    return [Channel(*row) for row in fetch(sql, text, text, text)]
+    """By id, title or handle. YouTube tells a handle in small letters, and told it without its @ in former times."""
+    handle = text.lower().removeprefix("@")
+    sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR LOWER(custom_url) IN (?, ?) ORDER BY id"
+    return [Channel(*row) for row in fetch(sql, text, text, handle, f"@{handle}")]
 
 
 def status_of(channel_id: str) -> tuple[str, float | None] | None:
@@ -131,12 +132,9 @@ def refreshed_count() -> int:
 
 def note_missing(channel_id: str, gone_before: float, next_refresh_at: float, now: float) -> bool:
     """The API does not show it. Twice, a day apart, means deleted; nothing of it is ever removed. True: it is now."""
-    run(
-        "UPDATE channels SET missing_since = COALESCE(missing_since, ?), next_refresh_at = ? WHERE id = ?",
-        now,
-        next_refresh_at,
-        channel_id,
-    )
+    sql = """UPDATE channels SET missing_since = COALESCE(missing_since, ?),
+        next_refresh_at = CASE WHEN status = 'paused' THEN NULL ELSE ? END WHERE id = ?"""
+    run(sql, now, next_refresh_at, channel_id)
     sql = "UPDATE channels SET status = 'deleted' WHERE id = ? AND missing_since <= ? AND status IN ('active', 'error')"
     return bool(changed(sql, channel_id, gone_before))
 

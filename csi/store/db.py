@@ -1,5 +1,6 @@
 """Opening the database, bringing its schema up to date, and the one way to write: a short immediate transaction."""
 
+import errno
 import fcntl
 import os
 import secrets
@@ -43,6 +44,8 @@ _PRAGMAS = {
 
 def open_database(url: str) -> Database:
     """Bind the models to this database. Nothing is read or written yet, except that a SQLite file is made."""
+    if isinstance(database.obj, SqliteOneWriter):
+        database.obj.let_go()
     db = _postgres(url) if looks_like_postgres(url) else _sqlite(Path(url))
     database.initialize(db)
     return db
@@ -72,6 +75,13 @@ class SqliteOneWriter(SqliteDatabase):
     def writing(self) -> Iterator[None]:
         with self._turn, nullcontext() if self.in_transaction() else self._as_writer(), self.atomic():
             yield
+
+    def let_go(self) -> None:
+        """Whoever writes now finishes; then the writer's connection, and its lock on the file, are gone."""
+        with self._turn:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
 
     @contextmanager
     def _as_writer(self) -> Iterator[None]:
@@ -260,12 +270,21 @@ def _migration_lock() -> Iterator[None]:
 
 def _sqlite(path: Path) -> SqliteDatabase:
     make_private_dir(path.parent)
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened for writing: {error.strerror}") from error
+    _make_file(path)
     options = {"timeout": BUSY_SECONDS, "lock_type": "IMMEDIATE", "check_same_thread": False}
     return SqliteOneWriter(str(path), pragmas=_PRAGMAS, **options)
+
+
+def _make_file(path: Path) -> None:
+    """One that is there is never opened here: closing it would take away the locks of every connection that this
+    process has to it, and another process would then delete the log under them (sqlite.org/howtocorrupt, 2.2)."""
+    try:
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        elif not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened for writing: {error.strerror}") from error
 
 
 def make_private_dir(path: Path) -> None:

@@ -69,9 +69,12 @@ def failing_batches(endpoint: Endpoint) -> int:
 
 
 def refused_alone(endpoint: Endpoint) -> int:
-    """How many events were refused by themselves since one was taken."""
+    """How many events were refused by themselves since one was taken. One that was sent again and is refused again says
+    nothing about the receiver: it has taken others meanwhile."""
     sql = (
         "SELECT COUNT(DISTINCT a.batch_id) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
-        "WHERE a.destination = ? AND a.started_at > ? AND a.outcome = 'refused' AND b.size = 1"
+        "JOIN batch_events be ON be.batch_id = b.id JOIN events e ON e.id = be.event_pk "
+        "WHERE a.destination = ? AND a.started_at > ? AND a.outcome = 'refused' AND b.size = 1 AND NOT EXISTS ("
+        "SELECT 1 FROM dead_letter d WHERE d.event_id = e.event_id AND d.destination = a.destination AND d.rounds > 0)"
     )
     return int(fetch(sql, endpoint.destination, endpoint.last_success_at or 0)[0][0])

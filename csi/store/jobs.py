@@ -4,13 +4,13 @@ Every change of a status goes through `_move`, is one of MOVES, and leaves a row
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from peewee import IntegrityError
 
 from csi.errors import StoreError
-from csi.store import partitions
+from csi.store import channels, counters, partitions
 from csi.store.db import OWNER, changed, fetch, is_postgres, new_token, run, writing
 from csi.store.ids import new_id
 
@@ -109,13 +109,23 @@ class Enqueued:
 
 
 def enqueue(new: NewJob, now: float) -> Enqueued:
-    """One open job for a key: whoever comes second gets the first one's job. Race-free by the index on open keys."""
+    """One open job for a key: whoever comes second gets the first one's job. Race-free by the index on open keys.
+    A job that was put off and is wanted sooner by now comes sooner."""
     for _ in range(CLAIM_TRIES):
         job_id = _insert(new, now)
         found = find(job_id) if job_id else find_open(new.dedup_key)
         if found is not None:  # None: the open one was finished between our two looks
-            return Enqueued(found, job_id is None)
+            return Enqueued(_hasten(found, new.scheduled_at or now), job_id is None)
     raise StoreError(f"job {new.dedup_key} could not be stored; try again")
+
+
+def _hasten(job: Job, at: float) -> Job:
+    """One that was begun and waits keeps its wait: there is a reason for it."""
+    if job.scheduled_at <= at:
+        return job
+    sql = "UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending' AND started_at IS NULL"
+    with writing():
+        return replace(job, scheduled_at=at) if changed(sql, at, job.id) else job
 
 
 _INSERT = """
@@ -222,8 +232,13 @@ def snooze(job: Job, why: str, until: float, now: float) -> bool:
 
 
 def bury(job: Job, why: str, now: float) -> bool:
+    """Given up, and its channel is in trouble."""
     with writing():
-        return _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why[:ERROR_TEXT])
+        if not _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why[:ERROR_TEXT]):
+            return False
+        counters.add("jobs", source=job.type, label="dead")
+        channels.note_error(job.channel_id or "")
+        return True
 
 
 # ── by command ──────────────────────────────────────────────────────────────────────────────────────────
@@ -236,13 +251,20 @@ def cancel(job: Job, now: float) -> bool:
         return _move(job, "dead", now, {"reason": "cancelled"}, completed_at=now, error_message="cancelled")
 
 
+def wait_no_more(job: Job, now: float) -> bool:
+    """It waits (for the budget, for its time) and is due now instead. False: it does not wait any more."""
+    with writing():
+        return bool(changed("UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending'", now, job.id))
+
+
 def revive(job: Job, now: float) -> bool:
     """A dead or failed job is due again, with all its attempts; it goes on where it was. False: it is neither, or
     another job does the same by now."""
     partitions.make_room("job_events", now)
     try:
         with writing():
-            return _move(job, "pending", now, {"reason": "by command"}, attempts=0, scheduled_at=now, completed_at=None)
+            values = {"attempts": 0, "scheduled_at": now, "completed_at": None, "error_message": None}
+            return _move(job, "pending", now, {"reason": "by command"}, **values)
     except IntegrityError:
         return False
 
@@ -282,10 +304,9 @@ def give_back_own(now: float) -> int:
 
 def _requeue(job: Job, now: float) -> bool:
     partitions.make_room("job_events", now)
+    if job.attempts >= job.max_attempts:
+        return bury(job, f"its worker ended {job.attempts} times in the middle of it", now)
     with writing():
-        if job.attempts >= job.max_attempts:
-            why = f"its worker ended {job.attempts} times in the middle of it"
-            return _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why)
         return _move(job, "pending", now, {"reason": "stuck"}, scheduled_at=now, error_message="its worker ended")
 
 
@@ -340,7 +361,9 @@ def page(
     before: str | None = None,
 ) -> list[Job]:  # fmt: skip
     """The newest first; `before` is the id of the last one that was shown."""
-    wanted = {"status": status, "type": type, "channel_id": channel_id}
+    # Nearly all are completed: an index would find them all and sort them, where a look from the end finds a page.
+    by_status = "status || ''" if status == "completed" else "status"
+    wanted = {by_status: status, "type": type, "channel_id": channel_id}
     terms = [(f"{name} = ?", value) for name, value in wanted.items() if value is not None]
     terms += [("id < ?", before)] if before is not None else []
     where = f"WHERE {' AND '.join(term for term, _ in terms)}" if terms else ""
@@ -368,12 +391,31 @@ def counts() -> dict[str, int]:
     return {status: int(found.get(status, 0)) for status in (*OPEN, *SETTLED)}
 
 
+# Dead jobs that may need somebody: not those that somebody cancelled, nor those put away after a month.
+_TROUBLED = "status = 'dead' AND archived_at IS NULL AND error_message <> 'cancelled'"
+
+
+def unfinished() -> dict[tuple[str, str], int]:
+    """How many jobs of each type are in each status that may need somebody, by (type, status)."""
+    sql = f"""SELECT type, status, COUNT(*) FROM jobs WHERE status IN ('pending', 'running', 'failed', 'dead')
+        AND (status <> 'dead' OR ({_TROUBLED})) GROUP BY type, status"""
+    return {(type, status): int(count) for type, status, count in fetch(sql)}
+
+
+def dead_count() -> int:
+    return int(fetch(f"SELECT COUNT(*) FROM jobs WHERE {_TROUBLED}")[0][0])
+
+
+def waiting_since(now: float) -> float | None:
+    """When the longest waiting job that could be taken was due. Jobs of paused channels wait rightly."""
+    sql = """SELECT MIN(j.scheduled_at) FROM jobs j WHERE j.status = 'pending' AND j.scheduled_at <= ? AND (
+        j.channel_id IS NULL OR j.channel_id NOT IN (SELECT c.id FROM channels c WHERE c.status = 'paused'))"""
+    found = fetch(sql, now)[0][0]
+    return None if found is None else float(found)
+
+
 def pending_count() -> int:
-    return count_of("pending")
-
-
-def count_of(status: str) -> int:
-    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = ?", status)[0][0])
+    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'pending'")[0][0])
 
 
 def running_count(now: float) -> int:

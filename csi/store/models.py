@@ -231,6 +231,7 @@ class DeadLetter(Row):
 
     id = AutoField()
     event_id = TextField()
+    item_key = TextField(null=True)
     event_json = TextField()
     error_reason = TextField(null=True)
     retry_count = IntegerField(default=0)

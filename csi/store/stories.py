@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from csi.store.db import fetch, is_postgres, marks
 
 MOST_KEYS = 20
-_PLACES = (("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox"))
+PLACES = (("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox"), ("item_key", "dead_letter"))
+"""Where an item's key stands. Dead letters also know items whose other rows are gone."""
+
+UNNAMED = "malformed"
+"""How the key of an item begins in which no id could be read."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +123,22 @@ def find_keys(text: str, stems: Sequence[str] = ()) -> list[str]:
         "SELECT dedupe_key FROM events WHERE event_id = ? OR dedupe_key = ?",
         "SELECT key FROM dedupe_keys WHERE key = ? OR key = ?",
         "SELECT item_key FROM inbox WHERE item_key = ? OR item_key = ?",
+        "SELECT item_key FROM dead_letter WHERE event_id = ? OR item_key = ?",
     ]
     found = dict.fromkeys(row[0] for sql in exact for row in fetch(sql, text, text))
     for stem in stems if not found else ():
-        found |= dict.fromkeys(key for column, table in _PLACES for key in _keys_of(column, table, stem + text))
-    return list(found)
+        found |= dict.fromkeys(key for column, table in PLACES for key in _keys_of(column, table, stem + text))
+    return list(found) or _unnamed_with(text)
+
+
+def _unnamed_with(text: str) -> list[str]:
+    """Items in whose payload no id could be read have a made-up key: these few are searched for the very value."""
+    like = f'%"{text.replace("!", "!!").replace("%", "!%").replace("_", "!_")}"%'
+    where = f"{_between('item_key')} AND event_json LIKE ? ESCAPE '!' ORDER BY id LIMIT ?"
+    sql = f"SELECT item_key, event_json FROM dead_letter WHERE {where}"
+    rows = fetch(sql, f"{UNNAMED}:", f"{UNNAMED};", like, MOST_KEYS + 1)
+    # SQLite's LIKE takes A for a; the ids of videos do not.
+    return [key for key, payload in rows if f'"{text}"' in payload]
 
 
 def _keys_of(column: str, table: str, start: str) -> list[str]:
@@ -134,10 +149,15 @@ def _keys_of(column: str, table: str, start: str) -> list[str]:
 
 
 def under_sql(column: str, table: str) -> str:
-    """Rows from one text up to another, byte by byte: on PostgreSQL whatever its collation, by an index of its own."""
-    above, below = ("~>=~", "~<~") if is_postgres() else (">=", "<")
+    """Keys from one text up to another, in the order of their bytes."""
     order = f"{column} USING ~<~" if is_postgres() else column
-    return f"SELECT {column} FROM {table} WHERE {column} {above} ? AND {column} {below} ? ORDER BY {order} LIMIT ?"
+    return f"SELECT DISTINCT {column} FROM {table} WHERE {_between(column)} ORDER BY {order} LIMIT ?"
+
+
+def _between(column: str) -> str:
+    """Byte by byte: on PostgreSQL whatever its collation, by an index of its own."""
+    above, below = ("~>=~", "~<~") if is_postgres() else (">=", "<")
+    return f"{column} {above} ? AND {column} {below} ?"
 
 
 def known_key(key: str) -> KnownKey | None:

@@ -118,7 +118,9 @@ def note_missing(video_id: str, plan: Plan, now: float) -> bool:
     """True: it was there when it was asked for last."""
     sql = "UPDATE videos SET missing_since = ? WHERE id = ? AND missing_since IS NULL"
     is_new = bool(changed(sql, now, video_id))
-    run("UPDATE videos SET refresh_tier = ?, next_refresh_at = ? WHERE id = ?", plan.tier, plan.at, video_id)
+    sql = """UPDATE videos SET refresh_tier = ?, next_refresh_at = CASE WHEN channel_id IN (
+        SELECT c.id FROM channels c WHERE c.status = 'paused') THEN NULL ELSE ? END WHERE id = ?"""
+    run(sql, plan.tier, plan.at, video_id)
     return is_new
 
 
@@ -171,11 +173,11 @@ def find(video_id: str) -> Video | None:
     return _video(rows[0]) if rows else None
 
 
-def of_channel(channel_id: str, *, since: float = 0.0, limit: int = 50, before: float | None = None) -> list[Video]:
-    """The newest first. With `since` a week ago these are the channel's hot videos."""
-    upper, values = ("AND published_at < ?", [before]) if before is not None else ("", [])
+def of_channel(channel_id: str, *, since: float = 0.0, limit: int = 50, before: Video | None = None) -> list[Video]:
+    """The newest first, `before` the last one that was shown. With `since` a week ago these are the hot videos."""
+    upper, values = ("AND (published_at, id) < (?, ?)", [before.published_at, before.id]) if before else ("", [])
     sql = f"""SELECT {COLUMNS} FROM videos WHERE channel_id = ? AND published_at >= ? {upper}
-        ORDER BY published_at DESC LIMIT ?"""
+        ORDER BY published_at DESC, id DESC LIMIT ?"""
     return [_video(row) for row in fetch(sql, channel_id, since, *values, limit)]
 
 

@@ -30,6 +30,9 @@ class Edge:
             await self._app(scope, receive, send)
             return
         guarded = _Guarded(send)
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            await problem(400, "no text holds a NUL")(scope, receive, guarded)  # PostgreSQL cannot even be asked
+            return
         if self._inside >= MAX_IN_FLIGHT and scope["path"] != ALWAYS_ANSWERED:
             crowd = problem(503, "too many requests at once; try again shortly", {"Retry-After": "1"})
             await crowd(scope, receive, guarded)

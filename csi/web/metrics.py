@@ -23,7 +23,7 @@ from csi.flow.glance import backlog_age
 from csi.ingester.config import STREAM, TIERS
 from csi.runtime import Runtime
 from csi.store import agenda, budget, charts, counters, endpoints, heartbeats, hosts, inbox, outbox
-from csi.web import health, operations
+from csi.web import health, job_numbers, operations
 from csi.web.facts import WORKER, gather
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -69,6 +69,7 @@ class StoreCollector(Collector):
         yield from _receivers(self._rt)
         yield from _worker(now)
         yield from _quota(self._rt, now)
+        yield from job_numbers.collect(self._rt)
         yield from operations.collect(self._rt)
         yield InfoMetricFamily("csi_build", "The version that runs", {"version": __version__})
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from csi import clock
+from csi.catalog.source import Share
 from csi.dlq.replay import Outcome
 from csi.dlq.search import Group
 from csi.dlq.store import Letter
@@ -202,6 +203,10 @@ def forecast(found: Forecast | None) -> dict[str, Any]:
         "forecast": sentence(found),
         "warning": found.warning,
     }
+
+
+def catalogue_share(found: Share) -> dict[str, Any]:
+    return {"limit": found.limit, "used": found.used, "needed_a_day": found.needed, "short": found.is_short}
 
 
 def added(one: Added, *, dry_run: bool) -> dict[str, Any]:

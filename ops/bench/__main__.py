@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ops.bench import catalogue, figures, floor, growth, line, peer, poll, scale, startup, targets
+from ops.bench import catalogue, figures, floor, growth, line, peer, poll, receiver, scale, startup, targets
 
-PARTS = ("line", "poll", "growth", "startup", "scale", "catalogue")
+PARTS = ("line", "poll", "receiver", "growth", "startup", "scale", "catalogue")
 
 
 def measure_line(count: int, seconds: float) -> dict[str, Any]:
@@ -42,6 +42,11 @@ def measure_poll(channels: int) -> dict[str, Any]:
     return dataclasses.asdict(poll.measure(channels, 0.1, 30.0))
 
 
+def measure_receiver(seconds: float) -> dict[str, Any]:
+    _say(f"the receiver, {receiver.RATE} signed events a second for {seconds:g} s")
+    return receiver.run(receiver.RATE, seconds)
+
+
 def measure_growth(sizes: tuple[int, ...]) -> dict[str, Any]:
     _say(f"the cost of an event at {', '.join(f'{size:,}' for size in sizes)} keys")
     return growth.measure(sizes)
@@ -68,6 +73,7 @@ def _work(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     return {
         "line": lambda: measure_line(options.count, options.seconds),
         "poll": lambda: measure_poll(options.channels),
+        "receiver": lambda: measure_receiver(options.received),
         "growth": lambda: measure_growth(sizes),
         "startup": startup.measure,
         "catalogue": lambda: measure_catalogue(options.captures),
@@ -89,6 +95,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all of them when none is named")
     parser.add_argument("--count", type=int, default=10_000, help="items of the line")
     parser.add_argument("--seconds", type=float, default=line.STEADY_SECONDS, help="of the steady rate")
+    parser.add_argument("--received", type=float, default=60.0, help="seconds of the receiver's load")
     parser.add_argument("--channels", type=int, default=500)
     parser.add_argument("--keys", type=int, default=growth.SIZES[-1], help="no more stored keys than this")
     parser.add_argument("--captures", type=int, default=5_000_000, help="captures of the catalogue's videos")

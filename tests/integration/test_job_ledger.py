@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from csi.errors import StoreError
-from csi.store import channels, db, jobs, leases, partitions
+from csi.store import channels, counters, db, jobs, leases, partitions
 from csi.store.jobs import MOVES, NewJob
 
 NOW = 1_771_761_600.0
@@ -256,3 +256,44 @@ def test_months_are_there_before_their_rows(store):
     months = ["job_events_2026_04", "job_events_2026_05"]
     if store == "postgres":
         assert partitions._all_of("job_events") == months
+
+
+def test_a_job_that_was_put_off_comes_sooner_when_it_is_wanted_sooner():
+    put("k", scheduled_at=NOW + 86_400)
+    assert jobs.due(NOW) == []
+    found = jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k"), NOW)
+    assert (found.is_duplicate, found.job.scheduled_at) == (True, NOW)
+    assert [job.dedup_key for job in jobs.due(NOW)] == ["k"]
+
+
+def test_a_job_that_waits_for_a_reason_keeps_its_wait():
+    put("k")
+    jobs.snooze(jobs.claim(NOW), "the budget is spent", NOW + 3_600, NOW)
+    assert jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k"), NOW).job.scheduled_at == NOW + 3_600
+
+
+def test_a_job_that_ended_all_its_workers_is_counted_and_its_channel_marked():
+    put("k", channel_id=UC[0], max_attempts=1)
+    jobs.claim(NOW)
+    jobs.requeue_stuck(NOW + 60)
+    assert counters.all_of("jobs") == {("BACKFILL_CHANNEL", "dead"): 1}
+    assert channels.find(UC[0]).status == "error"
+    assert jobs.dead_count() == 1
+
+
+def test_a_cancelled_job_needs_nobody_and_says_nothing_when_it_is_back():
+    job = put("k")
+    jobs.cancel(job, NOW)
+    assert (jobs.dead_count(), jobs.unfinished()) == (0, {})
+    jobs.revive(jobs.find(job.id), NOW)
+    assert jobs.find(job.id).error_message is None
+
+
+def test_what_waits_for_a_worker_is_told_without_what_waits_rightly():
+    put("later", scheduled_at=NOW + 10)
+    put("paused", channel_id=UC[0], scheduled_at=NOW - 500)
+    channels.pause(UC[0])
+    assert jobs.waiting_since(NOW) is None
+    put("due", scheduled_at=NOW - 100)
+    assert jobs.waiting_since(NOW) == NOW - 100
+    assert jobs.unfinished() == {("BACKFILL_CHANNEL", "pending"): 3}

@@ -96,6 +96,8 @@ def a_long_day(open_desk, assembly: FakeAssembly, chat: FakeChat, home: Path) ->
     desk.deliver("vid00000003", text=None)
     desk.deliver("vid00000004", subject={"kind": "live"})
     desk.run_for(120, stride=15)
+    desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
+    desk.run_for(15)
     chat.always = {"/chat/completions": (402, {"error": "no balance"}, {})}
     for number in (5, 6, 7):
         desk.deliver(f"vid0000000{number}")

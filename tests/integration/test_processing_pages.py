@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
+from csi.processing.pages import app as pages_app
 from csi.processing.pages.app import WEBHOOK_PATH, Pages, routes
 from csi.processing.store import db, jobs
 from csi.receiver.app import create_app
@@ -93,6 +94,16 @@ async def test_with_a_password_anybody_who_has_it_sees_it(desk):
 async def test_a_webhook_that_is_not_ours_changes_nothing(desk, headers, body, status):
     async with client(app_of(desk)) as http:
         assert (await http.post(WEBHOOK_PATH, headers=headers, json=body)).status_code == status
+
+
+async def test_a_hundred_webhooks_with_a_wrong_secret_are_one_log_line(desk, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(pages_app.log, "warning", lambda sentence, **told: lines.append(told["reason"]))
+    async with client(app_of(desk)) as http:
+        for _ in range(100):
+            await http.post(WEBHOOK_PATH, headers={"X-CSI-Webhook-Secret": "wrong"}, json={})
+        await http.post(WEBHOOK_PATH, headers={"X-CSI-Webhook-Secret": SECRET}, json={})
+    assert lines == ["bad_credentials", "invalid_body"]
 
 
 async def test_the_webhook_only_wakes_and_the_worker_looks_itself(open_desk, clock, tmp_path):

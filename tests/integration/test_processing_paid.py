@@ -1,6 +1,8 @@
 """Paid providers: documented statuses and retries, a budget that holds, and nothing paid twice however we die."""
 
+import errno
 import itertools
+import os
 import threading
 from dataclasses import replace
 from decimal import Decimal
@@ -10,6 +12,7 @@ import pytest
 
 from csi.processing.flow import admit, rescue, runs
 from csi.processing.flow import letters as desk_letters
+from csi.processing.providers.base import ProviderError
 from csi.processing.store import audit, calls, jobs, letters, notices, videos
 from csi.processing.store.db import fetch
 from tests.fakes.desk_processing import Killed
@@ -112,10 +115,24 @@ def test_a_submission_whose_answer_is_lost_is_found_again(open_desk, assembly, t
     assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 1)
 
 
+def test_a_submission_that_arrives_late_is_not_made_again(open_desk, assembly, tmp_path):
+    """We stopped waiting, or died; the provider got to it half a minute later."""
+    late: list[dict] = []
+    submit = assembly._submit
+    assembly._submit = lambda body: late.append(body) or (504, {"error": "gateway time-out"}, {})
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.run_for(40)
+    assert assembly.count("GET /v2/transcript") == 2
+    submit(late[0])
+    desk.run_for(120)
+    assert desk.status(VIDEO) == "summarized"
+    assert (assembly.billed, len(late)) == (1, 1)
+
+
 def test_a_submission_that_never_arrived_is_made_again(open_desk, assembly, tmp_path):
     assembly.faults = {"POST /v2/transcript": [503]}
     desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.run_for(60)
+    desk.run_for(120)
     assert desk.status(VIDEO) == "summarized"
     assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 2)
     assert calls.used(desk.rt.today()) == Decimal("0.0600")
@@ -176,6 +193,33 @@ def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_desk, t
         assert calls.used(desk.rt.today()) == 0 == assembly.billed
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"language_code": {"a": 1}},
+        {"audio_duration": "long"},
+        {"audio_duration": -5},
+        {"audio_duration": 1e30},
+        {"utterances": 5},
+        {"utterances": [{"start": "x"}]},
+        {"text": ["a"]},
+    ],
+    ids=str,
+)
+def test_a_transcript_that_cannot_be_read_is_looked_at_again_and_never_paid_anew(open_desk, assembly, tmp_path, odd):
+    whole = assembly._look
+    assembly._look = lambda name: (200, whole(name)[1] | odd, {})
+    desk = audio_desk(open_desk, assembly, tmp_path)
+    desk.run_for(3600, stride=30)
+    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert (doc.failure_type, doc.failure_reason) == ("max_retries", "bad_answer")
+    assembly._look = whole
+    desk.run_for(3 * 3600, stride=60)
+    assert desk.status(VIDEO) == "summarized"
+    assert assembly.billed == 1 == len(assembly.submissions)
+    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+
+
 def test_429_waits_as_long_as_it_is_asked(open_desk, assembly, tmp_path, clock):
     assembly.faults = {"/v2/upload": [(429, {"error": "Too Many Requests"}, {"Retry-After": "90"})]}
     desk = audio_desk(open_desk, assembly, tmp_path)
@@ -200,11 +244,12 @@ def test_where_there_are_no_captions_audio_is_uploaded(open_desk, assembly, tmp_
     assert assembly.billed == 1
 
 
-def test_the_operators_command_fetches_audio_without_a_shell(open_desk, assembly, tmp_path):
+@pytest.mark.parametrize("out", ["{out}", "{out}.mp3", "--to={out}.mp3"])
+def test_the_operators_command_fetches_audio_without_a_shell(open_desk, assembly, tmp_path, out):
     script = tmp_path / "fetch"
-    script.write_text('#!/bin/sh\nprintf "%s" "$1" > "$2.mp3"\n')
+    script.write_text('#!/bin/sh\nprintf "%s" "$1" > "${2#--to=}"\n')
     script.chmod(0o755)
-    block = {"base_url": assembly.url, "audio_command": [str(script), "{url}", "{out}"]}
+    block = {"base_url": assembly.url, "audio_command": [str(script), "{url}", out]}
     desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": block})
     desk.deliver(VIDEO, text=None)
     desk.run_for(20)
@@ -232,6 +277,52 @@ def test_a_model_writes_summary_and_documents(open_desk, chat):
     assert doc.estimated_cost_usd == Decimal("0.0036") == calls.used(desk.rt.today())
     assert (desk.settings.artifacts / VIDEO / "IMPLEMENTATION.md").read_text() == "# Made"
     assert runs.today_of(desk.rt).tokens_consumed == 3300
+
+
+def test_a_worker_that_is_asked_to_end_begins_no_paid_call_and_leaves_no_dead_letter(open_desk, chat):
+    desk = chat_desk(open_desk, chat, openai={"chunk_words": 100})
+    desk.deliver("vid00000002", text="word " * 250)
+
+    def end_soon(place: str) -> None:
+        if place == "summarise.booked":
+            desk.rt.leaving.set()
+
+    desk.rt.failpoint = end_soon
+    for wake in [*rescue.rescue(desk.rt), rescue.Wake("admit")]:
+        rescue.step(desk.rt, wake)
+    rescue.step(desk.rt, rescue.Wake("transcribe", "tr_vid00000002"))
+    assert rescue.step(desk.rt, rescue.Wake("summarise", "su_vid00000002")) == [
+        rescue.Wake("summarise", "su_vid00000002")
+    ]
+    job = desk.job("su_vid00000002")
+    assert (chat.billed, job.attempts, job.crashes) == (1, 0, 0)
+    desk.start()
+    desk.drain()
+    assert desk.statuses() == {VIDEO: "summarized", "vid00000002": "summarized"}
+    assert (chat.billed, letters.open_count()) == (1 + 3 + 1, 0)
+
+
+def test_documents_that_are_wanted_late_are_paid_and_nothing_else_again(open_desk, chat):
+    desk = chat_desk(open_desk, chat)
+    desk.drain()
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+    desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+    desk.drain()
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 3)
+    assert (desk.settings.artifacts / VIDEO / "CONCEPT.md").read_text() == "# Made"
+
+
+def test_a_document_that_is_wanted_while_the_summary_is_written_is_not_forgotten(open_desk, chat):
+    desk = chat_desk(open_desk, chat)
+
+    def come_again(place: str) -> None:
+        if place == "summarise.answered" and chat.billed == 1:
+            desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+            rescue.step(desk.rt, rescue.Wake("intake"))
+
+    desk.rt.failpoint = come_again
+    desk.drain()
+    assert (desk.status(VIDEO), chat.billed) == ("summarized", 3)
 
 
 def test_long_transcripts_are_split_and_merged(open_desk, chat):
@@ -362,12 +453,14 @@ def test_500_and_503_of_a_model_are_a_clear_no(open_desk, chat):
     [
         (reply("not json"), "invalid_json"),
         (reply({"bullets": []}), "invalid_json"),
+        (reply(GOOD | {"bullets": ["x" * 30_000]}), "invalid_json"),
+        (reply(GOOD) | {"choices": [{"message": {"content": [{"text": "x"}]}}]}, "empty_answer"),
         (reply(GOOD, finish="length"), "truncated"),
         (reply(GOOD, finish="content_filter"), "content_filter"),
         (reply(None, refusal="I cannot help with that"), "model_refused"),
         (reply(""), "empty_answer"),
     ],
-    ids=["not json", "fields missing", "cut off", "filtered", "refused", "empty"],
+    ids=["not json", "fields missing", "endless", "no text", "cut off", "filtered", "refused", "empty"],
 )
 def test_an_answer_that_is_no_summary_is_paid_counted_and_asked_again(open_desk, chat, clock, bad, code):
     chat.script = [lambda: dict(bad)]
@@ -392,6 +485,15 @@ def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_d
     assert chat.billed == 4
     assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
     assert desk.status(VIDEO) == "failed"
+    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == Decimal("0.0048") == calls.used(desk.rt.today())
+
+
+def test_a_summary_has_its_estimate_before_it_is_asked_for_and_its_price_after(open_desk, chat):
+    desk = chat_desk(open_desk, chat)
+    desk.kill_at("summarise.asking")
+    with pytest.raises(Killed):
+        desk.drain()
+    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == calls.used(desk.rt.today()) > Decimal("0.0012")
 
 
 def test_json_in_a_code_fence_is_read(open_desk, chat):
@@ -406,6 +508,18 @@ def test_without_usage_tokens_are_estimated(open_desk):
         desk = chat_desk(open_desk, chat)
         desk.drain()
         assert desk.job(f"su_{VIDEO}").doc.input_tokens > 100
+
+
+@pytest.mark.parametrize("tokens", [-5_000_000, "many", 10**30, True, None])
+def test_a_number_of_tokens_that_cannot_be_is_estimated(open_desk, chat, tokens):
+    usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+    chat.script = [lambda: reply(GOOD) | {"usage": usage, "model": "m" * 30_000}]
+    desk = chat_desk(open_desk, chat)
+    desk.drain()
+    doc = desk.job(f"su_{VIDEO}").doc
+    assert (desk.status(VIDEO), chat.billed, len(doc.model_used)) == ("summarized", 1, 200)
+    assert 0 < doc.input_tokens < 5000
+    assert 0 < doc.output_tokens < 500
 
 
 def test_no_credit_at_the_model_is_a_dead_letter_not_a_retry(open_desk, chat):
@@ -534,6 +648,53 @@ def test_a_living_workers_lease_never_runs_out(open_desk, clock):
         rescue.keep_up(desk.rt)
     assert jobs.claim("tr_vid00000002", clock()) is None
     assert held is not None
+
+
+def test_a_full_disk_holds_a_job_up_and_buries_nothing(open_desk, monkeypatch):
+    """The worker lives and renews its leases all the while: a job whose step failed must not be among them."""
+    desk = open_desk()
+    desk.deliver(VIDEO)
+    with monkeypatch.context() as full:
+        full.setattr(
+            os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
+        )
+        desk.work_for(600)
+    assert desk.status(VIDEO) == "transcription_queued"
+    assert jobs.find(f"tr_{VIDEO}").crashes == 0
+    desk.work_for(60)
+    assert desk.status(VIDEO) == "summarized"
+
+
+def test_artifacts_that_have_no_place_hold_a_job_up_and_bury_nothing(open_desk, tmp_path):
+    (tmp_path / "in the way").write_text("a file where a directory should be")
+    desk = open_desk(artifacts_dir=tmp_path / "in the way" / "artifacts")
+    desk.deliver(VIDEO)
+    desk.work_for(300)
+    assert (desk.status(VIDEO), jobs.find(f"tr_{VIDEO}").crashes) == ("transcription_queued", 0)
+    (tmp_path / "in the way").unlink()
+    desk.work_for(60)
+    assert desk.status(VIDEO) == "summarized"
+
+
+def test_a_fault_of_the_program_ends_in_a_dead_letter_and_stops_nobody(open_desk):
+    desk = open_desk()
+
+    class Broken:
+        name = "file"
+
+        def fetch(self, wanted):
+            raise (
+                ZeroDivisionError(wanted.video_id)
+                if wanted.video_id == VIDEO
+                else ProviderError("none", fault="absent", code="no_file")
+            )
+
+    desk.rt.free["file"] = Broken()
+    desk.deliver(VIDEO)
+    desk.deliver("vid00000002")
+    desk.work_for(300)
+    assert desk.statuses() == {VIDEO: "failed", "vid00000002": "skipped"}
+    assert desk_letters.get(f"tr_{VIDEO}").doc.tags == ["quarantined"]
 
 
 def test_what_was_found_out_under_a_lost_lease_is_not_written(open_desk, clock):

@@ -1,6 +1,7 @@
 """Processing's rows on both engines: transitions, constraints, the append-only log, and claims."""
 
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -93,6 +94,18 @@ def test_a_video_begins_as_discovered(processing_store):
         db.run(sql, db.dump(doc))
 
 
+def test_a_video_cannot_be_replaced_by_one_that_begins_anew(processing_store):
+    video = at_status("summarized")
+    fresh = db.dump(a_video().doc.shape())
+    how = "INSERT OR REPLACE" if processing_store == "sqlite" else "INSERT"
+    then = "" if processing_store == "sqlite" else "ON CONFLICT (video_id) DO UPDATE SET status = excluded.status"
+    sql = f"""{how} INTO videos (video_id, status, stage, doc, pipeline, kind, url, correlation_id, discovered_at,
+              updated_at, wake_at) VALUES (?, 'discovered', 'scraping', ?, 'p', 'video', 'u', 'c', 0, 0, 0) {then}"""
+    with suppress(db.DatabaseError), db.writing():
+        db.run(sql, video.id, fresh)
+    assert videos.get(video.id).status == "summarized"
+
+
 def test_status_and_document_cannot_drift_apart(processing_store):
     video = at_status("discovered")
     with pytest.raises(db.DatabaseError), db.writing():
@@ -114,6 +127,10 @@ def test_the_audit_log_can_only_grow(processing_store):
     for statement in ("UPDATE audit_logs SET agent = 'x'", "DELETE FROM audit_logs"):
         with pytest.raises(db.DatabaseError, match="append-only"), db.writing():
             db.run(statement)
+    if processing_store == "sqlite":
+        row = db.one("SELECT * FROM audit_logs")
+        with pytest.raises(db.DatabaseError, match="append-only"), db.writing():
+            db.run(f"INSERT OR REPLACE INTO audit_logs VALUES ({db.marks(row)})", *row[:-1], "{}")
     if processing_store == "postgres":
         with pytest.raises(db.DatabaseError, match="append-only"), db.writing():
             db.run("TRUNCATE audit_logs")
@@ -180,8 +197,11 @@ def test_signals_cursor_notices_and_marks(processing_store):
     signal = signals.Signal("ev-1", 7, "p", "unrouted", "v1", "T", {"a": 1}, NOW, "why")
     assert signals.save_new(signal, NOW)
     assert not signals.save_new(signal, NOW)
-    assert signals.move_cursor(0, 7)
-    assert not signals.move_cursor(0, 8)
+    first, second = signals.Place(), signals.Place(7, "ev-1")
+    assert signals.move_cursor(first, second)
+    assert not signals.move_cursor(first, signals.Place(8, "ev-2"))
+    assert signals.cursor() == second
+    assert signals.move_cursor(second, signals.Place(2, "ev-3"))
     assert signals.unrouted(("p",), 5) == [signal]
     assert runs.mark("2026-02-22", "quota", "x", NOW)
     assert not runs.mark("2026-02-22", "quota", "x", NOW)

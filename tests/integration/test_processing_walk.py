@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.flow import digest, notify, runs
+from csi.processing.flow import digest, notify, rescue, runs
+from csi.processing.flow import letters as desk_letters
 from csi.processing.flow.intake import reroute
 from csi.processing.store import artifacts, audit, jobs, letters, notices, signals, videos
 from csi.processing.store.db import fetch
 from csi.processing.store.export import documents
+from csi.receiver.store import SignalStore
 from tests.fakes.desk_processing import TEXT
 
 
@@ -68,6 +70,27 @@ def test_a_video_delivered_twice_is_processed_once(open_desk):
     assert desk.statuses() == {"vid00000001": "summarized"}
     assert fetch("SELECT count(*) FROM jobs")[0][0] == 2
     assert len(signals.of_video("vid00000001")) == 3
+
+
+@pytest.mark.parametrize("until", ["intake", "transcribed", "summarized"])
+def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(open_desk, until):
+    """A channel's video that somebody puts into the tutorials' playlist later, at whatever step it is by then."""
+    desk = open_desk(routes={"plain": {"action": "process"}})
+    desk.deliver("vid00000001", pipeline="plain")
+    if until == "transcribed":
+        rescue.step(desk.rt, rescue.Wake("intake"))
+        rescue.step(desk.rt, rescue.Wake("admit"))
+        rescue.step(desk.rt, rescue.Wake("transcribe", "tr_vid00000001"))
+    if until == "summarized":
+        desk.drain()
+    for pipeline in ("youtube_tutorial_explainer", "creator_watchlist_handler", "plain"):
+        desk.deliver("vid00000001", pipeline=pipeline)
+        desk.drain()
+    assert desk.statuses() == {"vid00000001": "summarized"}
+    assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000001")}
+    assert fetch("SELECT title FROM notices") == [("Title of vid00000001",)]
+    assert [name for name, _ in videos.steps("vid00000001")].count("failed") == (until == "summarized")
+    assert runs.describe(desk.rt, desk.rt.today()).failed == 0
 
 
 def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(open_desk):
@@ -216,6 +239,33 @@ def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_de
     assert "Only &lt;b&gt;seen" in html
 
 
+@pytest.mark.parametrize("place", ["digest.written", "run.written"])
+def test_a_death_at_midnight_loses_no_digest_and_announces_it_once(open_desk, clock, place):
+    desk = open_desk()
+    desk.deliver("vid00000001")
+    desk.run_for(0)
+    today = desk.rt.today()
+    clock.move(86_400)
+    died = desk.kill_at(place)
+    desk.drain_through_deaths(seconds=15)
+    assert died() == 1
+    assert runs.runs.find(today).status == "completed"
+    assert (desk.settings.artifacts / "digests" / f"digest-{today}.html").exists()
+    assert fetch("SELECT count(*) FROM notices WHERE subject = ?", f"digest:{today}") == [(1,)]
+
+
+def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_desk, clock):
+    desk = open_desk()
+    (desk.home / "transcripts" / "vid00000001.json").write_text("{broken")
+    desk.deliver("vid00000001", text=None)
+    desk.run_for(0)
+    first = desk.rt.today()
+    clock.move(86_400)
+    desk_letters.retry(desk.rt, "tr_vid00000001", force=True)
+    desk.run_for(0)
+    assert [runs.describe(desk.rt, day).dlq for day in (first, desk.rt.today())] == [1, 1]
+
+
 def test_notifications_are_collected_for_five_minutes_and_sent_once(open_desk, clock):
     desk = open_desk()
     sent: list[tuple[str, str]] = []
@@ -274,7 +324,29 @@ def test_a_lost_receiver_database_is_one_sentence(open_desk, tmp_path: Path):
     from csi.processing.source import read_after
 
     with pytest.raises(StoreError, match="the receiver's database cannot be read"):
-        read_after(desk.settings.receiver_db, 0, 10)
+        read_after(desk.settings.receiver_db, signals.Place(), 10)
+    assert rescue.rescue(desk.rt) == rescue.keep_up(desk.rt) == []
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open_desk, count):
+    """The numbers begin at 1 again, below or already past the last one that was seen."""
+    desk = open_desk()
+    for number in range(5):
+        desk.deliver(f"old{number}")
+    desk.drain()
+    desk.inbox.close()
+    for file in desk.home.glob("receiver.db*"):
+        file.unlink()
+    desk.inbox = SignalStore(desk.settings.receiver_db)
+    desk.deliver("old0", event_id="src:test:old0:1")
+    for number in range(count):
+        desk.deliver(f"new{number}")
+    desk.drain()
+    assert set(desk.statuses().values()) == {"summarized"}
+    assert len(desk.statuses()) == 5 + count
+    assert len(signals.of_video("old0")) == 1
+    assert rescue.rescue(desk.rt) == []
 
 
 def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_desk):
@@ -296,7 +368,11 @@ def test_the_whole_walk_on_postgresql(open_desk, postgres_url, clock):
     desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
     desk.deliver("vid00000002")
     desk.deliver("vid00000003", text="")
+    desk.deliver("vid00000002", subject={"title": "NUL \x00 \ud800"}, pipeline="creator_watchlist_handler")
     desk.drain()
+    desk.deliver("vid00000002", pipeline="youtube_tutorial_explainer")
+    desk.drain()
+    assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000002")}
     runs.keep_runs(desk.rt)
     assert sorted(desk.statuses().values()) == ["skipped", "summarized", "summarized"]
     assert notices.counts() == {"sent": 1}

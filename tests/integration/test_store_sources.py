@@ -11,7 +11,7 @@ from playhouse.migrations import Runner
 from csi import clock as times
 from csi.scheduling.health import catch_up
 from csi.store import db, dedupe, hosts, inbox, watches
-from csi.store.models import DedupeKey, Host, InboxItem, Watch, database
+from csi.store.models import DeadLetter, DedupeKey, Host, InboxItem, Watch, database
 
 NOW = 1_771_761_600.0
 HOST = "www.youtube.com"
@@ -404,6 +404,13 @@ def test_an_outage_is_announced_by_one_of_many(store):
 # --- the migration
 
 
+OLD_LETTERS = {
+    "src:1": json.dumps({"event_id": "src:1", "subject": {"title": '"dedupe_key": "x"'}, "dedupe_key": "key:1"}),
+    "raw:2": json.dumps({"raw": {"payload": {}}}),
+    "src:3": "not JSON",
+}
+
+
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_an_installation_of_the_first_version_is_brought_up_to_date(engine, tmp_path, request):
     url = str(tmp_path / "csi.db") if engine == "sqlite" else request.getfixturevalue("postgres_url")
@@ -414,6 +421,11 @@ def test_an_installation_of_the_first_version_is_brought_up_to_date(engine, tmp_
             "INSERT INTO watches (source, ref, tier, interval_seconds, next_poll_at, wake_at, created_at) "
             "VALUES ('youtube_playlist', 'PL1', 'urgent', 30, 0, 0, '2026-02-22T12:00:00Z')"
         )
+        for event_id, payload in OLD_LETTERS.items():
+            database.execute_sql(
+                "INSERT INTO dead_letter (event_id, event_json, source, cause, died_at) "
+                f"VALUES ('{event_id}', '{payload}', 's', 'event', 1)"
+            )
     assert db.pending_migrations()[0] == "0002_sources"
     db.migrate()
     with db.connection():
@@ -421,3 +433,8 @@ def test_an_installation_of_the_first_version_is_brought_up_to_date(engine, tmp_
         assert (watch.health, watch.via, watch.pages, watch.filters_json) == ("healthy", "feed", 1, "{}")
         assert (watch.ref, watch.errors, watch.note, json.loads(watch.first_poll)) == ("PL1", 0, None, "mark_seen")
         assert Host.select().count() == 0
+        assert [letter.item_key for letter in DeadLetter.select().order_by(DeadLetter.id)] == [
+            "key:1",
+            "raw:2",
+            "src:3",
+        ]

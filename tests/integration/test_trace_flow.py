@@ -107,7 +107,7 @@ def test_keys_are_found_on_both_engines():
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize(("column", "table"), [("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox")])
+@pytest.mark.parametrize(("column", "table"), stories.PLACES)
 def test_no_search_by_the_id_of_a_video_reads_a_whole_table(column, table):
     sql = stories.under_sql(column, table)
     values = ("youtube:video:dQw4w9WgXcQ:", "youtube:video:dQw4w9WgXcQ;", 21)

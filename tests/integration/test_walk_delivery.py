@@ -555,6 +555,42 @@ def test_a_batch_whose_sending_ends_the_process_is_taken_apart_and_quarantined(m
         assert states() == {"delivered": 2}
 
 
+def test_events_of_a_batch_that_is_over_are_pending_again_at_the_next_start(make_line, yt, clock):
+    yt.add(yt.playlists[0], "Left behind")
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        clock.move(31)
+        (wake,) = flush.flush(line.rt, "default/standard")
+        db.run("UPDATE batches SET state = 'released' WHERE id = ?", wake.key)
+        line.wait(60, step=5)
+        assert states() == {"in_flight": 1}
+        rescue.recover(line.rt)
+        line.wait(60, step=5)
+        assert states() == {"delivered": 1}
+
+
+def test_a_refusal_after_a_redrive_is_the_events_own_fault(make_line, yt, clock):
+    """Ten bad ones first: the receiver counts as away, takes a good one, and refuses the ten again one by one."""
+
+    def picky(request):
+        bad = any("BAD" in event["subject"]["title"] for event in request.envelope["events"])
+        return (400, {"ok": False, "error": "bad"}, {}) if bad else ScriptedReceiver().then(request)
+
+    for number in range(10):
+        yt.add(yt.playlists[number % 4], f"BAD {number}")
+    with ScriptedReceiver(then=picky) as ua:
+        line = make_line(ua)
+        line.run()
+        for ref in yt.playlists:
+            yt.add(ref, "Good")
+        line.wait(180, step=1)
+        away = [row.outcome for row in DeliveryAttempt.select() if row.batch_id is None]
+        assert states() == {"dead": 10, "delivered": 4}
+        assert {row.cause for row in DeadLetter.select().where(DeadLetter.state == "open")} == {"event"}
+        assert max(row.rounds for row in DeadLetter.select()) == 1, away
+
+
 def test_six_hours_away_kills_at_most_one_batch(make_line, yt, clock):
     with ScriptedReceiver(then=DOWN) as ua:
         line = make_line(ua, tier="standard")

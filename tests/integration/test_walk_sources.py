@@ -63,6 +63,16 @@ def keys() -> set[str]:
     return {row.dedupe_key for row in Event.select()}
 
 
+def test_items_of_one_second_leave_in_the_order_of_their_source(line, yt, clock):
+    """A feed shows its newest entry on top, a list its newest item at the end."""
+    uploads = [yt.upload(yt.channels[0], f"Upload {number}") for number in range(3)]
+    additions = [yt.add(yt.playlists[0], f"Addition {number}") for number in range(3)]
+    line().run()
+    stored = [(row.source, json.loads(row.subject_json)["video_id"]) for row in Event.select().order_by(Event.seq)]
+    assert [video for source, video in stored if source == "youtube_channel_rss"] == uploads
+    assert [video for source, video in stored if source == "youtube_playlist"] == additions
+
+
 def test_an_upload_and_a_playlist_addition_become_events_with_every_field(line, yt, clock):
     video = yt.add(yt.playlists[0], "In the list")
     upload = yt.upload(yt.channels[0], "On the channel")

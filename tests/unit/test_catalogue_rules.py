@@ -5,13 +5,14 @@ import random
 import pytest
 
 from csi.catalog.facts import channel_facts, count, video_facts
-from csi.catalog.freshness import DAY, HOUR, next_channel_refresh, plan_video, tier_of
+from csi.catalog.freshness import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.catalog.gains import DAILY, HOURLY, gain
 from csi.errors import SourceError
 from csi.jobs.types import KINDS, JobRefused, new_job
 from csi.jobs.verdict import Dead, Retry, Wait, judge
 from csi.store.ids import new_id
 from csi.store.stats import Count
+from csi.store.videos import Due
 
 NOW = 1_771_761_600.0
 
@@ -57,10 +58,18 @@ def test_hot_videos_come_every_hour_others_at_an_hour_of_their_own():
     assert len(hours_used) == 168
 
 
+def missing(days: float, since: float | None, now: float = NOW) -> float | None:
+    return plan_missing(Due("v", NOW - days * DAY, since), now).at
+
+
+def test_a_video_that_is_newly_missing_is_looked_for_within_the_hour_however_old_it_is():
+    assert [missing(days, None) for days in (1, 20, 900)] == [NOW + HOUR] * 3
+
+
 def test_a_video_that_is_missing_for_a_day_is_looked_for_once_a_week():
-    assert plan_video("v", NOW - DAY, NOW, NOW - HOUR).at == NOW + HOUR
-    again = plan_video("v", NOW - 3 * DAY, NOW, NOW - DAY).at
-    assert plan_video("v", NOW - 3 * DAY, again, NOW - DAY).at == again + 168 * HOUR
+    assert missing(1, NOW - HOUR) == NOW + HOUR
+    again = missing(3, NOW - DAY)
+    assert missing(3, NOW - DAY, again) == again + 168 * HOUR
 
 
 def test_channels_are_refreshed_once_a_day():
@@ -135,11 +144,23 @@ def test_what_can_never_work_is_dead_at_once():
         ("REFRESH_HOT_VIDEOS", {"channel_id": "UCx"}, "is for all channels"),
         ("REQUEUE_STUCK", {"video_ids": ("v",)}, "takes no videos"),
         ("REQUEUE_STUCK", {"priority": 11}, "from 1 to 10"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": ("a b",)}, "not an id"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": ("v\0",)}, "not an id"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": ("\ud800",)}, "not an id"),
+        ("REFRESH_HOT_VIDEOS", {"video_ids": tuple(f"v{n}" for n in range(1_001))}, "at most 1,000 videos"),
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused_in_words(type, wishes, said):
     with pytest.raises(JobRefused, match=said):
         new_job(type, **wishes)
+
+
+def test_jobs_for_different_videos_never_share_a_key_however_many_they_name():
+    many = tuple(f"video-{number:04d}" for number in range(999))
+    one, other = (new_job("REFRESH_VIDEO_STATS", video_ids=(*many, last)) for last in ("zzz1", "zzz2"))
+    again = new_job("REFRESH_VIDEO_STATS", video_ids=("zzz1", *reversed(many)))
+    assert one.dedup_key != other.dedup_key
+    assert one.dedup_key == again.dedup_key
 
 
 def test_the_priorities_are_those_that_were_decided():

@@ -11,6 +11,7 @@ import pytest
 from csi.catalog.handlers import HANDLERS
 from csi.catalog.plan import plan_jobs
 from csi.demo.world import Channel
+from csi.errors import CsiError
 from csi.jobs.work import work
 from csi.store import channels, db, jobs, stats, videos
 from tests.fakes.desk import Desk, desk
@@ -65,6 +66,14 @@ def test_a_channel_from_its_handle_to_its_hot_videos(at, channel):
     assert "lease_token" not in shown["jobs"][0]
 
 
+def test_a_handle_is_found_as_people_write_it(at, channel):
+    at.call("channels", "add", channel.handle)
+    for text in (channel.handle.upper(), f"https://www.youtube.com/{channel.handle.upper()}"):
+        assert at.json("channels", "show", text)["id"] == channel.id
+    db.run("UPDATE channels SET custom_url = ?", channel.handle.removeprefix("@"))
+    assert at.json("channels", "show", channel.handle)["id"] == channel.id
+
+
 def test_adding_twice_changes_nothing(at, channel):
     at.call("channels", "add", channel.id)
     assert at.json("channels", "add", channel.id)["result"] == "known"
@@ -83,6 +92,9 @@ def test_adding_twice_changes_nothing(at, channel):
         (["jobs", "show", "0123456789"], "there is no job"),
         (["jobs", "enqueue", "NO_SUCH"], "there is no job type"),
         (["jobs", "enqueue", "BACKFILL_CHANNEL"], "needs a channel"),
+        (["jobs", "enqueue", "REFRESH_HOT_VIDEOS", "--in", "31d"], "at most 30 days"),
+        (["jobs", "enqueue", "REFRESH_HOT_VIDEOS", "--video", "nobody1", "--video", "nobody2"], "nor are 1 others"),
+        (["channels", "add", "@nobody-of-that-name"], "YouTube knows no handle"),
         (["archive", "restore", "nothing"], "there is no archive"),
         (["archive", "show", "nothing"], "there is no archive"),
     ],
@@ -92,6 +104,7 @@ def test_bad_input_is_one_sentence(at, arguments, said):
     result = at.call(*arguments)
     assert result.exit_code != 0
     assert said in str(result.exception), result.output
+    assert isinstance(result.exception, CsiError)
 
 
 def test_pause_resume_priority_and_backfill(at, channel):
@@ -130,22 +143,26 @@ def test_jobs_are_listed_shown_cancelled_and_retried(at, channel):
     assert [row["id"] for row in at.json("jobs", "dead")["jobs"]] == [job]
     assert "nothing to cancel" in str(at.call("jobs", "cancel", job, "--yes").exception)
     assert at.call("jobs", "retry", job).exit_code == 0
-    assert "only failed and dead" in str(at.call("jobs", "retry", job).exception)
+    assert "only one that failed, is dead or waits" in str(at.call("jobs", "retry", job).exception)
     history = at.json("jobs", "show", job)["history"]
     assert [event["event_type"] for event in history] == ["dead_lettered", "retried"]
 
 
 def test_a_job_is_enqueued_for_later_and_once(at):
     first = at.json("jobs", "enqueue", "REFRESH_CHANNEL_STATS", "--in", "2h", "--priority", "3")
-    again = at.json("jobs", "enqueue", "REFRESH_CHANNEL_STATS")
+    again = at.json("jobs", "enqueue", "REFRESH_CHANNEL_STATS", "--in", "3h")
     assert (first["duplicate"], again["duplicate"], again["job"]["id"]) == (False, True, first["job"]["id"])
-    assert jobs.find(first["job"]["id"]).scheduled_at > at.now + 7_000
+    assert at.now + 7_000 < jobs.find(first["job"]["id"]).scheduled_at < at.now + 8_000
+    assert at.call("jobs", "retry", first["job"]["id"]).exit_code == 0
+    assert jobs.find(first["job"]["id"]).scheduled_at <= at.now
 
 
 def test_old_rows_become_files_and_come_back(at, channel):
     at.call("channels", "add", channel.id)
     do_jobs(at)
     db.run("UPDATE video_stats SET captured_at = captured_at - ?", 400 * 86_400)
+    assert "would be archived video_stats: 3" in at.call("archive", "run", "--dry-run").stdout
+    assert at.json("archive", "list")["archives"] == []
     assert "archived video_stats: 3" in at.call("archive", "run", "--yes").stdout
     (book,) = at.json("archive", "list")["archives"]
     assert book["rows"] == 3
@@ -159,3 +176,28 @@ def test_the_units_that_a_day_needs_are_told(at, channel):
     do_jobs(at)
     result = at.call("channels", "list")
     assert "of 3,000 API units a day" in result.stderr
+
+
+def test_the_catalogues_share_is_in_the_quota(at, channel):
+    at.call("channels", "add", channel.id)
+    do_jobs(at)
+    told = at.json("quota")["catalogue"]
+    assert (told["limit"], told["short"]) == (3_000, False)
+    assert told["used"] == sum(job.units for job in jobs.page()) + 1, "one for the look at the channel"
+    assert told["needed_a_day"] == at.json("channels", "list")["units_a_day"]
+    assert f"catalogue {told['used']} of its 3,000 units used" in at.call("quota").output
+
+
+def test_an_answers_own_words_are_told_without_secrets(at):
+    jobs.enqueue(jobs.NewJob("RSS_POLL_CHANNEL", "k"), at.now)
+    jobs.bury(jobs.claim(at.now), "refused: X-Goog-Api-Key: AIzaSyA1234567890abcdefghijklmnopqrstuv", at.now)
+    job = jobs.page()[0].id
+    for command in (
+        ["jobs", "dead"],
+        ["jobs", "dead", "--json"],
+        ["jobs", "show", job],
+        ["jobs", "show", job, "--json"],
+    ):
+        result = at.call(*command)
+        assert "refused" in result.output
+        assert "AIzaSy" not in result.output, command

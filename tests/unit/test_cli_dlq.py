@@ -250,6 +250,20 @@ def test_dry_run_changes_nothing(at_desk):
     assert (DeadLetter.get().state, OutboxEntry.select().count()) == ("open", 0)
 
 
+@pytest.mark.parametrize("command", ["replay", "discard"])
+def test_dry_run_says_what_would_fail(at_desk, command):
+    first, second = at_desk.dead("a"), at_desk.dead("b")
+    at_desk.json("dlq", "replay", "--id", str(first))
+    ids = [word for number in (first, second, 99) for word in ("--id", str(number))]
+    result = at_desk.call("dlq", command, *ids, "--dry-run")
+    assert (result.exit_code, result.stdout.startswith("1 dead letter would be")) == (5, True)
+    assert result.stderr.splitlines() == [
+        f"failed: {first}: it is replaying",
+        "failed: 99: there is no such dead letter",
+    ]
+    assert at_desk.json("dlq", command, *ids, "--dry-run", code=5)["chosen"] == 1
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["--id", "1", "--all"], ["--id", "1", "--since", "1h"], ["--id", "0"], ["--id", "x"]]
 )

@@ -44,6 +44,14 @@ def test_status_tells_videos_money_and_dead_letters(csi):
     assert "dead letters   1" in csi("processing", "status")
 
 
+def test_status_says_what_comes_from_the_receiver_or_why_nothing_does(csi, tmp_path, monkeypatch):
+    assert "signals taken over, 0 wait" in csi("processing", "status")
+    monkeypatch.setenv("UA_SIGNALS_DB_PATH", str(tmp_path / "nowhere.db"))
+    assert "there is no database at" in csi("processing", "status")
+    (tmp_path / "nowhere.db").write_text("no database" * 100)
+    assert "cannot be read" in csi("processing", "status")
+
+
 @pytest.mark.parametrize("collection", COLLECTIONS)
 def test_an_export_is_json_lines_that_the_specification_accepts(csi, collection):
     lines = csi("processing", "export", "--collection", collection).splitlines()
@@ -56,6 +64,11 @@ def test_an_export_into_a_file_is_private(csi, tmp_path):
     csi("processing", "export", "--collection", "videos", "--out", str(tmp_path / "v.jsonl"))
     assert len((tmp_path / "v.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "v.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_export_that_cannot_be_written_is_one_sentence(csi, tmp_path):
+    told = csi("processing", "export", "--collection", "videos", "--out", str(tmp_path / "no" / "x"), code=1)
+    assert "the export cannot be written: No such file or directory" in told
 
 
 def test_one_videos_way_is_shown(csi):
@@ -101,6 +114,16 @@ def test_the_resolution_workflow(csi):
     assert "tried again" in csi("processing", "dlq", "retry", job, "--force")
     assert videos.get("vid00000002").status == "transcription_queued"
     assert "already" in csi("processing", "dlq", "assign", job, "bob", code=1)
+
+
+def test_names_and_notes_of_any_length_are_kept_short_and_plain(csi):
+    job = "tr_vid00000002"
+    assert "Give a name" in csi("processing", "dlq", "assign", job, " \x1b ", code=1)
+    csi("processing", "dlq", "assign", job, "x" * 30_000)
+    csi("processing", "dlq", "note", job, "red \x1b[31m\nand blue" + "y" * 90_000)
+    told = json.loads(csi("processing", "dlq", "show", job, "--json"))
+    assert told["assigned_to"] == "x" * 200
+    assert "red [31m\nand blue" in told["resolution_notes"]
 
 
 def test_abandon_asks_and_skips_the_video(csi):

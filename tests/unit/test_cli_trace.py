@@ -121,6 +121,7 @@ def test_a_malformed_item_is_found_by_what_its_payload_says(at_desk):
     (item,) = at_desk.json("trace", "broken12345")["items"]
     assert (item["state"], item["dedupe_key"]) == ("malformed", "malformed:x:1")
     assert "no title" in item["reason"]
+    assert at_desk.json("trace", "BROKEN12345", code=1)["items"] == []
 
 
 def test_a_dead_event_and_what_became_of_its_letter(at_desk):

@@ -45,7 +45,15 @@ def _options(command: click.Command) -> set[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["csi dlq discard", "csi dlq prune", "csi jobs cancel", "csi prune", "csi sources remove", "csi tasks purge"],
+    [
+        "csi archive run",
+        "csi dlq discard",
+        "csi dlq prune",
+        "csi jobs cancel",
+        "csi prune",
+        "csi sources remove",
+        "csi tasks purge",
+    ],
 )
 def test_what_destroys_can_be_tried_and_confirmed(name):
     assert {"--yes", "--dry-run"} <= _options(LEAVES[name])

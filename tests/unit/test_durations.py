@@ -31,7 +31,9 @@ def test_durations_that_are_understood(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["30", "soon", "", "  ", "5 parsecs", "m", "-5m", "5m-", "1h30", "9" * 400 + "s"])
+@pytest.mark.parametrize(
+    "text", ["30", "soon", "", "  ", "5 parsecs", "m", "-5m", "5m-", "1h30", "\uff11d", "9" * 400 + "s"]
+)
 def test_durations_that_are_refused(text: str) -> None:
     with pytest.raises(ValueError) as error:
         parse_duration(text)

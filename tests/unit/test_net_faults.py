@@ -121,6 +121,11 @@ def test_surplus_bytes_are_never_the_answer_to_the_next_request(net: Net) -> Non
         assert server.connections == 2
 
 
+def test_thousands_of_interim_answers_at_once_are_passed_over(net: Net) -> None:
+    with RawServer([Send(b"HTTP/1.1 100 Continue\r\n\r\n" * 5000 + answer(200, b"hello"))]) as server:
+        assert net.get(server.url).body == b"hello"
+
+
 def test_an_interim_answer_is_not_taken_for_surplus(net: Net) -> None:
     with RawServer([Send(b"HTTP/1.1 100 Continue\r\n\r\n" + answer(200, b"hello"))]) as server:
         assert net.get(server.url).body == b"hello"

@@ -7,19 +7,25 @@ from typing import Any
 import pytest
 import youtube_transcript_api as library
 
+from csi import clock
 from csi.demo.captions import speech
 from csi.demo.serve import in_background
 from csi.demo.world import World
 from csi.demo.youtube import create_app
 from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
+from csi.processing.config import Secrets
 from csi.processing.flow import notify
 from csi.processing.flow.retries import CallAgain, Dead, NextProvider, Skip, TryAgain, judge
 from csi.processing.providers.base import Material, ProviderError, Wanted
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
 from csi.processing.providers.prompts import fill, load_prompt
+from csi.processing.providers.text import from_json
+from csi.processing.runtime import create
+from csi.processing.settings import ProcessingSettings
 from tests.fakes.desk_processing import TEXT
+from tests.fakes.providers import FakeChat
 
 WANTED = Wanted("dQw4w9WgXcQ", "https://youtu.be/x", 60)
 
@@ -30,25 +36,16 @@ class Track(SimpleNamespace):
         return library.FetchedTranscript(pieces, "v", self.language_code, self.language_code, self.is_generated)
 
 
-class Listing(list[Track]):
-    def find_transcript(self, languages: list[str]) -> Track:
-        for code in languages:
-            for track in self:
-                if track.language_code == code:
-                    return track
-        raise library.NoTranscriptFound("v", languages, self)
-
-
 class Library:
     """Stands where YouTubeTranscriptApi stands."""
 
     def __init__(self, *tracks: Track, error: Exception | None = None) -> None:
         self.tracks, self.error = tracks, error
 
-    def list(self, video_id: str) -> Listing:
+    def list(self, video_id: str) -> tuple[Track, ...]:
         if self.error:
             raise self.error
-        return Listing(self.tracks)
+        return self.tracks
 
 
 def captions(*tracks: Track, error: Exception | None = None) -> CaptionTranscriber:
@@ -64,6 +61,23 @@ def test_peoples_captions_come_before_generated_ones():
 def test_a_wanted_language_wins():
     found = captions(Track(language_code="en", is_generated=True), Track(language_code="de", is_generated=False))
     assert found.fetch(Wanted("v", "u", 1, languages=("fr", "en"))).language == "en"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [(("en",), "en-GB"), (("pt", "en"), "pt-BR"), (("en-US", "pt"), "en-GB"), (("pt-BR",), "pt-BR")],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else words,
+)
+def test_a_language_is_also_that_of_its_countries_and_people_come_first(wanted, chosen):
+    tracks = [("en-US", True), ("en-GB", False), ("pt-BR", True), ("de", False)]
+    found = captions(*(Track(language_code=code, is_generated=made) for code, made in tracks))
+    assert found.fetch(Wanted("v", "u", 1, languages=wanted)).language == chosen
+
+
+def test_no_wanted_language_is_absent():
+    with pytest.raises(ProviderError) as caught:
+        captions(Track(language_code="de", is_generated=False)).fetch(Wanted("v", "u", 1, languages=("en",)))
+    assert (caught.value.fault, caught.value.code) == ("absent", "wrong_language")
 
 
 @pytest.mark.parametrize(
@@ -105,15 +119,15 @@ def test_a_server_that_never_answers_does_not_hold_a_thread_for_ever(monkeypatch
     assert given["timeout"] == module.TIMEOUT
 
 
-def test_the_missing_apprise_is_one_sentence(monkeypatch):
+def test_the_missing_apprise_is_one_sentence_at_the_start(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(MissingSetting, match=r"csi\[notify\]"):
-        notify._by_apprise(("tgram://x/y",))
+    with pytest.raises(ConfigError, match=r"csi\[notify\]"):
+        create(ProcessingSettings(), Secrets(notify_urls=("tgram://x/y",)))
 
 
-def test_an_address_that_apprise_does_not_understand_is_counted_not_shown():
-    with pytest.raises(notify.NotSent) as caught:
-        notify._by_apprise(("nonsense-canary",))
+def test_an_address_that_apprise_does_not_understand_is_told_by_its_place_at_the_start():
+    with pytest.raises(ConfigError, match="number 2") as caught:
+        create(ProcessingSettings(), Secrets(notify_urls=("json://127.0.0.1", "nonsense-canary")))
     assert "canary" not in str(caught.value)
 
 
@@ -123,6 +137,18 @@ def test_apprise_sends_for_us(tmp_path):
     with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
         notify._by_apprise((server.url.replace("http://", "json://"),))("Title", "Body")
         assert server.requests[0].envelope["title"] == "Title"
+
+
+def test_a_message_that_is_longer_than_a_service_takes_goes_out_in_parts():
+    from tests.fakes.receiver import ScriptedReceiver
+
+    with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
+        url = server.url.replace("http://", "json://")
+        notify._by_apprise((url, f"{url}?overflow=truncate"))("Digest", "a line of it\n" * 5_000)
+        lengths = [len(request.envelope["message"]) for request in server.requests]
+    assert len(lengths) == 3
+    assert sum(lengths) > 65_000
+    assert max(lengths) <= 32_768
 
 
 def test_the_simulators_captions_are_read_and_absent_where_nobody_speaks():
@@ -154,14 +180,38 @@ def test_an_extractive_summary_only_quotes_and_says_so():
 
 
 @pytest.mark.parametrize(
+    "found",
+    [
+        {"events": 5},
+        {"events": [7, {"tStartMs": 10**400, "segs": [{"utf8": "a"}]}, {"segs": [7, {"utf8": "b"}]}, {"segs": 7}]},
+        {"segments": [{"start": -1, "text": 5, "speaker": {}}, {"start": 10**400, "text": "b"}, 7]},
+    ],
+    ids=["no list", "json3", "segments"],
+)
+def test_transcripts_of_any_shape_are_read_as_far_as_they_go(found):
+    read = from_json(found, provider="file", source="x")
+    assert all(segment.start == 0.0 and segment.speaker is None for segment in read.segments)
+    assert read.words == len(read.segments)
+
+
+def test_a_date_in_retry_after_is_a_wait_from_now():
+    with FakeChat() as server:
+        server.always = {"/api/timedtext": (429, {}, {"Retry-After": "Sun, 22 Feb 2026 12:02:00 GMT"})}
+        provider = CaptionTranscriber(Net(), server.url, now=lambda: clock.parse("2026-02-22T12:00:00Z"))
+        with pytest.raises(ProviderError) as caught:
+            provider.fetch(WANTED)
+    assert caught.value.retry_after == 120.0
+
+
+@pytest.mark.parametrize(
     "text",
-    ["word", "no full stop " * 500, "。".join(["東京の夜"] * 50), "!!! ??? ...", "same. " * 400],
-    ids=["one word", "no stops", "japanese", "only marks", "repetition"],
+    ["word", "no full stop " * 500, "。".join(["東京の夜"] * 50), "!!! ??? ...", "same. " * 400, "字" * 60_000],
+    ids=["one word", "no stops", "japanese", "only marks", "repetition", "no spaces"],
 )
 def test_extraction_copes_with_odd_speech(text):
     written = ExtractiveSummariser().write(Material("T", "C", "u", text), ("implementation",), None)
     assert len(written.summary.bullets) <= 6
-    assert all(len(piece.split()) <= 60 for piece in split_sentences(text))
+    assert all(len(piece.split()) <= 60 and len(piece) <= 600 for piece in split_sentences(text))
 
 
 def test_prompts_are_files_with_id_and_version_and_an_own_one_wins(tmp_path):

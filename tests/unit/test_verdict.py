@@ -65,6 +65,8 @@ def answer(status: int, body: object = b"", **headers: str) -> Answer:
         (answer(429), Transient("http 429")),
         (answer(500), Transient("http 500")),
         (answer(503, {"ok": False, "error": "ua_overloaded"}), Transient("http 503: ua_overloaded")),
+        (answer(503, rb'{"error": "a\ud800b\u0000c"}'), Transient("http 503: abc")),
+        (answer(400, rb'{"error": "\udfff"}'), Refused("http 400")),
         (answer(503, b"", retry_after="60"), Pause(60.0, "http 503")),
         (answer(429, b"", retry_after="2"), Pause(2.0, "http 429")),
         (answer(503, {"retry_after_seconds": 7}), Pause(7.0, "http 503")),
@@ -88,6 +90,7 @@ def test_the_table(given_answer, verdict):
         ({"accepted": 2, "rejected": 1, "errors": [{"index": 1, "error": "invalid_schema"}]}, {1: "invalid_schema"}),
         ({"accepted": 2, "rejected": 1, "errors": [{"index": 1, "error": "duplicate_event"}]}, {}),
         ({"errors": [{"index": 0, "error": "a"}, {"index": 2, "error": "b"}]}, {0: "a", 2: "b"}),
+        (rb'{"errors": [{"index": 1, "error": "a\ud800b\u0000c"}]}', {1: "abc"}),
         (
             {"accepted": 0, "rejected": 3, "errors": [{"index": i, "error": "x"} for i in range(3)]},
             {0: "x", 1: "x", 2: "x"},

@@ -246,6 +246,8 @@ async def test_replay_one_a_filter_or_all(client: httpx.AsyncClient, at: Desk, b
     done = await client.post("/dlq/replay", json=body)
     assert (done.json()["sent"], dlq.open_count()) == (chosen, 3 - chosen)
     _check("POST", "/dlq/replay", 200, done.json())
+    plan = await client.post("/dlq/replay", json=body | {"dry_run": True})
+    assert plan.json()["chosen"] == 0
 
 
 @pytest.mark.asyncio

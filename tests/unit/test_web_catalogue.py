@@ -1,5 +1,6 @@
 """The catalogue in the dashboard and in the admin API."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -130,7 +131,7 @@ async def test_registering_is_201_then_409_and_400_with_the_reason(client, yt: S
     assert first.json()["channel"]["priority"] == 8
     assert jobs.find(first.json()["job"]).status == "pending"
     assert (await client.post("/admin/channels", json=what, headers=ADMIN)).status_code == 409
-    for wrong in ("nonsense", "UC" + "z" * 22, "PL" + "z" * 20):
+    for wrong in ("nonsense", "UC" + "z" * 22, "PL" + "z" * 20, "@nobody-of-that-name"):
         refused = await client.post("/admin/channels", json={"what": wrong}, headers=ADMIN)
         assert (refused.status_code, refused.json()["detail"].startswith("what: ")) == (400, True)
 
@@ -168,6 +169,79 @@ async def test_the_catalogue_is_read_and_managed_by_the_api(client):
     assert (await post(f"/jobs/{added['job']['id']}/cancel"))["status"] == "dead"
     assert (await post(f"/jobs/{added['job']['id']}/retry"))["status"] == "pending"
     assert (await post("/channels/UCnone/pause"))["code"] == 404
+
+
+WRONG = {
+    "GET": [
+        "/channels?status=none", "/channels?x=1", f"/channels/{UC}/trend?days=0", f"/channels/{UC}/trend?days=1e3",
+        "/videos", "/videos?channel=none", f"/videos?channel={UC}&limit=0", f"/videos?channel={UC}&before=none",
+        "/videos/hot?limit=501", "/videos/none", "/videos/%00", "/jobs?type=NONE", "/jobs?status=none",
+        "/jobs?limit=-1", "/jobs?before=%00", "/jobs/none", "/jobs/%00", "/channels/%00", "/channels/none",
+    ],
+    "POST": [
+        ("/channels", {"what": UC, "priority": True}), ("/channels", {"what": UC, "videos": 10**30}),
+        ("/channels", {"what": "\0"}), ("/channels", {"what": "@\ud800"}),
+        ("/channels", {"what": 5}), (f"/channels/{UC}/priority", {"priority": "5"}),
+        (f"/channels/{UC}/backfill", {"videos": 0}), ("/jobs", {"type": "REFRESH_HOT_VIDEOS", "videos": ["\0"]}),
+        ("/jobs", {"type": "REFRESH_HOT_VIDEOS", "videos": ["\ud800"]}),
+        ("/jobs", {"type": "REFRESH_HOT_VIDEOS", "videos": ["unknown-vid"]}),
+        ("/jobs", {"type": "REFRESH_HOT_VIDEOS", "delay_seconds": 31 * DAY}),
+        ("/jobs", {"type": "BACKFILL_CHANNEL", "channel": "\0"}), ("/jobs/none/cancel", {}),
+    ],
+}  # fmt: skip
+
+
+async def send(client: httpx.AsyncClient, path: str, body: Any) -> httpx.Response:
+    """In ASCII, the only way in which a lone surrogate can be sent."""
+    headers = ADMIN | {"Content-Type": "application/json"}
+    return await client.post(f"/admin{path}", content=json.dumps(body), headers=headers)
+
+
+@pytest.mark.asyncio
+async def test_whatever_is_wrong_is_4xx_with_a_sentence(client):
+    gets = [await client.get(f"/admin{path}", headers=ADMIN) for path in WRONG["GET"]]
+    posts = [await send(client, path, body) for path, body in WRONG["POST"]]
+    for answer in [*gets, *posts]:
+        assert answer.status_code in (400, 404), (answer.request.url, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["detail"]
+
+
+@pytest.mark.asyncio
+async def test_the_api_tells_of_channels_what_the_command_tells(client):
+    row = (await client.get("/admin/channels?status=active", headers=ADMIN)).json()
+    assert row["channels"] == [] or row["channels"][0]["status"] == "active"
+    told = (await client.get("/admin/channels", headers=ADMIN)).json()
+    assert {"daily_views", "daily_subscribers", "daily_videos"} <= told["channels"][0].keys()
+    assert (told["units_a_day"], told["share"]) == (25, 3_000)
+    one = (await client.get(f"/admin/channels/{UC}", headers=ADMIN)).json()
+    assert [job["status"] for job in one["jobs"]] == ["dead"]
+    assert len(one["stats"]) == 6
+    days = (await client.get(f"/admin/channels/{UC}/trend?days=7", headers=ADMIN)).json()["days"]
+    assert days[0]["date"] == days[0]["captured_at"][:10]
+
+
+@pytest.mark.asyncio
+async def test_videos_come_page_by_page_and_none_twice(client, rt):
+    now = rt.now()
+    facts = [videos.VideoFacts(f"same-{n}", UC, "T", now - 9_999) for n in range(5)]
+    videos.save([(one, videos.Plan("hot", now)) for one in facts], now)
+    seen, following = [], ""
+    while following is not None:
+        page = (await client.get(f"/admin/videos?channel={UC}&limit=2&before={following}", headers=ADMIN)).json()
+        seen += [row["id"] for row in page["videos"]]
+        following = page["next"]
+    assert seen == ["vid-1", *(f"same-{n}" for n in reversed(range(5)))]
+
+
+@pytest.mark.asyncio
+async def test_an_error_is_told_without_secrets(client):
+    job = jobs.enqueue(NewJob("RSS_POLL_CHANNEL", "s"), 1.0).job
+    jobs.bury(jobs.claim(2.0), "refused: X-Goog-Api-Key: AIzaSyA1234567890abcdefghijklmnopqrstuv", 2.0)
+    for path in ("/admin/jobs", f"/admin/jobs/{job.id}"):
+        answer = (await client.get(path, headers=ADMIN)).text
+        assert "refused" in answer
+        assert "AIzaSy" not in answer
 
 
 # ── curves ──────────────────────────────────────────────────────────────────────────────────────────────

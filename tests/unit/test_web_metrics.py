@@ -13,11 +13,12 @@ from prometheus_client.samples import Sample
 from csi.dlq import store as dlq
 from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
+from csi.jobs.types import KINDS
 from csi.runtime import Runtime, open_runtime
 from csi.scheduling.troubles import NAMES
-from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, outbox, watches
+from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, jobs, outbox, watches
 from csi.store.models import Watch
-from csi.web import metrics, operations
+from csi.web import job_numbers, metrics, operations
 
 CONFIG = """
 sources:
@@ -146,6 +147,25 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
     assert [value(found, seen, f"{seen}_bucket", tier="urgent", le=le) for le in ("5.0", "15.0", "30.0")] == [1, 1, 2]
 
 
+def test_the_catalogues_jobs_are_told_by_type_and_status(rt: Runtime) -> None:
+    now = rt.now()
+    with db.connection():
+        jobs.enqueue(jobs.NewJob("REFRESH_HOT_VIDEOS", "a", scheduled_at=now - 300), now)
+        jobs.enqueue(jobs.NewJob("REFRESH_VIDEO_STATS", "b", scheduled_at=now - 900), now)
+        dead = jobs.claim(now)
+        assert dead is not None
+        jobs.bury(dead, "it can never work", now)
+        jobs.enqueue(jobs.NewJob('MADE_UP"}', "c", scheduled_at=now - 9), now)
+        budget.book_share(7, 10_000, "catalog_units", 3_000, now)
+    found = scrape(rt)
+    assert value(found, "csi_jobs", type=dead.type, status="dead") == 1
+    assert value(found, "csi_job_runs", "csi_job_runs_total", type=dead.type, result="dead") == 1
+    others = [kind for kind in KINDS if kind != dead.type]
+    assert sum(value(found, "csi_jobs", type=kind, status="pending") for kind in others) == 1
+    assert value(found, "csi_jobs_oldest_due_seconds") in (pytest.approx(300, abs=5), pytest.approx(900, abs=5))
+    assert (value(found, "csi_catalog_units_used"), value(found, "csi_catalog_units_limit")) == (7, 3_000)
+
+
 def test_the_page_of_metrics_and_its_documentation_name_the_same(rt: Runtime) -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     told = set(re.findall(r"`(csi_\w+)`", page))
@@ -172,7 +192,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         "stored", "delivered", "dlq", "replayed", "duplicate", "malformed", "ok", "error",
         "new", "known", "filtered", "filled", "open",
         "began", "ended", "ready", "sending", *metrics.CAUSES, *metrics.WATCH_STATES,
-        *NAMES, *operations.RESULTS,
+        *NAMES, *operations.RESULTS, *KINDS, *job_numbers.STATUSES, *job_numbers.RESULTS,
     }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from csi.processing.documents import RunEventDocument, SummarizationJobDocument
+from csi.processing.plain import markdown_line, plain_line, safe_link
 from csi.processing.runtime import Processing, day_span
 from csi.processing.store import artifacts, jobs, notices, signals, videos
 from csi.processing.store.artifacts import Artifact
@@ -38,8 +39,7 @@ class Digest:
 def make_digest(rt: Processing, run: RunEventDocument) -> Digest:
     start, end = day_span(run.run_id)
     done = [_entry(video) for video in videos.reached("summarized", start, end)]
-    seen = signals.between(start, end, "digest")
-    noticed = [_noticed(signal) for signal in seen]
+    noticed = [_noticed(signal) for signal in signals.between(start, end, "digest")]
     missed = [_entry(video) for status in ("failed", "skipped") for video in videos.reached(status, start, end)]
     words = {"run": run, "done": done, "noticed": noticed, "missed": missed}
     return Digest(
@@ -54,6 +54,7 @@ def write_digest(rt: Processing, run: RunEventDocument, *, announce: bool) -> li
         rt.artifacts.write(None, f"digest-{run.run_id}.md", "digest", digest.markdown),
         rt.artifacts.write(None, f"digest-{run.run_id}.html", "digest_html", digest.html),
     ]
+    rt.failpoint("digest.written")
     with writing():
         for artifact in made:
             artifacts.put(artifact, now)
@@ -66,18 +67,22 @@ def _entry(video_id: str) -> Entry:
     video = videos.get(video_id)
     job = jobs.find(jobs.job_id(jobs.SUMMARIZATION, video_id))
     doc = job.doc if job else None
-    bullets = tuple(doc.summary.bullets) if isinstance(doc, SummarizationJobDocument) else ()
-    told = video.doc
+    bullets = doc.summary.bullets if isinstance(doc, SummarizationJobDocument) else []
     return Entry(
-        told.title, told.channel_title, video.url, video.pipeline, video.status, bullets, told.last_error or ""
+        title=plain_line(video.doc.title),
+        channel=plain_line(video.doc.channel_title),
+        url=safe_link(video.url),
+        pipeline=video.pipeline,
+        status=video.status,
+        bullets=tuple(plain_line(bullet, 2000) for bullet in bullets),
+        reason=plain_line(video.doc.last_error),
     )
 
 
 def _noticed(signal: signals.Signal) -> Entry:
     subject = signal.event.get("subject") or {}
-    url = str(subject.get("url") or "")
-    link = url if url.startswith("https://") else ""
-    return Entry(signal.title, str(subject.get("channel_id") or ""), link, signal.pipeline, "noticed")
+    link, channel = safe_link(subject.get("url")), plain_line(subject.get("channel_id"), 200)
+    return Entry(plain_line(signal.title), channel, link, signal.pipeline, "noticed")
 
 
 def _environment(*, html: bool) -> Environment:
@@ -88,13 +93,5 @@ def _environment(*, html: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["line"] = plain_line
+    made.filters["line"] = markdown_line
     return made
-
-
-def plain_line(text: str) -> str:
-    """One line that cannot become a heading, a link or HTML of its own."""
-    flat = " ".join(text.split())
-    for letter in "\\`*_[]<>#|":
-        flat = flat.replace(letter, f"\\{letter}")
-    return flat

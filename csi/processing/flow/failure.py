@@ -8,7 +8,7 @@ from csi.processing.documents import DeadLetterJobDocument, FailureType, Priorit
 from csi.processing.flow.retries import MAX_CRASHES, CallAgain, Dead, NextProvider, Skip, TryAgain, Verdict, judge
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing
-from csi.processing.store import audit, jobs, letters, videos
+from csi.processing.store import audit, calls, jobs, letters, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job
 from csi.processing.store.letters import Letter
@@ -93,12 +93,23 @@ def _settle(rt: Processing, job: Job, video: Video, error: ProviderError, verdic
             return []
 
 
-def quarantine(rt: Processing, job: Job) -> list[Wake]:
+def take(rt: Processing, job_id: str) -> Job | None:
+    """The job, held by us; None while paused, when it is not to be had, or when it ended in quarantine just now."""
+    if rt.settings.paused:
+        return None
+    with writing():
+        job = jobs.claim(job_id, rt.now())
+    if job is not None and job.crashes >= MAX_CRASHES:
+        _quarantine(rt, job)
+        return None
+    return job
+
+
+def _quarantine(rt: Processing, job: Job) -> None:
     """Its handling ended the process three times: it must not stop the line."""
     error = ProviderError(f"working on it ended the process {MAX_CRASHES} times", fault="refused", code="crash")
     with writing():
         bury(rt, job, videos.get(job.video_id), error, "fatal_error", can_retry=True, tags=["quarantined"])
-    return []
 
 
 def bury(
@@ -179,5 +190,8 @@ def _priority(failure_type: FailureType, level: int) -> Priority:
 
 
 def _told(job: Job, error: ProviderError) -> dict[str, Any]:
+    """What the document says of it. A summary that failed may have cost something, too."""
     told: dict[str, Any] = {"error_message": redact(str(error))[:2000]}
-    return told | ({"error_type": error.error_type} if job.collection == jobs.TRANSCRIPTION else {})
+    if job.collection == jobs.TRANSCRIPTION:
+        return told | {"error_type": error.error_type}
+    return told | {"estimated_cost_usd": calls.spent_on(job.id)}

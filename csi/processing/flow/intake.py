@@ -6,12 +6,14 @@ from typing import Any
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import VideoDocument
+from csi.processing.flow.wishes import catch_up
+from csi.processing.plain import plain_line, plain_text, safe_link
 from csi.processing.runtime import Processing
 from csi.processing.settings import Route
 from csi.processing.source import Received, read_after
 from csi.processing.store import audit, notices, signals, videos
 from csi.processing.store.db import writing
-from csi.processing.store.signals import Signal
+from csi.processing.store.signals import Place, Signal
 from csi.processing.store.videos import Video
 from csi.processing.wake import Wake
 
@@ -20,6 +22,8 @@ CHUNK = 200
 _VIDEO = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PRIORITIES = {"urgent": 9, "high": 8, "standard": 5, "normal": 5, "high_volume": 3, "low": 2}
 _SOURCES = {"youtube_playlist": "manual"}
+_LONGEST = 366 * 86_400
+_MOST = 2**63 - 1
 
 
 def intake(rt: Processing) -> list[Wake]:
@@ -29,10 +33,12 @@ def intake(rt: Processing) -> list[Wake]:
     if not found:
         return []
     with writing():
-        if not signals.move_cursor(after, found[-1].seq):
+        if not signals.move_cursor(after, Place(found[-1].seq, found[-1].event_id)):
             return []
         fresh = [_take(rt, received) for received in found]
     rt.failpoint("intake.committed")
+    if found[0].seq <= after.seq:
+        log.warning("the receiver's database is another one: it is read from its beginning", last_seen=after.seq)
     log.info("signals taken over", signals=len(found), videos=sum(fresh))
     again = [Wake("intake")] if len(found) == CHUNK else []
     return [*again, *([Wake("admit")] if any(fresh) else [])]
@@ -64,7 +70,7 @@ def _take(rt: Processing, received: Received) -> bool:
 
 def _signal(received: Received, pipeline: str, route: Route | None) -> Signal:
     subject = _part(received.event, "subject")
-    video, title = subject.get("video_id"), str(subject.get("title") or received.event_id)[:500]
+    video, title = subject.get("video_id"), plain_line(subject.get("title")) or plain_line(received.event_id)
     usable = isinstance(video, str) and _VIDEO.fullmatch(video) is not None
     action: Any = "unrouted" if route is None else route.action
     reason = "no route for this pipeline" if route is None else None
@@ -80,21 +86,23 @@ def _report(rt: Processing, signal: Signal) -> None:
     log.warning(
         "signal is stored but not processed", event_id=signal.event_id, pipeline=signal.pipeline, error=signal.reason
     )
-    audit.write(_scope(signal), "route", "skipped", rt.now(), error_code=signal.action, error_message=signal.reason)
+    audit.write(_scope(rt, signal), "route", "skipped", rt.now(), error_code=signal.action, error_message=signal.reason)
 
 
 def _act(rt: Processing, signal: Signal, route: Route) -> bool:
     now, fresh = rt.now(), False
     if route.action == "process" and signal.video_id:
-        fresh = videos.add(_video(signal, now), now)
+        fresh = videos.add(read_video(signal, now), now)
     if route.action == "notify":
-        link = str(_part(signal.event, "subject").get("url") or "")
+        link = safe_link(_part(signal.event, "subject").get("url"))
         notices.add(
             f"signal:{signal.event_id}", signal.title, link, due_at=now + rt.settings.notifications.window, now=now
         )
     known = route.action == "process" and not fresh
+    if known and signal.video_id:
+        catch_up(rt, videos.get(signal.video_id), now)
     audit.write(
-        _scope(signal),
+        _scope(rt, signal),
         f"route:{route.action}",
         "skipped" if known else "success",
         now,
@@ -103,41 +111,50 @@ def _act(rt: Processing, signal: Signal, route: Route) -> bool:
     return fresh
 
 
-def _scope(signal: Signal) -> audit.Scope:
+def _scope(rt: Processing, signal: Signal) -> audit.Scope:
     kind, name = ("video", signal.video_id) if signal.video_id else ("signal", signal.event_id)
-    return audit.Scope(AGENT, signal.event_id, kind, name)
+    return audit.Scope(AGENT, signal.event_id, kind, name, rt.settings.retention.audit_days)
 
 
-def _video(signal: Signal, now: float) -> Video:
+def read_video(signal: Signal, now: float) -> Video:
+    """Whatever a subject holds becomes a video, without what cannot be read: one bad signal must not stop the rest."""
     event, subject, routing = signal.event, _part(signal.event, "subject"), _part(signal.event, "routing")
     source = str(event.get("source", ""))
     backfill = "backfill" in str(event.get("event_type", ""))
-    views, duration, text = subject.get("view_count"), subject.get("duration_seconds"), subject.get("description")
     doc = VideoDocument(
         video_id=str(signal.video_id),
         title=signal.title,
-        description=text[:20_000] if isinstance(text, str) and text else None,
+        description=plain_text(subject.get("description"), 20_000) or None,
         published_at=_moment(subject.get("published_at"), event),
-        channel_id=str(subject.get("channel_id") or "")[:200],
-        channel_title=str(subject.get("channel_title") or subject.get("channel_id") or "")[:500],
-        duration_sec=float(duration) if isinstance(duration, int | float) and duration >= 0 else 0.0,
-        view_count=views if isinstance(views, int) and views >= 0 else None,
+        channel_id=plain_line(subject.get("channel_id"), 200),
+        channel_title=plain_line(subject.get("channel_title")) or plain_line(subject.get("channel_id"), 200),
+        duration_sec=float(_amount(subject.get("duration_seconds"), _LONGEST) or 0),
+        view_count=_whole(_amount(subject.get("view_count"), _MOST)),
         status="discovered",
         processing_stage="scraping",
         discovered_at=clock.iso(now),
         updated_at=clock.iso(now),
         source="sheet_backfill" if backfill else _SOURCES.get(source, "channel_scrape"),
-        tags=[str(tag)[:200] for tag in routing.get("tags") or ()][:50] or None,
+        tags=_tags(routing.get("tags")),
         priority=_PRIORITIES.get(str(routing.get("priority")), 5),
     )
-    url = subject.get("url")
-    link = (
-        url
-        if isinstance(url, str) and url.startswith("https://")
-        else f"https://www.youtube.com/watch?v={doc.video_id}"
-    )
-    kind = str(subject.get("kind") or "video")
-    return Video(doc, signal.pipeline, kind, link[:500], signal.event_id, now)
+    link = safe_link(subject.get("url")) or f"https://www.youtube.com/watch?v={doc.video_id}"
+    kind = plain_line(subject.get("kind"), 40) or "video"
+    return Video(doc, signal.pipeline, kind, link, signal.event_id, now)
+
+
+def _amount(value: Any, most: int) -> int | float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= most else None
+
+
+def _whole(amount: float | None) -> int | None:
+    return None if amount is None else int(amount)
+
+
+def _tags(value: Any) -> list[str] | None:
+    words = [plain_line(tag, 200) for tag in value[:50]] if isinstance(value, list) else []
+    return [word for word in words if word] or None
 
 
 def _moment(text: Any, event: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from csi import clock
 from csi.errors import CsiError
 from csi.logs import log, redact
 from csi.processing.documents import DeadLetterJobDocument
+from csi.processing.plain import plain_line, plain_text
 from csi.processing.runtime import Processing
 from csi.processing.states import RESUMES_AS
 from csi.processing.store import audit, jobs, letters, videos
@@ -28,10 +29,13 @@ def get(job_id: str) -> Letter:
 
 
 def assign(rt: Processing, job_id: str, person: str) -> DeadLetterJobDocument:
+    name = plain_line(redact(person), 200)
+    if not name:
+        raise CsiError(f"{job_id}: who looks into it? Give a name")
     with writing():
         letter = _open(job_id)
-        _write(rt, letter, "dlq_assign", f"to {person}")
-        return letters.change(letter, dlq_status="investigating", assigned_to=redact(person)).doc
+        _write(rt, letter, "dlq_assign", f"to {name}")
+        return letters.change(letter, dlq_status="investigating", assigned_to=name).doc
 
 
 def note(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
@@ -126,7 +130,7 @@ def _refuse_early(letter: Letter, now: float, *, force: bool) -> None:
 
 def _added(letter: Letter, text: str, now: float) -> str:
     before = f"{letter.doc.resolution_notes}\n" if letter.doc.resolution_notes else ""
-    return f"{before}{clock.iso(now)} {redact(text)}"[-20_000:]
+    return f"{before}{clock.iso(now)} {plain_text(redact(text), 10_000)}"[-20_000:]
 
 
 def _write(rt: Processing, letter: Letter, action: str, text: str) -> None:

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from csi import clock
-from csi.errors import CsiError, MissingSetting
+from csi import notify as post
+from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.runtime import Notifier, Processing
 from csi.processing.store import audit, notices
@@ -13,7 +14,6 @@ from csi.processing.store.notices import Notice
 
 ATTEMPTS = 5
 WAIT = 60.0
-NEEDS = "notifications by URL need the extra: pip install 'csi[notify]'; without CSI_NOTIFY_URLS they go to a file"
 
 
 class NotSent(CsiError):
@@ -71,17 +71,8 @@ def _notifiers(rt: Processing) -> list[Notifier]:
 
 
 def _by_apprise(urls: tuple[str, ...]) -> Notifier:
-    try:
-        import apprise
-    except ImportError as error:
-        raise MissingSetting(NEEDS) from error
-    box = apprise.Apprise()
-    bad = sum(not box.add(url) for url in urls)
-    if bad:
-        raise NotSent(f"{bad} of {len(urls)} addresses in CSI_NOTIFY_URLS are not understood by apprise")
-
     def send(title: str, body: str) -> None:
-        if not box.notify(title=title, body=body):
+        if not post.send(urls, title, body):
             raise NotSent("apprise could not deliver it to every address")
 
     return send

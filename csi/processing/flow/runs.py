@@ -71,13 +71,15 @@ def _waiting(most: int) -> int:
 
 
 def _complete(rt: Processing, day: str) -> None:
-    with writing():
-        doc = describe(rt, day, "completed")
-        runs.put(doc)
-        first = runs.mark(day, "digest", "written", rt.now())
-    log.info("run completed", run_id=day, summarized=doc.summarized, failed=doc.failed)
-    if first and rt.settings.digest.enabled:
+    """The digest first: a death in between writes it again, and announces it once."""
+    doc = describe(rt, day, "completed")
+    if rt.settings.digest.enabled:
         write_digest(rt, doc, announce=rt.settings.digest.notify)
+    rt.failpoint("run.written")
+    with writing():
+        runs.put(doc)
+        runs.mark(day, "digest", "written", rt.now())
+    log.info("run completed", run_id=day, summarized=doc.summarized, failed=doc.failed)
 
 
 def today_of(rt: Processing) -> RunEventDocument:

@@ -6,15 +6,17 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from csi import clock
+from csi.errors import CsiError
 from csi.logs import log
-from csi.processing.documents import Summary, SummaryRefs, TranscriptionJobDocument, VideoRefs
+from csi.processing.documents import SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
-from csi.processing.flow.failure import bury, quarantine, scope_of, settle_failure
-from csi.processing.flow.retries import MAX_CRASHES
+from csi.processing.flow.failure import bury, scope_of, settle_failure, take
+from csi.processing.flow.wishes import catch_up, documents_of
+from csi.processing.plain import markdown_line
 from csi.processing.providers.base import Material, ProviderError, Reply, Written
 from csi.processing.providers.openai import ChatClient, TruncatedReply
 from csi.processing.runtime import Processing
-from csi.processing.store import artifacts, audit, calls, jobs, notices, videos
+from csi.processing.store import artifacts, audit, calls, jobs, videos
 from csi.processing.store.calls import Call
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job, LostLease
@@ -32,15 +34,14 @@ class OutcomeUnknown(ProviderError):
         super().__init__(words, fault="unknown", code="outcome_unknown")
 
 
+class Leaving(CsiError):
+    """The process ends: a call that began now would be cut off, and nobody would know whether it was paid."""
+
+
 def summarise(rt: Processing, job_id: str) -> list[Wake]:
-    if rt.settings.paused:
-        return []
-    with writing():
-        job = jobs.claim(job_id, rt.now())
+    job = take(rt, job_id)
     if job is None:
         return []
-    if job.crashes >= MAX_CRASHES:
-        return quarantine(rt, job)
     rt.failpoint("summarise.claimed")
     try:
         return _turn(rt, job)
@@ -57,6 +58,10 @@ def summarise(rt: Processing, job_id: str) -> list[Wake]:
             note_spent(rt)
             jobs.settle(jobs.reread(job), rt.now(), next_at=spent.until, error_message=str(spent))
         return [wake_job(job.id, spent.until)]
+    except Leaving:
+        with writing():
+            jobs.settle(jobs.reread(job), rt.now(), api_tries=job.api_tries)
+        return [wake_job(job.id)]
     except LostLease:
         log.info("job was taken by another worker", job_id=job_id)
         return []
@@ -64,7 +69,6 @@ def summarise(rt: Processing, job_id: str) -> list[Wake]:
 
 def _turn(rt: Processing, job: Job) -> list[Wake]:
     video = videos.get(job.video_id)
-    route = rt.route(video.pipeline)
     settings = rt.settings.summarization
     material = Material(
         title=video.doc.title,
@@ -78,7 +82,7 @@ def _turn(rt: Processing, job: Job) -> list[Wake]:
         job = jobs.note(job, rt.now(), status="processing")
     asker = _Asker(rt, job, video)
     try:
-        written = rt.summariser.write(material, route.documents if route else (), asker.ask)
+        written = rt.summariser.write(material, documents_of(rt, video), asker.ask)
     except TruncatedReply:
         asker.void()
         raise
@@ -138,8 +142,11 @@ class _Asker:
         return self._rt.settings.summarization.openai.honours_idempotency_key
 
     def _first_call(self, chat: ChatClient, key: str, system: str, user: str) -> Reply:
+        if self._rt.leaving.is_set():
+            raise Leaving("the process ends")
         with writing():
             reserve(self._rt, key, self._job.id, "openai", chat.estimate(system, user))
+            self._job = jobs.note(self._job, self._rt.now(), estimated_cost_usd=calls.spent_on(self._job.id))
         return self._call(chat, key, system, user)
 
     def _call(self, chat: ChatClient, key: str, system: str, user: str, *, again: bool = False) -> Reply:
@@ -197,9 +204,9 @@ class _Asker:
 
 def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) -> list[Wake]:
     """Files first, then one transaction for everything that follows."""
-    now, summary, cost = rt.now(), written.summary, calls.spent_on(job.id)
+    now, cost = rt.now(), calls.spent_on(job.id)
     short = rt.artifacts.write(video.id, "summary.md", "summary", _markdown(video, written))
-    made = [short, rt.artifacts.write(video.id, "summary.json", "summary_json", summary.model_dump_json())]
+    made = [short, rt.artifacts.write(video.id, "summary.json", "summary_json", written.summary.model_dump_json())]
     made += [rt.artifacts.write(video.id, NAMES[kind], kind, text) for kind, text in written.documents.items()]
     rt.failpoint("summarise.written")
     refs = SummaryRefs(short_summary_id=short.artifact_id, detailed_summary_id=made[1].artifact_id)
@@ -207,20 +214,7 @@ def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) ->
     with writing():
         for artifact in made:
             artifacts.put(artifact, now)
-        jobs.settle(
-            job,
-            now,
-            status="completed",
-            completed_at=clock.iso(now),
-            attempt_count=job.attempts + 1,
-            summary=summary.model_dump(),
-            drive_refs=refs.model_dump(),
-            model_used=written.model,
-            input_tokens=written.input_tokens,
-            output_tokens=written.output_tokens,
-            estimated_cost_usd=cost,
-            error_message=None,
-        )
+        _complete(job, written, refs, cost, now)
         video = videos.move(
             video,
             "summarized",
@@ -229,36 +223,44 @@ def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) ->
             last_error=None,
             drive_refs=VideoRefs(transcript_id=transcript_id, summary_id=short.artifact_id).model_dump(),
         )
-        _announce(rt, video, summary, now)
         audit.write(
             scope_of(rt, job, video),
             "summarized",
             "success",
             now,
             tool_name=written.model,
-            data_summary=f"{len(summary.bullets)} bullets",
+            data_summary=f"{len(written.summary.bullets)} bullets",
             api_cost_usd=cost,
             tokens_used=written.input_tokens + written.output_tokens,
         )
+        wakes = catch_up(rt, video, now)
     rt.failpoint("summarise.committed")
     log.info("video summarized", video_id=video.id, model=written.model, cost=str(cost))
-    return []
+    return wakes
 
 
-def _announce(rt: Processing, video: Video, summary: Summary, now: float) -> None:
-    route = rt.route(video.pipeline)
-    if route is None or not route.notify:
-        return
-    first = summary.bullets[0] if summary.bullets else ""
-    body = f"{first}\n{video.url}".strip()
-    notices.add(f"video:{video.id}", video.doc.title, body, due_at=now + rt.settings.notifications.window, now=now)
+def _complete(job: Job, written: Written, refs: SummaryRefs, cost: Decimal, now: float) -> None:
+    jobs.settle(
+        job,
+        now,
+        status="completed",
+        completed_at=clock.iso(now),
+        attempt_count=job.attempts + 1,
+        summary=written.summary.model_dump(),
+        drive_refs=refs.model_dump(),
+        model_used=written.model,
+        input_tokens=written.input_tokens,
+        output_tokens=written.output_tokens,
+        estimated_cost_usd=cost,
+        error_message=None,
+    )
 
 
 def _markdown(video: Video, written: Written) -> str:
     summary: Any = written.summary
     parts = [
-        f"# {video.doc.title}",
-        f"{video.doc.channel_title} · {video.doc.published_at} · {video.url}",
+        f"# {markdown_line(video.doc.title)}",
+        f"{markdown_line(video.doc.channel_title)} · {video.doc.published_at} · {video.url}",
         summary.executive_summary or "",
         "## Main points",
         "\n".join(f"- {line}" for line in summary.bullets),

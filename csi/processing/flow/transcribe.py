@@ -10,11 +10,13 @@ from csi import clock
 from csi.logs import log
 from csi.processing.documents import SummarizationJobDocument, Summary, SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
-from csi.processing.flow.failure import quarantine, scope_of, settle_failure
-from csi.processing.flow.retries import MAX_CRASHES
+from csi.processing.flow.failure import scope_of, settle_failure, take
+from csi.processing.plain import markdown_line
 from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, Waiting, Wanted
+from csi.processing.providers.text import base_language
 from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, calls, jobs, videos
+from csi.processing.store.artifacts import Artifact
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job, LostLease
 from csi.processing.store.videos import Video
@@ -22,17 +24,15 @@ from csi.processing.wake import Wake, wake_job
 
 T = TypeVar("T")
 
+ARRIVAL_SECONDS = 60.0
+"""A request may still be under way, whoever stopped waiting for it: so long nobody says that it never arrived."""
+
 
 def transcribe(rt: Processing, job_id: str) -> list[Wake]:
     """Claim, one request or two, settle. The row says where it was, so that a crash repeats nothing that was paid."""
-    if rt.settings.paused:
-        return []
-    with writing():
-        job = jobs.claim(job_id, rt.now())
+    job = take(rt, job_id)
     if job is None:
         return []
-    if job.crashes >= MAX_CRASHES:
-        return quarantine(rt, job)
     rt.failpoint("transcribe.claimed")
     names = rt.settings.transcription.providers
     turn = min(int(job.work.get("provider", 0)), len(names) - 1)
@@ -92,7 +92,7 @@ def _submit(rt: Processing, job: Job, provider: PaidTranscriber, wanted: Wanted)
     number = int(job.work.get("submission", 0)) + 1
     with writing():
         reserve(rt, _call_key(job, number), job.id, provider.name, provider.estimate(wanted))
-        job = jobs.note(job, rt.now(), work={"phase": "submitting", "submission": number})
+        job = jobs.note(job, rt.now(), work={"phase": "submitting", "submission": number, "asked_at": rt.now()})
     rt.failpoint("transcribe.submitting")
     upload_url = str(job.work["upload_url"])
     try:
@@ -118,6 +118,9 @@ def _recover(rt: Processing, job: Job, provider: PaidTranscriber) -> Job:
     found = _timed(rt, job, video, "find_submitted", lambda: provider.find_submitted(upload_url))
     if found is not None:
         return _adopt(rt, job, found)
+    if rt.now() - float(job.work.get("asked_at", 0)) < ARRIVAL_SECONDS:
+        words = "a submission that was not answered is not in the provider's list yet"
+        raise ProviderError(words, fault="transient", code="outcome_unknown")
     with writing():
         calls.finish(_call_key(job, int(job.work["submission"])), "free", rt.now())
         return jobs.note(job, rt.now(), work={"phase": "uploaded"})
@@ -186,32 +189,13 @@ def _settle_transcript(rt: Processing, job: Job, found: Transcript) -> list[Wake
     with writing():
         for artifact in made:
             artifacts.put(artifact, now)
-        ref = made[0].artifact_id
-        facts = {
-            "provider": found.provider,
-            "artifact_id": made[1].artifact_id,
-            "words": found.words,
-            "segments": len(found.segments),
-            "sha256": made[1].sha256,
-        }
-        jobs.settle(
-            job,
-            now,
-            status="completed",
-            completed_at=clock.iso(now),
-            attempt_count=job.attempts + 1,
-            transcript_text=found.text,
-            transcript_json=facts,
-            confidence=found.confidence,
-            next_retry_at=None,
-            language_code=found.language or _asked_language(job),
-        )
+        _complete(job, found, made[1], now)
         video = videos.move(
             video,
             "transcribed",
             now,
             transcript_doc_ref=f"jobs/transcription/{job.id}",
-            drive_refs=VideoRefs(transcript_id=ref).model_dump(),
+            drive_refs=VideoRefs(transcript_id=made[0].artifact_id).model_dump(),
         )
         following = new_summary_job(rt, video, now)
         jobs.create(jobs.SUMMARIZATION, following, now)
@@ -229,6 +213,29 @@ def _settle_transcript(rt: Processing, job: Job, found: Transcript) -> list[Wake
     return [wake_job(following.job_id)]
 
 
+def _complete(job: Job, found: Transcript, whole: Artifact, now: float) -> None:
+    """The document holds the text; the words and times behind it are in the file that it names."""
+    facts = {
+        "provider": found.provider,
+        "artifact_id": whole.artifact_id,
+        "words": found.words,
+        "segments": len(found.segments),
+        "sha256": whole.sha256,
+    }
+    jobs.settle(
+        job,
+        now,
+        status="completed",
+        completed_at=clock.iso(now),
+        attempt_count=job.attempts + 1,
+        transcript_text=found.text,
+        transcript_json=facts,
+        confidence=found.confidence,
+        next_retry_at=None,
+        language_code=found.language or _asked_language(job),
+    )
+
+
 def _asked_language(job: Job) -> str | None:
     return job.doc.language_code if isinstance(job.doc, TranscriptionJobDocument) else None
 
@@ -243,9 +250,7 @@ def _check(rt: Processing, found: Transcript) -> None:
             fault="absent",
             code="too_many_words",
         )
-    spoken = (found.language or "").replace("_", "-").partition("-")[0].lower()
-    wanted = {name.replace("_", "-").partition("-")[0].lower() for name in languages}
-    if wanted and spoken and spoken not in wanted:
+    if languages and found.language and base_language(found.language) not in map(base_language, languages):
         raise ProviderError(f"it is in {found.language}", fault="absent", code="wrong_language")
 
 
@@ -300,7 +305,7 @@ def _call_key(job: Job, number: int) -> str:
 
 def _markdown(video: Video, found: Transcript) -> str:
     head = [
-        f"# {video.doc.title}",
+        f"# {markdown_line(video.doc.title)}",
         "",
         f"Transcript · {found.provider} · {found.language or 'language not told'} · {video.url}",
         "",

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,7 @@ from csi.processing.store import artifacts, audit, beats, calls, db, jobs, lette
 HERE = Path(__file__).parent
 WEBHOOK_PATH = "/api/v1/processing/assemblyai"
 MAX_WEBHOOK = 16 * 1024
+QUIET_SECONDS = 10.0
 SHOWN = 50
 READERS = 4
 """Threads for each page: however many look, and however slow the sender is, signals are taken in beside them."""
@@ -163,32 +165,38 @@ def _templates() -> Environment:
 
 def _webhook(pages: Pages) -> Callable[[Request], Awaitable[Response]]:
     """AssemblyAI says that a job is ready. The row is the truth: this only makes it due, and the worker looks."""
+    said: dict[str, float] = {}
+
+    def refuse(reason: str, status: int) -> Response:
+        """Each reason is logged once in ten seconds: whoever knocks a thousand times must not fill the disk."""
+        now = time.monotonic()
+        if now - said.get(reason, -QUIET_SECONDS) >= QUIET_SECONDS:
+            said[reason] = now
+            log.warning("webhook refused", status=status, reason=reason)
+        return JSONResponse({"ok": False, "error": reason}, status)
 
     async def hear(request: Request) -> Response:
         given = request.headers.getlist(HEADER)
         expected = (pages.webhook_secret or "").encode()
         if len(given) != 1 or not hmac.compare_digest(given[0].encode("utf-8", "replace"), expected):
-            log.warning("webhook refused", error="wrong secret")
-            return JSONResponse({"ok": False, "error": "bad_credentials"}, 401)
+            return refuse("bad_credentials", 401)
         name = await _job_named(request)
         if name is None:
-            return JSONResponse({"ok": False, "error": "invalid_body"}, 400)
-        return await to_thread.run_sync(_wake, pages, name)
+            return refuse("invalid_body", 400)
+        try:
+            known = await to_thread.run_sync(_wake, pages, name)
+        except StoreError:
+            return refuse("storage_failed", 503)
+        return JSONResponse({"ok": True}) if known else refuse("unknown_job", 404)
 
     return hear
 
 
-def _wake(pages: Pages, name: str) -> Response:
-    try:
-        with db.reading(), db.writing():
-            woken = jobs.wake_provider_job(name, pages.rt.now())
-            known = woken is not None or jobs.is_known_provider_job(name)
-    except StoreError:
-        return JSONResponse({"ok": False, "error": "storage_failed"}, 503)
-    if not known:
-        log.warning("webhook refused", error="unknown job")
-        return JSONResponse({"ok": False, "error": "unknown_job"}, 404)
-    return JSONResponse({"ok": True})
+def _wake(pages: Pages, name: str) -> bool:
+    """False when no job of ours, open or done, has this id."""
+    with db.reading(), db.writing():
+        woken = jobs.wake_provider_job(name, pages.rt.now())
+        return woken is not None or jobs.is_known_provider_job(name)
 
 
 async def _job_named(request: Request) -> str | None:

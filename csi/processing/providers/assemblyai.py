@@ -1,14 +1,18 @@
 """AssemblyAI: audio is uploaded, submitted once, and looked at until it is done (FACTS 6)."""
 
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, Field, ValidationError
+
+from csi import clock
 from csi.errors import NetError
 from csi.net import Answer, Limits, Net
 from csi.processing.money import dearer, usd
@@ -22,6 +26,8 @@ PAGES = 5
 PAGE = 100
 MEGABYTE = 1024 * 1024
 COMMAND_SECONDS = 1800
+LONGEST_MS = 366 * 86_400_000
+"""No recording is longer; what says so is no answer of theirs."""
 SUFFIXES = (".mp3", ".m4a", ".mp4", ".webm", ".opus", ".ogg", ".wav", ".flac")
 _UNKNOWN_SECONDS = Decimal(3600)
 """What a video whose length nobody knows is estimated at."""
@@ -38,7 +44,7 @@ class AssemblyTranscriber:
     net: Net
     key: str = field(repr=False)
     webhook_secret: str | None = field(default=None, repr=False)
-    now: Callable[[], float] = lambda: 0.0
+    now: Callable[[], float] = clock.now
     name: str = "assemblyai"
 
     def estimate(self, wanted: Wanted) -> Decimal:
@@ -119,7 +125,7 @@ class AssemblyTranscriber:
             return None
         target = folder / "audio"
         words = {"{url}": wanted.url, "{video_id}": wanted.video_id, "{out}": str(target)}
-        line = [words.get(word, word) for word in self.settings.audio_command]
+        line = [_filled(word, words) for word in self.settings.audio_command]
         try:
             done = subprocess.run(line, capture_output=True, timeout=COMMAND_SECONDS, check=False)  # noqa: S603
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -157,6 +163,25 @@ class AssemblyTranscriber:
         return {**headers, "Authorization": self.key}  # no `Bearer`
 
 
+class Utterance(BaseModel):
+    """What one speaker said, from so many milliseconds on."""
+
+    start: Annotated[float, Field(ge=0, le=LONGEST_MS)] = 0.0
+    text: str = ""
+    speaker: str | None = None
+
+
+class Finished(BaseModel):
+    """Their transcript object, as far as we read it, when it is completed."""
+
+    text: str | None = None
+    language_code: Annotated[str, Field(max_length=40)] | None = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    audio_duration: Annotated[float, Field(ge=0, le=LONGEST_MS / 1000)] | None = None
+    audio_url: str | None = None
+    utterances: list[Utterance] | None = None
+
+
 def read_transcript(data: dict[str, Any]) -> Transcript | Waiting:
     """Their transcript object as ours; their `error` is a refusal, and costs nothing."""
     status = STATUSES.get(str(data.get("status")))
@@ -165,21 +190,27 @@ def read_transcript(data: dict[str, Any]) -> Transcript | Waiting:
         raise _bad_audio(f"{WHO}: {reason}")
     if status != "completed":
         return Waiting()
-    confidence = data.get("confidence")
+    try:
+        found = Finished.model_validate(data)
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors()[:3])
+        raise ProviderError(
+            f"{WHO}: its transcript cannot be read ({fields})", fault="transient", code="bad_answer"
+        ) from error
     return Transcript(
-        text=str(data.get("text") or ""),
+        text=found.text or "",
         provider="assemblyai",
-        language=data.get("language_code"),
-        confidence=confidence if isinstance(confidence, int | float) and 0 <= confidence <= 1 else None,
-        segments=tuple(_utterances(data)),
-        duration=float(data.get("audio_duration") or 0),
-        source=str(data.get("audio_url") or ""),
+        language=found.language_code,
+        confidence=found.confidence,
+        segments=tuple(Segment(said.start / 1000, said.text, said.speaker) for said in found.utterances or ()),
+        duration=found.audio_duration or 0.0,
+        source=found.audio_url or "",
     )
 
 
-def _utterances(data: dict[str, Any]) -> list[Segment]:
-    rows = [row for row in data.get("utterances") or () if isinstance(row, dict)]
-    return [Segment(float(row.get("start") or 0) / 1000, str(row.get("text", "")), row.get("speaker")) for row in rows]
+def _filled(word: str, words: dict[str, str]) -> str:
+    """`{out}.%(ext)s` has its place filled, too. Each place once: what is filled in is not looked at again."""
+    return re.sub("|".join(map(re.escape, words)), lambda found: words[found[0]], word)
 
 
 def _bad_audio(text: str) -> ProviderError:

@@ -5,127 +5,26 @@ import re
 from collections import Counter
 
 from csi.processing.documents import Summary
+from csi.processing.plain import markdown_line
 from csi.processing.providers.base import Ask, Material, Written
 
 MODEL = "csi-extractive-1"
 NOTE = "Sentences taken from the transcript word for word; no language model was used."
 LONGEST_SENTENCE = 60
+LONGEST_PIECE = 600
 MOST_SENTENCES = 20_000
 _SENTENCE = re.compile(r"[^.!?。！？]+[.!?。！？]*")
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
-_COMMON = frozenset(
-    [
-        "a",
-        "about",
-        "after",
-        "all",
-        "also",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "because",
-        "been",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "for",
-        "from",
-        "get",
-        "go",
-        "going",
-        "good",
-        "got",
-        "had",
-        "has",
-        "have",
-        "he",
-        "her",
-        "here",
-        "him",
-        "his",
-        "how",
-        "i",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "just",
-        "know",
-        "let",
-        "like",
-        "look",
-        "make",
-        "me",
-        "more",
-        "my",
-        "no",
-        "not",
-        "now",
-        "of",
-        "on",
-        "one",
-        "only",
-        "or",
-        "other",
-        "our",
-        "out",
-        "over",
-        "really",
-        "right",
-        "see",
-        "she",
-        "so",
-        "some",
-        "than",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "thing",
-        "things",
-        "think",
-        "this",
-        "those",
-        "to",
-        "too",
-        "up",
-        "us",
-        "use",
-        "very",
-        "want",
-        "was",
-        "way",
-        "we",
-        "well",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "why",
-        "will",
-        "with",
-        "would",
-        "yeah",
-        "you",
-        "your",
-    ]
-)
+_COMMON = frozenset([
+    "a", "about", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "because", "been", "but", "by",
+    "can", "could", "did", "do", "does", "for", "from", "get", "go", "going", "good", "got", "had", "has", "have",
+    "he", "her", "here", "him", "his", "how", "i", "if", "in", "into", "is", "it", "its", "just", "know", "let",
+    "like", "look", "make", "me", "more", "my", "no", "not", "now", "of", "on", "one", "only", "or", "other", "our",
+    "out", "over", "really", "right", "see", "she", "so", "some", "than", "that", "the", "their", "them", "then",
+    "there", "these", "they", "thing", "things", "think", "this", "those", "to", "too", "up", "us", "use", "very",
+    "want", "was", "way", "we", "well", "were", "what", "when", "where", "which", "who", "why", "will", "with",
+    "would", "yeah", "you", "your",
+])  # fmt: skip
 
 
 class ExtractiveSummariser:
@@ -149,11 +48,12 @@ class ExtractiveSummariser:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Captions often have no full stops: what is too long is cut into pieces that can be read."""
+    """Captions often have no full stops, and Chinese no spaces: what is too long is cut into pieces to be read."""
     pieces: list[str] = []
     for match in _SENTENCE.finditer(text):
         words = match[0].split()
-        pieces += [" ".join(words[at : at + LONGEST_SENTENCE]) for at in range(0, len(words), LONGEST_SENTENCE)]
+        lines = [" ".join(words[at : at + LONGEST_SENTENCE]) for at in range(0, len(words), LONGEST_SENTENCE)]
+        pieces += [line[at : at + LONGEST_PIECE] for line in lines for at in range(0, len(line), LONGEST_PIECE)]
         if len(pieces) >= MOST_SENTENCES:
             break
     return [piece for piece in pieces if len(piece) > 1][:MOST_SENTENCES]
@@ -204,4 +104,5 @@ def _document(kind: str, material: Material, summary: Summary, sentences: list[s
     heading, lines = lists[kind]
     terms = ", ".join(summary.key_concepts) or "none found"
     body = "\n".join(f"- {line}" for line in lines)
-    return f"# {material.title}\n\n{NOTE}\n\nSource: {material.url}\n\n## {heading}\n\n{body}\n\n## Terms\n\n{terms}\n"
+    title = markdown_line(material.title)
+    return f"# {title}\n\n{NOTE}\n\nSource: {material.url}\n\n## {heading}\n\n{body}\n\n## Terms\n\n{terms}\n"

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from csi import clock
 from csi.errors import NetError
 from csi.net import Limits, Net
-from csi.processing.documents import Summary
+from csi.processing.documents import Summary, Text
 from csi.processing.money import dearer, usd
+from csi.processing.plain import plain_line
 from csi.processing.providers.answers import read_json, refusal, unreachable
 from csi.processing.providers.base import Ask, Material, ProviderError, Reply, Written
 from csi.processing.providers.prompts import fill, load_prompt
@@ -26,14 +28,17 @@ LETTERS_PER_TOKEN = 3
 """Fewer than the usual four: an estimate that is too low would pass the budget."""
 
 
+MOST_TOKENS = 100_000_000
+
+
 class SummaryReply(BaseModel):
     """The JSON that the summary prompt asks for."""
 
     model_config = ConfigDict(extra="ignore")
 
-    bullets: list[str] = Field(min_length=1, max_length=50)
-    key_concepts: list[str] = Field(max_length=50)
-    executive_summary: str = Field(min_length=1)
+    bullets: list[Text] = Field(min_length=1, max_length=50)
+    key_concepts: list[Text] = Field(max_length=50)
+    executive_summary: Text = Field(min_length=1)
 
 
 class MarkdownReply(BaseModel):
@@ -49,7 +54,7 @@ class ChatClient:
     settings: Settings
     net: Net
     key: str | None = field(default=None, repr=False)
-    now: Callable[[], float] = lambda: 0.0
+    now: Callable[[], float] = clock.now
 
     def estimate(self, system: str, user: str) -> Decimal:
         letters = len(system.encode()) + len(user.encode())
@@ -99,18 +104,26 @@ def read_reply(data: dict[str, Any], asked: str) -> Reply:
     choices = data.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     message, usage = _part(choice, "message"), _part(data, "usage")
-    text, known = message.get("content"), isinstance(usage.get("prompt_tokens"), int)
+    content = message.get("content")
+    text = content if isinstance(content, str) else ""
+    used_in, used_out = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
     reply = Reply(
-        text=text if isinstance(text, str) else "",
-        model=str(data.get("model") or ""),
-        input_tokens=usage["prompt_tokens"] if known else len(asked) // LETTERS_PER_TOKEN,
-        output_tokens=int(usage.get("completion_tokens") or 0) if known else len(text or "") // LETTERS_PER_TOKEN,
-        usage_known=known,
+        text=text,
+        model=plain_line(data.get("model"), 200),
+        input_tokens=len(asked) // LETTERS_PER_TOKEN if used_in is None else used_in,
+        output_tokens=len(text) // LETTERS_PER_TOKEN if used_out is None else used_out,
+        usage_known=used_in is not None and used_out is not None,
     )
     if not choice:
         raise ProviderError(f"{WHO}: an answer without choices", fault="unknown", code="bad_answer")
     _refuse_unfinished(choice, message, reply)
     return reply
+
+
+def _tokens(value: Any) -> int | None:
+    """None for a number that cannot be: it would be money."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= MOST_TOKENS else None
 
 
 def _part(data: dict[str, Any], name: str) -> dict[str, Any]:

@@ -5,6 +5,14 @@ from typing import Any
 
 from csi.processing.providers.base import ProviderError, Segment, Transcript
 
+LATEST = 366 * 86_400_000
+"""A moment in a recording, in seconds or milliseconds, that no recording reaches."""
+
+
+def base_language(code: str) -> str:
+    """`en` of `en-GB` and `en_us`."""
+    return code.replace("_", "-").partition("-")[0].lower()
+
 
 def from_file(content: str, *, is_json: bool, provider: str, source: str) -> Transcript:
     """Plain text as it is; JSON with `text`, `segments`, or YouTube's own `events`."""
@@ -36,15 +44,25 @@ def from_json(data: dict[str, Any], *, provider: str, source: str) -> Transcript
 
 def _segments(found: Any) -> list[Segment]:
     rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-    return [Segment(_number(row.get("start")), str(row.get("text", "")), row.get("speaker")) for row in rows]
+    return [Segment(_number(row.get("start")), str(row.get("text", "")), _speaker(row)) for row in rows]
 
 
 def _timedtext(found: Any) -> list[Segment]:
     """YouTube's json3: events with a start in milliseconds and pieces of text."""
     rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-    said = [(row, "".join(str(part.get("utf8", "")) for part in row.get("segs") or ())) for row in rows]
+    said = [(row, "".join(_pieces(row.get("segs")))) for row in rows]
     return [Segment(_number(row.get("tStartMs")) / 1000, text.strip()) for row, text in said if text.strip()]
 
 
+def _pieces(found: Any) -> list[str]:
+    parts = [part for part in found if isinstance(part, dict)] if isinstance(found, list) else []
+    return [str(part.get("utf8", "")) for part in parts]
+
+
+def _speaker(row: dict[str, Any]) -> str | None:
+    found = row.get("speaker")
+    return found if isinstance(found, str) else None
+
+
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    return float(value) if isinstance(value, int | float) and 0 <= value <= LATEST else 0.0

@@ -7,7 +7,7 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,8 @@ def _migration_lock() -> Iterator[None]:
 def _sqlite(path: Path) -> SqliteDatabase:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        with suppress(FileExistsError):  # one that is there is not opened: closing it would end our locks on it
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except OSError as error:
         raise StoreError(
             f"{path} cannot be opened for writing: {error.strerror}; set state_dir in processing.yaml"

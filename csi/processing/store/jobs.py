@@ -7,7 +7,7 @@ from typing import Any, Literal
 from csi import clock
 from csi.errors import CsiError
 from csi.processing.documents import SummarizationJobDocument, TranscriptionJobDocument
-from csi.processing.store.db import OWNER, changed, dump, fetch, new_token, one
+from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, one
 
 Collection = Literal["jobs/transcription", "jobs/summarization"]
 JobDocument = TranscriptionJobDocument | SummarizationJobDocument
@@ -20,9 +20,12 @@ MODELS: dict[str, type[TranscriptionJobDocument] | type[SummarizationJobDocument
 }
 
 LEASE_SECONDS = 60.0
-"""A living worker renews its leases every few seconds; a dead one's run out."""
+"""A living worker renews the leases of what it works on every few seconds; a dead one's run out."""
 
 OPEN = "('queued', 'submitted', 'processing', 'retrying')"
+
+_in_hand: dict[str, str] = {}
+"""What this process works on now: job and token. A lease that is not in here is not renewed, whoever's it was."""
 
 
 class LostLease(CsiError):
@@ -75,6 +78,7 @@ def claim(job_id: str, now: float) -> Job | None:
                 AND (lease_until IS NULL OR lease_until < ?)"""
     if changed(sql, token, now + LEASE_SECONDS, job_id, now, now) != 1:
         return None
+    _in_hand[job_id] = token
     found = find(job_id)
     return replace(found, token=token) if found else None
 
@@ -129,18 +133,27 @@ def settle(
                     lease_until = NULL WHERE job_id = ? AND lease_token = ?"""
     if changed(sql, made, api_tries, now if next_at is None else next_at, job.id, job.token) != 1:
         raise LostLease(f"job {job.id} is held by another worker")
+    _in_hand.pop(job.id, None)
     return replace(job, attempts=made, api_tries=api_tries, token="")
 
 
-def reopen(job: Job, now: float) -> None:
-    """From the dead letters back to the queue. What was paid and answered stays known."""
+def let_go(job_id: str, now: float, *, at: float, crashed: bool) -> None:
+    """After an error of ours, by whoever held it: due again at that time. `crashed`: the next claim counts it."""
+    token = _in_hand.pop(job_id, None)
+    lease = "lease_until = ?" if crashed else "lease_token = NULL, lease_until = NULL"
+    sql = f"UPDATE jobs SET next_attempt_at = ?, {lease} WHERE job_id = ? AND lease_token = ?"
+    changed(sql, at, *([now - 1] if crashed else []), job_id, token)
+
+
+def reopen(job: Job, now: float, *, was: Literal["failed", "completed"] = "failed") -> None:
+    """Back to the queue, from the dead letters or for more. What was paid and answered stays known."""
     fields = {"next_retry_at": None} if job.collection == TRANSCRIPTION else {}
     doc = job.doc.changed(status="queued", updated_at=clock.iso(now), **fields)
     sql = """UPDATE jobs SET status = 'queued', doc = ?, attempts = 0, api_tries = 0, crashes = 0,
                     next_attempt_at = ?, updated_at = ?, lease_token = NULL, lease_until = NULL
-             WHERE job_id = ? AND status = 'failed'"""
-    if changed(sql, dump(doc.shape()), now, now, job.id) != 1:
-        raise CsiError(f"job {job.id} is {job.doc.status}: only a failed job can be tried again")
+             WHERE job_id = ? AND status = ?"""
+    if changed(sql, dump(doc.shape()), now, now, job.id, was) != 1:
+        raise CsiError(f"job {job.id} is {job.doc.status}: only a {was} job can be opened again here")
 
 
 def due(now: float, limit: int = 200) -> list[str]:
@@ -168,8 +181,9 @@ def is_known_provider_job(provider_job_id: str) -> bool:
 
 
 def renew_own(now: float) -> int:
-    sql = "UPDATE jobs SET lease_until = ? WHERE lease_token LIKE ? AND lease_until IS NOT NULL"
-    return changed(sql, now + LEASE_SECONDS, f"{OWNER}.%")
+    tokens = list(_in_hand.values())
+    sql = f"UPDATE jobs SET lease_until = ? WHERE lease_token IN ({marks(tokens)})"
+    return changed(sql, now + LEASE_SECONDS, *tokens) if tokens else 0
 
 
 def release_own() -> int:

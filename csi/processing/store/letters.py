@@ -65,7 +65,9 @@ def open_count() -> int:
 
 
 def moved_between(start: float, end: float) -> int:
-    return number("SELECT count(*) FROM dead_jobs WHERE moved_at >= ? AND moved_at < ?", start, end)
+    """Videos that died in that time. A job has one letter and may die again: each of its deaths is in the audit log."""
+    sql = "SELECT count(DISTINCT resource_id) FROM audit_logs WHERE action = 'dead_letter' AND at >= ? AND at < ?"
+    return number(sql, start, end)
 
 
 def _letter(row: tuple[Any, ...]) -> Letter:

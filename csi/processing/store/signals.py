@@ -25,20 +25,28 @@ class Signal:
     reason: str | None = None
 
 
+@dataclass(frozen=True)
+class Place:
+    """The last signal that was taken over: the receiver's number, and the id by which its file is known again."""
+
+    seq: int = 0
+    event_id: str | None = None
+
+
 _COLUMNS = "event_id, seq, pipeline, action, video_id, title, event_json, received_at, reason"
 
 
-def cursor() -> int:
-    """The receiver's number of the last signal that was taken over."""
-    found = one("SELECT seq FROM intake WHERE name = ?", CURSOR)
-    return int(found[0]) if found else 0
+def cursor() -> Place:
+    found = one("SELECT seq, event_id FROM intake WHERE name = ?", CURSOR)
+    return Place(int(found[0]), found[1]) if found else Place()
 
 
-def move_cursor(old: int, new: int) -> bool:
+def move_cursor(old: Place, new: Place) -> bool:
     """False when somebody else has moved it meanwhile: then nothing of ours may stay."""
-    if old == 0:
+    if old == Place():
         run("INSERT INTO intake (name, seq) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", CURSOR)
-    return changed("UPDATE intake SET seq = ? WHERE name = ? AND seq = ?", new, CURSOR, old) == 1
+    sql = "UPDATE intake SET seq = ?, event_id = ? WHERE name = ? AND seq = ? AND COALESCE(event_id, '') = ?"
+    return changed(sql, new.seq, new.event_id, CURSOR, old.seq, old.event_id or "") == 1
 
 
 def save_new(signal: Signal, now: float) -> bool:
@@ -82,6 +90,13 @@ def between(start: float, end: float, action: str) -> list[Signal]:
 def of_video(video_id: str) -> list[Signal]:
     sql = f"SELECT {_COLUMNS} FROM signals WHERE video_id = ? ORDER BY seq"
     return [_signal(row) for row in fetch(sql, video_id)]
+
+
+def pipelines_of(video_id: str) -> list[str]:
+    """By which it came to be processed, the first one first."""
+    sql = """SELECT pipeline FROM signals WHERE video_id = ? AND action = 'process'
+             GROUP BY pipeline ORDER BY MIN(taken_at), pipeline"""
+    return [row[0] for row in fetch(sql, video_id)]
 
 
 def counts() -> dict[str, int]:

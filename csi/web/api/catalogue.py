@@ -1,47 +1,58 @@
 """`/admin/channels`, `/admin/videos`, `/admin/jobs`: what `csi channels`, `csi videos` and `csi jobs` can do."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.responses import Response
 
-from csi.catalog import manage
+from csi.catalog import looks, manage
 from csi.catalog.shape import shape as told
 from csi.ingester.references import UnknownReference
 from csi.jobs import manage as ledger
-from csi.jobs.types import KINDS, JobRefused
+from csi.jobs.types import KINDS, MOST_VIDEOS, JobRefused
+from csi.logs import redact
 from csi.runtime import Runtime
 from csi.store import channels, jobs, stats, videos
 from csi.store.channels import Channel
 from csi.store.jobs import Job
+from csi.store.videos import Video
 from csi.web.answers import reply
 from csi.web.api.operation import MAX_LIMIT, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
+from csi.web.views import hidden
 
 DAY = 86_400.0
 STATUSES = ("active", "paused", "deleted", "error")
+Priority = Annotated[int, Field(strict=True, ge=1, le=10)]
+Cap = Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
 
 
 class NewChannel(Given):
     """Which channel to track."""
 
     what: str = Field(min_length=1, max_length=500, description="A channel id, URL or @handle")
-    priority: int = Field(5, ge=1, le=10, description="Of its jobs; higher is sooner")
-    videos: int | None = Field(None, ge=1, description="Fetch only the newest so many")
+    priority: Priority = Field(5, description="Of its jobs; higher is sooner")
+    videos: Cap | None = Field(None, description="Fetch only the newest so many")
     watch: bool = Field(True, description="Read its feed from now on")
+
+
+class ChannelListing(Given):
+    """Which channels."""
+
+    status: Literal["active", "paused", "deleted", "error"] | None = Field(None, description="Only these")
 
 
 class Rank(Given):
     """How important."""
 
-    priority: int = Field(ge=1, le=10, description="Of its jobs from now on; higher is sooner")
+    priority: Priority = Field(description="Of its jobs from now on; higher is sooner")
 
 
 class Backfill(Given):
     """How much to fetch."""
 
-    priority: int | None = Field(None, ge=1, le=10, description="Of this job")
-    videos: int | None = Field(None, ge=1, description="Only the newest so many")
+    priority: Priority | None = Field(None, description="Of this job")
+    videos: Cap | None = Field(None, description="Only the newest so many")
 
 
 class Span(Given):
@@ -56,6 +67,7 @@ class VideoListing(Given):
     channel: str = Field(max_length=64, description="Of this channel (its id)")
     days: Whole | None = Field(None, ge=1, le=36_500, description="Published in the last so many days")
     limit: Whole = Field(50, ge=1, le=MAX_LIMIT, description="Rows on a page")
+    before: str | None = Field(None, max_length=64, description="The `next` of the page before")
 
 
 class Limit(Given):
@@ -78,9 +90,9 @@ class NewJob(Given):
 
     type: str = Field(max_length=40, description=f"One of {', '.join(KINDS)}")
     channel: str | None = Field(None, max_length=64, description="The channel's id, where the type needs one")
-    videos: tuple[str, ...] = Field((), max_length=1_000, description="Only these videos")
-    priority: int | None = Field(None, ge=1, le=10, description="Higher is sooner")
-    delay_seconds: float = Field(0, ge=0, le=30 * DAY, description="Not before so long from now")
+    videos: tuple[str, ...] = Field((), max_length=MOST_VIDEOS, description="Only these videos")
+    priority: Priority | None = Field(None, description="Higher is sooner")
+    delay_seconds: float = Field(0, ge=0, le=ledger.LONGEST_DELAY, description="Not before so long from now")
 
 
 # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,24 +110,22 @@ def add_channel(rt: Runtime, call: Call) -> Response:
     if done.result == "known":
         raise Refusal(409, f"channel {done.channel.id} is {done.remark}")
     job = done.job.id if done.job else None
-    return reply({"channel": told(done.channel), "job": job, "watch": done.watch, "remark": done.remark}, 201)
+    said = {"watch": redact(done.watch), "remark": hidden(done.remark)}
+    return reply({"channel": told(done.channel), "job": job} | said, 201)
 
 
 def list_channels(rt: Runtime, call: Call) -> dict[str, Any]:
-    return {"channels": [told(row) for row in channels.every()]}
+    return looks.all_channels(rt, call.query.status)
 
 
 def show_channel(rt: Runtime, call: Call) -> dict[str, Any]:
-    row = find_channel(call)
-    (total, missing), feed = videos.count_of(row.id), channels.feed_of(row.id)
-    counted = {"known_videos": total, "missing_videos": missing}
-    return told(row) | counted | {"feed": told(feed) if feed else None}
+    return looks.one_channel(rt, find_channel(call))
 
 
 def trend(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_channel(call)
     days = stats.trend(row.id, rt.now() - call.query.days * DAY)
-    return {"channel_id": row.id, "days": [told(day) for day in days]}
+    return {"channel_id": row.id, "days": [told(day) | looks.trend_day(day) for day in days]}
 
 
 def pause(rt: Runtime, call: Call) -> dict[str, Any]:
@@ -159,7 +169,20 @@ def list_videos(rt: Runtime, call: Call) -> dict[str, Any]:
     if channels.find(wanted.channel) is None:
         raise Refusal(404, "this channel is not in the catalogue")
     since = rt.now() - wanted.days * DAY if wanted.days else 0.0
-    return {"videos": [told(row) for row in videos.of_channel(wanted.channel, since=since, limit=wanted.limit)]}
+    last = _last_shown(wanted)
+    rows = videos.of_channel(wanted.channel, since=since, limit=wanted.limit + 1, before=last)
+    shown = rows[: wanted.limit]
+    following = shown[-1].id if len(rows) > wanted.limit else None
+    return {"channel_id": wanted.channel, "videos": [told(row) for row in shown], "next": following}
+
+
+def _last_shown(wanted: VideoListing) -> Video | None:
+    if wanted.before is None:
+        return None
+    row = videos.find(wanted.before)
+    if row is None or row.channel_id != wanted.channel:
+        raise Refusal(400, "before: it is not the `next` of a page of this channel")
+    return row
 
 
 def hot_videos(rt: Runtime, call: Call) -> dict[str, Any]:
@@ -179,6 +202,8 @@ def show_video(rt: Runtime, call: Call) -> dict[str, Any]:
 
 def list_jobs(rt: Runtime, call: Call) -> dict[str, Any]:
     wanted: JobListing = call.query
+    if wanted.type is not None and wanted.type not in KINDS:
+        raise Refusal(400, f"type: one of {', '.join(KINDS)}")
     rows = jobs.page(
         status=wanted.status, type=wanted.type, channel_id=wanted.channel, limit=wanted.limit + 1, before=wanted.before
     )
@@ -293,6 +318,7 @@ JOB = shape(
     created_at=STAMP,
 )
 CHANNEL_DAY = shape(
+    date=str,
     captured_at=STAMP,
     subscriber_count=maybe(int),
     video_count=maybe(int),
@@ -301,6 +327,7 @@ CHANNEL_DAY = shape(
     daily_subscribers=maybe(int),
     daily_videos=maybe(int),
 )
+TODAY = shape(daily_views=maybe(int), daily_subscribers=maybe(int), daily_videos=maybe(int))
 SCHEMAS = {"Channel": CHANNEL, "Video": VIDEO, "Job": JOB, "ChannelStats": CHANNEL_DAY}
 _JOB_ANSWER = shape(job=named("Job"), duplicate=bool)
 _NO_CHANNEL = {404: "No channel of that id is tracked"}
@@ -312,8 +339,9 @@ OPERATIONS = [
         "/channels",
         "listChannels",
         "Every channel that is tracked",
-        shape(channels=listed(named("Channel"))),
+        shape(channels=listed({"allOf": [named("Channel"), TODAY]}), units_a_day=int, share=int),
         list_channels,
+        query=ChannelListing,
     ),
     Operation(
         "POST",
@@ -329,7 +357,7 @@ OPERATIONS = [
         "GET",
         "/channels/{id}",
         "showChannel",
-        "All that is known of a channel, and its feed",
+        "All that is known of a channel, its feed, its newest jobs and its last week",
         named("Channel"),
         show_channel,
         refusals=_NO_CHANNEL,
@@ -387,7 +415,7 @@ OPERATIONS = [
         "/videos",
         "listVideos",
         "A channel's videos, the newest first",
-        shape(videos=listed(named("Video"))),
+        shape(channel_id=str, videos=listed(named("Video")), next=maybe(str)),
         list_videos,
         query=VideoListing,
         refusals=_NO_CHANNEL,
@@ -441,7 +469,7 @@ OPERATIONS = [
         "POST",
         "/jobs/{id}/retry",
         "retryJob",
-        "A failed or dead job is due now, and goes on where it was",
+        "A job that failed, is dead or waits is due now, and goes on where it was",
         shape(id=str, status=str),
         retry,
         refusals=_NO_JOB,

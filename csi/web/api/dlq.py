@@ -107,7 +107,8 @@ def replay(rt: Runtime, call: Call) -> dict[str, Any]:
     asked: Replay = call.body
     chosen = _chosen(asked, rt.now())
     if asked.dry_run:
-        return _plan(letters.by_ids(chosen[:MAX_LIMIT]), len(chosen))
+        still_open = search.ids(Wish(ids=tuple(chosen))) if asked.ids else chosen
+        return _plan(letters.by_ids(still_open[:MAX_LIMIT]), len(still_open))
     outcomes = redelivery.replay_all(rt, chosen)
     sent = [one.letter_id for one in outcomes if one.is_sent]
     names = [letter.destination for letter in letters.by_ids(sent) if letter.destination]

@@ -160,6 +160,8 @@ def _object(content: bytes, media_type: str) -> dict[str, Any]:
         return {}
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise Refusal(415, "send JSON, with Content-Type: application/json")
+    if b"\\u0000" in content:
+        raise Refusal(400, "no text holds a NUL")
     try:
         found = json.loads(content, parse_constant=_no_constant, object_pairs_hook=_no_doubles)
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
+from csi.catalog import source
 from csi.flow import overview, pace
 from csi.flow import slo as figures
 from csi.flow.agenda import agenda_of
@@ -59,7 +60,8 @@ def queue(rt: Runtime, call: Call) -> dict[str, Any]:
 
 
 def quota(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.forecast(pace.forecast(rt, rt.now()))
+    found = pace.forecast(rt, rt.now())
+    return views.forecast(found) | ({"catalogue": views.catalogue_share(source.share_of(rt))} if found else {})
 
 
 def acts(rt: Runtime, call: Call) -> dict[str, Any]:

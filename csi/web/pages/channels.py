@@ -34,8 +34,7 @@ async def show(request: Request) -> Response:
 
 
 def _all(rt: Runtime) -> Facts:
-    needed, share = source.needs(rt).total, rt.settings.catalog.units_per_day
-    return {"rows": channels.dashboard(day_of(rt.now())), "needed": needed, "share": share}
+    return {"rows": channels.dashboard(day_of(rt.now())), "share": source.share_of(rt), "too_much": source.TOO_MUCH}
 
 
 async def show_hot(request: Request) -> Response:

@@ -85,7 +85,7 @@ def _one(rt: Runtime, number: int) -> Facts:
     return {
         "row": row,
         "story": told,
-        "letters": dlq.of_event([row.event_id]),
+        "letters": dlq.of_item(row.dedupe_key),
         "steps": [_step(step) for step in told["steps"]],
         "payload": json.dumps(contract, indent=2, ensure_ascii=False),
         # Escaped here, so that it is left as it is: what looks like a credential in it is the name of a variable.

@@ -72,5 +72,5 @@ PAGE = Page(
         Route("/jobs/{id}/retry", retry, methods=["POST"]),
         Route("/jobs/{id}/cancel", cancel, methods=["POST"]),
     ],
-    lambda rt: jobs.count_of("dead"),
+    lambda rt: jobs.dead_count(),
 )
