@@ -1,27 +1,31 @@
 """`csi tasks`: what is queued, what runs, and what waits for what. Rows are the truth; tasks only wake them."""
 
+from __future__ import annotations
+
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from csi import logs
 from csi.cli.config import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.flow import waiting as reasons
-from csi.flow.waiting import Waiting, words
-from csi.logs import redact
-from csi.runtime import Runtime
 from csi.store import backlog, batches, stories, watches
-from csi.store.backlog import Held
 from csi.web import views
 from tasks import look as queue
-from tasks.look import STEPS, Queue, Queued
+
+if TYPE_CHECKING:
+    from csi.flow.waiting import Waiting
+    from csi.runtime import Runtime
+    from csi.store.backlog import Held
+    from tasks.look import Queue, Queued
 
 STATES = ("running", "pending", "scheduled")
 
@@ -99,7 +103,7 @@ def stats(config_path: Path | None, as_json: bool) -> None:
         found, rest, now = works(rt, looked), reasons.waiting(rt), rt.now()
         gone = reasons.worker_gone(rt)
     counted = Counter((one.task, one.state) for one in found)
-    names = [*STEPS, *sorted({one.task for one in found} - set(STEPS))]
+    names = [*queue.STEPS, *sorted({one.task for one in found} - set(queue.STEPS))]
     rows = {name: {state: counted[name, state] for state in STATES} for name in names}
     if as_json:
         totals = {state: sum(one.state == state for one in found) for state in STATES}
@@ -141,7 +145,7 @@ def works(rt: Runtime, looked: Queue) -> list[Work]:
 
 
 def _running(held: Held, now: float) -> Work:
-    task = next(name for name, step in STEPS.items() if step == held.step)
+    task = next(name for name, step in queue.STEPS.items() if step == held.step)
     if held.lease_until < now:
         why = "its holder is gone or stuck: the lease ran out, and the worker takes it up again"
     else:
@@ -182,7 +186,7 @@ def _row_words(one: Queued) -> str | None:
 def _row(one: Work, now: float) -> list[str]:
     due = "" if one.due_at is None else f"in {ago(one.due_at - now)}" if one.due_at > now else "now"
     name = f"{one.task}({one.key})"
-    return [one.state, name, (one.id or "")[:8], due, redact(one.row or ""), redact(one.why)]
+    return [one.state, name, (one.id or "")[:8], due, logs.redact(one.row or ""), logs.redact(one.why)]
 
 
 def _counts(name: str, numbers: dict[str, int]) -> list[str]:
@@ -190,7 +194,7 @@ def _counts(name: str, numbers: dict[str, int]) -> list[str]:
 
 
 def _show_waiting(rest: list[Waiting], now: float) -> None:
-    lines: Iterator[str] = (f"  {plain(words(one, now))}" for one in rest)
+    lines: Iterator[str] = (f"  {plain(reasons.words(one, now))}" for one in rest)
     click.echo("\n".join(["", "waiting" if rest else "nothing waits", *lines]))
 
 
@@ -200,8 +204,8 @@ def _work_dict(one: Work) -> dict[str, Any]:
         "id": one.id,
         "task": one.task,
         "key": one.key,
-        "row": redact(one.row) if one.row else None,
-        "why": redact(one.why),
+        "row": logs.redact(one.row) if one.row else None,
+        "why": logs.redact(one.why),
         "due_at": iso(one.due_at),
         "holder": one.holder,
     }

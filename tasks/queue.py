@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import re
 import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class QueueHuey(Huey):
 
     leads: Callable[[], bool] = staticmethod(lambda: True)
     """Whether this process plans for all that share the queue."""
+    looked_at: float = 0.0
+    """When the scheduler of this process last looked at what waits for its time. Monotonic."""
 
     def dequeue(self) -> Task | None:
         """The next task. Garbage and foreign messages are dropped: the rows they might have meant are found again."""
@@ -85,6 +88,10 @@ class QueueHuey(Huey):
             for data, priority in messages:
                 self.storage.enqueue(data, priority)
 
+    def read_schedule(self, timestamp: Any = None) -> list[Task]:
+        self.looked_at = time.monotonic()
+        return list(super().read_schedule(timestamp))
+
     def read_periodic(self, timestamp: Any) -> list[Task]:
         """Of several workers one puts what is to be done every minute and every hour."""
         return list(super().read_periodic(timestamp)) if self.leads() else []
@@ -100,7 +107,7 @@ class QueueHuey(Huey):
         from tasks import worker
 
         worker.boot(threads=options.get("workers", 1))
-        self.leads = worker.has_led
+        self.leads, self.looked_at = worker.has_led, time.monotonic()
         options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
         consumer = WorkerConsumer(self, **options)
         consumer.worker = worker

@@ -28,6 +28,9 @@ STUCK_SECONDS = 150.0
 """Every step ends within a minute, and half of the threads never read sources: with work in the queue, this long
 without the end of any task means that none will end."""
 
+SCHEDULER_SECONDS = 60.0
+"""The scheduler looks once a second; a queue in trouble may hold it up for a while."""
+
 _stopping, _reload = threading.Event(), threading.Event()
 _opening = threading.Lock()
 _held: list[Runtime] = []
@@ -119,16 +122,19 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     from huey_config import huey
 
     depth = _depth(huey, loud=slow)
-    leads = duty.leads(rt, able=depth is not None)
+    ill = None if depth is None else standstill(consumer, depth)
+    leads = duty.leads(rt, able=depth is not None and ill is None)
     if slow and leads:
         rescue_step.set_clock_right(rt)
         dispatch(rescue_step.redrive(rt))
         jobs.mend(rt)
-    if slow and (leads or depth is None):
+    if slow and ill is None and (leads or depth is None):
         rescue_step.beat(rt, started)
     if leads:
         dispatch([*rescue_step.rescue(rt, depth or 0), *jobs.wake_due(rt)])
-    if slow and depth is not None and is_moving(consumer, depth):
+    if slow and ill is not None:
+        log.error("worker stands still and gives no sign of life", error=ill)
+    elif slow and depth is not None:
         lookout.note_pulse()
         systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups wait"))
 
@@ -143,12 +149,19 @@ def _depth(huey: Any, *, loud: bool) -> int | None:
         return None
 
 
-def is_moving(consumer: Any, depth: int) -> bool:
-    """The threads are there, and what waits in the queue is being done. The service manager hears nothing otherwise."""
-    threads = [consumer.scheduler, *(thread for _, thread in consumer.worker_threads)]
-    if not all(thread.is_alive() for thread in threads):
-        return False
-    return depth == 0 or time.monotonic() - last_end() < STUCK_SECONDS
+def standstill(consumer: Any, depth: int) -> str | None:
+    """Why this process does not do its work. Then nobody hears that it lives: no service manager, no health page.
+    None: the threads are there, and what waits in the queue is being done."""
+    now = time.monotonic()
+    if not consumer.scheduler.is_alive():
+        return "the scheduler's thread is gone"
+    if now - consumer.huey.looked_at > SCHEDULER_SECONDS:
+        return "the scheduler hangs"
+    if not all(thread.is_alive() for _, thread in consumer.worker_threads):
+        return "a worker's thread is gone"
+    if depth > 0 and now - last_end() > STUCK_SECONDS:
+        return "wake-ups wait in the queue, and no task comes to its end"
+    return None
 
 
 def _take_new_config() -> None:

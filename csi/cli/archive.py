@@ -1,17 +1,19 @@
 """`csi archive`: old statistics and jobs as files, and back."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
 import click
 
+from csi import logs
 from csi.catalog import archive as steps
-from csi.catalog.retention import survey, tidy
+from csi.catalog import retention
 from csi.cli.config import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import table
-from csi.logs import redact
 from csi.store import archives
 
 
@@ -30,7 +32,7 @@ def run_now(yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -
     with installed(config_path) as rt:
         if not dry_run:
             confirm(f"Put away old rows of the catalogue, into {steps.folder(rt)}?", yes=yes)
-        done = survey(rt) if dry_run else tidy(rt)
+        done = retention.survey(rt) if dry_run else retention.tidy(rt)
     if as_json:
         echo_json({"rows": done.rows, "total": done.total, "dry_run": dry_run})
         return
@@ -68,7 +70,7 @@ def show(name: str, config_path: Path | None) -> None:
         if book is None:
             raise steps.ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
         for row in steps.read(rt, book):
-            told = {"error_message": redact(row["error_message"])} if row.get("error_message") else {}
+            told = {"error_message": logs.redact(row["error_message"])} if row.get("error_message") else {}
             click.echo(json.dumps(row | told))
 
 

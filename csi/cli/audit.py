@@ -1,14 +1,16 @@
 """`csi audit`: who did what, when, at what cost, and what came of it."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import click
 
+from csi import logs
 from csi.cli.config import json_option
 from csi.cli.output import Duration, echo_json
 from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import table
-from csi.logs import redact
 from csi.processing.store import audit as log
 
 _OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
@@ -56,7 +58,7 @@ def list_entries(
             "" if entry.api_cost_usd is None else str(entry.api_cost_usd),
             "yes" if entry.sensitive_data else "",
             entry.resource_id or "",
-            redact(entry.error_message or entry.data_summary or ""),
+            logs.redact(entry.error_message or entry.data_summary or ""),
         )
         for entry in found
     ]

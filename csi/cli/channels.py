@@ -1,24 +1,26 @@
 """`csi channels`: which channels are tracked, and how they do."""
 
+from __future__ import annotations
+
 import csv
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from csi import logs
 from csi.catalog import looks, manage, source
-from csi.catalog.looks import DAY, TREND, trend_day
-from csi.catalog.shape import shape
+from csi.catalog import shape as shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.logs import redact
 from csi.store import channels as store
 from csi.store import stats
-from csi.store.channels import Channel
-from csi.store.stats import day_of
+
+if TYPE_CHECKING:
+    from csi.store.channels import Channel
 
 _CHANNEL = click.argument("channel", metavar="CHANNEL")
 _PRIORITY = click.IntRange(1, 10)
@@ -49,10 +51,10 @@ def add(
         echo_json(
             {
                 "result": added.result,
-                "channel": shape(added.channel),
+                "channel": shapes.shape(added.channel),
                 "job": added.job.id if added.job else None,
-                "watch": redact(added.watch),
-                "remark": added.remark and redact(added.remark),
+                "watch": logs.redact(added.watch),
+                "remark": added.remark and logs.redact(added.remark),
             }
         )
         return
@@ -61,9 +63,9 @@ def add(
         return
     click.echo(f"tracking {_title(added.channel)}")
     click.echo(f"  job {added.job.id if added.job else '–'} fetches what it published")
-    click.echo(f"  its feed: {plain(redact(added.watch))}")
+    click.echo(f"  its feed: {plain(logs.redact(added.watch))}")
     if added.remark:
-        click.echo(f"  {plain(redact(added.remark))}")
+        click.echo(f"  {plain(logs.redact(added.remark))}")
 
 
 @channels.command("list")
@@ -77,7 +79,7 @@ def list_channels(status: str | None, config_path: Path | None, as_json: bool) -
             echo_json(looks.all_channels(rt, status))
             return
         now, share = rt.now(), source.share_of(rt)
-        rows = [row for row in store.dashboard(day_of(now)) if status in (None, row["status"])]
+        rows = [row for row in store.dashboard(stats.day_of(now)) if status in (None, row["status"])]
     head = ("ID", "TITLE", "STATUS", "PRIO", "SUBSCRIBERS", "TODAY", "VIEWS", "TODAY", "VIDEOS", "REFRESHED")
     for line in table(head, [_row(row, now) for row in rows]):
         click.echo(line)
@@ -98,7 +100,7 @@ def show(channel: str, config_path: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(told)
         return
-    for name, value in shape(row).items():
+    for name, value in shapes.shape(row).items():
         click.echo(f"{name:<20} {'–' if value is None else plain(value, 100)}")
     counted = f"{told['known_videos']:,}, of which {told['missing_videos']:,} are missing at YouTube"
     click.echo(f"{'videos known':<20} {counted}")
@@ -156,7 +158,7 @@ def backfill(
         row = manage.find_channel(rt, channel)
         found = manage.backfill(rt, row, priority=priority, videos=cap)
     if as_json:
-        echo_json({"job": shape(found.job), "duplicate": found.is_duplicate})
+        echo_json({"job": shapes.shape(found.job), "duplicate": found.is_duplicate})
         return
     word = "is under way already, as job" if found.is_duplicate else "is enqueued as job"
     click.echo(f"the backfill of {_title(row)} {word} {found.job.id}")
@@ -174,16 +176,16 @@ def trend(channel: str, days: int, as_csv: bool, config_path: Path | None, as_js
         raise click.UsageError("--csv and --json exclude each other")
     with installed(config_path) as rt:
         row = manage.find_channel(rt, channel)
-        rows = stats.trend(row.id, rt.now() - days * DAY)
+        rows = stats.trend(row.id, rt.now() - days * looks.DAY)
     if as_json:
-        echo_json({"channel_id": row.id, "days": [trend_day(one) for one in rows]})
+        echo_json({"channel_id": row.id, "days": [looks.trend_day(one) for one in rows]})
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, fieldnames=TREND, lineterminator="\n")
+        writer = csv.DictWriter(sys.stdout, fieldnames=looks.TREND, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(trend_day(one) for one in rows)
+        writer.writerows(looks.trend_day(one) for one in rows)
     else:
-        lines = [["–" if value is None else _number(value) for value in trend_day(one).values()] for one in rows]
-        for line in table([name.upper() for name in TREND], lines):
+        lines = [["–" if value is None else _number(value) for value in looks.trend_day(one).values()] for one in rows]
+        for line in table([name.upper() for name in looks.TREND], lines):
             click.echo(line)
 
 

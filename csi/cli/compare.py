@@ -1,7 +1,10 @@
 """`csi compare`: us beside the poller that we replace, and the take-over of what it has seen."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,8 +13,11 @@ from csi.cli.output import Duration, confirm, echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain
 from csi.flow import compare as steps
-from csi.flow.compare import Comparison, Result, Takeover
-from csi.ingester.old_log import Sighting, UnreadableLog, read_sightings
+from csi.ingester import old_log
+
+if TYPE_CHECKING:
+    from csi.flow.compare import Comparison, Result, Takeover
+    from csi.ingester.old_log import Sighting
 
 SHOWN = 20
 
@@ -43,7 +49,7 @@ def compare(
     """
     if dry_run and not take_over:
         raise click.UsageError("--dry-run belongs to --take-over; a comparison changes nothing anyway.")
-    sightings = read_sightings(_content(file))
+    sightings = old_log.read_sightings(_content(file))
     with installed(config_path) as rt:
         if take_over:
             done = steps.take_over(rt, sightings, sources=sources, dry_run=True)
@@ -63,7 +69,7 @@ def _content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise UnreadableLog(f"{file} cannot be read: {error.strerror}") from error
+        raise old_log.UnreadableLog(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _question(done: Takeover) -> str:

@@ -1,25 +1,30 @@
 """`csi config`: check, show and describe the configuration."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import pydantic
 import yaml
-from pydantic import SecretStr
 
+from csi import net, runtime
 from csi.adapters import registry
 from csi.cli import schema as schemas
-from csi.flow.plan import keyless
-from csi.ingester.config_env import SECRETS
-from csi.ingester.config_file import Loaded, read_config, variable_names
+from csi.flow import plan
+from csi.ingester import config_env, config_file
 from csi.ingester.config_secrets import MASK, hide_password
-from csi.ingester.config_yaml import KeyPath
-from csi.net import Net
-from csi.runtime import Runtime
+
+if TYPE_CHECKING:
+    from csi.ingester.config_file import Loaded
+    from csi.ingester.config_yaml import KeyPath
+
+    Origin = Callable[[KeyPath], str] | None
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,14 +88,14 @@ def effective(loaded: Loaded) -> dict[str, Any]:
     shown: dict[str, Any] = _plain(loaded.settings.model_dump())
     for key in ("database", "queue"):
         shown["csi"][key] = shown["csi"][key] and hide_password(shown["csi"][key])
-    named = {name for block in loaded.settings.sources.values() for name in variable_names(block)}
-    known = [*SECRETS, *sorted(named - set(SECRETS))]
+    named = {name for block in loaded.settings.sources.values() for name in config_file.variable_names(block)}
+    known = [*config_env.SECRETS, *sorted(named - set(config_env.SECRETS))]
     shown = {"csi": shown["csi"], "sources": shown["sources"], **shown}
     return {**shown, "secrets": {name: MASK if name in loaded.draft.secrets else None for name in known}}
 
 
 def _read(path: Path | None) -> Loaded:
-    return read_config(path, env=os.environ, sources=registry.settings_models())
+    return config_file.read_config(path, env=os.environ, sources=registry.settings_models())
 
 
 def _plain(value: Any) -> Any:
@@ -99,7 +104,7 @@ def _plain(value: Any) -> Any:
             return {key: _plain(inner) for key, inner in value.items()}
         case list() | tuple():
             return [_plain(inner) for inner in value]
-        case SecretStr():
+        case pydantic.SecretStr():
             return MASK
         case Path():
             return str(value)
@@ -130,9 +135,11 @@ def _count(number: int, word: str, plural: str = "s") -> str:
 
 
 def _not_readable(loaded: Loaded) -> list[str]:
-    rt = Runtime(loaded.settings, Net())  # neither database nor network: adapters are only asked what they lack
+    rt = runtime.Runtime(
+        loaded.settings, net.Net()
+    )  # neither database nor network: adapters are only asked what they lack
     specs = [(source, spec.via) for source in rt.enabled_sources() for spec in rt.adapter(source).watches()]
-    return keyless(rt, specs)
+    return plan.keyless(rt, specs)
 
 
 def _not_deliverable(loaded: Loaded) -> Iterator[str]:
@@ -141,9 +148,6 @@ def _not_deliverable(loaded: Loaded) -> Iterator[str]:
         yield "delivery.ua_endpoint: not set, so nothing can be delivered; set CSI_UA_ENDPOINT"
     if wanted and delivery.shared_secret is None:
         yield "delivery.shared_secret: not set, so nothing can be delivered; set CSI_UA_SHARED_SECRET"
-
-
-Origin = Callable[[KeyPath], str] | None
 
 
 def _with_origins(value: Any, origin: Origin, path: KeyPath) -> Any:

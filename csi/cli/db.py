@@ -1,22 +1,27 @@
 """csi db: migrate, status, backup, copy."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from csi import clock
+from csi import clock, runtime
 from csi.cli.output import plural, progress
 from csi.cli.terminal import table
-from csi.flow.move import Moved, move
-from csi.ingester.config import looks_like_postgres
+from csi.flow import move as removal
+from csi.ingester import config
 from csi.ingester.config_secrets import hide_password
-from csi.runtime import load_settings
 from csi.store import db as database
+
+if TYPE_CHECKING:
+    from csi.flow.move import Moved
 
 _CONFIG = click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The configuration; default CSI_CONFIG_PATH."
@@ -91,10 +96,10 @@ def copy_all(config_path: Path | None, target: str, live: bool, as_json: bool) -
     missing at the end; --live copies a snapshot meanwhile. Arguments are seen by everybody on this machine: leave the
     password to PGPASSWORD or ~/.pgpass.
     """
-    if not looks_like_postgres(target):
+    if not config.looks_like_postgres(target):
         raise click.UsageError("--to: expected postgresql://USER@HOST/NAME.")
     with _percents("copying and comparing") as notice:
-        done = move(load_settings(config_path), target, live=live, notice=notice)
+        done = removal.move(runtime.load_settings(config_path), target, live=live, notice=notice)
     _say_copied(done, hide_password(target), as_json=as_json)
 
 
@@ -139,6 +144,6 @@ def _copies(directory: Path) -> list[Path]:
 
 
 def _open(config_path: Path | None) -> str:
-    url = load_settings(config_path).csi.database_url
+    url = runtime.load_settings(config_path).csi.database_url
     database.open_database(url)
     return hide_password(url)

@@ -1,22 +1,27 @@
 """`csi delivery`: how it stands with the receivers; pause, resume and test them."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from csi import logs
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.flow import checkup, standing
-from csi.flow.checkup import Checkup
-from csi.flow.standing import Standing
 from csi.ingester.text import clean
-from csi.logs import redact
-from csi.runtime import Runtime
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.flow.checkup import Checkup
+    from csi.flow.standing import Standing
+    from csi.runtime import Runtime
 
 _ONE = click.option("--destination", metavar="NAME", help="Only this one.  [default: all]")
 
@@ -56,13 +61,15 @@ def _lines(one: Standing, now: float) -> Iterator[str]:
     endpoint = one.endpoint
     yield f"{plain(one.name)}{'' if one.is_configured else '  (not configured any more)'}"
     yield f"  gate          {_gate_words(one, now)}"
-    opened = f" since {stamp(endpoint.opened_at)}: {plain(redact(endpoint.reason or ''))}" if endpoint.opened_at else ""
+    opened = (
+        f" since {stamp(endpoint.opened_at)}: {plain(logs.redact(endpoint.reason or ''))}" if endpoint.opened_at else ""
+    )
     yield f"  breaker       {endpoint.breaker}{opened}"
     if endpoint.ramp:
         yield f"  ramp          {endpoint.ramp} requests at once while it recovers"
     yield f"  json          {one.form}"
     yield f"  last success  {_when(endpoint.last_success_at, now)}"
-    error = f": {plain(redact(endpoint.last_error or ''))}" if endpoint.last_failure_at else ""
+    error = f": {plain(logs.redact(endpoint.last_error or ''))}" if endpoint.last_failure_at else ""
     yield f"  last failure  {_when(endpoint.last_failure_at, now)}{error}"
     yield f"  waiting       {one.pending:,} pending, {one.in_flight:,} on their way, {one.dead:,} open dead letters"
     if one.lanes:
@@ -76,7 +83,7 @@ def _lines(one: Standing, now: float) -> Iterator[str]:
 def _gate_words(one: Standing, now: float) -> str:
     endpoint, words = one.endpoint, GATES[one.gate]
     if one.gate == "held":
-        return f"{words} since {stamp(endpoint.held_at)}: {plain(redact(endpoint.held or ''))}"
+        return f"{words} since {stamp(endpoint.held_at)}: {plain(logs.redact(endpoint.held or ''))}"
     if one.gate == "paused":
         return f"{words} until {stamp(endpoint.paused_until)}"
     if one.gate == "away" and endpoint.next_probe_at:
@@ -135,9 +142,9 @@ def test(config_path: Path | None, as_json: bool, destination: str | None) -> No
 
 def _checkup_lines(one: Checkup) -> Iterator[str]:
     status = f"http {one.status}" if one.status is not None else "no answer"
-    yield f"{plain(one.destination)}  {plain(redact(one.url))}"
+    yield f"{plain(one.destination)}  {plain(logs.redact(one.url))}"
     yield f"  answer  {status} after {one.seconds:.2f} s"
-    yield f"  means   {plain(redact(one.text))}"
+    yield f"  means   {plain(logs.redact(one.text))}"
     yield f"  json    {plain(one.forms_text)}"
     yield f"  clock   {one.clock_text}"
 

@@ -1,17 +1,22 @@
 """`csi demo`: the whole product on one machine, without keys and without the internet."""
 
+from __future__ import annotations
+
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from csi.cli.terminal import plain
-from csi.demo.aftermath import Account, sentences
-from csi.demo.play import Outcome, play, state_home
-from csi.demo.show import choose_view, show_summary
-from csi.demo.stage import Shape
+from csi.demo import aftermath, show, stage
+from csi.demo import play as theatre
+
+if TYPE_CHECKING:
+    from csi.demo.aftermath import Account
+    from csi.demo.play import Outcome
 
 DIGEST_LINES = 24
 
@@ -51,11 +56,11 @@ def demo(
     processes on free ports in a temporary directory. Exit code 1 if anything was lost, or left unfinished."""
     if not channels + playlists:
         raise click.UsageError("there is nothing to watch: give --channels or --playlists")
-    shape = Shape(channels, playlists, rate, faults, processing)
-    with state_home(keep) as home:
+    shape = stage.Shape(channels, playlists, rate, faults, processing)
+    with theatre.state_home(keep) as home:
         if keep is not None:
             click.echo(f"state is kept in {home}", err=True)
-        outcome = play(shape, home, choose_view(json_only=as_json), seconds=seconds)
+        outcome = theatre.play(shape, home, show.choose_view(json_only=as_json), seconds=seconds)
         _report(outcome, as_json=as_json, home=str(home) if keep is not None else None)
     unfinished = outcome.processing.unfinished if outcome.processing else 0
     sys.exit(1 if outcome.summary.lost or unfinished else 0)
@@ -63,7 +68,7 @@ def demo(
 
 def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
     if not as_json:
-        show_summary(outcome.summary)
+        show.show_summary(outcome.summary)
         if outcome.processing:
             _show_processing(outcome.processing)
         return
@@ -74,7 +79,7 @@ def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
 
 def _show_processing(account: Account) -> None:
     """The account, and the top of the digest."""
-    click.echo("\n".join(sentences(account)))
+    click.echo("\n".join(aftermath.sentences(account)))
     page = Path(account.digest).read_text("utf-8").splitlines()
     click.echo("\nThe day's digest begins so:\n")
     click.echo("\n".join(plain(line) for line in page[:DIGEST_LINES]))

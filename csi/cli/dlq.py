@@ -1,9 +1,11 @@
 """`csi dlq`: look at dead letters, send them again, discard or delete them."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -13,14 +15,16 @@ from csi.cli.output import SOME_FAILED, Duration, confirm, echo_json, is_termina
 from csi.cli.session import installed
 from csi.dlq import clearing, search
 from csi.dlq import store as letters
-from csi.dlq.search import GroupBy, Wish
 from csi.flow import redelivery
 from csi.ingester.text import clean
-from csi.runtime import Runtime
 from csi.store import stories
+
+if TYPE_CHECKING:
+    from csi.runtime import Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+STATES = ("open", "replaying", "replayed", "discarded")
 _NUMBER = click.IntRange(1, 2**63 - 1)
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -48,7 +52,7 @@ def dlq() -> None:
 @config_option
 @json_option
 @_filters
-@click.option("--state", type=click.Choice(["all", *letters.STATES]), default="open", show_default=True)
+@click.option("--state", type=click.Choice(["all", *STATES]), default="open", show_default=True)
 @click.option("--group-by", type=click.Choice(["error", "cause", "source", "destination"]), help="Count by this.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True)
 def list_letters(
@@ -56,9 +60,9 @@ def list_letters(
 ) -> None:
     """List dead letters, the newest first, or count them by what they have in common."""
     with installed(config_path) as rt:
-        wish = _wish(rt, filters, states=letters.STATES if state == "all" else (state,))
+        wish = _wish(rt, filters, states=STATES if state == "all" else (state,))
         if group_by:
-            shown.show_groups(search.groups(wish, cast(GroupBy, group_by)), group_by, as_json=as_json)
+            shown.show_groups(search.groups(wish, cast(search.GroupBy, group_by)), group_by, as_json=as_json)
         else:
             shown.show_list(search.letters(wish, limit), search.count(wish), as_json=as_json)
 
@@ -216,12 +220,12 @@ def _prune(rt: Runtime, before: float, expected: int) -> int:
     return gone
 
 
-def _wish(rt: Runtime, filters: dict[str, Any], states: tuple[str, ...] = ("open",)) -> Wish:
+def _wish(rt: Runtime, filters: dict[str, Any], states: tuple[str, ...] = ("open",)) -> search.Wish:
     since, texts = (
         filters["since"],
         {name: text and clean(text, 500) for name, text in filters.items() if name != "since"},
     )
-    return Wish(
+    return search.Wish(
         states=states,
         since=None if since is None else rt.now() - since,
         source=texts["source"],

@@ -1,11 +1,14 @@
 """`csi doctor`: examine everything, and say how to mend what is wrong."""
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,10 +19,12 @@ from csi.cli.session import sidecar_url
 from csi.cli.terminal import plain
 from csi.errors import UNHEALTHY
 from csi.flow import doctor as steps
-from csi.flow.finding import Finding, Level
-from csi.ingester.config import Settings
-from csi.logs import redact
+from csi.flow import finding
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.flow.finding import Level
+    from csi.ingester.config import Settings
 
 QUEUE_CHECK = "tasks.look:examine"
 """By name, as the commands are: the product does not know its task queue."""
@@ -49,13 +54,13 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     sys.exit(UNHEALTHY if counted["fail"] else 0)
 
 
-def examine_queue(settings: Settings) -> Iterable[Finding]:
+def examine_queue(settings: Settings) -> Iterable[finding.Finding]:
     module, _, name = QUEUE_CHECK.partition(":")
-    found: Iterable[Finding] = getattr(importlib.import_module(module), name)(settings)
+    found: Iterable[finding.Finding] = getattr(importlib.import_module(module), name)(settings)
     return found
 
 
-def show(findings: Iterable[Finding], *, quiet: bool = False) -> list[Finding]:
+def show(findings: Iterable[finding.Finding], *, quiet: bool = False) -> list[finding.Finding]:
     """Print each as it comes: a receiver that does not answer must not keep the rest waiting."""
     told = []
     for one in findings:
@@ -65,7 +70,7 @@ def show(findings: Iterable[Finding], *, quiet: bool = False) -> list[Finding]:
     return told
 
 
-def _print(one: Finding) -> None:
+def _print(one: finding.Finding) -> None:
     lines = one.text.splitlines() or [""]
     click.echo(f"{SHOWN[one.level]:<5} {one.check:<9} {plain(lines[0])}")
     for line in lines[1:]:
@@ -74,5 +79,5 @@ def _print(one: Finding) -> None:
         click.echo(f"{'':<15} → {plain(one.remedy)}")
 
 
-def _safe(one: Finding) -> Finding:
-    return Finding(one.check, one.level, redact(one.text), redact(one.remedy) if one.remedy else None)
+def _safe(one: finding.Finding) -> finding.Finding:
+    return finding.Finding(one.check, one.level, logs.redact(one.text), logs.redact(one.remedy) if one.remedy else None)

@@ -1,29 +1,33 @@
 """`csi events`: list, show and follow events."""
 
+from __future__ import annotations
+
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from csi import logs
 from csi.cli.config import config_option, json_option
 from csi.cli.output import Duration, echo_json, iso, plural, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.flow import trace
-from csi.flow.story import Leg
 from csi.ingester.text import clean
-from csi.logs import redact
-from csi.runtime import Runtime
 from csi.store import eventlist as rows
+from csi.store import events as stored
 from csi.store import stories
-from csi.store.eventlist import Brief, Search
-from csi.store.events import as_contract
-from csi.store.models import Event
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.flow.story import Leg
+    from csi.runtime import Runtime
+    from csi.store.eventlist import Brief
+    from csi.store.models import Event
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,12 +116,12 @@ def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
         "delivered_at": iso(event.delivered_at),
         "destinations": [_leg_dict(leg) for leg in story.legs] if story else [],
         "attempts": [views.attempt(one) for one in stories.requests_of([journey.pk for journey in journeys])],
-        "event": as_contract(event, event.emitted_at),
+        "event": stored.as_contract(event, event.emitted_at),
     }
 
 
 def _leg_dict(leg: Leg) -> dict[str, str]:
-    return {"destination": leg.destination, "state": leg.state, "reason": redact(leg.reason)}
+    return {"destination": leg.destination, "state": leg.state, "reason": logs.redact(leg.reason)}
 
 
 def _event_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -152,7 +156,7 @@ def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | N
             return
 
 
-def _follow(rt: Runtime, search: Search, count: int, seconds: float | None, *, as_json: bool) -> None:
+def _follow(rt: Runtime, search: rows.Search, count: int, seconds: float | None, *, as_json: bool) -> None:
     end = None if seconds is None else time.monotonic() + seconds
     newest = rows.newest(1)
     last = newest[0].id if newest else 0
@@ -174,9 +178,9 @@ def _print(one: Brief, *, as_json: bool) -> None:
         click.echo(f"{stamp(one.first_seen_at)}  {one.tier:<11} {plain(one.event_id, 60)}  {plain(one.title, 100)}")
 
 
-def _search(filters: dict[str, Any], since: float | None) -> Search:
+def _search(filters: dict[str, Any], since: float | None) -> rows.Search:
     texts = {name: value and clean(value, 200) for name, value in filters.items()}
-    return Search(since=since, **texts)
+    return rows.Search(since=since, **texts)
 
 
 def _brief_dict(one: Brief) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Processes that live and end together: signals are passed on, the first to end ends the others."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
@@ -10,8 +12,7 @@ from types import FrameType
 
 import click
 
-from csi.demo.processes import die_with_parent
-from csi.demo.stage import code_dir
+from csi.demo import processes, stage
 
 TICK = 0.1
 GRACE_SECONDS = 30.0
@@ -23,7 +24,7 @@ class Pair:
 
     def __init__(self, lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:
         # The folder stays the caller's, so that paths in his files mean what he meant.
-        paths = [str(code_dir()), env.get("PYTHONPATH", "")]
+        paths = [str(stage.code_dir()), env.get("PYTHONPATH", "")]
         self._lines, self._env = lines, {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._asked = 0
@@ -51,7 +52,7 @@ class Pair:
             stdin=subprocess.DEVNULL,
             env=self._env,
             start_new_session=True,
-            preexec_fn=die_with_parent(),
+            preexec_fn=processes.die_with_parent(),
         )
 
     def _watch(self) -> int:

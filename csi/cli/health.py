@@ -1,5 +1,7 @@
 """`csi health`: alive or not, by exit code, for container engines and scripts."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
@@ -7,15 +9,14 @@ from typing import Any
 
 import click
 
+from csi import logs, runtime
+from csi import net as wire
 from csi.cli.config import config_option, json_option
 from csi.cli.session import installed, sidecar_url
 from csi.cli.terminal import plain
 from csi.errors import CsiError, NetError
-from csi.logs import redact
-from csi.net import Limits, Net
-from csi.runtime import load_settings
+from csi.web import facts as known
 from csi.web import health as rules
-from csi.web.facts import gather
 
 ASK_SECONDS = 4.0
 
@@ -34,7 +35,7 @@ def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool
     try:
         report = _ask_sidecar(config_path, ready) if over_http else _ask_rows(config_path, ready)
     except CsiError as error:
-        report = rules.Report(False, {"status": "unknown", "reasons": [redact(str(error))]})
+        report = rules.Report(False, {"status": "unknown", "reasons": [logs.redact(str(error))]})
     if as_json:
         click.echo(json.dumps({"ok": report.is_good, **_known(report.body)}))
     else:
@@ -53,13 +54,13 @@ def _words(report: rules.Report) -> str:
 
 def _ask_rows(config_path: Path | None, ready: bool) -> rules.Report:
     with installed(config_path) as rt:
-        facts = gather(rt)
+        facts = known.gather(rt)
     return rules.readiness(facts) if ready else rules.liveness(facts)
 
 
 def _ask_sidecar(config_path: Path | None, ready: bool) -> rules.Report:
-    url = f"{sidecar_url(load_settings(config_path))}/{'readyz' if ready else 'livez'}"
-    with Net(limits=Limits(total=ASK_SECONDS), allow_insecure_http=True) as net:
+    url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
+    with wire.Net(limits=wire.Limits(total=ASK_SECONDS), allow_insecure_http=True) as net:
         answer = net.get(url)
     try:
         body = json.loads(answer.body)

@@ -1,5 +1,7 @@
 """`csi init`: a first configuration, from four questions or from options, written and tested."""
 
+from __future__ import annotations
+
 import os
 import secrets
 import sys
@@ -7,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +23,10 @@ from csi.cli.terminal import plain
 from csi.errors import UNHEALTHY, ConfigError, CsiError
 from csi.flow import doctor as steps
 from csi.ingester.config_secrets import read_variable, secret_fault
-from csi.ingester.references import FREE_FORMS, Reference, parse_reference
+from csi.ingester.references import FREE_FORMS, parse_reference
+
+if TYPE_CHECKING:
+    from csi.ingester.references import Reference
 
 OWN_RECEIVER = "http://127.0.0.1:8090/api/v1/signals/ingest"
 SECRET, KEY, TOKEN = "CSI_UA_SHARED_SECRET", "YOUTUBE_API_KEY", "CSI_ADMIN_TOKEN"

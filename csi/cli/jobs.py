@@ -1,23 +1,37 @@
 """`csi jobs`: what the catalogue has to do, does, and did."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from csi import logs
 from csi.catalog import manage as channels
-from csi.catalog.shape import shape
+from csi.catalog import shape as shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.output import Duration, confirm, echo_json
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.jobs import manage
-from csi.jobs.types import KINDS
-from csi.logs import redact
 from csi.store import jobs as store
-from csi.store.jobs import Job
+
+if TYPE_CHECKING:
+    from csi.store.jobs import Job
 
 _JOB = click.argument("job", metavar="JOB")
-_STATUS = click.Choice([*store.OPEN, *store.SETTLED])
+STATUSES = ("pending", "running", "failed", "completed", "dead")
+TYPES = (
+    "BACKFILL_CHANNEL",
+    "REFRESH_CHANNEL_STATS",
+    "REFRESH_HOT_VIDEOS",
+    "REFRESH_MEDIUM_VIDEOS",
+    "REFRESH_VIDEO_STATS",
+    "RSS_POLL_CHANNEL",
+    "REQUEUE_STUCK",
+)
+_STATUS = click.Choice(STATUSES)
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -31,7 +45,7 @@ def jobs() -> None:
 
 @jobs.command("list")
 @click.option("--status", type=_STATUS, help="Only these.")
-@click.option("--type", "kind", type=click.Choice(list(KINDS)), help="Only these.")
+@click.option("--type", "kind", type=click.Choice(TYPES), help="Only these.")
 @click.option("--channel", metavar="CHANNEL", help="Only those of this channel.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @config_option
@@ -45,7 +59,7 @@ def list_jobs(
         rows = store.page(status=status, type=kind, channel_id=ref, limit=limit)
         counted, now = store.counts(), rt.now()
     if as_json:
-        echo_json({"jobs": [shape(job) for job in rows], "counts": counted})
+        echo_json({"jobs": [shapes.shape(job) for job in rows], "counts": counted})
         return
     _print(rows, now)
     click.echo(", ".join(f"{number:,} {word}" for word, number in counted.items()), err=True)
@@ -60,7 +74,7 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         rows, now = store.page(status="dead", limit=limit), rt.now()
     if as_json:
-        echo_json({"jobs": [shape(job) for job in rows]})
+        echo_json({"jobs": [shapes.shape(job) for job in rows]})
         return
     _print(rows, now)
 
@@ -73,11 +87,11 @@ def show(job: str, config_path: Path | None, as_json: bool) -> None:
     """Show a job and its whole history."""
     with installed(config_path):
         row = manage.find_job(job)
-        history = [shape(event) for event in store.history(row.id)]
+        history = [shapes.shape(event) for event in store.history(row.id)]
     if as_json:
-        echo_json(shape(row) | {"history": history})
+        echo_json(shapes.shape(row) | {"history": history})
         return
-    for name, value in shape(row).items():
+    for name, value in shapes.shape(row).items():
         click.echo(f"{name:<16} {'–' if value is None else plain(value, 100)}")
     cells = [
         [event["occurred_at"], event["event_type"], f"{event['duration_ms'] or 0:,} ms", plain(event["details"])]
@@ -104,7 +118,7 @@ def enqueue(
         ref = channels.find_channel(rt, channel).id if channel else None
         found = manage.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
     if as_json:
-        echo_json({"job": shape(found.job), "duplicate": found.is_duplicate})
+        echo_json({"job": shapes.shape(found.job), "duplicate": found.is_duplicate})
         return
     word = "is open already: job" if found.is_duplicate else "is enqueued: job"
     click.echo(f"{found.job.type} {word} {found.job.id}")
@@ -147,4 +161,4 @@ def _row(job: Job, now: float) -> list[str]:
     due = "–" if job.status in store.SETTLED else f"in {ago(wait)}" if wait > 0 else "now"
     tries = f"{job.attempts}/{job.max_attempts}"
     cells = [job.id, job.type, job.channel_id or "–", job.status, str(job.priority), tries, f"{job.units:,}", due]
-    return [*cells, redact(job.error_message or "")]
+    return [*cells, logs.redact(job.error_message or "")]

@@ -1,21 +1,25 @@
 """Dead letters for people and for programs: as a table, as groups, one of them whole, or as JSON."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from csi import logs
 from csi.cli.output import echo_json, plural, stamp
 from csi.cli.terminal import plain, table
-from csi.dlq.replay import Outcome
-from csi.dlq.search import Group
-from csi.dlq.store import Letter
-from csi.flow.redelivery import Result
-from csi.logs import redact
-from csi.store.stories import Request
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.dlq.replay import Outcome
+    from csi.dlq.search import Group
+    from csi.dlq.store import Letter
+    from csi.flow.redelivery import Result
+    from csi.store.stories import Request
 
 SHOWN_FAILURES = 20
 LOOK_FIRST = 10
@@ -58,7 +62,7 @@ def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -
         )
         return
     for name, value in _facts(letter):
-        click.echo(f"{name:<12}{plain(redact(value))}")
+        click.echo(f"{name:<12}{plain(logs.redact(value))}")
     if letter.kind == "event":
         click.echo(f"\nattempts    {len(attempts) or 'none are left: its event was removed by retention'}")
     for attempt in attempts:
@@ -99,16 +103,16 @@ def show_replay(
     if results:
         click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} arrived")
     for hint in hints:
-        click.echo(f"note: {plain(redact(hint))}", err=True)
+        click.echo(f"note: {plain(logs.redact(hint))}", err=True)
     show_failures(failures)
 
 
 def show_failures(failures: dict[int, str]) -> None:
     for number, why in list(failures.items())[:SHOWN_FAILURES]:
-        click.echo(f"failed: {number}: {plain(redact(why))}", err=True)
+        click.echo(f"failed: {number}: {plain(logs.redact(why))}", err=True)
     if len(failures) > SHOWN_FAILURES:
         reasons = "; ".join(f"{count} × {why}" for why, count in Counter(failures.values()).most_common(5))
-        click.echo(f"failed: {len(failures):,} in all: {plain(redact(reasons))}", err=True)
+        click.echo(f"failed: {len(failures):,} in all: {plain(logs.redact(reasons))}", err=True)
 
 
 def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -126,12 +130,12 @@ def _row(letter: Letter) -> list[str]:
         letter.cause,
         str(letter.retry_count),
         letter.event_id,
-        redact(letter.reason or ""),
+        logs.redact(letter.reason or ""),
     ]
 
 
 def _short(letter: Letter) -> list[str]:
-    return [str(letter.id), stamp(letter.died_at), letter.state, letter.event_id, redact(letter.reason or "")]
+    return [str(letter.id), stamp(letter.died_at), letter.state, letter.event_id, logs.redact(letter.reason or "")]
 
 
 def _facts(letter: Letter) -> list[tuple[str, str]]:
@@ -155,9 +159,9 @@ def _facts(letter: Letter) -> list[tuple[str, str]]:
 def _show_attempt(attempt: Request) -> None:
     took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
     why = f": {attempt.reason}" if attempt.reason else ""
-    click.echo(plain(redact(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}")))
+    click.echo(plain(logs.redact(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}")))
     if attempt.answer:
-        click.echo(f"      {plain(redact(attempt.answer))}")
+        click.echo(f"      {plain(logs.redact(attempt.answer))}")
 
 
 def _group_row(group: Group) -> list[str]:
@@ -167,7 +171,7 @@ def _group_row(group: Group) -> list[str]:
         stamp(group.first_died_at),
         stamp(group.last_died_at),
         str(group.example),
-        redact(group.key) or "–",
+        logs.redact(group.key) or "–",
     ]
 
 
@@ -184,5 +188,5 @@ def _replay_dict(
             | ({"result": ended.get(one.letter_id)} if results else {})
             for one in outcomes
         ],
-        "notes": [redact(hint) for hint in hints],
+        "notes": [logs.redact(hint) for hint in hints],
     }

@@ -1,22 +1,27 @@
 """`csi notify`: what is wrong, what was told, and whether telling works."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from csi import logs
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, plural, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import plain, table
 from csi.errors import MissingSetting
 from csi.flow import notify as lookout
-from csi.logs import redact
-from csi.runtime import Runtime
-from csi.scheduling.troubles import Trouble
-from csi.store.troubles import Noted
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.runtime import Runtime
+    from csi.scheduling.troubles import Trouble
+    from csi.store.troubles import Noted
 
 
 @click.group()
@@ -65,7 +70,7 @@ def check(config_path: Path | None) -> None:
 
 
 def _lines(found: Sequence[Trouble | Noted]) -> str:
-    return "\n".join(f"{one.name}: {plain(redact(one.text))}" for one in found) or "nothing is wrong"
+    return "\n".join(f"{one.name}: {plain(logs.redact(one.text))}" for one in found) or "nothing is wrong"
 
 
 def _require_something(rt: Runtime) -> None:

@@ -1,5 +1,7 @@
 """What commands have in common: JSON, times, questions before anything is destroyed, a progress bar."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +12,7 @@ import click
 
 from csi import clock
 from csi.errors import SOME_FAILED as SOME_FAILED
-from csi.ingester.durations import parse_duration, parse_since
+from csi.ingester import durations
 
 
 class Duration(click.ParamType[float]):
@@ -19,13 +21,13 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def __init__(self, *, ago: bool = False) -> None:
-        self._parse = parse_since if ago else parse_duration
+        self._ago = ago
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
         try:
-            return self._parse(str(value))
+            return durations.parse_since(str(value)) if self._ago else durations.parse_duration(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

@@ -1,32 +1,42 @@
 """`csi processing`: from received signals to transcripts and summaries; what it did, what it cost, what failed."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from csi import clock
+from csi import clock, logs
 from csi.cli.config import json_option
 from csi.cli.output import SOME_FAILED, confirm, echo_json
 from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import ago, plain, table
 from csi.errors import CsiError, StoreError
-from csi.logs import redact
-from csi.processing import config, source
-from csi.processing.documents import COLLECTIONS, DeadLetterJobDocument
+from csi.processing import config, runtime, source
 from csi.processing.flow import digest as digests
 from csi.processing.flow import letters as desk
-from csi.processing.flow import runs
-from csi.processing.flow.rescue import WORKER
-from csi.processing.runtime import Processing, create
+from csi.processing.flow import rescue, runs
 from csi.processing.states import STATUSES
 from csi.processing.store import artifacts, beats, calls, db, jobs, letters, notices, signals, videos
-from csi.processing.store.export import documents
+from csi.processing.store import export as exports
+
+if TYPE_CHECKING:
+    from csi.processing.documents import DeadLetterJobDocument
+    from csi.processing.runtime import Processing
 
 CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
+COLLECTIONS = (
+    "videos",
+    "jobs/transcription",
+    "jobs/summarization",
+    "audit_logs",
+    "jobs_deadletter",
+    "run_events",
+)
 _STATES = click.Choice(["open", "pending", "investigating", "resolved", "abandoned", "all"])
 
 
@@ -56,7 +66,7 @@ def run(config_path: Path | None, workers: int) -> None:
 def check(config_path: Path | None) -> None:
     """Read the configuration and the secrets it needs; say what is wrong, or what will be done."""
     settings = config.load(config_path)
-    create(settings, config.read_secrets(settings)).net.close()
+    runtime.create(settings, config.read_secrets(settings)).net.close()
     for name, route in sorted(settings.routes.items()):
         click.echo(f"{plain(name)}: {route.action}" + (f" + {', '.join(route.documents)}" if route.documents else ""))
     providers = ", ".join(settings.transcription.providers)
@@ -86,7 +96,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 def _facts(rt: Processing) -> dict[str, Any]:
-    beat = beats.last_beat(WORKER)
+    beat = beats.last_beat(rescue.WORKER)
     known = videos.counts()
     return {
         "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",
@@ -163,12 +173,12 @@ def show(config_path: Path | None, as_json: bool, video_id: str) -> None:
 
 @processing.command()
 @processing_option
-@click.option("--collection", required=True, type=click.Choice(list(COLLECTIONS)), help="Which documents.")
+@click.option("--collection", required=True, type=click.Choice(COLLECTIONS), help="Which documents.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file instead of standard output.")
 def export(config_path: Path | None, collection: str, out: Path | None) -> None:
     """Print a collection as JSON lines in the specification's exact shape."""
     with opened(config_path):
-        lines = (json.dumps(masked(doc.shape()), ensure_ascii=False) + "\n" for doc in documents(collection))
+        lines = (json.dumps(masked(doc.shape()), ensure_ascii=False) + "\n" for doc in exports.documents(collection))
         if out is None:
             for line in lines:
                 click.echo(line, nl=False)
@@ -188,7 +198,7 @@ def digest(config_path: Path | None, day: str | None, html: bool) -> None:
     """Print the digest of a day, as it is now."""
     with opened(config_path) as rt:
         made = digests.make_digest(rt, runs.describe(rt, checked_day(day) if day else rt.today()))
-    click.echo(redact(made.html if html else made.markdown))
+    click.echo(logs.redact(made.html if html else made.markdown))
 
 
 def checked_day(text: str) -> str:
@@ -239,9 +249,9 @@ def _row(doc: DeadLetterJobDocument) -> tuple[str, ...]:
         level,
         doc.failure_type,
         attempts,
-        redact(doc.assigned_to or ""),
+        logs.redact(doc.assigned_to or ""),
         doc.moved_to_dlq_at,
-        redact(doc.final_error),
+        logs.redact(doc.final_error),
     )
 
 
@@ -342,12 +352,12 @@ def _retry(rt: Processing, job_id: str, *, force: bool) -> bool:
     try:
         desk.retry(rt, job_id, force=force)
     except CsiError as error:
-        click.echo(f"csi: {plain(redact(str(error)))}", err=True)
+        click.echo(f"csi: {plain(logs.redact(str(error)))}", err=True)
         return False
     click.echo(f"{job_id}: is tried again")
     return True
 
 
 def _echo(doc: DeadLetterJobDocument) -> None:
-    who = f", {plain(redact(doc.assigned_to))}" if doc.assigned_to else ""
+    who = f", {plain(logs.redact(doc.assigned_to))}" if doc.assigned_to else ""
     click.echo(f"{doc.job_id}: {doc.dlq_status}{who}")

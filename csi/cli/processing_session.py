@@ -1,5 +1,7 @@
 """What processing's commands have in common: its config, its database, and nothing is made by looking at it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,12 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from csi import logs
+from csi import logs, net
 from csi.errors import StoreError
-from csi.logs import redact
-from csi.net import Net
-from csi.processing import config
-from csi.processing.runtime import Processing
+from csi.processing import config, runtime
 from csi.processing.store import db
 
 TOLD = {"assigned_to", "data_summary", "error_message", "final_error", "last_error", "resolution_notes", "stack_trace"}
@@ -26,12 +25,12 @@ def processing_option(command: F) -> F:
         "--config",
         "config_path",
         type=click.Path(dir_okay=False, path_type=Path),
-        help=f"processing.yaml. [default: {config.PATH}, else the built-in defaults]",
+        help="processing.yaml. [default: CSI_PROCESSING_CONFIG, else the built-in defaults]",
     )(command)
 
 
 @contextmanager
-def opened(config_path: Path | None) -> Iterator[Processing]:
+def opened(config_path: Path | None) -> Iterator[runtime.Processing]:
     """Settings and database. A command must not create a database: as root it would lock the worker out."""
     settings = config.load(config_path)
     logs.setup(level="WARNING", format=settings.log_format, secrets=config.held_secrets(settings).all)
@@ -45,13 +44,14 @@ def opened(config_path: Path | None) -> Iterator[Processing]:
     if missing:
         raise StoreError(f"the schema of processing's database lacks {', '.join(missing)}: start csi processing run")
     with db.reading():
-        yield Processing(settings, Net())
+        yield runtime.Processing(settings, net.Net())
 
 
 def masked(value: Any) -> Any:
     """A document without secrets: an error may hold a provider's own words, and those what we sent."""
     if isinstance(value, dict):
         return {
-            name: redact(one) if name in TOLD and isinstance(one, str) else masked(one) for name, one in value.items()
+            name: logs.redact(one) if name in TOLD and isinstance(one, str) else masked(one)
+            for name, one in value.items()
         }
     return [masked(one) for one in value] if isinstance(value, list) else value

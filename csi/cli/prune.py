@@ -1,6 +1,9 @@
 """`csi prune`: remove what is older than its time, now instead of bit by bit every hour."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,9 +12,11 @@ from csi.cli.output import confirm, echo_json, plural, progress
 from csi.cli.session import installed
 from csi.cli.terminal import table
 from csi.flow import retention
-from csi.flow.retention import Pruned
-from csi.runtime import Runtime
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.flow.retention import Pruned
+    from csi.runtime import Runtime
 
 
 @click.command()

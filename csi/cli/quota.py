@@ -1,17 +1,17 @@
 """`csi quota`: what is left of the day's API units, and how far they go."""
 
+from __future__ import annotations
+
 import json
 from datetime import datetime
 from pathlib import Path
 
 import click
 
-from csi import clock
+from csi import clock, runtime
 from csi.catalog import source
 from csi.cli.config import config_option, json_option
-from csi.flow import pace
-from csi.flow.sources import keep_in_step
-from csi.runtime import open_runtime
+from csi.flow import pace, sources
 from csi.store import budget, db
 from csi.web import views
 
@@ -21,9 +21,9 @@ from csi.web import views
 @json_option
 def quota(config_path: Path | None, as_json: bool) -> None:
     """Show the API units of this Pacific day, and the intervals that they are enough for."""
-    rt = open_runtime(config_path)
+    rt = runtime.open_runtime(config_path)
     with db.connection():
-        keep_in_step(rt)
+        sources.keep_in_step(rt)
         found, share = pace.forecast(rt, rt.now()), source.share_of(rt)
     if as_json:
         catalogue = {"catalogue": views.catalogue_share(share)} if found else {}

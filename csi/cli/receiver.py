@@ -1,5 +1,7 @@
 """`csi receiver`: run the receiving side of the wire."""
 
+from __future__ import annotations
+
 import errno
 import ipaddress
 import os
@@ -9,22 +11,26 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 import uvicorn
-from starlette.applications import Starlette
-from starlette.routing import Route
 
 from csi import clock, logs
+from csi import net as wire
 from csi.cli.config import json_option
 from csi.cli.output import echo_json
 from csi.cli.terminal import plain
 from csi.errors import ConfigError, PortInUse
-from csi.logs import log
-from csi.net import Net
-from csi.receiver.app import INGEST_PATH, create_app
-from csi.receiver.doctor import examine
-from csi.receiver.settings import ReceiverSettings, from_env
+from csi.receiver import app as ingest
+from csi.receiver import doctor as examination
+from csi.receiver import settings as wishes
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    from csi.receiver.settings import ReceiverSettings
 
 _LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 _FORMATS = click.Choice(["auto", "json", "text"])
@@ -76,11 +82,11 @@ def receiver(
     """
     if ctx.invoked_subcommand is not None:
         return
-    settings = from_env(os.environ, db_path=db, ledger_path=ledger)
+    settings = wishes.from_env(os.environ, db_path=db, ledger_path=ledger)
     beside, hidden = _dashboard(settings, processing)
     logs.setup(level=log_level.upper(), format=log_format, secrets=[*settings.hidden, *hidden])
     with _listen(host, port) as door:
-        app = create_app(settings, beside=beside)
+        app = ingest.create_app(settings, beside=beside)
         click.echo(f"receiver listening on {_url(door)}")
         _warn_if_open(door)
         _serve(app, door)
@@ -99,7 +105,7 @@ def _dashboard(settings: ReceiverSettings, wanted: Path | None) -> tuple[list[Ro
     secrets = config.read_secrets(chosen)
     db.open_database(chosen.database_url)
     db.migrate()
-    pages = Pages(Processing(chosen, Net(), secrets), settings.dashboard_password, secrets.webhook)
+    pages = Pages(Processing(chosen, wire.Net(), secrets), settings.dashboard_password, secrets.webhook)
     return routes(pages), secrets.all
 
 
@@ -128,12 +134,12 @@ def _explain(error: OSError, host: str, port: int) -> ConfigError | PortInUse:
 
 def _url(door: socket.socket) -> str:
     host, port = door.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{INGEST_PATH}"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{ingest.INGEST_PATH}"
 
 
 def _warn_if_open(door: socket.socket) -> None:
     if not ipaddress.ip_address(door.getsockname()[0].partition("%")[0]).is_loopback:
-        log.warning("listening beyond this machine without TLS: put a proxy with TLS in front")
+        logs.log.warning("listening beyond this machine without TLS: put a proxy with TLS in front")
 
 
 def _serve(app: Starlette, door: socket.socket) -> None:
@@ -166,10 +172,10 @@ def _serve(app: Starlette, door: socket.socket) -> None:
 @json_option
 def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
     """Check settings, database, disk and, with --url, a running receiver with each secret. Exit code 1 when ill."""
-    settings = from_env(os.environ, db_path=db)
+    settings = wishes.from_env(os.environ, db_path=db)
     logs.setup(level="ERROR", secrets=settings.hidden)
-    with Net() as net:
-        found = examine(settings, net, url, clock.now())
+    with wire.Net() as net:
+        found = examination.examine(settings, net, url, clock.now())
     if as_json:
         echo_json([asdict(finding) for finding in found])
     else:

@@ -1,15 +1,17 @@
 """`csi run`: worker and sidecar in the foreground, for people without a service manager."""
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path
 
 import click
 
+from csi import runtime
 from csi.cli.config import config_option
 from csi.cli.foreground import Pair
-from csi.ingester.config_file import find_file, require_delivery
-from csi.runtime import load_settings
+from csi.ingester import config_file
 
 WORKER = ("huey.bin.huey_consumer", "huey_config.huey", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1")
 GRACE = ("-g", "TERM", "-t", "25")
@@ -26,8 +28,8 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
     What is being done is finished first, up to 30 seconds; a second Ctrl-C does not wait. When one of the two ends by
     itself the other is ended, too, and the exit code is that of the first. Logs of both go to standard error.
     """
-    require_delivery(load_settings(config_path))
-    path = find_file(config_path, os.environ).absolute()
+    config_file.require_delivery(runtime.load_settings(config_path))
+    path = config_file.find_file(config_path, os.environ).absolute()
     env = {**os.environ, "CSI_CONFIG_PATH": str(path)}
     lines = {"worker": (*WORKER, "-w", str(workers), *GRACE), "sidecar": SIDECAR}
     if no_web:

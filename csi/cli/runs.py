@@ -1,5 +1,7 @@
 """`csi runs`: the daily runs of processing."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import click
@@ -10,7 +12,7 @@ from csi.cli.processing import checked_day
 from csi.cli.processing_session import opened, processing_option
 from csi.cli.terminal import plain, table
 from csi.errors import CsiError
-from csi.processing.flow.runs import describe
+from csi.processing.flow import runs as days
 from csi.processing.store import runs as rows_of
 
 
@@ -58,7 +60,7 @@ def show(config_path: Path | None, as_json: bool, run_id: str | None) -> None:
         day = checked_day(run_id) if run_id else rt.today()
         if day != rt.today() and rows_of.find(day) is None:
             raise CsiError(f"there was no run on {day}; see: csi runs list")
-        doc = describe(rt, day).shape()
+        doc = days.describe(rt, day).shape()
     if as_json:
         echo_json(doc)
         return

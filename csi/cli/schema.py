@@ -1,14 +1,17 @@
 """`csi schema`: the JSON Schema of an event, of a request, and of the configuration file."""
 
+from __future__ import annotations
+
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from pydantic import BaseModel
 
 from csi.adapters import registry
-from csi.ingester.config_file import file_model
-from csi.ingester.event import CreatorSignalEvent, CSIIngestRequest
+from csi.ingester import config_file, event
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLES = {
@@ -33,5 +36,5 @@ def schema_text(what: str) -> str:
 
 def _model(what: str) -> type[BaseModel]:
     if what == "config":
-        return file_model(registry.settings_models())
-    return CreatorSignalEvent if what == "event" else CSIIngestRequest
+        return config_file.file_model(registry.settings_models())
+    return event.CreatorSignalEvent if what == "event" else event.CSIIngestRequest

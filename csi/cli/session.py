@@ -1,28 +1,31 @@
 """The runtime of one command: the database of an installation that exists, and nothing is made by looking at it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from csi import logs
+from csi import logs, net, runtime
 from csi.errors import StoreError
-from csi.ingester.config import Settings
 from csi.ingester.config_secrets import hide_password
-from csi.net import Net
-from csi.runtime import Runtime, load_settings, secret_values
 from csi.store import db
+
+if TYPE_CHECKING:
+    from csi.ingester.config import Settings
 
 
 @contextmanager
-def installed(config_path: Path | None) -> Iterator[Runtime]:
+def installed(config_path: Path | None) -> Iterator[runtime.Runtime]:
     """Settings and database, opened. A command must not create a database: as root it would lock the worker out."""
-    settings = load_settings(config_path)
-    logs.setup(level="WARNING", format=settings.csi.log_format, secrets=secret_values(settings))
+    settings = runtime.load_settings(config_path)
+    logs.setup(level="WARNING", format=settings.csi.log_format, secrets=runtime.secret_values(settings))
     _refuse_absent(settings.csi.database_url)
     db.open_database(settings.csi.database_url)
     _refuse_old(settings.csi.database_url)
     with db.reading():
-        yield Runtime(settings, Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+        yield runtime.Runtime(settings, net.Net(allow_insecure_http=settings.delivery.allow_insecure_http))
 
 
 def _refuse_absent(url: str) -> None:

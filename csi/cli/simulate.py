@@ -1,20 +1,27 @@
 """`csi simulate`: a stand-in for an outside service."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
 import signal
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from csi import clock
-from csi.demo.serve import QuietServer, base_url, bind, make_server, serve_until
-from csi.demo.traffic import Cast, Traffic, keep_going, settle
-from csi.demo.world import World
-from csi.demo.youtube import API_PATH, FEED_PATH, Options, create_app
-from csi.ingester.durations import parse_duration
+from csi.demo import serve
+from csi.demo import traffic as streets
+from csi.demo import world as worlds
+from csi.demo import youtube as site
+from csi.ingester import durations
+
+if TYPE_CHECKING:
+    from csi.demo.serve import QuietServer
+    from csi.demo.traffic import Cast
 
 
 class Duration(click.ParamType[float]):
@@ -25,7 +32,7 @@ class Duration(click.ParamType[float]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value)
         try:
-            return float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
+            return float(text) if text.replace(".", "", 1).isdecimal() else durations.parse_duration(text)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -72,25 +79,25 @@ def youtube(
     seconds: float | None,
 ) -> None:
     """Run a simulated YouTube: feeds and Data API, with quota, faults and a control API under /sim."""
-    world = World(seed)
-    cast = settle(world, channels=channels, playlists=playlists, videos=videos, at=clock.now())
-    options = Options(api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed)
-    app = create_app(world, options)
-    traffic = Traffic(world, cast, seed)
-    with contextlib.closing(bind(host, port)) as sock:
-        asyncio.run(_serve(make_server(app), sock, cast, traffic, rate, seconds))
+    world = worlds.World(seed)
+    cast = streets.settle(world, channels=channels, playlists=playlists, videos=videos, at=clock.now())
+    options = site.Options(api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed)
+    app = site.create_app(world, options)
+    traffic = streets.Traffic(world, cast, seed)
+    with contextlib.closing(serve.bind(host, port)) as sock:
+        asyncio.run(_serve(serve.make_server(app), sock, cast, traffic, rate, seconds))
 
 
 async def _serve(
-    server: QuietServer, sock: socket.socket, cast: Cast, traffic: Traffic, rate: float, seconds: float | None
+    server: QuietServer, sock: socket.socket, cast: Cast, traffic: streets.Traffic, rate: float, seconds: float | None
 ) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop, server)
     if seconds:
         loop.call_later(seconds, _stop, server)
-    _announce(base_url(sock), cast)
-    await serve_until(server, sock, lambda: keep_going(traffic, rate, clock.now))
+    _announce(serve.base_url(sock), cast)
+    await serve.serve_until(server, sock, lambda: streets.keep_going(traffic, rate, clock.now))
 
 
 def _announce(base: str, cast: Cast) -> None:
@@ -98,8 +105,8 @@ def _announce(base: str, cast: Cast) -> None:
     click.echo(f"simulated YouTube listening on {base}")
     facts = {
         "base_url": base,
-        "api_base_url": base + API_PATH,
-        "feed_url_template": f"{base}{FEED_PATH}?channel_id={{channel_id}}",
+        "api_base_url": base + site.API_PATH,
+        "feed_url_template": f"{base}{site.FEED_PATH}?channel_id={{channel_id}}",
         "channels": cast.channels,
         "playlists": cast.playlists,
     }

@@ -1,8 +1,11 @@
 """`csi slo`: what was reached, held against what was promised (PRD §6)."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +15,10 @@ from csi.cli.session import installed
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY
 from csi.flow import slo as figures
-from csi.flow.slo import Report, Spread, TierLatency
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.flow.slo import Report, Spread, TierLatency
 
 _WORDS = {True: "met", False: "MISSED", None: "–"}
 

@@ -1,27 +1,31 @@
 """`csi sources`: what is watched, and how it is."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from csi import logs, runtime
 from csi.cli.config import config_option, json_option
 from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
 from csi.flow import sources as steps
-from csi.ingester.imports import MAX_BYTES
-from csi.logs import redact
-from csi.runtime import Runtime, open_runtime
+from csi.ingester import imports
 from csi.store import db, watchlist
-from csi.store.models import Watch
 from csi.web import views
 
-SHORT = {steps.PLAYLISTS: "playlist", steps.CHANNELS: "channel"}
+if TYPE_CHECKING:
+    from csi.runtime import Runtime
+    from csi.store.models import Watch
+
+SHORT = {"youtube_playlist": "playlist", "youtube_channel_rss": "channel"}
 _WATCH = click.argument("watch", metavar="WATCH")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -38,7 +42,7 @@ def sources() -> None:
 
 @contextmanager
 def _runtime(config_path: Path | None) -> Iterator[Runtime]:
-    rt = open_runtime(config_path)
+    rt = runtime.open_runtime(config_path)
     with db.connection():
         steps.keep_in_step(rt)
         yield rt
@@ -80,7 +84,7 @@ def _row(rt: Runtime, row: Watch, now: float) -> list[str]:
         ago(row.planned_interval or row.interval_seconds),
         ago(last),
         next_in,
-        redact("; ".join(text for text in trouble if text)),
+        logs.redact("; ".join(text for text in trouble if text)),
     ]
 
 
@@ -283,7 +287,7 @@ def _polled_words(row: Watch, found: steps.Polled) -> str:
     if found.is_busy:
         return f"{_title(row)} was not read: it is being read already, or its host asked for a pause"
     if found.error:
-        return f"{_title(row)} could not be read: {plain(redact(found.error))}"
+        return f"{_title(row)} could not be read: {plain(logs.redact(found.error))}"
     cost = f" ({found.units} API units)" if found.units else ""
     return f"{_title(row)} was read: {found.new_items} new{cost}"
 
@@ -314,7 +318,7 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
     FILE is OPML, Google Takeout's subscriptions.csv in any language, or a list with one channel, playlist or video
     a line; # begins a comment. Exit code 5 when a line could not be used.
     """
-    content = file.read(MAX_BYTES + 1)
+    content = file.read(imports.MAX_BYTES + 1)
     with _runtime(config_path) as rt:
         lines = steps.import_list(rt, content, _wish(**given), dry_run=dry_run)
     counted = Counter(line.result for line in lines)

@@ -1,22 +1,26 @@
 """`csi status`: how it stands, on one page."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from csi import logs
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.flow import overview as pages
-from csi.flow import pace
-from csi.flow.overview import Overview, SourceState
-from csi.flow.slo import Success
-from csi.flow.standing import Standing
-from csi.flow.waiting import words
-from csi.logs import redact
+from csi.flow import pace, waiting
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.flow.overview import Overview, SourceState
+    from csi.flow.slo import Success
+    from csi.flow.standing import Standing
 
 
 @click.command()
@@ -49,13 +53,14 @@ def lines(found: Overview) -> Iterator[str]:
     yield ""
     yield from table(SOURCE_HEAD, [source_row(one, found.now) for one in found.sources])
     for trouble in found.troubles:
-        yield f"{plain(trouble.host)}: {trouble.kind}: {plain(redact(trouble.reason))}"
+        yield f"{plain(trouble.host)}: {trouble.kind}: {plain(logs.redact(trouble.reason))}"
     yield ""
     yield "waiting" if found.waiting else "nothing waits"
     for one in found.waiting:
-        yield f"  {plain(words(one, found.now))}"
+        yield f"  {plain(waiting.words(one, found.now))}"
 
 
+GATES = {"open": "works", "held": "paused by command", "paused": "asked for a pause", "away": "away", "probe": "away"}
 SOURCE_HEAD = ("SOURCE", "WATCHES", "PAUSED", "FAILING", "LAST READ", "LAST NEW", "NEXT", "")
 
 
@@ -87,8 +92,8 @@ def delivery_words(found: Overview) -> str:
 
 def _standing_words(one: Standing) -> str:
     reason = one.endpoint.held if one.gate == "held" else one.endpoint.reason
-    said = f" ({plain(redact(reason))})" if reason and one.gate != "open" else ""
-    return f"{plain(one.name)} {one.gate}{said}"
+    said = f" ({plain(logs.redact(reason))})" if reason and one.gate != "open" else ""
+    return f"{plain(one.name)}: {GATES[one.gate]}{said}"
 
 
 def flow_words(one: Success) -> str:

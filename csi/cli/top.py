@@ -1,10 +1,13 @@
 """`csi top`: the page of `csi status` with the newest events, drawn anew every moment."""
 
+from __future__ import annotations
+
 import shutil
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +17,10 @@ from csi.cli.session import installed
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
 from csi.flow import overview as pages
-from csi.runtime import Runtime
 from csi.store import eventlist
+
+if TYPE_CHECKING:
+    from csi.runtime import Runtime
 
 NEWEST = 50
 

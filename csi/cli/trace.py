@@ -1,19 +1,24 @@
 """`csi trace`: the whole story of one item."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from csi import logs
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json
 from csi.cli.session import installed
 from csi.cli.terminal import plain
 from csi.flow import trace as steps
-from csi.flow.story import Step, Story
-from csi.logs import redact
 from csi.web import views
+
+if TYPE_CHECKING:
+    from csi.flow.story import Step, Story
 
 ANSWER_COLUMNS = 200
 
@@ -62,8 +67,8 @@ def _step_lines(step: Step, *, full: bool) -> Iterator[str]:
     yield f"  {views.precise(step.at)}  {step.what:<10}{_safe(step.text)}"
     answer = step.details.get("answer")
     if answer:
-        yield f"{'':36}{plain(redact(answer), None if full else ANSWER_COLUMNS)}"
+        yield f"{'':36}{plain(logs.redact(answer), None if full else ANSWER_COLUMNS)}"
 
 
 def _safe(text: str) -> str:
-    return plain(redact(text))
+    return plain(logs.redact(text))

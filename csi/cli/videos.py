@@ -1,18 +1,23 @@
 """`csi videos`: what is known of videos, and which of them are hot."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from csi.catalog import manage
-from csi.catalog.shape import shape
+from csi.catalog import shape as shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.store import stats
 from csi.store import videos as store
-from csi.store.videos import Video
+
+if TYPE_CHECKING:
+    from csi.store.videos import Video
 
 _LIMIT = click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 
@@ -34,7 +39,7 @@ def list_videos(channel: str, days: int | None, limit: int, config_path: Path | 
         now, row = rt.now(), manage.find_channel(rt, channel)
         rows = store.of_channel(row.id, since=now - days * 86_400 if days else 0.0, limit=limit)
     if as_json:
-        echo_json({"channel_id": row.id, "videos": [shape(video) for video in rows]})
+        echo_json({"channel_id": row.id, "videos": [shapes.shape(video) for video in rows]})
         return
     head = ("ID", "AGE", "TIER", "VIEWS", "LIKES", "COMMENTS", "THERE", "TITLE")
     for line in table(head, [_row(video, now) for video in rows]):
@@ -52,13 +57,13 @@ def show(video: str, config_path: Path | None, as_json: bool) -> None:
     if row is None:
         raise manage.CatalogRefused(f"video {video[:40]!r} is not in the catalogue; VIDEO is the id behind watch?v=")
     if as_json:
-        echo_json(shape(row) | {"stats": [shape(one) for one in captures]})
+        echo_json(shapes.shape(row) | {"stats": [shapes.shape(one) for one in captures]})
         return
-    for name, value in shape(row).items():
+    for name, value in shapes.shape(row).items():
         click.echo(f"{name:<18} {'–' if value is None else plain(value, 100)}")
     head = ("CAPTURED", "VIEWS", "LIKES", "COMMENTS", "LAST HOUR", "LAST DAY")
     names = ("captured_at", "view_count", "like_count", "comment_count", "hourly_views", "daily_views")
-    for line in table(head, [[_cell(shape(one)[name]) for name in names] for one in captures]):
+    for line in table(head, [[_cell(shapes.shape(one)[name]) for name in names] for one in captures]):
         click.echo(line)
 
 
@@ -71,7 +76,9 @@ def hot(limit: int, config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         now, rows = rt.now(), store.hottest(limit)
     if as_json:
-        echo_json({"videos": [shape(row) | {"hourly_views": hour, "daily_views": day} for row, hour, day in rows]})
+        echo_json(
+            {"videos": [shapes.shape(row) | {"hourly_views": hour, "daily_views": day} for row, hour, day in rows]}
+        )
         return
     head = ("ID", "CHANNEL", "AGE", "VIEWS", "LAST HOUR", "LAST DAY", "TITLE")
     cells = [

@@ -69,6 +69,13 @@ class Letter:
         return found if isinstance(found, dict) else {}
 
     @property
+    def title(self) -> str:
+        """Of what it is about; empty where nothing says it."""
+        subject = self.payload.get("subject")
+        text = subject.get("title") if isinstance(subject, dict) else None
+        return text if isinstance(text, str) else ""
+
+    @property
     def kind(self) -> Kind:
         return "item" if "raw" in self.payload else "event"
 

@@ -108,15 +108,16 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, []), form)
     answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
     verdict = judge(answer, 0, rt.now())
-    alive = isinstance(verdict, Delivered | PerEvent | Refused)  # refusing an empty batch is an answer, too
     took = isinstance(verdict, Delivered | PerEvent)
     with writing():
         sent = Sent(attempt_id, form, now, answer, verdict)
-        settle.finish_attempt(sent, "delivered" if alive else "probe_failed", rt.now())
-        if isinstance(verdict, Pause):
-            gate.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
-        if not alive:
+        if not isinstance(verdict, Delivered | PerEvent | Refused):  # refusing an empty batch is an answer, too
+            settle.finish_attempt(sent, "probe_failed", rt.now(), verdict.reason)
+            gate.note_failure(endpoints.get(name), rt.now(), verdict.reason, opens=False)
+            if isinstance(verdict, Pause):
+                gate.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
             return []
+        settle.finish_attempt(sent, "delivered", rt.now())
         return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now, took=took)
 
 

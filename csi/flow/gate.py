@@ -73,6 +73,8 @@ def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool, ca
         changes |= {"breaker": "open", "reason": reason, "opened_at": now, "probes": 0, "canary": canary}
         changes["next_probe_at"] = now + breaker.probe_delay(0)
         log.error("receiver is away; events stay pending", destination=endpoint.destination, error=reason)
+    elif endpoint.breaker == "open":
+        changes["reason"] = reason  # one that was down and now refuses is away for another reason
     endpoints.change(endpoint.destination, **changes)
 
 

@@ -126,8 +126,8 @@ def _read_bytes(file: Path) -> bytes:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{file}: there is no configuration file; copy config/config.example.yaml there and edit it, "
-            "or name another with --config PATH or CSI_CONFIG_PATH"
+            f"{file}: there is no configuration file; csi init writes one, or copy config/config.example.yaml "
+            "there and edit it, or name another with --config PATH or CSI_CONFIG_PATH"
         ) from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: cannot be read: {getattr(error, 'strerror', error)}") from error

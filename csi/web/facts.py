@@ -44,10 +44,17 @@ def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
         paused_until=endpoint.paused_until,
         last_success_at=endpoint.last_success_at,
         last_failure_at=endpoint.last_failure_at,
+        last_error=endpoint.last_error,
         held=held,
         others=others,
     )
 
 
 def _receiver(endpoint: Endpoint) -> Receiver:
-    return Receiver(endpoint.destination, endpoint.breaker, endpoint.last_success_at, endpoint.last_failure_at)
+    return Receiver(
+        endpoint.destination,
+        endpoint.breaker,
+        endpoint.last_success_at,
+        endpoint.last_failure_at,
+        endpoint.last_error,
+    )

@@ -14,6 +14,9 @@ from csi.store.watches import WatchTimes
 
 FRESH_SECONDS = 30.0
 DEAD_SECONDS = 60.0
+ON_TIME_SECONDS = 120.0
+OVERDUE_SECONDS = 180.0
+"""The least that a watch with a short interval is given, to be on time and before it is long overdue."""
 STUMBLES = 3
 """Failures in a row before a watch that was resting counts as failing."""
 
@@ -36,10 +39,12 @@ class Receiver:
     breaker: str = "closed"
     last_success_at: float | None = None
     last_failure_at: float | None = None
+    last_error: str | None = None
 
     @property
     def is_reachable(self) -> bool:
-        return _works(self.breaker, self.last_success_at, self.last_failure_at)
+        """Its breaker is closed: one bad answer is not an absence."""
+        return self.breaker == "closed"
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,19 @@ class Delivery:
     paused_until: float | None = None
     last_success_at: float | None = None
     last_failure_at: float | None = None
+    last_error: str | None = None
     held: tuple[str, ...] = ()
     """Destinations whose delivery was paused by command."""
     others: tuple[Receiver, ...] = ()
 
     @property
-    def is_reachable(self) -> bool:
-        return _works(self.breaker, self.last_success_at, self.last_failure_at)
+    def is_reachable(self) -> bool | None:
+        """Its breaker is closed: one bad answer is not an absence. None: delivery is switched off, nobody asks it."""
+        return self.breaker == "closed" if self.is_on else None
+
+    @property
+    def failed_last(self) -> bool:
+        return self.last_failure_at is not None and self.last_failure_at > (self.last_success_at or 0)
 
 
 @dataclass(frozen=True)
@@ -89,12 +100,6 @@ class Report:
     body: dict[str, Any]
 
 
-def _works(breaker: str, last_success_at: float | None, last_failure_at: float | None) -> bool:
-    """The last answer was good, or nothing has gone wrong yet."""
-    failed_last = last_failure_at is not None and last_failure_at > (last_success_at or 0)
-    return breaker == "closed" and not failed_last
-
-
 def is_beating(facts: Facts, seconds: float) -> bool:
     # A clock that was set back leaves a beat in the future, which proves as little as an old one.
     return facts.beat_age is not None and abs(facts.beat_age) < seconds
@@ -104,7 +109,7 @@ def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
     """Read with success within three intervals (two minutes at least), or resting as planned."""
     if watch.last_success_at is None:
         return False
-    limit = max(3 * watch.interval, 120.0)
+    limit = max(3 * watch.interval, ON_TIME_SECONDS)
     if watch.errors < STUMBLES:
         limit = max(limit, idle_interval + 60.0)
     return abs(now - watch.last_success_at) <= limit
@@ -112,7 +117,7 @@ def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
 
 def is_overdue(watch: WatchTimes, started_at: float, now: float) -> bool:
     """Long past its time. A worker that has just started is given that long to catch up."""
-    return now - max(watch.next_poll_at, started_at) > max(3 * watch.interval, 180.0)
+    return now - max(watch.next_poll_at, started_at) > max(3 * watch.interval, OVERDUE_SECONDS)
 
 
 def readiness(facts: Facts) -> Report:
@@ -176,6 +181,8 @@ def _delivery(delivery: Delivery, now: float) -> dict[str, Any]:
     return {
         "ua_reachable": delivery.is_reachable,
         "last_success": _iso(delivery.last_success_at),
+        "last_failure": _iso(delivery.last_failure_at),
+        "note": _delivery_note(delivery, is_paused=paused is not None),
         "enabled": delivery.is_on,
         "breaker": delivery.breaker,
         "paused_until": _iso(paused),
@@ -183,6 +190,22 @@ def _delivery(delivery: Delivery, now: float) -> dict[str, Any]:
         "held": list(delivery.held),
         **others,
     }
+
+
+def _delivery_note(delivery: Delivery, *, is_paused: bool) -> str | None:
+    """What is worth knowing of a receiver that still counts as there. None: nothing, or `reasons` says it."""
+    if not delivery.is_reachable:
+        return None
+    if is_paused:
+        return f"the receiver asked for a pause{_cause(delivery.last_error)}; nothing is sent before it is over"
+    if delivery.failed_last:
+        return f"the last answer was not good{_cause(delivery.last_error)}; it is tried again"
+    return None
+
+
+def _cause(error: str | None) -> str:
+    """The status or the kind of failure, in brackets. After a colon come the receiver's own words: not for here."""
+    return f" ({error.partition(':')[0]})" if error else ""
 
 
 def _database(place: Place) -> dict[str, Any]:
@@ -217,6 +240,8 @@ def _source_reason(plan: SourcePlan, facts: Facts) -> str | None:
     if not (plan.watches or watches):
         return None
     if all(watch.last_success_at is None for watch in watches):
+        if failed := sum(watch.errors > 0 for watch in watches):
+            return f"{plan.name}: none of its watches could be read, {failed} failed; csi sources list says why"
         return f"{plan.name}: not read yet"
     if any(is_on_time(watch, plan.idle_interval, facts.now) for watch in watches):
         return None
@@ -227,9 +252,10 @@ def _delivery_reasons(facts: Facts) -> list[str]:
     if not facts.delivery.is_on:
         return []
     held = [f"delivery to {name} is paused by command; csi delivery resume" for name in facts.delivery.held]
-    away = [f"the receiver {one.name} is away" for one in facts.delivery.others if one.breaker != "closed"]
-    if facts.delivery.breaker != "closed":
-        away.insert(0, "the receiver is away; events stay pending until it answers")
+    gone = [one for one in facts.delivery.others if not one.is_reachable]
+    away = [f"the receiver {one.name} is away{_cause(one.last_error)}" for one in gone]
+    if not facts.delivery.is_reachable:
+        away.insert(0, f"the receiver is away{_cause(facts.delivery.last_error)}; events stay pending until it answers")
     return [*held, *away]
 
 

@@ -81,25 +81,30 @@ def test_the_heartbeat_url_is_pinged_while_the_worker_is_well(box):
     assert "canary-of-the-ping" not in box.log.read_text()
 
 
-def consumer(*, alive=True, scheduler=True):
+def consumer(*, alive=True, scheduler=True, looked_ago=1.0):
     thread = SimpleNamespace(is_alive=lambda: alive)
-    return SimpleNamespace(scheduler=SimpleNamespace(is_alive=lambda: scheduler), worker_threads=[(None, thread)])
+    return SimpleNamespace(
+        scheduler=SimpleNamespace(is_alive=lambda: scheduler),
+        worker_threads=[(None, thread)],
+        huey=SimpleNamespace(looked_at=time.monotonic() - looked_ago),
+    )
 
 
 @pytest.mark.parametrize(
-    ("given", "depth", "ended_ago", "moving"),
+    ("given", "depth", "ended_ago", "ill"),
     [
-        (consumer(), 0, 9999.0, True),
-        (consumer(), 5, 1.0, True),
-        (consumer(), 5, worker.STUCK_SECONDS + 1, False),
-        (consumer(alive=False), 0, 1.0, False),
-        (consumer(scheduler=False), 0, 1.0, False),
+        ({}, 0, 9999.0, None),
+        ({}, 5, 1.0, None),
+        ({}, 5, worker.STUCK_SECONDS + 1, "wake-ups wait in the queue, and no task comes to its end"),
+        ({"alive": False}, 0, 1.0, "a worker's thread is gone"),
+        ({"scheduler": False}, 0, 1.0, "the scheduler's thread is gone"),
+        ({"looked_ago": worker.SCHEDULER_SECONDS + 1}, 0, 1.0, "the scheduler hangs"),
     ],
-    ids=["idle", "working", "stuck", "no workers", "no scheduler"],
+    ids=["idle", "working", "stuck", "no workers", "no scheduler", "a scheduler that hangs"],
 )
-def test_the_watchdog_is_fed_only_while_work_is_done(monkeypatch, given, depth, ended_ago, moving):
+def test_the_watchdog_is_fed_only_while_work_is_done(monkeypatch, given, depth, ended_ago, ill):
     monkeypatch.setattr(dispatch, "_ended", [time.monotonic() - ended_ago])
-    assert worker.is_moving(given, depth) is moving
+    assert worker.standstill(consumer(**given), depth) == ill
 
 
 def fail(*_):

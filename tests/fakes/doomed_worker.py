@@ -5,6 +5,7 @@ function: "before" is inside the transaction with everything written, "after" is
 """
 
 import importlib
+import itertools
 import os
 import signal
 import sqlite3
@@ -255,11 +256,43 @@ def shorten_retries(first: float, second: float) -> None:
     verdict.RETRY_DELAYS = (first, second)
 
 
+def spoil_scheduler(act: Callable[[], Any], *, once: bool = False) -> None:
+    """Huey's scheduler thread does this instead of its third look at the queue, and instead of all that follow."""
+    from huey.consumer import Scheduler
+
+    loop, looks = Scheduler.loop, itertools.count(1)
+
+    def spoilt(self: Any, now: Any = None) -> None:
+        look = next(looks)
+        act() if look == 3 or (look > 3 and not once) else loop(self, now)
+
+    Scheduler.loop = spoilt
+
+
+def hung_scheduler() -> None:
+    """It is alive, and does not come back. Said after seconds instead of a minute."""
+    from tasks import worker
+
+    worker.SCHEDULER_SECONDS = 3.0
+    spoil_scheduler(threading.Event().wait)
+
+
+def hung_polls() -> None:
+    """Whoever reads a watch does not come back, as behind a library that waits without a limit."""
+    from csi.flow import poll
+
+    poll._record_success = lambda *_, **__: threading.Event().wait()
+
+
 SPECIAL: dict[str, Callable[[int], None]] = {
     "lock-after-schedule": lambda nth: (shorten_retries(2, 3), hold_queue_after_schedule(nth))[1],
     "poison-item": lambda nth: poison("POISON"),
     "poison-send": lambda nth: poison_send("POISON"),
     "short-retries": lambda nth: shorten_retries(1, 2),
+    "scheduler-dies": lambda nth: spoil_scheduler(sys.exit),
+    "scheduler-dies-once": lambda nth: spoil_scheduler(sys.exit, once=True),
+    "scheduler-hangs": lambda nth: hung_scheduler(),
+    "polls-hang": lambda nth: hung_polls(),
 }
 
 

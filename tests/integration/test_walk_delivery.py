@@ -137,6 +137,18 @@ def test_a_dead_letter_goes_out_again_by_itself_when_the_receiver_is_back(make_l
     assert (DeadLetter.get().state, DeadLetter.get().result, dlq.open_count()) == ("replayed", "delivered", 0)
 
 
+def test_a_receiver_that_comes_back_and_refuses_is_away_for_that_reason(make_line, yt):
+    yt.add(yt.playlists[0])
+    with ScriptedReceiver(then=DOWN) as ua:
+        line = make_line(ua)
+        line.run()
+        line.wait(120)
+        assert (endpoints.get().breaker, endpoints.get().reason) == ("open", "http 503")
+        ua.then = 401
+        line.wait(40)
+        assert (endpoints.get().breaker, endpoints.get().reason) == ("open", "http 401")
+
+
 def test_without_auto_redrive_it_stays_dead(tmp_path, clock, yt):
     yt.add(yt.playlists[0])
     with ScriptedReceiver(then=DOWN) as ua, db.connection():

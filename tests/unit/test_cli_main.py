@@ -33,7 +33,12 @@ def test_help_imports_no_library_but_click(arguments):
     found = imported(*arguments)
     assert "csi.cli.main" in found
     assert {name.partition(".")[0] for name in found} & HEAVY == set()
-    assert {name for name in found if name.startswith("csi.")} == {"csi.cli", "csi.cli.main", "csi.errors"}
+    assert {name for name in found if name.startswith("csi.")} == {
+        "csi.cli",
+        "csi.cli.lazy",
+        "csi.cli.main",
+        "csi.errors",
+    }
 
 
 def test_every_command_of_the_table_is_there_under_its_name():
@@ -117,3 +122,53 @@ def test_completion_knows_commands_and_options():
 
 def test_an_unknown_shell_is_refused():
     assert CliRunner().invoke(cli, ["completion", "tcsh"]).exit_code == 2
+
+
+EVERY_HELP = """
+import sys
+from types import ModuleType
+
+import click
+
+from csi.cli.main import cli
+
+
+def walk(command, path):
+    with click.Context(command, info_name=path) as context:
+        command.get_help(context)
+        for name in command.list_commands(context) if isinstance(command, click.Group) else []:
+            walk(command.get_command(context, name), f"{path} {name}")
+    print(path)
+
+
+walk(cli, "csi")
+print(*sorted(name for name, module in sys.modules.items() if type(module) is ModuleType), file=sys.stderr)
+"""
+
+
+def test_the_help_of_no_command_loads_what_only_its_work_needs():
+    done = subprocess.run([sys.executable, "-c", EVERY_HELP], capture_output=True, text=True, timeout=60, check=True)
+    assert len(done.stdout.splitlines()) > 100
+    assert "csi dlq replay" in done.stdout.splitlines()
+    ours = {"csi.runtime", "csi.net", "csi.store.db", "csi.logs", "csi.web.views", "csi.ingester.config"}
+    assert set(done.stderr.split()) & (ours | HEAVY) == set()
+
+
+def test_a_slip_of_the_finger_is_put_right():
+    done = CliRunner().invoke(cli, ["statsu"])
+    assert (done.exit_code, "Did you mean 'status'?" in done.output) == (2, True)
+
+
+def test_the_choices_of_options_are_those_of_the_code():
+    from csi.cli import dlq, jobs, processing, sources
+    from csi.dlq import store as letters
+    from csi.flow import sources as steps
+    from csi.jobs.types import KINDS
+    from csi.processing.documents import COLLECTIONS
+    from csi.store.jobs import OPEN, SETTLED
+
+    assert letters.STATES == dlq.STATES
+    assert (*OPEN, *SETTLED) == jobs.STATUSES
+    assert tuple(KINDS) == jobs.TYPES
+    assert tuple(COLLECTIONS) == processing.COLLECTIONS
+    assert {steps.PLAYLISTS, steps.CHANNELS} == set(sources.SHORT)

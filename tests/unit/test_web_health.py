@@ -37,6 +37,8 @@ def test_ready_has_the_prds_body() -> None:
     assert report.body["delivery"] == {
         "ua_reachable": True,
         "last_success": "2026-02-22T11:59:00Z",
+        "last_failure": None,
+        "note": None,
         "enabled": True,
         "breaker": "closed",
         "paused_until": None,
@@ -46,10 +48,10 @@ def test_ready_has_the_prds_body() -> None:
 
 
 def test_every_destination_is_judged_not_only_the_first() -> None:
-    away = Receiver("backup", "open", last_success_at=NOW - 900, last_failure_at=NOW - 5)
+    away = Receiver("backup", "open", NOW - 900, NOW - 5, "http 401: bad signature of https://ua.example")
     report = readiness(replace(GOOD, delivery=replace(GOOD.delivery, others=(Receiver("archive"), away))))
     assert not report.is_good
-    assert report.body["reasons"] == ["the receiver backup is away"]
+    assert report.body["reasons"] == ["the receiver backup is away (http 401)"]
     assert report.body["delivery"]["ua_reachable"] is True
     assert report.body["delivery"]["destinations"] == {
         "archive": {"reachable": True, "last_success": None, "breaker": "closed"},
@@ -66,12 +68,20 @@ def test_every_destination_is_judged_not_only_the_first() -> None:
         (replace(GOOD, watches=(RSS,)), "youtube_playlist: not read yet"),
         (with_watch(last_success_at=None), "youtube_playlist: not read yet"),
         (
+            with_watch(last_success_at=None, errors=2),
+            "youtube_playlist: none of its watches could be read, 1 failed; csi sources list says why",
+        ),
+        (
             with_watch(last_success_at=NOW - 121, errors=3),
             "youtube_playlist: none of its 1 watches was read in time",
         ),
         (
             replace(GOOD, delivery=Delivery(True, "ascii", breaker="open")),
             "the receiver is away; events stay pending until it answers",
+        ),
+        (
+            replace(GOOD, delivery=Delivery(True, "ascii", breaker="open", last_error="http 401: bad signature")),
+            "the receiver is away (http 401); events stay pending until it answers",
         ),
     ],
 )
@@ -120,18 +130,35 @@ def test_what_is_switched_off_is_not_missed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delivery", "expected"),
+    "delivery",
     [
-        (Delivery(True, "ascii"), True),
-        (Delivery(True, "ascii", last_success_at=NOW), True),
-        (Delivery(True, "ascii", last_failure_at=NOW), False),
-        (Delivery(True, "ascii", last_success_at=NOW - 1, last_failure_at=NOW), False),
-        (Delivery(True, "ascii", last_success_at=NOW, last_failure_at=NOW - 1), True),
-        (Delivery(True, "ascii", breaker="open", last_success_at=NOW), False),
+        Delivery(True, "ascii"),
+        Delivery(True, "ascii", last_success_at=NOW),
+        Delivery(True, "ascii", last_failure_at=NOW, last_error="http 503"),
+        Delivery(True, "ascii", breaker="open", last_success_at=NOW),
+        Delivery(True, "ascii", breaker="open", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 401"),
     ],
 )
-def test_reachable_means_that_the_last_answer_was_good(delivery: Delivery, expected: bool) -> None:
-    assert readiness(replace(GOOD, delivery=delivery)).body["delivery"]["ua_reachable"] is expected
+def test_a_receiver_that_is_not_reachable_is_a_reason_and_one_that_is_is_none(delivery: Delivery) -> None:
+    report = readiness(replace(GOOD, delivery=delivery))
+    assert report.body["delivery"]["ua_reachable"] is report.is_good is (report.body["reasons"] == [])
+
+
+def test_one_bad_answer_is_a_note_and_not_an_absence() -> None:
+    stumbled = Delivery(
+        True, "ascii", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 503: busy, titled X"
+    )
+    body = readiness(replace(GOOD, delivery=stumbled)).body
+    assert (body["status"], body["delivery"]["ua_reachable"]) == ("ready", True)
+    assert body["delivery"]["note"] == "the last answer was not good (http 503); it is tried again"
+    assert body["delivery"]["last_failure"] == "2026-02-22T12:00:00Z"
+    over = replace(stumbled, last_success_at=NOW + 1)
+    assert readiness(replace(GOOD, delivery=over)).body["delivery"]["note"] is None
+
+
+def test_nobody_asks_a_receiver_while_delivery_is_off() -> None:
+    report = readiness(replace(GOOD, delivery=Delivery(False, "ascii", breaker="open")))
+    assert (report.is_good, report.body["delivery"]["ua_reachable"]) == (True, None)
 
 
 def test_a_pause_is_shown_while_it_lasts() -> None:
@@ -140,6 +167,7 @@ def test_a_pause_is_shown_while_it_lasts() -> None:
 
     assert (shown(NOW + 60)["paused_until"], shown(NOW - 1)["paused_until"]) == ("2026-02-22T12:01:00Z", None)
     assert shown(NOW)["canonical_json"] == "utf8"
+    assert shown(NOW + 60)["note"] == "the receiver asked for a pause; nothing is sent before it is over"
 
 
 def test_alive_while_things_happen() -> None:

@@ -237,6 +237,18 @@ async def test_hostile_text_is_only_text(client: httpx.AsyncClient, rt: Runtime)
         assert "49" not in re.findall(r"\{\{7\*7\}\}|&#?\w+;49", text)
 
 
+@pytest.mark.asyncio
+async def test_events_and_letters_are_named_by_their_titles_and_lead_to_each_other(
+    client: httpx.AsyncClient, rt: Runtime
+) -> None:
+    with db.connection():
+        letter = bury(Watch.get_by_id(1), 9_002, rt.now(), "A title to find", "http 422", "event", 422)
+        number = Event.select().order_by(Event.id.desc()).get().id
+    for path in ("/sources/1", "/dead-letters", f"/dead-letters/{letter}", f"/events/{number}"):
+        assert "A title to find" in (await client.get(path)).text, path
+    assert f'href="/dead-letters/{letter}"' in (await client.get(f"/events/{number}")).text
+
+
 class Turned(HTMLParser):
     """The element that directly holds each text with a mark that turns the line around."""
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from csi.dlq import store as dlq
 from csi.flow.trace import story_of
 from csi.ingester.config import TIERS
 from csi.ingester.durations import parse_since
@@ -84,6 +85,7 @@ def _one(rt: Runtime, number: int) -> Facts:
     return {
         "row": row,
         "story": told,
+        "letters": dlq.of_item(row.dedupe_key),
         "steps": [_step(step) for step in told["steps"]],
         "payload": json.dumps(contract, indent=2, ensure_ascii=False),
         # Escaped here, so that it is left as it is: what looks like a credential in it is the name of a variable.

@@ -12,6 +12,7 @@ from csi.flow import sources as steps
 from csi.runtime import Runtime
 from csi.store import charts, eventpages, watches, watchlist
 from csi.store.models import Watch
+from csi.web import views
 from csi.web.api.operation import Refusal
 from csi.web.api.sources import refuse_poll
 from csi.web.page import Facts, Page, back, present
@@ -59,7 +60,8 @@ def _one(rt: Runtime, number: int) -> Facts:
     row = _find(number)
     recent = eventpages.page(eventpages.Wanted(watch_id=number), RECENT)
     told = steps.describe(rt, [row])[0]
-    return {"row": row, "told": told, "recent": recent, "waiting": watchlist.waiting_items(number)}
+    titled = [(event, views.title(event.subject_json)) for event in recent]
+    return {"row": row, "told": told, "recent": titled, "waiting": watchlist.waiting_items(number)}
 
 
 def _find(number: int) -> Watch:
