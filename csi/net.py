@@ -13,12 +13,12 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from csi import __version__
+from csi import __version__, desk
 from csi.errors import NetError
 from csi.lean import without
 
@@ -535,6 +535,7 @@ class _Transport(httpx.HTTPTransport):
 class _Backend(httpcore.NetworkBackend):
     """Connects within what is left of the call, however many addresses a name has."""
 
+    @desk.left()
     def connect_tcp(
         self,
         host: str,
@@ -567,20 +568,24 @@ class _Stream(httpcore.NetworkStream):
         self.meter = _Meter()
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._inner.read(max_bytes, _cap(timeout))
+        with desk.left():
+            data = self._inner.read(max_bytes, _cap(timeout))
         _call.cut = not data
         self.meter.feed(data)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self.meter = _Meter()
-        # In pieces, each with what is left: one long write begins its timeout anew whenever a byte was taken.
-        for start in range(0, len(buffer), PIECE):
-            self._inner.write(buffer[start : start + PIECE], _cap(timeout))
+        # What fits into the socket's own buffer does not wait, and the desk is not left for it.
+        with desk.left() if len(buffer) > PIECE else nullcontext():
+            # In pieces, each with what is left: one long write begins its timeout anew whenever a byte was taken.
+            for start in range(0, len(buffer), PIECE):
+                self._inner.write(buffer[start : start + PIECE], _cap(timeout))
 
     def close(self) -> None:
         self._inner.close()
 
+    @desk.left()
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:

@@ -14,7 +14,7 @@ from csi.adapters import answers, atom, feed_guard, youtube
 from csi.adapters.base import Existence, Position, RawEvent, Reading, Tools, Via, WatchedSource
 from csi.adapters.enrich import Enricher, facts_of
 from csi.adapters.youtube_api import ApiSettings, DataApi, Item, Page, is_readable, part_of, thumbnail_of, video_of
-from csi.desk import DESK
+from csi.desk import READING
 from csi.errors import MalformedItem, NetError, SourceError
 from csi.ingester.config import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.ingester.durations import Seconds
@@ -189,7 +189,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         fresh, digest = answers.fresh_until(answer, now), hashlib.blake2b(answer.body, digest_size=16).hexdigest()
         if answer.status == 304 or answers.kept(position.etag, BODY, now) == digest:
             return Reading(etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh)
-        with DESK:
+        with READING:
             entries, tag = atom.read_entries(answer.body), answers.validator(answer, "etag")
             items = tuple(self._entry(entry, position.ref) for entry in entries)
         return Reading(

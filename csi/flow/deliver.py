@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from csi import clock
+from csi.desk import SENDING
 from csi.emitter import http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
@@ -16,7 +17,7 @@ from csi.ingester.signature import Form, new_request_id
 from csi.runtime import Runtime
 from csi.store import attempts, batches, endpoints, events, outbox
 from csi.store.batches import Batch, Sending
-from csi.store.db import is_postgres, writing
+from csi.store.db import at, is_postgres, writing
 from csi.store.endpoints import Endpoint
 
 LEASE_MARGIN = 10.0
@@ -44,13 +45,18 @@ def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
 
 def take(rt: Runtime, batch_id: int) -> Held | None:
     """Claim the batch and write the attempt, in one commit before anything is sent."""
-    with writing():
+    with at(SENDING), writing():
         return _claim(rt, batch_id)
 
 
 def carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
     """Send a batch that was taken, and settle it. With `go_on` the next one that waits for its place is taken in the
     same commit: in a flood that is one commit for an event instead of three."""
+    with at(SENDING):
+        return _carry(rt, held, go_on=go_on)
+
+
+def _carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
     sent = _send_in_form(rt, held)
     with writing():
         result = settle.settle(rt, Settling(held, sent, endpoints.get(held.batch.destination), rt.now()))

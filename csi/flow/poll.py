@@ -9,7 +9,7 @@ from typing import Any
 
 from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
-from csi.desk import DESK
+from csi.desk import READING
 from csi.errors import SourceError
 from csi.flow import gap, pace, turns, upkeep
 from csi.flow.wake import Wake
@@ -20,7 +20,7 @@ from csi.scheduling import filters, health
 from csi.scheduling.health import Verdict
 from csi.store import counters, db, dedupe, inbox, watches, watchlist
 from csi.store.counters import Count
-from csi.store.db import writing
+from csi.store.db import at, writing
 from csi.store.models import Watch
 
 KEY_CHARS = 512
@@ -94,7 +94,7 @@ def poll_in_turn(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
 def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
     a pause). A failed read changes nothing but its next time and what is known of its health."""
-    with DESK:
+    with at(READING):
         now, watch = rt.now(), watches.glance(watch_id)
     if watch is None or watch.source not in rt.settings.sources:
         return turns.call_next(rt)
@@ -131,7 +131,7 @@ def _poll(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list
 
 def _take(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> Try | None:
     now = rt.now()
-    with DESK:
+    with at(READING):
         if upkeep.is_held_back(rt, watch, host, now):
             return None
         with writing():  # by the writer's connection: at SQLite's own lock two of this process would sleep
@@ -143,7 +143,7 @@ def _read(rt: Runtime, watch: Watch) -> Found:
     adapter, position = rt.adapter(watch.source), _position(watch)
     with watches.reading(watch):
         reading = adapter.read(position)
-        with DESK:
+        with at(READING):
             items = _keyed(adapter, reading.items)
             known = dedupe.known([item.key for item in items])
         filled = gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
@@ -171,7 +171,7 @@ def _position(watch: Watch) -> Position:
 
 def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
     now, watch = rt.now(), held.watch
-    with DESK, writing():
+    with at(READING), writing():
         if not watches.still_held(watch):
             return _say_lost(held)
         known = _known(watch, found)

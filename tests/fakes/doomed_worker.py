@@ -66,7 +66,7 @@ EVERY_POINT = {
     **_commit("claim-commit", "csi.flow.deliver", "take"),
     **_call("send", "csi.emitter.http.send"),
     **_call("mark", "csi.store.events.mark_delivered"),
-    **_commit("settle-commit", "csi.flow.deliver", "carry"),
+    **_commit("settle-commit", "csi.flow.deliver", "_carry"),
     **_call("bury", "csi.dlq.store.bury"),
     **_commit("malformed-commit", "csi.flow.ingest", "_bury"),
     **_call("recover", "csi.store.leases.release_all"),

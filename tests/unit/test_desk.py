@@ -1,0 +1,53 @@
+"""Turns at a desk: one thread at a time, and nobody keeps it while the network makes him wait."""
+
+import threading
+
+from csi.desk import Desk, left
+from csi.net import Net
+from tests.fakes.receiver import Received, Reply, ScriptedReceiver
+
+
+def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
+    """Whether another thread gets it within this time."""
+    got = threading.Event()
+
+    def sit_down() -> None:
+        with desk:
+            got.set()
+
+    threading.Thread(target=sit_down, daemon=True).start()
+    return got.wait(seconds)
+
+
+def test_who_has_the_desk_keeps_it_and_may_sit_down_again():
+    desk = Desk()
+    with desk, desk:
+        assert not taken_by_another(desk, 0.05)
+    assert taken_by_another(desk)
+
+
+def test_a_desk_that_was_left_is_free_and_comes_back():
+    desk = Desk()
+    with desk, desk:
+        with left():
+            assert taken_by_another(desk)
+        assert not taken_by_another(desk, 0.05)
+    assert taken_by_another(desk)
+
+
+def test_who_has_no_desk_leaves_none():
+    with left():
+        pass
+
+
+def test_a_desk_is_free_while_its_thread_waits_for_an_answer():
+    desk, free = Desk(), []
+
+    def answer(_: Received) -> Reply:
+        free.append(taken_by_another(desk))
+        return 200, {"ok": True}, {}
+
+    with ScriptedReceiver(then=answer) as ua, Net() as net, desk:
+        assert net.post(ua.url, body=b"{}", headers={}).status == 200
+        assert not taken_by_another(desk, 0.05)
+    assert free == [True]
