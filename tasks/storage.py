@@ -3,6 +3,7 @@
 The queue holds wake-ups only. When its file is deleted, replaced or corrupted, a new one is as good as the old.
 """
 
+import errno
 import heapq
 import math
 import os
@@ -140,6 +141,8 @@ class WakefulSqliteStorage(SqliteStorage):
             raise
 
     def _create_connection(self) -> sqlite3.Connection:
+        if os.path.isdir(self.filename):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.filename)
         with suppress(FileExistsError):  # one that is there is not opened: closing it would end our locks on it
             os.close(os.open(self.filename, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection: sqlite3.Connection = super()._create_connection()
@@ -162,7 +165,7 @@ class WakefulSqliteStorage(SqliteStorage):
             self._start_over()
 
     def _heal(self, error: sqlite3.DatabaseError) -> None:
-        if _is_passing(error):
+        if _is_passing(error) or os.path.isdir(self.filename):
             return
         aside = f"{self.filename}.broken-{int(time.time())}"
         log.error("queue file cannot be used; it is set aside", file=self.filename, aside=aside, error=str(error))

@@ -94,3 +94,12 @@ def test_an_idle_worker_does_not_write(storage, tmp_path, monkeypatch):
     before = log.stat().st_size
     assert storage.dequeue() is None
     assert log.stat().st_size == before
+
+
+def test_a_folder_in_the_place_of_the_queue_is_refused_and_stays_where_it_is(tmp_path):
+    folder = tmp_path / "queue.db"
+    (folder / "precious").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        WakefulSqliteStorage("csi", filename=str(folder))
+    assert [path.name for path in tmp_path.iterdir()] == ["queue.db"]
+    assert (folder / "precious").is_dir()
