@@ -303,7 +303,7 @@ def await_page(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         (7, "csi: the directory", {"CSI_STATE_DIR": "/dev/null/csi"}),
         (7, "csi: the database cannot be used:", {"CSI_DB_PATH": str(ROOT / "Procfile")}),
         (7, "csi: the database cannot be used:", {"CSI_DATABASE_URL": "postgresql://127.0.0.1:1/csi"}),
-        (7, "csi: csi.queue:", {"CSI_QUEUE_URL": str(ROOT / "csi")}),
+        (7, "csi: csi.queue:", {"CSI_QUEUE_URL": tempfile.mkdtemp()}),
         (7, "csi: csi.queue:", {"CSI_QUEUE_URL": "postgresql://csi:the-password@127.0.0.1:1/csi"}),
     ],
 )

@@ -35,11 +35,6 @@ def test_a_desk_that_was_left_is_free_and_comes_back():
     assert taken_by_another(desk)
 
 
-def test_who_has_no_desk_leaves_none():
-    with left():
-        pass
-
-
 def test_a_desk_is_free_while_its_thread_waits_for_an_answer():
     desk, free = Desk(), []
 
