@@ -88,5 +88,7 @@ def note_probe(endpoint: Endpoint, now: float) -> None:
 
 
 def note_pause(endpoint: Endpoint, now: float, until: float, reason: str) -> None:
-    later = max(until, endpoint.paused_until or 0)
+    before = endpoint.paused_until or 0
+    # One that ends later than any rule allows is from a clock that jumped.
+    later = max(until, before) if before <= now + LONGEST_PAUSE else until
     endpoints.change(endpoint.destination, paused_until=later, paused_at=now, last_error=redact(reason))

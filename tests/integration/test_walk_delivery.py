@@ -217,6 +217,15 @@ def test_an_earlier_success_does_not_end_a_pause(make_line, yt):
         assert endpoints.get().paused_until is None
 
 
+def test_a_pause_from_a_clock_that_jumped_does_not_hide_the_next_one(make_line, yt):
+    with ScriptedReceiver() as ua:
+        now = make_line(ua).clock()
+        gate.note_pause(endpoints.get(), now + 86_400, now + 86_430, "http 429")  # the clock was a day ahead
+        gate.note_pause(endpoints.get(), now, now + 40, "http 429")
+        assert endpoints.get().paused_until == now + 40
+        assert gate.look(endpoints.get(), now + 1) == "paused"
+
+
 def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
     for playlist in yt.playlists:
         yt.add(playlist)
