@@ -38,6 +38,16 @@ def clock() -> HandClock:
     return HandClock()
 
 
+@pytest.fixture(autouse=True)
+def variables_of_its_own() -> Iterator[None]:
+    """A command that loads a file of variables (`--env-file`) loads it for one test."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     if not CORPUS.is_dir():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -23,8 +24,12 @@ HOSTILE = (
 ).replace("\u0000", "")
 
 
+BETWEEN_PAGES = (NoSuchElementException, StaleElementReferenceException)
+
+
 def until(driver: webdriver.Chrome, condition: Callable[[webdriver.Chrome], object]) -> None:
-    WebDriverWait(driver, 10, 0.05).until(condition)
+    """The page before may still be there, or be gone already."""
+    WebDriverWait(driver, 10, 0.05, ignored_exceptions=BETWEEN_PAGES).until(condition)
 
 
 def text_of(driver: webdriver.Chrome, selector: str = "body") -> str:
@@ -208,10 +213,11 @@ def test_it_works_without_javascript(url: str, tmp_path: Path) -> None:
     with browser(tmp_path / "profile", "--blink-settings=scriptEnabled=false") as driver:
         sign_in(driver, url)
         press(driver, '#nav a[href="/sources"]')
+        until(driver, lambda there: there.find_element(By.CSS_SELECTOR, 'form[action="/sources/1/pause"]'))
         press(driver, 'form[action="/sources/1/pause"] button')
-        assert "is paused." in text_of(driver, ".note")
+        until(driver, lambda there: "is paused." in text_of(there, ".note"))
         driver.get(f"{url}/dead-letters")
         press(driver, 'section form[action="/dead-letters/replay"] button.main')
-        assert "pending again" in text_of(driver, ".note")
+        until(driver, lambda there: "pending again" in text_of(there, ".note"))
         press(driver, "form.out button")
-        assert driver.current_url.endswith("/login")
+        until(driver, lambda there: there.current_url.endswith("/login"))
