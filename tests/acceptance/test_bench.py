@@ -63,6 +63,13 @@ def test_two_workers_share_the_items_of_one_database():
     assert found["database_cpu_ms_per_event"] > 0
 
 
+def test_each_step_of_an_event_has_its_share():
+    found = run("ops.bench.steps", "--count", "30")
+    assert set(found) == {"standard", "urgent"}
+    assert all(set(steps) == {"poll", "ingest", "open", "send", "settle"} for steps in found.values())
+    assert found["urgent"]["send"] > 0
+
+
 def test_targets_say_pass_fail_or_not_measured():
     lines = targets.table({"line": {"standard": {"events_per_second": 1200.0}, "urgent": {"events_per_second": 10.0}}})
     assert lines[0].endswith("pass")
