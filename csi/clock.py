@@ -4,6 +4,7 @@ import re
 import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 # YYYY-MM-DDTHH:MM:SS, any fraction (YouTube has sent 0, 3 and 6 digits, WebSub 9), Z or an offset.
 _ISO = re.compile(
@@ -19,9 +20,10 @@ def now() -> float:
 
 def iso(epoch: float) -> str:
     """`2026-02-22T12:00:00Z`, the only form of a timestamp in an event or a PRD column."""
-    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(int(epoch), UTC).isoformat()[:19] + "Z"
 
 
+@lru_cache(maxsize=256)  # an item's few timestamps are read a dozen times on its way
 def parse(text: str) -> float:
     """Epoch seconds of an ISO 8601 or RFC 2822 timestamp; no zone means UTC. ValueError otherwise."""
     match = _ISO.fullmatch(text.strip())
