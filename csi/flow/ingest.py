@@ -44,6 +44,17 @@ def ingest(rt: Runtime, item_id: int) -> list[Wake]:
     items = inbox.claim(item_id, rt.now())
     if not items:
         return []
+    wakes = _handle(rt, items)
+    return [*wakes, *_wake_suspect(rt)] if items[0].claims else wakes
+
+
+def _wake_suspect(rt: Runtime) -> list[Wake]:
+    """Items of a process that died are handled one after the other: whoever was woken meanwhile was turned away."""
+    suspect = inbox.next_suspect(rt.now())
+    return [] if suspect is None else [Wake("ingest", suspect)]
+
+
+def _handle(rt: Runtime, items: Sequence[ClaimedItem]) -> list[Wake]:
     watch = watches.routing_of(items[0].watch_id)
     if watch.source not in rt.settings.sources:
         _wait_for_source(rt, items)

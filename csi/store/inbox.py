@@ -124,6 +124,13 @@ def claim(item_id: int, now: float) -> list[ClaimedItem]:
     return sorted((ClaimedItem(*row) for row in found), key=lambda item: item.id)
 
 
+def next_suspect(now: float) -> int | None:
+    """Another item that was in the hands of a process that died, and that nobody has taken up yet."""
+    sql = "SELECT id FROM inbox WHERE state = 'new' AND lease_token IS NOT NULL AND lease_until < ? ORDER BY id LIMIT 1"
+    found = fetch(sql, now)
+    return int(found[0][0]) if found else None
+
+
 def remove(items: Sequence[ClaimedItem]) -> set[int]:
     """These became events or dead letters. Returns the ids of those that were still ours to say so about."""
     if not items:

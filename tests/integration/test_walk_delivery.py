@@ -9,10 +9,10 @@ import pytest
 from standardwebhooks import Webhook
 
 from csi.dlq import store as dlq
-from csi.flow import deliver, flush, gate, redrive, rescue
+from csi.flow import deliver, flush, gate, plan, redrive, rescue
 from csi.ingester import signature
 from csi.runtime import Share
-from csi.store import batches, counters, db, endpoints, events, heartbeats, leases
+from csi.store import batches, counters, db, endpoints, events, heartbeats, inbox, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
 from csi.web import metrics
 from tests.fakes.line import Line
@@ -224,6 +224,23 @@ def test_a_pause_from_a_clock_that_jumped_does_not_hide_the_next_one(make_line, 
         gate.note_pause(endpoints.get(), now, now + 40, "http 429")
         assert endpoints.get().paused_until == now + 40
         assert gate.look(endpoints.get(), now + 1) == "paused"
+
+
+def test_items_of_a_process_that_died_wake_each_other(make_line, yt, clock):
+    """One at a time is handled; nobody waits for the next round of rescue."""
+    for _ in range(3):
+        yt.add(yt.playlists[0])
+    with ScriptedReceiver() as ua:
+        line = make_line(ua)
+        watch = next(wake for wake in plan.plan(line.rt, horizon=0) if wake.key == 1)
+        first, *_ = line.step(watch)
+        assert len(inbox.claim(int(first.key), clock())) == 3, "all of them are in the hands of one that dies"
+        leases.release_all(clock())
+        steps = [line.step(first)]
+        while nexts := [wake for wake in steps[-1] if wake.step == "ingest"]:
+            steps.append(line.step(nexts[0]))
+    assert len(steps) == 3
+    assert states() == {"pending": 3}
 
 
 def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
