@@ -32,7 +32,9 @@ def release_all(now: float) -> int:
     with writing():
         # Ended, not erased: the claim that follows finds an orphan and counts one crash for the batch.
         batches = Batch.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
-        return int(batches) + _end_items(now) + _free_watches("", now) + jobs.requeue_all(now)
+        freed = int(batches) + _end_items(now) + _free_watches("", now) + jobs.requeue_all(now)
+        _wake_watches()
+        return freed
 
 
 def shift_times(seconds: float, now: float) -> int:
@@ -55,6 +57,11 @@ def _held_batches(prefix: str, now: float) -> Any:
 def _end_items(now: float) -> int:
     held = (InboxItem.state == "new") & InboxItem.lease_token.is_null(False)
     return int(InboxItem.update(lease_until=now - 1, wake_at=now).where(held).execute())
+
+
+def _wake_watches() -> None:
+    """Wake-ups that were on their way died with the process: what is due is woken now, not when that is noticed."""
+    Watch.update(wake_at=Watch.next_poll_at).where(Watch.wake_at > Watch.next_poll_at).execute()
 
 
 def _free_watches(prefix: str, now: float) -> int:

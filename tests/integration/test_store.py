@@ -146,6 +146,14 @@ def test_a_wakeup_that_was_lost_is_repeated():
     assert len(watches.plan_due(NOW + watches.REWAKE_SECONDS, 0)) == 1
 
 
+def test_a_wake_up_that_died_with_its_worker_is_repeated_at_the_next_start():
+    there = watch()
+    assert [due.id for due in watches.plan_due(NOW, 0)] == [there.id]
+    assert watches.plan_due(NOW + 1, 0) == [], "it is on its way"
+    leases.release_all(NOW + 1)
+    assert [due.id for due in watches.plan_due(NOW + 1, 0)] == [there.id]
+
+
 def test_one_of_two_claims_a_watch():
     row = watch()
     assert watches.claim(row.id, NOW, 55) is not None
