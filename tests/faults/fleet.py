@@ -77,6 +77,8 @@ def fleet(home: Path, database: str, queue: str, *, workers: int, interval: floa
         assert box.csi("db", "migrate").returncode == 0
         for _ in range(workers):
             box.hire()
+        # One that meets a fault while it starts ends, as it should, and its service manager starts it again.
+        box.wait_for(lambda: workers == 0 or box.log.read_text().count('"worker starts"') == workers)
         yield box
 
 
