@@ -26,7 +26,7 @@ demo: setup  ## watch items travel from a simulated YouTube to a receiver (30 s)
 test: setup lint  ## lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n 2
 
-faults: setup  ## every case of the fault catalogue, one line of numbers each (about half an hour)
+faults: setup  ## every case of the fault catalogue, one line of numbers each (ten minutes to half an hour)
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m pytest tests/acceptance tests/integration -m faults -n 2
 
