@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from csi.cli.terminal import plain
-from csi.demo import aftermath, show, stage
-from csi.demo import play as theatre
+from csi.demo import configuration, live_view, processing_account, run
 
 if TYPE_CHECKING:
-    from csi.demo.aftermath import Account
-    from csi.demo.play import Outcome
+    from csi.demo.processing_account import Account
+    from csi.demo.run import Outcome
 
 DIGEST_LINES = 24
 
@@ -56,11 +55,11 @@ def demo(
     processes on free ports in a temporary directory. Exit code 1 if anything was lost, or left unfinished."""
     if not channels + playlists:
         raise click.UsageError("there is nothing to watch: give --channels or --playlists")
-    shape = stage.Shape(channels, playlists, rate, faults, processing)
-    with theatre.state_home(keep) as home:
+    shape = configuration.Shape(channels, playlists, rate, faults, processing)
+    with run.state_home(keep) as home:
         if keep is not None:
             click.echo(f"state is kept in {home}", err=True)
-        outcome = theatre.play(shape, home, show.choose_view(json_only=as_json), seconds=seconds)
+        outcome = run.play(shape, home, live_view.choose_view(json_only=as_json), seconds=seconds)
         _report(outcome, as_json=as_json, home=str(home) if keep is not None else None)
     unfinished = outcome.processing.unfinished if outcome.processing else 0
     sys.exit(1 if outcome.summary.lost or unfinished else 0)
@@ -68,7 +67,7 @@ def demo(
 
 def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
     if not as_json:
-        show.show_summary(outcome.summary)
+        live_view.show_summary(outcome.summary)
         if outcome.processing:
             _show_processing(outcome.processing)
         return
@@ -79,7 +78,7 @@ def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
 
 def _show_processing(account: Account) -> None:
     """The account, and the top of the digest."""
-    click.echo("\n".join(aftermath.sentences(account)))
+    click.echo("\n".join(processing_account.sentences(account)))
     page = Path(account.digest).read_text("utf-8").splitlines()
     click.echo("\nThe day's digest begins so:\n")
     click.echo("\n".join(plain(line) for line in page[:DIGEST_LINES]))

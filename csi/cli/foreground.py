@@ -12,7 +12,7 @@ from types import FrameType
 
 import click
 
-from csi.demo import processes, stage
+from csi.demo import configuration, processes
 
 TICK = 0.1
 GRACE_SECONDS = 30.0
@@ -24,7 +24,7 @@ class Pair:
 
     def __init__(self, lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:
         # The folder stays the caller's, so that paths in his files mean what he meant.
-        paths = [str(stage.code_dir()), env.get("PYTHONPATH", "")]
+        paths = [str(configuration.code_dir()), env.get("PYTHONPATH", "")]
         self._lines, self._env = lines, {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._asked = 0

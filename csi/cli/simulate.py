@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import clock
-from csi.demo import serve
-from csi.demo import traffic as streets
-from csi.demo import world as worlds
-from csi.demo import youtube as site
 from csi.ingester import durations
+from csi.simulator import http_server
+from csi.simulator.youtube import app as site
+from csi.simulator.youtube import traffic as streets
+from csi.simulator.youtube import world as worlds
 
 if TYPE_CHECKING:
-    from csi.demo.serve import QuietServer
-    from csi.demo.traffic import Cast
+    from csi.simulator.http_server import QuietServer
+    from csi.simulator.youtube.traffic import Cast
 
 
 class Duration(click.ParamType[float]):
@@ -84,8 +84,8 @@ def youtube(
     options = site.Options(api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed)
     app = site.create_app(world, options)
     traffic = streets.Traffic(world, cast, seed)
-    with contextlib.closing(serve.bind(host, port)) as sock:
-        asyncio.run(_serve(serve.make_server(app), sock, cast, traffic, rate, seconds))
+    with contextlib.closing(http_server.bind(host, port)) as sock:
+        asyncio.run(_serve(http_server.make_server(app), sock, cast, traffic, rate, seconds))
 
 
 async def _serve(
@@ -96,8 +96,8 @@ async def _serve(
         loop.add_signal_handler(name, _stop, server)
     if seconds:
         loop.call_later(seconds, _stop, server)
-    _announce(serve.base_url(sock), cast)
-    await serve.serve_until(server, sock, lambda: streets.keep_going(traffic, rate, clock.now))
+    _announce(http_server.base_url(sock), cast)
+    await http_server.serve_until(server, sock, lambda: streets.keep_going(traffic, rate, clock.now))
 
 
 def _announce(base: str, cast: Cast) -> None:

@@ -1,1 +1,1 @@
-"""A simulated YouTube and the one-command demo."""
+"""The one-command demo: the whole product on one machine, against the simulated YouTube."""

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from csi import __version__, look
+from csi import __version__, web_assets
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.store import hosts
@@ -160,16 +160,16 @@ def templates() -> Environment:
 @cache
 def files() -> dict[str, bytes]:
     """The static files by name; no other name is ever looked for."""
-    return look.files() | look.files_in(STATIC)
+    return web_assets.files() | web_assets.files_in(STATIC)
 
 
 @cache
 def asset(name: str) -> str:
-    return look.address("/static", name, files()[name])
+    return web_assets.address("/static", name, files()[name])
 
 
 async def show_file(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in files():
         return problem(404, "there is nothing here")
-    return Response(files()[name], media_type=look.media(name), headers=look.KEPT)
+    return Response(files()[name], media_type=web_assets.media(name), headers=web_assets.KEPT)

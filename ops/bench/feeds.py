@@ -12,9 +12,9 @@ from pathlib import Path
 from csi.adapters import atom, feed_guard
 from csi.adapters.base import Position, Tools
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
-from csi.demo.atom import channel_feed
-from csi.demo.world import World
 from csi.net import Answer, Headers
+from csi.simulator.youtube.atom_feed import channel_feed
+from csi.simulator.youtube.world import World
 
 CHANNELS = 500
 INTERVAL = 300.0

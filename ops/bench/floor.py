@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from csi import clock
-from csi.demo.youtube import Options
 from csi.emitter.batch import envelope
 from csi.emitter.http import Receiver, encode, send
 from csi.ingester.signature import new_request_id
 from csi.net import Answer, Net
+from csi.simulator.youtube.app import Options
 from ops.bench import stage
 
 TABLE = "CREATE TABLE events (id TEXT PRIMARY KEY, body TEXT)"

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from csi.demo.stage import WORKER
+from csi.demo.configuration import WORKER
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERVAL = 300.0

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from csi.demo.summary import percentile
+from csi.demo.reconciliation import percentile
 from csi.emitter.batch import envelope
 from csi.emitter.http import encode
 from csi.errors import NetError

@@ -9,9 +9,9 @@ import json
 import random
 import time
 
-from csi.demo.serve import base_url, bind, make_server, serve_until
-from csi.demo.world import World
-from csi.demo.youtube import API_PATH, Options, create_app
+from csi.simulator.http_server import base_url, bind, make_server, serve_until
+from csi.simulator.youtube.app import API_PATH, Options, create_app
+from csi.simulator.youtube.world import World
 
 LISTS = 10
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from csi.demo.stage import WORKER
-from csi.demo.summary import percentile
-from csi.demo.youtube import Options
+from csi.demo.configuration import WORKER
+from csi.demo.reconciliation import percentile
 from csi.net import Limits, Net
+from csi.simulator.youtube.app import Options
 from ops.bench.sink import SECRET
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,11 +8,11 @@ from typing import Any
 from csi.catalog import manage
 from csi.catalog.handlers import HANDLERS
 from csi.catalog.plan import plan_jobs
-from csi.demo.world import Channel, World
-from csi.demo.youtube import Options, Site
 from csi.jobs import rescue
 from csi.jobs.work import work
 from csi.runtime import Runtime
+from csi.simulator.youtube.app import Options, Site
+from csi.simulator.youtube.world import Channel, World
 from csi.store import budget, db, jobs
 from csi.store.jobs import Job
 from tests.fakes.line import Line

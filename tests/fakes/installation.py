@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from csi.demo.serve import in_background
-from csi.demo.summary import Books, StoredEvent, Summary, summarize
+from csi.demo.reconciliation import Books, StoredEvent, Summary, summarize
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
+from csi.simulator.http_server import in_background
 from tests.fakes.receiver import SECRET
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
 

@@ -9,14 +9,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from peewee import fn
 
-from csi.demo import pages
-from csi.demo.faults import FEED, Asked
-from csi.demo.traffic import settle
-from csi.demo.world import World
-from csi.demo.youtube import FEED_PATH, Options, Seen, Site, _feed_moment, _ref_of
 from csi.errors import NetError
 from csi.flow import ingest, plan, poll
 from csi.net import Answer, Headers
+from csi.simulator.youtube import fault_responses
+from csi.simulator.youtube.app import FEED_PATH, Options, Seen, Site, _feed_moment, _ref_of
+from csi.simulator.youtube.faults import FEED, Asked
+from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.world import World
 from csi.store import db, inbox
 from csi.store.models import InboxItem, Watch
 from tests.fakes.line import Line
@@ -44,7 +44,7 @@ class SiteNet:
         if fault.name in ("reset", "hang", "cut"):
             raise NetError(f"{parts.netloc}: {fault.name}", kind="timeout" if fault.name == "hang" else "reset")
         reply = self._reply(target, query, dict(headers or {}), now)
-        spoiled = pages.spoil(reply, fault, parts.path)
+        spoiled = fault_responses.spoil(reply, fault, parts.path)
         self.site.requests.note(Seen(now, parts.path, ref, spoiled.status, fault.name))
         told = (*(_feed_moment(spoiled, now, copied=False) if target == FEED else ()), *spoiled.headers)
         return Answer(spoiled.status, Headers(told), spoiled.body, f"https://{parts.netloc}{parts.path}")

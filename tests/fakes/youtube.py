@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from csi.demo.serve import in_background
-from csi.demo.token import OAUTH_PATH
-from csi.demo.traffic import settle
-from csi.demo.world import World
-from csi.demo.youtube import API_PATH, FEED_PATH, Options, Requests, Site, create_app
+from csi.simulator.http_server import in_background
+from csi.simulator.youtube.app import API_PATH, FEED_PATH, Options, Requests, Site, create_app
+from csi.simulator.youtube.oauth_tokens import OAUTH_PATH
+from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.world import World
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from csi.demo.summary import Books, StoredEvent, Summary, percentile, summarize
+from csi.demo.reconciliation import Books, StoredEvent, Summary, percentile, summarize
 
 STATES = ("pending", "in_flight", "delivered", "dead", "quarantined")
 WAITING = ("pending", "in_flight")

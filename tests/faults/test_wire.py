@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from csi.demo.serve import in_background
 from csi.errors import NetError
 from csi.flow.wake import Wake
 from csi.net import Answer, Limits, Net
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
+from csi.simulator.http_server import in_background
 from csi.store import db
 from tests.fakes.canary import Canary
 from tests.fakes.proxy import LOST, Manner, Proxy

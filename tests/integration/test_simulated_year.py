@@ -2,7 +2,7 @@
 
 import random
 
-from csi.demo.youtube import Options
+from csi.simulator.youtube.app import Options
 from csi.store import counters, dedupe
 from csi.store.models import DedupeKey, Event, InboxItem, Watch
 from tests.fakes.site_net import Rounds, rounds

@@ -11,14 +11,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from csi.demo.data_api import ENDPOINTS
-from csi.demo.traffic import settle
-from csi.demo.world import World
-from csi.demo.youtube import Options, Site
 from csi.flow import pace, plan
 from csi.flow.ingest import ingest
 from csi.flow.poll import poll
 from csi.net import Answer, Headers
+from csi.simulator.youtube.app import Options, Site
+from csi.simulator.youtube.data_api import ENDPOINTS
+from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.world import World
 from csi.store import budget, db, watches, watchlist
 from csi.store.db import writing
 from csi.store.models import ApiBudget, Event, Watch

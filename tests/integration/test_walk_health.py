@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from csi.demo.faults import _place
 from csi.flow import poll, upkeep
+from csi.simulator.youtube.faults import _place
 from csi.store import counters, db, dedupe, hosts
 from csi.store.models import DedupeKey, Event, Host, Watch
 from tests.fakes.line import Line

@@ -8,9 +8,9 @@ import pytest
 
 from csi.adapters.api_errors import REASONS, api_json
 from csi.adapters.youtube_api import ApiSettings, DataApi, VideoFacts, duration_seconds
-from csi.demo.api_errors import REASONS as SIMULATED
-from csi.demo.api_errors import error_body
 from csi.errors import SourceError
+from csi.simulator.youtube.api_errors import REASONS as SIMULATED
+from csi.simulator.youtube.api_errors import error_body
 from tests.fakes.stub_net import Ledger, StubNet, refusal, reply, tools
 
 NOW = 1_771_761_600.0

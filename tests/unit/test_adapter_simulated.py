@@ -5,9 +5,9 @@ import pytest
 from csi.adapters.base import Position, Tools
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
-from csi.demo.token import Client
 from csi.errors import SourceError
 from csi.net import Net
+from csi.simulator.youtube.oauth_tokens import Client
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
 
 KEY = {"YOUTUBE_API_KEY": "demo-key"}

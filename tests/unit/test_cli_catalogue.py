@@ -10,9 +10,9 @@ import pytest
 
 from csi.catalog.handlers import HANDLERS
 from csi.catalog.plan import plan_jobs
-from csi.demo.world import Channel
 from csi.errors import CsiError
 from csi.jobs.work import work
+from csi.simulator.youtube.world import Channel
 from csi.store import channels, db, jobs, stats, videos
 from tests.fakes.desk import Desk, desk
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube

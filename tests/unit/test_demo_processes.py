@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from csi.demo.play import state_home
 from csi.demo.processes import ChildError, Children, Ended, Wishes
+from csi.demo.run import state_home
 from csi.errors import CsiError
 
 POLITE = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"

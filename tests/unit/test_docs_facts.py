@@ -14,7 +14,12 @@ from tests.fakes.pages import ALL, PAGES, ROOT, anchors, blocks, codes, links, r
 
 PROCESSING = ROOT / "docs/processing.md"
 ARCHITECTURE, OPERATE, RUNBOOK = ROOT / "docs/architecture.md", ROOT / "docs/operate.md", ROOT / "ops/runbook.md"
-SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob("*.py") if "demo" not in path.parts]
+SOURCES = [
+    path
+    for folder in ("csi", "tasks")
+    for path in (ROOT / folder).rglob("*.py")
+    if not {"demo", "simulator"} & set(path.parts)
+]
 LOUD = {"warning", "error", "exception", "critical", "say"}
 
 

@@ -8,10 +8,6 @@ import pytest
 import youtube_transcript_api as library
 
 from csi import clock
-from csi.demo.captions import speech
-from csi.demo.serve import in_background
-from csi.demo.world import World
-from csi.demo.youtube import create_app
 from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
 from csi.processing.config import Secrets
@@ -24,6 +20,10 @@ from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.providers.text import from_json
 from csi.processing.runtime import create
 from csi.processing.settings import ProcessingSettings
+from csi.simulator.http_server import in_background
+from csi.simulator.youtube.app import create_app
+from csi.simulator.youtube.captions import speech
+from csi.simulator.youtube.world import World
 from tests.fakes.desk_processing import TEXT
 from tests.fakes.providers import FakeChat
 

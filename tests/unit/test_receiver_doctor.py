@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from csi.cli.receiver import receiver
-from csi.demo.serve import in_background
 from csi.receiver import store as store_module
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import SignalStore
+from csi.simulator.http_server import in_background
 from tests.unit.test_receiver_store import arrival, batch_of
 
 SECRET = "csi-test-secret-0123456789-0123456789"

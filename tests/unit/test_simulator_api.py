@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from csi.demo.api_errors import REASONS
-from csi.demo.data_api import Quota, iso_duration, page_offset, page_token
-from csi.demo.world import World
+from csi.simulator.youtube.api_errors import REASONS
+from csi.simulator.youtube.data_api import Quota, iso_duration, page_offset, page_token
+from csi.simulator.youtube.world import World
 from tests.unit.test_simulator_feed import CAPTURES, T0, Visitor
 
 API = "/youtube/v3"

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from csi.demo.api_errors import REASONS
-from csi.demo.faults import FOREVER, Asked, Fault, Script, ScriptError, decide, read_script
+from csi.simulator.youtube.api_errors import REASONS
+from csi.simulator.youtube.faults import FOREVER, Asked, Fault, Script, ScriptError, decide, read_script
 
 FEED = Asked("feed", "UC1")
 LIST = Asked("playlistItems", "PL1")

@@ -13,8 +13,8 @@ import feedparser
 import httpx
 import pytest
 
-from csi.demo.world import World
-from csi.demo.youtube import Options, create_app
+from csi.simulator.youtube.app import Options, create_app
+from csi.simulator.youtube.world import World
 
 T0 = 1_790_000_000.0
 ATOM = "{http://www.w3.org/2005/Atom}"

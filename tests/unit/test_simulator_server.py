@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from csi.demo.serve import bind
 from csi.errors import PortInUse
+from csi.simulator.http_server import bind
 from tests.fakes.youtube import simulated_youtube
 
 BRIEF = httpx.Timeout(5, read=0.05)

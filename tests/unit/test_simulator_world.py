@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from csi.demo.traffic import Traffic, settle
-from csi.demo.world import UnknownIdError, World, channel_of
+from csi.simulator.youtube.traffic import Traffic, settle
+from csi.simulator.youtube.world import UnknownIdError, World, channel_of
 
 T0 = 1_790_000_000.0
 

@@ -278,7 +278,7 @@ async def test_marks_that_turn_the_line_end_with_their_element(client: httpx.Asy
         Watch.update(name=title, last_error=title, note=title, health="suspect").where(Watch.id == 1).execute()
         number = add_event(watch, 9_000, rt.now(), "urgent", title)
         letter = bury(watch, 9_001, rt.now(), title, title, "event", 422)
-    css = (await client.get(re.findall(r'href="(/static/look[^"]*)"', (await client.get("/")).text)[0])).text
+    css = (await client.get(re.findall(r'href="(/static/dashboard[^"]*)"', (await client.get("/")).text)[0])).text
     isolated = {*re.findall(r"^(.*) \{ unicode-bidi: isolate; \}", css, re.MULTILINE)[0].split(", "), "bdi", "title"}
     for path in ("/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", f"/dead-letters/{letter}"):
         page = Turned()
@@ -355,7 +355,7 @@ async def test_a_database_that_is_gone_is_a_page_that_says_so(client: httpx.Asyn
 
 @pytest.mark.asyncio
 async def test_only_the_static_files_are_served_and_no_path_leads_out(guest: httpx.AsyncClient) -> None:
-    for name in ("look.css", "csi.css", "live.js", "icon.svg"):
+    for name in ("dashboard.css", "csi.css", "live.js", "icon.svg"):
         answer = await guest.get(page.asset(name))
         assert answer.status_code == 200
         assert "max-age" in answer.headers["cache-control"]

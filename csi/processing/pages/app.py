@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from csi import clock, look
+from csi import clock, web_assets
 from csi.errors import StoreError
 from csi.logs import log
 from csi.processing.flow.rescue import WORKER
@@ -143,14 +143,14 @@ def _closed(pages: Pages) -> Response:
 
 async def _file(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in look.files():
+    if name not in web_assets.files():
         return _answer("there is no such page", 404)
-    return Response(look.files()[name], 200, {**_HEADERS, **look.KEPT}, media_type=look.media(name))
+    return Response(web_assets.files()[name], 200, {**_HEADERS, **web_assets.KEPT}, media_type=web_assets.media(name))
 
 
 @cache
 def _asset(name: str) -> str:
-    return look.address("/ui/static", name, look.files()[name])
+    return web_assets.address("/ui/static", name, web_assets.files()[name])
 
 
 @cache

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from csi.demo.publish import Publisher
-from csi.demo.serve import in_background
-from csi.demo.stage import Site
-from csi.demo.world import World
-from csi.demo.youtube import API_PATH, Options, create_app
+from csi.demo.configuration import Site
+from csi.demo.publisher import Publisher
 from csi.net import Net
+from csi.simulator.http_server import in_background
+from csi.simulator.youtube.app import API_PATH, Options, create_app
+from csi.simulator.youtube.world import World
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_it_publishes_what_is_due_and_no_more(site: Site) -> None:
 
 
 def test_a_list_does_not_grow_for_ever(world: World, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("csi.demo.publish.SHORTEST_LIST", 5)
+    monkeypatch.setattr("csi.demo.publisher.SHORTEST_LIST", 5)
     only_list = Site(site.base_url, site.api_base_url, "", (), site.playlists)
     with Net() as net:
         publisher = Publisher(net, only_list, rate=0.05, seed=1)

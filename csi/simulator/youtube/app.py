@@ -18,16 +18,16 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from csi import clock
-from csi.demo import atom, data_api, pages
-from csi.demo.api_errors import RefusalError, error_body
-from csi.demo.captions import CAPTIONS_PATH, captions_door
-from csi.demo.control import control_routes
-from csi.demo.faults import FEED, Asked, Fault, Script, decide, read_script
-from csi.demo.ledger import Ledger
-from csi.demo.reply import Headers, Reply, served_item, served_upload
-from csi.demo.send import LOST, transmit
-from csi.demo.token import OAUTH_PATH, Client, TokenDesk, read_form
-from csi.demo.world import World, channel_of
+from csi.simulator.youtube import atom_feed, data_api, fault_responses
+from csi.simulator.youtube.api_errors import RefusalError, error_body
+from csi.simulator.youtube.captions import CAPTIONS_PATH, captions_door
+from csi.simulator.youtube.control_api import control_routes
+from csi.simulator.youtube.faults import FEED, Asked, Fault, Script, decide, read_script
+from csi.simulator.youtube.oauth_tokens import OAUTH_PATH, Client, TokenDesk, read_form
+from csi.simulator.youtube.response import Headers, Reply, served_item, served_upload
+from csi.simulator.youtube.served_ledger import Ledger
+from csi.simulator.youtube.transmit import LOST, transmit
+from csi.simulator.youtube.world import World, channel_of
 
 FEED_PATH = "/feeds/videos.xml"
 API_PATH = "/youtube/v3"
@@ -149,14 +149,14 @@ class Site:
         """The answer of /feeds/videos.xml, before faults."""
         ref = query.get("channel_id") or query.get("playlist_id")
         if not ref:
-            return pages.html_error(400, FEED_PATH)
+            return fault_responses.html_error(400, FEED_PATH)
         kept = self._feeds.get(ref)
         if kept and self._fresh(ref, *kept, now=now):
             return kept[1]
         version = self.world.version(ref)
         reply = self._render(ref, now, is_list="channel_id" not in query)
         if reply is None:
-            return pages.html_error(404, f"{FEED_PATH}?{urlencode(query)}")
+            return fault_responses.html_error(404, f"{FEED_PATH}?{urlencode(query)}")
         self._feeds[ref] = (version, reply)
         return reply
 
@@ -217,21 +217,21 @@ class Site:
         channel = self.world.channel(ref)
         if channel is None:
             return None
-        videos = self.world.newest(ref, atom.FEED_SIZE)
+        videos = self.world.newest(ref, atom_feed.FEED_SIZE)
         served = tuple(served_upload("feed", ref, video) for video in videos)
-        return Reply(200, atom.channel_feed(channel, videos, now), pages.XML, served=served, made_at=now)
+        return Reply(200, atom_feed.channel_feed(channel, videos, now), fault_responses.XML, served=served, made_at=now)
 
     def _list_feed(self, ref: str, now: float) -> Reply | None:
         listing = self.world.listing(ref)
         if listing is None:
             return None
-        readable = [entry for entry in listing.entries if entry.video.readable][: atom.FEED_SIZE]
+        readable = [entry for entry in listing.entries if entry.video.readable][: atom_feed.FEED_SIZE]
         shown = tuple((e.video, self.world.channel(e.video.channel_id) or listing.owner) for e in readable)
         if channel_of(ref):
             served = tuple(served_upload("uploads", ref, entry.video) for entry in readable)
         else:
             served = tuple(served_item("playlist_feed", ref, entry) for entry in readable)
-        return Reply(200, atom.playlist_feed(listing, shown, now), pages.XML, served=served, made_at=now)
+        return Reply(200, atom_feed.playlist_feed(listing, shown, now), fault_responses.XML, served=served, made_at=now)
 
 
 class Door:
@@ -260,7 +260,7 @@ class Door:
             await asyncio.sleep(delay)
         now = site.options.now()
         true_reply = self._conditional(self._answer(query, headers, now), headers)
-        reply = pages.spoil(true_reply, fault, self._path)
+        reply = fault_responses.spoil(true_reply, fault, self._path)
         complete = await transmit(reply, self._headers(reply, now), fault, scope, receive, send)
         if complete and fault.harmless and reply.status == 200 and scope["method"] == "GET":
             site.record(reply, now)

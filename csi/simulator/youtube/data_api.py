@@ -11,9 +11,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from csi import clock
-from csi.demo.api_errors import RefusalError
-from csi.demo.reply import Reply, Served, served_item, served_upload
-from csi.demo.world import Channel, Entry, Listing, Video, World
+from csi.simulator.youtube.api_errors import RefusalError
+from csi.simulator.youtube.response import Reply, Served, served_item, served_upload
+from csi.simulator.youtube.world import Channel, Entry, Listing, Video, World
 
 JSON = "application/json; charset=UTF-8"
 MOST = 50

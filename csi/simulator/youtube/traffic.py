@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from csi.demo.world import Kind, Privacy, World
+from csi.simulator.youtube.world import Kind, Privacy, World
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from csi import clock
-from csi.demo.world import Entry, Video
+from csi.simulator.youtube.world import Entry, Video
 
 Headers = tuple[tuple[str, str], ...]
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from csi.demo.api_errors import REASONS
 from csi.errors import CsiError
 from csi.ingester.durations import parse_duration
+from csi.simulator.youtube.api_errors import REASONS
 
 FEED = "feed"
 API_TARGETS = ("playlistItems", "videos", "channels", "playlists")

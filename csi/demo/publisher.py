@@ -5,10 +5,10 @@ from collections import deque
 from random import Random
 from typing import Any
 
-from csi.demo.stage import Site
-from csi.demo.traffic import new_title
+from csi.demo.configuration import Site
 from csi.errors import CsiError
 from csi.net import Net
+from csi.simulator.youtube.traffic import new_title
 
 SHORTEST_LIST = 40
 LIST_SECONDS = 60.0

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from html import escape
 
-from csi.demo.world import Channel, Listing, Video
+from csi.simulator.youtube.world import Channel, Listing, Video
 
 FEED_SIZE = 15
 SITE = "https://www.youtube.com"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from csi.demo.look import Look, Seen, Tail
+from csi.demo.live_view import LineView, Scene, delivery_line, draw, rows_for, show_summary
 from csi.demo.processes import printable
-from csi.demo.show import LineView, Scene, delivery_line, draw, rows_for, show_summary
-from csi.demo.summary import Books, summarize
+from csi.demo.progress import Look, Seen, Tail
+from csi.demo.reconciliation import Books, summarize
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]red[/red] \u202edrawkcab\u2028 \r\n<b>"
 

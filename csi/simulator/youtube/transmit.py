@@ -6,8 +6,8 @@ import struct
 
 from starlette.types import Receive, Scope, Send
 
-from csi.demo.faults import Fault
-from csi.demo.reply import Headers, Reply
+from csi.simulator.youtube.faults import Fault
+from csi.simulator.youtube.response import Headers, Reply
 
 LOST = 0  # the status we note where no whole answer got out
 DROPS = 200  # pieces that a dripping answer comes in
@@ -86,7 +86,7 @@ def _client_is_there(scope: Scope) -> bool:
 
 
 def _transport(scope: Scope) -> asyncio.Transport:
-    """Put there by our server (csi.demo.serve); another one cannot tear connections."""
+    """Put there by our server (csi.simulator.http_server); another one cannot tear connections."""
     transport = scope.get("state", {}).get("transport")
     if transport is None:
         raise ConnectionResetError("simulated: the connection is torn here")

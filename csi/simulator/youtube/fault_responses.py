@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import lru_cache
 from http import HTTPStatus
 
-from csi.demo.api_errors import REASONS, error_body, status_body
-from csi.demo.data_api import JSON
-from csi.demo.faults import Fault
-from csi.demo.reply import Headers, Reply
+from csi.simulator.youtube.api_errors import REASONS, error_body, status_body
+from csi.simulator.youtube.data_api import JSON
+from csi.simulator.youtube.faults import Fault
+from csi.simulator.youtube.response import Headers, Reply
 
 XML = "text/xml; charset=UTF-8"
 HTML = "text/html; charset=UTF-8"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from csi.demo import stage
-from csi.demo.stage import Keys, Shape, Site, TooFastError
-from csi.demo.traffic import settle
-from csi.demo.world import World
+from csi.demo import configuration
+from csi.demo.configuration import Keys, Shape, Site, TooFastError
 from csi.runtime import load_settings
+from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = Site(
@@ -24,14 +24,14 @@ SITE = Site(
 def test_the_worker_is_the_procfiles() -> None:
     lines = (ROOT / "Procfile").read_text().splitlines()
     worker = next(line.split()[1:] for line in lines if line.startswith("worker:"))
-    assert worker == ["huey_consumer", *stage.WORKER]
+    assert worker == ["huey_consumer", *configuration.WORKER]
 
 
 def test_the_written_configuration_loads(tmp_path: Path) -> None:
-    config = stage.configuration(tmp_path, SITE, "http://127.0.0.1:9/api/v1/signals/ingest", 8123)
+    config = configuration.configuration(tmp_path, SITE, "http://127.0.0.1:9/api/v1/signals/ingest", 8123)
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
-    settings = load_settings(path, stage.environment({}, Keys(), path))
+    settings = load_settings(path, configuration.environment({}, Keys(), path))
     assert settings.web.port == 8123
     assert settings.csi.state_dir == tmp_path
     assert [watch.ref for watch in settings.sources["youtube_channel_rss"].watches] == ["UCa", "UCb"]
@@ -42,7 +42,7 @@ def test_the_example_is_what_the_demo_writes() -> None:
     cast = settle(World(0), channels=5, playlists=3, videos=1, at=1_771_761_600.0)
     site = Site(SITE.base_url, SITE.api_base_url, SITE.feed_url_template, cast.channels, cast.playlists)
     endpoint = "http://127.0.0.1:8090/api/v1/signals/ingest"
-    expected = stage.configuration(Path("csi-demo-state"), site, endpoint, 8091)
+    expected = configuration.configuration(Path("csi-demo-state"), site, endpoint, 8091)
     assert yaml.safe_load((ROOT / "config" / "demo.yaml").read_text()) == expected
 
 
@@ -56,7 +56,7 @@ def test_a_real_installations_environment_does_not_reach_the_demo() -> None:
         "PORT": "80",
         "PATH": "/usr/bin",
     }
-    env = stage.environment(real, Keys(), Path("config.yaml"))
+    env = configuration.environment(real, Keys(), Path("config.yaml"))
     assert env["PATH"] == "/usr/bin"
     assert not any("real" in value for value in env.values())
     assert "PORT" not in env
@@ -74,22 +74,22 @@ def test_each_run_has_secrets_of_its_own() -> None:
     "shape", [Shape(), Shape(channels=0, playlists=1, rate=400), Shape(channels=1, playlists=0, rate=3)]
 )
 def test_rates_that_fit(shape: Shape) -> None:
-    stage.check_rate(shape)
+    configuration.check_rate(shape)
 
 
 @pytest.mark.parametrize("shape", [Shape(rate=25), Shape(channels=1, playlists=0, rate=3.1)])
 def test_a_rate_beyond_the_feeds_window_is_refused(shape: Shape) -> None:
     with pytest.raises(TooFastError, match=r"15 newest.*at most"):
-        stage.check_rate(shape)
+        configuration.check_rate(shape)
 
 
 def test_announcements_are_read_only_when_whole() -> None:
     facts = (
         '{"base_url": "http://h", "api_base_url": "a", "feed_url_template": "f", "channels": ["UCa"], "playlists": []}'
     )
-    assert stage.read_site("simulated YouTube listening on http://h\n" + facts) is None
-    assert stage.read_site(f"simulated YouTube listening on http://h\n{facts}\n") == Site(
+    assert configuration.read_site("simulated YouTube listening on http://h\n" + facts) is None
+    assert configuration.read_site(f"simulated YouTube listening on http://h\n{facts}\n") == Site(
         "http://h", "a", "f", ("UCa",), ()
     )
-    assert stage.read_endpoint("receiver listening on http://h/x") is None
-    assert stage.read_endpoint("receiver listening on http://h/x\n") == "http://h/x"
+    assert configuration.read_endpoint("receiver listening on http://h/x") is None
+    assert configuration.read_endpoint("receiver listening on http://h/x\n") == "http://h/x"

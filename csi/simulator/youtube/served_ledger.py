@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from csi.demo.reply import Served
 from csi.errors import CsiError
+from csi.simulator.youtube.response import Served
 
 
 class Ledger:

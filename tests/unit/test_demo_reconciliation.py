@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from csi.demo.summary import Books, StoredEvent, percentile, sentence, summarize
+from csi.demo.reconciliation import Books, StoredEvent, percentile, sentence, summarize
 
 
 def arrived(name: str, seconds: float = 0.1) -> StoredEvent:

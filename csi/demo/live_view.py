@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from csi.demo.look import SHOWN, Look, Seen
 from csi.demo.processes import printable
-from csi.demo.summary import Summary, sentence
+from csi.demo.progress import SHOWN, Look, Seen
+from csi.demo.reconciliation import Summary, sentence
 
 STATUS_SECONDS = 5.0
 OTHER_LINES = 10

@@ -6,7 +6,7 @@ from random import Random
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from csi.demo.world import Video, World
+from csi.simulator.youtube.world import Video, World
 
 CAPTIONS_PATH = "/api/timedtext"
 SILENT = ("live", "upcoming")

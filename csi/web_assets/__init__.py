@@ -11,7 +11,7 @@ KEPT = {"Cache-Control": "public, max-age=86400"}
 
 @cache
 def files() -> dict[str, bytes]:
-    """`look.css` and `icon.svg`."""
+    """`dashboard.css` and `icon.svg`."""
     return files_in(HERE)
 
 

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from csi.demo.faults import PRESETS
-from csi.demo.world import Kind, Privacy
 from csi.errors import CsiError
+from csi.simulator.youtube.faults import PRESETS
+from csi.simulator.youtube.world import Kind, Privacy
 
 if TYPE_CHECKING:
-    from csi.demo.youtube import Site
+    from csi.simulator.youtube.app import Site
 
 Answer = dict[str, Any]
 Handler = Callable[[Request], Awaitable[Response]]

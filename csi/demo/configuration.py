@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from csi.demo.atom import FEED_SIZE
 from csi.errors import CsiError
+from csi.simulator.youtube.atom_feed import FEED_SIZE
 
 WORKER = (
     "huey_config.huey",

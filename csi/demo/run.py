@@ -13,18 +13,18 @@ from pathlib import Path
 import yaml
 
 from csi import clock
-from csi.demo import stage
-from csi.demo.aftermath import PATIENCE, Account, Aftermath
-from csi.demo.faults import read_script
-from csi.demo.look import Watcher
+from csi.demo import configuration
+from csi.demo.configuration import Keys, Shape, Site
+from csi.demo.live_view import Scene, View
 from csi.demo.processes import TICK, Children, Wishes
-from csi.demo.publish import Publisher
-from csi.demo.show import Scene, View
-from csi.demo.stage import Keys, Shape, Site
-from csi.demo.summary import Summary, summarize
+from csi.demo.processing_account import PATIENCE, Account, Aftermath
+from csi.demo.progress import Watcher
+from csi.demo.publisher import Publisher
+from csi.demo.reconciliation import Summary, summarize
 from csi.errors import CsiError, NetError, StoreError
 from csi.logs import register_secret
 from csi.net import Net
+from csi.simulator.youtube.faults import read_script
 from csi.store import db, heartbeats
 
 LOOK_SECONDS = 0.25
@@ -80,13 +80,13 @@ def state_home(keep: str | None) -> Iterator[Path]:
 
 def play(shape: Shape, home: Path, view: View, *, seconds: float | None) -> Outcome:
     """Run until `seconds` are over, or Ctrl-C. Whatever happens, no process is left when this returns or raises."""
-    stage.check_rate(shape)
+    configuration.check_rate(shape)
     read_script(shape.faults)  # a script that cannot be read is said before anything starts
     wishes, keys, places = Wishes(), Keys(), Places(home)
     for secret in (keys.shared, keys.api):
         register_secret(secret)
-    env = stage.environment(os.environ, keys, places.config)
-    with wishes.caught(), Net() as net, Children(home, stage.code_dir(), env, wishes) as children:
+    env = configuration.environment(os.environ, keys, places.config)
+    with wishes.caught(), Net() as net, Children(home, configuration.code_dir(), env, wishes) as children:
         with contextlib.closing(Run(shape, places, net, children, wishes, view)) as run:
             run.begin()
             run.publish(seconds)
@@ -113,18 +113,18 @@ class Run:
         more = ", processing" if self._shape.processing else ""
         self._view.say(f"starting simulator, receiver{more}, worker and sidecar …")
         children, places = self._children, self._places
-        children.start("simulator", stage.simulator_line(self._shape, places.served))
-        receiver = stage.receiver_line(places.home, places.received, pages=self._shape.processing)
+        children.start("simulator", configuration.simulator_line(self._shape, places.served))
+        receiver = configuration.receiver_line(places.home, places.received, pages=self._shape.processing)
         if not self._shape.processing:
             children.start("receiver", receiver)
-        site = children.await_output("simulator", stage.read_site)
+        site = children.await_output("simulator", configuration.read_site)
         if self._shape.processing:  # its pages need processing.yaml, which needs the simulator's address
             self._begin_processing(site)
             children.start("receiver", receiver)
-        endpoint = children.await_output("receiver", stage.read_endpoint)
+        endpoint = children.await_output("receiver", configuration.read_endpoint)
         self._write_config(site, endpoint)
-        children.start("worker", stage.worker_line())
-        children.start("sidecar", stage.sidecar_line())
+        children.start("worker", configuration.worker_line())
+        children.start("sidecar", configuration.sidecar_line())
         children.await_value("worker", self._worker_beats)
         children.await_value("sidecar", self._sidecar_answers)
         if self._aftermath is not None:
@@ -174,9 +174,9 @@ class Run:
         self._view.close()
 
     def _begin_processing(self, site: Site) -> None:
-        file = self._places.home / stage.PROCESSING
-        file.write_text(yaml.safe_dump(stage.processing_configuration(self._places.home, site)), "utf-8")
-        self._children.start("processing", stage.processing_line())
+        file = self._places.home / configuration.PROCESSING
+        file.write_text(yaml.safe_dump(configuration.processing_configuration(self._places.home, site)), "utf-8")
+        self._children.start("processing", configuration.processing_line())
         self._aftermath = Aftermath(file)
 
     def _publish_due(self, elapsed: float) -> None:
@@ -198,7 +198,7 @@ class Run:
     def _write_config(self, site: Site, endpoint: str) -> None:
         port = _free_port()
         self.sidecar = f"http://127.0.0.1:{port}"
-        text = yaml.safe_dump(stage.configuration(self._places.home, site, endpoint, port), sort_keys=False)
+        text = yaml.safe_dump(configuration.configuration(self._places.home, site, endpoint, port), sort_keys=False)
         self._places.config.write_text(text, "utf-8")
 
     def _worker_beats(self) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csi.demo.summary import Books, StoredEvent, percentile
+from csi.demo.reconciliation import Books, StoredEvent, percentile
 from csi.dlq import store as dlq
 from csi.store import db, events, inbox, watches
 from csi.store.models import DeadLetter, Event, Watch

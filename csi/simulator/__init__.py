@@ -1,0 +1,1 @@
+"""Stand-ins for outside services, used by tests, benchmarks and the demo."""

@@ -1,0 +1,1 @@
+"""The simulated YouTube: Atom feeds, Data API, captions and OAuth tokens, with scripted faults."""
