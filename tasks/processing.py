@@ -21,7 +21,7 @@ from csi import logs
 from csi.errors import CsiError, StoreError
 from csi.logs import log
 from csi.processing import config
-from csi.processing.flow import rescue
+from csi.processing.pipeline import maintenance
 from csi.processing.runtime import Processing, open_processing
 from csi.processing.settings import ProcessingSettings
 from csi.processing.store import db, jobs
@@ -123,8 +123,8 @@ class Worker:
 def _beat(*, slow: bool) -> None:
     rt = runtime()
     if slow:
-        dispatch(rescue.keep_up(rt))
-    dispatch(rescue.rescue(rt, huey.pending_count()))
+        dispatch(maintenance.keep_up(rt))
+    dispatch(maintenance.rescue(rt, huey.pending_count()))
 
 
 def _boot() -> None:
@@ -134,7 +134,7 @@ def _boot() -> None:
         logs.take_over("huey")
         if not db.is_postgres():
             hold_worker_lock(rt.settings.state_dir)
-        rescue.recover(rt)
+        maintenance.recover(rt)
     except CsiError as error:
         sys.stderr.write(f"csi: {error}\n")
         raise SystemExit(error.exit_code) from None
@@ -183,15 +183,15 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 def run_step(step: str, key: str) -> None:
     wake = Wake(step, key)
     try:
-        dispatch(rescue.step(runtime(), wake))
+        dispatch(maintenance.step(runtime(), wake))
     except Exception as error:  # noqa: BLE001 the edge: whatever it was, the job must not stay in our hands
-        rescue.give_back(runtime(), wake, error)
+        maintenance.give_back(runtime(), wake, error)
 
 
 @huey.periodic_task(crontab(minute="*"), priority=50)
 @guarded
 def rescue_rows() -> None:
-    dispatch(rescue.rescue(runtime(), huey.pending_count()))
+    dispatch(maintenance.rescue(runtime(), huey.pending_count()))
 
 
 def _task(wake: Wake) -> Any:

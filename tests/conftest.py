@@ -14,7 +14,7 @@ from csi.store import db
 from csi.store.models import ALL, database
 
 if TYPE_CHECKING:
-    from tests.fakes.desk_processing import Desk
+    from tests.fakes.processing_bench import Desk
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
@@ -136,7 +136,7 @@ def processing_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
 def open_desk(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "Desk"]]:
     """A desk of processing on SQLite, made with the settings that a test wants."""
     from csi.processing.store import db as processing_db
-    from tests.fakes.desk_processing import Desk
+    from tests.fakes.processing_bench import Desk
 
     desks: list[Desk] = []
 

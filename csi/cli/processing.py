@@ -16,12 +16,12 @@ from csi.cli.output import SOME_FAILED, confirm, echo_json
 from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import ago, plain, table
 from csi.errors import CsiError, StoreError
-from csi.processing import config, runtime, source
-from csi.processing.flow import digest as digests
-from csi.processing.flow import letters as desk
-from csi.processing.flow import rescue, runs
+from csi.processing import config, receiver_database, runtime
+from csi.processing.pipeline import dead_letters as desk
+from csi.processing.pipeline import digest as digests
+from csi.processing.pipeline import maintenance, runs
 from csi.processing.states import STATUSES
-from csi.processing.store import artifacts, beats, calls, db, jobs, letters, notices, signals, videos
+from csi.processing.store import artifacts, db, dead_jobs, heartbeats, jobs, notices, paid_calls, signals, videos
 from csi.processing.store import export as exports
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 def _facts(rt: Processing) -> dict[str, Any]:
-    beat = beats.last_beat(rescue.WORKER)
+    beat = heartbeats.last_beat(maintenance.WORKER)
     known = videos.counts()
     return {
         "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",
@@ -106,9 +106,9 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "signals": signals.counts(),
         "unknown_pipelines": signals.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
-        "dead_letters": letters.open_count(),
+        "dead_letters": dead_jobs.open_count(),
         "waiting_notices": notices.waiting(),
-        "budget": {"used_usd": str(calls.used(rt.today())), "daily_usd": str(rt.settings.budget.daily_usd)},
+        "budget": {"used_usd": str(paid_calls.used(rt.today())), "daily_usd": str(rt.settings.budget.daily_usd)},
         "paused": rt.settings.paused,
     }
 
@@ -119,7 +119,7 @@ def _receiver(rt: Processing) -> str:
     if not path.exists():
         return f"there is no database at {path} yet: is receiver_db (or {config.RECEIVER_DB}) right?"
     try:
-        count = source.waiting(path, signals.cursor(), 1_000_000)
+        count = receiver_database.waiting(path, signals.cursor(), 1_000_000)
     except StoreError as error:
         return str(error)
     return f"{sum(signals.counts().values()):,} signals taken over, {count:,} wait"
@@ -155,7 +155,7 @@ def show(config_path: Path | None, as_json: bool, video_id: str) -> None:
         told: dict[str, Any] = {
             "video": masked(video.doc.shape()),
             "steps": [{"status": name, "at": clock.iso(at)} for name, at in videos.steps(video_id)],
-            "jobs": [masked(job.doc.shape()) | {"cost_usd": str(calls.spent_on(job.id))} for job in found],
+            "jobs": [masked(job.doc.shape()) | {"cost_usd": str(paid_calls.spent_on(job.id))} for job in found],
             "artifacts": {one.kind: str(rt.settings.artifacts / one.path) for one in artifacts.of_video(video_id)},
         }
     if as_json:
@@ -231,7 +231,7 @@ def dlq() -> None:
 def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int) -> None:
     """List dead letters, the newest first."""
     with opened(config_path):
-        found = letters.search(status=None if state == "open" else state, limit=limit)
+        found = dead_jobs.search(status=None if state == "open" else state, limit=limit)
     if as_json:
         echo_json([masked(letter.doc.shape()) for letter in found])
         return
@@ -326,7 +326,7 @@ def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, 
     if bool(job_ids) == everything:
         raise click.UsageError("which ones? Give job ids, or --all.")
     with opened(config_path) as rt:
-        found = job_ids or [letter.doc.job_id for letter in letters.search(status=None, limit=100_000)]
+        found = job_ids or [letter.doc.job_id for letter in dead_jobs.search(status=None, limit=100_000)]
         unsure = [job_id for job_id in found if everything and not force and _may_be_paid(job_id)]
         failed = len(unsure)
         for job_id in unsure:

@@ -12,7 +12,7 @@ from csi.cli.processing import checked_day
 from csi.cli.processing_session import opened, processing_option
 from csi.cli.terminal import plain, table
 from csi.errors import CsiError
-from csi.processing.flow import runs as days
+from csi.processing.pipeline import runs as days
 from csi.processing.store import runs as rows_of
 
 

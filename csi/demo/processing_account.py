@@ -5,13 +5,13 @@ from pathlib import Path
 
 from csi.errors import StoreError
 from csi.net import Net
-from csi.processing import source
+from csi.processing import receiver_database
 from csi.processing.config import load
-from csi.processing.flow.digest import write_digest
-from csi.processing.flow.rescue import WORKER
-from csi.processing.flow.runs import today_of
+from csi.processing.pipeline.digest import write_digest
+from csi.processing.pipeline.maintenance import WORKER
+from csi.processing.pipeline.runs import today_of
 from csi.processing.runtime import Processing
-from csi.processing.store import beats, calls, db, jobs, letters, signals, videos
+from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, signals, videos
 
 PATIENCE = 60.0
 """How long everything that arrived may take to be summarised."""
@@ -47,7 +47,7 @@ class Aftermath:
             self._opened = True
         try:
             with db.reading():
-                return beats.last_beat(WORKER)
+                return heartbeats.last_beat(WORKER)
         except StoreError:
             return None
 
@@ -57,7 +57,7 @@ class Aftermath:
             known = videos.counts()
             waiting = sum(known.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed"))
             return (
-                not source.waiting(self._rt.settings.receiver_db, signals.cursor(), 1)
+                not receiver_database.waiting(self._rt.settings.receiver_db, signals.cursor(), 1)
                 and not waiting
                 and not jobs.open_count()
             )
@@ -72,9 +72,9 @@ class Aftermath:
                 videos=sum(known.values()),
                 summarized=known.get("summarized", 0),
                 skipped=known.get("skipped", 0),
-                dead_letters=letters.open_count(),
+                dead_letters=dead_jobs.open_count(),
                 unfinished=sum(known.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed")),
-                cost_usd=str(calls.used(self._rt.today())),
+                cost_usd=str(paid_calls.used(self._rt.today())),
                 digest=str(self._rt.settings.artifacts / made[0].path),
             )
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from csi.errors import StoreError
-from csi.processing.plain import plain_text
+from csi.processing.sanitize import plain_text
 from csi.processing.store.artifacts import Artifact
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")

@@ -14,8 +14,8 @@ from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import PaidTranscriber, Summariser, Transcriber
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import ExtractiveSummariser
-from csi.processing.providers.files import FileTranscriber
 from csi.processing.providers.openai import ChatClient, OpenAISummariser
+from csi.processing.providers.transcript_files import FileTranscriber
 from csi.processing.settings import ProcessingSettings, Route
 from csi.processing.store import db
 

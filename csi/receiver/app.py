@@ -16,15 +16,15 @@ from starlette.routing import Route
 from csi import clock as utc
 from csi.ingester.signature import Refused, verify
 from csi.logs import log
-from csi.receiver import answers
-from csi.receiver.answers import Answer
+from csi.receiver import responses
 from csi.receiver.batch import Batch, Verdict, read_batch
-from csi.receiver.gate import Claims, check_bearer, check_length, read_claims
-from csi.receiver.ledger import Ledger
-from csi.receiver.refusal import RefusalError
+from csi.receiver.delivery_ledger import Ledger
+from csi.receiver.request_body import Upload
+from csi.receiver.request_checks import Claims, check_bearer, check_length, read_claims
+from csi.receiver.request_error import RefusalError
+from csi.receiver.responses import Answer
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import Arrival, SignalStore
-from csi.receiver.upload import Upload
 
 INGEST_PATH = "/api/v1/signals/ingest"
 _QUIET_SECONDS = 10
@@ -57,7 +57,7 @@ class Receiver:
         if self.ledger:
             self.ledger.write(batch, arrival, verdicts)
         _log_batch(batch, arrival, verdicts)
-        return answers.receipt(verdicts)
+        return responses.receipt(verdicts)
 
     @contextmanager
     def slot(self) -> Iterator[None]:
@@ -137,7 +137,7 @@ async def ingest(request: Request) -> Response:
     except RefusalError as refusal:
         receiver.log_refusal(refusal)
         await upload.discard()
-        answer = answers.refusal(refusal)
+        answer = responses.refusal(refusal)
     except Exception as error:  # noqa: BLE001 - the edge: the sender gets a 500 and tries again
         answer = _internal_error(error)
     return answer.response()
@@ -168,19 +168,19 @@ async def readyz(request: Request) -> Response:
             raise RefusalError(503, "ingest_disabled", retry_after=60)
         await to_thread.run_sync(receiver.store.counts)
     except RefusalError as refusal:
-        return answers.refusal(refusal).response()
+        return responses.refusal(refusal).response()
     return Answer(200, {"ok": True}).response()
 
 
 async def stats(request: Request) -> Response:
     """Three numbers, for this machine only: a request that came through a proxy is not from here."""
     if not _is_local(request):
-        return answers.refusal(RefusalError(404, "not_found")).response()
+        return responses.refusal(RefusalError(404, "not_found")).response()
     receiver: Receiver = request.app.state.receiver
     try:
         counts = await to_thread.run_sync(receiver.store.counts)
     except RefusalError as refusal:
-        return answers.refusal(refusal).response()
+        return responses.refusal(refusal).response()
     return Answer(200, {**counts}).response()
 
 
@@ -209,7 +209,7 @@ def _internal_error(error: Exception) -> Answer:
     """Where it happened goes to the log; what it was about may be somebody's data and goes nowhere."""
     place = "".join(traceback.format_tb(error.__traceback__)[-8:])
     log.error("request failed", error=type(error).__name__, where=place)
-    return answers.refusal(RefusalError(500, "internal_error"))
+    return responses.refusal(RefusalError(500, "internal_error"))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

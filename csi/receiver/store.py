@@ -12,7 +12,7 @@ from pathlib import Path
 
 from csi.errors import StoreError
 from csi.receiver.batch import Batch, Item, Verdict, status_of
-from csi.receiver.refusal import RefusalError
+from csi.receiver.request_error import RefusalError
 
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x43534952  # "CSIR", so that no other program's file is mistaken for ours

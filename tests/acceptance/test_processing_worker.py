@@ -15,8 +15,8 @@ import yaml
 
 from csi.processing.store import db
 from csi.processing.store.db import fetch
-from tests.fakes.desk_processing import Desk
 from tests.fakes.pages import ROOT
+from tests.fakes.processing_bench import Desk
 from tests.fakes.providers import FakeAssembly, FakeChat
 
 pytestmark = pytest.mark.slow

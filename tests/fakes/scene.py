@@ -12,7 +12,7 @@ from csi import clock
 from csi.catalog.record import record_channel, record_videos
 from csi.catalog.retention import tidy
 from csi.jobs.types import new_job
-from csi.processing.flow import runs
+from csi.processing.pipeline import runs
 from csi.processing.store import db as processing_db
 from csi.store import (
     attempts,
@@ -36,7 +36,7 @@ from csi.store.models import DeliveryAttempt, Watch
 from csi.store.videos import VideoFacts
 from csi.store.watchlist import NewWatch
 from tasks.queue import create_huey
-from tests.fakes import desk_processing
+from tests.fakes import processing_bench
 from tests.fakes.desk import SOURCE, Desk, contract, desk
 from tests.fakes.receiver import SECRET
 
@@ -115,7 +115,7 @@ def fill_catalogue(built: Desk) -> None:
 def fill_processing(home: Path) -> dict[str, str]:
     """A video that was summarised, one that could not be read, and one without a route. The environment for it."""
     home.mkdir()
-    built = desk_processing.Desk(home, clock.now)
+    built = processing_bench.Desk(home, clock.now)
     processing_db.open_database(built.settings.database_url)
     processing_db.migrate()
     with processing_db.connection():

@@ -13,7 +13,7 @@ from csi import clock, logs
 from csi.catalog.retention import tidy
 from csi.cli.main import cli
 from csi.jobs.types import new_job
-from csi.processing.store import audit, letters
+from csi.processing.store import audit, dead_jobs
 from csi.processing.store import db as processing_db
 from csi.store import db, endpoints, hosts, jobs
 from csi.store.models import DeadLetter, DeliveryAttempt, Watch
@@ -245,7 +245,7 @@ def test_the_canaries_are_really_there(house):
     assert house.env["YOUTUBE_API_KEY"] in Watch.get().last_error
     assert house.env["YOUTUBE_API_KEY"] in jobs.find(DEAD_JOB).error_message
     with processing_db.connection():
-        assert house.env["OPENAI_API_KEY"] in letters.find(DEAD_LETTER).doc.final_error
+        assert house.env["OPENAI_API_KEY"] in dead_jobs.find(DEAD_LETTER).doc.final_error
         assert house.env["OPENAI_API_KEY"] in audit.search(limit=1)[0].error_message
     assert LOOPBACK["api_base_url"].startswith("http://127.0.0.1")
     assert not set(CANARIES.values()) & set(os.environ.values())

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from csi import logs
-from csi.processing.flow import letters as desk_letters
-from csi.processing.sensitive import TOUCHED, is_sensitive
+from csi.processing.pipeline import dead_letters as desk_letters
+from csi.processing.sensitive_actions import TOUCHED, is_sensitive
 from csi.processing.store import audit
 from csi.processing.store.db import fetch, writing
 from tests.fakes.providers import LOST, FakeAssembly, FakeChat

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from csi.cli.main import cli
-from csi.processing.flow import digest, runs
-from csi.processing.flow.intake import read_video
+from csi.processing.pipeline import digest, runs
+from csi.processing.pipeline.intake import read_video
 from csi.processing.store import audit, videos
 from csi.processing.store.signals import Signal
 

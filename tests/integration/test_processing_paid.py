@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.flow import admit, rescue, runs
-from csi.processing.flow import letters as desk_letters
+from csi.processing.pipeline import admit, maintenance, runs
+from csi.processing.pipeline import dead_letters as desk_letters
 from csi.processing.providers.base import ProviderError
-from csi.processing.store import audit, calls, jobs, letters, notices, videos
+from csi.processing.store import audit, dead_jobs, jobs, notices, paid_calls, videos
 from csi.processing.store.db import fetch
-from tests.fakes.desk_processing import Killed
+from tests.fakes.processing_bench import Killed
 from tests.fakes.providers import GOOD, LOST, FakeAssembly, FakeChat, reply
 
 VIDEO = "vid00000001"
@@ -92,7 +92,7 @@ def test_audio_is_uploaded_submitted_and_transcribed(open_desk, assembly, tmp_pa
     assert videos.get(VIDEO).doc.assemblyai_job_id == "job-1"
     assert assembly.submissions[0]["speaker_labels"] is True
     assert "**A:** Hello" in (desk.settings.artifacts / VIDEO / "transcript.md").read_text()
-    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
 
 
 @pytest.mark.parametrize("place", TRANSCRIBE_DEATHS)
@@ -104,7 +104,7 @@ def test_a_death_anywhere_pays_the_transcript_once(open_desk, assembly, tmp_path
     assert desk.status(VIDEO) == "summarized"
     assert assembly.billed == 1
     assert fetch("SELECT count(*) FROM calls WHERE state = 'paid'") == [(1,)]
-    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
 
 
 def test_a_submission_whose_answer_is_lost_is_found_again(open_desk, assembly, tmp_path):
@@ -135,7 +135,7 @@ def test_a_submission_that_never_arrived_is_made_again(open_desk, assembly, tmp_
     desk.run_for(120)
     assert desk.status(VIDEO) == "summarized"
     assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 2)
-    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
 
 
 def test_api_calls_wait_10_to_160_and_attempts_60_120_240_then_a_dead_letter(open_desk, assembly, tmp_path, clock):
@@ -143,7 +143,7 @@ def test_api_calls_wait_10_to_160_and_attempts_60_120_240_then_a_dead_letter(ope
     desk = audio_desk(open_desk, assembly, tmp_path, dlq={"auto_retry": False})
     times, seen = [], 0
     start = clock()
-    while letters.open_count() == 0:
+    while dead_jobs.open_count() == 0:
         desk.drain()
         if assembly.count("/v2/upload") > seen:
             seen = assembly.count("/v2/upload")
@@ -180,7 +180,7 @@ def test_a_negative_balance_is_a_dead_letter_at_once_and_costs_nothing(open_desk
     assert (doc.failure_type, doc.failure_reason, doc.priority) == ("quota_exceeded", "no_credit", "high")
     assert doc.manual_steps_required
     assert desk.job(f"tr_{VIDEO}").doc.error_type == "quota_exceeded"
-    assert calls.used(desk.rt.today()) == 0
+    assert paid_calls.used(desk.rt.today()) == 0
 
 
 def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_desk, tmp_path):
@@ -190,7 +190,7 @@ def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_desk, t
         doc = desk_letters.get(f"tr_{VIDEO}").doc
         assert (doc.failure_type, doc.can_retry) == ("fatal_error", False)
         assert desk.job(f"tr_{VIDEO}").doc.error_type == "invalid_audio"
-        assert calls.used(desk.rt.today()) == 0 == assembly.billed
+        assert paid_calls.used(desk.rt.today()) == 0 == assembly.billed
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_transcript_that_cannot_be_read_is_looked_at_again_and_never_paid_anew
     desk.run_for(3 * 3600, stride=60)
     assert desk.status(VIDEO) == "summarized"
     assert assembly.billed == 1 == len(assembly.submissions)
-    assert calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
 
 
 def test_429_waits_as_long_as_it_is_asked(open_desk, assembly, tmp_path, clock):
@@ -274,7 +274,7 @@ def test_a_model_writes_summary_and_documents(open_desk, chat):
     doc = desk.job(f"su_{VIDEO}").doc
     assert (doc.model_used, doc.prompt_id, doc.prompt_version) == ("test-model-1", "summary", "1.0")
     assert (doc.input_tokens, doc.output_tokens) == (3000, 300)
-    assert doc.estimated_cost_usd == Decimal("0.0036") == calls.used(desk.rt.today())
+    assert doc.estimated_cost_usd == Decimal("0.0036") == paid_calls.used(desk.rt.today())
     assert (desk.settings.artifacts / VIDEO / "IMPLEMENTATION.md").read_text() == "# Made"
     assert runs.today_of(desk.rt).tokens_consumed == 3300
 
@@ -288,18 +288,18 @@ def test_a_worker_that_is_asked_to_end_begins_no_paid_call_and_leaves_no_dead_le
             desk.rt.leaving.set()
 
     desk.rt.failpoint = end_soon
-    for wake in [*rescue.rescue(desk.rt), rescue.Wake("admit")]:
-        rescue.step(desk.rt, wake)
-    rescue.step(desk.rt, rescue.Wake("transcribe", "tr_vid00000002"))
-    assert rescue.step(desk.rt, rescue.Wake("summarise", "su_vid00000002")) == [
-        rescue.Wake("summarise", "su_vid00000002")
+    for wake in [*maintenance.rescue(desk.rt), maintenance.Wake("admit")]:
+        maintenance.step(desk.rt, wake)
+    maintenance.step(desk.rt, maintenance.Wake("transcribe", "tr_vid00000002"))
+    assert maintenance.step(desk.rt, maintenance.Wake("summarise", "su_vid00000002")) == [
+        maintenance.Wake("summarise", "su_vid00000002")
     ]
     job = desk.job("su_vid00000002")
     assert (chat.billed, job.attempts, job.crashes) == (1, 0, 0)
     desk.start()
     desk.drain()
     assert desk.statuses() == {VIDEO: "summarized", "vid00000002": "summarized"}
-    assert (chat.billed, letters.open_count()) == (1 + 3 + 1, 0)
+    assert (chat.billed, dead_jobs.open_count()) == (1 + 3 + 1, 0)
 
 
 def test_documents_that_are_wanted_late_are_paid_and_nothing_else_again(open_desk, chat):
@@ -318,7 +318,7 @@ def test_a_document_that_is_wanted_while_the_summary_is_written_is_not_forgotten
     def come_again(place: str) -> None:
         if place == "summarise.answered" and chat.billed == 1:
             desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
-            rescue.step(desk.rt, rescue.Wake("intake"))
+            maintenance.step(desk.rt, maintenance.Wake("intake"))
 
     desk.rt.failpoint = come_again
     desk.drain()
@@ -370,7 +370,7 @@ def test_a_call_that_left_and_was_not_answered_is_not_made_again_by_itself(open_
     assert (doc.failure_type, doc.dlq_status, doc.can_retry) == ("manual_intervention", "pending", True)
     assert "whether the call was carried out and paid is not known" in doc.final_error
     assert fetch("SELECT state FROM calls") == [("unknown",)]
-    assert calls.used(desk.rt.today()) > 0
+    assert paid_calls.used(desk.rt.today()) > 0
     desk_letters.retry(desk.rt, f"su_{VIDEO}")
     desk.drain()
     assert (desk.status(VIDEO), chat.count("/chat/completions")) == ("summarized", 2)
@@ -397,7 +397,7 @@ def test_with_a_key_that_is_honoured_the_same_call_goes_out_again_and_is_paid_on
         keys = {headers["idempotency-key"] for _, _, headers in chat.requests}
         assert (len(keys), len(chat.requests), chat.billed) == (1, 3, 1)
         assert fetch("SELECT state FROM calls") == [("paid",)]
-        assert calls.used(desk.rt.today()) == Decimal("0.0012")
+        assert paid_calls.used(desk.rt.today()) == Decimal("0.0012")
 
 
 def test_a_clear_no_to_a_repeated_call_does_not_make_the_first_one_free(open_desk):
@@ -445,7 +445,7 @@ def test_500_and_503_of_a_model_are_a_clear_no(open_desk, chat):
     desk = chat_desk(open_desk, chat)
     desk.run_for(60)
     assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
-    assert calls.used(desk.rt.today()) == Decimal("0.0012")
+    assert paid_calls.used(desk.rt.today()) == Decimal("0.0012")
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_an_answer_that_is_no_summary_is_paid_counted_and_asked_again(open_desk,
     desk.drain()
     assert desk.status(VIDEO) == "summarized"
     assert chat.billed == 2
-    assert calls.used(desk.rt.today()) == Decimal("0.0024")
+    assert paid_calls.used(desk.rt.today()) == Decimal("0.0024")
 
 
 def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_desk, chat, clock):
@@ -485,7 +485,7 @@ def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_d
     assert chat.billed == 4
     assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
     assert desk.status(VIDEO) == "failed"
-    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == Decimal("0.0048") == calls.used(desk.rt.today())
+    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == Decimal("0.0048") == paid_calls.used(desk.rt.today())
 
 
 def test_a_summary_has_its_estimate_before_it_is_asked_for_and_its_price_after(open_desk, chat):
@@ -493,7 +493,7 @@ def test_a_summary_has_its_estimate_before_it_is_asked_for_and_its_price_after(o
     desk.kill_at("summarise.asking")
     with pytest.raises(Killed):
         desk.drain()
-    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == calls.used(desk.rt.today()) > Decimal("0.0012")
+    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == paid_calls.used(desk.rt.today()) > Decimal("0.0012")
 
 
 def test_json_in_a_code_fence_is_read(open_desk, chat):
@@ -540,14 +540,14 @@ def test_at_80_percent_one_alert_at_100_no_new_paid_work_until_tomorrow(open_des
         desk.deliver(f"vid0000000{number}")
     desk.drain()
     today = desk.rt.today()
-    assert calls.used(today) <= Decimal("0.0050")
+    assert paid_calls.used(today) <= Decimal("0.0050")
     done = sum(status == "summarized" for status in desk.statuses().values())
     assert 0 < done < 6
     assert chat.billed == done
     assert runs.today_of(desk.rt).quota_limits_hit == ["daily_budget_usd"]
     alerts = fetch("SELECT count(*) FROM notices WHERE subject LIKE 'budget:%'")[0][0]
     assert alerts == 1
-    assert letters.open_count() == 0
+    assert dead_jobs.open_count() == 0
     clock.move(86_400)
     desk.drain()
     assert sum(status == "summarized" for status in desk.statuses().values()) > done
@@ -575,7 +575,7 @@ def test_what_no_day_could_pay_for_is_a_dead_letter_that_says_so(open_desk, asse
 def test_two_threads_that_admit_the_same_video_make_one_job(open_desk):
     desk = open_desk()
     desk.deliver(VIDEO)
-    rescue.step(desk.rt, rescue.Wake("intake"))
+    maintenance.step(desk.rt, maintenance.Wake("intake"))
     seen = videos.discovered(desk.clock(), 5)
     assert len(admit._admit_if_free(desk.rt, seen[0])) == 1
     assert admit._admit_if_free(desk.rt, seen[0]) == []
@@ -600,7 +600,7 @@ def test_a_dead_job_whose_video_moved_on_is_left_alone(open_desk, assembly, tmp_
     videos.skip(videos.get(VIDEO), "by hand", desk.clock())
     desk.run_for(4000, stride=500)
     assert desk.status(VIDEO) == "skipped"
-    assert letters.find(f"tr_{VIDEO}").doc.can_retry is False
+    assert dead_jobs.find(f"tr_{VIDEO}").doc.can_retry is False
 
 
 def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_desk, assembly, tmp_path):
@@ -640,12 +640,12 @@ def test_a_living_workers_lease_never_runs_out(open_desk, clock):
     desk.deliver(VIDEO)
     desk.drain()
     desk.deliver("vid00000002")
-    rescue.step(desk.rt, rescue.Wake("intake"))
-    rescue.step(desk.rt, rescue.Wake("admit"))
+    maintenance.step(desk.rt, maintenance.Wake("intake"))
+    maintenance.step(desk.rt, maintenance.Wake("admit"))
     held = jobs.claim("tr_vid00000002", clock())
     for _ in range(10):
         clock.move(50)
-        rescue.keep_up(desk.rt)
+        maintenance.keep_up(desk.rt)
     assert jobs.claim("tr_vid00000002", clock()) is None
     assert held is not None
 
@@ -700,8 +700,8 @@ def test_a_fault_of_the_program_ends_in_a_dead_letter_and_stops_nobody(open_desk
 def test_what_was_found_out_under_a_lost_lease_is_not_written(open_desk, clock):
     desk = open_desk()
     desk.deliver(VIDEO)
-    rescue.step(desk.rt, rescue.Wake("intake"))
-    rescue.step(desk.rt, rescue.Wake("admit"))
+    maintenance.step(desk.rt, maintenance.Wake("intake"))
+    maintenance.step(desk.rt, maintenance.Wake("admit"))
     first = jobs.claim(f"tr_{VIDEO}", clock())
     clock.move(61)
     second = jobs.claim(f"tr_{VIDEO}", clock())

@@ -6,11 +6,11 @@ from contextlib import suppress
 import pytest
 
 from csi.processing.documents import SummarizationJobDocument, VideoDocument
-from csi.processing.flow.admit import new_job
+from csi.processing.pipeline.admit import new_job
 from csi.processing.runtime import Processing
 from csi.processing.settings import ProcessingSettings
 from csi.processing.states import STATUSES, TRANSITIONS, IllegalMove, check_move, legal_moves
-from csi.processing.store import audit, calls, db, export, jobs, letters, notices, runs, signals, videos
+from csi.processing.store import audit, db, dead_jobs, export, jobs, notices, paid_calls, runs, signals, videos
 from csi.processing.store.videos import Video
 
 NOW = 1_771_761_600.0
@@ -182,15 +182,17 @@ def test_the_last_cent_is_given_out_once(processing_store):
 
     def begin(key: str, amount: str) -> bool:
         with db.writing():
-            return calls.begin(key, "tr_vid00000001", "p", day=day, estimate=Decimal(amount), budget=budget, now=NOW)
+            return paid_calls.begin(
+                key, "tr_vid00000001", "p", day=day, estimate=Decimal(amount), budget=budget, now=NOW
+            )
 
     assert begin("a", "0.6")
     assert not begin("b", "0.4001")
     assert begin("c", "0.4")
-    calls.finish("a", "paid", NOW, actual=Decimal("0.1234"))
-    calls.finish("a", "paid", NOW, actual=Decimal("9"))
-    calls.finish("c", "free", NOW)
-    assert calls.used(day) == Decimal("0.1234")
+    paid_calls.finish("a", "paid", NOW, actual=Decimal("0.1234"))
+    paid_calls.finish("a", "paid", NOW, actual=Decimal("9"))
+    paid_calls.finish("c", "free", NOW)
+    assert paid_calls.used(day) == Decimal("0.1234")
 
 
 def test_signals_cursor_notices_and_marks(processing_store):
@@ -214,7 +216,7 @@ def test_signals_cursor_notices_and_marks(processing_store):
 
 
 def test_a_run_and_its_numbers_on_both_engines(processing_store):
-    from csi.processing.flow.runs import describe
+    from csi.processing.pipeline.runs import describe
 
     at_status("skipped")
     audit.write(audit.Scope("tester"), "x", "failure", NOW, error_code="odd", duration_ms=5, event_type="api_call")
@@ -223,7 +225,7 @@ def test_a_run_and_its_numbers_on_both_engines(processing_store):
     assert doc.error_categories == {"odd": 1}
     runs.put(doc)
     assert [found.shape() for found in export.documents("run_events")] == [doc.shape()]
-    assert letters.search(status="all", limit=5) == []
+    assert dead_jobs.search(status="all", limit=5) == []
 
 
 def test_a_summary_job_needs_every_field_of_the_specification():

@@ -20,7 +20,8 @@ from csi.receiver.settings import ReceiverSettings
 
 TESTS = Path(__file__).resolve().parents[1]
 APP, PROCESS, HERE = "integration/test_receiver_app.py", "integration/test_receiver_process.py", Path(__file__).name
-GATE, SETTINGS, BATCH = "unit/test_receiver_gate.py", "unit/test_receiver_settings.py", "unit/test_receiver_batch.py"
+CHECKS = "unit/test_receiver_request_checks.py"
+SETTINGS, BATCH = "unit/test_receiver_settings.py", "unit/test_receiver_batch.py"
 PAGES = "integration/test_processing_pages.py"
 
 PROOFS: dict[int, list[tuple[str, str]]] = {
@@ -56,7 +57,7 @@ PROOFS: dict[int, list[tuple[str, str]]] = {
     83: [
         (PROCESS, "test_strange_credentials_are_401"),
         (PROCESS, "test_doubled_headers_are_401"),
-        (GATE, "test_anything_else_is_401"),
+        (CHECKS, "test_anything_else_is_401"),
     ],
     84: [
         (HERE, "test_84_another_site_and_other_methods_change_nothing"),

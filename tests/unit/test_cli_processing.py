@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from csi.cli.main import cli
 from csi.errors import CsiError
 from csi.processing.documents import COLLECTIONS
-from csi.processing.flow import runs
-from csi.processing.store import letters, videos
+from csi.processing.pipeline import runs
+from csi.processing.store import dead_jobs, videos
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_abandon_asks_and_skips_the_video(csi):
     csi("processing", "dlq", "abandon", "tr_vid00000002", code=2)
     csi("processing", "dlq", "abandon", "tr_vid00000002", "--yes")
     assert videos.get("vid00000002").status == "skipped"
-    assert letters.find("tr_vid00000002").doc.dlq_status == "abandoned"
+    assert dead_jobs.find("tr_vid00000002").doc.dlq_status == "abandoned"
 
 
 def test_a_job_that_dies_again_rises_one_level(csi, open_desk, clock):
@@ -139,14 +139,14 @@ def test_a_job_that_dies_again_rises_one_level(csi, open_desk, clock):
     desk = open_desk()
     clock.time = time.time() + 1  # the command ran by the real clock
     desk.drain()
-    doc = letters.find("tr_vid00000002").doc
+    doc = dead_jobs.find("tr_vid00000002").doc
     assert (doc.dlq_status, doc.escalation_level, doc.total_attempts) == ("pending", 2, 2)
     assert (doc.assigned_to, doc.priority) == ("ada", "high")
 
 
 def test_a_dry_run_changes_nothing(csi):
     assert "only with --force" in csi("processing", "dlq", "retry", "--all", "--dry-run")
-    assert letters.open_count() == 1
+    assert dead_jobs.open_count() == 1
 
 
 def test_the_digest_is_printed(csi):
@@ -175,9 +175,9 @@ def test_check_says_what_will_be_done_or_what_is_missing(tmp_path, monkeypatch):
 
 
 def test_retry_all_leaves_out_what_may_have_been_paid_until_it_is_named(csi, monkeypatch):
-    letter = letters.find("tr_vid00000002")
+    letter = dead_jobs.find("tr_vid00000002")
     unsure = letter.doc.changed(failure_type="manual_intervention", can_retry=True, retry_after=None)
-    letters.put(letters.Letter(unsure), retry_after=None, moved_at=1.0)
+    dead_jobs.put(dead_jobs.Letter(unsure), retry_after=None, moved_at=1.0)
     assert "may have been paid already" in csi("processing", "dlq", "retry", "--all", code=5)
-    assert letters.find("tr_vid00000002").doc.dlq_status == "pending"
+    assert dead_jobs.find("tr_vid00000002").doc.dlq_status == "pending"
     assert "is tried again" in csi("processing", "dlq", "retry", "tr_vid00000002")

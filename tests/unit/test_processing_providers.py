@@ -11,20 +11,20 @@ from csi import clock
 from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
 from csi.processing.config import Secrets
-from csi.processing.flow import notify
-from csi.processing.flow.retries import CallAgain, Dead, NextProvider, Skip, TryAgain, judge
+from csi.processing.pipeline import notify
+from csi.processing.pipeline.retries import CallAgain, Dead, NextProvider, Skip, TryAgain, judge
 from csi.processing.providers.base import Material, ProviderError, Wanted
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
 from csi.processing.providers.prompts import fill, load_prompt
-from csi.processing.providers.text import from_json
+from csi.processing.providers.transcript_formats import from_json
 from csi.processing.runtime import create
 from csi.processing.settings import ProcessingSettings
 from csi.simulator.http_server import in_background
 from csi.simulator.youtube.app import create_app
 from csi.simulator.youtube.captions import speech
 from csi.simulator.youtube.world import World
-from tests.fakes.desk_processing import TEXT
+from tests.fakes.processing_bench import TEXT
 from tests.fakes.providers import FakeChat
 
 WANTED = Wanted("dQw4w9WgXcQ", "https://youtu.be/x", 60)

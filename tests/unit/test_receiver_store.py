@@ -12,8 +12,8 @@ import pytest
 from csi.errors import StoreError
 from csi.ingester.event import CreatorSignalEvent
 from csi.receiver.batch import Batch, read_batch
-from csi.receiver.ledger import Ledger
-from csi.receiver.refusal import RefusalError
+from csi.receiver.delivery_ledger import Ledger
+from csi.receiver.request_error import RefusalError
 from csi.receiver.store import Arrival, SignalStore
 
 EVENT: dict[str, Any] = dict(CreatorSignalEvent.model_config["json_schema_extra"]["example"])  # type: ignore[index, arg-type]

@@ -18,15 +18,15 @@ from starlette.routing import Route
 from csi import clock, web_assets
 from csi.errors import StoreError
 from csi.logs import log
-from csi.processing.flow.rescue import WORKER
-from csi.processing.flow.runs import describe
-from csi.processing.pages.door import may_look
-from csi.processing.pages.letters import both_kinds
-from csi.processing.pages.words import MOODS
+from csi.processing.ingester_dead_letters import Sender
+from csi.processing.pages.auth import may_look
+from csi.processing.pages.dead_letters import both_kinds
+from csi.processing.pages.status_colors import MOODS
+from csi.processing.pipeline.maintenance import WORKER
+from csi.processing.pipeline.runs import describe
 from csi.processing.providers.assemblyai import HEADER
 from csi.processing.runtime import Processing
-from csi.processing.sender import Sender
-from csi.processing.store import artifacts, audit, beats, calls, db, jobs, letters, runs, signals, videos
+from csi.processing.store import artifacts, audit, db, dead_jobs, heartbeats, jobs, paid_calls, runs, signals, videos
 
 HERE = Path(__file__).parent
 WEBHOOK_PATH = "/api/v1/processing/assemblyai"
@@ -65,7 +65,10 @@ def routes(pages: Pages) -> list[Route]:
         Route("/ui", _page(pages, lambda request: ("overview.html", overview(pages.rt)))),
         Route("/ui/videos/{video_id}", _page(pages, lambda request: _video(pages.rt, request))),
         Route("/ui/run", _page(pages, lambda request: ("run.html", run_facts(pages.rt)))),
-        Route("/ui/deadletters", _page(pages, lambda request: ("letters.html", both_kinds(pages.rt, sender, request)))),
+        Route(
+            "/ui/deadletters",
+            _page(pages, lambda request: ("dead_letters.html", both_kinds(pages.rt, sender, request))),
+        ),
         Route("/ui/static/{name}", _file),
     ]
     if pages.webhook_secret:
@@ -79,9 +82,9 @@ def overview(rt: Processing) -> dict[str, Any]:
         "videos": videos.page(SHOWN),
         "counts": videos.counts(),
         "unknown": signals.unknown_pipelines(),
-        "used": calls.used(rt.today()),
+        "used": paid_calls.used(rt.today()),
         "budget": rt.settings.budget.daily_usd,
-        "beat": beats.last_beat(WORKER),
+        "beat": heartbeats.last_beat(WORKER),
         "now": rt.now(),
     }
 
@@ -98,7 +101,7 @@ def _video(rt: Processing, request: Request) -> tuple[str, dict[str, Any]] | Non
     facts = {
         "video": video,
         "steps": [(name, clock.iso(at)) for name, at in videos.steps(video.id)],
-        "jobs": [(job, calls.spent_on(job.id)) for job in jobs.of_video(video.id)],
+        "jobs": [(job, paid_calls.spent_on(job.id)) for job in jobs.of_video(video.id)],
         "entries": audit.search(limit=100, correlation=video.correlation_id),
         "signals": signals.of_video(video.id),
         "texts": {kind: (text or "the file is gone")[:LONGEST] for kind, text in files.items() if "json" not in kind},
@@ -121,7 +124,7 @@ def _render(make: Maker, request: Request) -> Response:
     try:
         with db.reading():
             found = make(request)
-            shared = {"path": request.url.path, "dead": letters.open_count()}
+            shared = {"path": request.url.path, "dead": dead_jobs.open_count()}
     except StoreError:
         log.warning("dashboard cannot read processing's database")
         return _answer("the database cannot be read; the log says more", 503)

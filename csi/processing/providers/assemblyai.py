@@ -16,8 +16,8 @@ from csi import clock
 from csi.errors import NetError
 from csi.net import Answer, Limits, Net
 from csi.processing.money import dearer, usd
-from csi.processing.providers.answers import read_json, refusal, unreachable
 from csi.processing.providers.base import ProviderError, Segment, Transcript, Waiting, Wanted
+from csi.processing.providers.http_errors import read_json, refusal, unreachable
 from csi.processing.settings import AssemblyAI as Settings
 
 WHO = "AssemblyAI"

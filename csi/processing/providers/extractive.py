@@ -5,8 +5,8 @@ import re
 from collections import Counter
 
 from csi.processing.documents import Summary
-from csi.processing.plain import markdown_line
 from csi.processing.providers.base import Ask, Material, Written
+from csi.processing.sanitize import markdown_line
 
 MODEL = "csi-extractive-1"
 NOTE = "Sentences taken from the transcript word for word; no language model was used."

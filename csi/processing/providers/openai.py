@@ -14,10 +14,10 @@ from csi.errors import NetError
 from csi.net import Limits, Net
 from csi.processing.documents import Summary, Text
 from csi.processing.money import dearer, usd
-from csi.processing.plain import plain_line
-from csi.processing.providers.answers import read_json, refusal, unreachable
 from csi.processing.providers.base import Ask, Material, ProviderError, Reply, Written
+from csi.processing.providers.http_errors import read_json, refusal, unreachable
 from csi.processing.providers.prompts import fill, load_prompt
+from csi.processing.sanitize import plain_line
 from csi.processing.settings import OpenAI as Settings
 
 Model = TypeVar("Model", bound=BaseModel)

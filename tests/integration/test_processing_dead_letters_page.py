@@ -9,7 +9,7 @@ from csi.processing.pages.app import Pages, routes
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from ops.screenshot import READ_TOKEN, bury, open_show, served
-from tests.fakes.desk_processing import Desk
+from tests.fakes.processing_bench import Desk
 
 pytestmark = pytest.mark.asyncio
 EVIL = "<script>alert(1)</script>"
@@ -69,10 +69,10 @@ async def test_jobs_and_events_stand_in_one_table_the_newest_first(open_desk, si
 
 
 async def test_closed_letters_are_shown_only_when_all_are_wanted(open_desk, sidecar):
-    from csi.processing.flow import letters
+    from csi.processing.pipeline import dead_letters
 
     desk = dead_job(open_desk, ingester_url=sidecar)
-    letters.resolve(desk.rt, "tr_vid00000003", "by hand")
+    dead_letters.resolve(desk.rt, "tr_vid00000003", "by hand")
     assert len(rows_of(await page_of(desk, READ_TOKEN))) == 1
     assert len(rows_of(await page_of(desk, READ_TOKEN, "/ui/deadletters?state=all"))) == 2
 

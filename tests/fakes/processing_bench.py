@@ -8,7 +8,7 @@ from typing import Any
 from csi.ingester.event import CreatorSignalEvent
 from csi.net import Net
 from csi.processing.config import Secrets
-from csi.processing.flow import rescue
+from csi.processing.pipeline import maintenance
 from csi.processing.runtime import Processing, create
 from csi.processing.settings import ProcessingSettings
 from csi.processing.store import jobs, videos
@@ -70,22 +70,22 @@ class Desk:
     def drain(self, *, rounds: int = 400) -> None:
         """Everything that is due now, by rescue alone: as if each wake-up of a step had been lost."""
         for _ in range(rounds):
-            wakes = rescue.rescue(self.rt)
+            wakes = maintenance.rescue(self.rt)
             if not wakes:
                 return
             for wake in wakes:
-                rescue.step(self.rt, wake)
+                maintenance.step(self.rt, wake)
         raise AssertionError("it never comes to rest")
 
     def work_for(self, seconds: float) -> None:
         """As the worker does it: a step that ends in an error is given back, and time passes in strides of 5 s."""
         for _ in range(int(seconds // 5) + 1):
-            for wake in rescue.rescue(self.rt):
+            for wake in maintenance.rescue(self.rt):
                 try:
-                    rescue.step(self.rt, wake)
+                    maintenance.step(self.rt, wake)
                 except Exception as error:
-                    rescue.give_back(self.rt, wake, error)
-            rescue.keep_up(self.rt)
+                    maintenance.give_back(self.rt, wake, error)
+            maintenance.keep_up(self.rt)
             self.clock.move(5)
 
     def run_for(self, seconds: float, *, stride: float = 5.0) -> None:
@@ -93,7 +93,7 @@ class Desk:
         end = self.clock() + seconds
         while True:
             self.drain()
-            rescue.keep_up(self.rt)
+            maintenance.keep_up(self.rt)
             if self.clock() >= end:
                 return
             self.clock.move(min(stride, end - self.clock()))

@@ -4,12 +4,12 @@ from csi import clock
 from csi.errors import CsiError
 from csi.logs import log, redact
 from csi.processing.documents import DeadLetterJobDocument
-from csi.processing.plain import plain_line, plain_text
 from csi.processing.runtime import Processing
+from csi.processing.sanitize import plain_line, plain_text
 from csi.processing.states import RESUMES_AS
-from csi.processing.store import audit, jobs, letters, videos
+from csi.processing.store import audit, dead_jobs, jobs, videos
 from csi.processing.store.db import writing
-from csi.processing.store.letters import Letter
+from csi.processing.store.dead_jobs import Letter
 from csi.processing.wake import Wake, wake_job
 
 AGENT = "operator"
@@ -22,7 +22,7 @@ class NoSuchLetter(CsiError):
 
 
 def get(job_id: str) -> Letter:
-    found = letters.find(job_id)
+    found = dead_jobs.find(job_id)
     if found is None:
         raise NoSuchLetter(f"no dead letter {job_id}; see: csi processing dlq list --status all")
     return found
@@ -35,14 +35,14 @@ def assign(rt: Processing, job_id: str, person: str) -> DeadLetterJobDocument:
     with writing():
         letter = _open(job_id)
         _write(rt, letter, "dlq_assign", f"to {name}")
-        return letters.change(letter, dlq_status="investigating", assigned_to=name).doc
+        return dead_jobs.change(letter, dlq_status="investigating", assigned_to=name).doc
 
 
 def note(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
     with writing():
         letter = get(job_id)
         _write(rt, letter, "dlq_note", text)
-        return letters.change(letter, resolution_notes=_added(letter, text, rt.now())).doc
+        return dead_jobs.change(letter, resolution_notes=_added(letter, text, rt.now())).doc
 
 
 def resolve(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
@@ -72,7 +72,9 @@ def retry(rt: Processing, job_id: str, *, force: bool = False, by: str = AGENT) 
         videos.move(video, RESUMES_AS[video.doc.processing_stage], now)
         rounds = letter.rounds + 1 if by == SELF else letter.rounds
         noted = _added(letter, f"tried again by {by}", now)
-        letters.change(letter, rounds=rounds, dlq_status="resolved", resolved_at=clock.iso(now), resolution_notes=noted)
+        dead_jobs.change(
+            letter, rounds=rounds, dlq_status="resolved", resolved_at=clock.iso(now), resolution_notes=noted
+        )
         _write(rt, letter, "dlq_retry", by)
     return [wake_job(job_id)]
 
@@ -82,7 +84,7 @@ def retry_by_itself(rt: Processing) -> list[Wake]:
     settings = rt.settings.dlq
     if not settings.auto_retry or rt.settings.paused:
         return []
-    found = letters.retriable(rt.now(), rounds=settings.max_rounds, limit=CHUNK)
+    found = dead_jobs.retriable(rt.now(), rounds=settings.max_rounds, limit=CHUNK)
     wakes = [wake for job_id in found for wake in _retry_or_leave(rt, job_id)]
     if wakes:
         log.info("dead jobs are tried again", jobs=len(wakes))
@@ -95,7 +97,7 @@ def _retry_or_leave(rt: Processing, job_id: str) -> list[Wake]:
     except CsiError as error:  # its video moved on: a person may look, but nothing is to be done
         log.info("dead job cannot be tried again", job_id=job_id, error=str(error))
         with writing():
-            letters.change(get(job_id), can_retry=False)
+            dead_jobs.change(get(job_id), can_retry=False)
         return []
 
 
@@ -104,7 +106,7 @@ def _close(rt: Processing, job_id: str, status: str, text: str) -> DeadLetterJob
         letter = _open(job_id)
         _write(rt, letter, f"dlq_{status}", text)
         noted = _added(letter, text, rt.now())
-        return letters.change(
+        return dead_jobs.change(
             letter, dlq_status=status, resolved_at=clock.iso(rt.now()), resolution_notes=noted, can_retry=False
         ).doc
 

@@ -6,11 +6,11 @@ from typing import Any
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import VideoDocument
-from csi.processing.flow.wishes import catch_up
-from csi.processing.plain import plain_line, plain_text, safe_link
+from csi.processing.pipeline.route_outputs import catch_up
+from csi.processing.receiver_database import Received, read_after
 from csi.processing.runtime import Processing
+from csi.processing.sanitize import plain_line, plain_text, safe_link
 from csi.processing.settings import Route
-from csi.processing.source import Received, read_after
 from csi.processing.store import audit, notices, signals, videos
 from csi.processing.store.db import writing
 from csi.processing.store.signals import Place, Signal

@@ -1,8 +1,8 @@
 """What a video is to become: the wishes of every pipeline that it came by, also of one that came late."""
 
 from csi.processing.documents import SummarizationJobDocument
-from csi.processing.plain import plain_line
 from csi.processing.runtime import Processing
+from csi.processing.sanitize import plain_line
 from csi.processing.settings import DocumentKind, Route
 from csi.processing.store import artifacts, audit, jobs, notices, signals, videos
 from csi.processing.store.videos import Video

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import SummarizationJobDocument, Summary, SummaryRefs, TranscriptionJobDocument, VideoRefs
-from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
-from csi.processing.flow.failure import scope_of, settle_failure, take
-from csi.processing.plain import markdown_line
+from csi.processing.pipeline.budget import BudgetSpent, note_spent, reserve, watch
+from csi.processing.pipeline.failure import scope_of, settle_failure, take
 from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, Waiting, Wanted
-from csi.processing.providers.text import base_language
+from csi.processing.providers.transcript_formats import base_language
 from csi.processing.runtime import Processing
-from csi.processing.store import artifacts, audit, calls, jobs, videos
+from csi.processing.sanitize import markdown_line
+from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
 from csi.processing.store.artifacts import Artifact
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job, LostLease
@@ -108,7 +108,7 @@ def _note_unsubmitted(rt: Processing, job: Job, error: ProviderError, number: in
     """A clear no costs nothing, and the next try submits anew. Anything else is looked up first."""
     if error.fault in ("refused", "quota") or (error.fault == "transient" and error.status == 429):
         with writing():
-            calls.finish(_call_key(job, number), "free", rt.now())
+            paid_calls.finish(_call_key(job, number), "free", rt.now())
             jobs.note(job, rt.now(), work={"phase": "uploaded"})
 
 
@@ -122,7 +122,7 @@ def _recover(rt: Processing, job: Job, provider: PaidTranscriber) -> Job:
         words = "a submission that was not answered is not in the provider's list yet"
         raise ProviderError(words, fault="transient", code="outcome_unknown")
     with writing():
-        calls.finish(_call_key(job, int(job.work["submission"])), "free", rt.now())
+        paid_calls.finish(_call_key(job, int(job.work["submission"])), "free", rt.now())
         return jobs.note(job, rt.now(), work={"phase": "uploaded"})
 
 
@@ -150,7 +150,7 @@ def _look(rt: Processing, job: Job, provider: PaidTranscriber) -> list[Wake]:
     except ProviderError as error:
         if error.code == "invalid_audio":  # their failed jobs are free
             with writing():
-                calls.finish(_call_key(job, int(job.work["submission"])), "free", rt.now())
+                paid_calls.finish(_call_key(job, int(job.work["submission"])), "free", rt.now())
                 jobs.note(job, rt.now(), work={"phase": ""})  # a retry uploads anew
         raise
     if isinstance(found, Waiting):
@@ -159,8 +159,8 @@ def _look(rt: Processing, job: Job, provider: PaidTranscriber) -> list[Wake]:
     with writing():
         price = provider.price(found)
         key = _call_key(job, int(job.work["submission"]))
-        calls.finish(key, "paid", rt.now(), actual=price)
-        job = jobs.note(job, rt.now(), actual_cost_usd=calls.spent_on(job.id))
+        paid_calls.finish(key, "paid", rt.now(), actual=price)
+        job = jobs.note(job, rt.now(), actual_cost_usd=paid_calls.spent_on(job.id))
         watch(rt)
     return _settle_transcript(rt, job, found)
 
@@ -206,7 +206,7 @@ def _settle_transcript(rt: Processing, job: Job, found: Transcript) -> list[Wake
             now,
             tool_name=found.provider,
             data_summary=f"{found.words} words",
-            api_cost_usd=calls.spent_on(job.id),
+            api_cost_usd=paid_calls.spent_on(job.id),
         )
     rt.failpoint("transcribe.committed")
     log.info("video transcribed", video_id=video.id, provider=found.provider, words=found.words)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from csi.net import Answer, Headers, Net
-from csi.processing.sender import MOST, Sender, Told, read_letters
+from csi.processing.ingester_dead_letters import MOST, Sender, Told, read_letters
 from tests.fakes.providers import Served
 
 LETTER = {

@@ -5,7 +5,7 @@ import hmac
 from dataclasses import dataclass
 from typing import Protocol
 
-from csi.receiver.refusal import RefusalError
+from csi.receiver.request_error import RefusalError
 
 
 class Headers(Protocol):

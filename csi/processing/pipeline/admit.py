@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import TranscriptionJobDocument
-from csi.processing.flow.retries import TRANSCRIPTION_WAITS
+from csi.processing.pipeline.retries import TRANSCRIPTION_WAITS
 from csi.processing.runtime import Processing, day_span
 from csi.processing.settings import Limits
 from csi.processing.states import IllegalMove

@@ -3,8 +3,8 @@
 import pytest
 from starlette.datastructures import Headers
 
-from csi.receiver.gate import check_bearer, check_length, read_claims
-from csi.receiver.refusal import RefusalError
+from csi.receiver.request_checks import check_bearer, check_length, read_claims
+from csi.receiver.request_error import RefusalError
 
 TOKENS = ["current-secret", "previous-secret"]
 FULL = [

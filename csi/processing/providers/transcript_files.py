@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from csi.processing.providers.base import ProviderError, Transcript, Wanted
-from csi.processing.providers.text import from_file
+from csi.processing.providers.transcript_formats import from_file
 
 MAX_BYTES = 64 * 1024 * 1024
 SUFFIXES = (".json", ".txt", ".md")

@@ -3,9 +3,9 @@
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import AgentStats, RunEventDocument, RunStatus
-from csi.processing.flow.digest import write_digest
+from csi.processing.pipeline.digest import write_digest
 from csi.processing.runtime import Processing, day_of, day_span
-from csi.processing.store import calls, letters, runs, videos
+from csi.processing.store import dead_jobs, paid_calls, runs, videos
 from csi.processing.store.db import writing
 
 COUNTED = ("discovered", "transcription_queued", "transcribed", "summarized", "failed", "skipped")
@@ -40,10 +40,10 @@ def describe(rt: Processing, day: str, status: RunStatus | None = None) -> RunEv
         started_at=began or (clock.iso(rt.now()) if busy else None),
         completed_at=clock.iso(end) if now_status == "completed" else None,
         **counts,
-        dlq=letters.moved_between(start, end),
-        budget_used_usd=calls.used(day),
+        dlq=dead_jobs.moved_between(start, end),
+        budget_used_usd=paid_calls.used(day),
         api_calls_made=totals["api_calls"],
-        tokens_consumed=calls.tokens_between(start, end),
+        tokens_consumed=paid_calls.tokens_between(start, end),
         success_rate=round(100 * counts["summarized"] / ended, 2) if ended else 0.0,
         average_processing_time_sec=round(runs.average_seconds(start, end), 3),
         error_categories=totals["errors"],

@@ -4,10 +4,10 @@ import traceback
 
 from csi.errors import CsiError, StoreError
 from csi.logs import log
-from csi.processing.flow import admit, intake, letters, notify, runs, summarise, transcribe
+from csi.processing.pipeline import admit, dead_letters, intake, notify, runs, summarise, transcribe
+from csi.processing.receiver_database import waiting
 from csi.processing.runtime import Processing
-from csi.processing.source import waiting
-from csi.processing.store import audit, beats, db, jobs, notices, signals, videos
+from csi.processing.store import audit, db, heartbeats, jobs, notices, signals, videos
 from csi.processing.wake import Wake, wake_job
 
 WORKER = "processing"
@@ -45,11 +45,11 @@ def keep_up(rt: Processing) -> list[Wake]:
     now = rt.now()
     with db.writing():
         jobs.renew_own(now)
-        beats.beat(WORKER, now)
+        heartbeats.beat(WORKER, now)
         audit.prune(now, 200)
     _has_come(rt, aloud=True)
     runs.keep_runs(rt)
-    return [*intake.reroute(rt), *letters.retry_by_itself(rt)]
+    return [*intake.reroute(rt), *dead_letters.retry_by_itself(rt)]
 
 
 def recover(rt: Processing) -> None:

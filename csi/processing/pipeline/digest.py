@@ -6,8 +6,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from csi.processing.documents import RunEventDocument, SummarizationJobDocument
-from csi.processing.plain import markdown_line, plain_line, safe_link
 from csi.processing.runtime import Processing, day_span
+from csi.processing.sanitize import markdown_line, plain_line, safe_link
 from csi.processing.store import artifacts, jobs, notices, signals, videos
 from csi.processing.store.artifacts import Artifact
 from csi.processing.store.db import writing

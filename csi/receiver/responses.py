@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from csi.receiver.batch import Verdict, status_of
-from csi.receiver.refusal import RefusalError
+from csi.receiver.request_error import RefusalError
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _ERRORS: dict[Verdict, str] = {"invalid": "invalid_schema", "duplicate": "duplicate_event"}

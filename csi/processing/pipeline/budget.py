@@ -6,7 +6,7 @@ from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing, day_span
-from csi.processing.store import audit, calls, notices, runs
+from csi.processing.store import audit, notices, paid_calls, runs
 
 SPENT = "daily_budget_usd"
 
@@ -26,7 +26,7 @@ def reserve(rt: Processing, call_key: str, job_id: str, provider: str, estimate:
     if estimate > budget:
         words = f"its estimate of {estimate} USD is more than the whole day's budget of {budget} USD"
         raise ProviderError(words, fault="quota", code="over_budget", error_type="quota_exceeded")
-    if not calls.begin(call_key, job_id, provider, day=today, estimate=estimate, budget=budget, now=now):
+    if not paid_calls.begin(call_key, job_id, provider, day=today, estimate=estimate, budget=budget, now=now):
         raise BudgetSpent(day_span(today)[1])
     watch(rt)
 
@@ -35,13 +35,15 @@ def note_spent(rt: Processing) -> None:
     """Said once a day, and kept in the run. In a transaction of its own: the reservation's was rolled back."""
     now, today = rt.now(), rt.today()
     if runs.mark(today, "quota", SPENT, now):
-        log.warning("the day's budget is spent", used=str(calls.used(today)), budget=str(rt.settings.budget.daily_usd))
+        log.warning(
+            "the day's budget is spent", used=str(paid_calls.used(today)), budget=str(rt.settings.budget.daily_usd)
+        )
 
 
 def watch(rt: Processing) -> None:
     """Say once a day that the end of the money is near."""
     now, today, budget = rt.now(), rt.today(), rt.settings.budget
-    used = calls.used(today)
+    used = paid_calls.used(today)
     if budget.daily_usd <= 0 or used < budget.daily_usd * Decimal(str(budget.alert_at)):
         return
     if runs.mark(today, "alert", "budget", now):

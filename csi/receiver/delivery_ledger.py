@@ -6,7 +6,7 @@ from pathlib import Path
 
 from csi.errors import StoreError
 from csi.receiver.batch import Batch, Item, Verdict, fingerprint
-from csi.receiver.refusal import RefusalError
+from csi.receiver.request_error import RefusalError
 from csi.receiver.store import Arrival
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.flow import digest, notify, rescue, runs
-from csi.processing.flow import letters as desk_letters
-from csi.processing.flow.intake import reroute
-from csi.processing.store import artifacts, audit, jobs, letters, notices, signals, videos
+from csi.processing.pipeline import dead_letters as desk_letters
+from csi.processing.pipeline import digest, maintenance, notify, runs
+from csi.processing.pipeline.intake import reroute
+from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, signals, videos
 from csi.processing.store.db import fetch
 from csi.processing.store.export import documents
 from csi.receiver.store import SignalStore
-from tests.fakes.desk_processing import TEXT
+from tests.fakes.processing_bench import TEXT
 
 
 def test_a_signal_becomes_transcript_summary_and_artifacts(open_desk):
@@ -78,9 +78,9 @@ def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(op
     desk = open_desk(routes={"plain": {"action": "process"}})
     desk.deliver("vid00000001", pipeline="plain")
     if until == "transcribed":
-        rescue.step(desk.rt, rescue.Wake("intake"))
-        rescue.step(desk.rt, rescue.Wake("admit"))
-        rescue.step(desk.rt, rescue.Wake("transcribe", "tr_vid00000001"))
+        maintenance.step(desk.rt, maintenance.Wake("intake"))
+        maintenance.step(desk.rt, maintenance.Wake("admit"))
+        maintenance.step(desk.rt, maintenance.Wake("transcribe", "tr_vid00000001"))
     if until == "summarized":
         desk.drain()
     for pipeline in ("youtube_tutorial_explainer", "creator_watchlist_handler", "plain"):
@@ -167,7 +167,7 @@ def test_without_words_the_video_is_skipped(open_desk, text, code):
     desk.drain()
     assert desk.status("vid00000001") == "skipped"
     assert desk.job("tr_vid00000001").doc.status == "failed"
-    assert letters.open_count() == 0
+    assert dead_jobs.open_count() == 0
     assert code in {entry.error_code for entry in audit.search(limit=50)}
 
 
@@ -321,11 +321,11 @@ def test_a_lost_receiver_database_is_one_sentence(open_desk, tmp_path: Path):
     desk.inbox.close()
     desk.settings.receiver_db.write_bytes(b"not a database" * 100)
     from csi.errors import StoreError
-    from csi.processing.source import read_after
+    from csi.processing.receiver_database import read_after
 
     with pytest.raises(StoreError, match="the receiver's database cannot be read"):
         read_after(desk.settings.receiver_db, signals.Place(), 10)
-    assert rescue.rescue(desk.rt) == rescue.keep_up(desk.rt) == []
+    assert maintenance.rescue(desk.rt) == maintenance.keep_up(desk.rt) == []
 
 
 @pytest.mark.parametrize("count", [1, 9])
@@ -346,7 +346,7 @@ def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open
     assert set(desk.statuses().values()) == {"summarized"}
     assert len(desk.statuses()) == 5 + count
     assert len(signals.of_video("old0")) == 1
-    assert rescue.rescue(desk.rt) == []
+    assert maintenance.rescue(desk.rt) == []
 
 
 def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_desk):

@@ -3,7 +3,7 @@
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-from csi.receiver.refusal import RefusalError
+from csi.receiver.request_error import RefusalError
 
 _DISCARD_SECONDS = 5
 

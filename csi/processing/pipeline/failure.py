@@ -5,13 +5,13 @@ from typing import Any
 from csi import clock
 from csi.logs import log, redact
 from csi.processing.documents import DeadLetterJobDocument, FailureType, Priority
-from csi.processing.flow.retries import MAX_CRASHES, CallAgain, Dead, NextProvider, Skip, TryAgain, Verdict, judge
+from csi.processing.pipeline.retries import MAX_CRASHES, CallAgain, Dead, NextProvider, Skip, TryAgain, Verdict, judge
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing
-from csi.processing.store import audit, calls, jobs, letters, videos
+from csi.processing.store import audit, dead_jobs, jobs, paid_calls, videos
 from csi.processing.store.db import writing
+from csi.processing.store.dead_jobs import Letter
 from csi.processing.store.jobs import Job
-from csi.processing.store.letters import Letter
 from csi.processing.store.videos import Video
 from csi.processing.wake import Wake, wake_job
 
@@ -123,14 +123,14 @@ def bury(
     tags: list[str] | None = None,
 ) -> None:
     """Within a transaction: the job failed, the video failed, and a letter says why."""
-    now, before = rt.now(), letters.find(job.id)
+    now, before = rt.now(), dead_jobs.find(job.id)
     made = job.attempts + 1
     job = jobs.settle(job, now, attempts=made, status="failed", attempt_count=made, **_told(job, error))
     if video.status != "failed":
         videos.fail(video, redact(str(error))[:500], now)
     after = now + rt.settings.dlq.retry_after if can_retry else None
     doc = _letter(job, error, failure_type, now, after, before.doc if before else None, tags)
-    letters.put(Letter(doc, before.rounds if before else 0), retry_after=after, moved_at=now)
+    dead_jobs.put(Letter(doc, before.rounds if before else 0), retry_after=after, moved_at=now)
     audit.write(
         scope_of(rt, job, video),
         "dead_letter",
@@ -194,4 +194,4 @@ def _told(job: Job, error: ProviderError) -> dict[str, Any]:
     told: dict[str, Any] = {"error_message": redact(str(error))[:2000]}
     if job.collection == jobs.TRANSCRIPTION:
         return told | {"error_type": error.error_type}
-    return told | {"estimated_cost_usd": calls.spent_on(job.id)}
+    return told | {"estimated_cost_usd": paid_calls.spent_on(job.id)}

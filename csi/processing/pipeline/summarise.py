@@ -9,17 +9,17 @@ from csi import clock
 from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.documents import SummaryRefs, TranscriptionJobDocument, VideoRefs
-from csi.processing.flow.budget import BudgetSpent, note_spent, reserve, watch
-from csi.processing.flow.failure import bury, scope_of, settle_failure, take
-from csi.processing.flow.wishes import catch_up, documents_of
-from csi.processing.plain import markdown_line
+from csi.processing.pipeline.budget import BudgetSpent, note_spent, reserve, watch
+from csi.processing.pipeline.failure import bury, scope_of, settle_failure, take
+from csi.processing.pipeline.route_outputs import catch_up, documents_of
 from csi.processing.providers.base import Material, ProviderError, Reply, Written
 from csi.processing.providers.openai import ChatClient, TruncatedReply
 from csi.processing.runtime import Processing
-from csi.processing.store import artifacts, audit, calls, jobs, videos
-from csi.processing.store.calls import Call
+from csi.processing.sanitize import markdown_line
+from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import Job, LostLease
+from csi.processing.store.paid_calls import Call
 from csi.processing.store.videos import Video
 from csi.processing.wake import Wake, wake_job
 
@@ -110,7 +110,7 @@ class _Asker:
         if chat is None:
             raise ProviderError("no model is configured", fault="refused", code="no_model")
         number = 1
-        while (known := calls.find(self._key(part, number))) is not None:
+        while (known := paid_calls.find(self._key(part, number))) is not None:
             self._last = known.call_key
             if known.answer is not None:
                 return Reply(**json.loads(known.answer))
@@ -121,7 +121,7 @@ class _Asker:
 
     def void(self) -> None:
         """The last answer is no summary: paid for, but not to be used again."""
-        calls.void(self._last)
+        paid_calls.void(self._last)
 
     def _may_resend(self, known: Call) -> bool:
         """A call whose end nobody saw. Only an endpoint that honours the key may be asked the same again.
@@ -134,7 +134,7 @@ class _Asker:
 
     def _give_up(self, key: str, why: str) -> NoReturn:
         with writing():
-            calls.finish(key, "unknown", self._rt.now())
+            paid_calls.finish(key, "unknown", self._rt.now())
         raise OutcomeUnknown(why)
 
     @property
@@ -146,7 +146,7 @@ class _Asker:
             raise Leaving("the process ends")
         with writing():
             reserve(self._rt, key, self._job.id, "openai", chat.estimate(system, user))
-            self._job = jobs.note(self._job, self._rt.now(), estimated_cost_usd=calls.spent_on(self._job.id))
+            self._job = jobs.note(self._job, self._rt.now(), estimated_cost_usd=paid_calls.spent_on(self._job.id))
         return self._call(chat, key, system, user)
 
     def _call(self, chat: ChatClient, key: str, system: str, user: str, *, again: bool = False) -> Reply:
@@ -173,7 +173,7 @@ class _Asker:
         """
         if error.fault != "unknown" and not again:
             with writing():
-                calls.finish(key, "free", self._rt.now())
+                paid_calls.finish(key, "free", self._rt.now())
         elif not self._honours_key:
             self._give_up(key, str(error))
 
@@ -182,7 +182,7 @@ class _Asker:
         fields = ("text", "model", "input_tokens", "output_tokens", "usage_known")
         answer = json.dumps({name: getattr(reply, name) for name in fields}) if keep else None
         with writing():
-            calls.finish(key, "paid", now, actual=price, tokens=tokens, answer=answer)
+            paid_calls.finish(key, "paid", now, actual=price, tokens=tokens, answer=answer)
             audit.write(
                 scope_of(self._rt, self._job, self._video),
                 "complete",
@@ -204,7 +204,7 @@ class _Asker:
 
 def _settle_summary(rt: Processing, job: Job, video: Video, written: Written) -> list[Wake]:
     """Files first, then one transaction for everything that follows."""
-    now, cost = rt.now(), calls.spent_on(job.id)
+    now, cost = rt.now(), paid_calls.spent_on(job.id)
     short = rt.artifacts.write(video.id, "summary.md", "summary", _markdown(video, written))
     made = [short, rt.artifacts.write(video.id, "summary.json", "summary_json", written.summary.model_dump_json())]
     made += [rt.artifacts.write(video.id, NAMES[kind], kind, text) for kind, text in written.documents.items()]

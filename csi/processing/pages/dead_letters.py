@@ -7,9 +7,9 @@ from starlette.requests import Request
 
 from csi import clock
 from csi.processing.documents import DeadLetterJobDocument
+from csi.processing.ingester_dead_letters import EventLetter, Sender
 from csi.processing.runtime import Processing
-from csi.processing.sender import EventLetter, Sender
-from csi.processing.store import letters, signals
+from csi.processing.store import dead_jobs, signals
 
 MOST = 200
 UNPROCESSED = 50
@@ -35,7 +35,7 @@ def both_kinds(rt: Processing, sender: Sender, request: Request) -> dict[str, An
     """The newest first. The sender is asked first: no statement runs while it is waited for."""
     shown = "all" if request.query_params.get("state") == "all" else "open"
     told = sender.letters(shown)
-    jobs = letters.search(status="all" if shown == "all" else None, limit=MOST)
+    jobs = dead_jobs.search(status="all" if shown == "all" else None, limit=MOST)
     rows = [_job(letter.doc) for letter in jobs] + [_event(letter, sender.url or "") for letter in told.letters]
     return {
         "shown": shown,
