@@ -14,8 +14,8 @@ from csi.cli.terminal import plain
 from csi.demo import configuration, live_view, processing_account, run
 
 if TYPE_CHECKING:
-    from csi.demo.processing_account import Account
-    from csi.demo.run import Outcome
+    from csi.demo.processing_account import ProcessingAccount
+    from csi.demo.run import DemoResult
 
 DIGEST_LINES = 24
 
@@ -55,19 +55,19 @@ def demo(
     processes on free ports in a temporary directory. Exit code 1 if anything was lost, or left unfinished."""
     if not channels + playlists:
         raise click.UsageError("there is nothing to watch: give --channels or --playlists")
-    shape = configuration.Shape(channels, playlists, rate, faults, processing)
-    with run.state_home(keep) as home:
+    shape = configuration.DemoOptions(channels, playlists, rate, faults, processing)
+    with run.state_directory(keep) as home:
         if keep is not None:
             click.echo(f"state is kept in {home}", err=True)
-        outcome = run.play(shape, home, live_view.choose_view(json_only=as_json), seconds=seconds)
+        outcome = run.run_demo(shape, home, live_view.choose_view(json_only=as_json), seconds=seconds)
         _report(outcome, as_json=as_json, home=str(home) if keep is not None else None)
     unfinished = outcome.processing.unfinished if outcome.processing else 0
     sys.exit(1 if outcome.summary.lost or unfinished else 0)
 
 
-def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
+def _report(outcome: DemoResult, *, as_json: bool, home: str | None) -> None:
     if not as_json:
-        live_view.show_summary(outcome.summary)
+        live_view.print_summary(outcome.summary)
         if outcome.processing:
             _show_processing(outcome.processing)
         return
@@ -76,9 +76,9 @@ def _report(outcome: Outcome, *, as_json: bool, home: str | None) -> None:
     click.echo(json.dumps(asdict(outcome.summary) | extras | processed))
 
 
-def _show_processing(account: Account) -> None:
+def _show_processing(account: ProcessingAccount) -> None:
     """The account, and the top of the digest."""
-    click.echo("\n".join(processing_account.sentences(account)))
+    click.echo("\n".join(processing_account.account_lines(account)))
     page = Path(account.digest).read_text("utf-8").splitlines()
     click.echo("\nThe day's digest begins so:\n")
     click.echo("\n".join(plain(line) for line in page[:DIGEST_LINES]))

@@ -21,7 +21,7 @@ from csi.simulator.youtube import world as worlds
 
 if TYPE_CHECKING:
     from csi.simulator.http_server import QuietServer
-    from csi.simulator.youtube.traffic import Cast
+    from csi.simulator.youtube.traffic import ContentIds
 
 
 class Duration(click.ParamType[float]):
@@ -80,8 +80,10 @@ def youtube(
 ) -> None:
     """Run a simulated YouTube: feeds and Data API, with quota, faults and a control API under /sim."""
     world = worlds.World(seed)
-    cast = streets.settle(world, channels=channels, playlists=playlists, videos=videos, at=clock.now())
-    options = site.Options(api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed)
+    cast = streets.populate(world, channels=channels, playlists=playlists, videos=videos, at=clock.now())
+    options = site.YouTubeOptions(
+        api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed
+    )
     app = site.create_app(world, options)
     traffic = streets.Traffic(world, cast, seed)
     with contextlib.closing(http_server.bind(host, port)) as sock:
@@ -89,7 +91,12 @@ def youtube(
 
 
 async def _serve(
-    server: QuietServer, sock: socket.socket, cast: Cast, traffic: streets.Traffic, rate: float, seconds: float | None
+    server: QuietServer,
+    sock: socket.socket,
+    cast: ContentIds,
+    traffic: streets.Traffic,
+    rate: float,
+    seconds: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -97,10 +104,10 @@ async def _serve(
     if seconds:
         loop.call_later(seconds, _stop, server)
     _announce(http_server.base_url(sock), cast)
-    await http_server.serve_until(server, sock, lambda: streets.keep_going(traffic, rate, clock.now))
+    await http_server.serve_until(server, sock, lambda: streets.generate_traffic(traffic, rate, clock.now))
 
 
-def _announce(base: str, cast: Cast) -> None:
+def _announce(base: str, cast: ContentIds) -> None:
     """Two lines for people and for a parent process: the sentence, then the same as JSON."""
     click.echo(f"simulated YouTube listening on {base}")
     facts = {

@@ -39,14 +39,14 @@ MOST_BETWEEN_POLLS = 5.0
 _OURS = ("CSI_", "UA_SIGNALS_", "YOUTUBE_API_KEY")
 
 
-class TooFastError(CsiError):
+class RateTooHighError(CsiError):
     """More items than the feeds can show."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
-class Shape:
+class DemoOptions:
     """What the audience asked for. `rate` is new items a second, over all channels and playlists."""
 
     channels: int = 5
@@ -66,7 +66,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Keys:
+class DemoSecrets:
     """Fresh for each run and passed by environment only."""
 
     shared: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
@@ -74,7 +74,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Site:
+class SimulatorInfo:
     """The simulated YouTube, as it announced itself."""
 
     base_url: str
@@ -84,39 +84,39 @@ class Site:
     playlists: tuple[str, ...]
 
 
-def check_rate(shape: Shape) -> None:
+def check_rate(shape: DemoOptions) -> None:
     if shape.rate > shape.highest_rate:
-        raise TooFastError(
+        raise RateTooHighError(
             f"--rate {shape.rate:g} is too fast for {shape.channels} channels and {shape.playlists} playlists: a feed "
             f"shows only its {FEED_SIZE} newest, so some would never be seen. Use at most {shape.highest_rate:g}, or "
             "more channels or playlists."
         )
 
 
-def read_site(text: str) -> Site | None:
+def read_simulator_info(text: str) -> SimulatorInfo | None:
     """The simulator's second line; None while it has not come yet."""
     lines = text.split("\n")
     if len(lines) < 3:
         return None
     facts = json.loads(lines[1])
     lists = {name: tuple(facts[name]) for name in ("channels", "playlists")}
-    return Site(facts["base_url"], facts["api_base_url"], facts["feed_url_template"], **lists)
+    return SimulatorInfo(facts["base_url"], facts["api_base_url"], facts["feed_url_template"], **lists)
 
 
-def read_endpoint(text: str) -> str | None:
+def read_receiver_endpoint(text: str) -> str | None:
     """The receiver's address from its first line."""
     line, newline, _ = text.partition("\n")
     return line.rpartition(" ")[2] if newline else None
 
 
-def simulator_line(shape: Shape, ledger: Path) -> tuple[str, ...]:
+def simulator_command(shape: DemoOptions, ledger: Path) -> tuple[str, ...]:
     """One video in each to begin with. The demo itself publishes the rest, so that it can stop doing so."""
     size = ("--channels", str(shape.channels), "--playlists", str(shape.playlists), "--videos", "1")
     limits = ("--quota", str(QUOTA), "--faults", shape.faults)
     return ("csi.cli.main", "simulate", "youtube", *size, *limits, "--ledger", str(ledger))
 
 
-def receiver_line(home: Path, ledger: Path, *, pages: bool = False) -> tuple[str, ...]:
+def receiver_command(home: Path, ledger: Path, *, pages: bool = False) -> tuple[str, ...]:
     dashboard = (f"--processing={home / PROCESSING}",) if pages else ()
     return (
         "csi.cli.main",
@@ -131,11 +131,11 @@ def receiver_line(home: Path, ledger: Path, *, pages: bool = False) -> tuple[str
     )
 
 
-def processing_line() -> tuple[str, ...]:
+def processing_command() -> tuple[str, ...]:
     return ("huey.bin.huey_consumer", "tasks.processing.huey", "-w", "4", *WORKER[3:])
 
 
-def processing_configuration(home: Path, site: Site) -> dict[str, Any]:
+def processing_config(home: Path, site: SimulatorInfo) -> dict[str, Any]:
     """The demo's processing.yaml: captions of the simulator, extractive summaries, nothing that costs money."""
     return {
         "state_dir": str(home / "processing"),
@@ -151,15 +151,15 @@ def processing_configuration(home: Path, site: Site) -> dict[str, Any]:
     }
 
 
-def worker_line() -> tuple[str, ...]:
+def worker_command() -> tuple[str, ...]:
     return ("huey.bin.huey_consumer", *WORKER)
 
 
-def sidecar_line() -> tuple[str, ...]:
+def sidecar_command() -> tuple[str, ...]:
     return ("csi.main",)
 
 
-def environment(given: Mapping[str, str], keys: Keys, config: Path) -> dict[str, str]:
+def environment(given: Mapping[str, str], keys: DemoSecrets, config: Path) -> dict[str, str]:
     """The user's environment without his real CSI: a demo must never send to a real receiver."""
     kept = {name: value for name, value in given.items() if not name.startswith(_OURS) and name != "PORT"}
     return kept | {
@@ -172,7 +172,7 @@ def environment(given: Mapping[str, str], keys: Keys, config: Path) -> dict[str,
     }
 
 
-def configuration(home: Path, site: Site, endpoint: str, port: int) -> dict[str, Any]:
+def ingester_config(home: Path, site: SimulatorInfo, endpoint: str, port: int) -> dict[str, Any]:
     """The demo's config.yaml: everything is fast, and every item counts."""
     return {
         "csi": {

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from csi.demo.processes import printable
-from csi.demo.progress import SHOWN, Look, Seen
-from csi.demo.reconciliation import Summary, sentence
+from csi.demo.progress import SHOWN, EventLine, ProgressSnapshot
+from csi.demo.reconciliation import DeliverySummary, summary_sentence
 
 STATUS_SECONDS = 5.0
 OTHER_LINES = 10
@@ -35,7 +35,7 @@ _WORDS = {"p50_ms": "p50 ms", "p95_ms": "p95 ms"}
 
 
 @dataclass(frozen=True)
-class Scene:
+class DemoPhase:
     """What surrounds the numbers: where the sidecar is, what happens now, for how long already, and what to know."""
 
     sidecar: str
@@ -44,11 +44,11 @@ class Scene:
     hint: str
 
 
-class View(Protocol):
+class DemoView(Protocol):
     """Somebody who shows a running demo."""
 
     def say(self, text: str) -> None: ...
-    def update(self, scene: Scene, look: Look) -> None: ...
+    def update(self, scene: DemoPhase, look: ProgressSnapshot) -> None: ...
     def close(self) -> None: ...
 
 
@@ -64,10 +64,10 @@ class LiveView:
         if not self._live.is_started:
             self._console.print(Text(text))
 
-    def update(self, scene: Scene, look: Look) -> None:
+    def update(self, scene: DemoPhase, look: ProgressSnapshot) -> None:
         if not self._live.is_started:
             self._live.start()
-        self._live.update(draw(scene, look, rows_for(self._console.height)), refresh=True)
+        self._live.update(render(scene, look, rows_for(self._console.height)), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -85,7 +85,7 @@ class LineView:
         self._stream.write(text + "\n")
         self._stream.flush()
 
-    def update(self, scene: Scene, look: Look) -> None:
+    def update(self, scene: DemoPhase, look: ProgressSnapshot) -> None:
         if look.fresh and not self._quiet:
             self.say("\n".join(delivery_line(seen) for seen in look.fresh))
         if scene.elapsed >= self._next_status:
@@ -96,7 +96,7 @@ class LineView:
         self._stream.flush()
 
 
-def choose_view(*, json_only: bool) -> View:
+def choose_view(*, json_only: bool) -> DemoView:
     """With --json standard output belongs to the object, and progress goes to standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -112,7 +112,7 @@ def rows_for(height: int) -> int:
     return min(SHOWN, max(height - OTHER_LINES, 1))
 
 
-def draw(scene: Scene, look: Look, rows: int) -> RenderableType:
+def render(scene: DemoPhase, look: ProgressSnapshot, rows: int) -> RenderableType:
     """The whole live view. Titles are Text, never markup: they come from strangers."""
     hint = Text(scene.hint, style="dim")
     return Group(
@@ -124,18 +124,18 @@ def draw(scene: Scene, look: Look, rows: int) -> RenderableType:
     )
 
 
-def delivery_line(seen: Seen) -> str:
+def delivery_line(seen: EventLine) -> str:
     title = printable(seen.title).replace('"', '\\"')
     return f'{_clock(seen.at)} {seen.state} {seen.source} "{title}" {_ms(seen.latency_ms)}'
 
 
-def status_line(scene: Scene, look: Look) -> str:
+def status_line(scene: DemoPhase, look: ProgressSnapshot) -> str:
     numbers = f"served {look.served}, stored {look.stored}, delivered {look.delivered}"
     rest = f"pending {look.pending}, dead {look.dead}, p95 {_ms(look.p95_ms)}"
     return f"{_clock(time.time())} {scene.phase} for {scene.elapsed:.0f} s: {numbers}, {rest}"
 
 
-def show_summary(summary: Summary) -> None:
+def print_summary(summary: DeliverySummary) -> None:
     """A small table and one sentence."""
     console = Console(highlight=False)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -147,17 +147,17 @@ def show_summary(summary: Summary) -> None:
     console.print()
     console.print(table)
     console.print()
-    console.print(sentence(summary), style="red" if summary.lost else "green", soft_wrap=True)
+    console.print(summary_sentence(summary), style="red" if summary.lost else "green", soft_wrap=True)
 
 
-def _head(scene: Scene) -> Text:
+def _head(scene: DemoPhase) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("CSI demo", style="bold").append(f"  {scene.phase} for {scene.elapsed:.0f} s\n")
     text.append("sidecar ").append(scene.sidecar, style="cyan underline")
     return text.append("  with /healthz, /readyz and /metrics\n")
 
 
-def _numbers(look: Look) -> Text:
+def _numbers(look: ProgressSnapshot) -> Text:
     text = Text()
     for word, number, style in (
         ("served", look.served, "bold"),
@@ -170,11 +170,11 @@ def _numbers(look: Look) -> Text:
     return text
 
 
-def _times(look: Look) -> Text:
+def _times(look: ProgressSnapshot) -> Text:
     return Text(f"first seen → accepted: p50 {_ms(look.p50_ms)}, p95 {_ms(look.p95_ms)}")
 
 
-def _table(recent: tuple[Seen, ...]) -> Table:
+def _table(recent: tuple[EventLine, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
     table.add_column("time", no_wrap=True)
     table.add_column("source", no_wrap=True)

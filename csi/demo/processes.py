@@ -33,7 +33,7 @@ class ChildError(CsiError):
     """A process ended that should not have, or never came up."""
 
 
-class Ended(CsiError):
+class StoppedBySignal(CsiError):
     """A signal asked for the end. The exit code is the shell's for that signal."""
 
     def __init__(self, number: int) -> None:
@@ -41,7 +41,7 @@ class Ended(CsiError):
         self.exit_code = 128 + number
 
 
-class Wishes:
+class StopSignals:
     """What signals asked for. Nothing is interrupted: whoever waits looks here."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Wishes:
     def check(self) -> None:
         """Ended, when the whole program should go."""
         if self.ended_by is not None:
-            raise Ended(self.ended_by)
+            raise StoppedBySignal(self.ended_by)
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[Self]:
@@ -71,7 +71,7 @@ class Wishes:
                 signal.signal(number, handler)
 
 
-class Child:
+class ChildProcess:
     """One process, with its output in files."""
 
     def __init__(self, name: str, line: Sequence[str], *, home: Path, cwd: Path, env: Mapping[str, str]) -> None:
@@ -116,12 +116,12 @@ class Child:
             self._process.wait()
 
 
-class Children:
+class ChildProcesses:
     """All processes of one run. Leaving the context ends what still runs."""
 
-    def __init__(self, home: Path, cwd: Path, env: Mapping[str, str], wishes: Wishes) -> None:
+    def __init__(self, home: Path, cwd: Path, env: Mapping[str, str], wishes: StopSignals) -> None:
         self._home, self._cwd, self._env, self._wishes = home, cwd, env, wishes
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, ChildProcess] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +136,7 @@ class Children:
         return {name: child.pid for name, child in self._children.items()}
 
     def start(self, name: str, line: Sequence[str]) -> None:
-        self._children[name] = Child(name, line, home=self._home, cwd=self._cwd, env=self._env)
+        self._children[name] = ChildProcess(name, line, home=self._home, cwd=self._cwd, env=self._env)
 
     def check(self) -> None:
         for child in self._children.values():
@@ -154,7 +154,7 @@ class Children:
             self.check()
             self._wishes.check()
             if self._wishes.interrupts:
-                raise Ended(signal.SIGINT)
+                raise StoppedBySignal(signal.SIGINT)
             if time.monotonic() > deadline:
                 why = self._children[name].last_lines()
                 raise ChildError(f"the {name} did not come up within {START_SECONDS:g} seconds.{why}")

@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Account:
+class ProcessingAccount:
     """Where the videos are, and what it cost."""
 
     signals: int
@@ -31,7 +31,7 @@ class Account:
     digest: str = ""
 
 
-class Aftermath:
+class ProcessingMonitor:
     """Processing, seen from outside: its database is opened once its worker has made it."""
 
     def __init__(self, config: Path) -> None:
@@ -62,12 +62,12 @@ class Aftermath:
                 and not jobs.open_count()
             )
 
-    def account(self) -> Account:
+    def account(self) -> ProcessingAccount:
         """The numbers of now, and today's digest as a file."""
         with db.reading():
             known = videos.counts()
             made = write_digest(self._rt, today_of(self._rt), announce=False)
-            return Account(
+            return ProcessingAccount(
                 signals=sum(signals.counts().values()),
                 videos=sum(known.values()),
                 summarized=known.get("summarized", 0),
@@ -79,7 +79,7 @@ class Aftermath:
             )
 
 
-def sentences(account: Account) -> list[str]:
+def account_lines(account: ProcessingAccount) -> list[str]:
     """The account in words."""
     told = asdict(account)
     numbers = ", ".join(f"{told[name]} {name.replace('_', ' ')}" for name in ("videos", "summarized", "skipped"))

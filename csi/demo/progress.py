@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csi.demo.reconciliation import Books, StoredEvent, percentile
+from csi.demo.reconciliation import EventRecord, LedgerContents, percentile
 from csi.dlq import store as dlq
 from csi.store import db, events, inbox, watches
 from csi.store.models import DeadLetter, Event, Watch
@@ -19,7 +19,7 @@ LATE_COMMIT = 10.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class EventLine:
     """One event for people's eyes. `at` is when it was delivered, or first seen; latency None until delivered."""
 
     at: float
@@ -30,7 +30,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Look:
+class ProgressSnapshot:
     """One moment of the demo."""
 
     served: int = 0
@@ -40,13 +40,13 @@ class Look:
     dead: int = 0
     p50_ms: float | None = None
     p95_ms: float | None = None
-    fresh: tuple[Seen, ...] = ()
+    fresh: tuple[EventLine, ...] = ()
     """Delivered since the look before."""
-    recent: tuple[Seen, ...] = ()
+    recent: tuple[EventLine, ...] = ()
     """The newest events, whatever their state, newest first."""
 
 
-class Tail:
+class LedgerTail:
     """A ledger that somebody else appends to. Half a line waits until it is whole."""
 
     def __init__(self, path: Path) -> None:
@@ -66,23 +66,23 @@ class Tail:
                 yield json.loads(line)
 
 
-class Watcher:
+class ProgressReader:
     """Looks at ledgers and database again and again, and remembers what it has shown."""
 
     def __init__(self, served: Path, received: Path) -> None:
-        self._served_tail, self._received_tail = Tail(served), Tail(received)
+        self._served_tail, self._received_tail = LedgerTail(served), LedgerTail(received)
         self._served: set[str] = set()
         self._received: list[str] = []
         self._told: set[int] = set()
         self._latencies: list[float] = []
         self._newest = 0.0
 
-    def look(self) -> Look:
+    def look(self) -> ProgressSnapshot:
         self._follow_served()
         with db.reading():
             fresh = tuple(self._newly_delivered())
             states = events.counts()
-            return Look(
+            return ProgressSnapshot(
                 served=len(self._served),
                 stored=sum(states.values()),
                 delivered=states.get("delivered", 0),
@@ -94,7 +94,7 @@ class Watcher:
                 recent=tuple(_seen(row) for row in events.page(SHOWN)),
             )
 
-    def books(self) -> Books:
+    def books(self) -> LedgerContents:
         """The whole account as of now."""
         with db.reading():
             stored = tuple(_stored(row) for row in Event.select())
@@ -102,7 +102,7 @@ class Watcher:
             waiting = inbox.waiting_count()
         self._follow_served()
         self._follow_received()
-        return Books(frozenset(self._served), stored, tuple(self._received), dead, waiting)
+        return LedgerContents(frozenset(self._served), stored, tuple(self._received), dead, waiting)
 
     def read_since(self, moment: float) -> set[int]:
         """The watches whose last poll began after `moment` and went well."""
@@ -116,7 +116,7 @@ class Watcher:
         lines = (line for line in self._received_tail.lines() if line["verdict"] in TAKEN)
         self._received += [line["event_id"] for line in lines]
 
-    def _newly_delivered(self) -> Iterator[Seen]:
+    def _newly_delivered(self) -> Iterator[EventLine]:
         late = (Event.state == "delivered") & (Event.delivered_at > self._newest - LATE_COMMIT)
         for row in Event.select().where(late).order_by(Event.delivered_at, Event.seq):
             seen = _seen(row)
@@ -127,9 +127,9 @@ class Watcher:
                 yield seen
 
 
-def _seen(row: Event) -> Seen:
+def _seen(row: Event) -> EventLine:
     arrived = row.delivered_at if row.state == "delivered" else None
-    return Seen(
+    return EventLine(
         at=row.first_seen_at if arrived is None else arrived,
         source=row.source,
         title=str(json.loads(row.subject_json).get("title", "")),
@@ -138,8 +138,8 @@ def _seen(row: Event) -> Seen:
     )
 
 
-def _stored(row: Event) -> StoredEvent:
-    return StoredEvent(row.event_id, row.dedupe_key, row.state, row.first_seen_at, row.delivered_at)
+def _stored(row: Event) -> EventRecord:
+    return EventRecord(row.event_id, row.dedupe_key, row.state, row.first_seen_at, row.delivered_at)
 
 
 def _was_read(watch: Watch, moment: float) -> bool:

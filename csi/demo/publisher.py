@@ -5,7 +5,7 @@ from collections import deque
 from random import Random
 from typing import Any
 
-from csi.demo.configuration import Site
+from csi.demo.configuration import SimulatorInfo
 from csi.errors import CsiError
 from csi.net import Net
 from csi.simulator.youtube.traffic import new_title
@@ -19,7 +19,7 @@ BURST = 100
 class Publisher:
     """Every channel and playlist gets its turn, in an order that changes from round to round."""
 
-    def __init__(self, net: Net, site: Site, rate: float, seed: int | None = None) -> None:
+    def __init__(self, net: Net, site: SimulatorInfo, rate: float, seed: int | None = None) -> None:
         self._net, self._site, self._rate = net, site, rate
         self._random = Random(seed)
         self._round: list[str] = []

@@ -8,7 +8,7 @@ WAITING = ("pending", "in_flight")
 
 
 @dataclass(frozen=True)
-class StoredEvent:
+class EventRecord:
     """One row of `events`, as far as the account needs it."""
 
     event_id: str
@@ -19,12 +19,12 @@ class StoredEvent:
 
 
 @dataclass(frozen=True)
-class Books:
+class LedgerContents:
     """Three ledgers, each written by another process: S the source's, A the database's, U the receiver's."""
 
     served: frozenset[str] = frozenset()
     """S: the keys of all items in complete answers."""
-    events: tuple[StoredEvent, ...] = ()
+    events: tuple[EventRecord, ...] = ()
     """A."""
     received: tuple[str, ...] = ()
     """U: event ids that the receiver took, once for every time it got one."""
@@ -34,7 +34,7 @@ class Books:
 
 
 @dataclass(frozen=True)
-class Summary:
+class DeliverySummary:
     """The account. `lost` and `unexpected` are 0 in a healthy run, `extra` is unless an answer was lost."""
 
     served: int
@@ -49,12 +49,12 @@ class Summary:
     unexpected: int
 
 
-def summarize(books: Books) -> Summary:
+def summarize(books: LedgerContents) -> DeliverySummary:
     """What still waits counts as lost, too: ask after the drain."""
     ids, keys = {event.event_id for event in books.events}, {event.key for event in books.events}
     received, dead = set(books.received), set(books.dead)
     times = latencies(books.events)
-    return Summary(
+    return DeliverySummary(
         served=len(books.served),
         events=len(books.events),
         delivered=sum(event.state == "delivered" for event in books.events),
@@ -68,7 +68,7 @@ def summarize(books: Books) -> Summary:
     )
 
 
-def latencies(events: Sequence[StoredEvent]) -> list[float]:
+def latencies(events: Sequence[EventRecord]) -> list[float]:
     """First seen → accepted, in milliseconds, sorted."""
     return sorted(
         1000 * (event.delivered_at - event.first_seen_at)
@@ -85,7 +85,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
     return round(ordered[max(rank, 1) - 1], 1)
 
 
-def sentence(summary: Summary) -> str:
+def summary_sentence(summary: DeliverySummary) -> str:
     """The account in words."""
     if summary.lost:
         return f"{_items(summary.lost)} did not arrive. Run it again with --keep to look at the state it leaves behind."

@@ -14,13 +14,13 @@ import yaml
 
 from csi import clock
 from csi.demo import configuration
-from csi.demo.configuration import Keys, Shape, Site
-from csi.demo.live_view import Scene, View
-from csi.demo.processes import TICK, Children, Wishes
-from csi.demo.processing_account import PATIENCE, Account, Aftermath
-from csi.demo.progress import Watcher
+from csi.demo.configuration import DemoOptions, DemoSecrets, SimulatorInfo
+from csi.demo.live_view import DemoPhase, DemoView
+from csi.demo.processes import TICK, ChildProcesses, StopSignals
+from csi.demo.processing_account import PATIENCE, ProcessingAccount, ProcessingMonitor
+from csi.demo.progress import ProgressReader
 from csi.demo.publisher import Publisher
-from csi.demo.reconciliation import Summary, summarize
+from csi.demo.reconciliation import DeliverySummary, summarize
 from csi.errors import CsiError, NetError, StoreError
 from csi.logs import register_secret
 from csi.net import Net
@@ -34,18 +34,18 @@ DRAIN_SECONDS_WITH_FAULTS = 100.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResult:
     """How it ended."""
 
-    summary: Summary
+    summary: DeliverySummary
     sidecar: str
     pids: dict[str, int]
     drained: bool
-    processing: Account | None = None
+    processing: ProcessingAccount | None = None
 
 
 @dataclass(frozen=True)
-class Places:
+class RunFiles:
     """The files of one run."""
 
     home: Path
@@ -68,7 +68,7 @@ class Places:
 
 
 @contextlib.contextmanager
-def state_home(keep: str | None) -> Iterator[Path]:
+def state_directory(keep: str | None) -> Iterator[Path]:
     """A directory for one run: removed at the end, unless it is to be kept (a path, or "" for a temporary one)."""
     home = _empty_dir(Path(keep)) if keep else Path(tempfile.mkdtemp(prefix="csi-demo-"))
     try:
@@ -78,34 +78,42 @@ def state_home(keep: str | None) -> Iterator[Path]:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def play(shape: Shape, home: Path, view: View, *, seconds: float | None) -> Outcome:
+def run_demo(shape: DemoOptions, home: Path, view: DemoView, *, seconds: float | None) -> DemoResult:
     """Run until `seconds` are over, or Ctrl-C. Whatever happens, no process is left when this returns or raises."""
     configuration.check_rate(shape)
     read_script(shape.faults)  # a script that cannot be read is said before anything starts
-    wishes, keys, places = Wishes(), Keys(), Places(home)
+    wishes, keys, places = StopSignals(), DemoSecrets(), RunFiles(home)
     for secret in (keys.shared, keys.api):
         register_secret(secret)
     env = configuration.environment(os.environ, keys, places.config)
-    with wishes.caught(), Net() as net, Children(home, configuration.code_dir(), env, wishes) as children:
-        with contextlib.closing(Run(shape, places, net, children, wishes, view)) as run:
+    with wishes.caught(), Net() as net, ChildProcesses(home, configuration.code_dir(), env, wishes) as children:
+        with contextlib.closing(DemoRun(shape, places, net, children, wishes, view)) as run:
             run.begin()
             run.publish(seconds)
             drained = run.drain()
             account = run.follow_up() if shape.processing else None
         children.stop_all()
-        return Outcome(summarize(run.watcher.books()), run.sidecar, children.pids, drained, account)
+        return DemoResult(summarize(run.watcher.books()), run.sidecar, children.pids, drained, account)
 
 
-class Run:
+class DemoRun:
     """The demo between its start and its account."""
 
-    def __init__(self, shape: Shape, places: Places, net: Net, children: Children, wishes: Wishes, view: View) -> None:
+    def __init__(
+        self,
+        shape: DemoOptions,
+        places: RunFiles,
+        net: Net,
+        children: ChildProcesses,
+        wishes: StopSignals,
+        view: DemoView,
+    ) -> None:
         self._shape, self._places, self._net = shape, places, net
         self._children, self._wishes, self._view = children, wishes, view
         self._last_look = 0.0
         self._opened = False
-        self._aftermath: Aftermath | None = None
-        self.watcher = Watcher(places.served, places.received)
+        self._aftermath: ProcessingMonitor | None = None
+        self.watcher = ProgressReader(places.served, places.received)
         self.sidecar = ""
 
     def begin(self) -> None:
@@ -113,18 +121,18 @@ class Run:
         more = ", processing" if self._shape.processing else ""
         self._view.say(f"starting simulator, receiver{more}, worker and sidecar …")
         children, places = self._children, self._places
-        children.start("simulator", configuration.simulator_line(self._shape, places.served))
-        receiver = configuration.receiver_line(places.home, places.received, pages=self._shape.processing)
+        children.start("simulator", configuration.simulator_command(self._shape, places.served))
+        receiver = configuration.receiver_command(places.home, places.received, pages=self._shape.processing)
         if not self._shape.processing:
             children.start("receiver", receiver)
-        site = children.await_output("simulator", configuration.read_site)
+        site = children.await_output("simulator", configuration.read_simulator_info)
         if self._shape.processing:  # its pages need processing.yaml, which needs the simulator's address
             self._begin_processing(site)
             children.start("receiver", receiver)
-        endpoint = children.await_output("receiver", configuration.read_endpoint)
+        endpoint = children.await_output("receiver", configuration.read_receiver_endpoint)
         self._write_config(site, endpoint)
-        children.start("worker", configuration.worker_line())
-        children.start("sidecar", configuration.sidecar_line())
+        children.start("worker", configuration.worker_command())
+        children.start("sidecar", configuration.sidecar_command())
         children.await_value("worker", self._worker_beats)
         children.await_value("sidecar", self._sidecar_answers)
         if self._aftermath is not None:
@@ -138,7 +146,7 @@ class Run:
         started = time.monotonic()
         while not self._wishes.interrupts and (seconds is None or time.monotonic() - started < seconds):
             self._publish_due(time.monotonic() - started)
-            self._look_on(Scene(self.sidecar, "running", time.monotonic() - started, "Ctrl-C ends the demo"))
+            self._look_on(DemoPhase(self.sidecar, "running", time.monotonic() - started, "Ctrl-C ends the demo"))
 
     def drain(self) -> bool:
         """Nothing new from here on: wait until what was served has arrived. False: it has not, in the time there is."""
@@ -150,7 +158,7 @@ class Run:
         asked, ended, started = self._wishes.interrupts, clock.now(), time.monotonic()
         read: set[int] = set()
         while time.monotonic() - started < limit and self._wishes.interrupts == asked:
-            scene = Scene(self.sidecar, "draining", time.monotonic() - started, hint)
+            scene = DemoPhase(self.sidecar, "draining", time.monotonic() - started, hint)
             read |= self.watcher.read_since(ended)
             if len(read) >= self._shape.homes and _settled(summarize(self.watcher.books())):
                 self._view.update(scene, self.watcher.look())
@@ -158,7 +166,7 @@ class Run:
             self._look_on(scene)
         return False
 
-    def follow_up(self) -> Account | None:
+    def follow_up(self) -> ProcessingAccount | None:
         """Wait until everything that arrived is summarised, skipped or dead; then settle that account, too."""
         if self._aftermath is None:
             return None
@@ -167,17 +175,17 @@ class Run:
         while time.monotonic() - started < PATIENCE and self._wishes.interrupts == asked:
             if self._aftermath.is_done():
                 break
-            self._look_on(Scene(self.sidecar, "summarising", time.monotonic() - started, "Ctrl-C: do not wait"))
+            self._look_on(DemoPhase(self.sidecar, "summarising", time.monotonic() - started, "Ctrl-C: do not wait"))
         return self._aftermath.account()
 
     def close(self) -> None:
         self._view.close()
 
-    def _begin_processing(self, site: Site) -> None:
+    def _begin_processing(self, site: SimulatorInfo) -> None:
         file = self._places.home / configuration.PROCESSING
-        file.write_text(yaml.safe_dump(configuration.processing_configuration(self._places.home, site)), "utf-8")
-        self._children.start("processing", configuration.processing_line())
-        self._aftermath = Aftermath(file)
+        file.write_text(yaml.safe_dump(configuration.processing_config(self._places.home, site)), "utf-8")
+        self._children.start("processing", configuration.processing_command())
+        self._aftermath = ProcessingMonitor(file)
 
     def _publish_due(self, elapsed: float) -> None:
         try:
@@ -186,7 +194,7 @@ class Run:
             self._children.check()  # most likely the simulator is gone: say that
             raise
 
-    def _look_on(self, scene: Scene) -> None:
+    def _look_on(self, scene: DemoPhase) -> None:
         """One step of waiting: everybody alive, nobody wants us to go, and the view up to date."""
         self._children.check()
         self._wishes.check()
@@ -195,10 +203,10 @@ class Run:
             self._view.update(scene, self.watcher.look())
         time.sleep(TICK)
 
-    def _write_config(self, site: Site, endpoint: str) -> None:
+    def _write_config(self, site: SimulatorInfo, endpoint: str) -> None:
         port = _free_port()
         self.sidecar = f"http://127.0.0.1:{port}"
-        text = yaml.safe_dump(configuration.configuration(self._places.home, site, endpoint, port), sort_keys=False)
+        text = yaml.safe_dump(configuration.ingester_config(self._places.home, site, endpoint, port), sort_keys=False)
         self._places.config.write_text(text, "utf-8")
 
     def _worker_beats(self) -> float | None:
@@ -221,7 +229,7 @@ class Run:
             return None
 
 
-def _settled(summary: Summary) -> bool:
+def _settled(summary: DeliverySummary) -> bool:
     return summary.lost == 0 and summary.pending == 0
 
 

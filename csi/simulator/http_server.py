@@ -77,7 +77,7 @@ def make_server(app: Starlette) -> QuietServer:
 
 
 @contextlib.contextmanager
-def in_background(app: Starlette, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def serve_in_background(app: Starlette, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Serve `app` from another thread; gives its base URL, and on leaving waits until it has ended."""
     sock = bind(host, port)
     server = make_server(app)

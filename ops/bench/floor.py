@@ -17,7 +17,7 @@ from csi.emitter.batch import envelope
 from csi.emitter.http import Receiver, encode, send
 from csi.ingester.signature import new_request_id
 from csi.net import Answer, Net
-from csi.simulator.youtube.app import Options
+from csi.simulator.youtube.app import YouTubeOptions
 from ops.bench import stage
 
 TABLE = "CREATE TABLE events (id TEXT PRIMARY KEY, body TEXT)"
@@ -41,7 +41,7 @@ def measure(per_request: int, count: int) -> dict[str, Any]:
 
 def read_list(net: Net, api: str, ref: str) -> Iterator[dict[str, Any]]:
     """All items of one playlist."""
-    headers, token = {"X-Goog-Api-Key": Options().api_key}, ""
+    headers, token = {"X-Goog-Api-Key": YouTubeOptions().api_key}, ""
     while token is not None:
         query = {"part": "snippet,contentDetails", "maxResults": 50, "playlistId": ref} | (
             {"pageToken": token} if token else {}

@@ -10,7 +10,7 @@ import random
 import time
 
 from csi.simulator.http_server import base_url, bind, make_server, serve_until
-from csi.simulator.youtube.app import API_PATH, Options, create_app
+from csi.simulator.youtube.app import API_PATH, YouTubeOptions, create_app
 from csi.simulator.youtube.world import World
 
 LISTS = 10
@@ -46,7 +46,7 @@ def main() -> None:
     stock, sock = Stock(options.count), bind("127.0.0.1", 0)
     print(json.dumps({"api": base_url(sock) + API_PATH, "lists": stock.lists}), flush=True)
     beside = (lambda: stock.go_on(options.rate)) if options.rate else None
-    asyncio.run(serve_until(make_server(create_app(stock.world, Options())), sock, beside))
+    asyncio.run(serve_until(make_server(create_app(stock.world, YouTubeOptions())), sock, beside))
 
 
 if __name__ == "__main__":

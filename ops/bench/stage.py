@@ -19,7 +19,7 @@ import yaml
 from csi.demo.configuration import WORKER
 from csi.demo.reconciliation import percentile
 from csi.net import Limits, Net
-from csi.simulator.youtube.app import Options
+from csi.simulator.youtube.app import YouTubeOptions
 from ops.bench.sink import SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +177,7 @@ def environment(config: Path, to: Receiver) -> dict[str, str]:
         "CSI_CONFIG_PATH": str(config),
         "CSI_UA_ENDPOINT": to.endpoint,
         "CSI_UA_SHARED_SECRET": to.secret,
-        "YOUTUBE_API_KEY": Options().api_key,
+        "YOUTUBE_API_KEY": YouTubeOptions().api_key,
     }
 
 

@@ -11,8 +11,8 @@ from csi.catalog.plan import plan_jobs
 from csi.jobs import rescue
 from csi.jobs.work import work
 from csi.runtime import Runtime
-from csi.simulator.youtube.app import Options, Site
-from csi.simulator.youtube.world import Channel, World
+from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
+from csi.simulator.youtube.world import SimulatedChannel, World
 from csi.store import budget, db, jobs
 from csi.store.jobs import Job
 from tests.fakes.line import Line
@@ -25,7 +25,7 @@ HOUR, DAY = 3600.0, 86_400.0
 class Shop:
     """A runtime, the world that it reads, and the jobs."""
 
-    def __init__(self, line: Line, site: Site) -> None:
+    def __init__(self, line: Line, site: YouTubeSite) -> None:
         self.line, self.rt, self.clock, self.site, self.world = line, line.rt, line.clock, site, site.world
         self.net = SiteNet(site)
         self.use(line.rt)
@@ -35,14 +35,16 @@ class Shop:
         rt.adapters.clear()
         self.rt = rt
 
-    def channel(self, title: str = "Somebody", videos: int = 0, *, every: float = HOUR, **fields: Any) -> Channel:
+    def channel(
+        self, title: str = "Somebody", videos: int = 0, *, every: float = HOUR, **fields: Any
+    ) -> SimulatedChannel:
         """A channel with so many videos, the newest an hour old."""
         made = self.world.add_channel(title, at=self.clock() - 2000 * DAY, **fields)
         for number in range(videos):
             self.world.upload(made.id, f"Video {number}", at=self.clock() - HOUR - number * every)
         return made
 
-    def add(self, channel: Channel, **wishes: Any) -> Job:
+    def add(self, channel: SimulatedChannel, **wishes: Any) -> Job:
         added = manage.register(self.rt, channel.id, **wishes)
         assert added.job is not None
         return added.job
@@ -91,7 +93,7 @@ def shop(
         "youtube_channel_rss": {"watchlist": [], "quota_limit": quota},
         "youtube_playlist": {"playlists": [], "quota_limit": quota},
     }
-    options = Options(now=clock, quota=quota, **more.pop("site", {}))
+    options = YouTubeOptions(now=clock, quota=quota, **more.pop("site", {}))
     line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources=sources, catalog=catalog or {}, **more)
     with db.connection():
-        yield Shop(line, Site(World(options.seed), options))
+        yield Shop(line, YouTubeSite(World(options.seed), options))

@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from csi.demo.reconciliation import Books, StoredEvent, Summary, summarize
+from csi.demo.reconciliation import DeliverySummary, EventRecord, LedgerContents, summarize
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
-from csi.simulator.http_server import in_background
+from csi.simulator.http_server import serve_in_background
 from tests.fakes.receiver import SECRET
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
 
@@ -138,14 +138,14 @@ class Installation:
     def wait_for_delivered(self, number: int, seconds: float = 60.0) -> None:
         self.wait_for(lambda: self.delivered() >= number, seconds)
 
-    def account(self) -> Summary:
+    def account(self) -> DeliverySummary:
         """The oracle: what was served, what is stored, what the receiver got."""
         columns = "event_id, dedupe_key, state, first_seen_at, delivered_at"
         received = [json.loads(line) for line in (self.home / "received.jsonl").read_text().splitlines()]
         served = [json.loads(line) for line in (self.home / "served.jsonl").read_text().splitlines()]
-        books = Books(
+        books = LedgerContents(
             served=frozenset(line["key"] for line in served),
-            events=tuple(StoredEvent(*row) for row in self.rows(f"SELECT {columns} FROM events")),
+            events=tuple(EventRecord(*row) for row in self.rows(f"SELECT {columns} FROM events")),
             received=tuple(line["event_id"] for line in received if line["verdict"] in ("accepted", "duplicate")),
             dead=tuple(row[0] for row in self.rows("SELECT event_id FROM dead_letter WHERE state = 'open'")),
             inbox=self.rows("SELECT count(*) FROM inbox WHERE state = 'new'")[0][0],
@@ -178,7 +178,7 @@ def installation(
         simulated_youtube(
             channels=channels, playlists=playlists, ledger_path=home / "served.jsonl", **(site or {})
         ) as yt,
-        in_background(app) as url,
+        serve_in_background(app) as url,
     ):
         built = build(home, yt, url + INGEST_PATH, **blocks)
         try:

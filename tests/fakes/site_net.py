@@ -13,9 +13,16 @@ from csi.errors import NetError
 from csi.flow import ingest, plan, poll
 from csi.net import Answer, Headers
 from csi.simulator.youtube import fault_responses
-from csi.simulator.youtube.app import FEED_PATH, Options, Seen, Site, _feed_moment, _ref_of
-from csi.simulator.youtube.faults import FEED, Asked
-from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.app import (
+    FEED_PATH,
+    RequestRecord,
+    YouTubeOptions,
+    YouTubeSite,
+    feed_cache_headers,
+    requested_ref,
+)
+from csi.simulator.youtube.faults import FEED, RequestTarget
+from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
 from csi.store import db, inbox
 from csi.store.models import InboxItem, Watch
@@ -28,7 +35,7 @@ API_HOST = "www.googleapis.com"
 class SiteNet:
     """Answers as the site would."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: YouTubeSite) -> None:
         self.site = site
         self.asked: list[tuple[float, str, str]] = []
         self.before: Callable[[str], None] = lambda ref: None
@@ -37,16 +44,16 @@ class SiteNet:
         parts, now = urlsplit(url), self.site.options.now()
         query = dict(parse_qsl(parts.query))
         target = FEED if parts.path == FEED_PATH else parts.path.rsplit("/", 1)[1]
-        ref = _ref_of(query)
+        ref = requested_ref(query)
         self.asked.append((now, parts.netloc, ref))
         self.before(ref)
-        fault = self.site.fault(Asked(target, ref), now)
+        fault = self.site.fault(RequestTarget(target, ref), now)
         if fault.name in ("reset", "hang", "cut"):
             raise NetError(f"{parts.netloc}: {fault.name}", kind="timeout" if fault.name == "hang" else "reset")
         reply = self._reply(target, query, dict(headers or {}), now)
-        spoiled = fault_responses.spoil(reply, fault, parts.path)
-        self.site.requests.note(Seen(now, parts.path, ref, spoiled.status, fault.name))
-        told = (*(_feed_moment(spoiled, now, copied=False) if target == FEED else ()), *spoiled.headers)
+        spoiled = fault_responses.apply_fault(reply, fault, parts.path)
+        self.site.requests.note(RequestRecord(now, parts.path, ref, spoiled.status, fault.name))
+        told = (*(feed_cache_headers(spoiled, now, copied=False) if target == FEED else ()), *spoiled.headers)
         return Answer(spoiled.status, Headers(told), spoiled.body, f"https://{parts.netloc}{parts.path}")
 
     def post(self, url: str, **_: Any) -> Answer:
@@ -67,7 +74,7 @@ class Rounds:
     """A line that only reads: time goes from one due watch to the next."""
 
     def __init__(
-        self, line: Line, site: Site, channels: tuple[str, ...], playlists: tuple[str, ...], library: str
+        self, line: Line, site: YouTubeSite, channels: tuple[str, ...], playlists: tuple[str, ...], library: str
     ) -> None:
         self.line, self.rt, self.clock = line, line.rt, line.clock
         self.site, self.world = site, site.world
@@ -127,17 +134,17 @@ def rounds(
     videos: int = 0,
     feeds: dict[str, Any] | None = None,
     lists: dict[str, Any] | None = None,
-    site: Options | None = None,
+    site: YouTubeOptions | None = None,
     csi: dict[str, Any] | None = None,
 ) -> Iterator[Rounds]:
     """So many channels and playlists with `videos` each, and the line that reads them."""
-    options = site or Options(now=clock)
+    options = site or YouTubeOptions(now=clock)
     world = World(options.seed)
-    cast = settle(world, channels=channels, playlists=playlists, videos=videos, at=clock())
+    cast = populate(world, channels=channels, playlists=playlists, videos=videos, at=clock())
     sources = {
         "youtube_channel_rss": {"watchlist": [{"channel_id": ref} for ref in cast.channels], **(feeds or {})},
         "youtube_playlist": {"playlists": [{"id": ref} for ref in cast.playlists], **(lists or {})},
     }
     line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources=sources, csi=dict(csi or {}))
     with db.connection():
-        yield Rounds(line, Site(world, options), cast.channels, cast.playlists, cast.library)
+        yield Rounds(line, YouTubeSite(world, options), cast.channels, cast.playlists, cast.library)

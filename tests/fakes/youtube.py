@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from csi.simulator.http_server import in_background
-from csi.simulator.youtube.app import API_PATH, FEED_PATH, Options, Requests, Site, create_app
+from csi.simulator.http_server import serve_in_background
+from csi.simulator.youtube.app import API_PATH, FEED_PATH, RequestLog, YouTubeOptions, YouTubeSite, create_app
 from csi.simulator.youtube.oauth_tokens import OAUTH_PATH
-from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
 
 
@@ -18,7 +18,7 @@ class SimulatedYouTube:
     """A running site. Change `world` directly; it is safe from any thread."""
 
     base_url: str
-    site: Site
+    site: YouTubeSite
     channels: tuple[str, ...]
     playlists: tuple[str, ...]
     library: str
@@ -28,7 +28,7 @@ class SimulatedYouTube:
         return self.site.world
 
     @property
-    def requests(self) -> Requests:
+    def requests(self) -> RequestLog:
         return self.site.requests
 
     @property
@@ -82,9 +82,9 @@ def simulated_youtube(
     **options: Any,
 ) -> Iterator[SimulatedYouTube]:
     """A site with so many channels and playlists of `videos` each; `options` are those of Options."""
-    chosen = Options(**options)
+    chosen = YouTubeOptions(**options)
     ours = world or World(chosen.seed)
-    cast = settle(ours, channels=channels, playlists=playlists, videos=videos, at=chosen.now())
+    cast = populate(ours, channels=channels, playlists=playlists, videos=videos, at=chosen.now())
     app = create_app(ours, chosen)
-    with in_background(app) as base_url:
+    with serve_in_background(app) as base_url:
         yield SimulatedYouTube(base_url, app.state.site, cast.channels, cast.playlists, cast.library)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from csi.demo.reconciliation import Books, StoredEvent, Summary, percentile, summarize
+from csi.demo.reconciliation import DeliverySummary, EventRecord, LedgerContents, percentile, summarize
 
 STATES = ("pending", "in_flight", "delivered", "dead", "quarantined")
 WAITING = ("pending", "in_flight")
@@ -79,7 +79,7 @@ class Ledgers:
 class Account:
     """The invariants as numbers. All but `extra`, `attempts` and `gaps` are 0 in every case."""
 
-    summary: Summary
+    summary: DeliverySummary
     mismatch: int
     """I2: events in no known state, or whose state and outbox disagree."""
     changed: int
@@ -220,10 +220,10 @@ def fingerprint(event: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _summary(books: Ledgers) -> Summary:
-    stored = [StoredEvent(e.event_id, e.key, e.state, e.first_seen_at, e.delivered_at) for e in books.events]
+def _summary(books: Ledgers) -> DeliverySummary:
+    stored = [EventRecord(e.event_id, e.key, e.state, e.first_seen_at, e.delivered_at) for e in books.events]
     return summarize(
-        Books(
+        LedgerContents(
             served=books.served,
             events=tuple(stored),
             received=tuple(one.event_id for one in books.taken),

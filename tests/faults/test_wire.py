@@ -14,7 +14,7 @@ from csi.flow.wake import Wake
 from csi.net import Answer, Limits, Net
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
-from csi.simulator.http_server import in_background
+from csi.simulator.http_server import serve_in_background
 from csi.store import db
 from tests.fakes.canary import Canary
 from tests.fakes.proxy import LOST, Manner, Proxy
@@ -82,7 +82,7 @@ def test_case_27_through_the_proxy_to_the_real_receiver(case, tmp_path, seed, na
     """The first two answers are treated like this, the rest pass; the real receiver recognises what it knows."""
     settings = ReceiverSettings(secret=SECRET, db_path=tmp_path / "r.db", ledger_path=tmp_path / "received.jsonl")
     manners = [PROXIED[name]] * 2
-    with in_background(create_app(settings)) as url, stand(tmp_path, lists=3, clock=WallClock()) as s:
+    with serve_in_background(create_app(settings)) as url, stand(tmp_path, lists=3, clock=WallClock()) as s:
         host, port = url.removeprefix("http://").split(":")
         with Proxy((host, int(port)), lambda: manners.pop() if manners else Manner()) as proxy:
             s.rt.destinations["default"] = moved(s.rt.destinations["default"], proxy.url(INGEST_PATH))

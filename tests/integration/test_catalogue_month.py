@@ -9,7 +9,7 @@ import pytest
 
 from csi.catalog.freshness import HOT_DAYS
 from csi.catalog.gains import DAILY
-from csi.simulator.youtube.data_api import _three_digits
+from csi.simulator.youtube.data_api import three_digits
 from csi.store import channels, stats, videos
 from csi.store.db import fetch
 from tests.fakes.catalogue import DAY, HOUR, Shop, shop
@@ -89,7 +89,7 @@ def check_channel_gains(here: Shop, refs: list[str]) -> int:
             base, elapsed = before[-1], day.captured_at - before[-1].captured_at
             assert day.daily_views == round((day.view_count - base.view_count) * DAY / elapsed)
             if not truth.hides_subscribers:
-                now, then = (_three_digits(truth.subscribers_at(at)) for at in (day.captured_at, base.captured_at))
+                now, then = (three_digits(truth.subscribers_at(at)) for at in (day.captured_at, base.captured_at))
                 assert day.daily_subscribers == round((now - then) * DAY / elapsed)
             checked += 1
     return checked

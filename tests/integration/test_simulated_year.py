@@ -2,7 +2,7 @@
 
 import random
 
-from csi.simulator.youtube.app import Options
+from csi.simulator.youtube.app import YouTubeOptions
 from csi.store import counters, dedupe
 from csi.store.models import DedupeKey, Event, InboxItem, Watch
 from tests.fakes.site_net import Rounds, rounds
@@ -95,7 +95,7 @@ class Year:
 
 def test_a_year_emits_every_item_once(tmp_path, clock):
     feeds = {"first_poll": "mark_seen"}
-    site = Options(now=clock, etags=True)
+    site = YouTubeOptions(now=clock, etags=True)
     with rounds(tmp_path, clock, channels=2, playlists=1, videos=12, feeds=feeds, site=site) as yt:
         year = Year(yt, seed=49)
         yt.run()

@@ -15,9 +15,9 @@ from csi.flow import pace, plan
 from csi.flow.ingest import ingest
 from csi.flow.poll import poll
 from csi.net import Answer, Headers
-from csi.simulator.youtube.app import Options, Site
+from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.data_api import ENDPOINTS
-from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
 from csi.store import budget, db, watches, watchlist
 from csi.store.db import writing
@@ -33,7 +33,7 @@ WINTER = datetime(2026, 11, 1, tzinfo=budget.PACIFIC).timestamp()  # 25 hours
 class CountingNet:
     """The simulator without a socket: the same site, the same quota counter."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: YouTubeSite) -> None:
         self.site = site
         self.refused = 0
 
@@ -49,7 +49,7 @@ class CountingNet:
 class Day:
     """So many playlists, polled when they are due, and nothing else."""
 
-    def __init__(self, line: Line, site: Site, net: CountingNet, refs: tuple[str, ...], library: str) -> None:
+    def __init__(self, line: Line, site: YouTubeSite, net: CountingNet, refs: tuple[str, ...], library: str) -> None:
         self.line, self.rt, self.clock, self.site, self.net = line, line.rt, line.clock, site, net
         self.refs, self.library = refs, library
         self.late: list[tuple[str, float, float]] = []
@@ -90,9 +90,9 @@ def day(tmp_path, clock):
     @contextmanager
     def build(count, *, start=MIDNIGHT, limit=500, buffer=50, videos=0, fast=600, idle=6000, minutes=15, **more):
         clock.time = start - 86_400
-        world, options = World(), Options(now=clock, quota=limit)
-        cast = settle(world, channels=0, playlists=count, videos=videos, at=clock() - 86_400)
-        site = Site(world, options)
+        world, options = World(), YouTubeOptions(now=clock, quota=limit)
+        cast = populate(world, channels=0, playlists=count, videos=videos, at=clock() - 86_400)
+        site = YouTubeSite(world, options)
         source = {
             "poll_interval_seconds": fast,
             "quota_limit": limit,

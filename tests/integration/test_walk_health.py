@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from csi.flow import poll, upkeep
-from csi.simulator.youtube.faults import _place
+from csi.simulator.youtube.faults import id_fraction
 from csi.store import counters, db, dedupe, hosts
 from csi.store.models import DedupeKey, Event, Host, Watch
 from tests.fakes.line import Line
@@ -33,7 +33,7 @@ def texts(said) -> list[str]:
 
 def hit(channels, share: float = 0.4) -> list[str]:
     """Those that the simulator's `#40` strikes."""
-    return [ref for ref in channels if _place(ref) < share]
+    return [ref for ref in channels if id_fraction(ref) < share]
 
 
 def titles() -> list[str]:

@@ -7,14 +7,14 @@ from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import SourceError
 from csi.net import Net
-from csi.simulator.youtube.oauth_tokens import Client
+from csi.simulator.youtube.oauth_tokens import OAuthClient
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
 
 KEY = {"YOUTUBE_API_KEY": "demo-key"}
 OWNER = {
-    "YOUTUBE_OAUTH_CLIENT_ID": Client().client_id,
-    "YOUTUBE_OAUTH_CLIENT_SECRET": Client().client_secret,
-    "YOUTUBE_OAUTH_REFRESH_TOKEN": Client().refresh_token,
+    "YOUTUBE_OAUTH_CLIENT_ID": OAuthClient().client_id,
+    "YOUTUBE_OAUTH_CLIENT_SECRET": OAuthClient().client_secret,
+    "YOUTUBE_OAUTH_REFRESH_TOKEN": OAuthClient().refresh_token,
 }
 
 

@@ -12,7 +12,7 @@ from csi.catalog.handlers import HANDLERS
 from csi.catalog.plan import plan_jobs
 from csi.errors import CsiError
 from csi.jobs.work import work
-from csi.simulator.youtube.world import Channel
+from csi.simulator.youtube.world import SimulatedChannel
 from csi.store import channels, db, jobs, stats, videos
 from tests.fakes.desk import Desk, desk
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
@@ -36,7 +36,7 @@ def at(tmp_path: Path, yt: SimulatedYouTube) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def channel(yt: SimulatedYouTube) -> Channel:
+def channel(yt: SimulatedYouTube) -> SimulatedChannel:
     found = yt.world.channel(yt.channels[0])
     assert found is not None
     return found

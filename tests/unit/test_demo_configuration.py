@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 from csi.demo import configuration
-from csi.demo.configuration import Keys, Shape, Site, TooFastError
+from csi.demo.configuration import DemoOptions, DemoSecrets, RateTooHighError, SimulatorInfo
 from csi.runtime import load_settings
-from csi.simulator.youtube.traffic import settle
+from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = Site(
+SITE = SimulatorInfo(
     "http://127.0.0.1:8095",
     "http://127.0.0.1:8095/youtube/v3",
     "http://127.0.0.1:8095/feeds/videos.xml?channel_id={channel_id}",
@@ -28,10 +28,10 @@ def test_the_worker_is_the_procfiles() -> None:
 
 
 def test_the_written_configuration_loads(tmp_path: Path) -> None:
-    config = configuration.configuration(tmp_path, SITE, "http://127.0.0.1:9/api/v1/signals/ingest", 8123)
+    config = configuration.ingester_config(tmp_path, SITE, "http://127.0.0.1:9/api/v1/signals/ingest", 8123)
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
-    settings = load_settings(path, configuration.environment({}, Keys(), path))
+    settings = load_settings(path, configuration.environment({}, DemoSecrets(), path))
     assert settings.web.port == 8123
     assert settings.csi.state_dir == tmp_path
     assert [watch.ref for watch in settings.sources["youtube_channel_rss"].watches] == ["UCa", "UCb"]
@@ -39,10 +39,10 @@ def test_the_written_configuration_loads(tmp_path: Path) -> None:
 
 def test_the_example_is_what_the_demo_writes() -> None:
     """config/demo.yaml works with the simulator's own ids, so that it can be tried by hand."""
-    cast = settle(World(0), channels=5, playlists=3, videos=1, at=1_771_761_600.0)
-    site = Site(SITE.base_url, SITE.api_base_url, SITE.feed_url_template, cast.channels, cast.playlists)
+    cast = populate(World(0), channels=5, playlists=3, videos=1, at=1_771_761_600.0)
+    site = SimulatorInfo(SITE.base_url, SITE.api_base_url, SITE.feed_url_template, cast.channels, cast.playlists)
     endpoint = "http://127.0.0.1:8090/api/v1/signals/ingest"
-    expected = configuration.configuration(Path("csi-demo-state"), site, endpoint, 8091)
+    expected = configuration.ingester_config(Path("csi-demo-state"), site, endpoint, 8091)
     assert yaml.safe_load((ROOT / "config" / "demo.yaml").read_text()) == expected
 
 
@@ -56,30 +56,31 @@ def test_a_real_installations_environment_does_not_reach_the_demo() -> None:
         "PORT": "80",
         "PATH": "/usr/bin",
     }
-    env = configuration.environment(real, Keys(), Path("config.yaml"))
+    env = configuration.environment(real, DemoSecrets(), Path("config.yaml"))
     assert env["PATH"] == "/usr/bin"
     assert not any("real" in value for value in env.values())
     assert "PORT" not in env
 
 
 def test_each_run_has_secrets_of_its_own() -> None:
-    assert Keys().shared != Keys().shared
-    assert Keys().shared not in repr(Keys())
-    keys = Keys()
+    assert DemoSecrets().shared != DemoSecrets().shared
+    assert DemoSecrets().shared not in repr(DemoSecrets())
+    keys = DemoSecrets()
     assert keys.shared not in repr(keys)
     assert keys.api not in repr(keys)
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(), Shape(channels=0, playlists=1, rate=400), Shape(channels=1, playlists=0, rate=3)]
+    "shape",
+    [DemoOptions(), DemoOptions(channels=0, playlists=1, rate=400), DemoOptions(channels=1, playlists=0, rate=3)],
 )
-def test_rates_that_fit(shape: Shape) -> None:
+def test_rates_that_fit(shape: DemoOptions) -> None:
     configuration.check_rate(shape)
 
 
-@pytest.mark.parametrize("shape", [Shape(rate=25), Shape(channels=1, playlists=0, rate=3.1)])
-def test_a_rate_beyond_the_feeds_window_is_refused(shape: Shape) -> None:
-    with pytest.raises(TooFastError, match=r"15 newest.*at most"):
+@pytest.mark.parametrize("shape", [DemoOptions(rate=25), DemoOptions(channels=1, playlists=0, rate=3.1)])
+def test_a_rate_beyond_the_feeds_window_is_refused(shape: DemoOptions) -> None:
+    with pytest.raises(RateTooHighError, match=r"15 newest.*at most"):
         configuration.check_rate(shape)
 
 
@@ -87,9 +88,9 @@ def test_announcements_are_read_only_when_whole() -> None:
     facts = (
         '{"base_url": "http://h", "api_base_url": "a", "feed_url_template": "f", "channels": ["UCa"], "playlists": []}'
     )
-    assert configuration.read_site("simulated YouTube listening on http://h\n" + facts) is None
-    assert configuration.read_site(f"simulated YouTube listening on http://h\n{facts}\n") == Site(
+    assert configuration.read_simulator_info("simulated YouTube listening on http://h\n" + facts) is None
+    assert configuration.read_simulator_info(f"simulated YouTube listening on http://h\n{facts}\n") == SimulatorInfo(
         "http://h", "a", "f", ("UCa",), ()
     )
-    assert configuration.read_endpoint("receiver listening on http://h/x") is None
-    assert configuration.read_endpoint("receiver listening on http://h/x\n") == "http://h/x"
+    assert configuration.read_receiver_endpoint("receiver listening on http://h/x") is None
+    assert configuration.read_receiver_endpoint("receiver listening on http://h/x\n") == "http://h/x"

@@ -6,25 +6,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from csi.demo.live_view import LineView, Scene, delivery_line, draw, rows_for, show_summary
+from csi.demo.live_view import DemoPhase, LineView, delivery_line, print_summary, render, rows_for
 from csi.demo.processes import printable
-from csi.demo.progress import Look, Seen, Tail
-from csi.demo.reconciliation import Books, summarize
+from csi.demo.progress import EventLine, LedgerTail, ProgressSnapshot
+from csi.demo.reconciliation import LedgerContents, summarize
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]red[/red] \u202edrawkcab\u2028 \r\n<b>"
 
 
-def seen(title: str = "Title", latency: float | None = 85.4, state: str = "delivered") -> Seen:
-    return Seen(1_771_761_600.0, "youtube_playlist", title, state, latency)
+def seen(title: str = "Title", latency: float | None = 85.4, state: str = "delivered") -> EventLine:
+    return EventLine(1_771_761_600.0, "youtube_playlist", title, state, latency)
 
 
-def scene(elapsed: float = 1.0) -> Scene:
-    return Scene("http://127.0.0.1:1234", "running", elapsed, "Ctrl-C ends the demo")
+def scene(elapsed: float = 1.0) -> DemoPhase:
+    return DemoPhase("http://127.0.0.1:1234", "running", elapsed, "Ctrl-C ends the demo")
 
 
-def render(look: Look, rows: int = 12, width: int = 100) -> str:
+def drawn_text(look: ProgressSnapshot, rows: int = 12, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(draw(scene(), look, rows))
+    console.print(render(scene(), look, rows))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert isinstance(text, str)
     return text
@@ -38,7 +38,7 @@ def test_hostile_titles_stay_text() -> None:
     line = delivery_line(seen(HOSTILE))
     assert line.isprintable()
     assert "[red]red[/red]" in line
-    drawn = render(Look(recent=(seen(HOSTILE),)))
+    drawn = drawn_text(ProgressSnapshot(recent=(seen(HOSTILE),)))
     assert "[red]red[/red]" in drawn
     assert not set("\x1b\x07\r\u202e\u2028") & set(drawn)
 
@@ -48,7 +48,9 @@ def test_printable_keeps_what_can_be_read() -> None:
 
 
 def test_the_live_view_says_where_things_stand() -> None:
-    drawn = render(Look(served=9, stored=8, delivered=7, pending=1, dead=2, p50_ms=12.3, recent=(seen(),)))
+    drawn = drawn_text(
+        ProgressSnapshot(served=9, stored=8, delivered=7, pending=1, dead=2, p50_ms=12.3, recent=(seen(),))
+    )
     for part in ("served 9", "stored 8", "delivered 7", "pending 1", "dead 2", "p50 12 ms", "p95 -"):
         assert part in drawn
     for part in ("http://127.0.0.1:1234", "/readyz", "/metrics", "Ctrl-C ends the demo", "85 ms"):
@@ -56,18 +58,18 @@ def test_the_live_view_says_where_things_stand() -> None:
 
 
 def test_the_live_view_fits_its_terminal() -> None:
-    look = Look(recent=tuple(seen("x" * 300) for _ in range(12)))
+    look = ProgressSnapshot(recent=tuple(seen("x" * 300) for _ in range(12)))
     for height in (12, 16, 24, 60):
-        assert len(render(look, rows_for(height), width=70).splitlines()) <= height
+        assert len(drawn_text(look, rows_for(height), width=70).splitlines()) <= height
 
 
 def test_lines_tell_deliveries_at_once_and_the_status_now_and_then() -> None:
     stream = io.StringIO()
     view = LineView(stream)
-    view.update(scene(1), Look(fresh=(seen("one"), seen("two"))))
-    view.update(scene(2), Look())
-    view.update(scene(5), Look(served=2))
-    view.update(scene(6), Look(served=3))
+    view.update(scene(1), ProgressSnapshot(fresh=(seen("one"), seen("two"))))
+    view.update(scene(2), ProgressSnapshot())
+    view.update(scene(5), ProgressSnapshot(served=2))
+    view.update(scene(6), ProgressSnapshot(served=3))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
     assert "served 2" in lines[2]
@@ -75,12 +77,12 @@ def test_lines_tell_deliveries_at_once_and_the_status_now_and_then() -> None:
 
 def test_a_quiet_view_keeps_to_the_status() -> None:
     stream = io.StringIO()
-    LineView(stream, quiet=True).update(scene(5), Look(fresh=(seen("one"),)))
+    LineView(stream, quiet=True).update(scene(5), ProgressSnapshot(fresh=(seen("one"),)))
     assert len(stream.getvalue().splitlines()) == 1
 
 
 def test_the_summary_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    show_summary(summarize(Books()))
+    print_summary(summarize(LedgerContents()))
     lines = capsys.readouterr().out.strip().splitlines()
     assert lines[0].split() == ["served", "0"]
     assert lines[-1] == "Nothing was published, and nothing was lost."
@@ -88,7 +90,7 @@ def test_the_summary_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str
 
 def test_half_a_line_of_a_ledger_waits(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
-    tail = Tail(ledger)
+    tail = LedgerTail(ledger)
     assert list(tail.lines()) == []
     ledger.write_text('{"key": "a"}\n{"key"')
     assert list(tail.lines()) == [{"key": "a"}]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from csi.demo.processes import ChildError, Children, Ended, Wishes
-from csi.demo.run import state_home
+from csi.demo.processes import ChildError, ChildProcesses, StoppedBySignal, StopSignals
+from csi.demo.run import state_directory
 from csi.errors import CsiError
 
 POLITE = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
@@ -19,10 +19,10 @@ BROKEN = "import sys\nsys.stderr.write('one\\n\\x1b[31mno such thing\\n')\nsys.e
 
 
 @pytest.fixture
-def children(tmp_path: Path) -> Children:
+def children(tmp_path: Path) -> ChildProcesses:
     for name, code in {"polite": POLITE, "stubborn": STUBBORN, "broken": BROKEN}.items():
         (tmp_path / f"{name}.py").write_text(code)
-    return Children(tmp_path, tmp_path, os.environ, Wishes())
+    return ChildProcesses(tmp_path, tmp_path, os.environ, StopSignals())
 
 
 def is_running(pid: int) -> bool:
@@ -33,7 +33,7 @@ def ready(text: str) -> bool | None:
     return "ready" in text or None
 
 
-def test_leaving_ends_what_runs(children: Children) -> None:
+def test_leaving_ends_what_runs(children: ChildProcesses) -> None:
     with children:
         children.start("worker", ["polite"])
         children.start("receiver", ["polite"])
@@ -44,14 +44,14 @@ def test_leaving_ends_what_runs(children: Children) -> None:
     assert not any(is_running(pid) for pid in pids.values())
 
 
-def test_an_exception_ends_them_too(children: Children) -> None:
+def test_an_exception_ends_them_too(children: ChildProcesses) -> None:
     with pytest.raises(RuntimeError), children:
         children.start("worker", ["polite"])
         raise RuntimeError
     assert not is_running(children.pids["worker"])
 
 
-def test_who_does_not_listen_is_killed(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_listen_is_killed(children: ChildProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("csi.demo.processes.GRACE_SECONDS", 0.2)
     with children:
         children.start("worker", ["stubborn"])
@@ -59,7 +59,7 @@ def test_who_does_not_listen_is_killed(children: Children, monkeypatch: pytest.M
     assert not is_running(children.pids["worker"])
 
 
-def test_a_child_that_dies_is_named_with_its_last_words(children: Children) -> None:
+def test_a_child_that_dies_is_named_with_its_last_words(children: ChildProcesses) -> None:
     with pytest.raises(ChildError) as caught, children:
         children.start("worker", ["broken"])
         children.await_output("worker", ready)
@@ -69,7 +69,7 @@ def test_a_child_that_dies_is_named_with_its_last_words(children: Children) -> N
     assert "\x1b" not in text
 
 
-def test_a_child_that_never_comes_up_is_named(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_never_comes_up_is_named(children: ChildProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("csi.demo.processes.START_SECONDS", 0.2)
     with pytest.raises(ChildError, match="the worker did not come up"), children:
         children.start("worker", ["polite"])
@@ -78,36 +78,36 @@ def test_a_child_that_never_comes_up_is_named(children: Children, monkeypatch: p
 
 def test_signals_are_wishes() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with Wishes().caught() as wishes:
+    with StopSignals().caught() as wishes:
         os.kill(os.getpid(), signal.SIGINT)
         wait_until(lambda: wishes.interrupts == 1)
         wishes.check()
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: wishes.ended_by is not None)
-        with pytest.raises(Ended) as caught:
+        with pytest.raises(StoppedBySignal) as caught:
             wishes.check()
     assert caught.value.exit_code == 143
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_ctrl_c_ends_the_wait_for_a_child(children: Children, tmp_path: Path) -> None:
-    wishes = Wishes()
+def test_ctrl_c_ends_the_wait_for_a_child(children: ChildProcesses, tmp_path: Path) -> None:
+    wishes = StopSignals()
     wishes.interrupts = 1
-    with pytest.raises(Ended) as caught, Children(tmp_path, tmp_path, os.environ, wishes) as family:
+    with pytest.raises(StoppedBySignal) as caught, ChildProcesses(tmp_path, tmp_path, os.environ, wishes) as family:
         family.start("worker", ["polite"])
         family.await_output("worker", lambda text: None)
     assert caught.value.exit_code == 130
 
 
 def test_the_state_is_removed_unless_it_is_kept(tmp_path: Path) -> None:
-    with state_home(None) as home:
+    with state_directory(None) as home:
         (home / "file").touch()
         assert home.stat().st_mode & 0o077 == 0
     assert not home.exists()
-    with state_home(str(tmp_path / "kept")) as kept:
+    with state_directory(str(tmp_path / "kept")) as kept:
         (kept / "file").touch()
     assert (kept / "file").exists()
-    with pytest.raises(CsiError, match="choose a new or empty directory"), state_home(str(kept)):
+    with pytest.raises(CsiError, match="choose a new or empty directory"), state_directory(str(kept)):
         pass
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from csi.demo.configuration import Site
+from csi.demo.configuration import SimulatorInfo
 from csi.demo.publisher import Publisher
 from csi.net import Net
-from csi.simulator.http_server import in_background
-from csi.simulator.youtube.app import API_PATH, Options, create_app
+from csi.simulator.http_server import serve_in_background
+from csi.simulator.youtube.app import API_PATH, YouTubeOptions, create_app
 from csi.simulator.youtube.world import World
 
 
@@ -19,16 +19,16 @@ def world() -> World:
 
 
 @pytest.fixture
-def site(world: World, tmp_path: Path) -> Iterator[Site]:
+def site(world: World, tmp_path: Path) -> Iterator[SimulatorInfo]:
     channels = tuple(world.add_channel(f"Channel {n}", at=0).id for n in range(2))
     library = world.add_channel("Library", at=0).id
     playlists = (world.add_playlist("List", owner=library, at=0).id,)
-    app = create_app(world, Options(faults="feed:404"))
-    with in_background(app) as base:
-        yield Site(base, base + API_PATH, "", channels, playlists)
+    app = create_app(world, YouTubeOptions(faults="feed:404"))
+    with serve_in_background(app) as base:
+        yield SimulatorInfo(base, base + API_PATH, "", channels, playlists)
 
 
-def test_everybody_gets_a_turn(world: World, site: Site) -> None:
+def test_everybody_gets_a_turn(world: World, site: SimulatorInfo) -> None:
     with Net() as net:
         publisher = Publisher(net, site, rate=3, seed=1)
         publisher.catch_up(2.0)
@@ -36,7 +36,7 @@ def test_everybody_gets_a_turn(world: World, site: Site) -> None:
     assert [world.size(ref) for ref in (*site.channels, *site.playlists)] == [2, 2, 2]
 
 
-def test_it_publishes_what_is_due_and_no_more(site: Site) -> None:
+def test_it_publishes_what_is_due_and_no_more(site: SimulatorInfo) -> None:
     with Net() as net:
         publisher = Publisher(net, site, rate=2, seed=1)
         for elapsed, made in ((0.0, 0), (0.4, 0), (0.5, 1), (0.6, 1), (2.0, 4)):
@@ -44,9 +44,9 @@ def test_it_publishes_what_is_due_and_no_more(site: Site) -> None:
             assert publisher.made == made
 
 
-def test_a_list_does_not_grow_for_ever(world: World, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_does_not_grow_for_ever(world: World, site: SimulatorInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("csi.demo.publisher.SHORTEST_LIST", 5)
-    only_list = Site(site.base_url, site.api_base_url, "", (), site.playlists)
+    only_list = SimulatorInfo(site.base_url, site.api_base_url, "", (), site.playlists)
     with Net() as net:
         publisher = Publisher(net, only_list, rate=0.05, seed=1)
         for _ in range(12):
@@ -54,7 +54,7 @@ def test_a_list_does_not_grow_for_ever(world: World, site: Site, monkeypatch: py
     assert world.size(site.playlists[0]) == 5
 
 
-def test_faults_can_be_ended(site: Site) -> None:
+def test_faults_can_be_ended(site: SimulatorInfo) -> None:
     feed = f"{site.base_url}/feeds/videos.xml?channel_id={site.channels[0]}"
     with Net() as net:
         assert net.get(feed).status == 404

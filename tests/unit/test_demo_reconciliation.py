@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from csi.demo.reconciliation import Books, StoredEvent, percentile, sentence, summarize
+from csi.demo.reconciliation import EventRecord, LedgerContents, percentile, summarize, summary_sentence
 
 
-def arrived(name: str, seconds: float = 0.1) -> StoredEvent:
-    return StoredEvent(f"id-{name}", name, "delivered", 100.0, 100.0 + seconds)
+def arrived(name: str, seconds: float = 0.1) -> EventRecord:
+    return EventRecord(f"id-{name}", name, "delivered", 100.0, 100.0 + seconds)
 
 
-def waiting(name: str, state: str = "pending") -> StoredEvent:
-    return StoredEvent(f"id-{name}", name, state, 100.0)
+def waiting(name: str, state: str = "pending") -> EventRecord:
+    return EventRecord(f"id-{name}", name, state, 100.0)
 
 
-HEALTHY = Books(frozenset({"a", "b"}), (arrived("a"), arrived("b", 0.3)), ("id-a", "id-b"))
+HEALTHY = LedgerContents(frozenset({"a", "b"}), (arrived("a"), arrived("b", 0.3)), ("id-a", "id-b"))
 
 
 def test_everything_arrived_once() -> None:
@@ -23,21 +23,21 @@ def test_everything_arrived_once() -> None:
     assert (summary.served, summary.events, summary.delivered) == (2, 2, 2)
     assert (summary.dead, summary.pending, summary.lost, summary.extra, summary.unexpected) == (0, 0, 0, 0, 0)
     assert (summary.p50_ms, summary.p95_ms) == (100.0, 300.0)
-    assert sentence(summary) == "Everything that was served arrived, each of them once."
+    assert summary_sentence(summary) == "Everything that was served arrived, each of them once."
 
 
 def test_nothing_happened() -> None:
-    summary = summarize(Books())
+    summary = summarize(LedgerContents())
     assert (summary.served, summary.events, summary.lost) == (0, 0, 0)
     assert summary.p50_ms is None
     assert summary.p95_ms is None
-    assert sentence(summary).startswith("Nothing was published")
+    assert summary_sentence(summary).startswith("Nothing was published")
 
 
 def test_an_item_that_was_served_and_never_stored_is_lost() -> None:
     summary = summarize(replace(HEALTHY, served=frozenset({"a", "b", "c"})))
     assert summary.lost == 1
-    assert sentence(summary).startswith("1 item did not arrive")
+    assert summary_sentence(summary).startswith("1 item did not arrive")
 
 
 def test_an_item_in_the_inbox_is_pending_and_not_there_yet() -> None:
@@ -51,25 +51,25 @@ def test_marked_delivered_without_the_receiver_knowing_is_lost() -> None:
 
 @pytest.mark.parametrize("state", ["pending", "in_flight"])
 def test_what_still_waits_is_pending(state: str) -> None:
-    summary = summarize(Books(frozenset({"a"}), (waiting("a", state),)))
+    summary = summarize(LedgerContents(frozenset({"a"}), (waiting("a", state),)))
     assert (summary.pending, summary.delivered, summary.lost) == (1, 0, 1)
 
 
 def test_accepted_before_our_own_row_says_so() -> None:
     """The receiver has it and the answer is under way: pending, not lost."""
-    summary = summarize(Books(frozenset({"a"}), (waiting("a", "in_flight"),), ("id-a",)))
+    summary = summarize(LedgerContents(frozenset({"a"}), (waiting("a", "in_flight"),), ("id-a",)))
     assert (summary.pending, summary.lost) == (1, 0)
 
 
 def test_dead_letters_are_not_lost() -> None:
-    books = Books(frozenset({"a"}), (waiting("a", "dead"),), dead=("id-a",))
+    books = LedgerContents(frozenset({"a"}), (waiting("a", "dead"),), dead=("id-a",))
     summary = summarize(books)
     assert (summary.dead, summary.pending, summary.lost) == (1, 0, 0)
-    assert sentence(summary).startswith("Nothing was lost: 1 item among the dead letters")
+    assert summary_sentence(summary).startswith("Nothing was lost: 1 item among the dead letters")
 
 
 def test_a_dead_letter_that_was_closed_without_delivery_is_lost() -> None:
-    assert summarize(Books(frozenset({"a"}), (waiting("a", "dead"),))).lost == 1
+    assert summarize(LedgerContents(frozenset({"a"}), (waiting("a", "dead"),))).lost == 1
 
 
 def test_an_item_buried_under_its_key_is_not_lost() -> None:
@@ -81,7 +81,7 @@ def test_an_item_buried_under_its_key_is_not_lost() -> None:
 def test_every_delivery_after_the_first_is_extra() -> None:
     summary = summarize(replace(HEALTHY, received=("id-a", "id-b", "id-a", "id-a")))
     assert (summary.extra, summary.lost) == (2, 0)
-    assert "2 items came more than once" in sentence(summary)
+    assert "2 items came more than once" in summary_sentence(summary)
 
 
 def test_what_nobody_served_or_stored_is_unexpected() -> None:

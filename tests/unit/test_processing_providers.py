@@ -20,7 +20,7 @@ from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.providers.transcript_formats import from_json
 from csi.processing.runtime import create
 from csi.processing.settings import ProcessingSettings
-from csi.simulator.http_server import in_background
+from csi.simulator.http_server import serve_in_background
 from csi.simulator.youtube.app import create_app
 from csi.simulator.youtube.captions import speech
 from csi.simulator.youtube.world import World
@@ -156,7 +156,7 @@ def test_the_simulators_captions_are_read_and_absent_where_nobody_speaks():
     channel = world.add_channel("C", at=0.0).id
     video = world.upload(channel, "Sourdough in ten minutes", at=1.0)
     live = world.upload(channel, "Now", kind="live", at=2.0)
-    with in_background(create_app(world)) as url:
+    with serve_in_background(create_app(world)) as url:
         provider = CaptionTranscriber(Net(), url)
         found = provider.fetch(Wanted(video.id, "u", 1))
         assert found.text == " ".join(speech(video))

@@ -12,7 +12,7 @@ from csi.receiver import store as store_module
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import SignalStore
-from csi.simulator.http_server import in_background
+from csi.simulator.http_server import serve_in_background
 from tests.unit.test_receiver_store import arrival, batch_of
 
 SECRET = "csi-test-secret-0123456789-0123456789"
@@ -27,7 +27,7 @@ def doctor(*options: str, env: dict[str, str] | None = None) -> tuple[int, dict[
 def test_a_healthy_receiver_is_well(tmp_path):
     path = tmp_path / "r.db"
     settings = ReceiverSettings(secret=SECRET, previous_secret="the-old-secret-1", db_path=path)
-    with in_background(create_app(settings)) as url:
+    with serve_in_background(create_app(settings)) as url:
         env = {"UA_SIGNALS_INGEST_PREVIOUS_SECRET": "the-old-secret-1"}
         code, found = doctor("--db", str(path), "--url", url + INGEST_PATH, env=env)
     assert code == 0
@@ -47,7 +47,7 @@ def test_what_would_stop_a_batch_is_ill(tmp_path, env, what):
 
 def test_a_wrong_secret_and_nobody_there_are_ill(tmp_path):
     other = ReceiverSettings(secret="another-secret-0123456789", db_path=tmp_path / "r.db")
-    with in_background(create_app(other)) as url:
+    with serve_in_background(create_app(other)) as url:
         code, found = doctor("--db", str(tmp_path / "r.db"), "--url", url + INGEST_PATH)
     assert (code, found["signed with the secret"]) == (1, "ill")
     code, found = doctor("--db", str(tmp_path / "r.db"), "--url", "http://127.0.0.1:9/x")

@@ -5,13 +5,23 @@ from random import Random
 import pytest
 
 from csi.simulator.youtube.api_errors import REASONS
-from csi.simulator.youtube.faults import FOREVER, Asked, Fault, Script, ScriptError, decide, read_script
+from csi.simulator.youtube.faults import (
+    FOREVER,
+    Fault,
+    FaultScript,
+    FaultScriptError,
+    RequestTarget,
+    decide,
+    read_script,
+)
 
-FEED = Asked("feed", "UC1")
-LIST = Asked("playlistItems", "PL1")
+FEED = RequestTarget("feed", "UC1")
+LIST = RequestTarget("playlistItems", "PL1")
 
 
-def ask(script: str | Script, asked: Asked = FEED, t: float = 0.0, draw: float = 0.0, seen: int = 0) -> Fault:
+def ask(
+    script: str | FaultScript, asked: RequestTarget = FEED, t: float = 0.0, draw: float = 0.0, seen: int = 0
+) -> Fault:
     rules = read_script(script) if isinstance(script, str) else script
     return decide(rules, asked, t, lambda: draw, [seen] * len(rules)).fault
 
@@ -43,10 +53,10 @@ def ask(script: str | Script, asked: Asked = FEED, t: float = 0.0, draw: float =
         ("feed:redirect", FEED, 0, Fault("redirect")),
         ("feed:redirect=http://127.0.0.1:9/x", FEED, 0, Fault("redirect", location="http://127.0.0.1:9/x")),
         (" feed:html , ", FEED, 0, Fault("html")),
-        ("night@0-", Asked("feed", "none"), 0, Fault()),
+        ("night@0-", RequestTarget("feed", "none"), 0, Fault()),
     ],
 )
-def test_scripts_and_what_they_do(script: str, asked: Asked, t: float, expected: Fault) -> None:
+def test_scripts_and_what_they_do(script: str, asked: RequestTarget, t: float, expected: Fault) -> None:
     assert ask(script, asked, t) == expected
 
 
@@ -74,7 +84,7 @@ def test_scripts_and_what_they_do(script: str, asked: Asked, t: float, expected:
     ],
 )
 def test_a_bad_script_names_the_piece_and_the_remedy(script: str, says: str) -> None:
-    with pytest.raises(ScriptError, match=says):
+    with pytest.raises(FaultScriptError, match=says):
         read_script(f"feed:500,{script}")
 
 
@@ -87,7 +97,7 @@ def test_a_share_of_requests_is_drawn() -> None:
 
 
 def test_a_share_of_ids_is_always_the_same_ones() -> None:
-    refs = [Asked("feed", f"UC{number}") for number in range(1000)]
+    refs = [RequestTarget("feed", f"UC{number}") for number in range(1000)]
     hit = [asked.ref for asked in refs if ask("feed:404#40", asked, draw=0.99).name]
     assert 350 < len(hit) < 450
     assert hit == [asked.ref for asked in refs if ask("feed:404#40", asked).name]

@@ -13,7 +13,7 @@ import feedparser
 import httpx
 import pytest
 
-from csi.simulator.youtube.app import Options, create_app
+from csi.simulator.youtube.app import YouTubeOptions, create_app
 from csi.simulator.youtube.world import World
 
 T0 = 1_790_000_000.0
@@ -38,7 +38,7 @@ class Visitor:
     def __init__(self, world: World, **options: Any) -> None:
         self.clock = Clock()
         self.world = world
-        self.app = create_app(world, Options(now=self.clock, **options))
+        self.app = create_app(world, YouTubeOptions(now=self.clock, **options))
         self.site = self.app.state.site
 
     def get(self, path: str, headers: dict[str, str] | None = None, **params: str) -> httpx.Response:

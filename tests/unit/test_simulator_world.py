@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from csi.simulator.youtube.traffic import Traffic, settle
+from csi.simulator.youtube.traffic import Traffic, populate
 from csi.simulator.youtube.world import UnknownIdError, World, channel_of
 
 T0 = 1_790_000_000.0
@@ -163,7 +163,7 @@ def test_threads_may_upload_at_once(world: World, channel: str) -> None:
 def test_traffic_makes_every_sort_of_item_from_its_seed() -> None:
     def live(seed: int) -> tuple[World, list[str]]:
         world = World(seed)
-        cast = settle(world, channels=3, playlists=2, videos=2, at=T0)
+        cast = populate(world, channels=3, playlists=2, videos=2, at=T0)
         traffic = Traffic(world, cast, seed)
         for number in range(600):
             traffic.step(T0 + number / 10)
@@ -186,7 +186,7 @@ def test_traffic_makes_every_sort_of_item_from_its_seed() -> None:
 
 def test_traffic_outlives_a_deleted_channel() -> None:
     world = World()
-    cast = settle(world, channels=1, playlists=0, videos=0, at=T0)
+    cast = populate(world, channels=1, playlists=0, videos=0, at=T0)
     world.delete_channel(cast.channels[0])
     traffic = Traffic(world, cast)
     traffic.step(T0)

@@ -8,7 +8,7 @@ _HELP = "https://console.developers.google.com/apis/api/youtube.googleapis.com/o
 
 
 @dataclass(frozen=True)
-class Reason:
+class ApiErrorReason:
     """How one reason looks on the wire. `status` is gRPC's word; old bodies have none."""
 
     code: int
@@ -21,16 +21,18 @@ class Reason:
 
 
 REASONS = {
-    "quotaExceeded": Reason(
+    "quotaExceeded": ApiErrorReason(
         403,
         "youtube.quota",
         'Your <a href="/youtube/v3/getting-started#quota">quota</a> is used up; this request was not served.',
     ),
-    "dailyLimitExceeded": Reason(403, "usageLimits", "The daily limit of this project is used up."),
-    "rateLimitExceeded": Reason(429, "usageLimits", "Too many requests at once; wait a little.", "RESOURCE_EXHAUSTED"),
-    "userRateLimitExceeded": Reason(403, "usageLimits", "Too many requests at once from this user."),
-    "keyInvalid": Reason(400, "usageLimits", "Bad Request"),
-    "API_KEY_INVALID": Reason(
+    "dailyLimitExceeded": ApiErrorReason(403, "usageLimits", "The daily limit of this project is used up."),
+    "rateLimitExceeded": ApiErrorReason(
+        429, "usageLimits", "Too many requests at once; wait a little.", "RESOURCE_EXHAUSTED"
+    ),
+    "userRateLimitExceeded": ApiErrorReason(403, "usageLimits", "Too many requests at once from this user."),
+    "keyInvalid": ApiErrorReason(400, "usageLimits", "Bad Request"),
+    "API_KEY_INVALID": ApiErrorReason(
         400,
         "global",
         "API key not valid. Please pass a valid API key.",
@@ -38,52 +40,54 @@ REASONS = {
         detail="API_KEY_INVALID",
         wire="badRequest",
     ),
-    "forbidden": Reason(
+    "forbidden": ApiErrorReason(
         403,
         "global",
         "Callers without an identity are not served here. Please use an API key.",
         "PERMISSION_DENIED",
     ),
-    "accessNotConfigured": Reason(
+    "accessNotConfigured": ApiErrorReason(
         403,
         "usageLimits",
         f"The YouTube Data API is switched off for this project. Switch it on at {_HELP}",
         "PERMISSION_DENIED",
         detail="SERVICE_DISABLED",
     ),
-    "ipRefererBlocked": Reason(
+    "ipRefererBlocked": ApiErrorReason(
         403,
         "usageLimits",
         "The key's restrictions do not allow this address.",
         "PERMISSION_DENIED",
         detail="API_KEY_IP_ADDRESS_BLOCKED",
     ),
-    "playlistItemsNotAccessible": Reason(
+    "playlistItemsNotAccessible": ApiErrorReason(
         403, "youtube.playlistItem", "The items of this playlist are not yours to read."
     ),
-    "playlistNotFound": Reason(
+    "playlistNotFound": ApiErrorReason(
         404,
         "youtube.playlistItem",
         "There is no playlist with the id in <code>playlistId</code>.",
         location="playlistId",
     ),
-    "watchHistoryNotAccessible": Reason(
+    "watchHistoryNotAccessible": ApiErrorReason(
         403, "youtube.playlistItem", "The watch history cannot be read through the API."
     ),
-    "watchLaterNotAccessible": Reason(
+    "watchLaterNotAccessible": ApiErrorReason(
         403, "youtube.playlistItem", "The watch later list cannot be read through the API."
     ),
-    "invalidPageToken": Reason(
+    "invalidPageToken": ApiErrorReason(
         400, "youtube.parameter", "<code>pageToken</code> is not a page token.", location="pageToken"
     ),
-    "unknownPart": Reason(400, "youtube.part", "An unknown part was asked for.", location="part"),
-    "required": Reason(400, "global", "Required parameter: part", "INVALID_ARGUMENT", location="part"),
-    "missingRequiredParameter": Reason(400, "youtube.parameter", "No filter selected.", location="parameters."),
-    "badRequest": Reason(400, "global", "The request cannot be understood.", "INVALID_ARGUMENT"),
-    "authError": Reason(401, "global", "Invalid credentials.", "UNAUTHENTICATED"),
-    "notFound": Reason(404, "global", "Requested entity was not found.", "NOT_FOUND"),
-    "backendError": Reason(500, "global", "Internal error encountered.", "INTERNAL"),
-    "unavailable": Reason(503, "global", "The service is currently unavailable.", "UNAVAILABLE", wire="backendError"),
+    "unknownPart": ApiErrorReason(400, "youtube.part", "An unknown part was asked for.", location="part"),
+    "required": ApiErrorReason(400, "global", "Required parameter: part", "INVALID_ARGUMENT", location="part"),
+    "missingRequiredParameter": ApiErrorReason(400, "youtube.parameter", "No filter selected.", location="parameters."),
+    "badRequest": ApiErrorReason(400, "global", "The request cannot be understood.", "INVALID_ARGUMENT"),
+    "authError": ApiErrorReason(401, "global", "Invalid credentials.", "UNAUTHENTICATED"),
+    "notFound": ApiErrorReason(404, "global", "Requested entity was not found.", "NOT_FOUND"),
+    "backendError": ApiErrorReason(500, "global", "Internal error encountered.", "INTERNAL"),
+    "unavailable": ApiErrorReason(
+        503, "global", "The service is currently unavailable.", "UNAVAILABLE", wire="backendError"
+    ),
 }
 
 _BY_STATUS = {
@@ -96,7 +100,7 @@ _BY_STATUS = {
 }
 
 
-class RefusalError(Exception):
+class ApiRefusalError(Exception):
     """The request ends here, with this reason; `says` replaces the table's sentence."""
 
     def __init__(self, reason: str, says: str | None = None) -> None:
@@ -117,7 +121,7 @@ def status_body(status: int) -> bytes:
     return _write(_envelope(REASONS[reason], reason, REASONS[reason].message, status))
 
 
-def _envelope(row: Reason, reason: str, message: str, code: int) -> dict[str, Any]:
+def _envelope(row: ApiErrorReason, reason: str, message: str, code: int) -> dict[str, Any]:
     entry = {"message": message, "domain": row.domain, "reason": row.wire or reason}
     if row.location:
         entry |= {"location": row.location, "locationType": "parameter"}

@@ -19,14 +19,14 @@ from starlette.types import Receive, Scope, Send
 
 from csi import clock
 from csi.simulator.youtube import atom_feed, data_api, fault_responses
-from csi.simulator.youtube.api_errors import RefusalError, error_body
-from csi.simulator.youtube.captions import CAPTIONS_PATH, captions_door
+from csi.simulator.youtube.api_errors import ApiRefusalError, error_body
+from csi.simulator.youtube.captions import CAPTIONS_PATH, captions_handler
 from csi.simulator.youtube.control_api import control_routes
-from csi.simulator.youtube.faults import FEED, Asked, Fault, Script, decide, read_script
-from csi.simulator.youtube.oauth_tokens import OAUTH_PATH, Client, TokenDesk, read_form
-from csi.simulator.youtube.response import Headers, Reply, served_item, served_upload
-from csi.simulator.youtube.served_ledger import Ledger
-from csi.simulator.youtube.transmit import LOST, transmit
+from csi.simulator.youtube.faults import FEED, Fault, FaultScript, RequestTarget, decide, read_script
+from csi.simulator.youtube.oauth_tokens import OAUTH_PATH, OAuthClient, TokenIssuer, read_form
+from csi.simulator.youtube.response import HeaderPairs, SimulatedResponse, served_item, served_upload
+from csi.simulator.youtube.served_ledger import ServedLedger
+from csi.simulator.youtube.transmit import LOST, send_response
 from csi.simulator.youtube.world import World, channel_of
 
 FEED_PATH = "/feeds/videos.xml"
@@ -35,13 +35,13 @@ MAX_AGE = 900
 REMEMBERED = 20_000  # requests that GET /sim/requests can still tell about
 KEPT_PAGES = 2_000
 
-_FEED_HEADERS: Headers = (
+_FEED_HEADERS: HeaderPairs = (
     ("server", "YouTube RSS Feeds server"),
     ("x-xss-protection", "0"),
     ("x-frame-options", "SAMEORIGIN"),
     ("alt-svc", 'h3=":443"; ma=2592000,h3-29=":443"; ma=2592000'),
 )
-_API_HEADERS: Headers = (
+_API_HEADERS: HeaderPairs = (
     ("server", "scaffolding on HTTPServer2"),
     ("vary", "Origin, X-Origin, Referer"),
     ("cache-control", "private"),
@@ -52,11 +52,11 @@ _API_HEADERS: Headers = (
 
 
 @dataclass(frozen=True)
-class Options:
+class YouTubeOptions:
     """How this YouTube behaves. `now` is its clock; tests hand in one that they move."""
 
     api_key: str = field(default="demo-key", repr=False)
-    oauth: Client = field(default_factory=Client)  # the owner of every private playlist
+    oauth: OAuthClient = field(default_factory=OAuthClient)  # the owner of every private playlist
     quota: int = 10_000
     faults: str = ""
     latency: float = 0.0
@@ -69,7 +69,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RequestRecord:
     """One request as it ended. `status` is 0 where the connection was torn before a whole answer."""
 
     at: float
@@ -79,18 +79,18 @@ class Seen:
     fault: str
 
 
-class Requests:
+class RequestLog:
     """What was asked, for tests and for GET /sim/state."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, Counter[int]] = {}
         self.by_ref: Counter[str] = Counter()
-        self.recent: deque[Seen] = deque(maxlen=REMEMBERED)
+        self.recent: deque[RequestRecord] = deque(maxlen=REMEMBERED)
         self.keys_in_url = 0
         self.in_flight = 0
         self.peak = 0
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: RequestRecord) -> None:
         self.by_path.setdefault(seen.path, Counter())[seen.status] += 1
         self.by_ref[seen.ref] += 1
         self.recent.append(seen)
@@ -111,21 +111,21 @@ class Requests:
         )
 
 
-class Site:
+class YouTubeSite:
     """The app's state: world, counters, faults, quota, and the pages rendered so far."""
 
-    def __init__(self, world: World, options: Options) -> None:
+    def __init__(self, world: World, options: YouTubeOptions) -> None:
         self.world = world
         self.options = options
         self.started = options.now()
-        self.requests = Requests()
+        self.requests = RequestLog()
         self.quota = data_api.Quota(options.quota)
-        self.tokens = TokenDesk(options.oauth)
-        self.ledger = Ledger(options.ledger_path) if options.ledger_path else None
+        self.tokens = TokenIssuer(options.oauth)
+        self.ledger = ServedLedger(options.ledger_path) if options.ledger_path else None
         self._random = Random(options.seed)
-        self._feeds: dict[str, tuple[int, Reply]] = {}
-        self._pages: dict[tuple[tuple[str, str], ...], tuple[int, Reply]] = {}
-        self.script: Script = ()
+        self._feeds: dict[str, tuple[int, SimulatedResponse]] = {}
+        self._pages: dict[tuple[tuple[str, str], ...], tuple[int, SimulatedResponse]] = {}
+        self.script: FaultScript = ()
         self._seen: list[int] = []
         self.set_faults(options.faults)
 
@@ -136,7 +136,7 @@ class Site:
         self._seen = [0] * len(script)
         self.script = script
 
-    def fault(self, asked: Asked, now: float) -> Fault:
+    def fault(self, asked: RequestTarget, now: float) -> Fault:
         script, seen = self.script, self._seen
         if not script:
             return Fault()
@@ -145,7 +145,7 @@ class Site:
             seen[place] += 1
         return decision.fault
 
-    def feed(self, query: data_api.Query, now: float) -> Reply:
+    def feed(self, query: data_api.Query, now: float) -> SimulatedResponse:
         """The answer of /feeds/videos.xml, before faults."""
         ref = query.get("channel_id") or query.get("playlist_id")
         if not ref:
@@ -160,16 +160,18 @@ class Site:
         self._feeds[ref] = (version, reply)
         return reply
 
-    def api(self, endpoint: str, query: dict[str, str], key: str | None, now: float, authorization: str = "") -> Reply:
+    def api(
+        self, endpoint: str, query: dict[str, str], key: str | None, now: float, authorization: str = ""
+    ) -> SimulatedResponse:
         """The answer of one Data API call, before faults. Only a known key or token can be charged."""
         try:
             self._admit(query, key, now, authorization)
             return self._api_page(endpoint, query, now, as_owner=bool(authorization))
-        except RefusalError as refused:
+        except ApiRefusalError as refused:
             code, body = error_body(refused.reason, refused.says)
-            return Reply(code, body, data_api.JSON)
+            return SimulatedResponse(code, body, data_api.JSON)
 
-    def record(self, reply: Reply, at: float) -> None:
+    def record(self, reply: SimulatedResponse, at: float) -> None:
         """The answer got out in full: what it showed counts as served."""
         if self.ledger and reply.served:
             self.ledger.record(reply.served, at)
@@ -179,15 +181,15 @@ class Site:
         self.requests.keys_in_url += in_url is not None
         given = key or in_url
         if authorization and not self.tokens.accepts(authorization, now):
-            raise RefusalError("authError")
+            raise ApiRefusalError("authError")
         if not given and not authorization:
-            raise RefusalError("forbidden")
+            raise ApiRefusalError("forbidden")
         if given and given != self.options.api_key:
-            raise RefusalError("API_KEY_INVALID")
+            raise ApiRefusalError("API_KEY_INVALID")
         if not self.quota.charge(now):
-            raise RefusalError("quotaExceeded")
+            raise ApiRefusalError("quotaExceeded")
 
-    def _api_page(self, endpoint: str, query: dict[str, str], now: float, *, as_owner: bool) -> Reply:
+    def _api_page(self, endpoint: str, query: dict[str, str], now: float, *, as_owner: bool) -> SimulatedResponse:
         if endpoint != "playlistItems" or "playlistId" not in query:
             return data_api.ENDPOINTS[endpoint](self.world, query, now)
         wanted = (*sorted(query.items()), ("owner", str(as_owner)))
@@ -201,27 +203,29 @@ class Site:
         self._pages[wanted] = (version, reply)
         return reply
 
-    def _fresh(self, ref: str, version: int, reply: Reply, *, now: float) -> bool:
+    def _fresh(self, ref: str, version: int, reply: SimulatedResponse, *, now: float) -> bool:
         if self.options.copy_seconds:
             return now - (reply.made_at or 0.0) < self.options.copy_seconds
         return version == self.world.version(ref)
 
-    def _render(self, ref: str, now: float, *, is_list: bool) -> Reply | None:
+    def _render(self, ref: str, now: float, *, is_list: bool) -> SimulatedResponse | None:
         reply = self._list_feed(ref, now) if is_list else self._channel_feed(ref, now)
         if reply and self.options.etags:
             tag = hashlib.sha1(reply.body, usedforsecurity=False).hexdigest()
             return replace(reply, etag=tag)
         return reply
 
-    def _channel_feed(self, ref: str, now: float) -> Reply | None:
+    def _channel_feed(self, ref: str, now: float) -> SimulatedResponse | None:
         channel = self.world.channel(ref)
         if channel is None:
             return None
         videos = self.world.newest(ref, atom_feed.FEED_SIZE)
         served = tuple(served_upload("feed", ref, video) for video in videos)
-        return Reply(200, atom_feed.channel_feed(channel, videos, now), fault_responses.XML, served=served, made_at=now)
+        return SimulatedResponse(
+            200, atom_feed.channel_feed(channel, videos, now), fault_responses.XML, served=served, made_at=now
+        )
 
-    def _list_feed(self, ref: str, now: float) -> Reply | None:
+    def _list_feed(self, ref: str, now: float) -> SimulatedResponse | None:
         listing = self.world.listing(ref)
         if listing is None:
             return None
@@ -231,13 +235,15 @@ class Site:
             served = tuple(served_upload("uploads", ref, entry.video) for entry in readable)
         else:
             served = tuple(served_item("playlist_feed", ref, entry) for entry in readable)
-        return Reply(200, atom_feed.playlist_feed(listing, shown, now), fault_responses.XML, served=served, made_at=now)
+        return SimulatedResponse(
+            200, atom_feed.playlist_feed(listing, shown, now), fault_responses.XML, served=served, made_at=now
+        )
 
 
-class Door:
+class SimulatedEndpoint:
     """One path of the site as an ASGI app: wait, answer, spoil, send, and only then write it down."""
 
-    def __init__(self, site: Site, target: str, path: str) -> None:
+    def __init__(self, site: YouTubeSite, target: str, path: str) -> None:
         self._site = site
         self._target = target
         self._path = path
@@ -254,67 +260,67 @@ class Door:
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         site, query = self._site, dict(parse_qsl(scope["query_string"].decode("latin-1")))
         headers = dict(scope["headers"])
-        asked = Asked(self._target, _ref_of(query))
+        asked = RequestTarget(self._target, requested_ref(query))
         fault = site.fault(asked, site.options.now())
         if delay := site.options.latency + fault.delay:
             await asyncio.sleep(delay)
         now = site.options.now()
         true_reply = self._conditional(self._answer(query, headers, now), headers)
-        reply = fault_responses.spoil(true_reply, fault, self._path)
-        complete = await transmit(reply, self._headers(reply, now), fault, scope, receive, send)
+        reply = fault_responses.apply_fault(true_reply, fault, self._path)
+        complete = await send_response(reply, self._headers(reply, now), fault, scope, receive, send)
         if complete and fault.harmless and reply.status == 200 and scope["method"] == "GET":
             site.record(reply, now)
         status = reply.status if complete else LOST
-        site.requests.note(Seen(now, self._path, asked.ref, status, fault.name))
+        site.requests.note(RequestRecord(now, self._path, asked.ref, status, fault.name))
 
-    def _answer(self, query: dict[str, str], headers: dict[bytes, bytes], now: float) -> Reply:
+    def _answer(self, query: dict[str, str], headers: dict[bytes, bytes], now: float) -> SimulatedResponse:
         if self._target == FEED:
             return self._site.feed(query, now)
         key = headers.get(b"x-goog-api-key", b"").decode("latin-1")
         authorization = headers.get(b"authorization", b"").decode("latin-1")
         return self._site.api(self._target, query, key, now, authorization)
 
-    def _conditional(self, reply: Reply, headers: dict[bytes, bytes]) -> Reply:
+    def _conditional(self, reply: SimulatedResponse, headers: dict[bytes, bytes]) -> SimulatedResponse:
         if reply.has_etag(headers.get(b"if-none-match", b"").decode("latin-1")):
             return replace(reply, status=304, body=b"", served=())
         return reply
 
-    def _headers(self, reply: Reply, now: float) -> Headers:
+    def _headers(self, reply: SimulatedResponse, now: float) -> HeaderPairs:
         if self._target != FEED:
             return (*_API_HEADERS, ("date", _http_date(int(now))), *reply.headers)
         copied = self._site.options.copy_seconds > 0
-        return (*_FEED_HEADERS, *_feed_moment(reply, now, copied=copied), *reply.headers)
+        return (*_FEED_HEADERS, *feed_cache_headers(reply, now, copied=copied), *reply.headers)
 
 
-def create_app(world: World, options: Options | None = None) -> Starlette:
+def create_app(world: World, options: YouTubeOptions | None = None) -> Starlette:
     """The site over `world`. Its Site is `app.state.site`: counters, faults, quota."""
-    site = Site(world, options or Options())
-    doors = [Route(FEED_PATH, Door(site, FEED, FEED_PATH), methods=["GET"])]
+    site = YouTubeSite(world, options or YouTubeOptions())
+    doors = [Route(FEED_PATH, SimulatedEndpoint(site, FEED, FEED_PATH), methods=["GET"])]
     for name in data_api.ENDPOINTS:
         path = f"{API_PATH}/{name}"
-        doors.append(Route(path, Door(site, name, path), methods=["GET"]))
-    doors.append(Route(CAPTIONS_PATH, captions_door(world), methods=["GET"]))
+        doors.append(Route(path, SimulatedEndpoint(site, name, path), methods=["GET"]))
+    doors.append(Route(CAPTIONS_PATH, captions_handler(world), methods=["GET"]))
     doors.append(Route(OAUTH_PATH, _token_door(site), methods=["POST"]))
     app = Starlette(routes=[*doors, Mount("/sim", routes=control_routes(site))])
     app.state.site = site
     return app
 
 
-def _token_door(site: Site) -> Callable[[Request], Awaitable[Response]]:
+def _token_door(site: YouTubeSite) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         return site.tokens.issue(await read_form(request), site.options.now())
 
     return answer
 
 
-def _ref_of(query: dict[str, str]) -> str:
+def requested_ref(query: dict[str, str]) -> str:
     """The one id that a request is about; of several, the first."""
     names = ("channel_id", "playlist_id", "playlistId", "id", "forHandle", "channelId")
     found = next((query[name] for name in names if query.get(name)), "")
     return found.partition(",")[0][:100]
 
 
-def _feed_moment(reply: Reply, now: float, *, copied: bool) -> Headers:
+def feed_cache_headers(reply: SimulatedResponse, now: float, *, copied: bool) -> HeaderPairs:
     """Date and cache headers. Only a feed may be cached, for 900 s from when its copy was made."""
     if reply.made_at is None or reply.status not in (200, 304):
         return (("date", _http_date(int(now))),)

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from html import escape
 
-from csi.simulator.youtube.world import Channel, Listing, Video
+from csi.simulator.youtube.world import PlaylistSlice, SimulatedChannel, SimulatedVideo
 
 FEED_SIZE = 15
 SITE = "https://www.youtube.com"
@@ -43,7 +43,7 @@ _ENTRY = """ <entry>
 """
 
 
-def channel_feed(channel: Channel, videos: tuple[Video, ...], now: float) -> bytes:
+def channel_feed(channel: SimulatedChannel, videos: tuple[SimulatedVideo, ...], now: float) -> bytes:
     """The feed of `?channel_id=`. Its own id has lost the `UC`; that of its entries has not."""
     short, address = channel.id.removeprefix("UC"), f"{SITE}/channel/{channel.id}"
     head = (
@@ -56,7 +56,9 @@ def channel_feed(channel: Channel, videos: tuple[Video, ...], now: float) -> byt
     return _document(head, channel, channel.created_at, [_entry(video, channel, now) for video in videos])
 
 
-def playlist_feed(listing: Listing, shown: tuple[tuple[Video, Channel], ...], now: float) -> bytes:
+def playlist_feed(
+    listing: PlaylistSlice, shown: tuple[tuple[SimulatedVideo, SimulatedChannel], ...], now: float
+) -> bytes:
     """The feed of `?playlist_id=`: list order, the videos' own dates, nothing about when they were added."""
     head = (
         f' <link rel="self" href="http://www.youtube.com/feeds/videos.xml?playlist_id={listing.ref}"/>\n'
@@ -78,7 +80,7 @@ def stamp(epoch: float) -> str:
     return datetime.fromtimestamp(int(epoch), UTC).isoformat()
 
 
-def _document(head: str, author: Channel, created_at: float, entries: list[str]) -> bytes:
+def _document(head: str, author: SimulatedChannel, created_at: float, entries: list[str]) -> bytes:
     about = (
         f" <author>\n  <name>{text(author.title)}</name>\n"
         f"  <uri>{SITE}/channel/{author.id}</uri>\n </author>\n"
@@ -87,7 +89,7 @@ def _document(head: str, author: Channel, created_at: float, entries: list[str])
     return "".join((_OPENING, head, about, *entries, "</feed>\n")).encode()
 
 
-def _entry(video: Video, channel: Channel, now: float) -> str:
+def _entry(video: SimulatedVideo, channel: SimulatedChannel, now: float) -> str:
     views = video.views_at(now)
     path = "shorts/" if video.kind == "short" else "watch?v="
     return _ENTRY.format(

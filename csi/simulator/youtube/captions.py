@@ -6,7 +6,7 @@ from random import Random
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from csi.simulator.youtube.world import Video, World
+from csi.simulator.youtube.world import SimulatedVideo, World
 
 CAPTIONS_PATH = "/api/timedtext"
 SILENT = ("live", "upcoming")
@@ -24,7 +24,7 @@ _SENTENCES = (
 )
 
 
-def captions_door(world: World) -> Callable[[Request], Awaitable[Response]]:
+def captions_handler(world: World) -> Callable[[Request], Awaitable[Response]]:
     """GET /api/timedtext?v=ID: 404 where a video is hidden, or where nobody has spoken yet."""
 
     async def answer(request: Request) -> Response:
@@ -36,7 +36,7 @@ def captions_door(world: World) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-def speech(video: Video) -> list[str]:
+def speech(video: SimulatedVideo) -> list[str]:
     """The same for the same video, whenever it is asked for."""
     random, words = Random(video.id), [word for word in video.title.split() if word.isalpha()] or ["it"]
     said = random.sample(_SENTENCES[1:], 6)
@@ -44,7 +44,7 @@ def speech(video: Video) -> list[str]:
     return [line.format(title=video.title, word=random.choice(words).lower()) for line in lines]
 
 
-def _events(video: Video) -> list[dict[str, object]]:
+def _events(video: SimulatedVideo) -> list[dict[str, object]]:
     return [
         {"tStartMs": 4000 * number, "dDurationMs": 4000, "segs": [{"utf8": line}]}
         for number, line in enumerate(speech(video))

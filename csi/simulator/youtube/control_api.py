@@ -15,14 +15,14 @@ from csi.simulator.youtube.faults import PRESETS
 from csi.simulator.youtube.world import Kind, Privacy
 
 if TYPE_CHECKING:
-    from csi.simulator.youtube.app import Site
+    from csi.simulator.youtube.app import YouTubeSite
 
 Answer = dict[str, Any]
 Handler = Callable[[Request], Awaitable[Response]]
 MOST_BODY = 1_000_000
 
 
-class Body(BaseModel):
+class ControlBody(BaseModel):
     """A request's JSON object. `at` (epoch seconds) is the site's own time where it is left out."""
 
     model_config = ConfigDict(extra="forbid")
@@ -30,7 +30,7 @@ class Body(BaseModel):
     at: float | None = None
 
 
-class Upload(Body):
+class UploadBody(ControlBody):
     channel: str
     title: str = "A new video"
     kind: Kind = "video"
@@ -38,7 +38,7 @@ class Upload(Body):
     count: int = Field(1, ge=1, le=20_000)
 
 
-class AddItem(Body):
+class AddItemBody(ControlBody):
     """Without `video`, a new one is uploaded to the playlist's owner."""
 
     playlist: str
@@ -49,22 +49,22 @@ class AddItem(Body):
     count: int = Field(1, ge=1, le=20_000)
 
 
-class RemoveItem(Body):
+class RemoveItemBody(ControlBody):
     playlist: str
     video: str
 
 
-class SetPrivacy(Body):
+class SetPrivacyBody(ControlBody):
     video: str
     privacy: Privacy
 
 
-class DeleteThing(Body):
+class DeleteBody(ControlBody):
     video: str | None = None
     channel: str | None = None
 
 
-class Edit(Body):
+class EditBody(ControlBody):
     """A new title; or a stream that starts or ends."""
 
     video: str
@@ -72,43 +72,45 @@ class Edit(Body):
     live: bool | None = None
 
 
-class NewChannel(Body):
+class NewChannelsBody(ControlBody):
     title: str = "A new channel"
     handle: str | None = None
     count: int = Field(1, ge=1, le=20_000)
 
 
-class NewPlaylist(Body):
+class NewPlaylistsBody(ControlBody):
     owner: str
     title: str = "A new playlist"
     privacy: Privacy = "public"
     count: int = Field(1, ge=1, le=20_000)
 
 
-class NewFaults(Body):
+class SetFaultsBody(ControlBody):
     script: str
     from_now: bool = False
 
 
-def control_routes(site: "Site") -> list[Route]:
+def control_routes(site: "YouTubeSite") -> list[Route]:
     """Reads by GET, changes by POST; each handler is a line of this table."""
-    changes: dict[str, tuple[type[Body], Callable[[Site, Any, float], Answer]]] = {
-        "/upload": (Upload, _upload),
-        "/playlist/add": (AddItem, _add_item),
-        "/playlist/remove": (RemoveItem, _remove_item),
-        "/privacy": (SetPrivacy, _set_privacy),
-        "/delete": (DeleteThing, _delete),
-        "/edit": (Edit, _edit),
-        "/channels": (NewChannel, _new_channels),
-        "/playlists": (NewPlaylist, _new_playlists),
-        "/faults": (NewFaults, _new_faults),
+    changes: dict[str, tuple[type[ControlBody], Callable[[YouTubeSite, Any, float], Answer]]] = {
+        "/upload": (UploadBody, _upload),
+        "/playlist/add": (AddItemBody, _add_item),
+        "/playlist/remove": (RemoveItemBody, _remove_item),
+        "/privacy": (SetPrivacyBody, _set_privacy),
+        "/delete": (DeleteBody, _delete),
+        "/edit": (EditBody, _edit),
+        "/channels": (NewChannelsBody, _new_channels),
+        "/playlists": (NewPlaylistsBody, _new_playlists),
+        "/faults": (SetFaultsBody, _new_faults),
     }
     posts = [Route(path, _change(site, *row), methods=["POST"]) for path, row in changes.items()]
     reads = (("/state", _state), ("/requests", _requests))
     return posts + [Route(path, _read(site, make), methods=["GET"]) for path, make in reads]
 
 
-def _change(site: "Site", model: type[Body], act: Callable[["Site", Any, float], Answer]) -> Handler:
+def _change(
+    site: "YouTubeSite", model: type[ControlBody], act: Callable[["YouTubeSite", Any, float], Answer]
+) -> Handler:
     async def handle(request: Request) -> Response:
         if refusal := _refusal(request, needs_json=True):
             return refusal
@@ -124,7 +126,7 @@ def _change(site: "Site", model: type[Body], act: Callable[["Site", Any, float],
     return handle
 
 
-def _read(site: "Site", make: Callable[["Site"], Answer]) -> Handler:
+def _read(site: "YouTubeSite", make: Callable[["YouTubeSite"], Answer]) -> Handler:
     async def handle(request: Request) -> Response:
         return _refusal(request, needs_json=False) or JSONResponse(make(site))
 
@@ -158,7 +160,7 @@ def _problems(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, row['loc'])) or 'body'}: {row['msg']}" for row in error.errors())
 
 
-def _upload(site: "Site", body: Upload, now: float) -> Answer:
+def _upload(site: "YouTubeSite", body: UploadBody, now: float) -> Answer:
     made = [
         site.world.upload(body.channel, _numbered(body.title, place), at=now, kind=body.kind, privacy=body.privacy)
         for place in range(body.count)
@@ -166,7 +168,7 @@ def _upload(site: "Site", body: Upload, now: float) -> Answer:
     return {"video_id": made[0].id, "video_ids": [video.id for video in made]}
 
 
-def _add_item(site: "Site", body: AddItem, now: float) -> Answer:
+def _add_item(site: "YouTubeSite", body: AddItemBody, now: float) -> Answer:
     pairs = [_add_one(site, body, place, now) for place in range(body.count)]
     return {
         "item_id": pairs[0][0],
@@ -175,13 +177,13 @@ def _add_item(site: "Site", body: AddItem, now: float) -> Answer:
     }
 
 
-def _add_one(site: "Site", body: AddItem, place: int, now: float) -> tuple[str, str]:
+def _add_one(site: "YouTubeSite", body: AddItemBody, place: int, now: float) -> tuple[str, str]:
     video_id = body.video or _fresh_video(site, body, place, now)
     item = site.world.add_to_playlist(body.playlist, video_id, at=now, at_top=body.at_top)
     return item.id, video_id
 
 
-def _fresh_video(site: "Site", body: AddItem, place: int, now: float) -> str:
+def _fresh_video(site: "YouTubeSite", body: AddItemBody, place: int, now: float) -> str:
     playlist = site.world.playlist(body.playlist)
     if playlist is None:
         raise CsiError(f"no playlist {body.playlist!r} in this world; GET /sim/state lists them")
@@ -189,19 +191,19 @@ def _fresh_video(site: "Site", body: AddItem, place: int, now: float) -> str:
     return site.world.upload(playlist.channel_id, title, at=now, privacy=body.privacy).id
 
 
-def _remove_item(site: "Site", body: RemoveItem, now: float) -> Answer:
+def _remove_item(site: "YouTubeSite", body: RemoveItemBody, now: float) -> Answer:
     site.world.remove_from_playlist(body.playlist, body.video)
     return {"removed": body.video}
 
 
-def _set_privacy(site: "Site", body: SetPrivacy, now: float) -> Answer:
+def _set_privacy(site: "YouTubeSite", body: SetPrivacyBody, now: float) -> Answer:
     return {
         "video_id": body.video,
         "privacy": site.world.set_privacy(body.video, body.privacy, at=now).privacy,
     }
 
 
-def _delete(site: "Site", body: DeleteThing, now: float) -> Answer:
+def _delete(site: "YouTubeSite", body: DeleteBody, now: float) -> Answer:
     if (body.video is None) == (body.channel is None):
         raise CsiError("name either a video or a channel to delete")
     if body.video is not None:
@@ -211,7 +213,7 @@ def _delete(site: "Site", body: DeleteThing, now: float) -> Answer:
     return {"deleted": body.video or body.channel}
 
 
-def _edit(site: "Site", body: Edit, now: float) -> Answer:
+def _edit(site: "YouTubeSite", body: EditBody, now: float) -> Answer:
     world = site.world
     if body.title is not None:
         world.edit_title(body.video, body.title, at=now)
@@ -222,14 +224,14 @@ def _edit(site: "Site", body: Edit, now: float) -> Answer:
     return {"video_id": body.video}
 
 
-def _new_channels(site: "Site", body: NewChannel, now: float) -> Answer:
+def _new_channels(site: "YouTubeSite", body: NewChannelsBody, now: float) -> Answer:
     made = [
         site.world.add_channel(_numbered(body.title, place), at=now, handle=body.handle) for place in range(body.count)
     ]
     return {"channel_id": made[0].id, "channel_ids": [channel.id for channel in made]}
 
 
-def _new_playlists(site: "Site", body: NewPlaylist, now: float) -> Answer:
+def _new_playlists(site: "YouTubeSite", body: NewPlaylistsBody, now: float) -> Answer:
     made = [
         site.world.add_playlist(_numbered(body.title, place), owner=body.owner, at=now, privacy=body.privacy)
         for place in range(body.count)
@@ -237,12 +239,12 @@ def _new_playlists(site: "Site", body: NewPlaylist, now: float) -> Answer:
     return {"playlist_id": made[0].id, "playlist_ids": [playlist.id for playlist in made]}
 
 
-def _new_faults(site: "Site", body: NewFaults, now: float) -> Answer:
+def _new_faults(site: "YouTubeSite", body: SetFaultsBody, now: float) -> Answer:
     site.set_faults(body.script, from_now=body.from_now)
     return {"rules": [rule.text for rule in site.script], "presets": {k: v[1] for k, v in PRESETS.items()}}
 
 
-def _state(site: "Site") -> Answer:
+def _state(site: "YouTubeSite") -> Answer:
     now, requests, world = site.options.now(), site.requests, site.world
     return {
         "uptime_seconds": round(now - site.started, 3),
@@ -258,7 +260,7 @@ def _state(site: "Site") -> Answer:
     }
 
 
-def _requests(site: "Site") -> Answer:
+def _requests(site: "YouTubeSite") -> Answer:
     """The last requests, oldest first: when, what for, and how each ended (0: torn)."""
     rows = [
         {"at": seen.at, "path": seen.path, "ref": seen.ref, "status": seen.status, "fault": seen.fault}

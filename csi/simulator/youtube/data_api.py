@@ -11,9 +11,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from csi import clock
-from csi.simulator.youtube.api_errors import RefusalError
-from csi.simulator.youtube.response import Reply, Served, served_item, served_upload
-from csi.simulator.youtube.world import Channel, Entry, Listing, Video, World
+from csi.simulator.youtube.api_errors import ApiRefusalError
+from csi.simulator.youtube.response import ServedItem, SimulatedResponse, served_item, served_upload
+from csi.simulator.youtube.world import ListEntry, PlaylistSlice, SimulatedChannel, SimulatedVideo, World
 
 JSON = "application/json; charset=UTF-8"
 MOST = 50
@@ -63,20 +63,20 @@ class Quota:
 
 def playlist_items(
     world: World, query: Query, now: float, *, short_pages: bool = False, as_owner: bool = False
-) -> Reply:
+) -> SimulatedResponse:
     """`playlistItems.list`: by `playlistId` (and `videoId`), or by `id`."""
     parts = _parts(query, ("id", "snippet", "contentDetails", "status"))
     if "id" in query:
         return _items_by_id(world, query, parts)
     ref = query.get("playlistId")
     if not ref:
-        raise RefusalError("missingRequiredParameter", "No filter selected. Expected one of: playlistId, id")
+        raise ApiRefusalError("missingRequiredParameter", "No filter selected. Expected one of: playlistId, id")
     if "videoId" in query:
         return _items_of_video(world, ref, query["videoId"], parts)
     return _items_page(world, ref, query, parts, short_pages=short_pages, as_owner=as_owner)
 
 
-def videos(world: World, query: Query, now: float) -> Reply:
+def videos(world: World, query: Query, now: float) -> SimulatedResponse:
     """`videos.list`: an id that cannot be read is silently missing."""
     known = ("id", "snippet", "contentDetails", "statistics", "status", "liveStreamingDetails")
     parts = _parts(query, known)
@@ -85,7 +85,7 @@ def videos(world: World, query: Query, now: float) -> Reply:
     return _answer("youtube#videoListResponse", [_tagged(row) for row in rows])
 
 
-def channels(world: World, query: Query, now: float) -> Reply:
+def channels(world: World, query: Query, now: float) -> SimulatedResponse:
     """`channels.list`. Nothing found by id is an empty `items`; by handle there is no `items` at all."""
     parts = _parts(query, ("id", "snippet", "contentDetails", "statistics", "status"))
     by_handle = "forHandle" in query
@@ -94,7 +94,7 @@ def channels(world: World, query: Query, now: float) -> Reply:
     return _answer("youtube#channelListResponse", rows, per_page=USUAL, omit_empty=by_handle)
 
 
-def playlists(world: World, query: Query, now: float) -> Reply:
+def playlists(world: World, query: Query, now: float) -> SimulatedResponse:
     """`playlists.list`, by ids or by the owner's channel: one unit tells the size of fifty lists."""
     parts = _parts(query, ("id", "snippet", "contentDetails", "status"))
     if "channelId" in query and "id" not in query:
@@ -103,7 +103,7 @@ def playlists(world: World, query: Query, now: float) -> Reply:
     return _answer("youtube#playlistListResponse", [_tagged(row) for row in rows], per_page=USUAL)
 
 
-ENDPOINTS: dict[str, Callable[[World, Query, float], Reply]] = {
+ENDPOINTS: dict[str, Callable[[World, Query, float], SimulatedResponse]] = {
     "playlistItems": playlist_items,
     "videos": videos,
     "channels": channels,
@@ -123,9 +123,9 @@ def page_offset(token: str) -> int:
         inner = _unplain64(token.encode())[4:]
         offset = _unvarint(_unplain64(inner.removeprefix(b"PT:"))[1:])
     except (binascii.Error, ValueError, IndexError):
-        raise RefusalError("invalidPageToken") from None
+        raise ApiRefusalError("invalidPageToken") from None
     if token not in (page_token(offset), page_token(offset, back=True)):
-        raise RefusalError("invalidPageToken")
+        raise ApiRefusalError("invalidPageToken")
     return offset
 
 
@@ -144,15 +144,15 @@ def iso_duration(seconds: int) -> str:
 
 def _items_page(
     world: World, ref: str, query: Query, parts: frozenset[str], *, short_pages: bool, as_owner: bool
-) -> Reply:
+) -> SimulatedResponse:
     if ref in ("WL", "HL"):
-        raise RefusalError("watchLaterNotAccessible" if ref == "WL" else "watchHistoryNotAccessible")
+        raise ApiRefusalError("watchLaterNotAccessible" if ref == "WL" else "watchHistoryNotAccessible")
     size = _page_size(query)
     start = page_offset(query["pageToken"]) if query.get("pageToken") else 0
     held = size - 1 if short_pages and size > 1 else size
     listing = world.listing(ref, start, held, as_owner=as_owner)
     if listing is None:
-        raise RefusalError("playlistNotFound")
+        raise ApiRefusalError("playlistNotFound")
     rows = [_tagged(_item_row(world, listing, entry, parts)) for entry in listing.entries]
     return _answer(
         "youtube#playlistItemListResponse",
@@ -164,16 +164,16 @@ def _items_page(
     )
 
 
-def _items_of_video(world: World, ref: str, video_id: str, parts: frozenset[str]) -> Reply:
+def _items_of_video(world: World, ref: str, video_id: str, parts: frozenset[str]) -> SimulatedResponse:
     listing = world.listing(ref)
     if listing is None:
-        raise RefusalError("playlistNotFound")
+        raise ApiRefusalError("playlistNotFound")
     kept = [entry for entry in listing.entries if entry.video.id == video_id]
     rows = [_tagged(_item_row(world, listing, entry, parts)) for entry in kept]
     return _answer("youtube#playlistItemListResponse", rows, per_page=USUAL)
 
 
-def _items_by_id(world: World, query: Query, parts: frozenset[str]) -> Reply:
+def _items_by_id(world: World, query: Query, parts: frozenset[str]) -> SimulatedResponse:
     rows = []
     for name in _ids(query):
         listing = world.listing(_list_of(name))
@@ -183,7 +183,7 @@ def _items_by_id(world: World, query: Query, parts: frozenset[str]) -> Reply:
     return _answer("youtube#playlistItemListResponse", rows)
 
 
-def _item_row(world: World, listing: Listing, entry: Entry, parts: frozenset[str]) -> Fields:
+def _item_row(world: World, listing: PlaylistSlice, entry: ListEntry, parts: frozenset[str]) -> Fields:
     row: Fields = {"kind": "youtube#playlistItem", "etag": "", "id": entry.item_id}
     if "snippet" in parts:
         row["snippet"] = _item_snippet(world, listing, entry)
@@ -198,7 +198,7 @@ def _item_row(world: World, listing: Listing, entry: Entry, parts: frozenset[str
     return row
 
 
-def _item_snippet(world: World, listing: Listing, entry: Entry) -> Fields:
+def _item_snippet(world: World, listing: PlaylistSlice, entry: ListEntry) -> Fields:
     video = entry.video
     title, description, thumbnails = _visible(video)
     snippet: Fields = {
@@ -218,7 +218,7 @@ def _item_snippet(world: World, listing: Listing, entry: Entry) -> Fields:
     return snippet
 
 
-def _visible(video: Video) -> tuple[str, str, Fields]:
+def _visible(video: SimulatedVideo) -> tuple[str, str, Fields]:
     if video.readable:
         return video.title, video.description, _thumbnails(video.id)
     if video.privacy == "deleted":
@@ -226,7 +226,7 @@ def _visible(video: Video) -> tuple[str, str, Fields]:
     return "Private video", "This video is private.", {}
 
 
-def _served(listing: Listing) -> tuple[Served, ...]:
+def _served(listing: PlaylistSlice) -> tuple[ServedItem, ...]:
     readable = [entry for entry in listing.entries if entry.video.readable]
     if listing.uploads:
         return tuple(served_upload("uploads", listing.ref, entry.video) for entry in readable)
@@ -244,7 +244,7 @@ def _list_of(name: str) -> str:
 # videos, channels, playlists
 
 
-def _video_row(world: World, video: Video, parts: frozenset[str], now: float) -> Fields:
+def _video_row(world: World, video: SimulatedVideo, parts: frozenset[str], now: float) -> Fields:
     row: Fields = {"kind": "youtube#video", "etag": "", "id": video.id}
     sections: tuple[tuple[str, Callable[[], Fields]], ...] = (
         ("snippet", lambda: _video_snippet(world, video)),
@@ -259,7 +259,7 @@ def _video_row(world: World, video: Video, parts: frozenset[str], now: float) ->
     return row
 
 
-def _video_snippet(world: World, video: Video) -> Fields:
+def _video_snippet(world: World, video: SimulatedVideo) -> Fields:
     owner = world.channel(video.channel_id)
     return {
         "publishedAt": clock.iso(video.published_at),
@@ -275,7 +275,7 @@ def _video_snippet(world: World, video: Video) -> Fields:
     }
 
 
-def _video_details(video: Video) -> Fields:
+def _video_details(video: SimulatedVideo) -> Fields:
     return {
         "duration": iso_duration(video.duration),
         "dimension": "2d",
@@ -287,7 +287,7 @@ def _video_details(video: Video) -> Fields:
     }
 
 
-def _video_status(video: Video) -> Fields:
+def _video_status(video: SimulatedVideo) -> Fields:
     return {
         "uploadStatus": "uploaded" if video.kind in ("live", "upcoming") else "processed",
         "privacyStatus": video.privacy,
@@ -298,7 +298,7 @@ def _video_status(video: Video) -> Fields:
     }
 
 
-def _video_statistics(video: Video, now: float) -> Fields:
+def _video_statistics(video: SimulatedVideo, now: float) -> Fields:
     """Numbers are strings; a hidden one is absent, never 0."""
     views = video.views_at(now)
     numbers = {"viewCount": str(views)}
@@ -310,7 +310,7 @@ def _video_statistics(video: Video, now: float) -> Fields:
     return numbers
 
 
-def _live_details(video: Video) -> Fields:
+def _live_details(video: SimulatedVideo) -> Fields:
     moments = {
         "actualStartTime": video.started_at,
         "actualEndTime": video.ended_at,
@@ -322,7 +322,7 @@ def _live_details(video: Video) -> Fields:
     return details
 
 
-def _channel_row(world: World, channel: Channel, parts: frozenset[str], now: float) -> Fields:
+def _channel_row(world: World, channel: SimulatedChannel, parts: frozenset[str], now: float) -> Fields:
     row: Fields = {"kind": "youtube#channel", "etag": "", "id": channel.id}
     if "snippet" in parts:
         row["snippet"] = _channel_snippet(channel)
@@ -339,7 +339,7 @@ def _channel_row(world: World, channel: Channel, parts: frozenset[str], now: flo
     return row
 
 
-def _channel_snippet(channel: Channel) -> Fields:
+def _channel_snippet(channel: SimulatedChannel) -> Fields:
     address = f"https://yt3.ggpht.com/simulated-{channel.id[2:]}"
     sizes = (("default", 88), ("medium", 240), ("high", 800))
     description = f"{channel.title} exists only in a simulation."
@@ -354,15 +354,15 @@ def _channel_snippet(channel: Channel) -> Fields:
     }
 
 
-def _channel_statistics(world: World, channel: Channel, now: float) -> Fields:
+def _channel_statistics(world: World, channel: SimulatedChannel, now: float) -> Fields:
     shown = world.newest(channel.id)
     numbers: Fields = {"viewCount": str(sum(video.views_at(now) for video in shown))}
     if not channel.hides_subscribers:
-        numbers["subscriberCount"] = str(_three_digits(channel.subscribers_at(now)))
+        numbers["subscriberCount"] = str(three_digits(channel.subscribers_at(now)))
     return numbers | {"hiddenSubscriberCount": channel.hides_subscribers, "videoCount": str(len(shown))}
 
 
-def _three_digits(number: int) -> int:
+def three_digits(number: int) -> int:
     """Subscribers are rounded down to three digits, since 2019."""
     unit = int(10 ** max(0, len(str(number)) - 3))
     return number // unit * unit
@@ -383,7 +383,7 @@ def _playlist_row(world: World, ref: str, parts: frozenset[str]) -> Fields | Non
     return row
 
 
-def _playlist_snippet(listing: Listing) -> Fields:
+def _playlist_snippet(listing: PlaylistSlice) -> Fields:
     first = listing.entries[0].video if listing.entries else None
     return {
         "publishedAt": clock.iso(listing.created_at),
@@ -396,7 +396,7 @@ def _playlist_snippet(listing: Listing) -> Fields:
     }
 
 
-def _playlists_of(world: World, query: Query, parts: frozenset[str]) -> Reply:
+def _playlists_of(world: World, query: Query, parts: frozenset[str]) -> SimulatedResponse:
     size, token = _page_size(query), query.get("pageToken")
     start = page_offset(token) if token else 0
     refs = [p.id for p in world.playlists() if p.channel_id == query["channelId"] and p.privacy == "public"]
@@ -420,14 +420,14 @@ def _answer(
     total: int | None = None,
     per_page: int | None = None,
     tokens: Fields | None = None,
-    served: tuple[Served, ...] = (),
+    served: tuple[ServedItem, ...] = (),
     omit_empty: bool = False,
-) -> Reply:
+) -> SimulatedResponse:
     info = {"totalResults": len(rows) if total is None else total, "resultsPerPage": per_page or len(rows)}
     tag = _etag([kind, info, [row["etag"] for row in rows]])
     items = {} if omit_empty and not rows else {"items": rows}
     document = {"kind": kind, "etag": tag, **(tokens or {}), **items, "pageInfo": info}
-    return Reply(200, _dump(document), JSON, served=served, etag=tag)
+    return SimulatedResponse(200, _dump(document), JSON, served=served, etag=tag)
 
 
 def _tagged(row: Fields) -> Fields:
@@ -456,26 +456,28 @@ def _tokens(start: int, held: int, total: int) -> Fields:
 
 def _parts(query: Query, known: tuple[str, ...]) -> frozenset[str]:
     if not query.get("part"):
-        raise RefusalError("required")
+        raise ApiRefusalError("required")
     wanted = frozenset(part.strip() for part in query["part"].split(","))
     if strange := sorted(wanted.difference(known)):
-        raise RefusalError("unknownPart", f"'{strange[0]}'")
+        raise ApiRefusalError("unknownPart", f"'{strange[0]}'")
     return wanted
 
 
 def _ids(query: Query) -> list[str]:
     names = [name for name in query.get("id", "").split(",") if name]
     if not names:
-        raise RefusalError("missingRequiredParameter", "No filter selected. Expected one of: id")
+        raise ApiRefusalError("missingRequiredParameter", "No filter selected. Expected one of: id")
     if len(names) > MOST:
-        raise RefusalError("badRequest", f"At most {MOST} ids can be asked for at once; these are {len(names)}.")
+        raise ApiRefusalError("badRequest", f"At most {MOST} ids can be asked for at once; these are {len(names)}.")
     return list(dict.fromkeys(names))
 
 
 def _page_size(query: Query) -> int:
     given = query.get("maxResults", str(USUAL))
     if not given.isdecimal() or not 0 <= int(given[:9]) <= MOST:
-        raise RefusalError("badRequest", f"Invalid value '{given[:40]}'. Values must be within the range: [0, {MOST}]")
+        raise ApiRefusalError(
+            "badRequest", f"Invalid value '{given[:40]}'. Values must be within the range: [0, {MOST}]"
+        )
     return int(given)
 
 

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from csi.simulator.youtube.api_errors import REASONS, error_body, status_body
 from csi.simulator.youtube.data_api import JSON
 from csi.simulator.youtube.faults import Fault
-from csi.simulator.youtube.response import Headers, Reply
+from csi.simulator.youtube.response import HeaderPairs, SimulatedResponse
 
 XML = "text/xml; charset=UTF-8"
 HTML = "text/html; charset=UTF-8"
@@ -17,7 +17,7 @@ MANY = 100_000
 BOMB_SIZE = 32 * 2**20
 
 
-def html_error(status: int, path: str, headers: Headers = ()) -> Reply:
+def html_error(status: int, path: str, headers: HeaderPairs = ()) -> SimulatedResponse:
     """What the feed server says instead of a feed: a page for people, without cache headers."""
     phrase = _phrase(status)
     body = (
@@ -26,21 +26,21 @@ def html_error(status: int, path: str, headers: Headers = ()) -> Reply:
         f"  <p><b>{status}.</b> <ins>This is an error.</ins>\n"
         f"  <p>The address <code>{html.escape(path)}</code> gave no feed: {phrase}.\n"
     )
-    return Reply(status, body.encode(), HTML, headers)
+    return SimulatedResponse(status, body.encode(), HTML, headers)
 
 
-def spoil(reply: Reply, fault: Fault, path: str) -> Reply:
+def apply_fault(reply: SimulatedResponse, fault: Fault, path: str) -> SimulatedResponse:
     """The answer that the fault leaves. Faults of the connection are the sender's work."""
     if fault.name in REASONS:
         code, body = error_body(fault.name)
-        return Reply(code, body, JSON)
+        return SimulatedResponse(code, body, JSON)
     match fault.name:
         case "status":
             return _bare_status(fault, path)
         case "redirect":
-            return Reply(302, b"", HTML, (("location", fault.location or path),))
+            return SimulatedResponse(302, b"", HTML, (("location", fault.location or path),))
         case "html":
-            return Reply(200, _consent_page(), HTML)
+            return SimulatedResponse(200, _consent_page(), HTML)
         case "empty":
             return replace(reply, body=b"")
         case "truncated":
@@ -52,12 +52,12 @@ def spoil(reply: Reply, fault: Fault, path: str) -> Reply:
     return reply
 
 
-def _bare_status(fault: Fault, path: str) -> Reply:
+def _bare_status(fault: Fault, path: str) -> SimulatedResponse:
     status = fault.status or 500
-    wait: Headers = () if fault.retry_after is None else (("retry-after", str(fault.retry_after)),)
+    wait: HeaderPairs = () if fault.retry_after is None else (("retry-after", str(fault.retry_after)),)
     if _is_feed(path):
         return html_error(status, path, wait)
-    return Reply(status, status_body(status), JSON, wait)
+    return SimulatedResponse(status, status_body(status), JSON, wait)
 
 
 def _hostile(name: str, *, is_feed: bool) -> bytes:

@@ -54,14 +54,14 @@ _SUFFIX = re.compile(r"([%#+*@])([^%#+*@]*)")
 _PRESET = re.compile(r"(?P<name>[a-z]+)(?:@(?P<window>.*))?")
 
 
-class ScriptError(CsiError):
+class FaultScriptError(CsiError):
     """A fault script that cannot be read."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestTarget:
     """Who is asked for what: `target` is `feed` or an endpoint, `ref` a channel, a list or nothing."""
 
     target: str
@@ -86,7 +86,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FaultRule:
     """One line of a script, read."""
 
     text: str
@@ -100,31 +100,33 @@ class Rule:
     start: float = 0.0
     end: float = FOREVER
 
-    def concerns(self, asked: Asked, t: float) -> bool:
+    def concerns(self, asked: RequestTarget, t: float) -> bool:
         """Right target, right id, right time. Chance and counting come after."""
         return (
             self.start <= t < self.end
             and self.target in ("any", asked.target, _family(asked.target))
             and self.ref in (None, asked.ref)
-            and (self.share_of_ids >= 1 or _place(asked.ref) < self.share_of_ids)
+            and (self.share_of_ids >= 1 or id_fraction(asked.ref) < self.share_of_ids)
         )
 
     def counts_in(self, seen: int) -> bool:
         return seen >= self.skip and (self.times is None or seen < self.skip + self.times)
 
 
-Script = tuple[Rule, ...]
+FaultScript = tuple[FaultRule, ...]
 
 
 @dataclass(frozen=True)
-class Decision:
+class FaultDecision:
     """The fault, and which rules this request concerned (their counters go up)."""
 
     fault: Fault
     concerned: tuple[int, ...]
 
 
-def decide(script: Script, asked: Asked, t: float, draw: Callable[[], float], seen: Sequence[int]) -> Decision:
+def decide(
+    script: FaultScript, asked: RequestTarget, t: float, draw: Callable[[], float], seen: Sequence[int]
+) -> FaultDecision:
     """Pure: `draw` gives the chance in [0, 1), `seen[i]` how many requests rule i concerned before."""
     concerned = tuple(place for place, rule in enumerate(script) if rule.concerns(asked, t))
     delay = 0.0
@@ -134,35 +136,37 @@ def decide(script: Script, asked: Asked, t: float, draw: Callable[[], float], se
             continue
         delay += rule.fault.delay
         if rule.fault.name:
-            return Decision(replace(rule.fault, delay=delay), concerned)
-    return Decision(Fault(delay=delay), concerned)
+            return FaultDecision(replace(rule.fault, delay=delay), concerned)
+    return FaultDecision(Fault(delay=delay), concerned)
 
 
-def read_script(text: str, *, later: float = 0.0) -> Script:
+def read_script(text: str, *, later: float = 0.0) -> FaultScript:
     """The rules of a script; ScriptError names the piece it cannot read. `later` moves every window."""
     pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
     rules = [rule for piece in pieces for rule in _read_piece(piece)]
     return tuple(replace(rule, start=rule.start + later, end=rule.end + later) for rule in rules)
 
 
-def _read_piece(piece: str) -> list[Rule]:
+def _read_piece(piece: str) -> list[FaultRule]:
     preset = _PRESET.fullmatch(piece)
     if not preset:
         return [_read_rule(piece)]
     if preset["name"] not in PRESETS:
-        raise ScriptError(f"fault {piece!r}: no such preset; known are {', '.join(PRESETS)}; a rule is target:action")
+        raise FaultScriptError(
+            f"fault {piece!r}: no such preset; known are {', '.join(PRESETS)}; a rule is target:action"
+        )
     rules = [_read_rule(part) for part in PRESETS[preset["name"]][0].split(",")]
     return [_read_suffix(rule, "@", preset["window"]) for rule in rules] if preset["window"] else rules
 
 
-def _read_rule(piece: str) -> Rule:
+def _read_rule(piece: str) -> FaultRule:
     match = _RULE.fullmatch(piece)
     if not match:
-        raise ScriptError(f"fault {piece!r}: expected target:action, as in feed:404@10-40 or api:slow=2s")
+        raise FaultScriptError(f"fault {piece!r}: expected target:action, as in feed:404@10-40 or api:slow=2s")
     target = match["target"]
     if target not in TARGETS:
-        raise ScriptError(f"fault {piece!r}: no target {target!r}; known are {', '.join(TARGETS)}")
-    rule = Rule(piece, target, _read_action(match["action"].strip(), target, piece), match["ref"])
+        raise FaultScriptError(f"fault {piece!r}: no target {target!r}; known are {', '.join(TARGETS)}")
+    rule = FaultRule(piece, target, _read_action(match["action"].strip(), target, piece), match["ref"])
     suffixes = _SUFFIX.findall(match["suffixes"])
     for sign, value in suffixes:
         rule = _read_suffix(rule, sign, value.strip())
@@ -180,14 +184,14 @@ def _read_action(action: str, target: str, piece: str) -> Fault:
     if name in REASONS and not value:
         return _read_reason(name, target, piece)
     known = ("404", "slow=2s", "drip", "redirect", *PLAIN, "quotaExceeded")
-    raise ScriptError(f"fault {piece!r}: no action {action!r}; known are {', '.join(known)} and other API reasons")
+    raise FaultScriptError(f"fault {piece!r}: no action {action!r}; known are {', '.join(known)} and other API reasons")
 
 
 def _read_status(name: str, value: str, piece: str) -> Fault:
     if not 400 <= int(name[:9]) <= 599:
-        raise ScriptError(f"fault {piece!r}: a status must be from 400 to 599")
+        raise FaultScriptError(f"fault {piece!r}: a status must be from 400 to 599")
     if value and not value.isdecimal():
-        raise ScriptError(f"fault {piece!r}: Retry-After is whole seconds, as in 429=30")
+        raise FaultScriptError(f"fault {piece!r}: Retry-After is whole seconds, as in 429=30")
     return Fault("status", status=int(name), retry_after=int(value) if value else None)
 
 
@@ -197,17 +201,17 @@ def _read_valued(name: str, value: str, piece: str) -> Fault:
     if name == "drip":
         return Fault("drip", pace=_seconds(value, piece) if value else DRIP)
     if value and urlsplit(value).scheme not in ("", "http", "https", "file"):
-        raise ScriptError(f"fault {piece!r}: a redirect goes to a path or a URL")
+        raise FaultScriptError(f"fault {piece!r}: a redirect goes to a path or a URL")
     return Fault("redirect", location=value or None)
 
 
 def _read_reason(name: str, target: str, piece: str) -> Fault:
     if target in ("any", FEED):
-        raise ScriptError(f"fault {piece!r}: feeds have no reasons; write api:{name}")
+        raise FaultScriptError(f"fault {piece!r}: feeds have no reasons; write api:{name}")
     return Fault(name, status=REASONS[name].code)
 
 
-def _read_suffix(rule: Rule, sign: str, value: str) -> Rule:
+def _read_suffix(rule: FaultRule, sign: str, value: str) -> FaultRule:
     match sign:
         case "%":
             return replace(rule, share=_percent(value, rule.text))
@@ -228,24 +232,24 @@ def _percent(value: str, piece: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 100:
-        raise ScriptError(f"fault {piece!r}: {value!r} is not a percentage from 0 to 100")
+        raise FaultScriptError(f"fault {piece!r}: {value!r} is not a percentage from 0 to 100")
     return number / 100
 
 
 def _count(value: str, piece: str) -> int:
     if not value.isdecimal():
-        raise ScriptError(f"fault {piece!r}: {value!r} is not a number of requests")
+        raise FaultScriptError(f"fault {piece!r}: {value!r} is not a number of requests")
     return int(value)
 
 
 def _window(value: str, piece: str) -> tuple[float, float]:
     first, dash, last = value.partition("-")
     if not dash:
-        raise ScriptError(f"fault {piece!r}: a window is @10-40, @10- or @-40")
+        raise FaultScriptError(f"fault {piece!r}: a window is @10-40, @10- or @-40")
     start = _seconds(first, piece) if first else 0.0
     end = _seconds(last, piece) if last else FOREVER
     if end <= start:
-        raise ScriptError(f"fault {piece!r}: the window ends before it begins")
+        raise FaultScriptError(f"fault {piece!r}: the window ends before it begins")
     return start, end
 
 
@@ -253,13 +257,13 @@ def _seconds(value: str, piece: str) -> float:
     try:
         return float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else parse_duration(value)
     except ValueError as error:
-        raise ScriptError(f"fault {piece!r}: {error}") from error
+        raise FaultScriptError(f"fault {piece!r}: {error}") from error
 
 
 def _family(target: str) -> str:
     return "api" if target in API_TARGETS else target
 
 
-def _place(ref: str) -> float:
+def id_fraction(ref: str) -> float:
     """Where an id stands between 0 and 1, the same in every run and process."""
     return int.from_bytes(hashlib.blake2b(ref.encode(), digest_size=4).digest()) / 2**32

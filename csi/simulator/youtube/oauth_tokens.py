@@ -15,7 +15,7 @@ MOST_BODY = 10_000
 
 
 @dataclass(frozen=True)
-class Client:
+class OAuthClient:
     """Who may ask, and with what."""
 
     client_id: str = "demo-client"
@@ -23,10 +23,10 @@ class Client:
     refresh_token: str = field(default="demo-refresh-token", repr=False)
 
 
-class TokenDesk:
+class TokenIssuer:
     """Hands out access tokens and knows which are good."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: OAuthClient) -> None:
         self.client = client
         self.handed_out = 0
         self._lock = threading.Lock()

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 
 from csi import clock
-from csi.simulator.youtube.world import Entry, Video
+from csi.simulator.youtube.world import ListEntry, SimulatedVideo
 
-Headers = tuple[tuple[str, str], ...]
+HeaderPairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedItem:
     """One readable item in an answer: what the ledger S writes down once the answer got out."""
 
     kind: str
@@ -20,14 +20,14 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Reply:
+class SimulatedResponse:
     """A whole answer. `made_at` is set on a feed, whose cache headers depend on its age."""
 
     status: int
     body: bytes
     content_type: str
-    headers: Headers = ()
-    served: tuple[Served, ...] = field(default=(), repr=False)
+    headers: HeaderPairs = ()
+    served: tuple[ServedItem, ...] = field(default=(), repr=False)
     etag: str | None = None
     made_at: float | None = None
 
@@ -39,12 +39,12 @@ class Reply:
         return self.etag in given or "*" in given
 
 
-def served_upload(kind: str, ref: str, video: Video) -> Served:
+def served_upload(kind: str, ref: str, video: SimulatedVideo) -> ServedItem:
     """An item of a channel's feed or uploads list; both give the same event."""
-    return Served(kind, video.id, ref, f"youtube:video:{video.id}", clock.iso(video.published_at))
+    return ServedItem(kind, video.id, ref, f"youtube:video:{video.id}", clock.iso(video.published_at))
 
 
-def served_item(kind: str, ref: str, entry: Entry) -> Served:
+def served_item(kind: str, ref: str, entry: ListEntry) -> ServedItem:
     """An item of a playlist: it happened when it was added."""
     key = f"youtube:video:{entry.video.id}:{ref}"
-    return Served(kind, entry.video.id, ref, key, clock.iso(entry.added_at))
+    return ServedItem(kind, entry.video.id, ref, key, clock.iso(entry.added_at))

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from csi.errors import CsiError
-from csi.simulator.youtube.response import Served
+from csi.simulator.youtube.response import ServedItem
 
 
-class Ledger:
+class ServedLedger:
     """Append-only and flushed line by line, so that a killed simulator leaves a true file."""
 
     def __init__(self, path: Path) -> None:
@@ -19,7 +19,7 @@ class Ledger:
             raise CsiError(f"cannot write the ledger {path}: {error.strerror}; choose another file") from error
         self._seen: set[tuple[str, str, str]] = set()
 
-    def record(self, served: Iterable[Served], at: float) -> None:
+    def record(self, served: Iterable[ServedItem], at: float) -> None:
         """Those that were never served before."""
         fresh = [item for item in served if (item.kind, item.video_id, item.ref) not in self._seen]
         for item in fresh:

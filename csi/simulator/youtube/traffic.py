@@ -52,7 +52,7 @@ _KINDS: tuple[tuple[Kind, int], ...] = (("video", 70), ("short", 18), ("live", 6
 
 
 @dataclass(frozen=True)
-class Cast:
+class ContentIds:
     """Who lives in a fresh world. `library` owns what playlists collect; nobody watches its feed."""
 
     channels: tuple[str, ...]
@@ -60,7 +60,7 @@ class Cast:
     library: str
 
 
-def settle(world: World, *, channels: int, playlists: int, videos: int, at: float) -> Cast:
+def populate(world: World, *, channels: int, playlists: int, videos: int, at: float) -> ContentIds:
     """A world to begin with: everything in it happened before `at`, the oldest long ago."""
     random = Random(channels * 1_000_003 + playlists * 1_009 + videos)
     born = at - 2000 * DAY
@@ -70,7 +70,7 @@ def settle(world: World, *, channels: int, playlists: int, videos: int, at: floa
         for age in _ages(random, videos):
             world.upload(ref, new_title(random), at=at - age, kind=_new_kind(random))
     lists = [_settle_list(world, random, library, n, videos, at) for n in range(playlists)]
-    return Cast(tuple(refs), tuple(lists), library)
+    return ContentIds(tuple(refs), tuple(lists), library)
 
 
 def new_title(random: Random) -> str:
@@ -83,7 +83,7 @@ def new_title(random: Random) -> str:
 class Traffic:
     """Makes new items, one `step` each, and now and then changes old ones. Seeded; time is handed in."""
 
-    def __init__(self, world: World, cast: Cast, seed: int = 0) -> None:
+    def __init__(self, world: World, cast: ContentIds, seed: int = 0) -> None:
         self._world = world
         self._cast = cast
         self._random = Random(seed)
@@ -149,7 +149,7 @@ class Traffic:
             self._world.delete(self._recent.pop(0), at=at)
 
 
-async def keep_going(traffic: Traffic, rate: float, now: Callable[[], float]) -> None:
+async def generate_traffic(traffic: Traffic, rate: float, now: Callable[[], float]) -> None:
     """`rate` new items a second until cancelled; behind after a pause, it makes up for it."""
     started = now()
     while True:

@@ -7,13 +7,15 @@ import struct
 from starlette.types import Receive, Scope, Send
 
 from csi.simulator.youtube.faults import Fault
-from csi.simulator.youtube.response import Headers, Reply
+from csi.simulator.youtube.response import HeaderPairs, SimulatedResponse
 
 LOST = 0  # the status we note where no whole answer got out
 DROPS = 200  # pieces that a dripping answer comes in
 
 
-async def transmit(reply: Reply, headers: Headers, fault: Fault, scope: Scope, receive: Receive, send: Send) -> bool:
+async def send_response(
+    reply: SimulatedResponse, headers: HeaderPairs, fault: Fault, scope: Scope, receive: Receive, send: Send
+) -> bool:
     """True when the whole answer was handed over to a client that was still there."""
     match fault.name:
         case "reset":
@@ -31,14 +33,14 @@ async def transmit(reply: Reply, headers: Headers, fault: Fault, scope: Scope, r
     return False
 
 
-async def _whole(reply: Reply, headers: Headers, scope: Scope, send: Send) -> bool:
+async def _whole(reply: SimulatedResponse, headers: HeaderPairs, scope: Scope, send: Send) -> bool:
     here = _client_is_there(scope)
     await _start(reply, headers, send)
     await send({"type": "http.response.body", "body": reply.body})
     return here
 
 
-async def _start(reply: Reply, headers: Headers, send: Send) -> None:
+async def _start(reply: SimulatedResponse, headers: HeaderPairs, send: Send) -> None:
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     if reply.status != 304:
         raw.append((b"content-type", reply.content_type.encode()))
@@ -46,7 +48,7 @@ async def _start(reply: Reply, headers: Headers, send: Send) -> None:
     await send({"type": "http.response.start", "status": reply.status, "headers": raw})
 
 
-async def _drip(reply: Reply, pace: float, scope: Scope, send: Send) -> bool:
+async def _drip(reply: SimulatedResponse, pace: float, scope: Scope, send: Send) -> bool:
     size = max(1, len(reply.body) // DROPS)
     for place in range(0, max(1, len(reply.body) - size), size):
         await send(_piece(reply.body[place : place + size]))
@@ -57,7 +59,7 @@ async def _drip(reply: Reply, pace: float, scope: Scope, send: Send) -> bool:
     return True
 
 
-async def _cut(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
+async def _cut(reply: SimulatedResponse, scope: Scope, receive: Receive, send: Send) -> None:
     await send(_piece(reply.body[: len(reply.body) // 2]))
     _transport(scope).close()
     await _until_gone(receive)

@@ -31,7 +31,7 @@ class UnknownIdError(CsiError):
 
 
 @dataclass(frozen=True)
-class Channel:
+class SimulatedChannel:
     """Somebody who uploads, or owns a playlist."""
 
     id: str
@@ -48,7 +48,7 @@ class Channel:
 
 
 @dataclass(frozen=True)
-class Video:
+class SimulatedVideo:
     """One state of a video. A change makes a new object, so a copy once taken never moves."""
 
     id: str
@@ -83,7 +83,7 @@ class Video:
 
 
 @dataclass(frozen=True)
-class Playlist:
+class SimulatedPlaylist:
     """A list somebody made by hand. What is in it is the world's business."""
 
     id: str
@@ -94,7 +94,7 @@ class Playlist:
 
 
 @dataclass(frozen=True)
-class Item:
+class PlaylistItem:
     """A video's place in a playlist; the same video may have two."""
 
     id: str
@@ -103,26 +103,26 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListEntry:
     """One line of a list as a reader gets it."""
 
     item_id: str
     position: int
     added_at: float
-    video: Video
+    video: SimulatedVideo
 
 
 @dataclass(frozen=True)
-class Listing:
+class PlaylistSlice:
     """A window on a playlist or an uploads list: `total` is the whole list, `entries` the window."""
 
     ref: str
     title: str
-    owner: Channel
+    owner: SimulatedChannel
     created_at: float
     uploads: bool
     total: int
-    entries: tuple[Entry, ...]
+    entries: tuple[ListEntry, ...]
 
 
 class World:
@@ -132,10 +132,10 @@ class World:
         self._lock = threading.RLock()
         self._random = Random(seed)
         self._serial = 0
-        self._channels: dict[str, Channel] = {}
-        self._videos: dict[str, Video] = {}
-        self._playlists: dict[str, Playlist] = {}
-        self._items: dict[str, list[Item]] = {}
+        self._channels: dict[str, SimulatedChannel] = {}
+        self._videos: dict[str, SimulatedVideo] = {}
+        self._playlists: dict[str, SimulatedPlaylist] = {}
+        self._items: dict[str, list[PlaylistItem]] = {}
         self._shelves: dict[str, list[tuple[float, int, str]]] = {}  # per channel, oldest first
         self._listed_in: dict[str, set[str]] = {}
         self._versions: dict[str, int] = {}
@@ -144,11 +144,11 @@ class World:
 
     def add_channel(
         self, title: str, *, at: float, handle: str | None = None, channel_id: str | None = None
-    ) -> Channel:
+    ) -> SimulatedChannel:
         """A new channel without videos; `channel_id` only where a test needs a certain one."""
         with self._lock:
             ref = channel_id or self._new_id("UC", 16, self._channels)
-            channel = Channel(
+            channel = SimulatedChannel(
                 id=ref,
                 title=title,
                 handle=handle or f"@{ref[2:10].lower()}",
@@ -178,12 +178,12 @@ class World:
         at: float,
         privacy: Privacy = "public",
         playlist_id: str | None = None,
-    ) -> Playlist:
+    ) -> SimulatedPlaylist:
         """An empty playlist that belongs to the channel `owner`."""
         with self._lock:
             self._known_channel(owner)
             ref = playlist_id or self._new_id("PL", 24, self._playlists)
-            self._playlists[ref] = Playlist(ref, title, owner, at, privacy)
+            self._playlists[ref] = SimulatedPlaylist(ref, title, owner, at, privacy)
             self._items[ref] = []
             self._touch(ref)
             return self._playlists[ref]
@@ -198,12 +198,12 @@ class World:
         privacy: Privacy = "public",
         description: str | None = None,
         video_id: str | None = None,
-    ) -> Video:
+    ) -> SimulatedVideo:
         """A new video, published in the second `at`; several may share it, the later one counts as newer."""
         with self._lock:
             self._known_channel(channel_id)
             self._serial += 1
-            video = Video(
+            video = SimulatedVideo(
                 id=video_id or self._new_id("", 8, self._videos),
                 channel_id=channel_id,
                 title=title,
@@ -227,12 +227,12 @@ class World:
             self._touch(channel_id)
             return video
 
-    def add_to_playlist(self, playlist_id: str, video_id: str, *, at: float, at_top: bool = False) -> Item:
+    def add_to_playlist(self, playlist_id: str, video_id: str, *, at: float, at_top: bool = False) -> PlaylistItem:
         """Added last, as YouTube does, unless the owner set "add to top"."""
         with self._lock:
             items = self._known_items(playlist_id)
             self._known_video(video_id)
-            item = Item(item_id(playlist_id, f"{self._random.getrandbits(64):016X}"), video_id, at)
+            item = PlaylistItem(item_id(playlist_id, f"{self._random.getrandbits(64):016X}"), video_id, at)
             items.insert(0 if at_top else len(items), item)
             self._listed_in.setdefault(video_id, set()).add(playlist_id)
             self._touch(playlist_id)
@@ -249,7 +249,7 @@ class World:
             self._listed_in[video_id].discard(playlist_id)
             self._touch(playlist_id)
 
-    def set_privacy(self, video_id: str, privacy: Privacy, *, at: float) -> Video:
+    def set_privacy(self, video_id: str, privacy: Privacy, *, at: float) -> SimulatedVideo:
         """Going public for the first time is what publishes a video: only then `published_at` moves."""
         with self._lock:
             video = self._known_video(video_id)
@@ -258,48 +258,48 @@ class World:
                 return self._change(video_id, privacy=privacy, published_at=at, updated_at=at, ever_public=True)
             return self._change(video_id, privacy=privacy, updated_at=at)
 
-    def delete(self, video_id: str, *, at: float) -> Video:
+    def delete(self, video_id: str, *, at: float) -> SimulatedVideo:
         """Gone for good; a playlist still shows it, as "Deleted video"."""
         return self.set_privacy(video_id, "deleted", at=at)
 
-    def edit_title(self, video_id: str, title: str, *, at: float) -> Video:
+    def edit_title(self, video_id: str, title: str, *, at: float) -> SimulatedVideo:
         with self._lock:
             self._known_video(video_id)
             return self._change(video_id, title=title, updated_at=at)
 
-    def recount(self, video_id: str, views: int, *, at: float) -> Video:
+    def recount(self, video_id: str, views: int, *, at: float) -> SimulatedVideo:
         """YouTube counts anew: from now on these views, which may be fewer than before, and growth as ever."""
         with self._lock:
             video = self._known_video(video_id)
             grown = int(video.views_per_hour * max(0.0, at - video.published_at) / 3600)
             return self._change(video_id, views=views - grown, updated_at=at)
 
-    def set_growth(self, channel_id: str, subscribers_per_day: int) -> Channel:
+    def set_growth(self, channel_id: str, subscribers_per_day: int) -> SimulatedChannel:
         """How many subscribers a channel gains a day, counted from its first; may be negative."""
         with self._lock:
             self._known_channel(channel_id)
             self._channels[channel_id] = replace(self._channels[channel_id], subscribers_per_day=subscribers_per_day)
             return self._channels[channel_id]
 
-    def set_hidden(self, video_id: str, *, likes: bool, comments: bool) -> Video:
+    def set_hidden(self, video_id: str, *, likes: bool, comments: bool) -> SimulatedVideo:
         """Which of a video's counters nobody sees."""
         with self._lock:
             self._known_video(video_id)
             return self._change(video_id, hides_likes=likes, comments_off=comments)
 
-    def touch(self, video_id: str, *, at: float) -> Video:
+    def touch(self, video_id: str, *, at: float) -> SimulatedVideo:
         """`updated` moves and nothing else, as it often does."""
         with self._lock:
             self._known_video(video_id)
             return self._change(video_id, updated_at=at)
 
-    def start_live(self, video_id: str, *, at: float) -> Video:
+    def start_live(self, video_id: str, *, at: float) -> SimulatedVideo:
         """An upcoming stream begins."""
         with self._lock:
             self._known_video(video_id)
             return self._change(video_id, kind="live", started_at=at, updated_at=at)
 
-    def end_live(self, video_id: str, *, at: float) -> Video:
+    def end_live(self, video_id: str, *, at: float) -> SimulatedVideo:
         """A stream is over and becomes an ordinary video with a length."""
         with self._lock:
             video = self._known_video(video_id)
@@ -312,32 +312,34 @@ class World:
         """Moves whenever the feed or the list `ref` would read differently. Needs no lock."""
         return self._versions.get(channel_of(ref) or ref, 0)
 
-    def channel(self, channel_id: str) -> Channel | None:
+    def channel(self, channel_id: str) -> SimulatedChannel | None:
         return self._channels.get(channel_id)
 
-    def by_handle(self, handle: str) -> Channel | None:
+    def by_handle(self, handle: str) -> SimulatedChannel | None:
         wanted = "@" + handle.removeprefix("@").lower()
         with self._lock:
             return next((c for c in self._channels.values() if c.handle.lower() == wanted), None)
 
-    def video(self, video_id: str) -> Video | None:
+    def video(self, video_id: str) -> SimulatedVideo | None:
         return self._videos.get(video_id)
 
-    def playlist(self, playlist_id: str) -> Playlist | None:
+    def playlist(self, playlist_id: str) -> SimulatedPlaylist | None:
         return self._playlists.get(playlist_id)
 
-    def channels(self) -> tuple[Channel, ...]:
+    def channels(self) -> tuple[SimulatedChannel, ...]:
         with self._lock:
             return tuple(self._channels.values())
 
-    def playlists(self) -> tuple[Playlist, ...]:
+    def playlists(self) -> tuple[SimulatedPlaylist, ...]:
         with self._lock:
             return tuple(self._playlists.values())
 
-    def newest(self, channel_id: str, limit: int | None = None, kinds: Container[Kind] = KINDS) -> tuple[Video, ...]:
+    def newest(
+        self, channel_id: str, limit: int | None = None, kinds: Container[Kind] = KINDS
+    ) -> tuple[SimulatedVideo, ...]:
         """The public videos of a channel, newest first."""
         with self._lock:
-            found: list[Video] = []
+            found: list[SimulatedVideo] = []
             for video in self._public(channel_id):
                 if len(found) == limit:
                     break
@@ -345,7 +347,9 @@ class World:
                     found.append(video)
             return tuple(found)
 
-    def listing(self, ref: str, start: int = 0, count: int | None = None, *, as_owner: bool = False) -> Listing | None:
+    def listing(
+        self, ref: str, start: int = 0, count: int | None = None, *, as_owner: bool = False
+    ) -> PlaylistSlice | None:
         """A playlist or an uploads list; None where the API says playlistNotFound.
 
         That is also a private list to all but its owner, and the uploads list of a channel without videos
@@ -367,19 +371,20 @@ class World:
 
     # Inside
 
-    def _uploads(self, ref: str, owner_id: str, start: int, count: int | None) -> Listing | None:
+    def _uploads(self, ref: str, owner_id: str, start: int, count: int | None) -> PlaylistSlice | None:
         owner = self._channels.get(owner_id)
         videos = self.newest(owner_id, kinds=UPLOAD_LISTS[ref[:-ID_TAIL]]) if owner else ()
         if not owner or not videos:
             return None
         shown = videos[start:] if count is None else videos[start : start + count]
         entries = tuple(
-            Entry(item_id(ref, video.id), start + place, video.published_at, video) for place, video in enumerate(shown)
+            ListEntry(item_id(ref, video.id), start + place, video.published_at, video)
+            for place, video in enumerate(shown)
         )
         title = f"Uploads from {owner.title}"
-        return Listing(ref, title, owner, owner.created_at, True, len(videos), entries)
+        return PlaylistSlice(ref, title, owner, owner.created_at, True, len(videos), entries)
 
-    def _handmade(self, ref: str, start: int, count: int | None, as_owner: bool) -> Listing | None:
+    def _handmade(self, ref: str, start: int, count: int | None, as_owner: bool) -> PlaylistSlice | None:
         playlist = self._playlists.get(ref)
         owner = self._channels.get(playlist.channel_id) if playlist else None
         hidden = ("deleted",) if as_owner else ("private", "deleted")
@@ -388,24 +393,24 @@ class World:
         items = self._items[ref]
         shown = items[start:] if count is None else items[start : start + count]
         entries = tuple(
-            Entry(item.id, start + place, item.added_at, self._videos[item.video_id])
+            ListEntry(item.id, start + place, item.added_at, self._videos[item.video_id])
             for place, item in enumerate(shown)
         )
-        return Listing(ref, playlist.title, owner, playlist.created_at, False, len(items), entries)
+        return PlaylistSlice(ref, playlist.title, owner, playlist.created_at, False, len(items), entries)
 
-    def _public(self, channel_id: str) -> Iterator[Video]:
+    def _public(self, channel_id: str) -> Iterator[SimulatedVideo]:
         for _, _, video_id in reversed(self._shelves.get(channel_id, [])):
             video = self._videos[video_id]
             if video.privacy == "public":
                 yield video
 
-    def _change(self, video_id: str, **fields: object) -> Video:
+    def _change(self, video_id: str, **fields: object) -> SimulatedVideo:
         video = replace(self._videos[video_id], **fields)  # type: ignore[arg-type]
         self._videos[video_id] = video
         self._touch(video.channel_id, *self._listed_in.get(video_id, ()))
         return video
 
-    def _reshelve(self, video: Video, at: float) -> None:
+    def _reshelve(self, video: SimulatedVideo, at: float) -> None:
         shelf = self._shelves[video.channel_id]
         shelf.remove((video.published_at, video.serial, video.id))
         bisect.insort(shelf, (at, video.serial, video.id))
@@ -429,17 +434,17 @@ class World:
             case _:
                 return 0
 
-    def _known_channel(self, channel_id: str) -> Channel:
+    def _known_channel(self, channel_id: str) -> SimulatedChannel:
         if channel_id not in self._channels:
             raise UnknownIdError(f"no channel {channel_id!r} in this world; GET /sim/state lists them")
         return self._channels[channel_id]
 
-    def _known_video(self, video_id: str) -> Video:
+    def _known_video(self, video_id: str) -> SimulatedVideo:
         if video_id not in self._videos:
             raise UnknownIdError(f"no video {video_id!r} in this world; upload it first")
         return self._videos[video_id]
 
-    def _known_items(self, playlist_id: str) -> list[Item]:
+    def _known_items(self, playlist_id: str) -> list[PlaylistItem]:
         if playlist_id not in self._items:
             raise UnknownIdError(f"no playlist {playlist_id!r} in this world; GET /sim/state lists them")
         return self._items[playlist_id]
