@@ -19,8 +19,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from csi import clock
 from csi.dlq import store as dlq
-from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
+from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import attempts, batches, budget, counters, db, endpoints, events, heartbeats, outbox, watches
 from csi.store.models import DeadLetter, Event, Watch

@@ -16,14 +16,14 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.flow import waiting as reasons
+from csi.status import backlog as reasons
 from csi.store import backlog, batches, stories, watches
 from csi.web import views
 from tasks import look as queue
 
 if TYPE_CHECKING:
-    from csi.flow.waiting import Waiting
     from csi.runtime import Runtime
+    from csi.status.backlog import Waiting
     from csi.store.backlog import Held
     from tasks.look import Queue, Queued
 

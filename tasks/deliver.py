@@ -5,9 +5,9 @@ from typing import Any
 
 from huey import CancelExecution
 
-from csi.flow.deliver import carry, probe, take
-from csi.flow.settle import Held
-from csi.flow.wake import Wake
+from csi.pipeline.deliver import carry, probe, take
+from csi.pipeline.settle import Held
+from csi.pipeline.wake import Wake
 from huey_config import huey
 from tasks.dispatch import dispatch, follow, step
 from tasks.worker import is_stopping, runtime

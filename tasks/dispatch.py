@@ -7,9 +7,9 @@ from functools import wraps
 from typing import Any
 
 from csi.errors import CsiError
-from csi.flow.flush import flush
-from csi.flow.wake import Wake
 from csi.logs import log
+from csi.pipeline.flush import flush
+from csi.pipeline.wake import Wake
 from csi.store import db
 
 PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10, "job": 5}

@@ -1,6 +1,6 @@
 """Turn a tier's pending events into batches."""
 
-from csi.flow.flush import flush
+from csi.pipeline.flush import flush
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime

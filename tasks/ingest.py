@@ -1,6 +1,6 @@
 """Turn one inbox item into one event."""
 
-from csi.flow.ingest import ingest
+from csi.pipeline.ingest import ingest
 from huey_config import huey
 from tasks.dispatch import follow, step
 from tasks.worker import runtime

@@ -4,10 +4,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from csi.flow import notify
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import db
+from csi.worker import alerting
 
 LOOK_SECONDS = 15.0
 FRESH_SECONDS = 30.0
@@ -30,10 +30,10 @@ def watch(runtime: Callable[[], Runtime], stopping: threading.Event) -> None:
     while not stopping.wait(LOOK_SECONDS if next_ping else 1.0):
         rt = runtime()
         try:
-            notify.look(rt)
+            alerting.look(rt)
         except Exception:  # noqa: BLE001 a database in trouble, a library that breaks: the next round tries again
             log.exception("troubles could not be judged")
             db.drop_broken_connection()
         if time.monotonic() >= next_ping and is_well():
-            notify.ping(rt)
+            alerting.ping(rt)
             next_ping = time.monotonic() + rt.settings.notify.heartbeat_seconds

@@ -1,6 +1,6 @@
 """Read one watch that is due, and those that stood in line behind it."""
 
-from csi.flow.poll import poll_in_turn
+from csi.pipeline.poll import poll_in_turn
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime

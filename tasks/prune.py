@@ -2,7 +2,7 @@
 
 from huey import crontab
 
-from csi.flow.retention import prune_hourly
+from csi.worker.retention import prune_hourly
 from huey_config import huey
 from tasks.dispatch import step
 from tasks.worker import runtime

@@ -2,7 +2,7 @@
 
 from huey import crontab
 
-from csi.flow.rescue import rescue
+from csi.pipeline.rescue import rescue
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime

@@ -2,7 +2,7 @@
 
 from huey import crontab
 
-from csi.flow.plan import plan
+from csi.pipeline.schedule import plan
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime

@@ -8,15 +8,14 @@ from typing import Any
 
 from csi import logs, systemd
 from csi.errors import CsiError
-from csi.flow import duty, notify, pace, plan
-from csi.flow import reload as reload_step
-from csi.flow import rescue as rescue_step
 from csi.ingester import config_file
 from csi.jobs import rescue as jobs
 from csi.logs import log
+from csi.pipeline import quota_schedule, rescue, schedule
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import copies, db, leases, watches
 from csi.store.lock import hold_worker_lock
+from csi.worker import alerting, leader, reload
 from tasks import lookout
 from tasks.dispatch import dispatch, last_end
 
@@ -59,15 +58,15 @@ def _boot(threads: int) -> None:
     rt.stopping = _stopping.is_set
     logs.take_over("huey")
     config_file.require_delivery(rt.settings)
-    notify.require_post(rt)
+    alerting.require_post(rt)
     if not db.is_postgres():
         hold_worker_lock(rt.settings.csi.state_dir)
     copies.take_into_use()
-    rescue_step.recover(rt)
-    plan.sync_watches(rt)
-    plan.warn_keyless(rt)
-    pace.warn_infeasible(rt)
-    reload_step.note_start(rt)
+    rescue.recover(rt)
+    schedule.sync_watches(rt)
+    schedule.warn_keyless(rt)
+    quota_schedule.warn_infeasible(rt)
+    reload.note_start(rt)
     log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))
 
 
@@ -80,7 +79,7 @@ def start(consumer: Any) -> None:
 
 def has_led() -> bool:
     """This worker planned for all of them a moment ago."""
-    return duty.has_led(runtime())
+    return leader.has_led(runtime())
 
 
 def pause() -> None:
@@ -109,7 +108,7 @@ def _pulse(consumer: Any) -> None:
             if _reload.is_set():
                 _take_new_config()
             slow = count % REDRIVE_EVERY == 0
-            if slow or not rescue_step.is_still(runtime()):
+            if slow or not rescue.is_still(runtime()):
                 _beat(runtime(), started, consumer, slow=slow)
         except Exception:  # noqa: BLE001 the pulse must outlive a locked database, a full disk, a lost server
             log.exception("rescue failed; it is tried again")
@@ -123,15 +122,15 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
 
     depth = _depth(huey, loud=slow)
     ill = None if depth is None else standstill(consumer, depth)
-    leads = duty.leads(rt, able=depth is not None and ill is None)
+    leads = leader.leads(rt, able=depth is not None and ill is None)
     if slow and leads:
-        rescue_step.set_clock_right(rt)
-        dispatch(rescue_step.redrive(rt))
+        rescue.set_clock_right(rt)
+        dispatch(rescue.redrive(rt))
         jobs.mend(rt)
     if slow and ill is None and (leads or depth is None):
-        rescue_step.beat(rt, started)
+        rescue.beat(rt, started)
     if leads:
-        dispatch([*rescue_step.rescue(rt, depth or 0), *jobs.wake_due(rt)])
+        dispatch([*rescue.rescue(rt, depth or 0), *jobs.wake_due(rt)])
     if slow and ill is not None:
         log.error("worker stands still and gives no sign of life", error=ill)
     elif slow and depth is not None:
@@ -168,7 +167,7 @@ def _take_new_config() -> None:
     """Between two beats, so that nothing is planned by half a configuration. A database in trouble: next time."""
     systemd.notify(*systemd.reloading())
     try:
-        fresh = reload_step.reload(runtime())
+        fresh = reload.reload(runtime())
         _reload.clear()
         with _opening:
             _held[:] = [fresh]

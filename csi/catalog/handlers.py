@@ -3,8 +3,8 @@
 from csi.catalog.backfill import backfill
 from csi.catalog.refresh import refresh_channels, refresh_tier
 from csi.errors import SourceError
-from csi.flow.poll import poll
 from csi.jobs.work import Done, Handler, More
+from csi.pipeline.poll import poll
 from csi.runtime import Runtime
 from csi.store import channels, jobs
 from csi.store.jobs import Job

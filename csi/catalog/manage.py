@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from csi.admin import watches as sources
+from csi.admin.watches import CHANNELS, SourcesError, Target, Wish
 from csi.catalog import record, source
 from csi.errors import CsiError, SourceError
-from csi.flow import sources
-from csi.flow.sources import CHANNELS, SourcesError, Target, Wish
 from csi.jobs.types import new_job
 from csi.logs import log
 from csi.runtime import Runtime

@@ -2,8 +2,8 @@
 
 from csi.catalog.freshness import DAY, HOT_DAYS, HOUR, MEDIUM_DAYS
 from csi.catalog.manage import register_watched
-from csi.flow.wake import Wake
 from csi.jobs.types import new_job
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import channels, heartbeats, jobs, videos
 from csi.store.db import writing

@@ -9,12 +9,12 @@ from functools import partial
 from csi.catalog import archive
 from csi.catalog.archive import ArchiveFault
 from csi.catalog.source import UNITS
-from csi.flow.retention import trusted_moment
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import archives, budget, heartbeats, partitions, stats
 from csi.store.db import writing
 from csi.store.partitions import month_after, month_of, month_starts
+from csi.worker.retention import trusted_moment
 
 DAY = 86_400.0
 STRICT_DAYS = 30

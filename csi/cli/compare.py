@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from csi.admin import parallel_run
 from csi.cli.config import config_option, json_option
 from csi.cli.output import Duration, confirm, echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain
-from csi.flow import compare as steps
 from csi.ingester import old_log
 
 if TYPE_CHECKING:
-    from csi.flow.compare import Comparison, Result, Takeover
+    from csi.admin.parallel_run import Comparison, Result, Takeover
     from csi.ingester.old_log import Sighting
 
 SHOWN = 20
@@ -52,13 +52,13 @@ def compare(
     sightings = old_log.read_sightings(_content(file))
     with installed(config_path) as rt:
         if take_over:
-            done = steps.take_over(rt, sightings, sources=sources, dry_run=True)
+            done = parallel_run.take_over(rt, sightings, sources=sources, dry_run=True)
             if not dry_run:
                 confirm(_question(done), yes=yes)
-                done = steps.take_over(rt, sightings, sources=sources)
+                done = parallel_run.take_over(rt, sightings, sources=sources)
             _report_takeover(done, dry_run=dry_run, as_json=as_json)
             return
-        found = steps.compare(rt, sightings, sources=sources, since=rt.now() - since if since else 0.0)
+        found = parallel_run.compare(rt, sightings, sources=sources, since=rt.now() - since if since else 0.0)
     _report(sightings, found, as_json=as_json, show_all=show_all)
     sys.exit(1 if found.of("only_old") else 0)
 

@@ -16,9 +16,9 @@ import yaml
 from csi import net, runtime
 from csi.adapters import registry
 from csi.cli import schema as schemas
-from csi.flow import plan
 from csi.ingester import config_env, config_file
 from csi.ingester.config_secrets import MASK, hide_password
+from csi.pipeline import schedule
 
 if TYPE_CHECKING:
     from csi.ingester.config_file import Loaded
@@ -139,7 +139,7 @@ def _not_readable(loaded: Loaded) -> list[str]:
         loaded.settings, net.Net()
     )  # neither database nor network: adapters are only asked what they lack
     specs = [(source, spec.via) for source in rt.enabled_sources() for spec in rt.adapter(source).watches()]
-    return plan.keyless(rt, specs)
+    return schedule.keyless(rt, specs)
 
 
 def _not_deliverable(loaded: Loaded) -> Iterator[str]:

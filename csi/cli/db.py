@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import clock, runtime
+from csi.admin import copy_to_postgres
 from csi.cli.output import plural, progress
 from csi.cli.terminal import table
-from csi.flow import move as removal
 from csi.ingester import config
 from csi.ingester.config_secrets import hide_password
 from csi.store import db as database
 
 if TYPE_CHECKING:
-    from csi.flow.move import Moved
+    from csi.admin.copy_to_postgres import Moved
 
 _CONFIG = click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The configuration; default CSI_CONFIG_PATH."
@@ -99,7 +99,7 @@ def copy_all(config_path: Path | None, target: str, live: bool, as_json: bool) -
     if not config.looks_like_postgres(target):
         raise click.UsageError("--to: expected postgresql://USER@HOST/NAME.")
     with _percents("copying and comparing") as notice:
-        done = removal.move(runtime.load_settings(config_path), target, live=live, notice=notice)
+        done = copy_to_postgres.move(runtime.load_settings(config_path), target, live=live, notice=notice)
     _say_copied(done, hide_password(target), as_json=as_json)
 
 

@@ -14,14 +14,15 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.flow import checkup, standing
+from csi.doctor import destination as checkup
 from csi.ingester.text import clean
+from csi.status import destinations
 from csi.web import views
 
 if TYPE_CHECKING:
-    from csi.flow.checkup import Checkup
-    from csi.flow.standing import Standing
+    from csi.doctor.destination import Checkup
     from csi.runtime import Runtime
+    from csi.status.destinations import Standing
 
 _ONE = click.option("--destination", metavar="NAME", help="Only this one.  [default: all]")
 
@@ -46,7 +47,7 @@ def delivery() -> None:
 def status(config_path: Path | None, as_json: bool, destination: str | None) -> None:
     """Say for each destination whether events go out, and what waits."""
     with installed(config_path) as rt:
-        found = standing.standings(rt, destination)
+        found = destinations.standings(rt, destination)
         if as_json:
             echo_json(
                 {"enabled": rt.settings.features.delivery, "destinations": [views.standing(one) for one in found]}
@@ -107,7 +108,7 @@ def pause(config_path: Path | None, destination: str | None, reason: str) -> Non
     """Hold delivery, over restarts, until `resume`: events are still collected, nothing is sent."""
     with installed(config_path) as rt:
         for name in _names(rt, destination):
-            is_new = standing.hold(rt, name, clean(reason, 200).strip() or "by command")
+            is_new = destinations.hold(rt, name, clean(reason, 200).strip() or "by command")
             click.echo(
                 f"{plain(name)}: delivery is paused" + ("" if is_new else " (it was already; the reason is new)")
             )
@@ -121,7 +122,7 @@ def resume(config_path: Path | None, destination: str | None) -> None:
     """Send again after a pause by command."""
     with installed(config_path) as rt:
         for name in _names(rt, destination):
-            was_held = standing.resume(rt, name)
+            was_held = destinations.resume(rt, name)
             click.echo(f"{plain(name)}: " + ("delivery goes on" if was_held else "delivery was not paused by command"))
 
 
@@ -154,5 +155,5 @@ def _names(rt: Runtime, destination: str | None) -> list[str]:
         return list(rt.destinations)
     if destination not in rt.destinations:
         known = ", ".join(rt.destinations)
-        raise standing.UnknownDestination(f"there is no destination {destination[:60]!r}; configured: {known}")
+        raise destinations.UnknownDestination(f"there is no destination {destination[:60]!r}; configured: {known}")
     return [destination]

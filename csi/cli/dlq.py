@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from csi.admin import dead_letters
 from csi.cli import letters as shown
 from csi.cli.config import config_option, json_option
 from csi.cli.output import SOME_FAILED, Duration, confirm, echo_json, is_terminal, plural, progress
 from csi.cli.session import installed
 from csi.dlq import clearing, search
 from csi.dlq import store as letters
-from csi.flow import redelivery
 from csi.ingester.text import clean
 from csi.store import stories
 
@@ -135,10 +135,10 @@ def _refuse_vague(ids: tuple[int, ...], everything: bool, filters: dict[str, Any
 
 def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: bool) -> int:
     with progress(len(chosen), "sending again") as notice:
-        outcomes = redelivery.replay_all(rt, chosen, notice)
+        outcomes = dead_letters.replay_all(rt, chosen, notice)
     sent = [outcome.letter_id for outcome in outcomes if outcome.is_sent]
     names = [letter.destination for letter in letters.by_ids(sent) if letter.destination]
-    hints = redelivery.obstacles(rt, names) if sent else []
+    hints = dead_letters.obstacles(rt, names) if sent else []
     results = _await(sent, seconds)
     failures = {one.letter_id: one.note for one in outcomes if not one.is_sent}
     failures |= {one.letter_id: one.result or "not finished yet" for one in results if not one.is_good}
@@ -146,11 +146,11 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
     return SOME_FAILED if failures else 0
 
 
-def _await(sent: list[int], seconds: float | None) -> list[redelivery.Result]:
+def _await(sent: list[int], seconds: float | None) -> list[dead_letters.Result]:
     if seconds is None or not sent:
         return []
     with progress(len(sent), "waiting for the receiver") as notice:
-        return redelivery.await_results(sent, seconds, notice)
+        return dead_letters.await_results(sent, seconds, notice)
 
 
 @dlq.command()

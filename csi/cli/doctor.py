@@ -17,13 +17,12 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.session import sidecar_url
 from csi.cli.terminal import plain
+from csi.doctor import finding, report
 from csi.errors import UNHEALTHY
-from csi.flow import doctor as steps
-from csi.flow import finding
 from csi.web import views
 
 if TYPE_CHECKING:
-    from csi.flow.finding import Level
+    from csi.doctor.finding import Level
     from csi.ingester.config import Settings
 
 QUEUE_CHECK = "tasks.look:examine"
@@ -43,8 +42,8 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     API key and budget, each source (read once, which costs one API unit for playlists), worker, queue and sidecar.
     """
     logs.setup(level="CRITICAL", format="text")
-    visit = steps.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
-    found = show(steps.examine(visit), quiet=as_json)
+    visit = report.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
+    found = show(report.examine(visit), quiet=as_json)
     counted = Counter(one.level for one in found)
     if as_json:
         echo_json(views.examination(found))

@@ -16,16 +16,16 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import Duration, echo_json, iso, plural, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.flow import trace
 from csi.ingester.text import clean
+from csi.status import item_lookup
 from csi.store import eventlist as rows
 from csi.store import events as stored
 from csi.store import stories
 from csi.web import views
 
 if TYPE_CHECKING:
-    from csi.flow.story import Leg
     from csi.runtime import Runtime
+    from csi.status.timeline import Leg
     from csi.store.eventlist import Brief
     from csi.store.models import Event
 
@@ -106,7 +106,7 @@ def show(config_path: Path | None, as_json: bool, what: str) -> None:
 
 
 def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
-    story = next((one for one in trace.trace(rt, event.event_id).stories if one.key == event.dedupe_key), None)
+    story = next((one for one in item_lookup.trace(rt, event.event_id).stories if one.key == event.dedupe_key), None)
     journeys = stories.journeys_of([event.id])
     return {
         "id": event.id,

@@ -20,8 +20,8 @@ from csi.cli.output import is_terminal
 from csi.cli.session import sidecar_url
 from csi.cli.starter import Choices, config_text, env_text
 from csi.cli.terminal import plain
+from csi.doctor import report
 from csi.errors import UNHEALTHY, ConfigError, CsiError
-from csi.flow import doctor as steps
 from csi.ingester.config_secrets import read_variable, secret_fault
 from csi.ingester.references import FREE_FORMS, parse_reference
 
@@ -205,8 +205,8 @@ def _draft(path: Path, text: str) -> None:
 
 def _test(config: Path, env: Path, *, online: bool) -> int:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
-    visit = steps.Visit(config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False)
-    failed = any(one.level == "fail" for one in show(steps.examine(visit)))
+    visit = report.Visit(config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False)
+    failed = any(one.level == "fail" for one in show(report.examine(visit)))
     click.echo(f"\nstart it:   csi --env-file {env} run")
     click.echo(f"examine it: csi --env-file {env} doctor")
     return UNHEALTHY if failed else 0

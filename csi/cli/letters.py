@@ -15,10 +15,10 @@ from csi.cli.terminal import plain, table
 from csi.web import views
 
 if TYPE_CHECKING:
+    from csi.admin.dead_letters import Result
     from csi.dlq.replay import Outcome
     from csi.dlq.search import Group
     from csi.dlq.store import Letter
-    from csi.flow.redelivery import Result
     from csi.store.stories import Request
 
 SHOWN_FAILURES = 20

@@ -15,8 +15,8 @@ from csi.cli.output import echo_json, plural, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import plain, table
 from csi.errors import MissingSetting
-from csi.flow import notify as lookout
 from csi.web import views
+from csi.worker import alerting
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -38,7 +38,7 @@ def notify() -> None:
 def status(config_path: Path | None, as_json: bool) -> None:
     """What is wrong at this moment, and the last troubles that were noted."""
     with installed(config_path) as rt:
-        found = lookout.standing(rt)
+        found = alerting.standing(rt)
     if as_json:
         echo_json(views.lookout(found))
         return
@@ -65,7 +65,7 @@ def test(config_path: Path | None) -> None:
 def check(config_path: Path | None) -> None:
     """One round of the lookout, from outside the worker: for a timer on hosts where the worker itself may be dead."""
     with installed(config_path) as rt:
-        found = lookout.look(rt, ours=False)
+        found = alerting.look(rt, ours=False)
     click.echo(_lines(found))
 
 
@@ -74,17 +74,17 @@ def _lines(found: Sequence[Trouble | Noted]) -> str:
 
 
 def _require_something(rt: Runtime) -> None:
-    if not lookout.urls(rt) and rt.settings.secrets.heartbeat_url is None:
+    if not alerting.urls(rt) and rt.settings.secrets.heartbeat_url is None:
         raise MissingSetting(
             "neither CSI_NOTIFY_URLS nor CSI_HEARTBEAT_URL is set. Set one in the environment or in /etc/csi/env."
         )
 
 
 def _try_post(rt: Runtime) -> bool:
-    if not lookout.urls(rt):
+    if not alerting.urls(rt):
         return True
-    lookout.require_post(rt)
-    sent = lookout.say(rt, "test", "This is a test: notifications work.")
+    alerting.require_post(rt)
+    sent = alerting.say(rt, "test", "This is a test: notifications work.")
     click.echo(
         "the message was sent" if sent else "a service did not take the message; is its URL right?", err=not sent
     )
@@ -94,7 +94,7 @@ def _try_post(rt: Runtime) -> bool:
 def _try_ping(rt: Runtime) -> bool:
     if rt.settings.secrets.heartbeat_url is None:
         return True
-    heard = lookout.ping(rt)
+    heard = alerting.ping(rt)
     click.echo(
         "the heartbeat URL answered" if heard else "the heartbeat URL did not answer as it should", err=not heard
     )

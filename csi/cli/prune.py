@@ -11,12 +11,12 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import confirm, echo_json, plural, progress
 from csi.cli.session import installed
 from csi.cli.terminal import table
-from csi.flow import retention
 from csi.web import views
+from csi.worker import retention
 
 if TYPE_CHECKING:
-    from csi.flow.retention import Pruned
     from csi.runtime import Runtime
+    from csi.worker.retention import Pruned
 
 
 @click.command()

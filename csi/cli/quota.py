@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from csi import clock, runtime
+from csi.admin import watches
 from csi.catalog import source
 from csi.cli.config import config_option, json_option
-from csi.flow import pace, sources
+from csi.pipeline import quota_schedule
 from csi.store import budget, db
 from csi.web import views
 
@@ -23,8 +24,8 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     """Show the API units of this Pacific day, and the intervals that they are enough for."""
     rt = runtime.open_runtime(config_path)
     with db.connection():
-        sources.keep_in_step(rt)
-        found, share = pace.forecast(rt, rt.now()), source.share_of(rt)
+        watches.keep_in_step(rt)
+        found, share = quota_schedule.forecast(rt, rt.now()), source.share_of(rt)
     if as_json:
         catalogue = {"catalogue": views.catalogue_share(share)} if found else {}
         click.echo(json.dumps(views.forecast(found) | catalogue, indent=2))
@@ -42,13 +43,13 @@ def _share_line(share: source.Share) -> str:
     return f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}"
 
 
-def _lines(found: pace.Forecast) -> list[str]:
+def _lines(found: quota_schedule.Forecast) -> list[str]:
     ends = datetime.fromtimestamp(found.ends_at, budget.PACIFIC).strftime("%Y-%m-%d %H:%M")
     low = "; less than the buffer is left, so everything is idle" if found.is_low else ""
     lines = [
         f"day       {found.day} Pacific, until {ends} ({clock.iso(found.ends_at)})",
         f"used      {found.used:,} of {found.limit:,} units; {found.left:,} left, {found.buffer:,} kept back{low}",
         f"rate      {found.per_hour:,.0f} units an hour; planned until midnight: {found.planned_units:,}",
-        f"forecast  {pace.sentence(found)}",
+        f"forecast  {quota_schedule.sentence(found)}",
     ]
     return [*lines, *([f"warning   {found.warning}"] if found.warning else [])]

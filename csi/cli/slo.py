@@ -14,11 +14,11 @@ from csi.cli.output import Duration, echo_json, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY
-from csi.flow import slo as figures
+from csi.status import slo as figures
 from csi.web import views
 
 if TYPE_CHECKING:
-    from csi.flow.slo import Report, Spread, TierLatency
+    from csi.status.slo import Report, Spread, TierLatency
 
 _WORDS = {True: "met", False: "MISSED", None: "–"}
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import logs, runtime
+from csi.admin import watches
 from csi.cli.config import config_option, json_option
 from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
-from csi.flow import sources as steps
 from csi.ingester import imports
 from csi.store import db, watchlist
 from csi.web import views
@@ -44,7 +44,7 @@ def sources() -> None:
 def _runtime(config_path: Path | None) -> Iterator[Runtime]:
     rt = runtime.open_runtime(config_path)
     with db.connection():
-        steps.keep_in_step(rt)
+        watches.keep_in_step(rt)
         yield rt
 
 
@@ -60,7 +60,7 @@ def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None
     with _runtime(config_path) as rt:
         rows, now = watchlist.every(removed=removed), rt.now()
         if as_json:
-            click.echo(json.dumps({"watches": steps.describe(rt, rows)}, indent=2))
+            click.echo(json.dumps({"watches": watches.describe(rt, rows)}, indent=2))
             return
         head = ("NO", "SOURCE", "REF", "NAME", "FROM", "STATE", "HEALTH", "EVERY", "LAST", "NEXT", "TROUBLE")
         for line in table(head, [_row(rt, row, now) for row in rows]):
@@ -116,9 +116,9 @@ def _wishes(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _wish(name: str | None = None, **given: Any) -> steps.Wish:
+def _wish(name: str | None = None, **given: Any) -> watches.Wish:
     title = {"match": given["title_match"], "not": given["title_not"]}
-    return steps.Wish(
+    return watches.Wish(
         {
             "name": name,
             "route_profile": given["route_profile"],
@@ -153,7 +153,7 @@ def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as
     names and videos are looked up through the API, which takes a key and costs one unit.
     """
     with _runtime(config_path) as rt:
-        added = steps.add(rt, what, _wish(name, **given), dry_run=dry_run)
+        added = watches.add(rt, what, _wish(name, **given), dry_run=dry_run)
     if as_json:
         click.echo(json.dumps(views.added(added, dry_run=dry_run), indent=2))
         return
@@ -161,7 +161,7 @@ def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as
         click.echo(line)
 
 
-def _added_words(added: steps.Added, *, dry_run: bool) -> Iterator[str]:
+def _added_words(added: watches.Added, *, dry_run: bool) -> Iterator[str]:
     kind, name = SHORT[added.target.source], f" ({plain(added.name, 60)})" if added.name else ""
     if added.result == "known":
         yield f"{kind} {added.target.ref}{name}: {added.remark}"
@@ -202,8 +202,8 @@ def _first_words(policy: Any) -> str:
 def pause(watch: str, dry_run: bool, config_path: Path | None) -> None:
     """Stop reading a watch until it is resumed, over restarts and changes of the configuration."""
     with _runtime(config_path) as rt:
-        row = steps.find_watch(rt, watch)
-        changed = steps.pause(rt, row, dry_run=dry_run)
+        row = watches.find_watch(rt, watch)
+        changed = watches.pause(rt, row, dry_run=dry_run)
         waiting = watchlist.waiting_items(row.id)
     click.echo(_done(row, "paused", changed, dry_run=dry_run))
     if waiting and changed:
@@ -217,8 +217,8 @@ def pause(watch: str, dry_run: bool, config_path: Path | None) -> None:
 def resume(watch: str, dry_run: bool, config_path: Path | None) -> None:
     """Read a paused watch again, at once; it continues where it was."""
     with _runtime(config_path) as rt:
-        row = steps.find_watch(rt, watch)
-        click.echo(_done(row, "resumed", steps.resume(rt, row, dry_run=dry_run), dry_run=dry_run))
+        row = watches.find_watch(rt, watch)
+        click.echo(_done(row, "resumed", watches.resume(rt, row, dry_run=dry_run), dry_run=dry_run))
 
 
 @sources.command()
@@ -229,11 +229,11 @@ def resume(watch: str, dry_run: bool, config_path: Path | None) -> None:
 def remove(watch: str, yes: bool, dry_run: bool, config_path: Path | None) -> None:
     """Stop watching something that was added by command."""
     with _runtime(config_path) as rt:
-        row = steps.find_watch(rt, watch)
-        steps.remove(rt, row, dry_run=True)
+        row = watches.find_watch(rt, watch)
+        watches.remove(rt, row, dry_run=True)
         if not dry_run:
             confirm(f"Stop watching {_title(row)}?", yes=yes)
-            steps.remove(rt, row)
+            watches.remove(rt, row)
     click.echo(_done(row, "removed", True, dry_run=dry_run))
 
 
@@ -254,10 +254,10 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
             raise click.UsageError("what should the next read emit? Say --emit all or --emit none.")
         emit = click.prompt("What should the next read emit", type=click.Choice(["all", "none"]), default="none")
     with _runtime(config_path) as rt:
-        row = steps.find_watch(rt, watch)
+        row = watches.find_watch(rt, watch)
         if not dry_run:
             confirm(f"Forget the baseline of {_title(row)}, and emit {emit} of what is there?", yes=yes)
-        steps.reset(rt, row, "all" if emit == "all" else "none", dry_run=dry_run)
+        watches.reset(rt, row, "all" if emit == "all" else "none", dry_run=dry_run)
     click.echo(_done(row, f"reset; the next read emits {emit} of what is there", True, dry_run=dry_run))
 
 
@@ -269,11 +269,11 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
 def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
     """Read a watch now, in this process; the worker delivers what is new."""
     with _runtime(config_path) as rt:
-        row = steps.find_watch(rt, watch)
+        row = watches.find_watch(rt, watch)
         if dry_run:
             click.echo(f"would read {_title(row)} now")
             return
-        found = steps.poll_now(rt, row)
+        found = watches.poll_now(rt, row)
     if as_json:
         result = {"watch": found.ref, "new_items": found.new_items, "busy": found.is_busy, "error": found.error}
         click.echo(json.dumps(result | {"units": found.units}))
@@ -283,7 +283,7 @@ def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> 
         sys.exit(1)
 
 
-def _polled_words(row: Watch, found: steps.Polled) -> str:
+def _polled_words(row: Watch, found: watches.Polled) -> str:
     if found.is_busy:
         return f"{_title(row)} was not read: it is being read already, or its host asked for a pause"
     if found.error:
@@ -320,7 +320,7 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
     """
     content = file.read(imports.MAX_BYTES + 1)
     with _runtime(config_path) as rt:
-        lines = steps.import_list(rt, content, _wish(**given), dry_run=dry_run)
+        lines = watches.import_list(rt, content, _wish(**given), dry_run=dry_run)
     counted = Counter(line.result for line in lines)
     if as_json:
         summary = {word: counted[word] for word in ("added", "known", "invalid")}
@@ -334,7 +334,7 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
         sys.exit(SOME_FAILED)
 
 
-def _import_words(line: steps.Imported) -> str:
+def _import_words(line: watches.Imported) -> str:
     name = f" ({plain(line.name, 60)})" if line.name else ""
     why = f": {plain(line.error)}" if line.error else ""
     return f"line {line.line}: {line.result} {plain(line.ref or line.text, 80)}{name}{why}"
@@ -346,4 +346,4 @@ def _import_words(line: steps.Imported) -> str:
 def export_file(output: Any, config_path: Path | None) -> None:
     """Write every watch as OPML, for feed readers and for `csi sources import`."""
     with _runtime(config_path) as rt:
-        output.write(steps.export_list(rt))
+        output.write(watches.export_list(rt))

@@ -13,14 +13,14 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.flow import overview as pages
-from csi.flow import pace, waiting
+from csi.pipeline import quota_schedule
+from csi.status import backlog, overview
 from csi.web import views
 
 if TYPE_CHECKING:
-    from csi.flow.overview import Overview, SourceState
-    from csi.flow.slo import Success
-    from csi.flow.standing import Standing
+    from csi.status.destinations import Standing
+    from csi.status.overview import Overview, SourceState
+    from csi.status.slo import Success
 
 
 @click.command()
@@ -32,7 +32,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
     Always exit code 0; for a verdict there are `csi health` and `csi doctor`.
     """
     with installed(config_path) as rt:
-        found = pages.overview(rt)
+        found = overview.overview(rt)
     if as_json:
         echo_json(views.status(found))
         return
@@ -49,7 +49,7 @@ def lines(found: Overview) -> Iterator[str]:
     letters = plural(found.dead_letters, "open dead letter")
     yield f"letters   {letters}{'; csi dlq list --group-by error' if found.dead_letters else ''}"
     if found.quota is not None:
-        yield f"quota     {plain(pace.sentence(found.quota))}"
+        yield f"quota     {plain(quota_schedule.sentence(found.quota))}"
     yield ""
     yield from table(SOURCE_HEAD, [source_row(one, found.now) for one in found.sources])
     for trouble in found.troubles:
@@ -57,7 +57,7 @@ def lines(found: Overview) -> Iterator[str]:
     yield ""
     yield "waiting" if found.waiting else "nothing waits"
     for one in found.waiting:
-        yield f"  {plain(waiting.words(one, found.now))}"
+        yield f"  {plain(backlog.words(one, found.now))}"
 
 
 GATES = {"open": "works", "held": "paused by command", "paused": "asked for a pause", "away": "away", "probe": "away"}

@@ -16,7 +16,7 @@ from csi.cli.output import Duration
 from csi.cli.session import installed
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
-from csi.flow import overview as pages
+from csi.status import overview
 from csi.store import eventlist
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def top(config_path: Path | None, interval: float, once: bool) -> None:
 
 def frame(rt: Runtime, rows: int) -> list[str]:
     """One page of text, so many events long."""
-    page = list(lines(pages.overview(rt)))
+    page = list(lines(overview.overview(rt)))
     return [*page, "", *_event_lines(rt, rows)]
 
 

@@ -14,11 +14,11 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json
 from csi.cli.session import installed
 from csi.cli.terminal import plain
-from csi.flow import trace as steps
+from csi.status import item_lookup
 from csi.web import views
 
 if TYPE_CHECKING:
-    from csi.flow.story import Step, Story
+    from csi.status.timeline import Step, Story
 
 ANSWER_COLUMNS = 200
 
@@ -34,7 +34,7 @@ def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> Non
     Exit code 1 when nothing is known of it.
     """
     with installed(config_path) as rt:
-        found = steps.trace(rt, what)
+        found = item_lookup.trace(rt, what)
     if as_json:
         stories = [views.story(story) for story in found.stories]
         echo_json({"query": found.query, "found": len(stories), "more": found.is_cut, "items": stories})

@@ -1,7 +1,7 @@
 """What keeps the ledger moving: due jobs are woken, failed ones come back, and those of a dead worker do, too."""
 
-from csi.flow.wake import Wake
 from csi.logs import log
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import jobs
 

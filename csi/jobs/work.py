@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi.errors import CsiError, SourceError
-from csi.flow.wake import Wake
 from csi.jobs.verdict import Dead, Retry, Verdict, Wait, judge
 from csi.logs import log
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import budget, counters, db, jobs
 from csi.store.db import writing

@@ -1,7 +1,7 @@
 """What the health pages need, read from settings and database in one go."""
 
-from csi.flow import storage
 from csi.ingester.config import SourceSettings
+from csi.pipeline import disk_guard
 from csi.runtime import Runtime
 from csi.store import endpoints, heartbeats, watches
 from csi.store.endpoints import Endpoint
@@ -18,7 +18,7 @@ def gather(rt: Runtime) -> Facts:
         sources=tuple(_plan(name, rt.settings.sources[name]) for name in rt.enabled_sources()),
         watches=tuple(watches.schedule()),
         delivery=_delivery(rt, endpoints.find()),
-        place=storage.place(rt),
+        place=disk_guard.place(rt),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
-from csi.flow.storage import Place
+from csi.pipeline.disk_guard import Place
 from csi.store.heartbeats import Beat
 from csi.store.watches import WatchTimes
 

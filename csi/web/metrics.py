@@ -18,10 +18,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from csi import __version__
-from csi.flow import pace
-from csi.flow.glance import backlog_age
 from csi.ingester.config import STREAM, TIERS
+from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
+from csi.status.dashboard import backlog_age
 from csi.store import agenda, budget, charts, counters, endpoints, heartbeats, hosts, inbox, outbox
 from csi.web import health, job_numbers, operations
 from csi.web.facts import WORKER, gather
@@ -167,7 +167,7 @@ def _worker(now: float) -> Iterator[Metric]:
 
 
 def _quota(rt: Runtime, now: float) -> Iterator[Metric]:
-    limit = pace.unit_limit(rt)
+    limit = quota_schedule.unit_limit(rt)
     if limit is None:
         return
     used = budget.used(now)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from csi.flow import troubles
 from csi.runtime import Runtime
 from csi.scheduling.troubles import NAMES
+from csi.status import alert_facts
 from csi.store import counters, reloads
 
 RESULTS = ("loaded", "refused")
@@ -15,7 +15,7 @@ RESULTS = ("loaded", "refused")
 
 def collect(rt: Runtime) -> Iterator[Metric]:
     """Judged at the scrape, by the same rules that tell people: a worker that is gone cannot hide its absence."""
-    found = Counter(trouble.name for trouble in troubles.current(rt))
+    found = Counter(trouble.name for trouble in alert_facts.current(rt))
     family = GaugeMetricFamily("csi_troubles", "Troubles that are there now", labels=["trouble"])
     for name in NAMES:
         family.add_metric([name], found[name])

@@ -7,28 +7,28 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from csi import clock
+from csi.admin.watches import Added, Imported
 from csi.catalog.source import Share
 from csi.dlq.replay import Outcome
 from csi.dlq.search import Group
 from csi.dlq.store import Letter
-from csi.flow import slo
-from csi.flow.agenda import Agenda
-from csi.flow.checkup import Checkup
-from csi.flow.finding import Finding, Level
-from csi.flow.notify import Lookout
-from csi.flow.overview import Overview, SourceState
-from csi.flow.pace import Forecast, sentence
-from csi.flow.retention import Pruned
-from csi.flow.slo import Report, Spread, Success, TierLatency
-from csi.flow.sources import Added, Imported
-from csi.flow.standing import Standing
-from csi.flow.story import Story
-from csi.flow.waiting import Waiting
+from csi.doctor.destination import Checkup
+from csi.doctor.finding import Finding, Level
 from csi.logs import redact
+from csi.pipeline.quota_schedule import Forecast, sentence
+from csi.status import slo
+from csi.status.backlog import Waiting
+from csi.status.destinations import Standing
+from csi.status.overview import Overview, SourceState
+from csi.status.slo import Report, Spread, Success, TierLatency
+from csi.status.timeline import Story
+from csi.status.upcoming import Agenda
 from csi.store import audit, events
 from csi.store.models import Event
 from csi.store.stories import Request
 from csi.store.troubles import Noted
+from csi.worker.alerting import Lookout
+from csi.worker.retention import Pruned
 
 
 def iso(moment: float | None) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from csi import clock
-from csi.flow.glance import words as span
+from csi.status.dashboard import words as span
 
 HEALTH = {
     "healthy": "read as planned",

@@ -65,12 +65,12 @@ def _leave() -> None:
 
 
 def _open(home: Path, origin: stage.Source, to: stage.Receiver) -> Runtime:
-    from csi.flow import plan
+    from csi.pipeline import schedule
     from csi.runtime import open_runtime
 
     config = stage.configure(home, origin, "standard")
     rt = open_runtime(config, stage.environment(config, to))
-    plan.sync_watches(rt)
+    schedule.sync_watches(rt)
     return rt
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from csi import clock
-from csi.flow import deliver, flush, ingest, plan, poll
-from csi.flow.settle import Held, Sent
-from csi.flow.wake import Wake
+from csi.pipeline import deliver, flush, ingest, poll, schedule
+from csi.pipeline.settle import Held, Sent
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, inbox
 from ops.bench import stage
@@ -48,7 +48,7 @@ def measure(tier: str, count: int) -> dict[str, float]:
     ):
         config = stage.configure(Path(home), origin, tier)
         rt, meter = open_runtime(config, stage.environment(config, to)), Meter()
-        plan.sync_watches(rt)
+        schedule.sync_watches(rt)
         _take_in(rt, meter)
         rt.now = lambda: clock.now() + 1.0  # the last ones, too few for a batch, have waited long enough
         _send_out(rt, meter, f"default/{tier}")
@@ -58,7 +58,9 @@ def measure(tier: str, count: int) -> dict[str, float]:
 
 def _take_in(rt: Runtime, meter: Meter) -> None:
     """Every item becomes an event, the later ones of a flood before their time."""
-    waiting = [item for watch in plan.plan(rt, horizon=0) for item in meter.run("poll", poll.poll, rt, int(watch.key))]
+    waiting = [
+        item for watch in schedule.plan(rt, horizon=0) for item in meter.run("poll", poll.poll, rt, int(watch.key))
+    ]
     while waiting:
         for wake in waiting:
             if wake.step == "ingest":

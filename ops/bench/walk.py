@@ -4,9 +4,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from csi.flow import deliver, flush, ingest, plan, poll, rescue
-from csi.flow.settle import RetryAt
-from csi.flow.wake import Wake
+from csi.pipeline import deliver, flush, ingest, poll, rescue, schedule
+from csi.pipeline.settle import RetryAt
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 
 DEADLINE = 120.0
@@ -18,7 +18,7 @@ def walk(rt: Runtime, until: Callable[[], bool]) -> None:
     while not until():
         if time.monotonic() > end:
             sys.exit(f"the walk was not over after {DEADLINE:g} s")
-        todo = [*plan.plan(rt, horizon=0), *rescue.rescue(rt)]
+        todo = [*schedule.plan(rt, horizon=0), *rescue.rescue(rt)]
         if not todo:
             time.sleep(0.05)
         while todo:

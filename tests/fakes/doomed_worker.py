@@ -40,15 +40,15 @@ def _commit(name: str, module: str, function: str) -> dict[str, Point]:
 
 
 POINTS = {
-    "poll:read": Point("csi.flow.poll", "_record_success", "before"),
-    "poll:stored": Point("csi.flow.poll", "_record_success", "after"),
-    "ingest:claimed": Point("csi.flow.ingest", "_normalize", "before"),
-    "ingest:stored": Point("csi.flow.ingest", "_store", "after"),
-    "flush:opened": Point("csi.flow.flush", "_open_all", "after"),
+    "poll:read": Point("csi.pipeline.poll", "_record_success", "before"),
+    "poll:stored": Point("csi.pipeline.poll", "_record_success", "after"),
+    "ingest:claimed": Point("csi.pipeline.ingest", "_normalize", "before"),
+    "ingest:stored": Point("csi.pipeline.ingest", "_store", "after"),
+    "flush:opened": Point("csi.pipeline.flush", "_open_all", "after"),
     "flush:committed": Point("tasks.dispatch", "flush", "after"),
-    "deliver:claimed": Point("csi.flow.deliver", "_send_in_form", "before"),
-    "deliver:sent": Point("csi.flow.deliver", "_send_in_form", "after"),
-    "deliver:settling": Point("csi.flow.settle", "_mark_delivered", "after"),
+    "deliver:claimed": Point("csi.pipeline.deliver", "_send_in_form", "before"),
+    "deliver:sent": Point("csi.pipeline.deliver", "_send_in_form", "after"),
+    "deliver:settling": Point("csi.pipeline.settle", "_mark_delivered", "after"),
     "deliver:settled": Point("tasks.deliver", "carry", "after"),
 }
 """Where the acceptance tests kill, a point between any two steps."""
@@ -56,19 +56,19 @@ POINTS = {
 EVERY_POINT = {
     **_call("poll-claim", "csi.store.watches.claim"),
     **_call("poll-page", "csi.adapters.youtube_api.DataApi.items"),
-    **_commit("poll-commit", "csi.flow.poll", "_record_success"),
+    **_commit("poll-commit", "csi.pipeline.poll", "_record_success"),
     **_call("ingest-claim", "csi.store.inbox.claim"),
-    **_commit("ingest-commit", "csi.flow.ingest", "_store"),
+    **_commit("ingest-commit", "csi.pipeline.ingest", "_store"),
     **_call("wake", "tasks.queue.QueueHuey.enqueue_many"),
     **_call("dequeue", "tasks.queue.QueueHuey.dequeue"),
-    **_commit("flush-commit", "csi.flow.flush", "flush"),
+    **_commit("flush-commit", "csi.pipeline.flush", "flush"),
     **_call("claim", "csi.store.batches.claim"),
-    **_commit("claim-commit", "csi.flow.deliver", "take"),
+    **_commit("claim-commit", "csi.pipeline.deliver", "take"),
     **_call("send", "csi.emitter.http.send"),
     **_call("mark", "csi.store.events.mark_delivered"),
-    **_commit("settle-commit", "csi.flow.deliver", "_carry"),
+    **_commit("settle-commit", "csi.pipeline.deliver", "_carry"),
     **_call("bury", "csi.dlq.store.bury"),
-    **_commit("malformed-commit", "csi.flow.ingest", "_bury"),
+    **_commit("malformed-commit", "csi.pipeline.ingest", "_bury"),
     **_call("recover", "csi.store.leases.release_all"),
 }
 """FAULTS 3: before and after each commit and each send of the walk."""
@@ -223,7 +223,7 @@ def _take_lock(path: str, seconds: float) -> threading.Thread:
 
 def poison(word: str) -> None:
     """FAULTS 10: handling an item with this word in its title ends the process."""
-    from csi.flow import ingest
+    from csi.pipeline import ingest
 
     normalize = ingest._normalize
 
@@ -279,7 +279,7 @@ def hung_scheduler() -> None:
 
 def hung_polls() -> None:
     """Whoever reads a watch does not come back, as behind a library that waits without a limit."""
-    from csi.flow import poll
+    from csi.pipeline import poll
 
     poll._record_success = lambda *_, **__: threading.Event().wait()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from csi.flow import deliver, flush, ingest, plan, poll, rescue
-from csi.flow.wake import Wake
+from csi.pipeline import deliver, flush, ingest, poll, rescue, schedule
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime, open_runtime
 from tests.fakes.receiver import SECRET
 
@@ -29,13 +29,13 @@ class Line:
         self.rt.now = clock
         self.rt.rng = random.Random(7)
         self.scheduled: list[Wake] = []
-        plan.sync_watches(self.rt)
+        schedule.sync_watches(self.rt)
 
     def run(self, *, deliver_too: bool = True) -> None:
         """Everything that is due at this moment, to its end."""
         rescue.set_clock_right(self.rt)
         rescue.beat(self.rt, self.clock())
-        todo = [*self._due(), *plan.plan(self.rt, horizon=0), *rescue.redrive(self.rt), *rescue.rescue(self.rt)]
+        todo = [*self._due(), *schedule.plan(self.rt, horizon=0), *rescue.redrive(self.rt), *rescue.rescue(self.rt)]
         for _ in range(10_000):
             if not todo:
                 return

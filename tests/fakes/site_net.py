@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 from peewee import fn
 
 from csi.errors import NetError
-from csi.flow import ingest, plan, poll
 from csi.net import Answer, Headers
+from csi.pipeline import ingest, poll, schedule
 from csi.simulator.youtube import fault_responses
 from csi.simulator.youtube.app import (
     FEED_PATH,
@@ -90,7 +90,7 @@ class Rounds:
 
     def run(self) -> None:
         """Everything that is due at this moment."""
-        due = [*self._woken(), *plan.plan(self.rt, horizon=0)]
+        due = [*self._woken(), *schedule.plan(self.rt, horizon=0)]
         for wake in due:
             if wake.at is not None and wake.at > self.clock():
                 self.line.scheduled.append(wake)

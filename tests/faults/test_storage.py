@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from csi.flow import retention
-from csi.flow.checkup import check_storage
+from csi.doctor.destination import check_storage
 from csi.runtime import load_settings
 from csi.store import db
+from csi.worker import retention
 from tests.fakes.installation import CONSUMER, ROOT, Installation, installation
 from tests.fakes.proxy import wait_until
 from tests.fakes.ua import UA, accept, says
@@ -504,7 +504,7 @@ def test_case_53_two_planners_on_postgresql(case, tmp_path, postgres_url, seed):
 
 
 def drain(s) -> None:
-    from csi.flow.wake import Wake
+    from csi.pipeline.wake import Wake
 
     with db.connection():
         for _ in range(3):

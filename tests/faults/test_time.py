@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
-from csi.flow import plan, retention
-from csi.flow.wake import Wake
+from csi.pipeline import schedule as plan
+from csi.pipeline.wake import Wake
 from csi.store import db
+from csi.worker import retention
 from tests.conftest import HandClock
 from tests.fakes.ua import accept, says
 from tests.faults.oracle import Bounds

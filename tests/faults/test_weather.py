@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from csi.dlq import replay, search
-from csi.flow import standing
+from csi.status import destinations
 from csi.store import db, leases
 from tests.fakes.ua import SECRET, UA, Behaviour, Cut, Reply, Request, accept, says
 from tests.faults.oracle import Bounds
@@ -63,9 +63,9 @@ def command(s: Stand, rng: random.Random) -> str:
         case "replay":
             replay.replay(search.letters(search.Wish(), 100), s.clock())
         case "pause":
-            standing.hold(s.rt, "default", "for a while")
+            destinations.hold(s.rt, "default", "for a while")
         case "resume":
-            standing.resume(s.rt, "default")
+            destinations.resume(s.rt, "default")
         case "restart":
             leases.release_all(s.clock())
     return name
@@ -85,7 +85,7 @@ def weather(case, home: Path, seed: int) -> None:
             s.publish(int(rng.random() < 0.2), ref=-1, title="BAD {}")
             acts.append(command(s, rng))
             s.wait(rng.choice([1, 7, 20, 65]))
-        standing.resume(s.rt, "default")
+        destinations.resume(s.rt, "default")
         s.ua.then = second.then = picky
         took = drained_after(s, limit=300)
         missing = never_arrived("second", second)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from csi.errors import NetError
-from csi.flow.wake import Wake
 from csi.net import Answer, Limits, Net
+from csi.pipeline.wake import Wake
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.simulator.http_server import serve_in_background

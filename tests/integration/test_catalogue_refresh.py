@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from csi.admin.watches import Target
 from csi.catalog import manage, record, source
-from csi.flow.sources import Target
 from csi.jobs import manage as ledger
 from csi.jobs.types import new_job
 from csi.runtime import Runtime

@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from csi.admin import parallel_run
 from csi.cli.compare import compare as command
-from csi.flow import compare
 from csi.ingester.old_log import Sighting
 from csi.store import db
 from tests.fakes.line import Line
@@ -44,7 +44,7 @@ def test_what_each_side_saw_and_missed(scene, clock):
     both, mine = (scene.yt.add(scene.yt.playlists[0], title) for title in ("both", "mine"))
     scene.wait(60)
     theirs = [Sighting(both, None, clock() + 30), Sighting("0nlyTheirs0")]
-    found = compare.compare(scene.rt, theirs, sources=["youtube_playlist"])
+    found = parallel_run.compare(scene.rt, theirs, sources=["youtube_playlist"])
     assert results(found) == {
         both: ("both", "delivered"),
         "0nlyTheirs0": ("only_old", None),
@@ -60,29 +60,29 @@ def test_only_what_was_seen_since_counts(scene, clock):
     new = scene.yt.add(scene.yt.playlists[0], "new")
     scene.wait(400)
     theirs = [Sighting("0nlyTheirs0", None, clock() - 80_000)]
-    found = compare.compare(scene.rt, theirs, since=clock() - 3600)
+    found = parallel_run.compare(scene.rt, theirs, since=clock() - 3600)
     assert results(found) == {new: ("only_csi", "delivered")}
     assert old not in results(found)
     earlier = Sighting(new, None, clock() - 3700)
-    assert results(compare.compare(scene.rt, [earlier], since=clock() - 3600)) == {}
+    assert results(parallel_run.compare(scene.rt, [earlier], since=clock() - 3600)) == {}
 
 
 def test_the_cut_over_sends_nothing_twice(scene):
     """The old poller has sent it; we see it only afterwards."""
     video = scene.yt.add(scene.yt.playlists[0], "sent by the old one")
-    done = compare.take_over(scene.rt, [Sighting(video)])
+    done = parallel_run.take_over(scene.rt, [Sighting(video)])
     assert (done.videos, done.new_keys, done.pending) == (1, 3, 0)
     other = scene.yt.add(scene.yt.playlists[0], "new")
     scene.wait(400)
     sent = [event_id for request in scene.ua.requests for event_id in request.event_ids]
     assert [other in event_id for event_id in sent] == [True]
-    assert compare.take_over(scene.rt, [Sighting(video)]).new_keys == 0
+    assert parallel_run.take_over(scene.rt, [Sighting(video)]).new_keys == 0
 
 
 def test_a_list_that_the_old_poller_names_is_the_only_one_taken_over(scene, clock):
     first, second = scene.yt.playlists
     video = scene.yt.add(first, "in both lists")
-    assert compare.take_over(scene.rt, [Sighting(video, first)], sources=["youtube_playlist"]).new_keys == 1
+    assert parallel_run.take_over(scene.rt, [Sighting(video, first)], sources=["youtube_playlist"]).new_keys == 1
     scene.yt.world.add_to_playlist(second, video, at=clock())
     scene.wait(400)
     assert db.fetch("SELECT dedupe_key FROM events") == [(f"youtube:video:{video}:{second}",)]
@@ -93,7 +93,7 @@ def test_what_waited_while_delivery_was_off_is_not_sent_any_more(scene, clock):
     video, mine = (scene.yt.add(scene.yt.playlists[0], title) for title in ("theirs", "mine"))
     scene.clock.move(60)
     scene.run(deliver_too=False)
-    done = compare.take_over(scene.rt, [Sighting(video)])
+    done = parallel_run.take_over(scene.rt, [Sighting(video)])
     assert done.pending == 1
     scene.wait(120)
     sent = [event_id for request in scene.ua.requests for event_id in request.event_ids]

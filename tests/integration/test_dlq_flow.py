@@ -5,10 +5,12 @@ import threading
 
 import pytest
 
+from csi.admin import dead_letters
 from csi.dlq import replay, search
 from csi.dlq import store as dlq
 from csi.errors import MalformedItem
-from csi.flow import redelivery, redrive, standing
+from csi.pipeline import redrive
+from csi.status import destinations
 from csi.store import db, endpoints, events, inbox
 from csi.store.models import DeadLetter, Event, InboxItem, OutboxEntry
 from tests.fakes.installation import installation
@@ -37,7 +39,7 @@ def make_line(tmp_path, clock, yt):
 
 def send_again(line: Line) -> list[bool]:
     ids = search.ids(search.Wish(states=dlq.STATES))
-    return [outcome.is_sent for outcome in redelivery.replay_all(line.rt, ids)]
+    return [outcome.is_sent for outcome in dead_letters.replay_all(line.rt, ids)]
 
 
 def letters() -> list[tuple[str, str | None]]:
@@ -168,7 +170,7 @@ def test_an_item_that_ended_the_process_is_handled_again_from_quarantine(make_li
 
 
 def line_poll(line: Line):
-    from csi.flow.plan import plan
+    from csi.pipeline.schedule import plan
 
     return plan(line.rt, horizon=0)[0]
 
@@ -195,12 +197,12 @@ def test_while_delivery_is_held_nothing_is_sent_and_then_everything_is(make_line
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         line.run()
-        standing.hold(line.rt, "default", "maintenance")
+        destinations.hold(line.rt, "default", "maintenance")
         for number in range(3):
             yt.add(yt.playlists[number % 2], f"Number {number}")
         line.wait(120, step=5)
         assert (ua.requests, events.counts()) == ([], {"pending": 3})
-        standing.resume(line.rt, "default")
+        destinations.resume(line.rt, "default")
         line.wait(20)
     assert events.counts() == {"delivered": 3}
     assert sorted(ua.delivered) == sorted(event.event_id for event in Event.select())

@@ -19,8 +19,8 @@ import pytest
 from click.testing import CliRunner
 
 from csi.cli.main import cli
-from csi.flow import doctor_machine
-from csi.flow.doctor_machine import is_mended
+from csi.doctor import local
+from csi.doctor.local import is_mended
 from csi.store import budget, db, heartbeats, jobs
 from tests.fakes.installation import Installation, installation
 from tests.fakes.receiver import SECRET, ScriptedReceiver, accept
@@ -240,7 +240,7 @@ def broken_queue(p: Patient) -> Fault:
 
 def disk_full(p: Patient) -> Fault:
     usage = shutil.disk_usage(p.box.state)
-    p.patch.setattr(doctor_machine.shutil, "disk_usage", lambda place: usage._replace(free=50 * 1024 * 1024))
+    p.patch.setattr(local.shutil, "disk_usage", lambda place: usage._replace(free=50 * 1024 * 1024))
     found = yield "disk"
     p.type(found["remedy"])
     p.patch.undo()

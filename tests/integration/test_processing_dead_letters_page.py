@@ -18,7 +18,7 @@ EVIL = "<script>alert(1)</script>"
 @pytest.fixture
 def sidecar(tmp_path):
     """A real ingester with one dead letter whose text is hostile."""
-    from csi.flow.plan import sync_watches
+    from csi.pipeline.schedule import sync_watches
     from csi.store import db
     from csi.store.models import Watch
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from csi.flow import retention
 from csi.store import db, events
 from csi.store.models import DedupeKey, DeliveryAttempt, Event
+from csi.worker import retention
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube

@@ -3,8 +3,9 @@
 import pytest
 
 from csi import clock as times
-from csi.flow import rescue, slo
 from csi.ingester.event import CreatorSignalEvent
+from csi.pipeline import rescue
+from csi.status import slo
 from csi.store import attempts, batches, events, heartbeats, history, outbox, watches
 from csi.store.heartbeats import Attendance
 from csi.store.history import Passage, Repeats

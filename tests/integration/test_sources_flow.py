@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from csi.admin import watches
+from csi.admin.watches import SourcesError, Wish
 from csi.errors import SourceError
-from csi.flow import plan, sources
-from csi.flow.sources import SourcesError, Wish
 from csi.ingester.references import UnknownReference
+from csi.pipeline import schedule
 from csi.store import budget, db, heartbeats, watchlist
 from csi.store.models import DedupeKey, Event, Watch
 from tests.fakes.line import Line
@@ -64,7 +65,7 @@ def titles() -> set[str]:
 def test_an_added_channel_is_watched_like_one_of_the_configuration(line, yt):
     line.run()
     yt.upload(yt.channels[1], "Old")
-    added = sources.add(
+    added = watches.add(
         line.rt, yt.channels[1], Wish({"name": "Second", "tags": ("mine",), "route_profile": "explain"})
     )
     assert (added.result, added.target.source, added.quote.most_units) == ("added", "youtube_channel_rss", 0)
@@ -80,7 +81,7 @@ def test_an_added_channel_is_watched_like_one_of_the_configuration(line, yt):
 
 def test_first_poll_and_interval_may_be_the_watchs_own(line, yt):
     yt.upload(yt.channels[1], "Old")
-    added = sources.add(line.rt, yt.channels[1], Wish({"first_poll": "all", "poll_interval_seconds": "2m"}))
+    added = watches.add(line.rt, yt.channels[1], Wish({"first_poll": "all", "poll_interval_seconds": "2m"}))
     line.run()
     assert titles() == {"Old"}
     assert Watch.get_by_id(added.watch_id).interval_seconds == 120
@@ -90,7 +91,7 @@ def test_first_poll_and_interval_may_be_the_watchs_own(line, yt):
 def test_a_handle_is_looked_up_for_one_unit(line, yt, form):
     channel = yt.world.channel(yt.channels[1])
     text = form.format(handle=channel.handle.removeprefix("@"), base=yt.base_url)
-    added = sources.add(line.rt, text, NOTHING, dry_run=True)
+    added = watches.add(line.rt, text, NOTHING, dry_run=True)
     assert (added.target.ref, added.name, added.target.units) == (channel.id, channel.title, 1)
     assert budget.used(line.rt.now()) == 1
     assert watchlist.find("youtube_channel_rss", channel.id) is None, "a dry run adds nothing"
@@ -98,11 +99,11 @@ def test_a_handle_is_looked_up_for_one_unit(line, yt, form):
 
 def test_a_video_leads_to_its_channel(line, yt):
     video = yt.upload(yt.channels[2], "Any")
-    assert sources.add(line.rt, f"https://youtu.be/{video}", NOTHING).target.ref == yt.channels[2]
+    assert watches.add(line.rt, f"https://youtu.be/{video}", NOTHING).target.ref == yt.channels[2]
 
 
 def test_a_playlist_says_what_it_costs(line, yt):
-    added = sources.add(line.rt, f"https://www.youtube.com/playlist?list={yt.playlists[1]}", NOTHING)
+    added = watches.add(line.rt, f"https://www.youtube.com/playlist?list={yt.playlists[1]}", NOTHING)
     assert added.target.source == "youtube_playlist"
     assert added.quote.most_units == 8_640
     assert added.quote.least_units == 288
@@ -110,23 +111,23 @@ def test_a_playlist_says_what_it_costs(line, yt):
 
 def test_what_youtube_does_not_know_is_said(line):
     with pytest.raises(SourcesError, match="YouTube knows no handle '@nobody_at_all'"):
-        sources.add(line.rt, "@nobody_at_all", NOTHING)
+        watches.add(line.rt, "@nobody_at_all", NOTHING)
     with pytest.raises(SourcesError, match="knows no video"):
-        sources.add(line.rt, "https://youtu.be/AAAAAAAAAAA", NOTHING)
+        watches.add(line.rt, "https://youtu.be/AAAAAAAAAAA", NOTHING)
 
 
 def test_without_a_key_the_forms_that_need_none_are_named(build, yt):
     line = build(key=None)
     with pytest.raises(SourcesError, match=r"needs an API key .* without one, give a channel id \(UC…\)"):
-        sources.add(line.rt, "@somebody", NOTHING)
-    assert sources.add(line.rt, yt.channels[1], NOTHING).result == "added"
+        watches.add(line.rt, "@somebody", NOTHING)
+    assert watches.add(line.rt, yt.channels[1], NOTHING).result == "added"
     assert yt.requests.count("/youtube/v3/channels") == 0
 
 
 def test_a_look_up_that_the_budget_does_not_allow_is_not_made(line, yt):
     budget.exhaust(10_000, line.rt.now())
     with pytest.raises(SourceError, match="budget is spent"):
-        sources.add(line.rt, "@somebody", NOTHING)
+        watches.add(line.rt, "@somebody", NOTHING)
     assert yt.requests.count("/youtube/v3/channels") == 0
 
 
@@ -144,30 +145,30 @@ def test_a_look_up_that_the_budget_does_not_allow_is_not_made(line, yt):
 )
 def test_a_wish_is_checked_like_the_configuration(line, yt, wish, said):
     with pytest.raises(SourcesError) as caught:
-        sources.add(line.rt, yt.channels[1], Wish(wish))
+        watches.add(line.rt, yt.channels[1], Wish(wish))
     assert said in str(caught.value)
     assert watchlist.find("youtube_channel_rss", yt.channels[1]) is None
 
 
 def test_what_applies_to_channels_only_is_refused_for_a_playlist(line, yt):
     with pytest.raises(SourcesError, match="via does not apply to youtube_playlist"):
-        sources.add(line.rt, yt.playlists[1], Wish({"via": "api"}))
+        watches.add(line.rt, yt.playlists[1], Wish({"via": "api"}))
 
 
 def test_text_that_is_no_id_reaches_no_url(line, yt):
     for text in ("../../etc/passwd", "UC../../x", "@a/b", "https://example.com/channel/UC" + "a" * 22):
         with pytest.raises(UnknownReference):
-            sources.add(line.rt, text, NOTHING)
+            watches.add(line.rt, text, NOTHING)
     assert yt.requests.count("/youtube/v3/channels") == yt.requests.count("/youtube/v3/videos") == 0
 
 
 def test_a_source_that_is_off_or_absent_is_said(build, yt):
     line = build(enabled=False)
     with pytest.raises(SourcesError, match="switched off; set enabled: true"):
-        sources.add(line.rt, yt.channels[1], NOTHING)
+        watches.add(line.rt, yt.channels[1], NOTHING)
     del line.rt.settings.sources["youtube_channel_rss"]
     with pytest.raises(SourcesError, match="not in the configuration"):
-        sources.add(line.rt, yt.channels[1], NOTHING)
+        watches.add(line.rt, yt.channels[1], NOTHING)
 
 
 # --- filters
@@ -175,7 +176,7 @@ def test_a_source_that_is_off_or_absent_is_said(build, yt):
 
 def test_filters_keep_items_out_and_remember_them(line, yt):
     wish = Wish({"include": ["video"], "title": {"not": "(?i)teaser"}, "first_poll": "all"})
-    sources.add(line.rt, yt.channels[1], wish)
+    watches.add(line.rt, yt.channels[1], wish)
     line.run()
     yt.upload(yt.channels[1], "A teaser")
     yt.upload(yt.channels[1], "The film")
@@ -191,12 +192,12 @@ def test_filters_keep_items_out_and_remember_them(line, yt):
 def test_playlists_without_a_key_are_said_once_at_start(build, yt, monkeypatch):
     """Those of the configuration and those added by command alike; a channel's feed needs none."""
     said: list[str] = []
-    monkeypatch.setattr(plan.log, "warning", lambda text, **fields: said.append(fields["remedy"]))
+    monkeypatch.setattr(schedule.log, "warning", lambda text, **fields: said.append(fields["remedy"]))
     line = build()
-    sources.add(line.rt, yt.playlists[1], NOTHING)
-    plan.warn_keyless(line.rt)
+    watches.add(line.rt, yt.playlists[1], NOTHING)
+    schedule.warn_keyless(line.rt)
     assert said == []
-    plan.warn_keyless(build(key=None).rt)
+    schedule.warn_keyless(build(key=None).rt)
     remedy = "the API, which cannot be asked; set YOUTUBE_API_KEY, or the three variables of oauth"
     assert said == [f"sources.youtube_playlist: 2 watches need {remedy}"]
 
@@ -204,41 +205,41 @@ def test_playlists_without_a_key_are_said_once_at_start(build, yt, monkeypatch):
 def test_a_creators_name_is_the_name_where_none_is_set(build, yt):
     channel = {"channel_id": yt.channels[0], "creator_name": "The Creator"}
     build(channels=[channel])
-    assert Watch.get(source=sources.CHANNELS).name == "The Creator"
+    assert Watch.get(source=watches.CHANNELS).name == "The Creator"
     build(channels=[{**channel, "name": "My name for it"}])
-    assert Watch.get(source=sources.CHANNELS).name == "My name for it"
+    assert Watch.get(source=watches.CHANNELS).name == "My name for it"
 
 
 def test_known_watches_are_named_and_left_alone(line, yt):
-    again = sources.add(line.rt, yt.channels[0], Wish({"name": "Mine"}))
+    again = watches.add(line.rt, yt.channels[0], Wish({"name": "Mine"}))
     assert again.result == "known"
     assert "it is in the configuration" in again.remark
     assert Watch.get(ref=yt.channels[0]).name is None
 
 
 def test_a_watch_of_the_configuration_cannot_be_removed_by_command(line, yt):
-    row = sources.find_watch(line.rt, yt.channels[0])
+    row = watches.find_watch(line.rt, yt.channels[0])
     with pytest.raises(SourcesError, match=r"take it out of sources\.youtube_channel_rss\.watchlist"):
-        sources.remove(line.rt, row)
+        watches.remove(line.rt, row)
     assert Watch.get_by_id(row.id).state == "active"
 
 
 def test_a_watch_added_by_command_outlives_restarts_and_can_be_removed(build, yt):
     line = build()
-    added = sources.add(line.rt, yt.channels[1], NOTHING)
+    added = watches.add(line.rt, yt.channels[1], NOTHING)
     line = build()  # the next start, with the same configuration
     assert Watch.get_by_id(added.watch_id).state == "active"
-    sources.remove(line.rt, sources.find_watch(line.rt, yt.channels[1]))
+    watches.remove(line.rt, watches.find_watch(line.rt, yt.channels[1]))
     assert Watch.get_by_id(added.watch_id).state == "removed"
-    again = sources.add(line.rt, yt.channels[1], NOTHING)
+    again = watches.add(line.rt, yt.channels[1], NOTHING)
     assert (again.result, again.watch_id) == ("added", added.watch_id)
 
 
 def test_the_configuration_wins_over_the_command_and_says_so_once(build, yt, monkeypatch):
     line = build()
-    added = sources.add(line.rt, yt.channels[1], Wish({"name": "By command"}))
+    added = watches.add(line.rt, yt.channels[1], Wish({"name": "By command"}))
     said = []
-    monkeypatch.setattr(plan.log, "info", lambda text, **fields: said.append((text, fields["watch"])))
+    monkeypatch.setattr(schedule.log, "info", lambda text, **fields: said.append((text, fields["watch"])))
     both = [{"channel_id": yt.channels[0]}, {"channel_id": yt.channels[1], "name": "By config"}]
     build(channels=both)
     build(channels=both)
@@ -250,17 +251,17 @@ def test_the_configuration_wins_over_the_command_and_says_so_once(build, yt, mon
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_pause_survives_restarts_and_syncs(build, yt, which):
     line = build()
-    sources.add(line.rt, yt.channels[1], NOTHING)
+    watches.add(line.rt, yt.channels[1], NOTHING)
     line.run()
-    row = sources.find_watch(line.rt, yt.channels[which])
-    assert sources.pause(line.rt, row)
-    assert not sources.pause(line.rt, row)
+    row = watches.find_watch(line.rt, yt.channels[which])
+    assert watches.pause(line.rt, row)
+    assert not watches.pause(line.rt, row)
     yt.upload(yt.channels[which], "While it was paused")
     line = build()
     line.wait(60, step=10)
     assert Watch.get_by_id(row.id).state == "paused"
     assert titles() == set()
-    assert sources.resume(line.rt, Watch.get_by_id(row.id))
+    assert watches.resume(line.rt, Watch.get_by_id(row.id))
     line.run()
     assert titles() == {"While it was paused"}, "it continues where it was"
 
@@ -269,10 +270,10 @@ def test_the_watches_are_kept_in_step_only_while_no_worker_is_alive(build, yt, c
     line = build()
     heartbeats.beat("worker", clock(), clock())
     Watch.update(name="as the worker has it").execute()
-    sources.keep_in_step(line.rt)
+    watches.keep_in_step(line.rt)
     assert Watch.get(ref=yt.channels[0]).name == "as the worker has it"
     clock.move(60)
-    sources.keep_in_step(line.rt)
+    watches.keep_in_step(line.rt)
     assert Watch.get(ref=yt.channels[0]).name is None
 
 
@@ -280,30 +281,30 @@ def test_the_watches_are_kept_in_step_only_while_no_worker_is_alive(build, yt, c
 
 
 def test_a_watch_is_found_by_number_ref_name_and_url(line, yt):
-    added = sources.add(line.rt, yt.channels[1], Wish({"name": "Second"}))
+    added = watches.add(line.rt, yt.channels[1], Wish({"name": "Second"}))
     for text in (str(added.watch_id), yt.channels[1], "Second", f"https://www.youtube.com/channel/{yt.channels[1]}"):
-        assert sources.find_watch(line.rt, text).id == added.watch_id
-    sources.add(line.rt, yt.channels[2], Wish({"name": "Second"}))
+        assert watches.find_watch(line.rt, text).id == added.watch_id
+    watches.add(line.rt, yt.channels[2], Wish({"name": "Second"}))
     with pytest.raises(SourcesError, match="is the name of 2 watches"):
-        sources.find_watch(line.rt, "Second")
+        watches.find_watch(line.rt, "Second")
     with pytest.raises(SourcesError, match="there is no watch 'nothing'"):
-        sources.find_watch(line.rt, "nothing")
+        watches.find_watch(line.rt, "nothing")
 
 
 def test_poll_now_reads_and_stores_at_once(line, yt, clock):
     line.run()
     clock.move(1)
     yt.add(yt.playlists[0], "In the list")
-    found = sources.poll_now(line.rt, sources.find_watch(line.rt, yt.playlists[0]))
+    found = watches.poll_now(line.rt, watches.find_watch(line.rt, yt.playlists[0]))
     assert (found.new_items, found.error, found.is_busy) == (1, None, False)
     assert found.units >= 1
     assert titles() == {"In the list"}
     yt.set_faults("feed:500")
-    failed = sources.poll_now(line.rt, sources.find_watch(line.rt, yt.channels[0]))
+    failed = watches.poll_now(line.rt, watches.find_watch(line.rt, yt.channels[0]))
     assert failed.error == "the feed answered 500"
-    row = sources.find_watch(line.rt, yt.channels[0])
-    sources.pause(line.rt, row)
-    assert "paused" in sources.poll_now(line.rt, Watch.get_by_id(row.id)).error
+    row = watches.find_watch(line.rt, yt.channels[0])
+    watches.pause(line.rt, row)
+    assert "paused" in watches.poll_now(line.rt, Watch.get_by_id(row.id)).error
 
 
 @pytest.mark.parametrize(("emit", "expected"), [("all", {"Old", "Delivered"}), ("none", {"Delivered"})])
@@ -312,10 +313,10 @@ def test_reset_emits_what_never_became_an_event_or_nothing(line, yt, emit, expec
     line.run()
     yt.upload(yt.channels[0], "Delivered")
     line.wait(12)
-    row = sources.find_watch(line.rt, yt.channels[0])
-    sources.reset(line.rt, row, emit, dry_run=True)
+    row = watches.find_watch(line.rt, yt.channels[0])
+    watches.reset(line.rt, row, emit, dry_run=True)
     assert Watch.get_by_id(row.id).first_read_at is not None
-    sources.reset(line.rt, row, emit)
+    watches.reset(line.rt, row, emit)
     line.run()
     assert titles() == expected
     assert Event.select().count() == len(expected), "what was delivered is not delivered again"
@@ -328,7 +329,7 @@ def test_a_reset_is_not_undone_by_a_restart_before_its_read(build, yt):
     line = build()
     yt.upload(yt.channels[0], "Old")
     line.run()
-    sources.reset(line.rt, sources.find_watch(line.rt, yt.channels[0]), "all")
+    watches.reset(line.rt, watches.find_watch(line.rt, yt.channels[0]), "all")
     build().run()
     assert titles() == {"Old"}
 
@@ -338,9 +339,9 @@ def test_a_reset_is_not_undone_by_a_restart_before_its_read(build, yt):
 
 def test_an_import_reports_every_line(line, yt):
     content = f"{yt.channels[0]}\n{yt.channels[1]} # new\n{yt.channels[1]}\nnonsense\n{yt.playlists[1]}\n".encode()
-    dry = sources.import_list(line.rt, content, NOTHING, dry_run=True)
+    dry = watches.import_list(line.rt, content, NOTHING, dry_run=True)
     assert Watch.select().count() == 2
-    done = sources.import_list(line.rt, content, Wish({"tags": ("imported",)}))
+    done = watches.import_list(line.rt, content, Wish({"tags": ("imported",)}))
     results = ["known", "added", "known", "invalid", "added"]
     assert [entry.result for entry in dry] == results
     assert [(entry.line, entry.result) for entry in done] == list(enumerate(results, 1))
@@ -349,29 +350,29 @@ def test_an_import_reports_every_line(line, yt):
 
 
 def test_a_takeout_gives_names(line):
-    done = sources.import_list(line.rt, (DATA / "takeout_ja.csv").read_bytes(), NOTHING)
+    done = watches.import_list(line.rt, (DATA / "takeout_ja.csv").read_bytes(), NOTHING)
     assert [entry.result for entry in done] == ["added", "added"]
     assert [entry.name for entry in done] == ["日本語チャンネル", "別のチャンネル"]
 
 
 def test_a_dry_import_looks_nothing_up(line, yt):
-    found = sources.import_list(line.rt, b"@somebody\n@somebody_else\n", NOTHING, dry_run=True)
+    found = watches.import_list(line.rt, b"@somebody\n@somebody_else\n", NOTHING, dry_run=True)
     assert [entry.error for entry in found] == ["not looked up yet: that costs a unit"] * 2
     assert budget.used(line.rt.now()) == 0
 
 
 def test_an_export_is_an_import_for_somebody_else(line, yt):
-    sources.add(line.rt, yt.channels[1], Wish({"name": 'Quotes " & <b>'}))
-    text = sources.export_list(line.rt)
+    watches.add(line.rt, yt.channels[1], Wish({"name": 'Quotes " & <b>'}))
+    text = watches.export_list(line.rt)
     assert f"channel_id={yt.channels[1]}" in text
     assert f"playlist_id={yt.playlists[0]}" in text
-    again = sources.import_list(line.rt, text.encode(), NOTHING)
+    again = watches.import_list(line.rt, text.encode(), NOTHING)
     assert [entry.result for entry in again] == ["known"] * 3
 
 
 def test_a_watch_is_described_in_a_stable_shape(line, yt):
     line.run()
-    (first, *_) = sources.describe(line.rt, watchlist.every())
+    (first, *_) = watches.describe(line.rt, watchlist.every())
     assert set(first) >= {
         *("id", "source", "ref", "name", "origin", "state", "health", "via", "errors", "last_error", "note", "url"),
         *("interval_seconds", "planned_interval_seconds", "last_poll_at", "last_success_at", "next_poll_at", "filters"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.flow import rescue
+from csi.pipeline import rescue
 from csi.store import counters, db
 from tests.fakes.line import Line
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from csi.flow import plan, rescue, storage
-from csi.flow.checkup import check_storage
+from csi.doctor.destination import check_storage
 from csi.logs import log
+from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, heartbeats, room, trouble
 from csi.web.app import create_app
@@ -102,7 +102,7 @@ def test_each_trouble_is_found_with_a_remedy(home: Home, monkeypatch: pytest.Mon
     assert home.kinds() == ["old"]
     home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
     assert home.kinds() == ["newer"]
-    monkeypatch.setattr(storage, "LONG_LOG", -1)
+    monkeypatch.setattr(disk_guard, "LONG_LOG", -1)
     assert home.kinds()[0] == "long_reader"
     assert all(finding.remedy for finding in check_storage(home.rt.settings))
 
@@ -169,7 +169,7 @@ async def test_readyz_names_the_lock_when_the_worker_has_fallen_silent(home: Hom
 async def test_readyz_names_a_long_reader_without_being_unready_for_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "LONG_LOG", -1)
+    monkeypatch.setattr(disk_guard, "LONG_LOG", -1)
     with db.connection():
         heartbeats.beat("worker", home.rt.now(), home.rt.now())
     status, body = await readyz(home)
@@ -220,8 +220,8 @@ def test_polling_stops_before_the_disk_is_full_and_delivery_does_not(tmp_path: P
 
 def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
     with db.connection():
-        for limit in (-1, -1, storage.LONG_LOG, storage.LONG_LOG):
-            monkeypatch.setattr(storage, "LONG_LOG", limit)
+        for limit in (-1, -1, disk_guard.LONG_LOG, disk_guard.LONG_LOG):
+            monkeypatch.setattr(disk_guard, "LONG_LOG", limit)
             rescue.beat(home.rt, home.rt.now())
     assert [text for _, text in said if "log" in text] == [
         "somebody reads the database for very long; its log grows",
@@ -230,8 +230,8 @@ def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monke
 
 
 def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "SHORTEN_ABOVE", 0)
-    monkeypatch.setattr(storage, "LONG_LOG", 0)
+    monkeypatch.setattr(disk_guard, "SHORTEN_ABOVE", 0)
+    monkeypatch.setattr(disk_guard, "LONG_LOG", 0)
     with db.connection(), closing(sqlite3.connect(home.path, isolation_level=None)) as stranger:
         heartbeats.beat("worker", home.rt.now(), 0.0)
         stranger.execute("BEGIN")
@@ -241,13 +241,13 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
         under_a_snapshot = room.look().log
         stranger.execute("ROLLBACK")
         rescue.rescue(home.rt)
-        storage.watch_log(home.rt)
+        disk_guard.watch_log(home.rt)
         assert (under_a_snapshot > 0, room.look().log) == (True, 0)
     assert [level for level, text in said if "log" in text] == ["WARNING", "INFO"]
 
 
 def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres_url: str) -> None:
     with stand(tmp_path, accept, database=postgres_url) as s:
-        assert (room.look(), storage.has_room(s.rt), storage.place(s.rt)) == (None, True, storage.Place())
+        assert (room.look(), disk_guard.has_room(s.rt), disk_guard.place(s.rt)) == (None, True, disk_guard.Place())
         assert [finding.kind for finding in check_storage(s.rt.settings)] == ["ok"]
-        assert plan.plan(s.rt, horizon=0) != []
+        assert schedule.plan(s.rt, horizon=0) != []

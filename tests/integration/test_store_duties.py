@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from csi.flow import duty
 from csi.store import db, duties, leases
+from csi.worker import leader
 
 NOW = 1_771_761_600.0
 LEASE = duties.LEASE_SECONDS
@@ -67,11 +67,11 @@ def test_of_many_who_ask_at_once_one_has_it():
 
 def test_a_worker_whose_queue_is_away_lets_go(store):
     rt = SimpleNamespace(now=lambda: NOW, memo={})
-    assert duty.leads(rt)
-    assert duty.has_led(rt)
+    assert leader.leads(rt)
+    assert leader.has_led(rt)
     if store == "sqlite":
-        assert duty.leads(rt, able=False), "there is nobody else"
+        assert leader.leads(rt, able=False), "there is nobody else"
         return
-    assert not duty.leads(rt, able=False)
-    assert not duty.has_led(rt)
+    assert not leader.leads(rt, able=False)
+    assert not leader.has_led(rt)
     assert hold("b", NOW + LEASE + 0.1)

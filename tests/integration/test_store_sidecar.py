@@ -5,7 +5,7 @@ import pytest
 from csi.dlq import search
 from csi.dlq import store as dlq
 from csi.dlq.search import Wish
-from csi.flow import glance as steps
+from csi.status import dashboard
 from csi.store import agenda, attempts, audit, batches, charts, db, eventpages, events, heartbeats, outbox, watches
 from csi.store.eventpages import Wanted
 from tests.fakes.desk import contract
@@ -60,9 +60,9 @@ def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
         if number:
             sent(pk, at + 3)
     dlq.bury_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
-    found = steps.window(NOW, 240.0, 60)
+    found = dashboard.window(NOW, 240.0, 60)
     assert (found.seen, found.arrived, found.died) == ((1, 2, 1, 0), (0, 2, 1, 0), (0, 0, 1, 0))
-    assert sum(steps.window(NOW + 86_400, 3600.0, 60).seen) == 0
+    assert sum(dashboard.window(NOW + 86_400, 3600.0, 60).seen) == 0
 
 
 def test_latencies_and_repeats_are_of_the_window_only(watch_id: int) -> None:
@@ -70,7 +70,7 @@ def test_latencies_and_repeats_are_of_the_window_only(watch_id: int) -> None:
         sent(seen(f"v{number}", NOW - 100, watch_id), NOW - 100 + number)
     sent(seen("old", NOW - 90_000, watch_id), NOW - 89_000)
     sent(seen("again", NOW - 50, watch_id), NOW - 40, status=409)
-    (found,) = steps.measure(charts.waits(NOW - 3600))
+    (found,) = dashboard.measure(charts.waits(NOW - 3600))
     assert (found.tier, found.count) == ("urgent", 21)
     assert found.accepted == (10.0, 18.0, 19.0)
     assert charts.repeated(NOW - 3600, ["default"]) == (21, 1)

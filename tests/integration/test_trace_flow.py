@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.flow.trace import trace
+from csi.status.item_lookup import trace
 from csi.store import db, stories
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver

@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from csi.flow import pace, plan
-from csi.flow.ingest import ingest
-from csi.flow.poll import poll
 from csi.net import Answer, Headers
+from csi.pipeline import quota_schedule, schedule
+from csi.pipeline.ingest import ingest
+from csi.pipeline.poll import poll
 from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.data_api import ENDPOINTS
 from csi.simulator.youtube.traffic import populate
@@ -290,9 +290,9 @@ def test_the_forecast_says_what_is_possible(day):
         for ref in today.refs[:3]:
             today.add(ref)
         today.run(MIDNIGHT + 1_250)
-        found = pace.forecast(today.rt, today.clock())
+        found = quota_schedule.forecast(today.rt, today.clock())
         assert [(group.watches, group.is_fast) for group in found.groups] == [(3, True), (12, False)]
-        said = pace.sentence(found)
+        said = quota_schedule.sentence(found)
         assert said.startswith("at this rate the budget lasts until ")
         assert "; 3 playlists can stay at 30 s, 12 run at 1" in said
         assert found.used == today.site.quota.used(today.clock())
@@ -304,25 +304,25 @@ def test_the_forecast_names_the_hour_at_which_the_units_are_gone(day):
         for minute in range(60):  # somebody else spends a thousand an hour
             budget.book(17, 10_000, MIDNIGHT + 11 * 3600 + minute * 60)
         budget.book(1_000, 10_000, MIDNIGHT + 10 * 3600)
-        found = pace.forecast(today.rt, MIDNIGHT + 12 * 3600)
+        found = quota_schedule.forecast(today.rt, MIDNIGHT + 12 * 3600)
         assert found.used == 2_020
         assert found.per_hour == pytest.approx(1_020)
-        assert pace.sentence(found).startswith("at this rate the budget lasts until 18:50 Pacific")
+        assert quota_schedule.sentence(found).startswith("at this rate the budget lasts until 18:50 Pacific")
 
 
 def test_an_infeasible_configuration_is_said_with_the_sum(day, monkeypatch):
     said = []
-    monkeypatch.setattr(pace.log, "warning", lambda text, **fields: said.append((text, fields)))
+    monkeypatch.setattr(quota_schedule.log, "warning", lambda text, **fields: said.append((text, fields)))
     with day(100, fast=30, idle=300, limit=10_000, buffer=1_000) as today:
-        assert pace.infeasible(today.rt).startswith("100 playlists every 300 s need 28,800 units of 10,000;")
-        pace.warn_infeasible(today.rt)
+        assert quota_schedule.infeasible(today.rt).startswith("100 playlists every 300 s need 28,800 units of 10,000;")
+        quota_schedule.warn_infeasible(today.rt)
         assert "28,800 units of 10,000" in said[0][1]["sum"]
 
 
 def test_what_one_more_list_would_cost(day):
     with day(9, fast=30, idle=300, limit=10_000, buffer=1_000) as today:
         today.run(MIDNIGHT + 1_500)
-        quote = pace.quote(today.rt, "youtube_playlist", 30, "feed", today.clock())
+        quote = quota_schedule.quote(today.rt, "youtube_playlist", 30, "feed", today.clock())
         assert (quote.most_units, quote.least_units) == (2_880, 288)
         assert 90 < quote.seconds < 110
 
@@ -347,25 +347,25 @@ def test_a_watch_that_costs_nothing_is_not_slowed(tmp_path, clock):
         budget.exhaust(10_000, clock())
         watch = watches.of_source("youtube_channel_rss")[0]
         with writing():
-            at = pace.next_poll(line.rt, watch, False, clock())
-            later = pace.next_poll(line.rt, watch, False, clock(), fresh_until=clock() + 880)
+            at = quota_schedule.next_poll(line.rt, watch, False, clock())
+            later = quota_schedule.next_poll(line.rt, watch, False, clock(), fresh_until=clock() + 880)
         assert 285 <= at - clock() <= 300
         assert 880 < later - clock() < 884
         assert Watch.get_by_id(watch.id).planned_interval == 300
-        assert pace.forecast(line.rt, clock()).groups == ()
+        assert quota_schedule.forecast(line.rt, clock()).groups == ()
 
 
 def test_the_plan_counts_what_was_usual_for_a_watch(day):
     """A list that is active all day is planned as such, though it is idle at this moment."""
     with day(4, fast=30, idle=300, minutes=15, limit=10_000, buffer=1_000) as today:
         today.run(MIDNIGHT + 60)
-        before = pace.forecast(today.rt, today.clock())
+        before = quota_schedule.forecast(today.rt, today.clock())
         rows = list(Watch.select())
         for row in rows[:3]:
             _events(row, [MIDNIGHT - 900 * spell for spell in range(1, 90)])
         Watch.update(first_read_at=MIDNIGHT - 86_400, last_new_at=None).execute()
         today.rt.memo.clear()
-        after = pace.forecast(today.rt, today.clock())
+        after = quota_schedule.forecast(today.rt, today.clock())
         assert max(group.seconds for group in after.groups) > max(group.seconds for group in before.groups)
 
 
@@ -396,5 +396,5 @@ def test_sync_keeps_a_stretched_interval(day):
     with day(30, limit=500) as today:
         today.run(MIDNIGHT + 9_000)
         before = {row.id: row.next_poll_at for row in Watch.select()}
-        plan.sync_watches(today.rt)
+        schedule.sync_watches(today.rt)
         assert {row.id: row.next_poll_at for row in Watch.select()} == before

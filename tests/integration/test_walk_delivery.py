@@ -9,8 +9,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from csi.dlq import store as dlq
-from csi.flow import deliver, flush, gate, plan, redrive, rescue
 from csi.ingester import signature
+from csi.pipeline import deliver, destination_state, flush, redrive, rescue, schedule
 from csi.runtime import Share
 from csi.store import batches, counters, db, endpoints, events, heartbeats, inbox, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
@@ -210,20 +210,24 @@ def test_an_earlier_success_does_not_end_a_pause(make_line, yt):
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         now = line.clock()
-        gate.note_pause(endpoints.get(), now + 2, now + 40, "http 429")
-        gate.note_success(endpoints.get(), now + 3, sent_at=now + 1)  # was on its way when the pause was asked for
-        assert gate.look(endpoints.get(), now + 4) == "paused"
-        gate.note_success(endpoints.get(), now + 42, sent_at=now + 41)
+        destination_state.note_pause(endpoints.get(), now + 2, now + 40, "http 429")
+        destination_state.note_success(
+            endpoints.get(), now + 3, sent_at=now + 1
+        )  # was on its way when the pause was asked for
+        assert destination_state.look(endpoints.get(), now + 4) == "paused"
+        destination_state.note_success(endpoints.get(), now + 42, sent_at=now + 41)
         assert endpoints.get().paused_until is None
 
 
 def test_a_pause_from_a_clock_that_jumped_does_not_hide_the_next_one(make_line, yt):
     with ScriptedReceiver() as ua:
         now = make_line(ua).clock()
-        gate.note_pause(endpoints.get(), now + 86_400, now + 86_430, "http 429")  # the clock was a day ahead
-        gate.note_pause(endpoints.get(), now, now + 40, "http 429")
+        destination_state.note_pause(
+            endpoints.get(), now + 86_400, now + 86_430, "http 429"
+        )  # the clock was a day ahead
+        destination_state.note_pause(endpoints.get(), now, now + 40, "http 429")
         assert endpoints.get().paused_until == now + 40
-        assert gate.look(endpoints.get(), now + 1) == "paused"
+        assert destination_state.look(endpoints.get(), now + 1) == "paused"
 
 
 def test_items_of_a_process_that_died_wake_each_other(make_line, yt, clock):
@@ -232,7 +236,7 @@ def test_items_of_a_process_that_died_wake_each_other(make_line, yt, clock):
         yt.add(yt.playlists[0])
     with ScriptedReceiver() as ua:
         line = make_line(ua)
-        watch = next(wake for wake in plan.plan(line.rt, horizon=0) if wake.key == 1)
+        watch = next(wake for wake in schedule.plan(line.rt, horizon=0) if wake.key == 1)
         first, *_ = line.step(watch)
         assert len(inbox.claim(int(first.key), clock())) == 3, "all of them are in the hands of one that dies"
         leases.release_all(clock())

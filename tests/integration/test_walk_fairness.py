@@ -9,9 +9,9 @@ import pytest
 
 from csi.adapters import registry
 from csi.adapters.base import Position, RawEvent, Reading, WatchedSource
-from csi.flow import ingest, plan, poll
 from csi.ingester.config import SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
+from csi.pipeline import ingest, poll, schedule
 from csi.store import db, inbox, watches
 from csi.store.models import Event, InboxItem, Watch
 from tests.fakes.line import Line
@@ -89,7 +89,7 @@ def taps(monkeypatch, tmp_path, clock):
 
 def test_ten_thousand_items_from_one_source_leave_the_other_99_their_turn(taps, clock):
     line = taps
-    wakes = plan.plan(line.rt, horizon=0)
+    wakes = schedule.plan(line.rt, horizon=0)
     assert len(wakes) == 100
     started = time.process_time()
     items = poll.poll(line.rt, int(wakes[0].key))
@@ -119,7 +119,7 @@ def test_a_playlist_of_5000_is_stored_whole_and_others_are_read_meanwhile(tmp_pa
         assert len(poll.poll(yt.rt, big.id)) == inbox.AT_ONCE
         assert InboxItem.select().count() == 5000
         assert Watch.get_by_id(big.id).pages == 100
-        for wake in plan.plan(yt.rt, horizon=0):
+        for wake in schedule.plan(yt.rt, horizon=0):
             poll.poll(yt.rt, int(wake.key))
         assert all(row.last_success_at == clock() for row in Watch.select())
 
@@ -222,7 +222,7 @@ def work_together(yt, workers: int) -> None:
         try:
             with db.connection():
                 start.wait()
-                found = plan.plan(yt.rt, horizon=0)
+                found = schedule.plan(yt.rt, horizon=0)
                 start.wait()
                 for watch_id in [int(wake.key) for wake in found] + every:
                     poll.poll(yt.rt, watch_id)

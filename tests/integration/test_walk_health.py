@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from csi.flow import poll, upkeep
+from csi.pipeline import host_health, poll
 from csi.simulator.youtube.faults import id_fraction
 from csi.store import counters, db, dedupe, hosts
 from csi.store.models import DedupeKey, Event, Host, Watch
@@ -21,7 +21,7 @@ SELDOM = {"poll_interval_seconds": 550}
 def said(monkeypatch):
     """What the log says of hosts and watches."""
     lines: list[tuple[str, dict]] = []
-    for module in (upkeep, poll):
+    for module in (host_health, poll):
         for level in ("info", "warning"):
             monkeypatch.setattr(module.log, level, lambda text, **fields: lines.append((text, fields)))
     return lines

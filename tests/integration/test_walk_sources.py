@@ -9,9 +9,9 @@ import pytest
 
 from csi.adapters import registry
 from csi.adapters.base import RawEvent, SourceAdapter
-from csi.flow import poll
-from csi.flow.wake import Wake
 from csi.ingester.event import CreatorSignalEvent
+from csi.pipeline import poll
+from csi.pipeline.wake import Wake
 from csi.runtime import Share
 from csi.store import budget, db, events, inbox
 from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch

@@ -7,12 +7,12 @@ from email.utils import formatdate
 
 import pytest
 
+from csi.doctor.destination import Exchange, explain, explain_clock, judge_fixed_form, judge_forms
 from csi.emitter.verdict import ClockOff, Delivered, EndpointFault, Pause, Refused, Transient
 from csi.errors import MissingSetting, NetError
-from csi.flow.checkup import Exchange, explain, explain_clock, judge_fixed_form, judge_forms
-from csi.flow.standing import UnknownDestination
 from csi.ingester import signature
 from csi.net import Answer, Headers
+from csi.status.destinations import UnknownDestination
 from csi.store import endpoints
 from csi.store.models import DeliveryAttempt
 from csi.web.facts import gather

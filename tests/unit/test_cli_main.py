@@ -160,9 +160,9 @@ def test_a_slip_of_the_finger_is_put_right():
 
 
 def test_the_choices_of_options_are_those_of_the_code():
+    from csi.admin import watches
     from csi.cli import dlq, jobs, processing, sources
     from csi.dlq import store as letters
-    from csi.flow import sources as steps
     from csi.jobs.types import KINDS
     from csi.processing.documents import COLLECTIONS
     from csi.store.jobs import OPEN, SETTLED
@@ -171,4 +171,4 @@ def test_the_choices_of_options_are_those_of_the_code():
     assert (*OPEN, *SETTLED) == jobs.STATUSES
     assert tuple(KINDS) == jobs.TYPES
     assert tuple(COLLECTIONS) == processing.COLLECTIONS
-    assert {steps.PLAYLISTS, steps.CHANNELS} == set(sources.SHORT)
+    assert {watches.PLAYLISTS, watches.CHANNELS} == set(sources.SHORT)

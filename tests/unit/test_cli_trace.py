@@ -3,8 +3,8 @@
 import pytest
 
 from csi.dlq import store as dlq
-from csi.flow.story import Found, Gate, Scene, tell, why_pending
 from csi.ingester.config import TierSettings
+from csi.status.timeline import Found, Gate, Scene, tell, why_pending
 from csi.store import attempts, batches, dedupe, endpoints, events, inbox, outbox, watches
 from csi.store.endpoints import Endpoint
 from csi.store.stories import KnownKey, OnItsWay

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from csi.adapters.base import RawEvent
-from csi.flow.poll import _key
+from csi.pipeline.poll import _key
 from tests.fakes.installation import ROOT
 
 CODE = """
 import huey_config
-from csi.flow.wake import Wake
+from csi.pipeline.wake import Wake
 from tasks.dispatch import dispatch
 dispatch([Wake("poll", 1, at=4102444800.75)])
 [task] = huey_config.huey.scheduled()

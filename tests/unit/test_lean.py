@@ -18,7 +18,7 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_worker_and_sidecar_load_neither_a_foreign_command_line_nor_the_slow_parser():
-    loaded = loaded_after("import csi.main, csi.flow.poll")
+    loaded = loaded_after("import csi.main, csi.pipeline.poll")
     assert "httpx" in loaded
     assert not loaded & {"httpx._main", "pygments", "feedparser", "trio"}
 

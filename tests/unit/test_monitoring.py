@@ -10,10 +10,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from csi.flow.reload import reload
 from csi.scheduling.troubles import NAMES
 from csi.store import db
 from csi.web import metrics
+from csi.worker.reload import reload
 from tests.fakes.line import Line
 from tests.fakes.pages import ROOT, anchors, codes, rows, section
 

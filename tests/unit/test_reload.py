@@ -4,10 +4,10 @@ import pytest
 import yaml
 
 from csi.errors import ConfigError
-from csi.flow.reload import FIXED, changed_fixed, note_start, reload
-from csi.flow.troubles import current
 from csi.runtime import load_settings
+from csi.status.alert_facts import current
 from csi.store import counters, db, reloads, watches
+from csi.worker.reload import FIXED, changed_fixed, note_start, reload
 from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET
 

@@ -6,12 +6,12 @@ import pytest
 
 from csi.dlq import clearing, replay, search
 from csi.dlq import store as dlq
-from csi.flow import retention as steps
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime
 from csi.store import attempts, batches, dedupe, events, heartbeats, inbox, outbox, retention, watches
 from csi.store.db import database, fetch, run, writing
 from csi.store.models import Batch, DeadLetter, DedupeKey, DeliveryAttempt, Event, InboxItem, OutboxEntry
+from csi.worker import retention as steps
 from tests.conftest import row_counts
 from tests.fakes.desk import desk
 

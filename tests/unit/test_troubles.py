@@ -7,10 +7,10 @@ import pytest
 
 from csi import notify as post
 from csi.errors import ConfigError
-from csi.flow import notify
-from csi.flow.rescue import beat
+from csi.pipeline.rescue import beat
 from csi.scheduling.troubles import NAMES, Facts, Reading, Receiver, judge
 from csi.store import db, endpoints, troubles
+from csi.worker import alerting
 from tests.fakes.line import Line
 from tests.fakes.page import page
 from tests.fakes.receiver import ScriptedReceiver
@@ -99,42 +99,42 @@ def away(line, opened=True):
 
 def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, desk):
     away(line)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     assert told(desk) == []
     for _ in range(3):
         clock.move(301)
-        notify.look(line.rt)
+        alerting.look(line.rt)
     ((title, text),) = told(desk)
     assert title == "CSI csi-vps-01: receiver away"
     assert "http 503" in text
     away(line, opened=False)
     for _ in range(2):
         clock.move(15)
-        notify.look(line.rt)
+        alerting.look(line.rt)
     assert [title for title, _ in told(desk)][1:] == ["CSI csi-vps-01: receiver away: over"]
 
 
 def test_a_restart_does_not_repeat_it(line, clock, desk, tmp_path):
     away(line)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     clock.move(301)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     again = build(tmp_path, clock, desk)
-    notify.look(again.rt)
+    alerting.look(again.rt)
     assert len(told(desk)) == 1
     away(again, opened=False)
-    notify.look(again.rt)
+    alerting.look(again.rt)
     assert len(told(desk)) == 2
 
 
 def test_a_trouble_that_was_short_is_not_told(line, clock, desk):
     away(line)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     clock.move(299)
     away(line, opened=False)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     clock.move(600)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     assert told(desk) == []
     assert troubles.latest(5) == []
 
@@ -142,15 +142,15 @@ def test_a_trouble_that_was_short_is_not_told(line, clock, desk):
 def test_what_could_not_be_sent_is_sent_later(line, clock, desk):
     desk.script += [503, 503]
     away(line)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     clock.move(301)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     tries = len(desk.requests)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     assert len(desk.requests) == tries, "not before its time"
     for _ in range(3):
-        clock.move(notify.HOLD_SECONDS + 1)
-        notify.look(line.rt)
+        clock.move(alerting.HOLD_SECONDS + 1)
+        alerting.look(line.rt)
     assert len(desk.requests) == 3
     assert troubles.lasting()[0].told_at is not None
 
@@ -159,9 +159,9 @@ def test_nothing_is_sent_where_it_is_switched_off(line, clock, desk):
     settings = line.rt.settings
     line.rt.settings = settings.model_copy(update={"notify": settings.notify.model_copy(update={"enabled": False})})
     away(line)
-    notify.look(line.rt)
+    alerting.look(line.rt)
     clock.move(301)
-    assert [trouble.name for trouble in notify.look(line.rt)] == ["receiver_away"]
+    assert [trouble.name for trouble in alerting.look(line.rt)] == ["receiver_away"]
     assert told(desk) == []
 
 
@@ -169,7 +169,7 @@ def test_the_urls_are_in_no_row(line, clock, desk):
     desk.script.append(500)
     away(line)
     for _ in range(3):
-        notify.look(line.rt)
+        alerting.look(line.rt)
         clock.move(301)
     dump = "\n".join(db.database.connection().iterdump())
     assert "receiver_away" in dump
@@ -181,7 +181,7 @@ def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, desk
     with db.connection():
         line = build(tmp_path, clock, desk, CSI_NOTIFY_URLS="json://127.0.0.1/ nosuchthing://canary-token")
         with pytest.raises(ConfigError, match="number 2") as caught:
-            notify.require_post(line.rt)
+            alerting.require_post(line.rt)
     assert "canary-token" not in str(caught.value)
 
 
@@ -208,13 +208,13 @@ def test_several_urls_in_one_variable(text, urls):
 def test_the_heartbeat_url_is_asked_by_get(tmp_path, clock, status, heard):
     with db.connection(), page(status) as there:
         secrets = {"CSI_HEARTBEAT_URL": f"{there.url}/ping/canary"}
-        assert notify.ping(Line(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets).rt) is heard
+        assert alerting.ping(Line(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets).rt) is heard
         assert there.asked == ["/ping/canary"]
 
 
 def test_without_a_heartbeat_url_nobody_is_asked(tmp_path, clock):
     with db.connection():
-        assert notify.ping(Line(tmp_path, clock, "http://127.0.0.1:9/").rt) is True
+        assert alerting.ping(Line(tmp_path, clock, "http://127.0.0.1:9/").rt) is True
 
 
 @pytest.mark.parametrize("url", ["http://hc.example.net/canary", "ftp://127.0.0.1/canary", "https://u:p@hc.example/x"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.flow.turns import Turns
+from csi.pipeline.poll_slots import Turns
 from csi.runtime import Share
 from csi.store.watches import Glance
 

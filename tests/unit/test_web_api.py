@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from starlette.routing import Mount, Route
 
 from csi.dlq import store as dlq
-from csi.flow import checkup
+from csi.doctor import destination
 from csi.store import audit, db, endpoints, watches
 from csi.store.models import AuditEntry, DeadLetter, Watch
 from csi.web import api, openapi
@@ -339,7 +339,7 @@ async def test_looking_as_the_doctor_does_contacts_nobody(
     client: httpx.AsyncClient, at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(checkup, "check", lambda rt, name: asked.append(name))
+    monkeypatch.setattr(destination, "check", lambda rt, name: asked.append(name))
     at.dead("dead1")
     found = (await client.get("/doctor", headers=READER)).json()
     levels = {one["check"]: one["level"] for one in found["checks"]}

@@ -13,9 +13,9 @@ import pytest_asyncio
 from starlette.applications import Starlette
 
 from csi.errors import ConfigError
-from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log
+from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, endpoints, events, heartbeats, watches
 from csi.store.models import Watch

@@ -2,8 +2,8 @@
 
 import pytest
 
-from csi.flow.glance import Burn, Window, percentiles
-from csi.flow.pace import Forecast
+from csi.pipeline.quota_schedule import Forecast
+from csi.status.dashboard import Burn, Window, percentiles
 from csi.web import chart, words
 
 NOON = 1_771_761_600.0

@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from csi.dlq import store as dlq
-from csi.flow.plan import sync_watches
 from csi.ingester.event import CreatorSignalEvent
 from csi.jobs.types import KINDS
+from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.scheduling.troubles import NAMES
 from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, jobs, outbox, watches

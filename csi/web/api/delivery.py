@@ -4,10 +4,11 @@ from typing import Any
 
 from pydantic import Field
 
-from csi.flow import checkup, standing
-from csi.flow.standing import UnknownDestination
+from csi.doctor import destination
 from csi.ingester.text import clean
 from csi.runtime import Runtime
+from csi.status import destinations
+from csi.status.destinations import UnknownDestination
 from csi.web import views
 from csi.web.api.operation import Call, Given, Operation, Refusal
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
@@ -20,28 +21,28 @@ class Pause(Given):
 
 
 def status(rt: Runtime, call: Call) -> dict[str, Any]:
-    found = [views.standing(one) for one in standing.standings(rt)]
+    found = [views.standing(one) for one in destinations.standings(rt)]
     return {"enabled": rt.settings.features.delivery, "destinations": found}
 
 
 def pause(rt: Runtime, call: Call) -> dict[str, Any]:
     name = known(rt, call)
     reason = clean(call.body.reason, 200).strip() or "by the admin API"
-    return {"destination": name, "changed": standing.hold(rt, name, reason), "held": reason}
+    return {"destination": name, "changed": destinations.hold(rt, name, reason), "held": reason}
 
 
 def resume(rt: Runtime, call: Call) -> dict[str, Any]:
     name = known(rt, call)
-    return {"destination": name, "changed": standing.resume(rt, name), "held": None}
+    return {"destination": name, "changed": destinations.resume(rt, name), "held": None}
 
 
 def test(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.checkup(checkup.check(rt, known(rt, call)))
+    return views.checkup(destination.check(rt, known(rt, call)))
 
 
 def known(rt: Runtime, call: Call) -> str:
     try:
-        return standing.configured_name(rt, call.path["destination"])
+        return destinations.configured_name(rt, call.path["destination"])
     except UnknownDestination as error:
         raise Refusal(404, str(error)) from error
 

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from csi.admin import dead_letters
 from csi.dlq import clearing, search
 from csi.dlq import store as letters
 from csi.dlq.search import Wish
 from csi.dlq.store import Letter
-from csi.flow import redelivery
 from csi.ingester.durations import parse_duration
 from csi.ingester.text import clean
 from csi.runtime import Runtime
@@ -109,7 +109,7 @@ def replay(rt: Runtime, call: Call) -> dict[str, Any]:
     if asked.dry_run:
         still_open = search.ids(Wish(ids=tuple(chosen))) if asked.ids else chosen
         return _plan(letters.by_ids(still_open[:MAX_LIMIT]), len(still_open))
-    outcomes = redelivery.replay_all(rt, chosen)
+    outcomes = dead_letters.replay_all(rt, chosen)
     sent = [one.letter_id for one in outcomes if one.is_sent]
     names = [letter.destination for letter in letters.by_ids(sent) if letter.destination]
     return {
@@ -117,7 +117,7 @@ def replay(rt: Runtime, call: Call) -> dict[str, Any]:
         "sent": len(sent),
         "failed": len(outcomes) - len(sent),
         "letters": [views.outcome(one) for one in outcomes],
-        "notes": [views.hidden(note) for note in redelivery.obstacles(rt, names)] if sent else [],
+        "notes": [views.hidden(note) for note in dead_letters.obstacles(rt, names)] if sent else [],
     }
 
 

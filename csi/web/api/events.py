@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from csi.adapters.registry import ADAPTERS
-from csi.flow.trace import story_of
-from csi.flow.trace import trace as find_stories
 from csi.ingester.config import Tier
 from csi.runtime import Runtime
+from csi.status.item_lookup import story_of
+from csi.status.item_lookup import trace as find_stories
 from csi.store import eventpages, events
 from csi.store.eventpages import Wanted
 from csi.store.models import Event

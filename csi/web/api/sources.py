@@ -8,13 +8,13 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from csi.admin import watches as steps
+from csi.admin.watches import Polled
 from csi.errors import CsiError
-from csi.flow import sources as steps
-from csi.flow.plan import sync_watches
-from csi.flow.sources import Polled
 from csi.ingester.config import Settings
 from csi.ingester.references import UnknownReference
 from csi.logs import redact
+from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
 from csi.store import watches, watchlist
 from csi.store.models import Watch

@@ -5,11 +5,12 @@ from typing import Any
 from pydantic import Field
 
 from csi.catalog import source
-from csi.flow import overview, pace
-from csi.flow import slo as figures
-from csi.flow.agenda import agenda_of
-from csi.flow.waiting import waiting
+from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
+from csi.status import overview
+from csi.status import slo as figures
+from csi.status.backlog import waiting
+from csi.status.upcoming import agenda_of
 from csi.store import audit
 from csi.web import health, views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
@@ -60,7 +61,7 @@ def queue(rt: Runtime, call: Call) -> dict[str, Any]:
 
 
 def quota(rt: Runtime, call: Call) -> dict[str, Any]:
-    found = pace.forecast(rt, rt.now())
+    found = quota_schedule.forecast(rt, rt.now())
     return views.forecast(found) | ({"catalogue": views.catalogue_share(source.share_of(rt))} if found else {})
 
 

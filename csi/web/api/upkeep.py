@@ -5,11 +5,12 @@ from typing import Any
 
 from pydantic import Field
 
-from csi.flow import doctor, notify, retention
+from csi.doctor import report
 from csi.runtime import Runtime
 from csi.web import views
 from csi.web.api.operation import Call, Given, Operation
 from csi.web.api.schema import STAMP, listed, maybe, shape, word
+from csi.worker import alerting, retention
 
 
 class Prune(Given):
@@ -19,15 +20,15 @@ class Prune(Given):
 
 
 def look(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.examination(list(doctor.examine_running(rt, os.environ, online=False)))
+    return views.examination(list(report.examine_running(rt, os.environ, online=False)))
 
 
 def examine(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.examination(list(doctor.examine_running(rt, os.environ, online=True)))
+    return views.examination(list(report.examine_running(rt, os.environ, online=True)))
 
 
 def notices(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.lookout(notify.standing(rt))
+    return views.lookout(alerting.standing(rt))
 
 
 def prune(rt: Runtime, call: Call) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from csi.dlq import store as dlq
-from csi.flow.trace import story_of
 from csi.ingester.config import TIERS
 from csi.ingester.durations import parse_since
 from csi.ingester.text import clean
 from csi.runtime import Runtime
+from csi.status.item_lookup import story_of
 from csi.store import eventpages, events
 from csi.store.eventpages import Listed, Wanted
 from csi.web import curl, views

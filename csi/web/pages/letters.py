@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from csi.admin import dead_letters
 from csi.dlq import clearing, search
 from csi.dlq import store as letters
 from csi.dlq.search import Wish
-from csi.flow import redelivery
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.web import views, words
@@ -90,11 +90,11 @@ def _replay(rt: Runtime, form: dict[str, str]) -> tuple[Mood, str]:
     chosen = _chosen(form)
     if not chosen:
         return "bad", "No open dead letter fits."
-    outcomes = redelivery.replay_all(rt, chosen[:MOST])
+    outcomes = dead_letters.replay_all(rt, chosen[:MOST])
     sent = [one for one in outcomes if one.is_sent]
     names = [letter.destination for letter in letters.by_ids([one.letter_id for one in sent]) if letter.destination]
     failed = next((f" {one.letter_id}: {one.note}." for one in outcomes if not one.is_sent), "")
-    notes = "".join(f" Note: {note}." for note in redelivery.obstacles(rt, names)) if sent else ""
+    notes = "".join(f" Note: {note}." for note in dead_letters.obstacles(rt, names)) if sent else ""
     text = f"{len(sent):,} of {words.plural(len(outcomes), 'dead letter')} pending again; the worker sends them."
     return ("good" if len(sent) == len(outcomes) else "bad"), text + failed + notes
 

@@ -6,12 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from csi.doctor import destination
 from csi.errors import CsiError
-from csi.flow import checkup, standing
-from csi.flow.glance import Overview, backlog_age, overview
-from csi.flow.pace import sentence
 from csi.ingester.text import clean
+from csi.pipeline.quota_schedule import sentence
 from csi.runtime import Runtime
+from csi.status import destinations
+from csi.status.dashboard import Overview, backlog_age, overview
 from csi.web import chart
 from csi.web.page import Facts, Page, back, present
 from csi.web.session import Mood
@@ -56,7 +57,7 @@ async def hold(request: Request) -> Response:
 
 
 def _hold(rt: Runtime, name: str, reason: str) -> tuple[Mood, str]:
-    standing.hold(rt, name, reason)
+    destinations.hold(rt, name, reason)
     return "good", f"Delivery to {name} is paused. Events stay pending until you resume it."
 
 
@@ -65,7 +66,7 @@ async def resume(request: Request) -> Response:
 
 
 def _resume(rt: Runtime, name: str) -> tuple[Mood, str]:
-    standing.resume(rt, name)
+    destinations.resume(rt, name)
     return "good", f"Delivery to {name} goes on."
 
 
@@ -75,7 +76,7 @@ async def test(request: Request) -> Response:
 
 def _test(rt: Runtime, name: str) -> tuple[Mood, str]:
     """A signed empty batch; its answer is told in words."""
-    found = checkup.check(rt, name)
+    found = destination.check(rt, name)
     status = f"http {found.status}" if found.status is not None else "no answer"
     text = f"{name}: {status} after {found.seconds:.1f} s; {found.text}"
     return ("good" if found.is_good else "bad"), text
@@ -86,7 +87,7 @@ async def _act(request: Request, act: Callable[[Runtime, str], tuple[Mood, str]]
     sidecar: Sidecar = request.app.state.sidecar
     name = request.path_params["name"]
     try:
-        mood, text = await sidecar.work(lambda rt: act(rt, standing.configured_name(rt, name)))
+        mood, text = await sidecar.work(lambda rt: act(rt, destinations.configured_name(rt, name)))
     except CsiError as error:
         mood, text = "bad", str(error)
     return back(request, "/#destinations", text, mood)

@@ -4,8 +4,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from csi.flow.agenda import SHOWN, agenda_of
 from csi.runtime import Runtime
+from csi.status.upcoming import SHOWN, agenda_of
 from csi.web.facts import gather
 from csi.web.health import FRESH_SECONDS, is_beating
 from csi.web.page import Facts, Page, present

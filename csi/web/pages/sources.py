@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from csi.admin import watches as steps
 from csi.errors import CsiError
-from csi.flow import sources as steps
 from csi.runtime import Runtime
 from csi.store import charts, eventpages, watches, watchlist
 from csi.store.models import Watch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from csi.dlq import replay
 from csi.dlq import store as dlq
 from csi.dlq.replay import Outcome
-from csi.flow import gate
+from csi.pipeline import destination_state
 from csi.runtime import Runtime
 from csi.store import endpoints, heartbeats
 from csi.store.db import chunks
@@ -79,7 +79,7 @@ def obstacles(rt: Runtime, names: Sequence[str]) -> list[str]:
         return [*found, "delivery is switched off (features.delivery)"]
     for name in dict.fromkeys(names):
         endpoint = endpoints.get(name)
-        match gate.look(endpoint, now):
+        match destination_state.look(endpoint, now):
             case "held":
                 found.append(f"delivery to {name} is paused by command: {endpoint.held}; csi delivery resume")
             case "paused":

@@ -19,9 +19,9 @@ from csi.emitter.verdict import (
     judge,
 )
 from csi.errors import MissingSetting, NetError
-from csi.flow.storage import check_storage as check_storage  # the same question for the database
 from csi.ingester.signature import TOLERANCE_SECONDS, Form, new_request_id
 from csi.net import Answer
+from csi.pipeline.disk_guard import check_storage as check_storage  # the same question for the database
 from csi.runtime import Runtime
 from csi.store import attempts, batches, endpoints
 from csi.store.db import writing

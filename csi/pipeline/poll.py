@@ -11,10 +11,10 @@ from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
 from csi.desk import READING
 from csi.errors import SourceError
-from csi.flow import gap, pace, turns, upkeep
-from csi.flow.wake import Wake
 from csi.ingester.text import clean
 from csi.logs import log
+from csi.pipeline import host_health, poll_gap, poll_slots, quota_schedule
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, health
 from csi.scheduling.health import Verdict
@@ -97,20 +97,20 @@ def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     with at(READING):
         now, watch = rt.now(), watches.glance(watch_id)
     if watch is None or watch.source not in rt.settings.sources:
-        return turns.call_next(rt)
+        return poll_slots.call_next(rt)
     if watch.next_poll_at > now and not early:
         watches.wake_again(watch_id, watch.next_poll_at)  # a wake-up that came too early must not use up the right one
-        return turns.call_next(rt)
-    host = upkeep.host_of(rt, watch)
+        return poll_slots.call_next(rt)
+    host = host_health.host_of(rt, watch)
     if early:
         return _poll(rt, watch, host, early=True)
-    if not turns.take(rt, watch, host, now):  # slow sources must leave threads for delivery
+    if not poll_slots.take(rt, watch, host, now):  # slow sources must leave threads for delivery
         return []
     try:
         wakes = _poll(rt, watch, host, early=False)
     finally:
-        turns.leave(rt, host)
-    return [*wakes, *turns.call_next(rt)]
+        poll_slots.leave(rt, host)
+    return [*wakes, *poll_slots.call_next(rt)]
 
 
 def _poll(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list[Wake]:
@@ -132,7 +132,7 @@ def _poll(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list
 def _take(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> Try | None:
     now = rt.now()
     with at(READING):
-        if upkeep.is_held_back(rt, watch, host, now):
+        if host_health.is_held_back(rt, watch, host, now):
             return None
         with writing():  # by the writer's connection: at SQLite's own lock two of this process would sleep
             held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
@@ -146,7 +146,7 @@ def _read(rt: Runtime, watch: Watch) -> Found:
         with at(READING):
             items = _keyed(adapter, reading.items)
             known = dedupe.known([item.key for item in items])
-        filled = gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
+        filled = poll_gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
     if filled.items:
         items = _keyed(adapter, (*reading.items, *filled.items))
         known = dedupe.known([item.key for item in items])
@@ -180,7 +180,7 @@ def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
         watches.finish(watch, next_at, host=held.host, **changes)
-        upkeep.note_answer(rt, watch, found.reading.host or held.host, now)
+        host_health.note_answer(rt, watch, found.reading.host or held.host, now)
         counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", held.elapsed)])
     _say_success(watch, len(stored), now)
     return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
@@ -316,7 +316,7 @@ def _newest_item(watch: Watch, found: Found) -> dict[str, object]:
 
 def _next_poll(rt: Runtime, watch: Watch, reading: Reading, found_new: bool, now: float) -> float:
     respects = rt.settings.sources[watch.source].waits_for_caches
-    at = pace.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
+    at = quota_schedule.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:
         return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # watches that came together do not stay together
     return at
@@ -337,12 +337,12 @@ def _record_failure(rt: Runtime, held: Try, error: SourceError) -> list[Wake]:
     now, watch = rt.now(), held.watch
     if error.kind == "paused":
         return [] if watches.finish(watch, now + rt.rng.uniform(2.0, 10.0)) else _say_lost(held)
-    judged = upkeep.judge(rt, watch, held.host, error, held.before, now)
+    judged = host_health.judge(rt, watch, held.host, error, held.before, now)
     verdict = _confirm(rt, held, judged.verdict)
     with writing():
         if not watches.still_held(watch):
             return _say_lost(held)
-        upkeep.note_failure(rt, watch, error, judged, now)
+        host_health.note_failure(rt, watch, error, judged, now)
         next_at = _next_try(rt, watch, error, verdict, now)
         watches.finish(watch, next_at, host=held.host, **_failure(watch, error, verdict, now))
         counters.add_all(_poll_counts(watch.source, "error", held.elapsed))
@@ -370,8 +370,8 @@ def _confirm(rt: Runtime, held: Try, verdict: Verdict) -> Verdict:
 def _next_try(rt: Runtime, watch: Watch, error: SourceError, verdict: Verdict, now: float) -> float:
     if error.kind in ("quota", "budget"):
         # After midnight, but the limit may have been raised: that costs no unit to see.
-        return min(pace.after_refusal(rt, watch, now), now + QUOTA_LOOK_SECONDS * rt.rng.uniform(0.5, 1.0))
-    return pace.at_least(rt, watch, verdict.next_at, now)
+        return min(quota_schedule.after_refusal(rt, watch, now), now + QUOTA_LOOK_SECONDS * rt.rng.uniform(0.5, 1.0))
+    return quota_schedule.at_least(rt, watch, verdict.next_at, now)
 
 
 def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> dict[str, object]:

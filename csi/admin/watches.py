@@ -12,15 +12,15 @@ from csi import clock
 from csi.adapters.youtube_api import ApiSettings, DataApi
 from csi.adapters.youtube_lookup import Found, find_channel
 from csi.errors import CsiError
-from csi.flow import pace
-from csi.flow.ingest import ingest
-from csi.flow.plan import sync_watches
-from csi.flow.poll import poll
 from csi.ingester import imports
 from csi.ingester.config import FirstPollLast, SourceSettings, WatchSettings
 from csi.ingester.config_faults import models_in, unknown_name
 from csi.ingester.references import FREE_FORMS, Reference, UnknownReference, parse_reference
 from csi.logs import log, redact
+from csi.pipeline import quota_schedule
+from csi.pipeline.ingest import ingest
+from csi.pipeline.poll import poll
+from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
 from csi.store import budget, heartbeats, watches, watchlist
 from csi.store.models import Watch
@@ -67,7 +67,7 @@ class Added:
     watch_id: int | None
     name: str | None
     first_poll: Any
-    quote: pace.Quote
+    quote: quota_schedule.Quote
     remark: str | None = None
 
 
@@ -153,7 +153,7 @@ def watch_target(rt: Runtime, target: Target, wish: Wish, *, dry_run: bool = Fal
     settings = _source_settings(rt, target.source)
     watch = _checked(rt, settings, target, wish)
     new = _new_watch(rt, target, settings, watch)
-    quote = pace.quote(rt, target.source, new.interval, new.via, rt.now())
+    quote = quota_schedule.quote(rt, target.source, new.interval, new.via, rt.now())
     found = watchlist.find(target.source, target.ref)
     if found is not None and found.state != "removed":
         return Added("known", target, found.id, found.name, None, quote, _known_remark(found))

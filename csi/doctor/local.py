@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from csi.doctor.finding import Finding
 from csi.errors import MissingSetting, StoreError
-from csi.flow.finding import Finding
 from csi.ingester.config import Settings, looks_like_postgres
 from csi.ingester.config_file import Loaded, require_delivery
 from csi.ingester.config_secrets import hide_password

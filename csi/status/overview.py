@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from csi import __version__
 from csi.dlq import store as dlq
-from csi.flow import pace, standing, waiting
-from csi.flow.pace import Forecast
-from csi.flow.slo import Success, judge_success
-from csi.flow.standing import Standing
-from csi.flow.waiting import Waiting
+from csi.pipeline import quota_schedule
+from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
+from csi.status import backlog as waiting
+from csi.status import destinations as standing
+from csi.status.backlog import Waiting
+from csi.status.destinations import Standing
+from csi.status.slo import Success, judge_success
 from csi.store import heartbeats, history, hosts, watchlist
 from csi.store.heartbeats import Beat
 from csi.store.history import Passage
@@ -84,7 +86,7 @@ def overview(rt: Runtime) -> Overview:
         delivery_is_on=rt.settings.features.delivery,
         waiting=tuple(waiting.waiting(rt)),
         dead_letters=dlq.open_count(),
-        quota=pace.forecast(rt, now),
+        quota=quota_schedule.forecast(rt, now),
     )
 
 

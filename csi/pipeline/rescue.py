@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 from csi.emitter.destination import LANES
-from csi.flow import flush, gate, storage
-from csi.flow.plan import plan
-from csi.flow.redrive import redrive as redrive
-from csi.flow.wake import Wake
 from csi.logs import log
+from csi.pipeline import destination_state, disk_guard, flush
+from csi.pipeline.redrive import redrive as redrive
+from csi.pipeline.schedule import plan
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, changes, db, endpoints, heartbeats, inbox, leases
 from csi.store.db import writing
@@ -34,7 +34,7 @@ class Stillness:
 def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
     """Everything that is due now and that nobody seems to have woken. Cheap when nothing is."""
     rt.memo[QUEUED] = queue_depth
-    storage.keep_log_short(rt)
+    disk_guard.keep_log_short(rt)
     wakes = [*plan(rt, horizon=0), *_flush_due(rt)]
     if queue_depth < CROWDED:
         wakes += _overdue(rt)
@@ -82,14 +82,18 @@ def beat(rt: Runtime, started_at: float) -> None:
     with writing():
         heartbeats.note_gap(WORKER, now)
         heartbeats.beat(WORKER, now, started_at, queued=rt.memo.get(QUEUED))
-    storage.watch_log(rt)
+    disk_guard.watch_log(rt)
 
 
 def _flush_due(rt: Runtime) -> list[Wake]:
     if not rt.settings.features.delivery:
         return []
     now = rt.now()
-    ready = [it for it in rt.destinations.values() if gate.look(endpoints.get(it.name), now) in ("open", "probe")]
+    ready = [
+        it
+        for it in rt.destinations.values()
+        if destination_state.look(endpoints.get(it.name), now) in ("open", "probe")
+    ]
     return [
         Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")
         for destination in ready

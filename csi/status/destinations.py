@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from csi.dlq import store as dlq
 from csi.errors import CsiError
-from csi.flow import gate
 from csi.logs import log
+from csi.pipeline import destination_state as gate
 from csi.runtime import Runtime
 from csi.store import endpoints, stories
 from csi.store.db import writing

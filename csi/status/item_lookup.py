@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from csi.adapters import registry
 from csi.dlq import store as dlq
-from csi.flow import gate
-from csi.flow.story import Found, Gate, Scene, Story, tell
 from csi.ingester.text import clean
+from csi.pipeline import destination_state
 from csi.runtime import Runtime
+from csi.status.timeline import Found, Gate, Scene, Story, tell
 from csi.store import endpoints, heartbeats, outbox, stories
 from csi.store.stories import OnItsWay
 
@@ -72,4 +72,4 @@ def _gate(rt: Runtime, entry: OnItsWay, now: float) -> Gate:
         return Gate("gone", endpoint)
     in_order = entry.state == "pending" and entry.lane not in outbox.UNORDERED
     earlier = stories.earlier_one(entry) if in_order else None
-    return Gate(gate.look(endpoint, now), endpoint, destination.tiers.of(entry.lane), earlier)
+    return Gate(destination_state.look(endpoint, now), endpoint, destination.tiers.of(entry.lane), earlier)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi.errors import SourceError
-from csi.flow import pace
 from csi.logs import log
+from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.scheduling import health
 from csi.scheduling.health import Failure, HostFacts, Verdict, WatchFacts
@@ -100,7 +100,7 @@ def _watch_facts(rt: Runtime, watch: Watch, tried_at: float | None) -> WatchFact
         since=None if watch.health == "healthy" else watch.health_since,
         errors=watch.errors,
         interval=watch.planned_interval or watch.interval_seconds,
-        costs=pace.is_paid(rt, watch),
+        costs=quota_schedule.is_paid(rt, watch),
         tried_at=tried_at,
     )
 

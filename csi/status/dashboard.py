@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from csi import clock
-from csi.flow import pace, standing
-from csi.flow.standing import Standing
 from csi.ingester.config import TIERS
+from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
+from csi.status import destinations
+from csi.status.destinations import Standing
 from csi.store import agenda, budget, charts, counters, endpoints, events, heartbeats, hosts
 from csi.store.heartbeats import Beat
 from csi.store.models import Host
@@ -72,7 +73,7 @@ class Latency:
 class Burn:
     """The API units of this Pacific day: how many were left at the end of each of its hours so far."""
 
-    forecast: pace.Forecast
+    forecast: quota_schedule.Forecast
     now: float
     starts_at: float
     left: tuple[int, ...]
@@ -98,7 +99,7 @@ class Overview:
 
 def overview(rt: Runtime) -> Overview:
     now = rt.now()
-    latencies, standings = measure(charts.waits(now - DAY)), tuple(standing.standings(rt))
+    latencies, standings = measure(charts.waits(now - DAY)), tuple(destinations.standings(rt))
     return Overview(
         now=now,
         worker=heartbeats.latest("worker"),
@@ -244,7 +245,7 @@ def percentiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _burn(rt: Runtime, now: float) -> Burn | None:
-    forecast = pace.forecast(rt, now)
+    forecast = quota_schedule.forecast(rt, now)
     if forecast is None:
         return None
     by_hour = {label: value for (_, label), value in counters.all_of(budget.HOURLY).items()}

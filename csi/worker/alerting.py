@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from csi import clock
 from csi import notify as post
 from csi.errors import ConfigError, NetError
-from csi.flow import troubles as judgement
 from csi.logs import log
 from csi.net import Limits
 from csi.runtime import Runtime
 from csi.scheduling.troubles import Trouble
+from csi.status import alert_facts
 from csi.store import troubles
 from csi.store.db import writing
 from csi.store.troubles import Noted
@@ -37,7 +37,7 @@ class Lookout:
 def standing(rt: Runtime) -> Lookout:
     """Looks only: nothing is written down, and nobody is told."""
     has_heartbeat = rt.settings.secrets.heartbeat_url is not None
-    return Lookout(len(urls(rt)), has_heartbeat, tuple(judgement.current(rt)), tuple(troubles.latest(HISTORY)))
+    return Lookout(len(urls(rt)), has_heartbeat, tuple(alert_facts.current(rt)), tuple(troubles.latest(HISTORY)))
 
 
 def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
@@ -45,7 +45,7 @@ def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
 
     `ours`: the worker itself looks, whose own silence it cannot judge.
     """
-    found = [trouble for trouble in judgement.current(rt) if not (ours and trouble.name == "worker_silent")]
+    found = [trouble for trouble in alert_facts.current(rt) if not (ours and trouble.name == "worker_silent")]
     with writing():
         _write_down(rt, found)
     _tell_all(rt)

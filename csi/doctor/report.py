@@ -8,15 +8,14 @@ from tempfile import TemporaryDirectory
 
 from csi import logs
 from csi.adapters import registry
+from csi.admin.watches import keep_in_step
+from csi.doctor import local, services
+from csi.doctor.finding import Finding
 from csi.errors import ConfigError, StoreError
-from csi.flow import doctor_machine as machine
-from csi.flow import doctor_walk as walk
-from csi.flow import plan
-from csi.flow.finding import Finding
-from csi.flow.sources import keep_in_step
 from csi.ingester.config import Settings
 from csi.ingester.config_file import Loaded, read_config
 from csi.net import Net
+from csi.pipeline import schedule
 from csi.runtime import Runtime, secret_values
 from csi.store import db
 
@@ -60,38 +59,38 @@ def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Ite
     Neither the configuration file nor the queue is looked at: the one is of the next start, the other is not ours.
     """
     yield Finding("config", "skip", f"this process runs with what it read at its start; the file: {_ON_HOST}")
-    yield from machine.look_at_secrets(rt.settings, env)
-    yield from machine.look_at_state(rt.settings)
-    yield from machine.look_at_disk(rt.settings)
-    yield from machine.look_at_sqlite(rt.settings)
-    yield from machine.look_at_clock(rt.now())
+    yield from local.look_at_secrets(rt.settings, env)
+    yield from local.look_at_state(rt.settings)
+    yield from local.look_at_disk(rt.settings)
+    yield from local.look_at_sqlite(rt.settings)
+    yield from local.look_at_clock(rt.now())
     yield from _guarded(_open_rows(rt, online=online))
     yield Finding("queue", "skip", f"the product does not know its task queue: {_ON_HOST}")
 
 
 def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
-    yield machine.look_at_schema(rt.settings)
+    yield local.look_at_schema(rt.settings)
     yield from _outside(rt) if online else ()
     yield from _at_work(rt)
 
 
 def _machine(loaded: Loaded, visit: Visit) -> Iterator[Finding]:
     settings = loaded.settings
-    yield from machine.look_at_config(loaded)
-    yield from machine.look_at_secrets(settings, visit.env)
-    yield from machine.look_at_state(settings)
-    yield from machine.look_at_disk(settings)
-    yield from machine.look_at_sqlite(settings)
+    yield from local.look_at_config(loaded)
+    yield from local.look_at_secrets(settings, visit.env)
+    yield from local.look_at_state(settings)
+    yield from local.look_at_disk(settings)
+    yield from local.look_at_sqlite(settings)
 
 
 def _installation(settings: Settings, visit: Visit) -> Iterator[Finding]:
-    found = machine.look_at_database(settings)
+    found = local.look_at_database(settings)
     is_usable = found.level == "ok"
     if visit.at_work:
         yield found
     with Net(allow_insecure_http=settings.delivery.allow_insecure_http) as net:
         rt = Runtime(settings, net)
-        yield from machine.look_at_clock(rt.now())
+        yield from local.look_at_clock(rt.now())
         if is_usable:
             yield from _guarded(_rows(rt, visit))
         elif visit.online:
@@ -107,21 +106,21 @@ def _rows(rt: Runtime, visit: Visit) -> Iterator[Finding]:
         yield from _outside(rt) if visit.online else ()
         if visit.at_work:
             yield from _at_work(rt)
-            yield from walk.look_at_sidecar(rt, visit.sidecar_url(rt.settings)) if visit.online else ()
+            yield from services.look_at_sidecar(rt, visit.sidecar_url(rt.settings)) if visit.online else ()
 
 
 def _at_work(rt: Runtime) -> Iterator[Finding]:
-    yield from walk.look_at_gates(rt)
-    yield from walk.look_at_worker(rt)
-    yield from walk.look_at_watches(rt)
-    yield from walk.look_at_backlog(rt)
-    yield from walk.look_at_jobs(rt)
+    yield from services.look_at_gates(rt)
+    yield from services.look_at_worker(rt)
+    yield from services.look_at_watches(rt)
+    yield from services.look_at_backlog(rt)
+    yield from services.look_at_jobs(rt)
 
 
 def _outside(rt: Runtime) -> Iterator[Finding]:
-    yield from walk.look_at_receivers(rt)
-    yield from walk.look_at_api(rt)
-    yield from walk.look_at_sources(rt)
+    yield from services.look_at_receivers(rt)
+    yield from services.look_at_api(rt)
+    yield from services.look_at_sources(rt)
 
 
 def _guarded(findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -139,5 +138,5 @@ def _scratch(rt: Runtime) -> Iterator[None]:
         db.open_database(f"{home}/csi.db")
         db.migrate()
         with db.reading():
-            plan.sync_watches(rt)
+            schedule.sync_watches(rt)
             yield

@@ -3,8 +3,8 @@
 import shutil
 
 from csi.dlq import store as dlq
-from csi.flow import pace
-from csi.flow.rescue import WORKER
+from csi.pipeline import quota_schedule
+from csi.pipeline.rescue import WORKER
 from csi.runtime import Runtime
 from csi.scheduling.troubles import Facts, Reading, Receiver, Trouble, judge
 from csi.store import db, endpoints, events, heartbeats, reloads, troubles
@@ -15,7 +15,12 @@ def current(rt: Runtime) -> list[Trouble]:
 
 
 def gather(rt: Runtime) -> Facts:
-    now, beat, forecast, reload = rt.now(), heartbeats.latest(WORKER), pace.forecast(rt, rt.now()), reloads.last()
+    now, beat, forecast, reload = (
+        rt.now(),
+        heartbeats.latest(WORKER),
+        quota_schedule.forecast(rt, rt.now()),
+        reloads.last(),
+    )
     return Facts(
         now=now,
         beat_at=beat.beat_at if beat else None,

@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 from csi import logs
 from csi.errors import CsiError
-from csi.flow import notify, pace, plan
 from csi.ingester import config_file
 from csi.ingester.config import Settings
 from csi.logs import log, redact
+from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime, load_settings, secret_values
 from csi.store import counters, reloads
 from csi.store.db import writing
+from csi.worker import alerting
 
 FIXED = (
     "csi.state_dir",
@@ -38,8 +39,8 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
             share=rt.share,
             stopping=rt.stopping,
         )
-        notify.require_post(fresh)
-        plan.sync_watches(fresh)
+        alerting.require_post(fresh)
+        schedule.sync_watches(fresh)
     except CsiError as error:
         _refuse(rt, redact(str(error)))
         return rt
@@ -81,7 +82,7 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
     log.info("configuration is reloaded")
     if fixed:
         log.warning("some settings need a restart; they stay as they were", keys=", ".join(fixed))
-    pace.warn_infeasible(fresh)
+    quota_schedule.warn_infeasible(fresh)
 
 
 def _refuse(rt: Runtime, error: str) -> None:

@@ -4,10 +4,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from csi.flow import pace, storage
-from csi.flow.wake import Wake
 from csi.ingester.config import FirstPollLast
 from csi.logs import log
+from csi.pipeline import disk_guard, quota_schedule
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import watches, watchlist
 
@@ -25,7 +25,7 @@ def sync_watches(rt: Runtime) -> None:
 
 def keyless(rt: Runtime, found: Iterable[tuple[str, str]]) -> list[str]:
     """A sentence for each source that has such watches (source, via) and cannot ask the API for them."""
-    paid = Counter(source for source, via in found if pace.costs_units(rt, source, via))
+    paid = Counter(source for source, via in found if quota_schedule.costs_units(rt, source, via))
     missing = {source: rt.adapter(source).lacks() for source in paid}
     return [
         f"sources.{source}: {_number(count)} the API, which cannot be asked; set {missing[source]}"
@@ -47,11 +47,11 @@ def _number(count: int) -> str:
 
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
     """Wake-ups for the watches that fall due within the horizon; a doubled tick finds nothing."""
-    if not rt.settings.features.polling or not storage.has_room(rt):
+    if not rt.settings.features.polling or not disk_guard.has_room(rt):
         return []
     now = rt.now()
     _mend_times(rt, now)
-    pace.look_back(rt, now)
+    quota_schedule.look_back(rt, now)
     found = watches.plan_due(now, horizon, sources=rt.enabled_sources())
     return [Wake("poll", due.id, at=due.at if due.at > now else None) for due in found]
 

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from csi import clock
 from csi.adapters.base import Position, SourceAdapter
 from csi.dlq import store as dlq
+from csi.doctor import destination
+from csi.doctor.destination import Checkup
+from csi.doctor.finding import Finding, Level
 from csi.errors import CsiError, NetError, SourceError
-from csi.flow import checkup, pace, standing
-from csi.flow.checkup import Checkup
-from csi.flow.finding import Finding, Level
 from csi.ingester.signature import TOLERANCE_SECONDS
 from csi.net import Limits
+from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
+from csi.status import destinations
 from csi.store import events, heartbeats, jobs, watches, watchlist
 from csi.store.models import Watch
 
@@ -47,7 +49,7 @@ def look_at_receivers(rt: Runtime) -> Iterator[Finding]:
         return
     for name in rt.destinations:
         try:
-            yield from _judge_receiver(checkup.check(rt, name))
+            yield from _judge_receiver(destination.check(rt, name))
         except CsiError as error:
             yield Finding(
                 "receiver", "fail", f"{name}: {error}", "set its address and secret, then `csi delivery test`"
@@ -80,7 +82,7 @@ def _receiver_remedy(one: Checkup) -> str:
 
 
 def look_at_gates(rt: Runtime) -> Iterator[Finding]:
-    for one in standing.standings(rt):
+    for one in destinations.standings(rt):
         if one.gate == "held":
             remedy = f"`csi delivery resume --destination {one.name}`"
             since = "" if one.endpoint.held_at is None else f" since {clock.iso(one.endpoint.held_at)}"
@@ -103,7 +105,7 @@ def look_at_api(rt: Runtime) -> Iterator[Finding]:
         variable = getattr(rt.settings.sources[name], "api_key_env", "YOUTUBE_API_KEY")
         remedy = f"set {variable} in the environment or the env file, and start the worker again"
         yield Finding("api", "fail", f"{name} needs an API key, and {variable} is not set", remedy)
-    found = pace.forecast(rt, rt.now())
+    found = quota_schedule.forecast(rt, rt.now())
     if needing and not lacking and found is not None:
         yield _judge_budget(found)
     elif not needing:
@@ -111,21 +113,21 @@ def look_at_api(rt: Runtime) -> Iterator[Finding]:
 
 
 def _needs_key(rt: Runtime, watch: Watch) -> bool:
-    return watch.source in rt.enabled_sources() and pace.is_paid(rt, watch)
+    return watch.source in rt.enabled_sources() and quota_schedule.is_paid(rt, watch)
 
 
 def _has_key(adapter: SourceAdapter) -> bool:
     return bool(getattr(getattr(adapter, "api", None), "usable", True))
 
 
-def _judge_budget(found: pace.Forecast) -> Finding:
+def _judge_budget(found: quota_schedule.Forecast) -> Finding:
     used = f"{found.used:,} of {found.limit:,} units are used this Pacific day"
     remedy = f"polling goes on at {clock.iso(found.ends_at)}; watch less, or raise quota_limit if Google gave you more"
     if found.left == 0:
         return Finding("api", "fail", f"{used}: nothing is left", remedy)
     if found.is_low or found.warning:
         return Finding("api", "warn", f"{used}; {found.warning or 'less than the buffer is left'}", remedy)
-    return Finding("api", "ok", f"{used}; {pace.sentence(found)}")
+    return Finding("api", "ok", f"{used}; {quota_schedule.sentence(found)}")
 
 
 def look_at_sources(rt: Runtime) -> Iterator[Finding]:

@@ -4,9 +4,9 @@ from csi.dlq import replay
 from csi.dlq import store as dlq
 from csi.dlq.store import Letter
 from csi.emitter.destination import LANES
-from csi.flow import gate
-from csi.flow.wake import Wake
 from csi.logs import log
+from csi.pipeline import destination_state
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, endpoints, outbox
 
@@ -41,7 +41,7 @@ def comes_first(rt: Runtime, name: str) -> bool:
 def ask_with_first(rt: Runtime, name: str) -> list[Wake]:
     """The receiver answers again. Before it counts as back, one dead letter asks whether it takes events, too.
 
-    Should it not, the letter is laid back (csi.flow.settle): a receiver that only greets must not use up the rounds.
+    Should it not, the letter is laid back (see `settle`): a receiver that only greets must not use up the rounds.
     """
     letter, now = _first(rt, name), rt.now()
     if letter is None or not replay.replay([letter], now, in_front=True)[0].is_sent:
@@ -68,7 +68,7 @@ def is_on(rt: Runtime) -> bool:
 
 
 def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
-    match gate.look(endpoints.get(name), rt.now()):
+    match destination_state.look(endpoints.get(name), rt.now()):
         case "open":
             return _send(rt, name, AT_A_TIME)
         case "probe" if comes_first(rt, name) or (_first(rt, name) is not None and not _has_pending(name)):

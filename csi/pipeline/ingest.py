@@ -10,13 +10,13 @@ from csi.adapters.base import RawEvent
 from csi.dlq import store as dlq
 from csi.emitter.destination import Destination
 from csi.errors import MalformedItem
-from csi.flow import arrivals
-from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.routing import route
 from csi.ingester.text import clean_tree
 from csi.logs import log
+from csi.pipeline import catalog_entry
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import counters, dedupe, events, inbox, outbox, watches
 from csi.store.counters import Count
@@ -107,7 +107,7 @@ def _store(rt: Runtime, watch: WatchRouting, made: Sequence[Made]) -> list[Wake]
         stored = _add(rt, watch, [one for one in held if wanting[one.item.id]], now)
         passed = _pass_over(rt, [one for one in held if not wanting[one.item.id]], now)
         for one in [*(one for one, _ in stored), *passed]:
-            arrivals.enter(one.event, now)
+            catalog_entry.enter(one.event, now)
         outbox.put_many([entry for one, pk in stored for entry in _entries(rt, watch, one, pk, wanting[one.item.id])])
         known = len(held) - len(stored)
         counters.add_all(

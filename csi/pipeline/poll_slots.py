@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from typing import cast
 
-from csi.flow.wake import Wake
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import watches
 from csi.store.watches import Glance

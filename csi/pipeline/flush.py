@@ -1,9 +1,9 @@
 """Step four: pending events become batches, when enough wait or one has waited long enough."""
 
 from csi.emitter.destination import Destination
-from csi.flow import gate, redrive
-from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
+from csi.pipeline import destination_state, redrive
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, endpoints, outbox
 from csi.store.db import writing
@@ -20,7 +20,7 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     destination, now = rt.destinations.get(name), rt.now()
     if destination is None or not is_due(rt, destination, tier, now):
         return []
-    if gate.look(endpoints.get(name), now) == "probe" and redrive.comes_first(rt, name):
+    if destination_state.look(endpoints.get(name), now) == "probe" and redrive.comes_first(rt, name):
         return [Wake("probe", name)]
     with writing():
         return _wakes(_open(destination, tier, now), tier)
@@ -50,7 +50,7 @@ def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool
 def _open(destination: Destination, tier: str, now: float) -> list[int]:
     outbox.hold_lane(destination.name, tier)  # two at once would not see each other's batches, and break the order
     endpoint = endpoints.get(destination.name)
-    match gate.look(endpoint, now):
+    match destination_state.look(endpoint, now):
         case "open":
             room = _room(destination, endpoint, tier)
             return _open_all(destination, tier, room, now) if room else []
@@ -83,7 +83,7 @@ def _open_probe(destination: Destination, endpoint: Endpoint, tier: str, now: fl
     entries = outbox.claimable(destination.name, tier, 1)
     if not entries:
         return []
-    gate.note_probe(endpoint, now)
+    destination_state.note_probe(endpoint, now)
     return [_create(destination, entries, tier, now, probe=True)]
 
 
@@ -97,7 +97,7 @@ def _room(destination: Destination, endpoint: Endpoint, tier: str) -> int:
         "urgent": URGENT_IN_FLIGHT,
         STREAM: destination.max_streaming_requests,
     }.get(tier, 2 * destination.max_concurrent_requests)
-    limit = gate.limit(endpoint, most)
+    limit = destination_state.limit(endpoint, most)
     room = max(limit - batches.unsettled_count(destination.name, tier), 0)
     return room if destination.batch_size(tier) > 1 or 2 * room >= limit else 0
 

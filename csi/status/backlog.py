@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from csi import clock
-from csi.flow import standing
-from csi.flow.standing import Standing
 from csi.ingester.config import TierSettings
 from csi.logs import redact
 from csi.runtime import Runtime
+from csi.status import destinations
+from csi.status.destinations import Standing
 from csi.store import backlog, heartbeats, hosts
 from csi.store.stories import Lane
 
@@ -71,7 +71,7 @@ def _items(rt: Runtime) -> Iterator[Waiting]:
 
 
 def _events(rt: Runtime) -> Iterator[Waiting]:
-    for one in standing.standings(rt):
+    for one in destinations.standings(rt):
         for lane in one.lanes:
             if lane.pending:
                 yield _lane(rt, one, lane)

@@ -7,7 +7,7 @@ batch for its length alone.
 
 from collections.abc import Sequence
 
-from csi.flow.wake import Wake
+from csi.pipeline.wake import Wake
 from csi.store import batches, outbox
 from csi.store.batches import Batch
 from csi.store.events import StoredEvent

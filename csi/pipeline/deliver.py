@@ -1,4 +1,4 @@
-"""Step five: one batch, one signed request. What its answer means is settled in `csi.flow.settle`."""
+"""Step five: one batch, one signed request. What its answer means is settled in `csi.pipeline.settle`."""
 
 from dataclasses import dataclass, replace
 
@@ -8,12 +8,12 @@ from csi.emitter import http
 from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
 from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
-from csi.flow import gate, redrive, settle
-from csi.flow.flush import fill
-from csi.flow.settle import Held, RetryAt, Sent, Settling
-from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.ingester.signature import Form, new_request_id
+from csi.pipeline import destination_state, redrive, settle
+from csi.pipeline.flush import fill
+from csi.pipeline.settle import Held, RetryAt, Sent, Settling
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import attempts, batches, endpoints, events, outbox
 from csi.store.batches import Batch, Sending
@@ -105,9 +105,9 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     destination, now = rt.destinations[name], rt.now()
     with writing():
         endpoint = endpoints.get(name)
-        if gate.look(endpoint, now) != "probe":
+        if destination_state.look(endpoint, now) != "probe":
             return []
-        gate.note_probe(endpoint, now)
+        destination_state.note_probe(endpoint, now)
         form, request_id = _form(destination, endpoint), new_request_id()
         attempt_id = attempts.start(None, name, request_id, 1, form, now)
     batch_id = batches.new_batch_id(now)
@@ -119,9 +119,9 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
         sent = Sent(attempt_id, form, now, answer, verdict)
         if not isinstance(verdict, Delivered | PerEvent | Refused):  # refusing an empty batch is an answer, too
             settle.finish_attempt(sent, "probe_failed", rt.now(), verdict.reason)
-            gate.note_failure(endpoints.get(name), rt.now(), verdict.reason, opens=False)
+            destination_state.note_failure(endpoints.get(name), rt.now(), verdict.reason, opens=False)
             if isinstance(verdict, Pause):
-                gate.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
+                destination_state.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
             return []
         settle.finish_attempt(sent, "delivered", rt.now())
         return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now, took=took)
@@ -161,7 +161,7 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> tuple[Batch | None, End
 def _passes(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
     if not rt.settings.features.delivery:
         return False
-    state = gate.look(endpoint, now)
+    state = destination_state.look(endpoint, now)
     if state in ("paused", "held"):
         batches.put_off(batch, endpoint.paused_until or now)
         return False
@@ -180,7 +180,7 @@ def _has_place(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> boo
         return False
     together = settle.TOGETHER[batch.tier]
     there = sum(it.count for it in sending if it.destination == batch.destination and it.tier in together)
-    return there < gate.limit(endpoint, _most_at_once(rt.destinations[batch.destination], batch.tier))
+    return there < destination_state.limit(endpoint, _most_at_once(rt.destinations[batch.destination], batch.tier))
 
 
 def _places(rt: Runtime, tier: str) -> int:

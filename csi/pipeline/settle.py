@@ -19,12 +19,12 @@ from csi.emitter.verdict import (
     next_attempt,
 )
 from csi.errors import NetError
-from csi.flow import gate, redrive, split
-from csi.flow.wake import Wake
 from csi.ingester.config import STREAM
 from csi.ingester.signature import Form
 from csi.logs import log
 from csi.net import Answer
+from csi.pipeline import bisect, destination_state, redrive
+from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import attempts, batches, counters, endpoints, events, outbox
 from csi.store.batches import Batch
@@ -113,7 +113,7 @@ def settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
         case ClockOff(reason):
             return _settle_endpoint_fault(this, reason, spare=True)
         case Pause(seconds, reason):
-            gate.note_pause(this.endpoint, this.now, this.now + seconds, reason)
+            destination_state.note_pause(this.endpoint, this.now, this.now + seconds, reason)
             return _settle_transient(rt, this, reason, not_before=this.now + seconds)
         case Transient(reason):
             return _settle_transient(rt, this, reason)
@@ -144,13 +144,13 @@ def _flush_rest(batch: Batch) -> list[Wake]:
 def note_success(rt: Runtime, endpoint: Endpoint, sent_at: float, *, took: bool = True) -> list[Wake]:
     """The receiver answered as it should. Had it been away, what died of that goes out again, before all that waits."""
     was_away, now = endpoint.breaker == "open", rt.now()
-    gate.note_success(endpoint, now, sent_at, took=took)
+    destination_state.note_success(endpoint, now, sent_at, took=took)
     return redrive.send_first(rt, endpoint.destination) if was_away else []
 
 
 def _blame_sibling(this: Settling) -> list[Wake]:
     """In the search for a guilty event: this half is innocent, so it is in the other one."""
-    wakes, guilty = split.blame_sibling(this.batch, this.now)
+    wakes, guilty = bisect.blame_sibling(this.batch, this.now)
     if guilty is not None:
         rows, reason = outbox.contents(guilty.id), guilty.proof or "refused"
         dlq.bury(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
@@ -185,7 +185,7 @@ def _age(row: StoredEvent) -> float:
 
 
 def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
-    """One event is dead; among several the guilty one is looked for (csi.flow.split)."""
+    """One event is dead; among several the guilty one is looked for (csi.pipeline.bisect)."""
     rows, now = this.rows, this.now
     finish_attempt(this.sent, "refused", now, reason)
     if len(rows) == 1 and _refuses_all(this.endpoint):
@@ -193,13 +193,13 @@ def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
     wakes = note_success(rt, this.endpoint, this.sent.at, took=False)  # it reads what we send, and says so
     if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
         return wakes
-    batch = split.clear_sibling(this.batch, now)
+    batch = bisect.clear_sibling(this.batch, now)
     if len(rows) == 1:
         _bury(this, rows, "event", reason)
-        return [*wakes, *split.end_search(batch, now)]
+        return [*wakes, *bisect.end_search(batch, now)]
     if this.sent.status == 413:
-        return [*wakes, *split.halve_both(batch, rows, now)]
-    return [*wakes, *split.halve(batch, rows, now, refused=reason)]
+        return [*wakes, *bisect.halve_both(batch, rows, now)]
+    return [*wakes, *bisect.halve(batch, rows, now, refused=reason)]
 
 
 def _refuses_all(endpoint: Endpoint) -> bool:
@@ -213,9 +213,9 @@ def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
         _give_back(this)
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)
-        split.end_search(split.clear_sibling(batch, now), now)
+        bisect.end_search(bisect.clear_sibling(batch, now), now)
     dlq.blame_receiver(batch.destination, since)
-    gate.note_failure(this.endpoint, now, f"{breaker.REFUSES}: {reason}", opens=True)
+    destination_state.note_failure(this.endpoint, now, f"{breaker.REFUSES}: {reason}", opens=True)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
 
@@ -225,7 +225,7 @@ def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
     at = this.now + seconds
     log.info("receiver asked for a pause", batch_id=this.batch.batch_id, error=reason, seconds=round(seconds, 1))
     finish_attempt(this.sent, "paused", this.now, reason)
-    gate.note_pause(this.endpoint, this.now, at, reason)
+    destination_state.note_pause(this.endpoint, this.now, at, reason)
     batches.retry_at(this.batch, at, used_attempt=False)
     return [Wake("deliver", this.batch.id, at=at)]
 
@@ -239,7 +239,7 @@ def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)
     opens = breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
-    gate.note_failure(this.endpoint, now, reason, opens=opens)
+    destination_state.note_failure(this.endpoint, now, reason, opens=opens)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
 
@@ -251,7 +251,7 @@ def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: floa
     finish_attempt(this.sent, "transient", now, reason)
     if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
         _give_back(this)
-        gate.note_failure(endpoint, now, reason, opens=False)
+        destination_state.note_failure(endpoint, now, reason, opens=False)
         return []
     at = next_attempt(batch.attempts + 1, now, rt.rng)
     if at is None:
@@ -261,10 +261,10 @@ def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: floa
     failing = endpoints.failing_batches(endpoint)
     if endpoint.breaker == "closed" and breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=failing):
         canary = batches.oldest_failing(batch.destination)
-        gate.note_failure(endpoint, now, reason, opens=True, canary=canary)
+        destination_state.note_failure(endpoint, now, reason, opens=True, canary=canary)
         batches.release_waiting(batch.destination, keep=canary, now=now)
         return RetryAt(at) if batch.id == canary else []
-    gate.note_failure(endpoint, now, reason, opens=False)
+    destination_state.note_failure(endpoint, now, reason, opens=False)
     return RetryAt(at)
 
 
@@ -280,7 +280,7 @@ def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
     if batches.finish(this.batch, "dead", this.now):
         _bury(this, this.rows, "transient", reason)
     opens = breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
-    gate.note_failure(this.endpoint, this.now, reason, opens=opens)
+    destination_state.note_failure(this.endpoint, this.now, reason, opens=opens)
     batches.release_waiting(this.batch.destination, keep=None, now=this.now)
     return []
 

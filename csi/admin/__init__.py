@@ -1,0 +1,1 @@
+"""What operators change: watches, destinations, dead letters, the parallel run, the copy to PostgreSQL."""

@@ -1,0 +1,1 @@
+"""The diagnosis that `csi doctor` prints: local checks, services, destinations."""

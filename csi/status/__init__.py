@@ -1,0 +1,1 @@
+"""What operators ask, computed once for every surface. Nothing here writes."""
