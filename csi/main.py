@@ -3,8 +3,8 @@
 import sys
 
 from csi import logs
+from csi.config.loader import require_delivery
 from csi.errors import ConfigError, CsiError, StoreError
-from csi.ingester.config_file import require_delivery
 from csi.logs import log
 from csi.runtime import Runtime, load_settings, open_runtime
 from csi.store import db, leases

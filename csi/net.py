@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from csi import __version__, desk
+from csi import __version__, exclusive
 from csi.errors import NetError
-from csi.lean import without
+from csi.import_blocker import without
 
 with without("httpx._main", "trio"):  # a command line with rich and pygments, and another kind of asyncio: 7 MB
     import httpcore
@@ -535,7 +535,7 @@ class _Transport(httpx.HTTPTransport):
 class _Backend(httpcore.NetworkBackend):
     """Connects within what is left of the call, however many addresses a name has."""
 
-    @desk.left()
+    @exclusive.left()
     def connect_tcp(
         self,
         host: str,
@@ -568,7 +568,7 @@ class _Stream(httpcore.NetworkStream):
         self.meter = _Meter()
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        with desk.left():
+        with exclusive.left():
             data = self._inner.read(max_bytes, _cap(timeout))
         _call.cut = not data
         self.meter.feed(data)
@@ -577,7 +577,7 @@ class _Stream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self.meter = _Meter()
         # What fits into the socket's own buffer does not wait, and the desk is not left for it.
-        with desk.left() if len(buffer) > PIECE else nullcontext():
+        with exclusive.left() if len(buffer) > PIECE else nullcontext():
             # In pieces, each with what is left: one long write begins its timeout anew whenever a byte was taken.
             for start in range(0, len(buffer), PIECE):
                 self._inner.write(buffer[start : start + PIECE], _cap(timeout))
@@ -585,7 +585,7 @@ class _Stream(httpcore.NetworkStream):
     def close(self) -> None:
         self._inner.close()
 
-    @desk.left()
+    @exclusive.left()
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:

@@ -11,12 +11,12 @@ from typing import Any
 from csi import clock, logs
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
+from csi.config import loader
+from csi.config.settings import Settings, SourceSettings
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
-from csi.ingester import config_file
-from csi.ingester.config import Settings, SourceSettings
+from csi.messages import split_urls
 from csi.net import Net
-from csi.notify import split_urls
 from csi.store import budget, db, watches
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
@@ -131,7 +131,7 @@ class Runtime:
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None) -> Settings:
-    return config_file.load(path, env=os.environ if env is None else env, sources=registry.settings_models())
+    return loader.load(path, env=os.environ if env is None else env, sources=registry.settings_models())
 
 
 def open_runtime(path: Path | None = None, env: Mapping[str, str] | None = None, *, migrate: bool = True) -> Runtime:

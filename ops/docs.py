@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from csi.adapters import registry
-from csi.ingester.config_env import OVERRIDES, SECRET_KEYS
-from csi.ingester.config_faults import models_in
-from csi.ingester.config_file import file_model
-from csi.ingester.config_yaml import KeyPath, dotted, parse_yaml
+from csi.config.loader import file_model
+from csi.config.problems import models_in
+from csi.config.variables import OVERRIDES, SECRET_KEYS
+from csi.config.yaml_reader import KeyPath, dotted, parse_yaml
 from csi.processing import config as processing
 from csi.receiver import settings as receiver
 from ops import docs_cli

@@ -11,10 +11,10 @@ from urllib.parse import quote
 from huey.serializer import SignedSerializer
 
 from csi import clock
+from csi.config.secrets import hide_password
+from csi.config.settings import Settings
 from csi.doctor.finding import Finding
 from csi.errors import CsiError, StoreError
-from csi.ingester.config import Settings
-from csi.ingester.config_secrets import hide_password
 from tasks.queue import NAME, create_huey, create_serializer
 
 STEPS = {

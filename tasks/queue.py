@@ -14,9 +14,9 @@ from huey.api import Task
 from huey.consumer import Consumer
 from huey.serializer import SignedSerializer
 
+from csi.config.secrets import hide_password
+from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import ConfigError, CsiError, StoreError
-from csi.ingester.config import Settings, looks_like_postgres
-from csi.ingester.config_secrets import hide_password
 from csi.logs import log
 from csi.store.db import make_private_dir
 from tasks.storage import IDLE_SECONDS, WakefulSqliteStorage

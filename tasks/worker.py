@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from csi import logs, systemd
+from csi.config import loader
 from csi.errors import CsiError
-from csi.ingester import config_file
 from csi.jobs import rescue as jobs
 from csi.logs import log
 from csi.pipeline import quota_schedule, rescue, schedule
@@ -57,7 +57,7 @@ def _boot(threads: int) -> None:
     rt.share = Share(threads)
     rt.stopping = _stopping.is_set
     logs.take_over("huey")
-    config_file.require_delivery(rt.settings)
+    loader.require_delivery(rt.settings)
     alerting.require_post(rt)
     if not db.is_postgres():
         hold_worker_lock(rt.settings.csi.state_dir)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from csi.ingester.config import FirstPoll, SourceSettings, WatchSettings
+from csi.config.settings import FirstPoll, SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
 from csi.net import Net
 

@@ -4,7 +4,7 @@ import importlib
 from functools import cache
 
 from csi.adapters.base import SourceAdapter, Tools
-from csi.ingester.config import SourceSettings
+from csi.config.settings import SourceSettings
 
 ADAPTERS = {
     "youtube_playlist": "csi.adapters.youtube_playlist:YouTubePlaylistAdapter",

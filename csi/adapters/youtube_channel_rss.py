@@ -10,14 +10,15 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from csi import clock
-from csi.adapters import answers, atom, feed_guard, youtube
+from csi.adapters import response_headers
 from csi.adapters.base import Existence, Position, RawEvent, Reading, Tools, Via, WatchedSource
-from csi.adapters.enrich import Enricher, facts_of
-from csi.adapters.youtube_api import ApiSettings, DataApi, Item, Page, is_readable, part_of, thumbnail_of, video_of
-from csi.desk import READING
+from csi.adapters.youtube import atom, feed_guard, video_fields
+from csi.adapters.youtube.api import ApiSettings, DataApi, Item, Page, is_readable, part_of, thumbnail_of, video_of
+from csi.adapters.youtube.enrich import Enricher, facts_of
+from csi.config.durations import Seconds
+from csi.config.settings import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.errors import MalformedItem, NetError, SourceError
-from csi.ingester.config import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
-from csi.ingester.durations import Seconds
+from csi.exclusive import READING
 from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.text import TEXT_CHARS
 from csi.logs import log
@@ -109,7 +110,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         self._enricher = Enricher(self.api, self.tools)
 
     def read(self, position: Position) -> Reading:
-        if youtube.valid_id(position.ref) is None:
+        if video_fields.valid_id(position.ref) is None:
             raise SourceError("this is not the id of a channel", kind="bug")
         match position.via:
             case "api":
@@ -124,13 +125,13 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         """DECISIONS 16, 45: one event for one upload, whether the feed or the API told of it."""
-        watched = youtube.valid_id(raw.payload.get("channel_id"))
+        watched = video_fields.valid_id(raw.payload.get("channel_id"))
         upload = _upload(raw)
         subject = _subject(raw, upload, watched)
         published_at = subject["published_at"]
-        return youtube.event(
+        return video_fields.event(
             raw,
-            event_id=f"src:yt:rss:{upload.video}:{youtube.epoch(published_at)}",
+            event_id=f"src:yt:rss:{upload.video}:{video_fields.epoch(published_at)}",
             key=self.known_key("", upload.video),
             occurred_at=published_at,
             subject=subject,
@@ -140,7 +141,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def item_key(self, raw: RawEvent) -> str:
         """What cannot be an event today has a key of its own: the video's key stays free for its real owner, or for
         the day when the entry is whole."""
-        watched, upload = youtube.valid_id(raw.payload.get("channel_id")), _upload(raw)
+        watched, upload = video_fields.valid_id(raw.payload.get("channel_id")), _upload(raw)
         try:
             _subject(raw, upload, watched)
         except MalformedItem:
@@ -186,16 +187,19 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def _read_feed(self, position: Position) -> Reading:
         answer, now = self._get(position), self.tools.now()
-        fresh, digest = answers.fresh_until(answer, now), hashlib.blake2b(answer.body, digest_size=16).hexdigest()
-        if answer.status == 304 or answers.kept(position.etag, BODY, now) == digest:
+        fresh, digest = (
+            response_headers.fresh_until(answer, now),
+            hashlib.blake2b(answer.body, digest_size=16).hexdigest(),
+        )
+        if answer.status == 304 or response_headers.kept(position.etag, BODY, now) == digest:
             return Reading(etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh)
         with READING:
-            entries, tag = atom.read_entries(answer.body), answers.validator(answer, "etag")
+            entries, tag = atom.read_entries(answer.body), response_headers.validator(answer, "etag")
             items = tuple(self._entry(entry, position.ref) for entry in entries)
         return Reading(
             items=items,
-            etag=answers.keep(tag, FEED, now) if tag else answers.keep(digest, BODY, now),
-            last_modified=answers.keep(answers.validator(answer, "last-modified"), FEED, now),
+            etag=response_headers.keep(tag, FEED, now) if tag else response_headers.keep(digest, BODY, now),
+            last_modified=response_headers.keep(response_headers.validator(answer, "last-modified"), FEED, now),
             fresh_until=fresh,
             window_full=len(entries) >= atom.WINDOW,
         )
@@ -203,18 +207,18 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def _get(self, position: Position) -> Answer:
         url, now = self.feed_url(position.ref), self.tools.now()
         asked = {
-            "If-None-Match": answers.kept(position.etag, FEED, now),
-            "If-Modified-Since": answers.kept(position.last_modified, FEED, now),
+            "If-None-Match": response_headers.kept(position.etag, FEED, now),
+            "If-Modified-Since": response_headers.kept(position.last_modified, FEED, now),
         }
         headers = {name: value for name, value in asked.items() if value}
         try:
             answer = self.tools.net.get(url, headers=headers, limits=FEED_LIMITS)
         except NetError as error:
-            raise answers.unreachable(error, "the feed could not be read") from error
+            raise response_headers.unreachable(error, "the feed could not be read") from error
         if answer.status == 304 and not headers:
             raise SourceError("the feed answered 304 to a request without conditions", kind="malformed")
         if answer.status not in (200, 304):
-            kind, wait = _KINDS.get(answer.status, "transient"), answers.retry_after(answer, now)
+            kind, wait = _KINDS.get(answer.status, "transient"), response_headers.retry_after(answer, now)
             raise SourceError(f"the feed answered {answer.status}", kind=kind, retry_after=wait)
         return answer
 
@@ -231,13 +235,13 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         """The newest 50. A watch that was read by its feed before knows only 15 of them: old ones are not news."""
         now, ours = self.tools.now(), (position.etag or "").startswith(f"{API}:")
         since = None if ours else position.last_success_at
-        page = self._uploads_page(position, etag=answers.kept(position.etag, API, now))
+        page = self._uploads_page(position, etag=response_headers.kept(position.etag, API, now))
         if page is None:
             return Reading(etag=position.etag, unchanged=True)
         items = self._uploads(page.items, position, since)
         return Reading(
             items=self._with_shorts(items, position),
-            etag=answers.keep(page.etag or "", API, now),
+            etag=response_headers.keep(page.etag or "", API, now),
             unreadable=len(page.items) - sum(map(is_readable, page.items)),
             window_full=page.next is not None,
         )
@@ -270,7 +274,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             page = self.api.items(_list_of(position.ref, "UUSH"))
         except SourceError:  # most often a channel without shorts
             return tuple(items)
-        shorts = {name for item in (page.items if page else ()) if (name := youtube.valid_id(video_of(item)))}
+        shorts = {name for item in (page.items if page else ()) if (name := video_fields.valid_id(video_of(item)))}
         return tuple(_as_short(raw) if _video_name(raw) in shorts else raw for raw in items)
 
     def _some_new(self, items: list[RawEvent], position: Position) -> bool:
@@ -352,11 +356,11 @@ def _subject(raw: RawEvent, upload: Upload, watched: str | None) -> dict[str, An
     facts = facts_of(raw)
     if _is_foreign(upload.channel, watched):
         raise MalformedItem("the item says that it is another channel's; it is left to its owner")
-    return youtube.subject(
+    return video_fields.subject(
         upload.video,
         watched if watched and _is_channel(watched) else upload.channel or watched,
         title=upload.title,
-        published_at=youtube.timestamp(raw.occurred_at or upload.published, "published"),
+        published_at=video_fields.timestamp(raw.occurred_at or upload.published, "published"),
         description=upload.description,
         thumbnail=upload.thumbnail,
         kind=_kind(upload.kind, facts.live) if facts else upload.kind,
@@ -378,8 +382,8 @@ def _from_entry(entry: dict[str, Any]) -> Upload:
     """DECISIONS 16: the id from `yt:videoId` only."""
     short = "/shorts/" in str(entry.get("link", ""))
     return Upload(
-        video=youtube.video_id(entry.get("yt_videoid")),
-        channel=youtube.valid_id(entry.get("yt_channelid")),
+        video=video_fields.video_id(entry.get("yt_videoid")),
+        channel=video_fields.valid_id(entry.get("yt_channelid")),
         title=entry.get("title"),
         published=entry.get("published"),
         description=entry.get("summary") or entry.get("description"),
@@ -391,8 +395,9 @@ def _from_entry(entry: dict[str, Any]) -> Upload:
 def _from_item(item: Item, kind: str) -> Upload:
     snippet = part_of(item, "snippet")
     return Upload(
-        video=youtube.video_id(video_of(item)),
-        channel=youtube.valid_id(snippet.get("videoOwnerChannelId")) or youtube.valid_id(snippet.get("channelId")),
+        video=video_fields.video_id(video_of(item)),
+        channel=video_fields.valid_id(snippet.get("videoOwnerChannelId"))
+        or video_fields.valid_id(snippet.get("channelId")),
         title=snippet.get("title"),
         published=part_of(item, "contentDetails").get("videoPublishedAt"),
         description=snippet.get("description"),
@@ -453,7 +458,7 @@ def _video_of(raw: RawEvent) -> str:
 
 
 def _video_name(raw: RawEvent) -> str | None:
-    return youtube.valid_id(video_of(raw.payload["item"]))
+    return video_fields.valid_id(video_of(raw.payload["item"]))
 
 
 def _key_of(adapter: YouTubeChannelRSSAdapter, raw: RawEvent) -> str | None:

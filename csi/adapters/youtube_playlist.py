@@ -6,13 +6,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from csi.adapters import answers, youtube
+from csi.adapters import response_headers
 from csi.adapters.base import Existence, Position, Probe, RawEvent, Reading, Tools, WatchedSource
-from csi.adapters.enrich import Enricher, facts_of
-from csi.adapters.youtube_api import ApiSettings, DataApi, Page, is_readable, part_of, thumbnail_of, video_of
+from csi.adapters.youtube import video_fields
+from csi.adapters.youtube.api import ApiSettings, DataApi, Page, is_readable, part_of, thumbnail_of, video_of
+from csi.adapters.youtube.enrich import Enricher, facts_of
+from csi.config.durations import Seconds
+from csi.config.settings import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
 from csi.errors import MalformedItem, SourceError
-from csi.ingester.config import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
-from csi.ingester.durations import Seconds
 from csi.ingester.event import CreatorSignalEvent
 
 MAX_PAGES = 200
@@ -77,7 +78,7 @@ class YouTubePlaylistAdapter(WatchedSource):
 
     def read(self, position: Position) -> Reading:
         """Every readable item of one playlist. A walk that fails in the middle raises, and nothing has happened."""
-        if youtube.valid_id(position.ref) is None:
+        if video_fields.valid_id(position.ref) is None:
             raise SourceError("this is not the id of a playlist", kind="bug")
         walk = self._settled_walk(position)
         if walk is None:
@@ -88,10 +89,10 @@ class YouTubePlaylistAdapter(WatchedSource):
         """DECISIONS 8: the video's owner, the video's publication, and the moment it was added."""
         item, snippet = raw.payload, part_of(raw.payload, "snippet")
         video, playlist = _ids(item)
-        added_at = youtube.timestamp(raw.occurred_at or snippet.get("publishedAt"), "snippet.publishedAt")
-        return youtube.event(
+        added_at = video_fields.timestamp(raw.occurred_at or snippet.get("publishedAt"), "snippet.publishedAt")
+        return video_fields.event(
             raw,
-            event_id=f"src:yt:playlist:{video}:{playlist}:{youtube.epoch(added_at)}",
+            event_id=f"src:yt:playlist:{video}:{playlist}:{video_fields.epoch(added_at)}",
             key=self.known_key(playlist, video),
             occurred_at=added_at,
             subject=_subject(raw, video, playlist, added_at),
@@ -103,7 +104,7 @@ class YouTubePlaylistAdapter(WatchedSource):
         again is not new). What cannot be an event today has a key of its own, and is new when it can."""
         video, playlist = _ids(raw.payload)
         try:
-            added_at = youtube.timestamp(raw.occurred_at, "snippet.publishedAt")
+            added_at = video_fields.timestamp(raw.occurred_at, "snippet.publishedAt")
             _subject(raw, video, playlist, added_at)
         except MalformedItem:
             return f"youtube:malformed:{video}:{playlist}"
@@ -146,7 +147,7 @@ class YouTubePlaylistAdapter(WatchedSource):
 
     def _walk(self, position: Position) -> Walk | None:
         """None: unchanged. Only a list of one page can say so: behind an unchanged first page the others may differ."""
-        known = answers.kept(position.etag, MARK, self.tools.now())
+        known = response_headers.kept(position.etag, MARK, self.tools.now())
         page = self.api.items(position.ref, etag=known)
         if page is None:
             return None
@@ -169,7 +170,7 @@ class YouTubePlaylistAdapter(WatchedSource):
         waiting = any((facts := facts_of(raw)) and facts.live for raw in items)
         return Reading(
             items=items,
-            etag=None if waiting else answers.keep(walk.etag, MARK, self.tools.now()),
+            etag=None if waiting else response_headers.keep(walk.etag, MARK, self.tools.now()),
             unreadable=len(walk.items) - len(items),
             pages=walk.pages,
         )
@@ -190,13 +191,13 @@ def _joined(pages: list[Page]) -> Walk:
 def _subject(raw: RawEvent, video: str, playlist: str, added_at: str) -> dict[str, Any]:
     item, facts = raw.payload, facts_of(raw)
     snippet, details = part_of(item, "snippet"), part_of(item, "contentDetails")
-    owner = youtube.valid_id(snippet.get("channelId"))
-    subject = youtube.subject(
+    owner = video_fields.valid_id(snippet.get("channelId"))
+    subject = video_fields.subject(
         video,
-        youtube.valid_id(snippet.get("videoOwnerChannelId")) or owner,
+        video_fields.valid_id(snippet.get("videoOwnerChannelId")) or owner,
         title=snippet.get("title"),
         # An answer without contentDetails (we ask for it) leaves the moment it was added as the best we know.
-        published_at=youtube.timestamp(details.get("videoPublishedAt") or added_at, "videoPublishedAt"),
+        published_at=video_fields.timestamp(details.get("videoPublishedAt") or added_at, "videoPublishedAt"),
         description=snippet.get("description"),
         thumbnail=thumbnail_of(item),
         kind=(facts.live if facts else None) or "video",
@@ -211,7 +212,7 @@ def _subject(raw: RawEvent, video: str, playlist: str, added_at: str) -> dict[st
 
 
 def _ids(item: dict[str, Any]) -> tuple[str, str]:
-    playlist = youtube.valid_id(part_of(item, "snippet").get("playlistId") or item.get("playlist_id"))
+    playlist = video_fields.valid_id(part_of(item, "snippet").get("playlistId") or item.get("playlist_id"))
     if playlist is None:
         raise MalformedItem("the item names no playlist")
-    return youtube.video_id(video_of(item)), playlist
+    return video_fields.video_id(video_of(item)), playlist

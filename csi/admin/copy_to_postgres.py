@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from csi import clock
+from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
-from csi.ingester.config import Settings, looks_like_postgres
 from csi.store import copy, db
 from csi.store.copy import Copied
 from csi.store.lock import without_worker

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from csi.admin.old_poller_log import Sighting
 from csi.dlq import takeover
 from csi.errors import CsiError
-from csi.ingester.old_log import Sighting
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import comparison, dedupe, watchlist

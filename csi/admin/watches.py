@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from csi import clock
-from csi.adapters.youtube_api import ApiSettings, DataApi
-from csi.adapters.youtube_lookup import Found, find_channel
+from csi.adapters.youtube.api import ApiSettings, DataApi
+from csi.adapters.youtube.lookup import Found, find_channel
+from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, parse_reference
+from csi.admin import channel_lists
+from csi.config.problems import models_in, unknown_name
+from csi.config.settings import FirstPollLast, SourceSettings, WatchSettings
 from csi.errors import CsiError
-from csi.ingester import imports
-from csi.ingester.config import FirstPollLast, SourceSettings, WatchSettings
-from csi.ingester.config_faults import models_in, unknown_name
-from csi.ingester.references import FREE_FORMS, Reference, UnknownReference, parse_reference
 from csi.logs import log, redact
 from csi.pipeline import quota_schedule
 from csi.pipeline.ingest import ingest
@@ -322,10 +322,10 @@ def _polled(before: Watch, after: Watch | None, new_items: int) -> Polled:
 def import_list(rt: Runtime, content: bytes, wish: Wish, *, dry_run: bool = False) -> list[Imported]:
     """Add every entry of an OPML, CSV or plain list; one that cannot be added does not stop the others."""
     seen: set[str] = set()
-    return [_import_entry(rt, entry, wish, seen, dry_run) for entry in imports.read_list(content, _stand_ins(rt))]
+    return [_import_entry(rt, entry, wish, seen, dry_run) for entry in channel_lists.read_list(content, _stand_ins(rt))]
 
 
-def _import_entry(rt: Runtime, entry: imports.Entry, wish: Wish, seen: set[str], dry_run: bool) -> Imported:
+def _import_entry(rt: Runtime, entry: channel_lists.Entry, wish: Wish, seen: set[str], dry_run: bool) -> Imported:
     if entry.reference is None:
         return Imported(entry.line, entry.text, "invalid", error=entry.error)
     if dry_run and not entry.reference.is_ready:
@@ -346,7 +346,7 @@ def export_list(rt: Runtime) -> str:
     """Every watch that is still there, as OPML."""
     rows = [row for row in watchlist.every() if row.source in PAGE]
     named = [(row.name or row.ref, feed_url(row), page_url(row) or "") for row in rows]
-    return imports.write_opml(named, "CSI watches")
+    return channel_lists.write_opml(named, "CSI watches")
 
 
 def feed_url(watch: Watch) -> str:

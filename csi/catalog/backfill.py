@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from csi.adapters.api_errors import LIST_CHANGED
-from csi.adapters.youtube_api import DataApi, Page, is_readable
+from csi.adapters.youtube.api import DataApi, Page, is_readable
+from csi.adapters.youtube.api_errors import LIST_CHANGED
 from csi.catalog import record, source
 from csi.catalog.facts import listed_video
 from csi.errors import SourceError

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from csi import clock
-from csi.adapters import youtube
-from csi.adapters.youtube_api import Item, duration_seconds, part_of, video_of
+from csi.adapters.youtube import video_fields
+from csi.adapters.youtube.api import Item, duration_seconds, part_of, video_of
 from csi.ingester.text import MAX_INTEGER, TEXT_CHARS, TITLE_CHARS, clean
 from csi.store.channels import ChannelFacts
 from csi.store.videos import VideoFacts
@@ -17,7 +17,7 @@ _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 def channel_facts(row: Item) -> ChannelFacts | None:
     """None: it names no channel."""
-    ref, snippet, numbers = youtube.valid_id(row.get("id")), part_of(row, "snippet"), part_of(row, "statistics")
+    ref, snippet, numbers = video_fields.valid_id(row.get("id")), part_of(row, "snippet"), part_of(row, "statistics")
     if ref is None:
         return None
     hidden = numbers.get("hiddenSubscriberCount") is True
@@ -31,7 +31,7 @@ def channel_facts(row: Item) -> ChannelFacts | None:
         video_count=count(numbers.get("videoCount")),
         view_count=count(numbers.get("viewCount")),
         thumbnail_url=_thumbnail(snippet),
-        uploads_playlist_id=youtube.valid_id(lists.get("uploads")),
+        uploads_playlist_id=video_fields.valid_id(lists.get("uploads")),
         country=_text(snippet.get("country"), 8),
         created_at=_moment(snippet.get("publishedAt")),
     )
@@ -41,7 +41,7 @@ def video_facts(row: Item) -> VideoFacts | None:
     """None: it names no video, no channel, or no time at which it was published."""
     snippet, details = part_of(row, "snippet"), part_of(row, "contentDetails")
     numbers, status = part_of(row, "statistics"), part_of(row, "status")
-    ref, channel = youtube.valid_id(row.get("id")), youtube.valid_id(snippet.get("channelId"))
+    ref, channel = video_fields.valid_id(row.get("id")), video_fields.valid_id(snippet.get("channelId"))
     published = _moment(snippet.get("publishedAt"))
     if ref is None or channel is None or published is None:
         return None
@@ -69,7 +69,10 @@ def video_facts(row: Item) -> VideoFacts | None:
 def listed_video(item: Item, channel_id: str) -> VideoFacts | None:
     """The little that an uploads list tells of a video. None: not enough to know it by."""
     snippet = part_of(item, "snippet")
-    ref, published = youtube.valid_id(video_of(item)), _moment(part_of(item, "contentDetails").get("videoPublishedAt"))
+    ref, published = (
+        video_fields.valid_id(video_of(item)),
+        _moment(part_of(item, "contentDetails").get("videoPublishedAt")),
+    )
     if ref is None or published is None:
         return None
     return VideoFacts(

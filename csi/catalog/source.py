@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from csi.adapters.youtube_api import BATCH, ApiSettings, DataApi, Item, Page
+from csi.adapters.youtube.api import BATCH, ApiSettings, DataApi, Item, Page
 from csi.catalog.facts import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.types import KINDS

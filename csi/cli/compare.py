@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi.admin import parallel_run
+from csi.admin import old_poller_log, parallel_run
 from csi.cli.config import config_option, json_option
 from csi.cli.output import Duration, confirm, echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain
-from csi.ingester import old_log
 
 if TYPE_CHECKING:
+    from csi.admin.old_poller_log import Sighting
     from csi.admin.parallel_run import Comparison, Result, Takeover
-    from csi.ingester.old_log import Sighting
 
 SHOWN = 20
 
@@ -49,7 +48,7 @@ def compare(
     """
     if dry_run and not take_over:
         raise click.UsageError("--dry-run belongs to --take-over; a comparison changes nothing anyway.")
-    sightings = old_log.read_sightings(_content(file))
+    sightings = old_poller_log.read_sightings(_content(file))
     with installed(config_path) as rt:
         if take_over:
             done = parallel_run.take_over(rt, sightings, sources=sources, dry_run=True)
@@ -69,7 +68,7 @@ def _content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise old_log.UnreadableLog(f"{file} cannot be read: {error.strerror}") from error
+        raise old_poller_log.UnreadableLog(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _question(done: Takeover) -> str:

@@ -16,13 +16,13 @@ import yaml
 from csi import net, runtime
 from csi.adapters import registry
 from csi.cli import schema as schemas
-from csi.ingester import config_env, config_file
-from csi.ingester.config_secrets import MASK, hide_password
+from csi.config import loader, variables
+from csi.config.secrets import MASK, hide_password
 from csi.pipeline import schedule
 
 if TYPE_CHECKING:
-    from csi.ingester.config_file import Loaded
-    from csi.ingester.config_yaml import KeyPath
+    from csi.config.loader import Loaded
+    from csi.config.yaml_reader import KeyPath
 
     Origin = Callable[[KeyPath], str] | None
 
@@ -88,14 +88,14 @@ def effective(loaded: Loaded) -> dict[str, Any]:
     shown: dict[str, Any] = _plain(loaded.settings.model_dump())
     for key in ("database", "queue"):
         shown["csi"][key] = shown["csi"][key] and hide_password(shown["csi"][key])
-    named = {name for block in loaded.settings.sources.values() for name in config_file.variable_names(block)}
-    known = [*config_env.SECRETS, *sorted(named - set(config_env.SECRETS))]
+    named = {name for block in loaded.settings.sources.values() for name in loader.variable_names(block)}
+    known = [*variables.SECRETS, *sorted(named - set(variables.SECRETS))]
     shown = {"csi": shown["csi"], "sources": shown["sources"], **shown}
     return {**shown, "secrets": {name: MASK if name in loaded.draft.secrets else None for name in known}}
 
 
 def _read(path: Path | None) -> Loaded:
-    return config_file.read_config(path, env=os.environ, sources=registry.settings_models())
+    return loader.read_config(path, env=os.environ, sources=registry.settings_models())
 
 
 def _plain(value: Any) -> Any:

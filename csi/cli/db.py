@@ -16,8 +16,8 @@ from csi import clock, runtime
 from csi.admin import copy_to_postgres
 from csi.cli.output import plural, progress
 from csi.cli.terminal import table
-from csi.ingester import config
-from csi.ingester.config_secrets import hide_password
+from csi.config import settings
+from csi.config.secrets import hide_password
 from csi.store import db as database
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def copy_all(config_path: Path | None, target: str, live: bool, as_json: bool) -
     missing at the end; --live copies a snapshot meanwhile. Arguments are seen by everybody on this machine: leave the
     password to PGPASSWORD or ~/.pgpass.
     """
-    if not config.looks_like_postgres(target):
+    if not settings.looks_like_postgres(target):
         raise click.UsageError("--to: expected postgresql://USER@HOST/NAME.")
     with _percents("copying and comparing") as notice:
         done = copy_to_postgres.move(runtime.load_settings(config_path), target, live=live, notice=notice)

@@ -22,8 +22,8 @@ from csi.errors import UNHEALTHY
 from csi.web import views
 
 if TYPE_CHECKING:
+    from csi.config.settings import Settings
     from csi.doctor.finding import Level
-    from csi.ingester.config import Settings
 
 QUEUE_CHECK = "tasks.look:examine"
 """By name, as the commands are: the product does not know its task queue."""

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import logs
+from csi.adapters.youtube.references import FREE_FORMS, parse_reference
 from csi.cli.doctor import examine_queue, show
 from csi.cli.envfile import read as read_variables
 from csi.cli.output import is_terminal
 from csi.cli.session import sidecar_url
 from csi.cli.starter import Choices, config_text, env_text
 from csi.cli.terminal import plain
+from csi.config.secrets import read_variable, secret_fault
 from csi.doctor import report
 from csi.errors import UNHEALTHY, ConfigError, CsiError
-from csi.ingester.config_secrets import read_variable, secret_fault
-from csi.ingester.references import FREE_FORMS, parse_reference
 
 if TYPE_CHECKING:
-    from csi.ingester.references import Reference
+    from csi.adapters.youtube.references import Reference
 
 OWN_RECEIVER = "http://127.0.0.1:8090/api/v1/signals/ingest"
 SECRET, KEY, TOKEN = "CSI_UA_SHARED_SECRET", "YOUTUBE_API_KEY", "CSI_ADMIN_TOKEN"

@@ -20,7 +20,7 @@ from csi.worker import alerting
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
-    from csi.scheduling.troubles import Trouble
+    from csi.status.alert_rules import Trouble
     from csi.store.troubles import Noted
 
 

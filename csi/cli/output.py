@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from csi import clock
+from csi.config import durations
 from csi.errors import SOME_FAILED as SOME_FAILED
-from csi.ingester import durations
 
 
 class Duration(click.ParamType[float]):

@@ -11,7 +11,7 @@ import click
 from csi import runtime
 from csi.cli.config import config_option
 from csi.cli.foreground import Pair
-from csi.ingester import config_file
+from csi.config import loader
 
 WORKER = ("huey.bin.huey_consumer", "huey_config.huey", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1")
 GRACE = ("-g", "TERM", "-t", "25")
@@ -28,8 +28,8 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
     What is being done is finished first, up to 30 seconds; a second Ctrl-C does not wait. When one of the two ends by
     itself the other is ended, too, and the exit code is that of the first. Logs of both go to standard error.
     """
-    config_file.require_delivery(runtime.load_settings(config_path))
-    path = config_file.find_file(config_path, os.environ).absolute()
+    loader.require_delivery(runtime.load_settings(config_path))
+    path = loader.find_file(config_path, os.environ).absolute()
     env = {**os.environ, "CSI_CONFIG_PATH": str(path)}
     lines = {"worker": (*WORKER, "-w", str(workers), *GRACE), "sidecar": SIDECAR}
     if no_web:

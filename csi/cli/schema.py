@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi.adapters import registry
-from csi.ingester import config_file, event
+from csi.config import loader
+from csi.ingester import event
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,5 +37,5 @@ def schema_text(what: str) -> str:
 
 def _model(what: str) -> type[BaseModel]:
     if what == "config":
-        return config_file.file_model(registry.settings_models())
+        return loader.file_model(registry.settings_models())
     return event.CreatorSignalEvent if what == "event" else event.CSIIngestRequest

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from csi import logs, net, runtime
+from csi.config.secrets import hide_password
 from csi.errors import StoreError
-from csi.ingester.config_secrets import hide_password
 from csi.store import db
 
 if TYPE_CHECKING:
-    from csi.ingester.config import Settings
+    from csi.config.settings import Settings
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import clock
-from csi.ingester import durations
+from csi.config import durations
 from csi.simulator import http_server
 from csi.simulator.youtube import app as site
 from csi.simulator.youtube import traffic as streets

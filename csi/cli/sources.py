@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import logs, runtime
-from csi.admin import watches
+from csi.admin import channel_lists, watches
 from csi.cli.config import config_option, json_option
 from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
-from csi.ingester import imports
 from csi.store import db, watchlist
 from csi.web import views
 
@@ -318,7 +317,7 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
     FILE is OPML, Google Takeout's subscriptions.csv in any language, or a list with one channel, playlist or video
     a line; # begins a comment. Exit code 5 when a line could not be used.
     """
-    content = file.read(imports.MAX_BYTES + 1)
+    content = file.read(channel_lists.MAX_BYTES + 1)
     with _runtime(config_path) as rt:
         lines = watches.import_list(rt, content, _wish(**given), dry_run=dry_run)
     counted = Counter(line.result for line in lines)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from csi.emitter import http
-from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
+from csi.emitter.envelope import envelope
 from csi.emitter.verdict import (
     ClockOff,
     Delivered,

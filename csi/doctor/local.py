@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from csi.config.loader import Loaded, require_delivery
+from csi.config.secrets import hide_password
+from csi.config.settings import Settings, looks_like_postgres
 from csi.doctor.finding import Finding
 from csi.errors import MissingSetting, StoreError
-from csi.ingester.config import Settings, looks_like_postgres
-from csi.ingester.config_file import Loaded, require_delivery
-from csi.ingester.config_secrets import hide_password
 from csi.store import db
 
 MIB = 1024 * 1024

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from csi import logs
 from csi.adapters import registry
 from csi.admin.watches import keep_in_step
+from csi.config.loader import Loaded, read_config
+from csi.config.settings import Settings
 from csi.doctor import local, services
 from csi.doctor.finding import Finding
 from csi.errors import ConfigError, StoreError
-from csi.ingester.config import Settings
-from csi.ingester.config_file import Loaded, read_config
 from csi.net import Net
 from csi.pipeline import schedule
 from csi.runtime import Runtime, secret_values

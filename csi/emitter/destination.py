@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from csi.emitter.http import Receiver
-from csi.ingester.config import (
+from csi.config.settings import (
     STREAM,
     TIERS,
     DeliverySettings,
@@ -13,6 +12,7 @@ from csi.ingester.config import (
     PriorityBehavior,
     Settings,
 )
+from csi.emitter.http import Receiver
 
 DEFAULT = "default"
 """The destination of `ua_endpoint`."""

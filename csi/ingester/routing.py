@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from csi.ingester.config import RouteProfile
+from csi.config.settings import RouteProfile
 
 DEFAULT_PIPELINE = "default"
 

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from csi.adapters.youtube import valid_id
+from csi.adapters.youtube.video_fields import valid_id
 from csi.errors import CsiError
 from csi.store.jobs import NewJob
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 
 from csi import clock
-from csi.desk import SENDING
+from csi.config.settings import STREAM
 from csi.emitter import http
-from csi.emitter.batch import envelope
 from csi.emitter.destination import Destination
+from csi.emitter.envelope import envelope
 from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
-from csi.ingester.config import STREAM
+from csi.exclusive import SENDING
 from csi.ingester.signature import Form, new_request_id
 from csi.pipeline import destination_state, redrive, settle
 from csi.pipeline.flush import fill

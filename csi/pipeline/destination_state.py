@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from csi.emitter import breaker
+from csi.emitter import circuit_breaker
 from csi.logs import log, redact
 from csi.store import batches, endpoints
 from csi.store.endpoints import Endpoint
@@ -71,7 +71,7 @@ def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool, ca
     changes: dict[str, object] = {"last_failure_at": now, "last_error": reason}
     if opens and endpoint.breaker == "closed":
         changes |= {"breaker": "open", "reason": reason, "opened_at": now, "probes": 0, "canary": canary}
-        changes["next_probe_at"] = now + breaker.probe_delay(0)
+        changes["next_probe_at"] = now + circuit_breaker.probe_delay(0)
         log.error("receiver is away; events stay pending", destination=endpoint.destination, error=reason)
     elif endpoint.breaker == "open":
         changes["reason"] = reason  # one that was down and now refuses is away for another reason
@@ -83,7 +83,7 @@ def note_probe(endpoint: Endpoint, now: float) -> None:
     endpoints.change(
         endpoint.destination,
         probes=endpoint.probes + 1,
-        next_probe_at=now + breaker.probe_delay(endpoint.probes),
+        next_probe_at=now + circuit_breaker.probe_delay(endpoint.probes),
     )
 
 

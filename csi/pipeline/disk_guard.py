@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
-from csi.ingester.config import Settings, looks_like_postgres
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import db, heartbeats, room, trouble

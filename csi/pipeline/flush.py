@@ -1,7 +1,7 @@
 """Step four: pending events become batches, when enough wait or one has waited long enough."""
 
+from csi.config.settings import STREAM
 from csi.emitter.destination import Destination
-from csi.ingester.config import STREAM
 from csi.pipeline import destination_state, redrive
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime

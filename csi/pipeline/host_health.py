@@ -7,14 +7,14 @@ from csi.errors import SourceError
 from csi.logs import log
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
-from csi.scheduling import health
-from csi.scheduling.health import Failure, HostFacts, Verdict, WatchFacts
+from csi.scheduling import watch_health
+from csi.scheduling.watch_health import Failure, HostFacts, Verdict, WatchFacts
 from csi.store import counters, hosts, watches
 from csi.store.models import Host, Watch
 from csi.store.watches import Glance
 
 SPREAD = 30.0
-KINDS = sorted(health.HOST_KINDS)
+KINDS = sorted(watch_health.HOST_KINDS)
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def note_answer(rt: Runtime, watch: Watch, name: str, now: float) -> None:
     hosts.note_ok(host, now)
     if host.outage_since is None:
         return
-    if watch.health == "outage" and hosts.note_recovery(host, now, health.MINUTE):
-        hosts.recall(name, now, health.catch_up, rt.rng)
-    if health.is_over(_facts(host, now), now):
+    if watch.health == "outage" and hosts.note_recovery(host, now, watch_health.MINUTE):
+        hosts.recall(name, now, watch_health.catch_up, rt.rng)
+    if watch_health.is_over(_facts(host, now), now):
         _end_outage(rt, watch.source, host, now)
 
 
@@ -57,7 +57,9 @@ def judge(rt: Runtime, watch: Watch, name: str, error: SourceError, tried_at: fl
     host = hosts.get(name)
     facts = _facts(host, now, watch, error.kind)
     failure = Failure(error.kind, error.retry_after)
-    return Judged(host, facts.failing, health.judge(_watch_facts(rt, watch, tried_at), facts, failure, now, rt.rng))
+    return Judged(
+        host, facts.failing, watch_health.judge(_watch_facts(rt, watch, tried_at), facts, failure, now, rt.rng)
+    )
 
 
 def note_failure(rt: Runtime, watch: Watch, error: SourceError, judged: Judged, now: float) -> None:
@@ -77,7 +79,7 @@ def _pause(rt: Runtime, watch: Watch, host: Host, error: SourceError, now: float
     is_new = hosts.paused_until(host, now) is None
     if not is_new and error.retry_after is None:
         return  # it was asked before the pause began, and says nothing new
-    seconds = health.pause(host.pauses, error.retry_after, rt.rng)
+    seconds = watch_health.pause(host.pauses, error.retry_after, rt.rng)
     if hosts.pause(host, now, now + seconds, str(error)) and is_new:
         counters.add("host_pauses", source=watch.source)
         log.warning("host asks for patience", host=host.host, seconds=round(seconds, 1), error=str(error))
@@ -87,7 +89,7 @@ def _end_outage(rt: Runtime, source: str, host: Host, now: float) -> None:
     ended = hosts.end_outage(host, now)
     if ended is None:
         return
-    hosts.recall(host.host, now, health.catch_up, rt.rng)
+    hosts.recall(host.host, now, watch_health.catch_up, rt.rng)
     counters.add("outages", source=source, label="ended")
     counters.add("outage_seconds", ended.seconds, source=source)
     log.info("upstream outage is over", host=host.host, seconds=round(ended.seconds), watches=ended.watches)
@@ -108,7 +110,7 @@ def _watch_facts(rt: Runtime, watch: Watch, tried_at: float | None) -> WatchFact
 def _facts(host: Host, now: float, failed: Watch | None = None, kind: str = "") -> HostFacts:
     """`failed`: a watch that is failing now in this way, which is not written down yet."""
     but = failed.id if failed is not None else 0
-    count, failing = hosts.count(host.host, KINDS, now - health.WINDOW, but=but)
+    count, failing = hosts.count(host.host, KINDS, now - watch_health.WINDOW, but=but)
     if failed is not None:
-        count, failing = count + 1, failing + (kind in health.HOST_KINDS)
+        count, failing = count + 1, failing + (kind in watch_health.HOST_KINDS)
     return HostFacts(count, failing, host.last_ok_at, host.outage_since)

@@ -7,10 +7,10 @@ from typing import Any
 
 from csi import clock
 from csi.adapters.base import RawEvent
+from csi.config.settings import STREAM
 from csi.dlq import store as dlq
 from csi.emitter.destination import Destination
 from csi.errors import MalformedItem
-from csi.ingester.config import STREAM
 from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.routing import route
 from csi.ingester.text import clean_tree

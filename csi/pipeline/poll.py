@@ -9,15 +9,15 @@ from typing import Any
 
 from csi import clock
 from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
-from csi.desk import READING
 from csi.errors import SourceError
+from csi.exclusive import READING
 from csi.ingester.text import clean
 from csi.logs import log
 from csi.pipeline import host_health, poll_gap, poll_slots, quota_schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.scheduling import filters, health
-from csi.scheduling.health import Verdict
+from csi.scheduling import filters, watch_health
+from csi.scheduling.watch_health import Verdict
 from csi.store import counters, db, dedupe, inbox, watches, watchlist
 from csi.store.counters import Count
 from csi.store.db import at, writing
@@ -364,7 +364,7 @@ def _confirm(rt: Runtime, held: Try, verdict: Verdict) -> Verdict:
     with watches.reading(held.watch):
         watches.keep_lease(rt.now(), watches.LEASE_SECONDS)
         answer = rt.adapter(held.watch.source).confirm(held.watch.ref)
-    return health.confirmed(verdict, answer, rt.now(), rt.rng)
+    return watch_health.confirmed(verdict, answer, rt.now(), rt.rng)
 
 
 def _next_try(rt: Runtime, watch: Watch, error: SourceError, verdict: Verdict, now: float) -> float:

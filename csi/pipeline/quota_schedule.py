@@ -7,12 +7,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from csi.ingester import costs
-from csi.ingester.config import SourceSettings
+from csi.config import quota_warnings
+from csi.config.settings import SourceSettings
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import cadence
-from csi.scheduling.budget import DAY, Load, Plan, Purse, make_plan, next_time
+from csi.scheduling.quota import DAY, Load, Plan, Purse, make_plan, next_time
 from csi.store import budget, watchlist
 from csi.store.models import Watch
 
@@ -176,8 +176,8 @@ def quote(rt: Runtime, source: str, interval: float, via: str, now: float) -> Qu
     speeds, outlook = _speeds(settings, interval, via), _outlook(rt, now)
     ours = Load(0, speeds.fast, speeds.slow)
     plan = make_plan((*outlook.loads, ours), outlook.purse)
-    most = costs.daily_units(speeds.fast)
-    return Quote(interval if via == "both" else plan.interval(ours), most, costs.daily_units(speeds.slow))
+    most = quota_warnings.daily_units(speeds.fast)
+    return Quote(interval if via == "both" else plan.interval(ours), most, quota_warnings.daily_units(speeds.slow))
 
 
 def sentence(found: Forecast) -> str:
@@ -197,7 +197,7 @@ def infeasible(rt: Runtime) -> str | None:
     if limit is None:
         return None
     reads = [(speeds.slow, row.pages) for row, speeds in _paid(rt)]
-    return costs.too_much(reads, limit, _buffer(rt)) if reads else None
+    return quota_warnings.too_much(reads, limit, _buffer(rt)) if reads else None
 
 
 def warn_infeasible(rt: Runtime) -> None:

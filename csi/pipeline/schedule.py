@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from csi.ingester.config import FirstPollLast
+from csi.config.settings import FirstPollLast
 from csi.logs import log
 from csi.pipeline import disk_guard, quota_schedule
 from csi.pipeline.wake import Wake

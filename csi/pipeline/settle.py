@@ -4,8 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from csi import clock
+from csi.config.settings import STREAM
 from csi.dlq import store as dlq
-from csi.emitter import breaker
+from csi.emitter import circuit_breaker
 from csi.emitter.destination import Destination
 from csi.emitter.verdict import (
     ClockOff,
@@ -19,7 +20,6 @@ from csi.emitter.verdict import (
     next_attempt,
 )
 from csi.errors import NetError
-from csi.ingester.config import STREAM
 from csi.ingester.signature import Form
 from csi.logs import log
 from csi.net import Answer
@@ -203,7 +203,7 @@ def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
 
 
 def _refuses_all(endpoint: Endpoint) -> bool:
-    return breaker.refuses_all(refused=endpoints.refused_alone(endpoint), reason=endpoint.reason)
+    return circuit_breaker.refuses_all(refused=endpoints.refused_alone(endpoint), reason=endpoint.reason)
 
 
 def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
@@ -215,7 +215,7 @@ def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
         _bury(this, this.rows, "endpoint", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
     dlq.blame_receiver(batch.destination, since)
-    destination_state.note_failure(this.endpoint, now, f"{breaker.REFUSES}: {reason}", opens=True)
+    destination_state.note_failure(this.endpoint, now, f"{circuit_breaker.REFUSES}: {reason}", opens=True)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
 
@@ -238,7 +238,7 @@ def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[
         _give_back(this)
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)
-    opens = breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
+    opens = circuit_breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
     destination_state.note_failure(this.endpoint, now, reason, opens=opens)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
@@ -259,7 +259,9 @@ def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: floa
     at = max(at, not_before)
     batches.retry_at(batch, at, used_attempt=True)
     failing = endpoints.failing_batches(endpoint)
-    if endpoint.breaker == "closed" and breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=failing):
+    if endpoint.breaker == "closed" and circuit_breaker.opens(
+        endpoint_fault=False, exhausted=False, failing_batches=failing
+    ):
         canary = batches.oldest_failing(batch.destination)
         destination_state.note_failure(endpoint, now, reason, opens=True, canary=canary)
         batches.release_waiting(batch.destination, keep=canary, now=now)
@@ -279,7 +281,7 @@ def _give_back(this: Settling) -> None:
 def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
     if batches.finish(this.batch, "dead", this.now):
         _bury(this, this.rows, "transient", reason)
-    opens = breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
+    opens = circuit_breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
     destination_state.note_failure(this.endpoint, this.now, reason, opens=opens)
     batches.release_waiting(this.batch.destination, keep=None, now=this.now)
     return []

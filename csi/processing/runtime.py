@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from csi import clock, logs, notify
+from csi import clock, logs, messages
 from csi.net import Net
 from csi.processing.artifacts import ArtifactStore
 from csi.processing.config import Secrets, load, read_secrets
@@ -71,7 +71,7 @@ def create(
 ) -> Processing:
     """Providers as the settings name them. ConfigError where an extra or a key is absent, or an address is none."""
     if secrets.notify_urls:
-        notify.check(secrets.notify_urls)
+        messages.check(secrets.notify_urls)
     net = net or Net()
     rt = Processing(settings, net, secrets, now)
     transcription, summarization = settings.transcription, settings.summarization

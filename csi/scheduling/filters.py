@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from csi.ingester.config import KINDS
-from csi.ingester.patterns import TITLE_WINDOW
+from csi.config.settings import KINDS
+from csi.patterns import TITLE_WINDOW
 
 PASSING = ("upcoming", "live")
 """Kinds that an item grows out of: a premiere that is not wanted may be a video that is."""

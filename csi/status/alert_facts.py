@@ -6,7 +6,7 @@ from csi.dlq import store as dlq
 from csi.pipeline import quota_schedule
 from csi.pipeline.rescue import WORKER
 from csi.runtime import Runtime
-from csi.scheduling.troubles import Facts, Reading, Receiver, Trouble, judge
+from csi.status.alert_rules import Facts, Reading, Receiver, Trouble, judge
 from csi.store import db, endpoints, events, heartbeats, reloads, troubles
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from csi import clock
-from csi.ingester.config import TierSettings
+from csi.config.settings import TierSettings
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.status import destinations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from csi import clock
-from csi.ingester.config import TIERS
+from csi.config.settings import TIERS
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status import destinations

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from csi import clock
-from csi.ingester.config import TIERS
+from csi.config.settings import TIERS
 from csi.runtime import Runtime
 from csi.store import heartbeats, history, stories
 from csi.store.heartbeats import Attendance

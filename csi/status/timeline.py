@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
+from csi.config.settings import TierSettings
 from csi.dlq.store import Letter
-from csi.ingester.config import TierSettings
 from csi.store.endpoints import Endpoint
 from csi.store.stories import Journey, KnownKey, OnItsWay, Request, ToldEvent, WaitingItem, Watched
 

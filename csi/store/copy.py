@@ -17,8 +17,8 @@ from typing import Any
 
 from peewee import PeeweeException
 
+from csi.config.secrets import MASK, hide_password, url_password
 from csi.errors import StoreError
-from csi.ingester.config_secrets import MASK, hide_password, url_password
 from csi.store import copies, partitions
 from csi.store import db as store
 from csi.store.models import database

@@ -16,9 +16,9 @@ from peewee import Database, PostgresqlDatabase, SqliteDatabase
 from peewee import DatabaseError as DatabaseError  # for whoever must tell our trouble from a source's
 from playhouse.migrations import MigrationError, Runner
 
-from csi.desk import Desk
+from csi.config.settings import looks_like_postgres
 from csi.errors import StoreError
-from csi.ingester.config import looks_like_postgres
+from csi.exclusive import Desk
 from csi.store.lock import open_private
 from csi.store.models import database
 

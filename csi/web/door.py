@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from csi.ingester.config import Settings
+from csi.config.settings import Settings
 
 Role = Literal["admin", "reader"]
 

@@ -1,6 +1,6 @@
 """What the health pages need, read from settings and database in one go."""
 
-from csi.ingester.config import SourceSettings
+from csi.config.settings import SourceSettings
 from csi.pipeline import disk_guard
 from csi.runtime import Runtime
 from csi.store import endpoints, heartbeats, watches

@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from csi import __version__
-from csi.ingester.config import STREAM, TIERS
+from csi.config.settings import STREAM, TIERS
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status.dashboard import backlog_age

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from csi.runtime import Runtime
-from csi.scheduling.troubles import NAMES
 from csi.status import alert_facts
+from csi.status.alert_rules import NAMES
 from csi.store import counters, reloads
 
 RESULTS = ("loaded", "refused")

@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from csi import systemd
+from csi.config.settings import Settings
 from csi.errors import ConfigError, PortInUse
-from csi.ingester.config import Settings
 from csi.logs import log
 
 BACKLOG = 1024

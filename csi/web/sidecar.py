@@ -8,8 +8,8 @@ from typing import TypeVar
 from anyio import CapacityLimiter, fail_after, to_thread
 
 from csi import clock
+from csi.config.settings import Settings
 from csi.errors import CsiError, StoreError
-from csi.ingester.config import Settings
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import db

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi import clock
-from csi import notify as post
+from csi import clock, messages
 from csi.errors import ConfigError, NetError
 from csi.logs import log
 from csi.net import Limits
 from csi.runtime import Runtime
-from csi.scheduling.troubles import Trouble
 from csi.status import alert_facts
+from csi.status.alert_rules import Trouble
 from csi.store import troubles
 from csi.store.db import writing
 from csi.store.troubles import Noted
@@ -66,18 +65,18 @@ def ping(rt: Runtime) -> bool:
 
 def say(rt: Runtime, title: str, body: str) -> bool:
     """True when every service took it. The reason stays with the library: its words may hold a token."""
-    return post.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body)
+    return messages.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body)
 
 
 def urls(rt: Runtime) -> list[str]:
     secret = rt.settings.secrets.notify_urls
-    return post.split_urls(secret.get_secret_value()) if secret else []
+    return messages.split_urls(secret.get_secret_value()) if secret else []
 
 
 def require_post(rt: Runtime) -> None:
     """ConfigError unless what is configured can be used. At start, where somebody reads it."""
     if rt.settings.notify.enabled and (found := urls(rt)):
-        post.check(found)
+        messages.check(found)
 
 
 def _write_down(rt: Runtime, found: Sequence[Trouble]) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from csi import logs
+from csi.config import loader
+from csi.config.settings import Settings
 from csi.errors import CsiError
-from csi.ingester import config_file
-from csi.ingester.config import Settings
 from csi.logs import log, redact
 from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime, load_settings, secret_values
@@ -30,7 +30,7 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
     """The runtime to go on with: a new one, or the old one where the new configuration is not good."""
     try:
         wanted = load()
-        config_file.require_delivery(wanted)
+        loader.require_delivery(wanted)
         fresh = Runtime(
             settings=keep_fixed(rt.settings, wanted),
             net=rt.net,

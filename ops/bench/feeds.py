@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from csi.adapters import atom, feed_guard
 from csi.adapters.base import Position, Tools
+from csi.adapters.youtube import atom, feed_guard
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.net import Answer, Headers
 from csi.simulator.youtube.atom_feed import channel_feed

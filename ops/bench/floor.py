@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from csi import clock
-from csi.emitter.batch import envelope
+from csi.emitter.envelope import envelope
 from csi.emitter.http import Receiver, encode, send
 from csi.ingester.signature import new_request_id
 from csi.net import Answer, Net

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from csi.demo.reconciliation import percentile
-from csi.emitter.batch import envelope
+from csi.emitter.envelope import envelope
 from csi.emitter.http import encode
 from csi.errors import NetError
 from csi.ingester.signature import headers

@@ -55,7 +55,7 @@ POINTS = {
 
 EVERY_POINT = {
     **_call("poll-claim", "csi.store.watches.claim"),
-    **_call("poll-page", "csi.adapters.youtube_api.DataApi.items"),
+    **_call("poll-page", "csi.adapters.youtube.api.DataApi.items"),
     **_commit("poll-commit", "csi.pipeline.poll", "_record_success"),
     **_call("ingest-claim", "csi.store.inbox.claim"),
     **_commit("ingest-commit", "csi.pipeline.ingest", "_store"),

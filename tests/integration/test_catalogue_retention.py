@@ -9,7 +9,7 @@ import pytest
 from csi.catalog import archive, source
 from csi.catalog.archive import ArchiveFault
 from csi.catalog.retention import survey, tidy, tidy_hourly
-from csi.ingester.config import CatalogSettings, CsiSettings, RetentionSettings, Settings
+from csi.config.settings import CatalogSettings, CsiSettings, RetentionSettings, Settings
 from csi.net import Net
 from csi.runtime import Runtime
 from csi.store import archives, budget, channels, counters, heartbeats, jobs, partitions, stats, videos

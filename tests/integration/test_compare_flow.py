@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from csi.admin import parallel_run
+from csi.admin.old_poller_log import Sighting
 from csi.cli.compare import compare as command
-from csi.ingester.old_log import Sighting
 from csi.store import db
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from csi.adapters import youtube
-from csi.adapters.api_errors import api_json
 from csi.adapters.base import Position, RawEvent, Tools
+from csi.adapters.youtube import video_fields
+from csi.adapters.youtube.api_errors import api_json
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import MalformedItem, SourceError
@@ -114,7 +114,7 @@ def test_captured_playlist_items_become_events_or_are_not_readable(corpus):
             event = adapter.normalize(raw)
             emitted += 1
             assert event.subject.keys() >= REQUIRED
-            assert event.occurred_at == youtube.timestamp(raw.payload["snippet"]["publishedAt"], "publishedAt")
+            assert event.occurred_at == video_fields.timestamp(raw.payload["snippet"]["publishedAt"], "publishedAt")
     assert emitted > 80
 
 

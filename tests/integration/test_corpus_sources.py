@@ -10,8 +10,8 @@ from pathlib import Path
 import feedparser
 import pytest
 
-from csi.adapters import atom
 from csi.adapters.base import Position
+from csi.adapters.youtube import atom
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import SourceError

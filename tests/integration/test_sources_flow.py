@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches
 from csi.admin.watches import SourcesError, Wish
 from csi.errors import SourceError
-from csi.ingester.references import UnknownReference
 from csi.pipeline import schedule
 from csi.store import budget, db, heartbeats, watchlist
 from csi.store.models import DedupeKey, Event, Watch

@@ -9,7 +9,7 @@ import pytest
 from playhouse.migrations import Runner
 
 from csi import clock as times
-from csi.scheduling.health import catch_up
+from csi.scheduling.watch_health import catch_up
 from csi.store import db, dedupe, hosts, inbox, watches
 from csi.store.models import DeadLetter, DedupeKey, Host, InboxItem, Watch, database
 

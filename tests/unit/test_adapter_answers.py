@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.adapters import answers
+from csi.adapters import response_headers
 from csi.errors import NetError
 from tests.fakes.stub_net import reply
 
@@ -26,7 +26,7 @@ NOW = 1_771_761_600.0  # Sun, 22 Feb 2026 12:00:00 GMT
     ],
 )
 def test_retry_after(text, seconds):
-    assert answers.retry_after(reply(b"", 429, retry_after=text), NOW) == seconds
+    assert response_headers.retry_after(reply(b"", 429, retry_after=text), NOW) == seconds
 
 
 @pytest.mark.parametrize(
@@ -49,33 +49,33 @@ def test_retry_after(text, seconds):
     ],
 )
 def test_how_long_an_answer_stays_fresh(headers, left):
-    assert answers.fresh_until(reply(b"", **headers), NOW) == (None if left is None else NOW + left)
+    assert response_headers.fresh_until(reply(b"", **headers), NOW) == (None if left is None else NOW + left)
 
 
 @pytest.mark.parametrize("good", ['"abc"', 'W/"abc"', "abc", '"' + "x" * 200 + '"'])
 def test_an_etag_that_can_be_sent_back_is_kept(good):
-    assert answers.validator(reply(b"", etag=good), "etag") == good
+    assert response_headers.validator(reply(b"", etag=good), "etag") == good
 
 
 @pytest.mark.parametrize("bad", ["", " ", "x" * 257, '"ä"', '"日"', '"a\tb"', "a\x7f"])
 def test_an_etag_that_a_header_cannot_carry_is_dropped(bad):
-    assert answers.validator(reply(b"", etag=bad), "etag") is None
+    assert response_headers.validator(reply(b"", etag=bad), "etag") is None
 
 
 def test_a_kept_validator_is_its_owners_and_for_six_hours():
-    stored = answers.keep('"a:b"', "feed", NOW)
-    assert answers.kept(stored, "feed", NOW + 21_599) == '"a:b"'
-    assert answers.kept(stored, "feed", NOW + 21_600) is None
-    assert answers.kept(stored, "feed", NOW - 10) is None
-    assert answers.kept(stored, "api", NOW) is None
-    assert answers.keep(None, "feed", NOW) is None
+    stored = response_headers.keep('"a:b"', "feed", NOW)
+    assert response_headers.kept(stored, "feed", NOW + 21_599) == '"a:b"'
+    assert response_headers.kept(stored, "feed", NOW + 21_600) is None
+    assert response_headers.kept(stored, "feed", NOW - 10) is None
+    assert response_headers.kept(stored, "api", NOW) is None
+    assert response_headers.keep(None, "feed", NOW) is None
     for other in (None, "", '"plain"', "feed:", "feed:x:y", f"feed:{int(NOW)}:"):
-        assert answers.kept(other, "feed", NOW) is None
+        assert response_headers.kept(other, "feed", NOW) is None
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"), [("timeout", "transient"), ("paused", "paused"), ("too_large", "malformed")]
 )
 def test_an_exchange_that_failed_is_said_in_words(kind, expected):
-    error = answers.unreachable(NetError("x:1: no answer", kind=kind), "the feed could not be read")
+    error = response_headers.unreachable(NetError("x:1: no answer", kind=kind), "the feed could not be read")
     assert (str(error), error.kind) == ("the feed could not be read: x:1: no answer", expected)

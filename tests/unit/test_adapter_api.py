@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from csi.adapters.api_errors import REASONS, api_json
-from csi.adapters.youtube_api import ApiSettings, DataApi, VideoFacts, duration_seconds
+from csi.adapters.youtube.api import ApiSettings, DataApi, VideoFacts, duration_seconds
+from csi.adapters.youtube.api_errors import REASONS, api_json
 from csi.errors import SourceError
 from csi.simulator.youtube.api_errors import REASONS as SIMULATED
 from csi.simulator.youtube.api_errors import error_body

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from csi.adapters import atom, feed_guard
+from csi.adapters.youtube import atom, feed_guard
 from csi.errors import SourceError
 from tests.fakes.youtube_feed import entry, feed
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from csi.adapters import feed_guard
 from csi.adapters.base import Position
+from csi.adapters.youtube import feed_guard
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.errors import MalformedItem, SourceError
 from tests.fakes.stub_net import StubNet, reply, tools

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from csi.scheduling import cadence
-from csi.scheduling.budget import DAY, EARLY, Load, Plan, Purse, make_plan, next_time
+from csi.scheduling.quota import DAY, EARLY, Load, Plan, Purse, make_plan, next_time
 
 SPEEDS = cadence.Speeds(30, 300, 900)
 

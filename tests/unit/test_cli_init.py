@@ -12,8 +12,8 @@ from csi.adapters import registry
 from csi.cli import envfile, init
 from csi.cli.main import cli
 from csi.cli.starter import Choices, config_text, env_text
-from csi.ingester.config_env import expand
-from csi.ingester.config_file import read_config
+from csi.config.loader import read_config
+from csi.config.variables import expand
 from csi.store import db
 from tests.fakes.receiver import SECRET, ScriptedReceiver
 

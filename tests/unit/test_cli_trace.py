@@ -2,8 +2,8 @@
 
 import pytest
 
+from csi.config.settings import TierSettings
 from csi.dlq import store as dlq
-from csi.ingester.config import TierSettings
 from csi.status.timeline import Found, Gate, Scene, tell, why_pending
 from csi.store import attempts, batches, dedupe, endpoints, events, inbox, outbox, watches
 from csi.store.endpoints import Endpoint

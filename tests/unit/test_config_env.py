@@ -6,11 +6,11 @@ import pytest
 
 from csi.adapters.youtube_channel_rss import ChannelSettings
 from csi.adapters.youtube_playlist import PlaylistSettings
+from csi.config.loader import load, require_delivery
+from csi.config.secrets import hide_password, secret_fault
+from csi.config.settings import Settings
+from csi.config.variables import UnsetVariable, expand
 from csi.errors import ConfigError, MissingSetting
-from csi.ingester.config import Settings
-from csi.ingester.config_env import UnsetVariable, expand
-from csi.ingester.config_file import load, require_delivery
-from csi.ingester.config_secrets import hide_password, secret_fault
 
 SOURCES = {"youtube_playlist": PlaylistSettings, "youtube_channel_rss": ChannelSettings}
 CANARY = "canary-5f1c-do-not-show"

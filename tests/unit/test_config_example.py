@@ -10,10 +10,10 @@ import yaml
 from pydantic import BaseModel
 
 from csi.adapters import registry
-from csi.ingester.config import ConfigFile, DestinationSettings, RouteProfile
-from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS, SOURCE_SECRETS
-from csi.ingester.config_faults import models_in
-from csi.ingester.config_file import Loaded, file_model, read_config, require_delivery
+from csi.config.loader import Loaded, file_model, read_config, require_delivery
+from csi.config.problems import models_in
+from csi.config.settings import ConfigFile, DestinationSettings, RouteProfile
+from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS, SOURCE_SECRETS
 
 CONFIG = Path(__file__).parents[2] / "config"
 ENV = {

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from csi.adapters.youtube_channel_rss import ChannelSettings
 from csi.adapters.youtube_playlist import PlaylistSettings
+from csi.config import loader
+from csi.config.loader import Loaded, file_model, load, read_config
+from csi.config.settings import FirstPollLast, Settings
+from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.errors import ConfigError
-from csi.ingester import config_file
-from csi.ingester.config import FirstPollLast, Settings
-from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS
-from csi.ingester.config_file import Loaded, file_model, load, read_config
 
 DATA = Path(__file__).parents[1] / "data" / "config"
 SOURCES = {"youtube_playlist": PlaylistSettings, "youtube_channel_rss": ChannelSettings}
@@ -259,7 +259,7 @@ def test_warnings(tmp_path: Path, text: str, warnings: list[str]) -> None:
 def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("given", "named", "default"):
         (tmp_path / name).write_text(f"csi: {{instance_id: {name}}}")
-    monkeypatch.setattr(config_file, "DEFAULT_PATH", tmp_path / "default")
+    monkeypatch.setattr(loader, "DEFAULT_PATH", tmp_path / "default")
     named = {"CSI_CONFIG_PATH": str(tmp_path / "named")}
 
     def instance(path: Path | None, env: dict[str, str]) -> str:
@@ -291,7 +291,7 @@ def test_a_byte_order_mark_and_windows_lines_do_not_matter(tmp_path: Path) -> No
 
 def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
     lines = message(tmp_path, "".join(f"key{number}: 1\n" for number in range(500))).splitlines()
-    assert len(lines) == config_file.MAX_PROBLEMS + 1
+    assert len(lines) == loader.MAX_PROBLEMS + 1
     assert lines[-1] == "config.yaml: and 400 more problems"
 
 

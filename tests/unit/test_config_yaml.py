@@ -5,8 +5,8 @@ import time
 import pytest
 import yaml
 
-from csi.ingester import config_yaml
-from csi.ingester.config_yaml import Spot, dotted, parse_yaml, retype
+from csi.config import yaml_reader
+from csi.config.yaml_reader import Spot, dotted, parse_yaml, retype
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -18,7 +18,7 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Both of PyYAML's parsers must behave: a machine without libyaml has only the first."""
     if not hasattr(yaml, request.param):
         pytest.skip("PyYAML was built without libyaml")
-    monkeypatch.setattr(config_yaml, "_Loader", getattr(yaml, request.param))
+    monkeypatch.setattr(yaml_reader, "_Loader", getattr(yaml, request.param))
 
 
 def test_every_key_and_value_knows_its_place() -> None:

@@ -2,7 +2,7 @@
 
 import threading
 
-from csi.desk import Desk, left
+from csi.exclusive import Desk, left
 from csi.net import Net
 from tests.fakes.receiver import Received, Reply, ScriptedReceiver
 

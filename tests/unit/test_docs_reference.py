@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from csi.adapters import registry
 from csi.cli.config import config
+from csi.config.loader import read_config
+from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.errors import ConfigError
-from csi.ingester.config_env import OVERRIDES, SECRET_KEYS, SECRETS
-from csi.ingester.config_file import read_config
 from csi.processing import config as processing_config
 from ops import docs
 from tests.fakes.pages import ROOT, Block, blocks, every

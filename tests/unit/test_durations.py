@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from csi.ingester.durations import Seconds, parse_duration, parse_since
+from csi.config.durations import Seconds, parse_duration, parse_since
 
 CONFIG = TypeAdapter(Seconds)
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from csi.adapters import registry
 from csi.adapters.youtube_channel_rss import ChannelSettings, ChannelWatch
+from csi.config.loader import read_config
+from csi.config.settings import KINDS
 from csi.errors import ConfigError
-from csi.ingester.config import KINDS
-from csi.ingester.config_file import read_config
-from csi.ingester.patterns import check_pattern
+from csi.patterns import check_pattern
 from csi.scheduling import filters
 from csi.scheduling.filters import Facts, Filters, NotYet, Unwanted, Wanted, wanted
 

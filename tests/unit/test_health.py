@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from csi.scheduling import health
-from csi.scheduling.health import DAY, HOUR, MINUTE, Failure, HostFacts, Verdict, WatchFacts
+from csi.scheduling import watch_health
+from csi.scheduling.watch_health import DAY, HOUR, MINUTE, Failure, HostFacts, Verdict, WatchFacts
 
 NOW = 1_771_761_600.0
 
@@ -26,7 +26,7 @@ def host(failing: int = 1, watches: int = 20, *, ok_ago: float | None = 10.0, ou
 
 
 def judge(facts: WatchFacts, of_host: HostFacts, kind: str, seed: int = 1, **more: float) -> Verdict:
-    return health.judge(facts, of_host, Failure(kind, **more), NOW, random.Random(seed))
+    return watch_health.judge(facts, of_host, Failure(kind, **more), NOW, random.Random(seed))
 
 
 WELL = watch("healthy", errors=0)
@@ -149,7 +149,7 @@ def test_a_source_that_names_a_time_is_given_it(asked, low, high):
 )
 def test_pause_of_a_host(pauses, asked, seconds):
     low, high = seconds
-    assert low <= health.pause(pauses, asked, random.Random(1)) <= high
+    assert low <= watch_health.pause(pauses, asked, random.Random(1)) <= high
 
 
 def test_the_outage_begins_once():
@@ -173,7 +173,7 @@ def test_the_outage_begins_once():
     ],
 )
 def test_an_outage_is_over_when_most_are_back(of_host, over):
-    assert health.is_over(of_host, NOW) is over
+    assert watch_health.is_over(of_host, NOW) is over
 
 
 def test_the_trouble_keeps_its_beginning():
@@ -193,7 +193,7 @@ def test_the_api_is_asked_when_it_lasts_and_then_once_a_day():
     state, since, tried = "healthy", None, None
     while at < NOW + 7 * DAY:
         of_host = HostFacts(watches=20, failing=1, last_ok_at=at)
-        verdict = health.judge(
+        verdict = watch_health.judge(
             WatchFacts(state, since, errors, 300.0, tried_at=tried), of_host, Failure("missing"), at, rng
         )
         asked += [at - NOW] if verdict.confirm else []
@@ -207,17 +207,17 @@ def test_the_api_is_asked_when_it_lasts_and_then_once_a_day():
 def test_the_api_decides_what_is_dead():
     rng = random.Random(1)
     verdict = judge(watch(**LONG), host(), "missing")
-    assert health.confirmed(verdict, "missing", NOW, rng).state == "dead"
-    assert health.confirmed(verdict, "exists", NOW, rng).state == "suspect"
-    assert health.confirmed(verdict, "unknown", NOW, rng) == verdict
+    assert watch_health.confirmed(verdict, "missing", NOW, rng).state == "dead"
+    assert watch_health.confirmed(verdict, "exists", NOW, rng).state == "suspect"
+    assert watch_health.confirmed(verdict, "unknown", NOW, rng) == verdict
     dead = judge(watch("dead", **LONG), host(), "missing")
-    assert health.confirmed(dead, "exists", NOW, rng).state == "suspect"
-    assert health.confirmed(dead, "unknown", NOW, rng).state == "dead"
+    assert watch_health.confirmed(dead, "exists", NOW, rng).state == "suspect"
+    assert watch_health.confirmed(dead, "unknown", NOW, rng).state == "dead"
 
 
 @pytest.mark.parametrize(("count", "span"), [(0, 0), (1, 0.1), (10, 1), (200, 20), (500, 45), (5000, 45)])
 def test_watches_are_brought_back_soon_but_not_at_once(count, span):
-    times = health.catch_up(count, NOW)
+    times = watch_health.catch_up(count, NOW)
     assert len(times) == count
     assert times == sorted(times)
     assert all(NOW <= at <= NOW + span for at in times)
@@ -237,7 +237,7 @@ def test_an_outages_end_is_noticed_in_time(failing, interval):
         asked.append(at)
         facts = WatchFacts("outage", at - 300, 9, float(interval))
         of_host = HostFacts(failing * 2, failing, at - 5, at - 300)
-        times[scout] = health.judge(facts, of_host, Failure("missing"), at, rng).next_at
+        times[scout] = watch_health.judge(facts, of_host, Failure("missing"), at, rng).next_at
     gaps = [b - a for a, b in pairwise(asked)]
     assert max(gaps) <= (60 if failing < 40 else 45)
     assert len(asked) / 7200 <= max(failing / interval * 2.2, 0.2)  # and nobody hammers

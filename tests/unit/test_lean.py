@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from csi.lean import without
+from csi.import_blocker import without
 
 ROOT = Path(__file__).resolve().parents[2]
 

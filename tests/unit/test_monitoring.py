@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from csi.scheduling.troubles import NAMES
+from csi.status.alert_rules import NAMES
 from csi.store import db
 from csi.web import metrics
 from csi.worker.reload import reload

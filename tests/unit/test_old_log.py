@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from csi.ingester.old_log import Sighting, UnreadableLog, read_sightings
+from csi.admin.old_poller_log import Sighting, UnreadableLog, read_sightings
 
 A, B, C = "dQw4w9WgXcQ", "9bZkp7q19f0", "kJQP7kiw5Fk"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csi.ingester import imports
-from csi.ingester.imports import UnreadableList, read_list, write_opml
-from csi.ingester.references import Reference, UnknownReference, parse_reference
+from csi.adapters.youtube.references import Reference, UnknownReference, parse_reference
+from csi.admin import channel_lists
+from csi.admin.channel_lists import UnreadableList, read_list, write_opml
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
 UC = "UC" + "a1_-" * 5 + "bb"
@@ -152,8 +152,8 @@ def test_a_takeout_in_utf16_is_read():
         (b"<rss></rss>", "XML, but not OPML"),
         (b'<!DOCTYPE x [<!ENTITY a "b">]><opml/>', "document type"),
         (b"<opml>" + b"<outline>" * 60, "nests too deep"),
-        (b"x" * (imports.MAX_BYTES + 1), "larger than"),
-        (b"UC\n" * (imports.MAX_ENTRIES + 1), "more than"),
+        (b"x" * (channel_lists.MAX_BYTES + 1), "larger than"),
+        (b"UC\n" * (channel_lists.MAX_ENTRIES + 1), "more than"),
         (b'"' + b"x" * 200_000, "cannot be read|can be read"),
     ],
 )

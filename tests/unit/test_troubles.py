@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from csi import notify as post
+from csi import messages
 from csi.errors import ConfigError
 from csi.pipeline.rescue import beat
-from csi.scheduling.troubles import NAMES, Facts, Reading, Receiver, judge
+from csi.status.alert_rules import NAMES, Facts, Reading, Receiver, judge
 from csi.store import db, endpoints, troubles
 from csi.worker import alerting
 from tests.fakes.line import Line
@@ -188,7 +188,7 @@ def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, desk
 def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(ConfigError, match=r"csi\[notify\]"):
-        post.check(["json://127.0.0.1/"])
+        messages.check(["json://127.0.0.1/"])
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):
     ids=["spaces", "commas and lines", "nothing"],
 )
 def test_several_urls_in_one_variable(text, urls):
-    assert post.split_urls(text) == urls
+    assert messages.split_urls(text) == urls
 
 
 @pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (302, False)])

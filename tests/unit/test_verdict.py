@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csi.emitter import breaker
+from csi.emitter import circuit_breaker
 from csi.emitter.verdict import (
     Delivered,
     EndpointFault,
@@ -165,8 +165,8 @@ def test_three_attempts_at_0_20_and_60():
 
 
 def test_when_the_breaker_opens_and_how_often_it_probes():
-    assert breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
-    assert breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=1)
-    assert breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=3)
-    assert not breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=2)
-    assert [breaker.probe_delay(made) for made in (0, 1, 2, 99)] == [5, 10, 20, 20]
+    assert circuit_breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
+    assert circuit_breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=1)
+    assert circuit_breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=3)
+    assert not circuit_breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=2)
+    assert [circuit_breaker.probe_delay(made) for made in (0, 1, 2, 99)] == [5, 10, 20, 20]

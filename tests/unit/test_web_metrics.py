@@ -15,7 +15,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.jobs.types import KINDS
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
-from csi.scheduling.troubles import NAMES
+from csi.status.alert_rules import NAMES
 from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, jobs, outbox, watches
 from csi.store.models import Watch
 from csi.web import job_numbers, metrics, operations

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import uvicorn
 
+from csi.config.settings import Secrets, Settings, WebSettings
 from csi.errors import ConfigError
-from csi.ingester.config import Secrets, Settings, WebSettings
 from csi.runtime import Runtime
 from csi.web import serve
 from csi.web.app import create_app

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from csi import clock
-from csi import notify as post
+from csi import clock, messages
 from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.runtime import Notifier, Processing
@@ -72,7 +71,7 @@ def _notifiers(rt: Processing) -> list[Notifier]:
 
 def _by_apprise(urls: tuple[str, ...]) -> Notifier:
     def send(title: str, body: str) -> None:
-        if not post.send(urls, title, body):
+        if not messages.send(urls, title, body):
             raise NotSent("apprise could not deliver it to every address")
 
     return send

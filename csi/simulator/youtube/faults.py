@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from csi.config.durations import parse_duration
 from csi.errors import CsiError
-from csi.ingester.durations import parse_duration
 from csi.simulator.youtube.api_errors import REASONS
 
 FEED = "feed"

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
+from csi.adapters.youtube.references import UnknownReference
 from csi.catalog import looks, manage
 from csi.catalog.shape import shape as told
-from csi.ingester.references import UnknownReference
 from csi.jobs import manage as ledger
 from csi.jobs.types import KINDS, MOST_VIDEOS, JobRefused
 from csi.logs import redact

@@ -5,11 +5,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from csi.admin import dead_letters
+from csi.config.durations import parse_duration
 from csi.dlq import clearing, search
 from csi.dlq import store as letters
 from csi.dlq.search import Wish
 from csi.dlq.store import Letter
-from csi.ingester.durations import parse_duration
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.store import stories

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from csi.adapters.registry import ADAPTERS
-from csi.ingester.config import Tier
+from csi.config.settings import Tier
 from csi.runtime import Runtime
 from csi.status.item_lookup import story_of
 from csi.status.item_lookup import trace as find_stories

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from csi.config.durations import parse_since
 from csi.errors import ConfigError, CsiError, MissingSetting, NetError, SourceError, StoreError
-from csi.ingester.durations import parse_since
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.web.answers import problem, reply

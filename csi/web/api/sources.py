@@ -8,11 +8,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches as steps
 from csi.admin.watches import Polled
+from csi.config.settings import Settings
 from csi.errors import CsiError
-from csi.ingester.config import Settings
-from csi.ingester.references import UnknownReference
 from csi.logs import redact
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime

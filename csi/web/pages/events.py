@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from csi.config.durations import parse_since
+from csi.config.settings import TIERS
 from csi.dlq import store as dlq
-from csi.ingester.config import TIERS
-from csi.ingester.durations import parse_since
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status.item_lookup import story_of

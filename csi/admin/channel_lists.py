@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
+from csi.adapters.youtube.references import Reference, UnknownReference, parse_reference
 from csi.errors import CsiError
-from csi.ingester.references import Reference, UnknownReference, parse_reference
 from csi.ingester.text import TITLE_CHARS, clean
 
 MAX_BYTES = 4 * 1024 * 1024

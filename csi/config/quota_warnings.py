@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from csi.ingester.config import Settings, SourceSettings
+from csi.config.settings import Settings, SourceSettings
 
 DAY = 86_400.0
 

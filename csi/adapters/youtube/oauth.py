@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 
 from pydantic import Field
 
-from csi.adapters import answers
+from csi.adapters import response_headers
 from csi.adapters.base import Tools
+from csi.config.settings import Model, SourceUrl, VariableName
 from csi.errors import NetError, SourceError
-from csi.ingester.config import Model, SourceUrl, VariableName
 from csi.net import Answer, Limits
 
 LIMITS = Limits(total=10.0, max_body=64 * 1024)
@@ -89,11 +89,11 @@ class AccessTokens:
         try:
             answer = self._tools.net.post(self._settings.token_url, body=body, headers=headers, limits=LIMITS)
         except NetError as error:
-            raise answers.unreachable(error, "no OAuth access token") from error
+            raise response_headers.unreachable(error, "no OAuth access token") from error
         return self._read(answer)
 
     def _read(self, answer: Answer) -> _Held:
-        document = answers.json_object(answer) or {}
+        document = response_headers.json_object(answer) or {}
         token = document.get("access_token")
         if answer.status == 200 and isinstance(token, str) and _can_be_sent(token):
             return _Held(token, self._tools.now() + _lifetime(document.get("expires_in")) - EARLY)
@@ -105,7 +105,7 @@ class AccessTokens:
         if isinstance(reason, str) and reason in _REFUSALS:
             return SourceError(_REFUSALS[reason].format(**self._settings.model_dump()), kind="auth")
         if answer.status in (429, 503):
-            wait = answers.retry_after(answer, self._tools.now())
+            wait = response_headers.retry_after(answer, self._tools.now())
             return SourceError("the OAuth server asks for fewer requests", kind="throttled", retry_after=wait)
         kind = "transient" if answer.status >= 500 or answer.status == 200 else "auth"
         return SourceError(f"the OAuth server gave no access token (it answered {answer.status})", kind=kind)

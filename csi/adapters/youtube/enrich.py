@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from csi.adapters import youtube
 from csi.adapters.base import Position, RawEvent, Tools
-from csi.adapters.youtube_api import BATCH, DataApi, VideoFacts
+from csi.adapters.youtube import video_fields
+from csi.adapters.youtube.api import BATCH, DataApi, VideoFacts
 from csi.errors import MalformedItem, SourceError
 from csi.logs import log
 
@@ -95,5 +95,5 @@ def facts_of(raw: RawEvent) -> VideoFacts | None:
         return None
     live, duration = facts.get("live"), facts.get("duration_seconds")
     return VideoFacts(
-        duration=duration if isinstance(duration, int) else None, live=live if live in youtube.STREAMS else None
+        duration=duration if isinstance(duration, int) else None, live=live if live in video_fields.STREAMS else None
     )

@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model
 
+from csi.config.problems import explain, spot_of, unknown_name
+from csi.config.quota_warnings import budget_warnings
+from csi.config.secrets import Environment
+from csi.config.settings import ConfigFile, Fault, Model, Secrets, Settings, SourceSettings, repeated_watches
+from csi.config.variables import SECRETS, Draft, fill, take_secret
+from csi.config.yaml_reader import KeyPath, Problem, Spot, dotted, parse_yaml
 from csi.errors import ConfigError, MissingSetting
-from csi.ingester.config import ConfigFile, Fault, Model, Secrets, Settings, SourceSettings, repeated_watches
-from csi.ingester.config_env import SECRETS, Draft, fill, take_secret
-from csi.ingester.config_faults import explain, spot_of, unknown_name
-from csi.ingester.config_secrets import Environment
-from csi.ingester.config_yaml import KeyPath, Problem, Spot, dotted, parse_yaml
-from csi.ingester.costs import budget_warnings
 
 DEFAULT_PATH = Path("/etc/csi/config.yaml")
 MAX_BYTES = 2 * 1024 * 1024

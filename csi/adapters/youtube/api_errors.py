@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from csi.adapters import answers
+from csi.adapters import response_headers
 from csi.errors import SourceError
 from csi.ingester.text import clean
 from csi.net import Answer
@@ -87,13 +87,13 @@ _WAITING = frozenset({"throttled", "transient"})
 
 def api_json(answer: Answer, *, key_env: str = "YOUTUBE_API_KEY", now: float = 0.0) -> dict[str, Any]:
     """The body of a good API answer; SourceError with the reason in words otherwise."""
-    body = answers.json_object(answer)
+    body = response_headers.json_object(answer)
     if answer.status == 200 and body is not None and "error" not in body:
         return body
     if body is None or not isinstance(body.get("error"), dict):
         raise _not_its_json(answer, now)
     kind, words = _meaning(body["error"], answer.status)
-    wait = answers.retry_after(answer, now) if kind in _WAITING else None
+    wait = response_headers.retry_after(answer, now) if kind in _WAITING else None
     raise SourceError(words.format(key_env=key_env), kind=kind, retry_after=wait)
 
 
@@ -101,7 +101,7 @@ def _not_its_json(answer: Answer, now: float) -> SourceError:
     """A proxy's page, most likely; 429 and 503 mean the same from anybody."""
     waiting = answer.status in (429, 503)
     kind = "throttled" if waiting else "malformed" if answer.status == 200 else "transient"
-    wait = answers.retry_after(answer, now) if waiting else None
+    wait = response_headers.retry_after(answer, now) if waiting else None
     text = f"the API answered {answer.status} with something that is not its JSON"
     return SourceError(text, kind=kind, retry_after=wait)
 

@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any
 from xml.parsers import expat
 
-from csi.adapters import feed_guard
+from csi.adapters.youtube import feed_guard
 from csi.errors import SourceError
 
 Entry = dict[str, str]

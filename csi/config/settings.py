@@ -23,8 +23,8 @@ from pydantic import (
     model_validator,
 )
 
-from csi.ingester.durations import Seconds
-from csi.ingester.patterns import check_pattern
+from csi.config.durations import Seconds
+from csi.patterns import check_pattern
 
 # A validator's message never repeats the value: the loader adds it where it is short and no secret.
 

@@ -8,12 +8,13 @@ from urllib.parse import urlencode, urlsplit
 
 from pydantic import Field
 
-from csi.adapters import answers, youtube
-from csi.adapters.api_errors import api_json
+from csi.adapters import response_headers
 from csi.adapters.base import Existence, Tools
-from csi.adapters.oauth import AccessTokens, OAuthSettings
+from csi.adapters.youtube import video_fields
+from csi.adapters.youtube.api_errors import api_json
+from csi.adapters.youtube.oauth import AccessTokens, OAuthSettings
+from csi.config.settings import SourceSettings, SourceUrl, VariableName
 from csi.errors import NetError, SourceError
-from csi.ingester.config import SourceSettings, SourceUrl, VariableName
 from csi.net import Answer
 
 BATCH = 50
@@ -138,13 +139,13 @@ class DataApi:
         try:
             return self._tools.net.get(url, headers=headers)
         except NetError as error:
-            raise answers.unreachable(error, "the API could not be read") from error
+            raise response_headers.unreachable(error, "the API could not be read") from error
 
     # What several sources ask
 
     def rows(self, resource: str, part: str, ids: Sequence[str]) -> Iterator[Item]:
         """The rows of these ids, 50 to a unit. An id that is unknown, private or gone is silently missing."""
-        valid = [name for name in dict.fromkeys(ids) if youtube.valid_id(name)]
+        valid = [name for name in dict.fromkeys(ids) if video_fields.valid_id(name)]
         for start in range(0, len(valid), BATCH):
             names = ",".join(valid[start : start + BATCH])
             page = self.page(resource, {"part": part, "id": names, "maxResults": BATCH})
@@ -157,7 +158,7 @@ class DataApi:
 
     def exists(self, resource: str, ref: str) -> Existence:
         """Whether the API knows this channel or playlist. A list that is private to us is missing, too."""
-        if not self.usable or youtube.valid_id(ref) is None:
+        if not self.usable or video_fields.valid_id(ref) is None:
             return "unknown"
         try:
             found = [row for row in self.rows(resource, "id", [ref]) if row.get("id") == ref]
@@ -214,14 +215,14 @@ def _is_token(token: Any) -> bool:
 
 def _etag(text: Any) -> str | None:
     """The body's own, which is what If-None-Match takes; old answers have it in quotes."""
-    return text if isinstance(text, str) and answers.is_sendable(text) else None
+    return text if isinstance(text, str) and response_headers.is_sendable(text) else None
 
 
 def _facts(item: Item) -> VideoFacts:
     live = part_of(item, "snippet").get("liveBroadcastContent")
     return VideoFacts(
         duration=duration_seconds(part_of(item, "contentDetails").get("duration")),
-        live=live if live in youtube.STREAMS else None,
+        live=live if live in video_fields.STREAMS else None,
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from csi.ingester.config_env import Draft
-from csi.ingester.config_yaml import KeyPath, Problem
+from csi.config.variables import Draft
+from csi.config.yaml_reader import KeyPath, Problem
 
 _EXPECTED = {
     "bool_parsing": "expected true or false",

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from csi.adapters import youtube
-from csi.adapters.youtube_api import DataApi, Item, part_of
+from csi.adapters.youtube import video_fields
+from csi.adapters.youtube.api import DataApi, Item, part_of
 from csi.errors import SourceError
 from csi.ingester.text import TITLE_CHARS, clean
 
@@ -18,7 +18,7 @@ class Found:
 
 
 def find_channel(api: DataApi, kind: str, value: str) -> Found | None:
-    """None: there is no such handle, user or video. `value` was checked by csi.ingester.references."""
+    """None: there is no such handle, user or video. `value` was checked by csi.adapters.youtube.references."""
     if kind == "video":
         return _owner(_first(api, "videos", {"part": "snippet", "id": value}))
     query = "forUsername" if kind == "user" else "forHandle"
@@ -40,7 +40,7 @@ def _owner(row: Item | None) -> Found | None:
 
 
 def _found(channel: object, title: object) -> Found:
-    ref = youtube.valid_id(channel)
+    ref = video_fields.valid_id(channel)
     if ref is None:
         raise SourceError("the API's answer names no channel", kind="malformed")
     return Found(ref, clean(title, TITLE_CHARS) if isinstance(title, str) and title else None)

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from csi.ingester.config import check_url, looks_like_postgres
-from csi.ingester.config_secrets import Environment, is_set, read_secret, read_variable, url_password
-from csi.ingester.config_yaml import Document, KeyPath, Problem, is_clean, retype
+from csi.config.secrets import Environment, is_set, read_secret, read_variable, url_password
+from csi.config.settings import check_url, looks_like_postgres
+from csi.config.yaml_reader import Document, KeyPath, Problem, is_clean, retype
 
 OVERRIDES: dict[str, KeyPath] = {
     "CSI_UA_ENDPOINT": ("delivery", "ua_endpoint"),
