@@ -17,7 +17,7 @@ from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
 from csi.messages import split_urls
 from csi.net import Net
-from csi.store import budget, db, watches
+from csi.store import api_units, db, watches
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
 BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Pacific time"
@@ -100,7 +100,7 @@ class Runtime:
         return Tools(
             net=self.net,
             charge=lambda units: self._charge(units, limit),
-            exhaust=lambda: budget.exhaust(limit, self.now()) if limit else None,
+            exhaust=lambda: api_units.exhaust(limit, self.now()) if limit else None,
             spare=lambda units: self._has_spare(units, limit),
             secret=self._secret,
             now=lambda: self.now(),
@@ -112,14 +112,14 @@ class Runtime:
         return self._has_spare(units, self.api_limit())
 
     def _charge(self, units: int, limit: int | None) -> None:
-        if limit is not None and not budget.book(units, limit, self.now()):
+        if limit is not None and not api_units.book(units, limit, self.now()):
             raise SourceError(BUDGET_SPENT, kind="budget")
 
     def _has_spare(self, units: int, limit: int | None) -> bool:
         """Room above the buffer that polling keeps back."""
         rules = [source.adaptive for source in self.settings.sources.values()]
         buffer = max((rule.min_quota_buffer for rule in rules if rule is not None), default=0)
-        return limit is None or budget.used(self.now()) + units + min(buffer, limit // 2) <= limit
+        return limit is None or api_units.used(self.now()) + units + min(buffer, limit // 2) <= limit
 
     def _keep_lease(self) -> None:
         if not watches.keep_lease(self.now(), watches.LEASE_SECONDS):

@@ -18,11 +18,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from csi import clock
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
-from csi.store import attempts, batches, budget, counters, db, endpoints, events, heartbeats, outbox, watches
+from csi.store import api_units, attempts, batches, counters, db, destinations, events, heartbeats, outbox, watches
 from csi.store.models import DeadLetter, Event, Watch
 from csi.web.app import create_app
 
@@ -82,7 +82,7 @@ def furnish(rt: Runtime, *, events_a_day: int = 900) -> None:
         _leave_waiting(now)
         _bury(now)
         heartbeats.beat("worker", now, now - 31 * HOUR, queued=3)
-        endpoints.change("default", last_success_at=now - 4, last_failure_at=now - 5 * HOUR, last_error="http 503")
+        destinations.change("default", last_success_at=now - 4, last_failure_at=now - 5 * HOUR, last_error="http 503")
         _spend(now, rng)
 
 
@@ -186,14 +186,14 @@ def bury(watch: Watch, number: int, at: float, title: str, reason: str, cause: A
         attempts.finish(
             row, "transient" if cause == "transient" else "refused", at - wait, status=status, reason=reason
         )
-    dlq.bury(batch, outbox.contents(batch.id), cause=cause, reason=reason, status=status, attempts=3, now=at)
+    dead_letters.bury(batch, outbox.contents(batch.id), cause=cause, reason=reason, status=status, attempts=3, now=at)
     db.run("UPDATE batches SET state = 'dead', attempts = 3, settled_at = ? WHERE id = ?", at, batch.id)
     return int(DeadLetter.select().order_by(DeadLetter.id.desc()).get().id)
 
 
 def _spend(now: float, rng: random.Random) -> None:
-    for hour in range(int(budget.day_starts(now) // HOUR), int(now // HOUR) + 1):
-        budget.book(rng.randrange(200, 290), 10_000, hour * HOUR + 1)
+    for hour in range(int(api_units.day_starts(now) // HOUR), int(now // HOUR) + 1):
+        api_units.book(rng.randrange(200, 290), 10_000, hour * HOUR + 1)
 
 
 # ── the sidecar and a browser ───────────────────────────────────────────────────────────────────────────

@@ -17,14 +17,15 @@ from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.status import backlog as reasons
-from csi.store import backlog, batches, stories, watches
+from csi.store import batches, watches
+from csi.store.queries import backlog, timeline
 from csi.web import views
 from tasks import look as queue
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.backlog import Waiting
-    from csi.store.backlog import Held
+    from csi.store.queries.backlog import Held
     from tasks.look import Queue, Queued
 
 STATES = ("running", "pending", "scheduled")
@@ -176,7 +177,7 @@ def _row_words(one: Queued) -> str | None:
             return f"{batch.batch_id} to {batch.destination}, {batch.size} events ({batch.state})" if batch else "gone"
         case "flush":
             name, _, lane = one.key.rpartition("/")
-            pending = next((found.pending for found in stories.lanes(name) if found.name == lane), 0)
+            pending = next((found.pending for found in timeline.lanes(name) if found.name == lane), 0)
             return f"{pending} pending events in {one.key}"
         case "probe":
             return f"the receiver {one.key}"

@@ -2,10 +2,10 @@
 
 from huey import crontab
 
+from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.handlers import HANDLERS
-from csi.catalog.plan import plan_jobs
 from csi.catalog.retention import tidy_hourly
-from csi.jobs.work import work
+from csi.jobs.run import work
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime

@@ -26,7 +26,7 @@ from csi.processing.runtime import Processing, open_processing
 from csi.processing.settings import ProcessingSettings
 from csi.processing.store import db, jobs
 from csi.processing.wake import Wake
-from csi.store.lock import hold_worker_lock
+from csi.store.worker_lock import hold_worker_lock
 from tasks.queue import QueueHuey, WorkerConsumer, storage_of
 from tasks.storage import IDLE_SECONDS
 

@@ -13,8 +13,8 @@ from csi.jobs import rescue as jobs
 from csi.logs import log
 from csi.pipeline import quota_schedule, rescue, schedule
 from csi.runtime import Runtime, Share, open_runtime
-from csi.store import copies, db, leases, watches
-from csi.store.lock import hold_worker_lock
+from csi.store import copy_marker, db, leases, watches
+from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, reload
 from tasks import lookout
 from tasks.dispatch import dispatch, last_end
@@ -61,7 +61,7 @@ def _boot(threads: int) -> None:
     alerting.require_post(rt)
     if not db.is_postgres():
         hold_worker_lock(rt.settings.csi.state_dir)
-    copies.take_into_use()
+    copy_marker.take_into_use()
     rescue.recover(rt)
     schedule.sync_watches(rt)
     schedule.warn_keyless(rt)

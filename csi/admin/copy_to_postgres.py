@@ -8,9 +8,9 @@ from pathlib import Path
 from csi import clock
 from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
-from csi.store import copy, db
-from csi.store.copy import Copied
-from csi.store.lock import without_worker
+from csi.store import copy_tables, db
+from csi.store.copy_tables import Copied
+from csi.store.worker_lock import without_worker
 
 SNAPSHOT = "copy-snapshot.db"
 REMEDY = "stop it, or copy most of it now with --live and the rest when it is stopped"
@@ -31,7 +31,7 @@ def move(settings: Settings, target: str, *, live: bool, notice: Callable[[int, 
     """Make the target what this installation's database is, and prove it."""
     path = _source(settings)
     with _snapshot(path) if live else _at_rest(settings, path) as readable:
-        tables, mended = copy.copy(
+        tables, mended = copy_tables.copy(
             readable, target, origin=str(path.resolve()), now=clock.now, is_last=not live, notice=notice
         )
     return Moved(str(path), not live, tuple(tables), mended)

@@ -4,12 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from csi.dlq import replay
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters, replay
 from csi.dlq.replay import Outcome
 from csi.pipeline import destination_state
 from csi.runtime import Runtime
-from csi.store import endpoints, heartbeats
+from csi.store import destinations, heartbeats
 from csi.store.db import chunks
 
 CHUNK = 50
@@ -40,7 +39,7 @@ def replay_all(rt: Runtime, ids: Sequence[int], notice: Callable[[int], None] = 
 
 
 def _replay_some(rt: Runtime, ids: Sequence[int]) -> list[Outcome]:
-    letters = dlq.by_ids(ids)
+    letters = dead_letters.by_ids(ids)
     done = {outcome.letter_id: outcome for outcome in replay.replay(letters, rt.now(), known=rt.destinations)}
     absent = "there is no such dead letter"
     return [done.get(number) or Outcome(number, "", is_sent=False, note=absent) for number in ids]
@@ -55,7 +54,7 @@ def await_results(
     """Look until every replay has ended, or the time is up."""
     deadline, ended = time.monotonic() + seconds, 0
     while True:
-        results = [Result(letter.id, _ending(letter)) for letter in dlq.by_ids(ids)]
+        results = [Result(letter.id, _ending(letter)) for letter in dead_letters.by_ids(ids)]
         now_ended = sum(one.result is not None for one in results)
         notice(now_ended - ended)
         ended = now_ended
@@ -64,7 +63,7 @@ def await_results(
         rest(LOOK_SECONDS)
 
 
-def _ending(letter: dlq.Letter) -> str | None:
+def _ending(letter: dead_letters.Letter) -> str | None:
     """An open letter is one that was called back: it did not go out."""
     if letter.state == "replaying":
         return None
@@ -78,7 +77,7 @@ def obstacles(rt: Runtime, names: Sequence[str]) -> list[str]:
     if not rt.settings.features.delivery:
         return [*found, "delivery is switched off (features.delivery)"]
     for name in dict.fromkeys(names):
-        endpoint = endpoints.get(name)
+        endpoint = destinations.get(name)
         match destination_state.look(endpoint, now):
             case "held":
                 found.append(f"delivery to {name} is paused by command: {endpoint.held}; csi delivery resume")

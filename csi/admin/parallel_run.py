@@ -6,13 +6,14 @@ from statistics import median
 from typing import Literal
 
 from csi.admin.old_poller_log import Sighting
-from csi.dlq import takeover
+from csi.dlq import settled_elsewhere
 from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import comparison, dedupe, watchlist
-from csi.store.comparison import Emitted, Known
+from csi.store import dedupe, watch_admin
 from csi.store.db import writing
+from csi.store.queries import known_items
+from csi.store.queries.known_items import Emitted, Known
 
 REASON = "taken_over"
 
@@ -76,8 +77,8 @@ def compare(
     theirs = [one for one in sightings if one.at is None or one.at >= since]
     keys = {one: _keys(rt, places, one) for one in theirs}
     every = [key for found in keys.values() for key in found]
-    ours = comparison.emitted(sorted({place.source for place in places}), since)
-    known, waiting = comparison.known(every), comparison.waiting(every)
+    ours = known_items.emitted(sorted({place.source for place in places}), since)
+    known, waiting = known_items.known(every), known_items.waiting(every)
     judged = [_judge(one, keys[one], known, ours, waiting) for one in theirs]
     return Comparison((*_once(judged), *_only_ours(sightings, ours)))
 
@@ -90,17 +91,17 @@ def take_over(
     keys = list(dict.fromkeys(key for one in sightings for key in _keys(rt, places, one)))
     videos = len({one.video for one in sightings})
     if dry_run:
-        return Takeover(videos, len(keys) - len(dedupe.known(keys)), takeover.waiting(keys))
+        return Takeover(videos, len(keys) - len(dedupe.known(keys)), settled_elsewhere.waiting(keys))
     now = rt.now()
     with writing():
         new = dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days)
-    pending = takeover.take_pending(keys, now)
+    pending = settled_elsewhere.take_pending(keys, now)
     log.info("seen ids are taken over", videos=videos, keys=new, pending=pending)
     return Takeover(videos, new, pending)
 
 
 def _places(rt: Runtime, sources: Sequence[str], *, removed: bool = False) -> list[_Place]:
-    rows = [row for row in watchlist.every(removed=removed) if row.source in rt.settings.sources]
+    rows = [row for row in watch_admin.every(removed=removed) if row.source in rt.settings.sources]
     found = [_Place(row.source, row.ref) for row in rows if not sources or row.source in sources]
     usable = [place for place in found if rt.adapter(place.source).known_key(place.ref, "x" * 11) is not None]
     if not usable:

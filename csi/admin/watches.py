@@ -22,7 +22,7 @@ from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
-from csi.store import budget, heartbeats, watches, watchlist
+from csi.store import api_units, heartbeats, watch_admin, watches
 from csi.store.models import Watch
 
 PLAYLISTS, CHANNELS = "youtube_playlist", "youtube_channel_rss"
@@ -106,7 +106,7 @@ def keep_in_step(rt: Runtime) -> None:
 
 def find_watch(rt: Runtime, text: str) -> Watch:
     """By number, ref, name or URL. SourcesError when it is none, or more than one."""
-    found = watchlist.matching(text) or watchlist.matching(as_ref(rt, text))
+    found = watch_admin.matching(text) or watch_admin.matching(as_ref(rt, text))
     if not found:
         raise SourcesError(f"there is no watch {text[:80]!r}; `csi sources list` shows them all")
     if len(found) > 1:
@@ -154,10 +154,10 @@ def watch_target(rt: Runtime, target: Target, wish: Wish, *, dry_run: bool = Fal
     watch = _checked(rt, settings, target, wish)
     new = _new_watch(rt, target, settings, watch)
     quote = quota_schedule.quote(rt, target.source, new.interval, new.via, rt.now())
-    found = watchlist.find(target.source, target.ref)
+    found = watch_admin.find(target.source, target.ref)
     if found is not None and found.state != "removed":
         return Added("known", target, found.id, found.name, None, quote, _known_remark(found))
-    watch_id = None if dry_run else watchlist.add(new, rt.now())
+    watch_id = None if dry_run else watch_admin.add(new, rt.now())
     if watch_id is not None:
         log.info("watch added by command", source=new.source, watch=new.ref, id=watch_id)
     return Added("added", target, watch_id, new.name, new.first_poll, quote, target.remark)
@@ -229,11 +229,11 @@ def _first_fault(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in fault['loc'][:1])}: {reason}"
 
 
-def _new_watch(rt: Runtime, target: Target, settings: SourceSettings, watch: WatchSettings) -> watchlist.NewWatch:
+def _new_watch(rt: Runtime, target: Target, settings: SourceSettings, watch: WatchSettings) -> watch_admin.NewWatch:
     adapter = rt.adapter(target.source)
     first = settings.first_poll if watch.first_poll is None else watch.first_poll
     via = adapter.via_of(watch)
-    return watchlist.NewWatch(
+    return watch_admin.NewWatch(
         source=target.source,
         ref=target.ref,
         tier=settings.priority,
@@ -267,12 +267,12 @@ def _stand_ins(rt: Runtime) -> list[str]:
 
 def pause(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> bool:
     """False: it was paused already."""
-    return watch.state == "active" if dry_run else watchlist.pause(watch.id)
+    return watch.state == "active" if dry_run else watch_admin.pause(watch.id)
 
 
 def resume(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> bool:
     """False: it was not paused."""
-    return watch.state == "paused" if dry_run else watchlist.resume(watch.id, rt.now())
+    return watch.state == "paused" if dry_run else watch_admin.resume(watch.id, rt.now())
 
 
 def remove(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> None:
@@ -284,14 +284,14 @@ def remove(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> None:
             "worker, or `csi sources pause` it"
         )
     if not dry_run:
-        watchlist.remove(watch.id)
+        watch_admin.remove(watch.id)
         log.info("watch removed by command", source=watch.source, watch=watch.ref, id=watch.id)
 
 
 def reset(rt: Runtime, watch: Watch, emit: Literal["all", "none"], *, dry_run: bool = False) -> None:
     """Forget the baseline: the next read is a first one, and emits all that never became an event, or nothing."""
     if not dry_run:
-        watchlist.reset(watch.id, "all" if emit == "all" else "mark_seen", rt.now())
+        watch_admin.reset(watch.id, "all" if emit == "all" else "mark_seen", rt.now())
         log.info("watch reset by command", source=watch.source, watch=watch.ref, id=watch.id, emit=emit)
 
 
@@ -299,11 +299,11 @@ def poll_now(rt: Runtime, watch: Watch) -> Polled:
     """Read it in this process, and store what is new; the worker sends it."""
     if watch.state == "paused":
         return Polled(watch.ref, error="it is paused; `csi sources resume` it first")
-    before = budget.used(rt.now())
+    before = api_units.used(rt.now())
     wakes = [wake for wake in poll(rt, watch.id, early=True) if wake.step == "ingest"]
     for wake in wakes:
         ingest(rt, int(wake.key))
-    spent = max(budget.used(rt.now()) - before, 0)
+    spent = max(api_units.used(rt.now()) - before, 0)
     return replace(_polled(watch, watches.find(watch.id), len(wakes)), units=spent)
 
 
@@ -344,7 +344,7 @@ def _import_entry(rt: Runtime, entry: channel_lists.Entry, wish: Wish, seen: set
 
 def export_list(rt: Runtime) -> str:
     """Every watch that is still there, as OPML."""
-    rows = [row for row in watchlist.every() if row.source in PAGE]
+    rows = [row for row in watch_admin.every() if row.source in PAGE]
     named = [(row.name or row.ref, feed_url(row), page_url(row) or "") for row in rows]
     return channel_lists.write_opml(named, "CSI watches")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import archives
-from csi.store.archives import Archive
+from csi.store.catalog import archives
+from csi.store.catalog.archives import Archive
 from csi.store.db import writing
 
 if TYPE_CHECKING:

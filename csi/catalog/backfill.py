@@ -9,15 +9,16 @@ from typing import Any
 
 from csi.adapters.youtube.api import DataApi, Page, is_readable
 from csi.adapters.youtube.api_errors import LIST_CHANGED
-from csi.catalog import record, source
-from csi.catalog.facts import listed_video
+from csi.catalog import api as source
+from csi.catalog import capture
+from csi.catalog.api_fields import listed_video
 from csi.errors import SourceError
-from csi.jobs.work import Done, More
+from csi.jobs.run import Done, More
 from csi.runtime import Runtime
-from csi.store import channels, videos
-from csi.store.channels import ChannelFacts
-from csi.store.jobs import Job
-from csi.store.videos import VideoFacts
+from csi.store.catalog import channels, videos
+from csi.store.catalog.channels import ChannelFacts
+from csi.store.catalog.jobs import Job
+from csi.store.catalog.videos import VideoFacts
 
 MOST_RESTARTS = 3
 """A page's token grows old, or its list changes: then the walk begins anew, and what was stored is stored. A token
@@ -40,7 +41,7 @@ def _read_channel(rt: Runtime, api: DataApi, job: Job) -> More:
 
 
 def _save_channel(rt: Runtime, facts: ChannelFacts) -> None:
-    record.record_channel(facts, rt.now())
+    capture.record_channel(facts, rt.now())
 
 
 def _read_page(rt: Runtime, api: DataApi, job: Job) -> More | Done:
@@ -96,8 +97,8 @@ def _ask(api: DataApi, ids: Sequence[str], channel_id: str) -> dict[str, VideoFa
 
 
 def _save_videos(rt: Runtime, found: list[VideoFacts], unseen: list[VideoFacts]) -> None:
-    record.record_videos(found, rt.now())
-    record.enter_unseen(unseen, rt.now())
+    capture.record_videos(found, rt.now())
+    capture.enter_unseen(unseen, rt.now())
 
 
 def _end(rt: Runtime, channel_id: str, save: partial[None]) -> None:

@@ -6,7 +6,7 @@ week that their id chooses, so that the work is spread evenly and nobody has to 
 
 import zlib
 
-from csi.store.videos import Due, Plan, Tier
+from csi.store.catalog.videos import Due, Plan, Tier
 
 HOUR, DAY = 3600.0, 86_400.0
 WEEK = 7 * DAY

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from csi.store.stats import Count
+from csi.store.catalog.stats import Count
 
 HOUR, DAY = 3600.0, 86_400.0
 

@@ -3,11 +3,11 @@
 from csi.catalog.backfill import backfill
 from csi.catalog.refresh import refresh_channels, refresh_tier
 from csi.errors import SourceError
-from csi.jobs.work import Done, Handler, More
+from csi.jobs.run import Done, Handler, More
 from csi.pipeline.poll import poll
 from csi.runtime import Runtime
-from csi.store import channels, jobs
-from csi.store.jobs import Job
+from csi.store.catalog import channels, jobs
+from csi.store.catalog.jobs import Job
 
 
 def poll_feed(rt: Runtime, job: Job) -> More | Done:

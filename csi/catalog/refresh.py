@@ -2,16 +2,16 @@
 
 from functools import partial
 
-from csi.catalog import record, source
+from csi.catalog import api, capture
 from csi.catalog.freshness import DAY, next_channel_refresh
+from csi.jobs.run import Done, Handler, More
 from csi.jobs.types import new_job
-from csi.jobs.work import Done, Handler, More
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import channels, jobs, videos
-from csi.store.channels import ChannelFacts
-from csi.store.jobs import Job
-from csi.store.videos import Due, Tier, VideoFacts
+from csi.store.catalog import channels, jobs, videos
+from csi.store.catalog.channels import ChannelFacts
+from csi.store.catalog.jobs import Job
+from csi.store.catalog.videos import Due, Tier, VideoFacts
 
 BATCH = 50
 
@@ -26,7 +26,7 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> More | Done:
     wanted = _wanted(tier, rt, job, done["asked"])
     if not wanted:
         return Done({"videos": done["videos"], "missing": done["missing"]})
-    found = _ours(source.read_videos(source.open_api(rt, job), [video.id for video in wanted]))
+    found = _ours(api.read_videos(api.open_api(rt, job), [video.id for video in wanted]))
     gone = [video for video in wanted if video.id not in found]
     progress = {
         "videos": done["videos"] + len(found),
@@ -50,8 +50,8 @@ def _ours(found: dict[str, VideoFacts]) -> dict[str, VideoFacts]:
 
 def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[Due]) -> None:
     now = rt.now()
-    record.record_videos(found, now)
-    newly = record.record_missing(gone, now)
+    capture.record_videos(found, now)
+    newly = capture.record_missing(gone, now)
     if newly:
         log.info("videos are missing at YouTube", videos=newly)
 
@@ -61,7 +61,7 @@ def refresh_channels(rt: Runtime, job: Job) -> More | Done:
     ids = channels.due(rt.now(), BATCH)
     if not ids:
         return Done(done)
-    found = source.read_channels(source.open_api(rt, job), ids)
+    found = api.read_channels(api.open_api(rt, job), ids)
     gone = [ref for ref in ids if ref not in found]
     progress = {"channels": done["channels"] + len(found), "missing": done["missing"] + len(gone)}
     return More(progress, partial(_save_channels, rt, list(found.values()), gone))
@@ -71,7 +71,7 @@ def _save_channels(rt: Runtime, found: list[ChannelFacts], gone: list[str]) -> N
     now = rt.now()
     for facts in found:
         _catch_up(rt, facts, now)
-        record.record_channel(facts, now)
+        capture.record_channel(facts, now)
     for ref in gone:
         if channels.note_missing(ref, now - 0.9 * DAY, next_channel_refresh(now), now):
             log.warning("channel is gone from YouTube", channel=ref)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from csi.catalog import archive
+from csi.catalog.api import UNITS
 from csi.catalog.archive import ArchiveFault
-from csi.catalog.source import UNITS
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import archives, budget, heartbeats, partitions, stats
+from csi.store import api_units, heartbeats
+from csi.store.catalog import archives, partitions, stats
+from csi.store.catalog.partitions import month_after, month_of, month_starts
 from csi.store.db import writing
-from csi.store.partitions import month_after, month_of, month_starts
 from csi.worker.retention import trusted_moment
 
 DAY = 86_400.0
@@ -110,7 +111,7 @@ def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
     yield from _archive_jobs(rt, now - days.jobs_days * DAY, now)
     yield from _until_empty("removed job_events", partial(archives.drop_events, now - days.job_events_days * DAY))
     yield from _until_empty("removed jobs", partial(archives.drop_jobs, now - days.job_metadata_days * DAY))
-    if gone := archives.drop_budget(budget.day_of(now - days.api_budget_days * DAY), UNITS):
+    if gone := archives.drop_budget(api_units.day_of(now - days.api_budget_days * DAY), UNITS):
         yield "removed api_budget", gone
     for table in partitions.BY_TIME:
         partitions.drop_empty(table, now - DAY)

@@ -14,7 +14,7 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, stamp
 from csi.cli.session import installed
 from csi.cli.terminal import table
-from csi.store import archives
+from csi.store.catalog import archives
 
 
 @click.group()

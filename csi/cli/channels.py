@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import logs
-from csi.catalog import looks, manage, source
-from csi.catalog import shape as shapes
+from csi.catalog import api, channel_admin, json_shapes, listing
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.store import channels as store
-from csi.store import stats
+from csi.store.catalog import channels as store
+from csi.store.catalog import stats
 
 if TYPE_CHECKING:
-    from csi.store.channels import Channel
+    from csi.store.catalog.channels import Channel
 
 _CHANNEL = click.argument("channel", metavar="CHANNEL")
 _PRIORITY = click.IntRange(1, 10)
@@ -46,12 +45,12 @@ def add(
 ) -> None:  # fmt: skip
     """Track a channel: fetch what it published, then refresh its numbers. Needs an API key; costs a unit to look."""
     with installed(config_path) as rt:
-        added = manage.register(rt, what, priority=priority, watch=not no_watch, videos=cap)
+        added = channel_admin.register(rt, what, priority=priority, watch=not no_watch, videos=cap)
     if as_json:
         echo_json(
             {
                 "result": added.result,
-                "channel": shapes.shape(added.channel),
+                "channel": json_shapes.shape(added.channel),
                 "job": added.job.id if added.job else None,
                 "watch": logs.redact(added.watch),
                 "remark": added.remark and logs.redact(added.remark),
@@ -76,14 +75,14 @@ def list_channels(status: str | None, config_path: Path | None, as_json: bool) -
     """Show every channel with its numbers of today."""
     with installed(config_path) as rt:
         if as_json:
-            echo_json(looks.all_channels(rt, status))
+            echo_json(listing.all_channels(rt, status))
             return
-        now, share = rt.now(), source.share_of(rt)
+        now, share = rt.now(), api.share_of(rt)
         rows = [row for row in store.dashboard(stats.day_of(now)) if status in (None, row["status"])]
     head = ("ID", "TITLE", "STATUS", "PRIO", "SUBSCRIBERS", "TODAY", "VIEWS", "TODAY", "VIDEOS", "REFRESHED")
     for line in table(head, [_row(row, now) for row in rows]):
         click.echo(line)
-    enough = f": {source.TOO_MUCH}" if share.is_short else ""
+    enough = f": {api.TOO_MUCH}" if share.is_short else ""
     cost = f"keeping them fresh takes {share.needed:,} of {share.limit:,} API units a day{enough}"
     click.echo(f"{plural(len(rows), 'channel')}; {cost}", err=True)
 
@@ -95,12 +94,12 @@ def list_channels(status: str | None, config_path: Path | None, as_json: bool) -
 def show(channel: str, config_path: Path | None, as_json: bool) -> None:
     """Show all that is known of a channel, its feed and its jobs."""
     with installed(config_path) as rt:
-        row = manage.find_channel(rt, channel)
-        told = looks.one_channel(rt, row)
+        row = channel_admin.find_channel(rt, channel)
+        told = listing.one_channel(rt, row)
     if as_json:
         echo_json(told)
         return
-    for name, value in shapes.shape(row).items():
+    for name, value in json_shapes.shape(row).items():
         click.echo(f"{name:<20} {'–' if value is None else plain(value, 100)}")
     counted = f"{told['known_videos']:,}, of which {told['missing_videos']:,} are missing at YouTube"
     click.echo(f"{'videos known':<20} {counted}")
@@ -115,8 +114,8 @@ def show(channel: str, config_path: Path | None, as_json: bool) -> None:
 def pause(channel: str, config_path: Path | None) -> None:
     """Let a channel and its feed rest; jobs in flight finish."""
     with installed(config_path) as rt:
-        row = manage.find_channel(rt, channel)
-        done = manage.pause(rt, row)
+        row = channel_admin.find_channel(rt, channel)
+        done = channel_admin.pause(rt, row)
     click.echo(f"{_title(row)}: {'paused, with its feed' if done else 'is paused; nothing changed'}")
 
 
@@ -126,8 +125,8 @@ def pause(channel: str, config_path: Path | None) -> None:
 def resume(channel: str, config_path: Path | None) -> None:
     """Go on with a channel: its feed is read, and what it published meanwhile is fetched."""
     with installed(config_path) as rt:
-        row = manage.find_channel(rt, channel)
-        job = manage.resume(rt, row)
+        row = channel_admin.find_channel(rt, channel)
+        job = channel_admin.resume(rt, row)
     caught = f"resumed; job {job.id} catches up" if job else f"is {row.status}; nothing changed"
     click.echo(f"{_title(row)}: {caught}")
 
@@ -139,8 +138,8 @@ def resume(channel: str, config_path: Path | None) -> None:
 def priority(channel: str, priority: int, config_path: Path | None) -> None:
     """Set how urgent a channel's jobs are from now on: 1 to 10, higher is sooner."""
     with installed(config_path) as rt:
-        row = manage.find_channel(rt, channel)
-        manage.rank(row, priority)
+        row = channel_admin.find_channel(rt, channel)
+        channel_admin.rank(row, priority)
     click.echo(f"{_title(row)}: priority {priority}")
 
 
@@ -155,10 +154,10 @@ def backfill(
 ) -> None:  # fmt: skip
     """Fetch once more what a channel published."""
     with installed(config_path) as rt:
-        row = manage.find_channel(rt, channel)
-        found = manage.backfill(rt, row, priority=priority, videos=cap)
+        row = channel_admin.find_channel(rt, channel)
+        found = channel_admin.backfill(rt, row, priority=priority, videos=cap)
     if as_json:
-        echo_json({"job": shapes.shape(found.job), "duplicate": found.is_duplicate})
+        echo_json({"job": json_shapes.shape(found.job), "duplicate": found.is_duplicate})
         return
     word = "is under way already, as job" if found.is_duplicate else "is enqueued as job"
     click.echo(f"the backfill of {_title(row)} {word} {found.job.id}")
@@ -175,17 +174,19 @@ def trend(channel: str, days: int, as_csv: bool, config_path: Path | None, as_js
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
     with installed(config_path) as rt:
-        row = manage.find_channel(rt, channel)
-        rows = stats.trend(row.id, rt.now() - days * looks.DAY)
+        row = channel_admin.find_channel(rt, channel)
+        rows = stats.trend(row.id, rt.now() - days * listing.DAY)
     if as_json:
-        echo_json({"channel_id": row.id, "days": [looks.trend_day(one) for one in rows]})
+        echo_json({"channel_id": row.id, "days": [listing.trend_day(one) for one in rows]})
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, fieldnames=looks.TREND, lineterminator="\n")
+        writer = csv.DictWriter(sys.stdout, fieldnames=listing.TREND, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(looks.trend_day(one) for one in rows)
+        writer.writerows(listing.trend_day(one) for one in rows)
     else:
-        lines = [["–" if value is None else _number(value) for value in looks.trend_day(one).values()] for one in rows]
-        for line in table([name.upper() for name in looks.TREND], lines):
+        lines = [
+            ["–" if value is None else _number(value) for value in listing.trend_day(one).values()] for one in rows
+        ]
+        for line in table([name.upper() for name in listing.TREND], lines):
             click.echo(line)
 
 

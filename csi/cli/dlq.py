@@ -14,10 +14,11 @@ from csi.cli import letters as shown
 from csi.cli.config import config_option, json_option
 from csi.cli.output import SOME_FAILED, Duration, confirm, echo_json, is_terminal, plural, progress
 from csi.cli.session import installed
-from csi.dlq import clearing, search
-from csi.dlq import store as letters
+from csi.dlq import dead_letters as letters
+from csi.dlq import discard as clearing
+from csi.dlq import search
 from csi.ingester.text import clean
-from csi.store import stories
+from csi.store.queries import timeline
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -78,7 +79,7 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
         if letter is None:
             click.echo(f"there is no dead letter {letter_id}", err=True)
             sys.exit(1)
-        attempts = stories.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
+        attempts = timeline.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
         shown.show_letter(letter, attempts, as_json=as_json)
 
 

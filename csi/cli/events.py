@@ -18,16 +18,15 @@ from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean
 from csi.status import item_lookup
-from csi.store import eventlist as rows
 from csi.store import events as stored
-from csi.store import stories
+from csi.store.queries import event_list, timeline
 from csi.web import views
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.timeline import Leg
-    from csi.store.eventlist import Brief
     from csi.store.models import Event
+    from csi.store.queries.event_list import Brief
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,7 +67,7 @@ def list_events(
     """List events, the newest first."""
     with installed(config_path) as rt:
         search = _search(filters, None if since is None else rt.now() - since)
-        found, now = rows.newest(limit, search, before=before), rt.now()
+        found, now = event_list.newest(limit, search, before=before), rt.now()
     more = found[-1].id if len(found) == limit else None
     if as_json:
         echo_json({"events": [_brief_dict(one) for one in found], "next_before": more})
@@ -93,7 +92,7 @@ def _row(one: Brief, now: float) -> list[str]:
 def show(config_path: Path | None, as_json: bool, what: str) -> None:
     """Show one event whole: as the receiver gets it, where it is, and every request that carried it."""
     with installed(config_path) as rt:
-        event = rows.find(clean(what, 600))
+        event = event_list.find(clean(what, 600))
         if event is None:
             click.echo(f"there is no event {plain(what, 80)!r}; csi events list shows them", err=True)
             sys.exit(1)
@@ -107,7 +106,7 @@ def show(config_path: Path | None, as_json: bool, what: str) -> None:
 
 def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
     story = next((one for one in item_lookup.trace(rt, event.event_id).stories if one.key == event.dedupe_key), None)
-    journeys = stories.journeys_of([event.id])
+    journeys = timeline.journeys_of([event.id])
     return {
         "id": event.id,
         "state": event.state,
@@ -115,7 +114,7 @@ def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
         "destinations": [_leg_dict(leg) for leg in story.legs] if story else [],
-        "attempts": [views.attempt(one) for one in stories.requests_of([journey.pk for journey in journeys])],
+        "attempts": [views.attempt(one) for one in timeline.requests_of([journey.pk for journey in journeys])],
         "event": stored.as_contract(event, event.emitted_at),
     }
 
@@ -156,14 +155,14 @@ def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | N
             return
 
 
-def _follow(rt: Runtime, search: rows.Search, count: int, seconds: float | None, *, as_json: bool) -> None:
+def _follow(rt: Runtime, search: event_list.Search, count: int, seconds: float | None, *, as_json: bool) -> None:
     end = None if seconds is None else time.monotonic() + seconds
-    newest = rows.newest(1)
+    newest = event_list.newest(1)
     last = newest[0].id if newest else 0
-    for one in reversed(rows.newest(count, search) if count else []):
+    for one in reversed(event_list.newest(count, search) if count else []):
         _print(one, as_json=as_json)
     while end is None or time.monotonic() < end:
-        found = rows.following(last, AT_ONCE, search)
+        found = event_list.following(last, AT_ONCE, search)
         for one in found:
             _print(one, as_json=as_json)
             last = one.id
@@ -178,9 +177,9 @@ def _print(one: Brief, *, as_json: bool) -> None:
         click.echo(f"{stamp(one.first_seen_at)}  {one.tier:<11} {plain(one.event_id, 60)}  {plain(one.title, 100)}")
 
 
-def _search(filters: dict[str, Any], since: float | None) -> rows.Search:
+def _search(filters: dict[str, Any], since: float | None) -> event_list.Search:
     texts = {name: value and clean(value, 200) for name, value in filters.items()}
-    return rows.Search(since=since, **texts)
+    return event_list.Search(since=since, **texts)
 
 
 def _brief_dict(one: Brief) -> dict[str, Any]:

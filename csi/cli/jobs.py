@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import logs
-from csi.catalog import manage as channels
-from csi.catalog import shape as shapes
+from csi.catalog import channel_admin, json_shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.output import Duration, confirm, echo_json
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.jobs import manage
-from csi.store import jobs as store
+from csi.jobs import admin
+from csi.store.catalog import jobs as store
 
 if TYPE_CHECKING:
-    from csi.store.jobs import Job
+    from csi.store.catalog.jobs import Job
 
 _JOB = click.argument("job", metavar="JOB")
 STATUSES = ("pending", "running", "failed", "completed", "dead")
@@ -55,11 +54,11 @@ def list_jobs(
 ) -> None:  # fmt: skip
     """Show jobs, the newest first."""
     with installed(config_path) as rt:
-        ref = channels.find_channel(rt, channel).id if channel else None
+        ref = channel_admin.find_channel(rt, channel).id if channel else None
         rows = store.page(status=status, type=kind, channel_id=ref, limit=limit)
         counted, now = store.counts(), rt.now()
     if as_json:
-        echo_json({"jobs": [shapes.shape(job) for job in rows], "counts": counted})
+        echo_json({"jobs": [json_shapes.shape(job) for job in rows], "counts": counted})
         return
     _print(rows, now)
     click.echo(", ".join(f"{number:,} {word}" for word, number in counted.items()), err=True)
@@ -74,7 +73,7 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         rows, now = store.page(status="dead", limit=limit), rt.now()
     if as_json:
-        echo_json({"jobs": [shapes.shape(job) for job in rows]})
+        echo_json({"jobs": [json_shapes.shape(job) for job in rows]})
         return
     _print(rows, now)
 
@@ -86,12 +85,12 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
 def show(job: str, config_path: Path | None, as_json: bool) -> None:
     """Show a job and its whole history."""
     with installed(config_path):
-        row = manage.find_job(job)
-        history = [shapes.shape(event) for event in store.history(row.id)]
+        row = admin.find_job(job)
+        history = [json_shapes.shape(event) for event in store.history(row.id)]
     if as_json:
-        echo_json(shapes.shape(row) | {"history": history})
+        echo_json(json_shapes.shape(row) | {"history": history})
         return
-    for name, value in shapes.shape(row).items():
+    for name, value in json_shapes.shape(row).items():
         click.echo(f"{name:<16} {'–' if value is None else plain(value, 100)}")
     cells = [
         [event["occurred_at"], event["event_type"], f"{event['duration_ms'] or 0:,} ms", plain(event["details"])]
@@ -115,10 +114,10 @@ def enqueue(
 ) -> None:  # fmt: skip
     """Put a job of this TYPE into the ledger; one that is open already is not doubled."""
     with installed(config_path) as rt:
-        ref = channels.find_channel(rt, channel).id if channel else None
-        found = manage.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
+        ref = channel_admin.find_channel(rt, channel).id if channel else None
+        found = admin.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
     if as_json:
-        echo_json({"job": shapes.shape(found.job), "duplicate": found.is_duplicate})
+        echo_json({"job": json_shapes.shape(found.job), "duplicate": found.is_duplicate})
         return
     word = "is open already: job" if found.is_duplicate else "is enqueued: job"
     click.echo(f"{found.job.type} {word} {found.job.id}")
@@ -130,8 +129,8 @@ def enqueue(
 def retry(job: str, config_path: Path | None) -> None:
     """Make a job due now that failed, is dead or waits; it goes on where it was."""
     with installed(config_path) as rt:
-        row = manage.find_job(job)
-        manage.retry(rt, row)
+        row = admin.find_job(job)
+        admin.retry(rt, row)
     click.echo(f"job {row.id} ({row.type}) is due now")
 
 
@@ -143,10 +142,10 @@ def retry(job: str, config_path: Path | None) -> None:
 def cancel(job: str, yes: bool, dry_run: bool, config_path: Path | None) -> None:
     """Give up a job; a worker that is at it stops at its next step."""
     with installed(config_path) as rt:
-        row = manage.find_job(job)
+        row = admin.find_job(job)
         if not dry_run:
             confirm(f"Cancel job {row.id} ({row.type}, {row.status})?", yes=yes)
-            manage.cancel(rt, row)
+            admin.cancel(rt, row)
     click.echo(f"job {row.id} ({row.type}) {'would be' if dry_run else 'is'} cancelled")
 
 

@@ -16,10 +16,10 @@ from csi.web import views
 
 if TYPE_CHECKING:
     from csi.admin.dead_letters import Result
+    from csi.dlq.dead_letters import Letter
     from csi.dlq.replay import Outcome
     from csi.dlq.search import Group
-    from csi.dlq.store import Letter
-    from csi.store.stories import Request
+    from csi.store.queries.timeline import Request
 
 SHOWN_FAILURES = 20
 LOOK_FIRST = 10

@@ -107,12 +107,12 @@ def run() -> None:
 def _say_database(error: Exception) -> None:
     """A database in trouble is named, with its remedy; whatever else it is, it is a bug and shows its traceback."""
     from csi.errors import StoreError
-    from csi.store import trouble
+    from csi.store import error_causes
     from csi.store.db import DatabaseError
 
     if not isinstance(error, DatabaseError):
         raise error
-    found = trouble.name(error)
+    found = error_causes.name(error)
     click.echo(f"csi: {found.text}; {found.remedy}", err=True)
     sys.exit(StoreError.exit_code)
 

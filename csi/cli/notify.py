@@ -21,7 +21,7 @@ from csi.worker import alerting
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.alert_rules import Trouble
-    from csi.store.troubles import Noted
+    from csi.store.alerts import Noted
 
 
 @click.group()

@@ -10,10 +10,10 @@ import click
 
 from csi import clock, runtime
 from csi.admin import watches
-from csi.catalog import source
+from csi.catalog import api
 from csi.cli.config import config_option, json_option
 from csi.pipeline import quota_schedule
-from csi.store import budget, db
+from csi.store import api_units, db
 from csi.web import views
 
 
@@ -25,7 +25,7 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     rt = runtime.open_runtime(config_path)
     with db.connection():
         watches.keep_in_step(rt)
-        found, share = quota_schedule.forecast(rt, rt.now()), source.share_of(rt)
+        found, share = quota_schedule.forecast(rt, rt.now()), api.share_of(rt)
     if as_json:
         catalogue = {"catalogue": views.catalogue_share(share)} if found else {}
         click.echo(json.dumps(views.forecast(found) | catalogue, indent=2))
@@ -37,14 +37,14 @@ def quota(config_path: Path | None, as_json: bool) -> None:
         click.echo(line)
 
 
-def _share_line(share: source.Share) -> str:
-    short = f": {source.TOO_MUCH}" if share.is_short else ""
+def _share_line(share: api.Share) -> str:
+    short = f": {api.TOO_MUCH}" if share.is_short else ""
     fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
     return f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}"
 
 
 def _lines(found: quota_schedule.Forecast) -> list[str]:
-    ends = datetime.fromtimestamp(found.ends_at, budget.PACIFIC).strftime("%Y-%m-%d %H:%M")
+    ends = datetime.fromtimestamp(found.ends_at, api_units.PACIFIC).strftime("%Y-%m-%d %H:%M")
     low = "; less than the buffer is left, so everything is idle" if found.is_low else ""
     lines = [
         f"day       {found.day} Pacific, until {ends} ({clock.iso(found.ends_at)})",

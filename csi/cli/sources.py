@@ -17,7 +17,7 @@ from csi.admin import channel_lists, watches
 from csi.cli.config import config_option, json_option
 from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
-from csi.store import db, watchlist
+from csi.store import db, watch_admin
 from csi.web import views
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _runtime(config_path: Path | None) -> Iterator[Runtime]:
 def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None:
     """Show every watch: where it comes from, how it is, how often it is read, what is wrong."""
     with _runtime(config_path) as rt:
-        rows, now = watchlist.every(removed=removed), rt.now()
+        rows, now = watch_admin.every(removed=removed), rt.now()
         if as_json:
             click.echo(json.dumps({"watches": watches.describe(rt, rows)}, indent=2))
             return
@@ -203,7 +203,7 @@ def pause(watch: str, dry_run: bool, config_path: Path | None) -> None:
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         changed = watches.pause(rt, row, dry_run=dry_run)
-        waiting = watchlist.waiting_items(row.id)
+        waiting = watch_admin.waiting_items(row.id)
     click.echo(_done(row, "paused", changed, dry_run=dry_run))
     if waiting and changed:
         click.echo(f"  {waiting} items that it found before are still delivered")

@@ -17,7 +17,7 @@ from csi.cli.session import installed
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
 from csi.status import overview
-from csi.store import eventlist
+from csi.store.queries import event_list
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -49,7 +49,7 @@ def frame(rt: Runtime, rows: int) -> list[str]:
 
 def _event_lines(rt: Runtime, rows: int) -> Iterator[str]:
     now = rt.now()
-    found = [[ago(now - one.first_seen_at), one.state, one.tier, one.title] for one in eventlist.newest(max(rows, 1))]
+    found = [[ago(now - one.first_seen_at), one.state, one.tier, one.title] for one in event_list.newest(max(rows, 1))]
     yield from table(("SEEN", "STATE", "TIER", "NEWEST EVENTS"), found)
 
 

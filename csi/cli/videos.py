@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi.catalog import manage
-from csi.catalog import shape as shapes
+from csi.catalog import channel_admin, json_shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.output import echo_json
 from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
-from csi.store import stats
-from csi.store import videos as store
+from csi.store.catalog import stats
+from csi.store.catalog import videos as store
 
 if TYPE_CHECKING:
-    from csi.store.videos import Video
+    from csi.store.catalog.videos import Video
 
 _LIMIT = click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 
@@ -36,10 +35,10 @@ def videos() -> None:
 def list_videos(channel: str, days: int | None, limit: int, config_path: Path | None, as_json: bool) -> None:
     """Show a channel's videos, the newest first."""
     with installed(config_path) as rt:
-        now, row = rt.now(), manage.find_channel(rt, channel)
+        now, row = rt.now(), channel_admin.find_channel(rt, channel)
         rows = store.of_channel(row.id, since=now - days * 86_400 if days else 0.0, limit=limit)
     if as_json:
-        echo_json({"channel_id": row.id, "videos": [shapes.shape(video) for video in rows]})
+        echo_json({"channel_id": row.id, "videos": [json_shapes.shape(video) for video in rows]})
         return
     head = ("ID", "AGE", "TIER", "VIEWS", "LIKES", "COMMENTS", "THERE", "TITLE")
     for line in table(head, [_row(video, now) for video in rows]):
@@ -55,15 +54,17 @@ def show(video: str, config_path: Path | None, as_json: bool) -> None:
     with installed(config_path):
         row, captures = store.find(video), stats.recent(video, 24)
     if row is None:
-        raise manage.CatalogRefused(f"video {video[:40]!r} is not in the catalogue; VIDEO is the id behind watch?v=")
+        raise channel_admin.CatalogRefused(
+            f"video {video[:40]!r} is not in the catalogue; VIDEO is the id behind watch?v="
+        )
     if as_json:
-        echo_json(shapes.shape(row) | {"stats": [shapes.shape(one) for one in captures]})
+        echo_json(json_shapes.shape(row) | {"stats": [json_shapes.shape(one) for one in captures]})
         return
-    for name, value in shapes.shape(row).items():
+    for name, value in json_shapes.shape(row).items():
         click.echo(f"{name:<18} {'–' if value is None else plain(value, 100)}")
     head = ("CAPTURED", "VIEWS", "LIKES", "COMMENTS", "LAST HOUR", "LAST DAY")
     names = ("captured_at", "view_count", "like_count", "comment_count", "hourly_views", "daily_views")
-    for line in table(head, [[_cell(shapes.shape(one)[name]) for name in names] for one in captures]):
+    for line in table(head, [[_cell(json_shapes.shape(one)[name]) for name in names] for one in captures]):
         click.echo(line)
 
 
@@ -77,7 +78,7 @@ def hot(limit: int, config_path: Path | None, as_json: bool) -> None:
         now, rows = rt.now(), store.hottest(limit)
     if as_json:
         echo_json(
-            {"videos": [shapes.shape(row) | {"hourly_views": hour, "daily_views": day} for row, hour, day in rows]}
+            {"videos": [json_shapes.shape(row) | {"hourly_views": hour, "daily_views": day} for row, hour, day in rows]}
         )
         return
     head = ("ID", "CHANNEL", "AGE", "VIEWS", "LAST HOUR", "LAST DAY", "TITLE")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from csi.demo.reconciliation import EventRecord, LedgerContents, percentile
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.store import db, events, inbox, watches
 from csi.store.models import DeadLetter, Event, Watch
 
@@ -87,7 +87,7 @@ class ProgressReader:
                 stored=sum(states.values()),
                 delivered=states.get("delivered", 0),
                 pending=states.get("pending", 0) + states.get("in_flight", 0) + inbox.waiting_count(),
-                dead=dlq.open_count(),
+                dead=dead_letters.open_count(),
                 p50_ms=percentile(self._latencies, 50),
                 p95_ms=percentile(self._latencies, 95),
                 fresh=fresh,

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from csi import clock
-from csi.dlq import store
-from csi.dlq.store import Letter
+from csi.dlq import dead_letters
+from csi.dlq.dead_letters import Letter
 from csi.errors import CsiError
 from csi.ingester.event import CreatorSignalEvent
 from csi.store import dedupe, events, inbox, outbox, watches
@@ -59,12 +59,12 @@ def _replay_one(letter: Letter, due_at: float, known: Collection[str] | None) ->
 def _send_again(letter: Letter, due_at: float, known: Collection[str] | None) -> str:
     if letter.kind == "event" and known is not None and letter.destination not in known:
         raise NotSent(f"its destination {letter.destination!r} is not configured any more")
-    if not store.begin_replay(letter.id):
-        raise NotSent(_why_not_open(store.find(letter.id)))
+    if not dead_letters.begin_replay(letter.id):
+        raise NotSent(_why_not_open(dead_letters.find(letter.id)))
     try:
         return _item_again(letter, due_at) if letter.kind == "item" else _event_again(letter, due_at)
     except NotSent:
-        store.call_back(letter.id)
+        dead_letters.call_back(letter.id)
         raise
 
 

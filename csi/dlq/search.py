@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from csi.dlq.store import COLUMNS, Letter
+from csi.dlq.dead_letters import COLUMNS, Letter
 from csi.store.db import fetch, marks
 
 GroupBy = Literal["error", "cause", "source", "destination"]

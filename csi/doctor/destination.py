@@ -23,7 +23,7 @@ from csi.ingester.signature import TOLERANCE_SECONDS, Form, new_request_id
 from csi.net import Answer
 from csi.pipeline.disk_guard import check_storage as check_storage  # the same question for the database
 from csi.runtime import Runtime
-from csi.store import attempts, batches, endpoints
+from csi.store import attempts, batches, destinations
 from csi.store.db import writing
 
 Forms = Literal["ascii", "utf8", "both", "unknown"]
@@ -75,7 +75,7 @@ def check(rt: Runtime, name: str) -> Checkup:
     destination = rt.destinations[name]
     if not (destination.receiver.url and destination.receiver.secret):
         raise MissingSetting(f"delivery to {name} is not configured: its endpoint or its secret is not set")
-    known = endpoints.get(name).form
+    known = destinations.get(name).form
     first = _ask(rt, destination, _first_form(destination, known), {})
     forms, words = _find_forms(rt, destination, first, known)
     return Checkup(
@@ -100,7 +100,7 @@ def _find_forms(rt: Runtime, destination: Destination, first: Exchange, known: s
         return judge_fixed_form(destination.canonical_json, marked)
     forms = judge_forms(first, _ask(rt, destination, "ascii", MARK), _ask(rt, destination, "utf8", MARK))
     if forms in ("ascii", "utf8") and forms != known:
-        endpoints.change(destination.name, form=forms)
+        destinations.change(destination.name, form=forms)
     return forms, explain_forms(forms, known)
 
 

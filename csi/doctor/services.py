@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from csi import clock
 from csi.adapters.base import Position, SourceAdapter
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.doctor import destination
 from csi.doctor.destination import Checkup
 from csi.doctor.finding import Finding, Level
@@ -14,7 +14,8 @@ from csi.net import Limits
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status import destinations
-from csi.store import events, heartbeats, jobs, watches, watchlist
+from csi.store import events, heartbeats, watch_admin, watches
+from csi.store.catalog import jobs
 from csi.store.models import Watch
 
 FRESH_SECONDS = 30.0
@@ -183,7 +184,7 @@ def look_at_watches(rt: Runtime) -> Iterator[Finding]:
 
 
 def _not_taken_up(rt: Runtime) -> int:
-    stored = {(row.source, row.ref) for row in watchlist.every()}
+    stored = {(row.source, row.ref) for row in watch_admin.every()}
     wanted = {(name, spec.ref) for name in rt.enabled_sources() for spec in rt.adapter(name).watches()}
     return len(wanted - stored)
 
@@ -220,7 +221,7 @@ def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
 
 
 def look_at_backlog(rt: Runtime) -> Iterator[Finding]:
-    letters, oldest = dlq.open_count(), events.oldest_pending()
+    letters, oldest = dead_letters.open_count(), events.oldest_pending()
     if letters:
         remedy = "`csi dlq list --group-by error`; when the cause is mended: `csi dlq replay --all`"
         yield Finding("letters", "warn", f"{letters:,} open dead letters", remedy)

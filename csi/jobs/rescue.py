@@ -3,7 +3,7 @@
 from csi.logs import log
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import jobs
+from csi.store.catalog import jobs
 
 WAKE_SECONDS = 2.0
 """Between two wake-ups by the pulse; a job that ends wakes the next by itself."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from csi.adapters.youtube.video_fields import valid_id
 from csi.errors import CsiError
-from csi.store.jobs import NewJob
+from csi.store.catalog.jobs import NewJob
 
 MOST_VIDEOS = 1_000
 LONGEST_KEY = 200

@@ -4,8 +4,8 @@ from typing import Any
 
 from csi import clock
 from csi.ingester.event import CreatorSignalEvent
-from csi.store import channels, videos
-from csi.store.videos import Plan, VideoFacts
+from csi.store.catalog import channels, videos
+from csi.store.catalog.videos import Plan, VideoFacts
 
 
 def enter(event: CreatorSignalEvent, now: float) -> bool:

@@ -15,10 +15,10 @@ from csi.pipeline.flush import fill
 from csi.pipeline.settle import Held, RetryAt, Sent, Settling
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import attempts, batches, endpoints, events, outbox
+from csi.store import attempts, batches, destinations, events, outbox
 from csi.store.batches import Batch, Sending
 from csi.store.db import at, is_postgres, writing
-from csi.store.endpoints import Endpoint
+from csi.store.destinations import Endpoint
 
 LEASE_MARGIN = 10.0
 _NOWHERE = Endpoint("")
@@ -59,7 +59,7 @@ def carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
 def _carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
     sent = _send_in_form(rt, held)
     with writing():
-        result = settle.settle(rt, Settling(held, sent, endpoints.get(held.batch.destination), rt.now()))
+        result = settle.settle(rt, Settling(held, sent, destinations.get(held.batch.destination), rt.now()))
         if isinstance(result, RetryAt):
             return Carried(_wake_next(rt, held.batch), retry=result)
         return _pass_on(rt, held.batch, result, go_on=go_on)
@@ -104,7 +104,7 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     """
     destination, now = rt.destinations[name], rt.now()
     with writing():
-        endpoint = endpoints.get(name)
+        endpoint = destinations.get(name)
         if destination_state.look(endpoint, now) != "probe":
             return []
         destination_state.note_probe(endpoint, now)
@@ -119,12 +119,14 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
         sent = Sent(attempt_id, form, now, answer, verdict)
         if not isinstance(verdict, Delivered | PerEvent | Refused):  # refusing an empty batch is an answer, too
             settle.finish_attempt(sent, "probe_failed", rt.now(), verdict.reason)
-            destination_state.note_failure(endpoints.get(name), rt.now(), verdict.reason, opens=False)
+            destination_state.note_failure(destinations.get(name), rt.now(), verdict.reason, opens=False)
             if isinstance(verdict, Pause):
-                destination_state.note_pause(endpoints.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason)
+                destination_state.note_pause(
+                    destinations.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason
+                )
             return []
         settle.finish_attempt(sent, "delivered", rt.now())
-        return redrive.ask_with_first(rt, name) or settle.note_success(rt, endpoints.get(name), now, took=took)
+        return redrive.ask_with_first(rt, name) or settle.note_success(rt, destinations.get(name), now, took=took)
 
 
 def _claim(rt: Runtime, batch_id: int) -> Held | None:
@@ -154,7 +156,7 @@ def _may_send(rt: Runtime, batch_id: int, now: float) -> tuple[Batch | None, End
     batch = batches.find(batch_id)
     if batch is None or batch.state not in batches.UNSETTLED or batch.destination not in rt.destinations:
         return None, _NOWHERE
-    endpoint = endpoints.get(batch.destination)
+    endpoint = destinations.get(batch.destination)
     return (batch if _passes(rt, batch, endpoint, now) else None), endpoint
 
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from csi.emitter import circuit_breaker
 from csi.logs import log, redact
-from csi.store import batches, endpoints
-from csi.store.endpoints import Endpoint
+from csi.store import batches, destinations
+from csi.store.destinations import Endpoint
 
 State = Literal["open", "held", "paused", "away", "probe"]
 
@@ -44,7 +44,7 @@ def note_success(endpoint: Endpoint, now: float, sent_at: float, *, took: bool =
             destination=endpoint.destination,
             away_seconds=round(now - (endpoint.opened_at or now)),
         )
-    endpoints.change(
+    destinations.change(
         endpoint.destination,
         breaker="closed",
         reason=None,
@@ -75,12 +75,12 @@ def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool, ca
         log.error("receiver is away; events stay pending", destination=endpoint.destination, error=reason)
     elif endpoint.breaker == "open":
         changes["reason"] = reason  # one that was down and now refuses is away for another reason
-    endpoints.change(endpoint.destination, **changes)
+    destinations.change(endpoint.destination, **changes)
 
 
 def note_probe(endpoint: Endpoint, now: float) -> None:
     """A probe goes out: the next one has to wait for its turn."""
-    endpoints.change(
+    destinations.change(
         endpoint.destination,
         probes=endpoint.probes + 1,
         next_probe_at=now + circuit_breaker.probe_delay(endpoint.probes),
@@ -91,4 +91,4 @@ def note_pause(endpoint: Endpoint, now: float, until: float, reason: str) -> Non
     before = endpoint.paused_until or 0
     # One that ends later than any rule allows is from a clock that jumped.
     later = max(until, before) if before <= now + LONGEST_PAUSE else until
-    endpoints.change(endpoint.destination, paused_until=later, paused_at=now, last_error=redact(reason))
+    destinations.change(endpoint.destination, paused_until=later, paused_at=now, last_error=redact(reason))

@@ -8,8 +8,8 @@ from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import db, heartbeats, room, trouble
-from csi.store.room import MB, Room
+from csi.store import db, disk, error_causes, heartbeats
+from csi.store.disk import MB, Room
 
 SHORTEN_ABOVE = 34 * MB
 """A log that was started anew keeps up to 32 MB of its file (journal_size_limit)."""
@@ -45,7 +45,7 @@ class Place:
 
 def has_room(rt: Runtime) -> bool:
     """False: polling stops here, before the disk is full, so that what was read can still be delivered."""
-    found = room.look()
+    found = disk.look()
     enough = found is None or found.free >= rt.settings.csi.min_free_mb * MB
     if enough != rt.memo.get("has_room", True):
         rt.memo["has_room"] = enough
@@ -55,14 +55,14 @@ def has_room(rt: Runtime) -> bool:
 
 def keep_log_short(rt: Runtime) -> None:
     """Cheap, for every pulse. SQLite starts its log anew only in a moment without readers: a busy worker has few."""
-    found = room.look()
+    found = disk.look()
     if found is not None and found.log > SHORTEN_ABOVE:
-        room.shorten_log(Path(rt.settings.csi.database_url))
+        disk.shorten_log(Path(rt.settings.csi.database_url))
 
 
 def watch_log(rt: Runtime) -> None:
     """Where somebody else keeps the write-ahead log long, say so once, and once when that is over."""
-    found = room.look()
+    found = disk.look()
     is_long = found is not None and found.log > LONG_LOG
     if is_long != rt.memo.get("long_log", False):
         rt.memo["long_log"] = is_long
@@ -75,12 +75,12 @@ def watch_log(rt: Runtime) -> None:
 
 def place(rt: Runtime) -> Place:
     """For a process that answers others. Whether the lock is free is asked only when the worker has fallen silent."""
-    found, wanted = room.look(), rt.settings.csi.min_free_mb
+    found, wanted = disk.look(), rt.settings.csi.min_free_mb
     if found is None:
         return Place()
     reasons = [_nearly_full(found, wanted)] if found.free < wanted * MB else []
     if found.is_read_only:
-        reasons.append(trouble.READ_ONLY.text)
+        reasons.append(error_causes.READ_ONLY.text)
     elif _is_silent(rt):
         reasons += _why_silent(Path(rt.settings.csi.database_url))
     note = LONG_READER.format(log=found.log // MB) if found.log > LONG_LOG else None
@@ -100,17 +100,17 @@ def check_storage(settings: Settings, *, thorough: bool = False) -> list[Finding
 
 def _look_at_file(path: Path, wanted: int) -> Iterator[Finding]:
     try:
-        found = room.look_at(path)
+        found = disk.look_at(path)
     except StoreError as error:
-        yield Finding("unusable", False, str(error), trouble.READ_ONLY.remedy)
+        yield Finding("unusable", False, str(error), error_causes.READ_ONLY.remedy)
         return
     if found.free < wanted * MB:
-        yield Finding("full", False, _nearly_full(found, wanted), trouble.FULL.remedy)
+        yield Finding("full", False, _nearly_full(found, wanted), error_causes.FULL.remedy)
     if found.log > LONG_LOG:
         text = LONG_READER.format(log=found.log // MB)
         yield Finding("long_reader", False, text, "find who (fuser -v on the file): an open shell, a copy tool")
     if path.exists():
-        yield from _findings(lambda: room.try_lock(path))
+        yield from _findings(lambda: disk.try_lock(path))
 
 
 def _open(url: str, *, thorough: bool) -> list[Finding]:
@@ -134,7 +134,7 @@ def _findings(question: Callable[[], None]) -> Iterator[Finding]:
     except OldSchema as error:
         yield Finding("old", False, str(error), "run csi db migrate, or start the worker")
     except StoreError as error:
-        named = trouble.name(error)
+        named = error_causes.name(error)
         yield Finding(named.kind, False, str(error), named.remedy)
 
 
@@ -145,9 +145,9 @@ def _is_silent(rt: Runtime) -> bool:
 
 def _why_silent(path: Path) -> list[str]:
     try:
-        room.try_lock(path)
+        disk.try_lock(path)
     except StoreError as error:
-        return [trouble.name(error).text]
+        return [error_causes.name(error).text]
     return []
 
 

@@ -5,9 +5,9 @@ from csi.emitter.destination import Destination
 from csi.pipeline import destination_state, redrive
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import batches, endpoints, outbox
+from csi.store import batches, destinations, outbox
 from csi.store.db import writing
-from csi.store.endpoints import Endpoint
+from csi.store.destinations import Endpoint
 from csi.store.outbox import Entry
 
 URGENT_IN_FLIGHT = 16
@@ -20,7 +20,7 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     destination, now = rt.destinations.get(name), rt.now()
     if destination is None or not is_due(rt, destination, tier, now):
         return []
-    if destination_state.look(endpoints.get(name), now) == "probe" and redrive.comes_first(rt, name):
+    if destination_state.look(destinations.get(name), now) == "probe" and redrive.comes_first(rt, name):
         return [Wake("probe", name)]
     with writing():
         return _wakes(_open(destination, tier, now), tier)
@@ -49,7 +49,7 @@ def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool
 
 def _open(destination: Destination, tier: str, now: float) -> list[int]:
     outbox.hold_lane(destination.name, tier)  # two at once would not see each other's batches, and break the order
-    endpoint = endpoints.get(destination.name)
+    endpoint = destinations.get(destination.name)
     match destination_state.look(endpoint, now):
         case "open":
             room = _room(destination, endpoint, tier)

@@ -8,7 +8,7 @@ from typing import Any
 from csi import clock
 from csi.adapters.base import RawEvent
 from csi.config.settings import STREAM
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.emitter.destination import Destination
 from csi.errors import MalformedItem
 from csi.ingester.event import CreatorSignalEvent
@@ -198,7 +198,7 @@ def _close_letters(held: Sequence[Made], stored: set[int], now: float) -> None:
 def _close_letter(item: ClaimedItem, result: str, now: float) -> None:
     """The item came back from the dead letters: this is what became of it."""
     if item.letter_id is not None:
-        dlq.close_item(item.letter_id, result=result, now=now)
+        dead_letters.close_item(item.letter_id, result=result, now=now)
 
 
 def _dead_item(watch: WatchRouting, item: ClaimedItem, cause: Any, reason: str, now: float) -> None:
@@ -208,4 +208,4 @@ def _dead_item(watch: WatchRouting, item: ClaimedItem, cause: Any, reason: str, 
         "payload": json.loads(item.payload_json),
         "watch": watch.ref,
     }
-    dlq.bury_item(item.item_key, watch.source, raw, cause=cause, reason=reason, seen_at=item.seen_at, now=now)
+    dead_letters.bury_item(item.item_key, watch.source, raw, cause=cause, reason=reason, seen_at=item.seen_at, now=now)

@@ -18,7 +18,7 @@ from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, watch_health
 from csi.scheduling.watch_health import Verdict
-from csi.store import counters, db, dedupe, inbox, watches, watchlist
+from csi.store import counters, db, dedupe, inbox, watch_admin, watches
 from csi.store.counters import Count
 from csi.store.db import at, writing
 from csi.store.models import Watch
@@ -203,7 +203,7 @@ def _item_counts(source: str, new: Sorted, known: set[str]) -> list[Count]:
 def _known(watch: Watch, found: Found) -> set[str]:
     """After a reset by command, what was only marked as seen is emitted now."""
     if watch.first_read_at is None and watch.last_success_at is not None and watch.first_poll == '"all"':
-        watchlist.forget_silent(sorted(found.known))
+        watch_admin.forget_silent(sorted(found.known))
         return dedupe.known(sorted(found.known))
     return found.known
 

@@ -13,7 +13,7 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import cadence
 from csi.scheduling.quota import DAY, Load, Plan, Purse, make_plan, next_time
-from csi.store import budget, watchlist
+from csi.store import api_units, watch_admin
 from csi.store.models import Watch
 
 REMEMBER_SECONDS = 600.0
@@ -150,7 +150,7 @@ def forecast(rt: Runtime, now: float) -> Forecast | None:
     limit = unit_limit(rt)
     if limit is None:
         return None
-    outlook, day = _outlook(rt, now), budget.today(now)
+    outlook, day = _outlook(rt, now), api_units.today(now)
     plan, purse = outlook.plan, outlook.purse
     rate = day.per_second if day.per_second is not None else plan.rate(outlook.loads)
     spare = max(purse.left - purse.buffer, 0)
@@ -207,15 +207,15 @@ def warn_infeasible(rt: Runtime) -> None:
 
 
 def _outlook(rt: Runtime, now: float, found_new: Iterable[int] = ()) -> _Outlook:
-    midnight = budget.day_ends(now)
-    purse = Purse(unit_limit(rt) or 0, budget.used(now), _buffer(rt), max(midnight - now, 1.0))
+    midnight = api_units.day_ends(now)
+    purse = Purse(unit_limit(rt) or 0, api_units.used(now), _buffer(rt), max(midnight - now, 1.0))
     usual = _usual(rt, now)
     loads = [_load(row, speeds, now, purse.seconds, usual, row.id in found_new) for row, speeds in _paid(rt)]
     return _Outlook(tuple(loads), purse, midnight)
 
 
 def _load(
-    row: watchlist.PaidWatch, speeds: cadence.Speeds, now: float, seconds: float, usual: dict[int, int], is_new: bool
+    row: watch_admin.PaidWatch, speeds: cadence.Speeds, now: float, seconds: float, usual: dict[int, int], is_new: bool
 ) -> Load:
     begun = row.first_read_at or now
     last = now if is_new else max(row.last_new_at or 0.0, begun)
@@ -230,10 +230,10 @@ def _load(
     )
 
 
-def _paid(rt: Runtime) -> list[tuple[watchlist.PaidWatch, cadence.Speeds]]:
+def _paid(rt: Runtime) -> list[tuple[watch_admin.PaidWatch, cadence.Speeds]]:
     sources = rt.settings.sources
     metered = [name for name in rt.enabled_sources() if sources[name].adaptive is not None]
-    rows = [row for row in watchlist.paid(metered) if row.source in sources and sources[row.source].enabled]
+    rows = [row for row in watch_admin.paid(metered) if row.source in sources and sources[row.source].enabled]
     return [(row, _speeds(sources[row.source], row.interval, row.via)) for row in rows]
 
 
@@ -265,7 +265,7 @@ def _usual(rt: Runtime, now: float) -> dict[int, int]:
     counted_at, found = rt.memo.get("usual_activity", (None, {}))
     if counted_at is None or not 0 <= now - counted_at < REMEMBER_SECONDS:
         metered = [name for name in rt.enabled_sources() if rt.settings.sources[name].adaptive]
-        found = watchlist.active_spells(metered, now - DAY, spell) if spell else {}
+        found = watch_admin.active_spells(metered, now - DAY, spell) if spell else {}
         rt.memo["usual_activity"] = (now, found)
     return dict(found)
 
@@ -283,7 +283,7 @@ def _free_poll(rt: Runtime, watch: Watch, now: float, fresh_until: float | None)
 
 def _promise(watch: Watch, seconds: float) -> None:
     if watch.planned_interval != seconds:
-        watchlist.promise(watch.id, seconds)
+        watch_admin.promise(watch.id, seconds)
 
 
 def _paid_poll(rt: Runtime, now: float, seconds: float, outlook: _Outlook, load: Load) -> float:
@@ -319,4 +319,4 @@ def _at(seconds: float) -> str:
 
 
 def _pacific(moment: float) -> str:
-    return datetime.fromtimestamp(moment, budget.PACIFIC).strftime("%H:%M")
+    return datetime.fromtimestamp(moment, api_units.PACIFIC).strftime("%H:%M")

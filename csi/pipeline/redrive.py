@@ -1,14 +1,13 @@
 """Dead letters that go out again by themselves: when the receiver works again, or long after a crash (DECISIONS 24)."""
 
-from csi.dlq import replay
-from csi.dlq import store as dlq
-from csi.dlq.store import Letter
+from csi.dlq import dead_letters, replay
+from csi.dlq.dead_letters import Letter
 from csi.emitter.destination import LANES
 from csi.logs import log
 from csi.pipeline import destination_state
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import batches, endpoints, outbox
+from csi.store import batches, destinations, outbox
 
 AT_ONCE = 500
 """When the receiver comes back: more than one batch, which is what an outage kills. The ramp keeps it gentle."""
@@ -35,7 +34,7 @@ def comes_first(rt: Runtime, name: str) -> bool:
     Until one of them has asked and was not taken by a receiver that answers: it may be the event's own fault, and the
     next to ask is another one.
     """
-    return _first(rt, name) is not None and not batches.letter_was_tried(name, endpoints.get(name).opened_at or 0.0)
+    return _first(rt, name) is not None and not batches.letter_was_tried(name, destinations.get(name).opened_at or 0.0)
 
 
 def ask_with_first(rt: Runtime, name: str) -> list[Wake]:
@@ -60,7 +59,7 @@ def _has_pending(name: str) -> bool:
 
 
 def _first(rt: Runtime, name: str) -> Letter | None:
-    return dlq.first_waiting(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else None
+    return dead_letters.first_waiting(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else None
 
 
 def is_on(rt: Runtime) -> bool:
@@ -68,7 +67,7 @@ def is_on(rt: Runtime) -> bool:
 
 
 def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
-    match destination_state.look(endpoints.get(name), rt.now()):
+    match destination_state.look(destinations.get(name), rt.now()):
         case "open":
             return _send(rt, name, AT_A_TIME)
         case "probe" if comes_first(rt, name) or (_first(rt, name) is not None and not _has_pending(name)):
@@ -78,8 +77,8 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
 
 def _send(rt: Runtime, name: str, limit: int) -> list[Wake]:
     now, rounds = rt.now(), rt.settings.dlq.max_redrive_rounds
-    success_at = endpoints.get(name).last_success_at or 0.0
-    letters = dlq.redrivable(name, rounds, success_at=success_at, crash_before=now - CRASH_REST, limit=limit)
+    success_at = destinations.get(name).last_success_at or 0.0
+    letters = dead_letters.redrivable(name, rounds, success_at=success_at, crash_before=now - CRASH_REST, limit=limit)
     if not letters:
         return []
     sent = sum(outcome.is_sent for outcome in replay.replay(letters, now, in_front=True))

@@ -9,7 +9,7 @@ from csi.pipeline.redrive import redrive as redrive
 from csi.pipeline.schedule import plan
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import batches, changes, db, endpoints, heartbeats, inbox, leases
+from csi.store import batches, data_version, db, destinations, heartbeats, inbox, leases
 from csi.store.db import writing
 
 WORKER = "worker"
@@ -43,7 +43,7 @@ def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
 
 def is_still(rt: Runtime) -> bool:
     """Nobody wrote for a while, so that only what waits for its time can be due: a look a second is enough for it."""
-    version, now = changes.version(), rt.now()
+    version, now = data_version.version(), rt.now()
     seen = rt.memo.get("stillness")
     if seen is None or version is None or version != seen.version or now < seen.looked_at:
         rt.memo["stillness"] = Stillness(version, now, now)
@@ -92,7 +92,7 @@ def _flush_due(rt: Runtime) -> list[Wake]:
     ready = [
         it
         for it in rt.destinations.values()
-        if destination_state.look(endpoints.get(it.name), now) in ("open", "probe")
+        if destination_state.look(destinations.get(it.name), now) in ("open", "probe")
     ]
     return [
         Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")

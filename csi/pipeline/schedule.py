@@ -9,7 +9,7 @@ from csi.logs import log
 from csi.pipeline import disk_guard, quota_schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import watches, watchlist
+from csi.store import watch_admin, watches
 
 TICK_SECONDS = 60.0
 LOOK_SECONDS = 10.0
@@ -18,7 +18,7 @@ LOOK_SECONDS = 10.0
 def sync_watches(rt: Runtime) -> None:
     """Make the stored watches those of the configuration."""
     wanted = [want for source in rt.enabled_sources() for want in _wanted(rt, source)]
-    for row in watchlist.added_by_command({(want.source, want.ref) for want in wanted}):
+    for row in watch_admin.added_by_command({(want.source, want.ref) for want in wanted}):
         log.info("watch added by command is now in the configuration, which wins", source=row.source, watch=row.ref)
     watches.sync(wanted, rt.now())
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from csi import clock
 from csi.config.settings import STREAM
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.emitter import circuit_breaker
 from csi.emitter.destination import Destination
 from csi.emitter.verdict import (
@@ -26,10 +26,10 @@ from csi.net import Answer
 from csi.pipeline import bisect, destination_state, redrive
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import attempts, batches, counters, endpoints, events, outbox
+from csi.store import attempts, batches, counters, destinations, events, outbox
 from csi.store.batches import Batch
 from csi.store.counters import Count
-from csi.store.endpoints import Endpoint
+from csi.store.destinations import Endpoint
 from csi.store.events import StoredEvent
 
 MAX_CRASHES = 3
@@ -153,7 +153,7 @@ def _blame_sibling(this: Settling) -> list[Wake]:
     wakes, guilty = bisect.blame_sibling(this.batch, this.now)
     if guilty is not None:
         rows, reason = outbox.contents(guilty.id), guilty.proof or "refused"
-        dlq.bury(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
+        dead_letters.bury(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
         log.error("events are dead letters", batch_id=guilty.batch_id, events=1, error=reason, cause="event")
     return wakes
 
@@ -162,7 +162,7 @@ def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
     batch, now, ids = this.batch, this.now, [row.id for row in rows]
     outbox.leave(batch.id, ids)
     events.mark_delivered(ids, emitted_at=clock.iso(this.sent.at), now=now)
-    dlq.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
+    dead_letters.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
     counters.add_all(_counts(batch.tier, rows, now))
 
 
@@ -203,7 +203,7 @@ def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
 
 
 def _refuses_all(endpoint: Endpoint) -> bool:
-    return circuit_breaker.refuses_all(refused=endpoints.refused_alone(endpoint), reason=endpoint.reason)
+    return circuit_breaker.refuses_all(refused=destinations.refused_alone(endpoint), reason=endpoint.reason)
 
 
 def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
@@ -214,7 +214,7 @@ def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
-    dlq.blame_receiver(batch.destination, since)
+    dead_letters.blame_receiver(batch.destination, since)
     destination_state.note_failure(this.endpoint, now, f"{circuit_breaker.REFUSES}: {reason}", opens=True)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
@@ -258,7 +258,7 @@ def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: floa
         return _settle_exhausted(this, reason)
     at = max(at, not_before)
     batches.retry_at(batch, at, used_attempt=True)
-    failing = endpoints.failing_batches(endpoint)
+    failing = destinations.failing_batches(endpoint)
     if endpoint.breaker == "closed" and circuit_breaker.opens(
         endpoint_fault=False, exhausted=False, failing_batches=failing
     ):
@@ -275,7 +275,7 @@ def _give_back(this: Settling) -> None:
     if this.batch.letter_id is None:
         batches.release(this.batch, this.now)
     elif batches.finish(this.batch, "released", this.now):
-        dlq.lay_back(this.batch, this.rows)
+        dead_letters.lay_back(this.batch, this.rows)
 
 
 def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
@@ -287,10 +287,12 @@ def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
     return []
 
 
-def _bury(this: Settling, rows: list[StoredEvent], cause: dlq.Cause, reason: str) -> None:
+def _bury(this: Settling, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
     batch = this.batch
     attempts_made = batch.attempts + 1
-    dlq.bury(batch, rows, cause=cause, reason=reason, status=this.sent.status, attempts=attempts_made, now=this.now)
+    dead_letters.bury(
+        batch, rows, cause=cause, reason=reason, status=this.sent.status, attempts=attempts_made, now=this.now
+    )
     log.error("events are dead letters", batch_id=batch.batch_id, events=len(rows), error=reason, cause=cause)
 
 
@@ -304,7 +306,7 @@ def set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
     batches.finish(batch, "dead", now)
     if rows:
         reason = f"sending it ended the process {MAX_CRASHES} times"
-        dlq.bury(batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now)
+        dead_letters.bury(batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now)
         log.error("event is quarantined", event_id=rows[0].event_id, error=reason)
 
 
@@ -316,7 +318,7 @@ def finish_attempt(sent: Sent, outcome: str, now: float, reason: str = "") -> No
 def _remember_form(destination: Destination, form: Form) -> None:
     """The receiver verified text beyond ASCII in this form: from now on it is the first choice."""
     if destination.canonical_json == "auto":
-        endpoints.change(destination.name, form=form)
+        destinations.change(destination.name, form=form)
         log.info("receiver verifies this form of JSON", destination=destination.name, form=form)
 
 

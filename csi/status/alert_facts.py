@@ -2,12 +2,12 @@
 
 import shutil
 
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.pipeline import quota_schedule
 from csi.pipeline.rescue import WORKER
 from csi.runtime import Runtime
 from csi.status.alert_rules import Facts, Reading, Receiver, Trouble, judge
-from csi.store import db, endpoints, events, heartbeats, reloads, troubles
+from csi.store import alerts, db, destinations, events, heartbeats, reloads
 
 
 def current(rt: Runtime) -> list[Trouble]:
@@ -28,7 +28,7 @@ def gather(rt: Runtime) -> Facts:
         readings=_readings(rt),
         oldest_pending=events.oldest_pending() if rt.settings.features.delivery else None,
         away=_away(rt),
-        dead_letters=dlq.open_count(),
+        dead_letters=dead_letters.open_count(),
         quota_left=forecast.left if forecast else None,
         quota_buffer=forecast.buffer if forecast else 0,
         reload_error=reload.error if reload else None,
@@ -40,14 +40,14 @@ def _readings(rt: Runtime) -> tuple[Reading, ...]:
     if not rt.settings.features.polling:
         return ()
     enabled = rt.enabled_sources()
-    found = [times for times in troubles.source_times() if times.source in enabled]
+    found = [times for times in alerts.source_times() if times.source in enabled]
     return tuple(Reading(times.source, times.interval, times.last_success_at) for times in found)
 
 
 def _away(rt: Runtime) -> tuple[Receiver, ...]:
     if not rt.settings.features.delivery:
         return ()
-    found = [endpoints.get(name) for name in rt.destinations]
+    found = [destinations.get(name) for name in rt.destinations]
     return tuple(Receiver(it.destination, _words(it.reason)) for it in found if it.breaker != "closed")
 
 

@@ -9,8 +9,9 @@ from csi.logs import redact
 from csi.runtime import Runtime
 from csi.status import destinations
 from csi.status.destinations import Standing
-from csi.store import backlog, heartbeats, hosts
-from csi.store.stories import Lane
+from csi.store import heartbeats, hosts
+from csi.store.queries import backlog
+from csi.store.queries.timeline import Lane
 
 WORKER = "worker"
 FRESH_SECONDS = 30.0

@@ -11,9 +11,11 @@ from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status import destinations
 from csi.status.destinations import Standing
-from csi.store import agenda, budget, charts, counters, endpoints, events, heartbeats, hosts
+from csi.store import api_units, counters, events, heartbeats, hosts
+from csi.store import destinations as endpoints
 from csi.store.heartbeats import Beat
 from csi.store.models import Host
+from csi.store.queries import charts, upcoming
 
 HOUR, DAY = 3600.0, 86_400.0
 Verdict = Literal["kept", "broken", "idle"]
@@ -145,7 +147,7 @@ GATES = {
 
 
 def _waiting(rt: Runtime, standings: Sequence[Standing], now: float) -> Iterator[Waiting]:
-    found = agenda.inbox()
+    found = upcoming.inbox()
     if found.waiting:
         yield Waiting("items that are not events yet", found.waiting, found.oldest_at, "the worker takes them up next")
     for one in standings:
@@ -248,8 +250,8 @@ def _burn(rt: Runtime, now: float) -> Burn | None:
     forecast = quota_schedule.forecast(rt, now)
     if forecast is None:
         return None
-    by_hour = {label: value for (_, label), value in counters.all_of(budget.HOURLY).items()}
-    start = budget.day_starts(now)
+    by_hour = {label: value for (_, label), value in counters.all_of(api_units.HOURLY).items()}
+    start = api_units.day_starts(now)
     hours = range(int(start // HOUR), int(now // HOUR) + 1)
     # Counted backwards from what the ledger says now: it may have been corrected by the API.
     later = [int(by_hour.get(str(hour), 0)) for hour in hours]

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.errors import CsiError
 from csi.logs import log
 from csi.pipeline import destination_state as gate
 from csi.runtime import Runtime
-from csi.store import endpoints, stories
+from csi.store import destinations
 from csi.store.db import writing
-from csi.store.endpoints import Endpoint
-from csi.store.stories import Lane
+from csi.store.destinations import Endpoint
+from csi.store.queries import timeline
+from csi.store.queries.timeline import Lane
 
 
 class UnknownDestination(CsiError):
@@ -49,8 +50,8 @@ def standings(rt: Runtime, name: str | None = None) -> list[Standing]:
 def hold(rt: Runtime, name: str, reason: str) -> bool:
     """Nothing is sent to it from now on, over restarts, until `resume`. False: it was held already."""
     with writing():
-        was = endpoints.get(known_name(rt, name)).held
-        endpoints.change(name, held=reason, held_at=rt.now())
+        was = destinations.get(known_name(rt, name)).held
+        destinations.change(name, held=reason, held_at=rt.now())
     log.info("delivery is paused by command", destination=name, reason=reason)
     return was is None
 
@@ -58,14 +59,14 @@ def hold(rt: Runtime, name: str, reason: str) -> bool:
 def resume(rt: Runtime, name: str) -> bool:
     """What waits goes out again. False: it was not held."""
     with writing():
-        was = endpoints.get(known_name(rt, name)).held
-        endpoints.change(name, held=None, held_at=None)
+        was = destinations.get(known_name(rt, name)).held
+        destinations.change(name, held=None, held_at=None)
     log.info("delivery is resumed by command", destination=name)
     return was is not None
 
 
 def known_name(rt: Runtime, name: str) -> str:
-    known = [*rt.destinations, *stories.all_destinations()]
+    known = [*rt.destinations, *timeline.all_destinations()]
     if name not in known:
         raise UnknownDestination(f"there is no destination {name[:60]!r}; known: {', '.join(dict.fromkeys(known))}")
     return name
@@ -79,7 +80,7 @@ def configured_name(rt: Runtime, name: str) -> str:
 
 
 def _standing(rt: Runtime, name: str) -> Standing:
-    endpoint, destination = endpoints.get(name), rt.destinations.get(name)
+    endpoint, destination = destinations.get(name), rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
     return Standing(
         name=name,
@@ -87,10 +88,10 @@ def _standing(rt: Runtime, name: str) -> Standing:
         gate=gate.look(endpoint, rt.now()),
         endpoint=endpoint,
         form=f"{wanted} (configured)" if wanted != "auto" else endpoint.form or "not known yet",
-        lanes=tuple(stories.lanes(name)),
-        dead=dlq.open_count(name),
+        lanes=tuple(timeline.lanes(name)),
+        dead=dead_letters.open_count(name),
     )
 
 
 def _waiting_elsewhere(rt: Runtime) -> list[str]:
-    return [name for name in stories.all_destinations() if name not in rt.destinations and stories.lanes(name)]
+    return [name for name in timeline.all_destinations() if name not in rt.destinations and timeline.lanes(name)]

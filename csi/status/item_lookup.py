@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from csi.adapters import registry
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.ingester.text import clean
 from csi.pipeline import destination_state
 from csi.runtime import Runtime
 from csi.status.timeline import Found, Gate, Scene, Story, tell
-from csi.store import endpoints, heartbeats, outbox, stories
-from csi.store.stories import OnItsWay
+from csi.store import destinations, heartbeats, outbox
+from csi.store.queries import timeline as stories
+from csi.store.queries.timeline import OnItsWay
 
 LONGEST = 512
 
@@ -50,7 +51,7 @@ def gather(key: str) -> Found:
         entries=stories.outbox_of(pks),
         journeys=journeys,
         requests=stories.requests_of([journey.pk for journey in journeys]),
-        letters=dlq.of_item(key),
+        letters=dead_letters.of_item(key),
         watch=stories.watched(watch_id),
     )
 
@@ -67,7 +68,7 @@ def _scene(rt: Runtime, found: Found) -> Scene:
 
 
 def _gate(rt: Runtime, entry: OnItsWay, now: float) -> Gate:
-    endpoint, destination = endpoints.get(entry.destination), rt.destinations.get(entry.destination)
+    endpoint, destination = destinations.get(entry.destination), rt.destinations.get(entry.destination)
     if destination is None:
         return Gate("gone", endpoint)
     in_order = entry.state == "pending" and entry.lane not in outbox.UNORDERED

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csi import __version__
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters as dlq
 from csi.pipeline import quota_schedule
 from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
@@ -13,10 +13,11 @@ from csi.status import destinations as standing
 from csi.status.backlog import Waiting
 from csi.status.destinations import Standing
 from csi.status.slo import Success, judge_success
-from csi.store import heartbeats, history, hosts, watchlist
+from csi.store import heartbeats, hosts, watch_admin
 from csi.store.heartbeats import Beat
-from csi.store.history import Passage
 from csi.store.models import Watch
+from csi.store.queries import slo
+from csi.store.queries.slo import Passage
 
 HOUR = 3600.0
 DAY = 86_400.0
@@ -71,7 +72,7 @@ class Overview:
 
 def overview(rt: Runtime) -> Overview:
     now = rt.now()
-    passed = list(history.passages(now - DAY))
+    passed = list(slo.passages(now - DAY))
     return Overview(
         now=now,
         version=__version__,
@@ -95,7 +96,7 @@ def _since(passed: Sequence[Passage], moment: float) -> list[Passage]:
 
 
 def _sources(rt: Runtime) -> list[SourceState]:
-    rows, enabled = watchlist.every(), rt.enabled_sources()
+    rows, enabled = watch_admin.every(), rt.enabled_sources()
     names = dict.fromkeys([*rt.settings.sources, *(row.source for row in rows)])
     return [_source(name, name in enabled, [row for row in rows if row.source == name]) for name in names]
 

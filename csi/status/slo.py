@@ -7,9 +7,10 @@ from math import ceil
 from csi import clock
 from csi.config.settings import TIERS
 from csi.runtime import Runtime
-from csi.store import heartbeats, history, stories
+from csi.store import heartbeats
 from csi.store.heartbeats import Attendance
-from csi.store.history import Passage, Repeats
+from csi.store.queries import slo, timeline
+from csi.store.queries.slo import Passage, Repeats
 
 DAY = 86_400.0
 WORKER = "worker"
@@ -137,14 +138,14 @@ def report(rt: Runtime, seconds: float) -> Report:
     now = rt.now()
     since = now - seconds
     rows_since = max(since, now - rt.settings.retention.events_days * DAY)
-    passed = list(history.passages(rows_since))
+    passed = list(slo.passages(rows_since))
     uptime = Uptime(heartbeats.attendance(WORKER, since, now), now)
     return Report(
         since=since,
         until=now,
         rows_since=rows_since,
         success=judge_success(passed),
-        duplicates=Duplicates(history.repeats(stories.all_destinations(), rows_since)),
+        duplicates=Duplicates(slo.repeats(timeline.all_destinations(), rows_since)),
         uptime=uptime,
         latencies=tuple(judge_tier(tier, passed, now) for tier in TIERS),
         notes=tuple(_notes(rt, since, rows_since, uptime)),
@@ -160,7 +161,7 @@ def _notes(rt: Runtime, since: float, rows_since: float, uptime: Uptime) -> Iter
         yield "no worker ever ran on this database, so nothing is known of its uptime"
     elif known > since:
         yield f"signs of life are known since {clock.iso(known)}: uptime begins there"
-    oldest = history.oldest_event()
+    oldest = slo.oldest_event()
     if oldest is not None and oldest > rows_since:
         yield f"the oldest event that is stored was seen at {clock.iso(oldest)}"
 

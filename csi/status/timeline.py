@@ -7,9 +7,9 @@ from typing import Any
 
 from csi import clock
 from csi.config.settings import TierSettings
-from csi.dlq.store import Letter
-from csi.store.endpoints import Endpoint
-from csi.store.stories import Journey, KnownKey, OnItsWay, Request, ToldEvent, WaitingItem, Watched
+from csi.dlq.dead_letters import Letter
+from csi.store.destinations import Endpoint
+from csi.store.queries.timeline import Journey, KnownKey, OnItsWay, Request, ToldEvent, WaitingItem, Watched
 
 ATTEMPTS = 3
 

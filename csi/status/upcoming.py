@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from csi.runtime import Runtime
-from csi.store import agenda, heartbeats
-from csi.store.agenda import Coming, Inbox, Travelling
+from csi.store import heartbeats
 from csi.store.heartbeats import Beat
+from csi.store.queries import upcoming
+from csi.store.queries.upcoming import Coming, Inbox, Travelling
 
 SHOWN = 100
 SOON = 60.0
@@ -29,15 +30,15 @@ class Agenda:
 
 def agenda_of(rt: Runtime, limit: int = SHOWN) -> Agenda:
     now = rt.now()
-    due, soon = agenda.due_counts(now, SOON)
+    due, soon = upcoming.due_counts(now, SOON)
     return Agenda(
         now=now,
         worker=heartbeats.latest("worker"),
         due=due,
         soon=soon,
-        reading=agenda.being_read(now),
-        reads=tuple(agenda.coming_reads(limit)),
-        inbox=agenda.inbox(),
-        batches=tuple(agenda.travelling(limit)),
-        unsettled=agenda.unsettled(),
+        reading=upcoming.being_read(now),
+        reads=tuple(upcoming.coming_reads(limit)),
+        inbox=upcoming.inbox(),
+        batches=tuple(upcoming.travelling(limit)),
+        unsettled=upcoming.unsettled(),
     )

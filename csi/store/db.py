@@ -19,8 +19,8 @@ from playhouse.migrations import MigrationError, Runner
 from csi.config.settings import looks_like_postgres
 from csi.errors import StoreError
 from csi.exclusive import Desk
-from csi.store.lock import open_private
 from csi.store.models import database
+from csi.store.worker_lock import open_private
 
 T = TypeVar("T")
 

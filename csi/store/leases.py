@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from csi.store import attempts, duties, jobs
+from csi.store import attempts, leadership
+from csi.store.catalog import jobs
 from csi.store.db import OWNER, changed, writing
 from csi.store.models import Batch, InboxItem, Watch
 
@@ -19,7 +20,7 @@ _SCHEDULED = {
 def release_own(now: float) -> int:
     """At shutdown: work that did not finish is due again at once, for whoever comes next."""
     with writing():
-        duties.give_up()
+        leadership.give_up()
         held = _held_batches(f"{OWNER}.", now)
         batches = Batch.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()
         items = (InboxItem.state == "new") & InboxItem.lease_token.startswith(f"{OWNER}.")

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from csi import clock
 from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
-from csi.store import trouble
+from csi.store import error_causes
 from csi.web import api, health, metrics, openapi
 from csi.web.answers import problem, reply
 from csi.web.edge import Edge
@@ -112,8 +112,8 @@ async def _report(request: Request, judge: Callable[[Facts], Report], otherwise:
 
 def _why(error: CsiError) -> str:
     """In a sentence of ours: the error's own may name paths and hosts."""
-    known = trouble.name(error) if isinstance(error, StoreError) else trouble.UNUSABLE
-    return CANNOT_READ if known is trouble.UNUSABLE else f"{known.text}: {known.remedy}"
+    known = error_causes.name(error) if isinstance(error, StoreError) else error_causes.UNUSABLE
+    return CANNOT_READ if known is error_causes.UNUSABLE else f"{known.text}: {known.remedy}"
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:

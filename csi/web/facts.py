@@ -3,8 +3,8 @@
 from csi.config.settings import SourceSettings
 from csi.pipeline import disk_guard
 from csi.runtime import Runtime
-from csi.store import endpoints, heartbeats, watches
-from csi.store.endpoints import Endpoint
+from csi.store import destinations, heartbeats, watches
+from csi.store.destinations import Endpoint
 from csi.web.health import Delivery, Facts, Receiver, SourcePlan
 
 WORKER = "worker"
@@ -17,7 +17,7 @@ def gather(rt: Runtime) -> Facts:
         beat=heartbeats.latest(WORKER),
         sources=tuple(_plan(name, rt.settings.sources[name]) for name in rt.enabled_sources()),
         watches=tuple(watches.schedule()),
-        delivery=_delivery(rt, endpoints.find()),
+        delivery=_delivery(rt, destinations.find()),
         place=disk_guard.place(rt),
     )
 
@@ -32,9 +32,9 @@ def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
     wanted = rt.settings.delivery.canonical_json
     learned = (endpoint.form if endpoint else None) or "ascii"
     form = learned if wanted == "auto" else wanted
-    known = [endpoints.get(name) for name in rt.destinations]
+    known = [destinations.get(name) for name in rt.destinations]
     held = tuple(one.destination for one in known if one.held is not None)
-    others = tuple(_receiver(one) for one in known if one.destination != endpoints.DEFAULT)
+    others = tuple(_receiver(one) for one in known if one.destination != destinations.DEFAULT)
     if endpoint is None:
         return Delivery(rt.settings.features.delivery, form, held=held, others=others)
     return Delivery(

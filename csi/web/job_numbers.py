@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from csi.catalog.source import UNITS
+from csi.catalog.api import UNITS
 from csi.jobs.types import KINDS
 from csi.runtime import Runtime
-from csi.store import budget, counters, jobs
+from csi.store import api_units, counters
+from csi.store.catalog import jobs
 
 STATUSES = ("pending", "running", "failed", "dead")
 """Completed ones are many, and `csi_job_runs_total` counts them."""
@@ -28,6 +29,6 @@ def collect(rt: Runtime) -> Iterator[Metric]:
     since = jobs.waiting_since(now) if rt.settings.catalog.enabled else None
     oldest = 0.0 if since is None else now - since
     yield GaugeMetricFamily("csi_jobs_oldest_due_seconds", "How long the oldest due job waits for a worker", oldest)
-    used, share = budget.share_used(UNITS, now), rt.settings.catalog.units_per_day
+    used, share = api_units.share_used(UNITS, now), rt.settings.catalog.units_per_day
     yield GaugeMetricFamily("csi_catalog_units_used", "API units that the catalogue used this Pacific day", used)
     yield GaugeMetricFamily("csi_catalog_units_limit", "API units that the catalogue may use in a Pacific day", share)

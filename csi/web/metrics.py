@@ -22,7 +22,8 @@ from csi.config.settings import STREAM, TIERS
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status.dashboard import backlog_age
-from csi.store import agenda, budget, charts, counters, endpoints, heartbeats, hosts, inbox, outbox
+from csi.store import api_units, counters, destinations, heartbeats, hosts, inbox, outbox
+from csi.store.queries import charts, upcoming
 from csi.web import health, job_numbers, operations
 from csi.web.facts import WORKER, gather
 
@@ -119,7 +120,7 @@ def _waiting(now: float) -> Iterator[Metric]:
     yield pending
     yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", backlog_age(now))
     yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", inbox.waiting_count())
-    yield _by("csi_batches", "Batches that are not settled", "state", agenda.unsettled(), BATCH_STATES)
+    yield _by("csi_batches", "Batches that are not settled", "state", upcoming.unsettled(), BATCH_STATES)
     letters = charts.open_letters()
     yield _gauge("csi_dead_letters_open", "Dead letters that nobody has dealt with", sum(letters.values()))
     yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters, CAUSES)
@@ -148,7 +149,7 @@ def _watches(rt: Runtime, now: float) -> Iterator[Metric]:
 
 def _receivers(rt: Runtime) -> Iterator[Metric]:
     """Destinations are configured names. One that was never used is closed."""
-    known = [endpoints.get(name) for name in rt.destinations]
+    known = [destinations.get(name) for name in rt.destinations]
     away = {one.destination: float(one.breaker != "closed") for one in known}
     held = {one.destination: float(one.held is not None) for one in known}
     yield _gauge("csi_breaker_open", "1 while a receiver is away", max(away.values(), default=0.0))
@@ -170,7 +171,7 @@ def _quota(rt: Runtime, now: float) -> Iterator[Metric]:
     limit = quota_schedule.unit_limit(rt)
     if limit is None:
         return
-    used = budget.used(now)
+    used = api_units.used(now)
     yield _gauge("csi_api_quota_used", "API units used this Pacific day", used)
     yield _gauge("csi_api_quota_left", "API units left of this Pacific day", max(limit - used, 0))
     yield _gauge("csi_api_quota_limit", "API units allowed in a Pacific day", limit)

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from csi import clock
 from csi.admin.watches import Added, Imported
-from csi.catalog.source import Share
+from csi.catalog.api import Share
+from csi.dlq.dead_letters import Letter
 from csi.dlq.replay import Outcome
 from csi.dlq.search import Group
-from csi.dlq.store import Letter
 from csi.doctor.destination import Checkup
 from csi.doctor.finding import Finding, Level
 from csi.logs import redact
@@ -24,9 +24,9 @@ from csi.status.slo import Report, Spread, Success, TierLatency
 from csi.status.timeline import Story
 from csi.status.upcoming import Agenda
 from csi.store import audit, events
+from csi.store.alerts import Noted
 from csi.store.models import Event
-from csi.store.stories import Request
-from csi.store.troubles import Noted
+from csi.store.queries.timeline import Request
 from csi.worker.alerting import Lookout
 from csi.worker.retention import Pruned
 

@@ -10,9 +10,9 @@ from csi.net import Limits
 from csi.runtime import Runtime
 from csi.status import alert_facts
 from csi.status.alert_rules import Trouble
-from csi.store import troubles
+from csi.store import alerts
+from csi.store.alerts import Noted
 from csi.store.db import writing
-from csi.store.troubles import Noted
 
 HOLD_SECONDS = 120.0
 """Until a message that could not be sent is tried again."""
@@ -36,7 +36,7 @@ class Lookout:
 def standing(rt: Runtime) -> Lookout:
     """Looks only: nothing is written down, and nobody is told."""
     has_heartbeat = rt.settings.secrets.heartbeat_url is not None
-    return Lookout(len(urls(rt)), has_heartbeat, tuple(alert_facts.current(rt)), tuple(troubles.latest(HISTORY)))
+    return Lookout(len(urls(rt)), has_heartbeat, tuple(alert_facts.current(rt)), tuple(alerts.latest(HISTORY)))
 
 
 def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
@@ -48,7 +48,7 @@ def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
     with writing():
         _write_down(rt, found)
     _tell_all(rt)
-    return troubles.lasting()
+    return alerts.lasting()
 
 
 def ping(rt: Runtime) -> bool:
@@ -82,12 +82,12 @@ def require_post(rt: Runtime) -> None:
 def _write_down(rt: Runtime, found: Sequence[Trouble]) -> None:
     now, there = rt.now(), {(trouble.name, trouble.subject) for trouble in found}
     for trouble in found:
-        if troubles.note(trouble.name, trouble.subject, trouble.text, now):
+        if alerts.note(trouble.name, trouble.subject, trouble.text, now):
             log.warning("trouble begins", trouble=trouble.name, subject=trouble.subject, text=trouble.text)
-    for noted in troubles.lasting():
-        if (noted.name, noted.subject) not in there and troubles.end(noted, now):
+    for noted in alerts.lasting():
+        if (noted.name, noted.subject) not in there and alerts.end(noted, now):
             log.info("trouble is over", trouble=noted.name, subject=noted.subject, seconds=round(now - noted.since))
-    troubles.forget_old(now)
+    alerts.forget_old(now)
 
 
 def _tell_all(rt: Runtime) -> None:
@@ -95,7 +95,7 @@ def _tell_all(rt: Runtime) -> None:
         return
     now = rt.now()
     with writing():
-        untold = troubles.claim_untold(now, now - rt.settings.notify.after_seconds, HOLD_SECONDS)
+        untold = alerts.claim_untold(now, now - rt.settings.notify.after_seconds, HOLD_SECONDS)
     for trouble in untold:
         _tell(rt, trouble)
 
@@ -109,7 +109,7 @@ def _tell(rt: Runtime, trouble: Noted) -> None:
         return
     if sent:
         with writing():
-            troubles.mark_told(trouble, rt.now())
+            alerts.mark_told(trouble, rt.now())
         log.info("trouble is told", trouble=trouble.name, over=trouble.ended_at is not None)
     else:
         log.warning("notification could not be sent; it is tried again", trouble=trouble.name)

@@ -2,7 +2,7 @@
 
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import db, duties
+from csi.store import db, leadership
 
 PLANNER = "planner"
 
@@ -10,12 +10,12 @@ PLANNER = "planner"
 def leads(rt: Runtime, *, able: bool = True) -> bool:
     """Whether this worker plans now. Not `able` (its queue is away): it lets go, so that another can.
 
-    On SQLite there is one worker (csi.store.lock). Two planners at once would do no harm, only the work twice: every
+    On SQLite there is one worker (csi.store.worker_lock). Two planners at once do no harm, only the work twice: every
     row is claimed by a conditional update.
     """
     if not db.is_postgres():
         return True
-    held = able and duties.hold(PLANNER, rt.now())
+    held = able and leadership.hold(PLANNER, rt.now())
     if held != rt.memo.get(PLANNER, False):
         rt.memo[PLANNER] = held
         log.info("this worker plans for all" if held else "another worker plans", worker=db.OWNER)

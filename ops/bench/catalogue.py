@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from csi import clock
-from csi.store import budget, channels, db, jobs, stats, videos
-from csi.store.ids import new_id
+from csi.store import api_units, db
+from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.uuid7 import new_id
 
 NOW = 1_771_761_600.0
 HOUR, DAY = 3600.0, 86_400.0
@@ -114,7 +115,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "baselines of 50 videos": lambda: stats.view_baselines([video_id(n) for n in range(50)], NOW - DAY, NOW - HOUR),
     "channel dashboard": lambda: channels.dashboard(clock.iso(NOW)[:10]),
     "trend of 90 days": lambda: stats.trend(channel_id(7), NOW - 90 * DAY),
-    "quota used": lambda: budget.used_since("2026-01-01"),
+    "quota used": lambda: api_units.used_since("2026-01-01"),
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from csi.store import copy, db
+from csi.store import copy_tables, db
 from ops.bench import growth, stage
 
 COUNT = 4_000
@@ -49,7 +49,7 @@ def measure_copy(keys: int = KEYS) -> dict[str, float]:
 
 def _copy(path: Path, url: str) -> tuple[int, float]:
     began = time.monotonic()
-    tables, _ = copy.copy(path, url, origin=str(path), now=time.time)
+    tables, _ = copy_tables.copy(path, url, origin=str(path), now=time.time)
     return sum(table.rows for table in tables), time.monotonic() - began
 
 

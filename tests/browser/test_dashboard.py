@@ -9,9 +9,9 @@ from selenium.common.exceptions import NoSuchElementException, StaleElementRefer
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.runtime import Runtime
-from csi.store import db, endpoints, hosts
+from csi.store import db, destinations, hosts
 from csi.store.models import DeadLetter, Watch
 from csi.web.pages import pages
 from ops.screenshot import READ_TOKEN, add_event, browser, bury, sign_in
@@ -61,13 +61,13 @@ def test_a_dead_letter_is_replayed_alone_and_then_its_group(desk: webdriver.Chro
     press(desk, 'form[action="/dead-letters/replay"] button')
     until(desk, lambda driver: "1 of 1 dead letter pending again" in text_of(driver, ".note"))
     with db.connection():
-        assert (DeadLetter.get_by_id(1).state, dlq.open_count()) == ("replaying", 4)
+        assert (DeadLetter.get_by_id(1).state, dead_letters.open_count()) == ("replaying", 4)
     desk.get(f"{url}/dead-letters")
     assert text_of(desk, "section td.num") == "3"
     press(desk, 'section form[action="/dead-letters/replay"] button.main')
     until(desk, lambda driver: "3 of 3 dead letters pending again" in text_of(driver, ".note"))
     with db.connection():
-        assert dlq.open_count() == 1
+        assert dead_letters.open_count() == 1
     assert complaints(desk) == []
 
 
@@ -89,7 +89,7 @@ def test_a_question_is_asked_before_delivery_is_paused(desk: webdriver.Chrome, u
     press(desk, 'form[action="/destinations/default/pause"] button')
     desk.switch_to.alert.dismiss()
     with db.connection():
-        assert endpoints.get().held is None
+        assert destinations.get().held is None
     press(desk, 'form[action="/destinations/default/pause"] button')
     desk.switch_to.alert.accept()
     until(desk, lambda driver: "Delivery to default is paused" in text_of(driver, ".note"))
@@ -102,7 +102,7 @@ def test_hostile_titles_stay_text(desk: webdriver.Chrome, url: str, rt: Runtime)
         Watch.update(name=HOSTILE, last_error=HOSTILE, health="suspect").where(Watch.id == 1).execute()
         number = add_event(watch, 9_000, rt.now(), "urgent", HOSTILE)
         letter = bury(watch, 9_001, rt.now(), HOSTILE, HOSTILE, "event", 422)
-        endpoints.change("default", held=HOSTILE, held_at=rt.now())
+        destinations.change("default", held=HOSTILE, held_at=rt.now())
         hosts.begin_outage(hosts.get("www.youtube.com"), rt.now(), HOSTILE, 3)
     for path in ("/", "/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", "/schedule",
                  f"/dead-letters/{letter}"):  # fmt: skip

@@ -5,16 +5,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from csi.catalog import manage
+from csi.catalog import channel_admin
+from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.handlers import HANDLERS
-from csi.catalog.plan import plan_jobs
 from csi.jobs import rescue
-from csi.jobs.work import work
+from csi.jobs.run import work
 from csi.runtime import Runtime
 from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.world import SimulatedChannel, World
-from csi.store import budget, db, jobs
-from csi.store.jobs import Job
+from csi.store import api_units, db
+from csi.store.catalog import jobs
+from csi.store.catalog.jobs import Job
 from tests.fakes.line import Line
 from tests.fakes.site_net import SiteNet
 
@@ -45,7 +46,7 @@ class Shop:
         return made
 
     def add(self, channel: SimulatedChannel, **wishes: Any) -> Job:
-        added = manage.register(self.rt, channel.id, **wishes)
+        added = channel_admin.register(self.rt, channel.id, **wishes)
         assert added.job is not None
         return added.job
 
@@ -77,7 +78,7 @@ class Shop:
 
     @property
     def booked(self) -> int:
-        return budget.used(self.clock())
+        return api_units.used(self.clock())
 
     @property
     def counted(self) -> int:

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from csi.cli.main import cli
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime, open_runtime
 from csi.store import batches, db, events, heartbeats, outbox, watches
@@ -79,7 +79,7 @@ class Desk:
         to = values.pop("to", "default")
         batch = self.batch([self.event(name, ago=ago + 10, to=(to,))], to, ago=ago + 5)
         given = {"cause": "transient", "status": 503, "attempts": 3} | values
-        dlq.bury(batch, outbox.contents(batch.id), reason=reason, now=self.now - ago, **given)
+        dead_letters.bury(batch, outbox.contents(batch.id), reason=reason, now=self.now - ago, **given)
         batches.run("UPDATE batches SET state = 'dead', settled_at = ? WHERE id = ?", self.now - ago, batch.id)
         return int(DeadLetter.select().order_by(DeadLetter.id.desc()).get().id)
 

@@ -67,18 +67,18 @@ EVERY_POINT = {
     **_call("send", "csi.emitter.http.send"),
     **_call("mark", "csi.store.events.mark_delivered"),
     **_commit("settle-commit", "csi.pipeline.deliver", "_carry"),
-    **_call("bury", "csi.dlq.store.bury"),
+    **_call("bury", "csi.dlq.dead_letters.bury"),
     **_commit("malformed-commit", "csi.pipeline.ingest", "_bury"),
     **_call("recover", "csi.store.leases.release_all"),
 }
 """FAULTS 3: before and after each commit and each send of the walk."""
 
 JOB_POINTS = {
-    **_call("job-claim", "csi.store.jobs.claim"),
+    **_call("job-claim", "csi.store.catalog.jobs.claim"),
     **_call("job-page", "csi.catalog.backfill._page"),
-    **_call("job-videos", "csi.catalog.source.read_videos"),
-    **_commit("job-step", "csi.jobs.work", "_save"),
-    **_commit("job-end", "csi.jobs.work", "_finish"),
+    **_call("job-videos", "csi.catalog.api.read_videos"),
+    **_commit("job-step", "csi.jobs.run", "_save"),
+    **_commit("job-end", "csi.jobs.run", "_finish"),
 }
 """Every step of a backfill."""
 

@@ -9,32 +9,18 @@ from typing import Any
 from huey.registry import Message
 
 from csi import clock
-from csi.catalog.record import record_channel, record_videos
+from csi.catalog.capture import record_channel, record_videos
 from csi.catalog.retention import tidy
 from csi.jobs.types import new_job
 from csi.processing.pipeline import runs
 from csi.processing.store import db as processing_db
-from csi.store import (
-    attempts,
-    batches,
-    channels,
-    db,
-    endpoints,
-    events,
-    hosts,
-    jobs,
-    outbox,
-    reloads,
-    stats,
-    troubles,
-    watches,
-    watchlist,
-)
-from csi.store.channels import ChannelFacts
-from csi.store.ids import new_id
+from csi.store import alerts, attempts, batches, db, destinations, events, hosts, outbox, reloads, watch_admin, watches
+from csi.store.catalog import channels, jobs, stats
+from csi.store.catalog.channels import ChannelFacts
+from csi.store.catalog.videos import VideoFacts
 from csi.store.models import DeliveryAttempt, Watch
-from csi.store.videos import VideoFacts
-from csi.store.watchlist import NewWatch
+from csi.store.uuid7 import new_id
+from csi.store.watch_admin import NewWatch
 from tasks.queue import create_huey
 from tests.fakes import processing_bench
 from tests.fakes.desk import SOURCE, Desk, contract, desk
@@ -90,10 +76,10 @@ def fill(built: Desk) -> None:
     watch = Watch.get(Watch.ref == "PLone")
     watches.claim(watch.id, now, 55.0)
     hosts.pause(hosts.get("127.0.0.1:9"), now, now + 60, "http 429")
-    endpoints.change("default", last_success_at=now - 60, last_failure_at=now - 30, last_error="http 422")
+    destinations.change("default", last_success_at=now - 60, last_failure_at=now - 30, last_error="http 422")
     queue(built, "tasks.poll.poll_watch", watch.id)
     queue(built, "tasks.deliver.deliver_batch", travelling.id, at=now + 20)
-    troubles.note("quota_low", "api", "few units are left", now - 600)
+    alerts.note("quota_low", "api", "few units are left", now - 600)
     reloads.note(now - 600, "config.yaml:3: csi.log_level: unknown")
 
 
@@ -101,7 +87,7 @@ def fill_catalogue(built: Desk) -> None:
     """A channel with its numbers of two days, a hot video, an open and a dead job, and a file of the archive."""
     now = built.now
     channels.add(CHANNEL, "Somebody", 5, now - DAY)
-    watchlist.add(NewWatch("youtube_channel_rss", CHANNEL, "standard", 300.0, "all"), now)
+    watch_admin.add(NewWatch("youtube_channel_rss", CHANNEL, "standard", 300.0, "all"), now)
     for moment, views in ((now - DAY, 1000), (now - HOUR, 1200), (now, 1300)):
         counts = {"view_count": views, "video_count": 1, "subscriber_count": views // 10}
         record_channel(ChannelFacts(CHANNEL, "Somebody", custom_url="@somebody", **counts), moment)

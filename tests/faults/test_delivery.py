@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from csi.dlq import replay, search
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters, replay, search
 from csi.emitter.verdict import Pause, Transient
 from csi.emitter.verdict import judge as judge_answer
 from csi.net import Answer, Headers
@@ -524,7 +523,7 @@ def test_case_34_replayed_while_its_retry_is_scheduled(case, tmp_path, seed):
         first = sent_again(s)
         s.run()
         waiting = s.count("SELECT COUNT(*) FROM batches WHERE state = 'ready' AND attempts = 1")
-        second = sum(outcome.is_sent for outcome in replay.replay(dlq.by_ids([number]), s.clock()))
+        second = sum(outcome.is_sent for outcome in replay.replay(dead_letters.by_ids([number]), s.clock()))
         s.wait(30)
         results = letters("state, result")
         case.close(s.books(), seed=seed, replayed=f"{first}+{second}", waiting=waiting, requests=len(s.ua.requests))

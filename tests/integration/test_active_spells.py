@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from csi.store import db, watchlist
+from csi.store import db, watch_admin
 from csi.store.models import database
 from tests.fakes.line import Line
 
@@ -29,7 +29,7 @@ def put(number: int, seen_at: float, watch_id: int | None = 1, source: str = "yo
 
 
 def spells(since: float) -> dict[int, int]:
-    return dict(watchlist.active_spells(["youtube_playlist"], since, HOUR))
+    return dict(watch_admin.active_spells(["youtube_playlist"], since, HOUR))
 
 
 def test_no_events_are_no_spells(store):

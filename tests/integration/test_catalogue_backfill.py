@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from csi.catalog import manage
+from csi.catalog import channel_admin
 from csi.catalog.handlers import HANDLERS
 from csi.jobs import rescue
-from csi.jobs.work import work
+from csi.jobs.run import work
 from csi.net import Answer
 from csi.runtime import Runtime
-from csi.store import budget, channels, jobs, stats, videos
+from csi.store import api_units
+from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.db import fetch
 from tests.fakes.catalogue import DAY, HOUR, Shop, shop
 
@@ -124,7 +125,7 @@ def test_a_budget_that_ends_in_the_middle_waits_for_pacific_midnight_and_goes_on
         waiting = here.job(job.id)
         assert (waiting.status, waiting.attempts) == ("pending", 0)
         assert "midnight Pacific" in waiting.error_message or "kept" in waiting.error_message
-        midnight = budget.day_ends(clock())
+        midnight = api_units.day_ends(clock())
         assert midnight < waiting.scheduled_at < midnight + 601
         done = numbers()[0]
         assert 0 < done < 1_000
@@ -275,8 +276,8 @@ def test_tokens_that_are_never_good_do_not_use_up_the_day(tmp_path, clock):
 
 def test_a_channel_that_does_not_exist_is_refused_in_one_sentence(tmp_path, clock):
     with shop(tmp_path, clock) as here:
-        with pytest.raises(manage.CatalogRefused, match="YouTube knows no channel UC"):
-            manage.register(here.rt, "UC" + "z" * 22)
+        with pytest.raises(channel_admin.CatalogRefused, match="YouTube knows no channel UC"):
+            channel_admin.register(here.rt, "UC" + "z" * 22)
         assert channels.every() == []
         assert jobs.page() == []
 

@@ -10,7 +10,7 @@ import pytest
 from csi.catalog.freshness import HOT_DAYS
 from csi.catalog.gains import DAILY
 from csi.simulator.youtube.data_api import three_digits
-from csi.store import channels, stats, videos
+from csi.store.catalog import channels, stats, videos
 from csi.store.db import fetch
 from tests.fakes.catalogue import DAY, HOUR, Shop, shop
 

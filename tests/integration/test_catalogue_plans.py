@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from csi.store import archives, budget, channels, db, jobs, stats, videos
+from csi.store import api_units, db
+from csi.store.catalog import archives, channels, jobs, stats, videos
 from ops.bench import catalogue
 
 NOW = 1_771_761_600.0
@@ -26,7 +27,7 @@ PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
     "failed jobs": (lambda: jobs.retryable(), "idx_jobs_queue"),
     "trend": (lambda: stats.trend(UC, NOW - 90 * 86_400), "idx_channel_stats_trend|channel_id_captured_at"),
     "pending jobs": (lambda: jobs.pending_count(), "idx_jobs_"),
-    "quota used": (lambda: budget.used_since("2026-01-01"), "idx_api_budget_start"),
+    "quota used": (lambda: api_units.used_since("2026-01-01"), "idx_api_budget_start"),
     "due videos": (lambda: videos.due("hot", NOW), "idx_videos_due"),
     "due channels": (lambda: channels.due(NOW), "idx_channels_due"),
     "baselines": (lambda: stats.view_baselines(["v1"], NOW - 8e4, NOW), "video_id_captured_at|autoindex_video_stats"),

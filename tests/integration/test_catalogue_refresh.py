@@ -4,11 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 from csi.admin.watches import Target
-from csi.catalog import manage, record, source
-from csi.jobs import manage as ledger
+from csi.catalog import api as source
+from csi.catalog import capture, channel_admin
+from csi.jobs import admin
 from csi.jobs.types import new_job
 from csi.runtime import Runtime
-from csi.store import channels, jobs, stats, videos, watches
+from csi.store import watches
+from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.db import fetch
 from csi.store.models import Watch
 from tests.fakes.catalogue import DAY, HOUR, Shop, shop
@@ -38,7 +40,7 @@ def test_a_new_upload_that_the_ingester_saw_is_in_the_catalogue_at_once_and_hot(
 def test_uploads_of_channels_that_are_not_tracked_stay_out(tmp_path, clock):
     with shop(tmp_path, clock) as here:
         made = here.channel(videos=1)
-        manage.sources.add(here.rt, made.id, manage.Wish({}))
+        channel_admin.sources.add(here.rt, made.id, channel_admin.Wish({}))
         read_feeds(here)
         clock.move(400)
         here.world.upload(made.id, "Not ours", at=clock())
@@ -68,7 +70,7 @@ def test_a_watch_of_the_configuration_is_the_feed_of_a_channel_that_is_added_lat
         watches.sync(
             [watches.WantedWatch("youtube_channel_rss", made.id, None, None, (), "standard", 300, "all")], clock()
         )
-        assert manage.register(here.rt, made.id).watch == "known"
+        assert channel_admin.register(here.rt, made.id).watch == "known"
         assert len(fetch("SELECT 1 FROM watches")) == 1
         assert channels.feed_of(made.id).watch_id == Watch.get().id
 
@@ -78,15 +80,15 @@ def test_pause_lets_jobs_in_flight_finish_and_resume_catches_up(tmp_path, clock)
         made = here.channel(videos=3)
         here.add(made)
         here.run()
-        assert manage.pause(here.rt, channels.find(made.id))
-        assert not manage.pause(here.rt, channels.find(made.id))
+        assert channel_admin.pause(here.rt, channels.find(made.id))
+        assert not channel_admin.pause(here.rt, channels.find(made.id))
         counted = here.counted
         late = here.world.upload(made.id, "While paused", at=clock()).id
         here.go(2 * DAY)
         read_feeds(here)
         assert here.counted == counted or here.counted == 0, "nothing is asked for a paused channel"
         assert videos.find(late) is None
-        job = manage.resume(here.rt, channels.find(made.id))
+        job = channel_admin.resume(here.rt, channels.find(made.id))
         here.run()
         assert here.job(job.id).status == "completed"
         assert videos.find(late) is not None
@@ -103,7 +105,7 @@ def test_a_backfill_that_runs_while_its_channel_is_paused_ends_and_leaves_nothin
 
         def getting(url, **kwargs):
             if "playlistItems" in url and channels.find(made.id).status == "active":
-                manage.pause(here.rt, channels.find(made.id))
+                channel_admin.pause(here.rt, channels.find(made.id))
             return get(url, **kwargs)
 
         here.net.get = getting
@@ -129,7 +131,7 @@ def test_uploads_that_no_feed_told_of_are_found_by_the_daily_count(tmp_path, clo
 def test_watched_channels_are_tracked_where_the_configuration_says_so(tmp_path, clock):
     with shop(tmp_path, clock, catalog={"track_watched": True}) as here:
         made = here.channel(videos=4)
-        manage.sources.add(here.rt, made.id, manage.Wish({}))
+        channel_admin.sources.add(here.rt, made.id, channel_admin.Wish({}))
         here.run()
         assert videos.count_of(made.id) == (4, 0)
         assert channels.find(made.id).title == "Somebody"
@@ -196,8 +198,8 @@ def test_what_vanishes_while_its_channel_is_being_paused_is_not_looked_for(tmp_p
         here.run()
         clock.move(2 * DAY)
         wanted = videos.due("hot", clock())
-        manage.pause(here.rt, channels.find(made.id))
-        record.record_missing(wanted, clock())
+        channel_admin.pause(here.rt, channels.find(made.id))
+        capture.record_missing(wanted, clock())
         channels.note_missing(made.id, clock() - DAY, clock() + DAY, clock())
         assert [row.next_refresh_at for row in videos.of_channel(made.id)] == [None, None]
         assert channels.find(made.id).next_refresh_at is None
@@ -226,14 +228,14 @@ def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_p
 def test_two_who_add_a_channel_at_once_add_it_once(tmp_path, clock, monkeypatch):
     with shop(tmp_path, clock) as here:
         made = here.channel(videos=2)
-        look = manage._look
+        look = channel_admin._look
 
         def looking(rt: Runtime, target: Target) -> Any:
             channels.add(target.ref, "by somebody else", 5, clock())
             return look(rt, target)
 
-        monkeypatch.setattr(manage, "_look", looking)
-        assert manage.register(here.rt, made.id).result == "known"
+        monkeypatch.setattr(channel_admin, "_look", looking)
+        assert channel_admin.register(here.rt, made.id).result == "known"
         assert jobs.page() == []
 
 
@@ -242,7 +244,7 @@ def test_a_refresh_that_somebody_put_off_does_not_keep_hot_videos_waiting(tmp_pa
         made = here.channel(videos=1)
         here.add(made)
         here.run()
-        ledger.enqueue(here.rt, "REFRESH_HOT_VIDEOS", delay=20 * DAY)
+        admin.enqueue(here.rt, "REFRESH_HOT_VIDEOS", delay=20 * DAY)
         here.go(HOUR)
         assert videos.of_channel(made.id)[0].last_refreshed_at == clock()
 
@@ -255,7 +257,7 @@ def test_a_job_that_waits_for_midnight_goes_on_by_command_when_there_is_more(tmp
         here.rt.settings = here.rt.settings.model_copy(
             update={"catalog": here.rt.settings.catalog.model_copy(update={"units_per_day": 3_000})}
         )
-        ledger.retry(here.rt, here.job(job.id))
+        admin.retry(here.rt, here.job(job.id))
         here.work()
         assert here.job(job.id).status == "completed"
 

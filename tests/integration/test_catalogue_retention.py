@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from csi.catalog import archive, source
+from csi.catalog import api, archive
 from csi.catalog.archive import ArchiveFault
 from csi.catalog.retention import survey, tidy, tidy_hourly
 from csi.config.settings import CatalogSettings, CsiSettings, RetentionSettings, Settings
 from csi.net import Net
 from csi.runtime import Runtime
-from csi.store import archives, budget, channels, counters, heartbeats, jobs, partitions, stats, videos
+from csi.store import api_units, counters, heartbeats
+from csi.store.catalog import archives, channels, jobs, partitions, stats, videos
+from csi.store.catalog.jobs import NewJob
 from csi.store.db import fetch, run, writing
-from csi.store.jobs import NewJob
 
 NOW = 1_771_761_600.0  # 2026-02-22T12:00:00Z
 DAY, HOUR = 86_400.0, 3600.0
@@ -245,9 +246,9 @@ def test_a_clock_that_leaps_puts_nothing_away_at_once(rt, clock):
 
 def test_days_of_the_budget_go_after_a_year_with_what_the_catalogue_used_of_them(rt):
     for days in (400, 10):
-        budget.book_share(5, 10_000, source.UNITS, 3_000, NOW - days * DAY)
+        api_units.book_share(5, 10_000, api.UNITS, 3_000, NOW - days * DAY)
     assert put_away(rt)["removed api_budget"] == 1
-    assert list(counters.all_of(source.UNITS)) == [("", budget.day_of(NOW - 10 * DAY))]
+    assert list(counters.all_of(api.UNITS)) == [("", api_units.day_of(NOW - 10 * DAY))]
 
 
 def test_empty_months_are_dropped_on_postgresql(rt, store):

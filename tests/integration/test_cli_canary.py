@@ -15,7 +15,8 @@ from csi.cli.main import cli
 from csi.jobs.types import new_job
 from csi.processing.store import audit, dead_jobs
 from csi.processing.store import db as processing_db
-from csi.store import db, endpoints, hosts, jobs
+from csi.store import db, destinations, hosts
+from csi.store.catalog import jobs
 from csi.store.models import DeadLetter, DeliveryAttempt, Watch
 from ops.docs_cli import leaves
 from tests.fakes.receiver import ScriptedReceiver
@@ -180,7 +181,7 @@ def house(tmp_path, monkeypatch):
             Watch.update(last_error=told, note=told, errors=1).execute()
             DeadLetter.update(error_reason=told).execute()
             DeliveryAttempt.update(reason=told, answer=told).execute()
-            endpoints.change("default", breaker="open", reason=told, last_error=told)
+            destinations.change("default", breaker="open", reason=told, last_error=told)
             hosts.pause(hosts.get("other.example"), built.now, built.now + 90, told)
             fill_catalogue(told)
             archive_job(built, told)

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from csi.cli.main import cli
 from csi.errors import StoreError
-from csi.store import copies, copy, db
-from csi.store.lock import without_worker
+from csi.store import copy_marker, copy_tables, db
+from csi.store.worker_lock import without_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "Über 🚀 “quotes” \u202e\u2028 </script> 日本語 \\ ' \" \t\n"
@@ -149,7 +149,7 @@ def test_a_snapshot_is_copied_while_the_worker_runs_and_ended_when_it_rests(box,
         assert [path.name for path in (box / "state").glob("copy-*")] == []
         db.open_database(postgres_url)
         with db.connection(), pytest.raises(StoreError, match="not finished"):
-            copies.take_into_use()
+            copy_marker.take_into_use()
     with opened(box) as file:
         file.execute("UPDATE watches SET errors = 2")
     assert written(copied(postgres_url)) == {"watches": 1}
@@ -159,7 +159,7 @@ def test_a_database_that_is_in_use_is_never_copied_over(box, postgres_url):
     copied(postgres_url)
     db.open_database(postgres_url)
     with db.connection():
-        copies.take_into_use()
+        copy_marker.take_into_use()
     refused = run("db", "copy", "--to", postgres_url)
     assert code(refused) == 7
     assert "no copy put there" in said(refused)
@@ -169,7 +169,7 @@ def test_another_installation_is_not_mixed_in(box, postgres_url):
     db.open_database(postgres_url)
     db.migrate()
     with db.connection():
-        copies.begin("/elsewhere/csi.db", 0.0, is_empty=True)
+        copy_marker.begin("/elsewhere/csi.db", 0.0, is_empty=True)
     assert "begun from /elsewhere/csi.db" in said(run("db", "copy", "--to", postgres_url))
 
 
@@ -180,7 +180,7 @@ def test_nobody_may_write_to_the_source_during_the_last_copy(box, postgres_url):
 
     path = box / "state" / "csi.db"
     with pytest.raises(StoreError, match="somebody wrote"):
-        copy.copy(path, postgres_url, origin="x", now=lambda: 0.0, notice=meddle)
+        copy_tables.copy(path, postgres_url, origin="x", now=lambda: 0.0, notice=meddle)
     assert ask(postgres_url, "SELECT state FROM copies") == [("begun",)]
 
 
@@ -231,7 +231,7 @@ def test_a_key_that_cannot_be_kept_is_named(box, postgres_url):
 
 
 def test_a_difference_that_nobody_expects_is_found(box, postgres_url, monkeypatch):
-    monkeypatch.setattr(copy.Target, "append", lambda self, table, rows: None)
+    monkeypatch.setattr(copy_tables.Target, "append", lambda self, table, rows: None)
     assert "do not agree" in said(run("db", "copy", "--to", postgres_url))
 
 

@@ -6,12 +6,13 @@ import threading
 import pytest
 
 from csi.admin import dead_letters
+from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
-from csi.dlq import store as dlq
 from csi.errors import MalformedItem
 from csi.pipeline import redrive
 from csi.status import destinations
-from csi.store import db, endpoints, events, inbox
+from csi.store import db, events, inbox
+from csi.store import destinations as endpoints
 from csi.store.models import DeadLetter, Event, InboxItem, OutboxEntry
 from tests.fakes.installation import installation
 from tests.fakes.line import Line

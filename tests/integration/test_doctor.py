@@ -21,7 +21,8 @@ from click.testing import CliRunner
 from csi.cli.main import cli
 from csi.doctor import local
 from csi.doctor.local import is_mended
-from csi.store import budget, db, heartbeats, jobs
+from csi.store import api_units, db, heartbeats
+from csi.store.catalog import jobs
 from tests.fakes.installation import Installation, installation
 from tests.fakes.receiver import SECRET, ScriptedReceiver, accept
 
@@ -207,7 +208,7 @@ def wrong_api_key(p: Patient) -> Fault:
 def budget_is_spent(p: Patient) -> Fault:
     db.open_database(str(p.database))
     with db.connection():
-        budget.exhaust(10_000_000, time.time())
+        api_units.exhaust(10_000_000, time.time())
     found = yield "api"
     assert "raise quota_limit" in found["remedy"]
     p.box.change(lambda config: config["sources"]["youtube_playlist"].update(quota_limit=20_000_000))

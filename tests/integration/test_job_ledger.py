@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from csi.errors import StoreError
-from csi.store import channels, counters, db, jobs, leases, partitions
-from csi.store.jobs import MOVES, NewJob
+from csi.store import counters, db, leases
+from csi.store.catalog import channels, jobs, partitions
+from csi.store.catalog.jobs import MOVES, NewJob
 
 NOW = 1_771_761_600.0
 UC = [f"UC{number:022d}" for number in range(5)]

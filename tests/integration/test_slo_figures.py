@@ -6,10 +6,11 @@ from csi import clock as times
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import rescue
 from csi.status import slo
-from csi.store import attempts, batches, events, heartbeats, history, outbox, watches
+from csi.store import attempts, batches, events, heartbeats, outbox, watches
 from csi.store.heartbeats import Attendance
-from csi.store.history import Passage, Repeats
 from csi.store.models import Watch
+from csi.store.queries import slo as history
+from csi.store.queries.slo import Passage, Repeats
 
 START = 1_771_761_600.0
 

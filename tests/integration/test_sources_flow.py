@@ -10,7 +10,7 @@ from csi.admin import watches
 from csi.admin.watches import SourcesError, Wish
 from csi.errors import SourceError
 from csi.pipeline import schedule
-from csi.store import budget, db, heartbeats, watchlist
+from csi.store import api_units, db, heartbeats, watch_admin
 from csi.store.models import DedupeKey, Event, Watch
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
@@ -93,8 +93,8 @@ def test_a_handle_is_looked_up_for_one_unit(line, yt, form):
     text = form.format(handle=channel.handle.removeprefix("@"), base=yt.base_url)
     added = watches.add(line.rt, text, NOTHING, dry_run=True)
     assert (added.target.ref, added.name, added.target.units) == (channel.id, channel.title, 1)
-    assert budget.used(line.rt.now()) == 1
-    assert watchlist.find("youtube_channel_rss", channel.id) is None, "a dry run adds nothing"
+    assert api_units.used(line.rt.now()) == 1
+    assert watch_admin.find("youtube_channel_rss", channel.id) is None, "a dry run adds nothing"
 
 
 def test_a_video_leads_to_its_channel(line, yt):
@@ -125,7 +125,7 @@ def test_without_a_key_the_forms_that_need_none_are_named(build, yt):
 
 
 def test_a_look_up_that_the_budget_does_not_allow_is_not_made(line, yt):
-    budget.exhaust(10_000, line.rt.now())
+    api_units.exhaust(10_000, line.rt.now())
     with pytest.raises(SourceError, match="budget is spent"):
         watches.add(line.rt, "@somebody", NOTHING)
     assert yt.requests.count("/youtube/v3/channels") == 0
@@ -147,7 +147,7 @@ def test_a_wish_is_checked_like_the_configuration(line, yt, wish, said):
     with pytest.raises(SourcesError) as caught:
         watches.add(line.rt, yt.channels[1], Wish(wish))
     assert said in str(caught.value)
-    assert watchlist.find("youtube_channel_rss", yt.channels[1]) is None
+    assert watch_admin.find("youtube_channel_rss", yt.channels[1]) is None
 
 
 def test_what_applies_to_channels_only_is_refused_for_a_playlist(line, yt):
@@ -358,7 +358,7 @@ def test_a_takeout_gives_names(line):
 def test_a_dry_import_looks_nothing_up(line, yt):
     found = watches.import_list(line.rt, b"@somebody\n@somebody_else\n", NOTHING, dry_run=True)
     assert [entry.error for entry in found] == ["not looked up yet: that costs a unit"] * 2
-    assert budget.used(line.rt.now()) == 0
+    assert api_units.used(line.rt.now()) == 0
 
 
 def test_an_export_is_an_import_for_somebody_else(line, yt):
@@ -372,7 +372,7 @@ def test_an_export_is_an_import_for_somebody_else(line, yt):
 
 def test_a_watch_is_described_in_a_stable_shape(line, yt):
     line.run()
-    (first, *_) = watches.describe(line.rt, watchlist.every())
+    (first, *_) = watches.describe(line.rt, watch_admin.every())
     assert set(first) >= {
         *("id", "source", "ref", "name", "origin", "state", "health", "via", "errors", "last_error", "note", "url"),
         *("interval_seconds", "planned_interval_seconds", "last_poll_at", "last_success_at", "next_poll_at", "filters"),

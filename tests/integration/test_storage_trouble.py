@@ -13,7 +13,7 @@ from csi.doctor.destination import check_storage
 from csi.logs import log
 from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
-from csi.store import db, heartbeats, room, trouble
+from csi.store import db, disk, error_causes, heartbeats
 from csi.web.app import create_app
 from tests.fakes.ua import accept
 from tests.faults.stand import stand
@@ -37,7 +37,7 @@ WORDS = [
 
 @pytest.mark.parametrize(("words", "kind"), WORDS, ids=[words[:30] for words, _ in WORDS])
 def test_trouble_has_one_name_and_a_remedy_that_gives_nothing_away(words: str, kind: str) -> None:
-    named = trouble.name(words)
+    named = error_causes.name(words)
     assert named.kind == kind
     assert named.remedy
     assert "/var" not in named.text + named.remedy
@@ -162,7 +162,7 @@ async def test_readyz_names_the_lock_when_the_worker_has_fallen_silent(home: Hom
         heartbeats.beat("worker", home.rt.now() - 31, home.rt.now() - 100)
     with home.locked():
         status, body = await readyz(home)
-    assert (status, trouble.LOCKED.text in body["reasons"]) == (503, True)
+    assert (status, error_causes.LOCKED.text in body["reasons"]) == (503, True)
 
 
 @pytest.mark.asyncio
@@ -184,7 +184,7 @@ async def test_readyz_names_what_keeps_the_sidecar_from_opening(home: Home, harm
     else:
         home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
     status, body = await readyz(home, home.open)
-    expected = trouble.NEWER if harm == "newer" else trouble.DAMAGED
+    expected = error_causes.NEWER if harm == "newer" else error_causes.DAMAGED
     assert (status, body["reasons"]) == (503, [f"{expected.text}: {expected.remedy}"])
     assert str(home.folder) not in str(body)
 
@@ -238,16 +238,16 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
         stranger.execute("SELECT * FROM heartbeats").fetchall()
         rescue.beat(home.rt, home.rt.now())
         rescue.rescue(home.rt)
-        under_a_snapshot = room.look().log
+        under_a_snapshot = disk.look().log
         stranger.execute("ROLLBACK")
         rescue.rescue(home.rt)
         disk_guard.watch_log(home.rt)
-        assert (under_a_snapshot > 0, room.look().log) == (True, 0)
+        assert (under_a_snapshot > 0, disk.look().log) == (True, 0)
     assert [level for level, text in said if "log" in text] == ["WARNING", "INFO"]
 
 
 def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres_url: str) -> None:
     with stand(tmp_path, accept, database=postgres_url) as s:
-        assert (room.look(), disk_guard.has_room(s.rt), disk_guard.place(s.rt)) == (None, True, disk_guard.Place())
+        assert (disk.look(), disk_guard.has_room(s.rt), disk_guard.place(s.rt)) == (None, True, disk_guard.Place())
         assert [finding.kind for finding in check_storage(s.rt.settings)] == ["ok"]
         assert schedule.plan(s.rt, horizon=0) != []

@@ -4,17 +4,16 @@ import threading
 
 import pytest
 
-from csi.dlq import replay, search
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters, replay, search
 from csi.ingester.event import CreatorSignalEvent
 from csi.store import (
+    api_units,
     attempts,
     batches,
-    budget,
     counters,
     db,
     dedupe,
-    endpoints,
+    destinations,
     events,
     inbox,
     leases,
@@ -499,13 +498,13 @@ def test_two_who_open_batches_of_a_lane_do_not_overtake_each_other(store):
 def test_failing_batches_are_counted_once_each_since_the_last_success():
     ids = add_events("a", "b", "c")
     rows = [open_batch([one]) for one in ids]
-    endpoint = endpoints.get()
+    endpoint = destinations.get()
     for at, batch_id in enumerate([rows[0], rows[0], rows[1]]):
         attempt = attempts.start(batch_id, "default", f"req_{at}", 1, "ascii", NOW + at)
         attempts.finish(attempt, "transient", NOW + at)
-    assert endpoints.failing_batches(endpoint) == 2
-    endpoints.change("default", last_success_at=NOW + 1.5)
-    assert endpoints.failing_batches(endpoints.get()) == 1
+    assert destinations.failing_batches(endpoint) == 2
+    destinations.change("default", last_success_at=NOW + 1.5)
+    assert destinations.failing_batches(destinations.get()) == 1
 
 
 def test_counters_add_up_and_histograms_have_buckets():
@@ -519,30 +518,30 @@ def test_counters_add_up_and_histograms_have_buckets():
 
 
 def test_the_budget_is_never_overdrawn():
-    assert budget.book(3, 4, NOW)
-    assert not budget.book(2, 4, NOW)
-    assert budget.book(1, 4, NOW)
-    assert budget.used(NOW) == 4
+    assert api_units.book(3, 4, NOW)
+    assert not api_units.book(2, 4, NOW)
+    assert api_units.book(1, 4, NOW)
+    assert api_units.used(NOW) == 4
 
 
 def test_the_budget_is_exact_under_several_writers():
     def spend() -> None:
         with db.connection():
             for _ in range(10):
-                budget.book(1, 25, NOW)
+                api_units.book(1, 25, NOW)
 
     threads = [threading.Thread(target=spend) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert budget.used(NOW) == 25
+    assert api_units.used(NOW) == 25
 
 
 def test_an_exhausted_day_ends_at_pacific_midnight():
-    budget.exhaust(100, NOW)
-    assert not budget.book(1, 100, NOW)
-    assert budget.book(1, 100, budget.day_ends(NOW))
+    api_units.exhaust(100, NOW)
+    assert not api_units.book(1, 100, NOW)
+    assert api_units.book(1, 100, api_units.day_ends(NOW))
 
 
 @pytest.mark.parametrize(
@@ -555,8 +554,8 @@ def test_an_exhausted_day_ends_at_pacific_midnight():
     ],
 )
 def test_a_budget_day_is_pacific(moment, day, ends):
-    assert budget.day_of(moment) == day
-    assert budget.day_ends(moment) == ends
+    assert api_units.day_of(moment) == day
+    assert api_units.day_ends(moment) == ends
 
 
 # --- dead letters
@@ -565,7 +564,7 @@ def test_a_budget_day_is_pacific(moment, day, ends):
 def bury(ids: list[int], **changes: object) -> None:
     batch = batches.find(open_batch(ids))
     values = {"cause": "transient", "reason": "http 503", "status": 503, "attempts": 3, "now": NOW}
-    dlq.bury(batch, outbox.contents(batch.id), **(values | changes))
+    dead_letters.bury(batch, outbox.contents(batch.id), **(values | changes))
 
 
 def test_a_dead_letter_keeps_what_is_needed():
@@ -575,20 +574,20 @@ def test_a_dead_letter_keeps_what_is_needed():
     assert (letter.state, letter.created_at, Event.get().state) == ("open", "2026-02-22T12:00:00Z", "dead")
 
 
-def letters() -> list[dlq.Letter]:
+def letters() -> list[dead_letters.Letter]:
     return search.letters(search.Wish(), 10)
 
 
 def test_replay_closes_the_letter_when_it_was_delivered():
     bury(add_events("a"))
     assert [outcome.is_sent for outcome in replay.replay(letters(), NOW + 5)] == [True]
-    assert (DeadLetter.get().state, Event.get().state, dlq.open_count()) == ("replaying", "pending", 0)
-    dlq.close_replays(["src:a"], "default", result="delivered", now=NOW + 6)
+    assert (DeadLetter.get().state, Event.get().state, dead_letters.open_count()) == ("replaying", "pending", 0)
+    dead_letters.close_replays(["src:a"], "default", result="delivered", now=NOW + 6)
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
 
 
 def redriven(success_at: float = NOW, crash_before: float = NOW) -> int:
-    found = dlq.redrivable("default", 3, success_at=success_at, crash_before=crash_before, limit=50)
+    found = dead_letters.redrivable("default", 3, success_at=success_at, crash_before=crash_before, limit=50)
     return len(replay.replay(found, NOW + 900, in_front=True))
 
 
@@ -599,7 +598,7 @@ def test_what_dies_again_is_a_new_letter_that_remembers_its_rounds():
         assert redriven() == 1
         bury([Event.get().id])
     assert redriven() == 0
-    assert dlq.open_count() == 1
+    assert dead_letters.open_count() == 1
     assert [letter.rounds for letter in DeadLetter.select().order_by(DeadLetter.id)] == [1, 2, 3, 3]
 
 
@@ -610,8 +609,8 @@ def test_an_events_own_fault_is_never_redriven():
 
 def test_a_letter_waits_until_the_receiver_has_worked_since():
     bury(add_events("a"))
-    assert (redriven(success_at=NOW - 1), dlq.first_waiting("default", 3).event_id) == (0, "src:a")
-    assert (redriven(success_at=NOW), dlq.first_waiting("default", 3)) == (1, None)
+    assert (redriven(success_at=NOW - 1), dead_letters.first_waiting("default", 3).event_id) == (0, "src:a")
+    assert (redriven(success_at=NOW), dead_letters.first_waiting("default", 3)) == (1, None)
 
 
 def test_a_crash_letter_rests_and_is_redriven_once():
@@ -619,7 +618,7 @@ def test_a_crash_letter_rests_and_is_redriven_once():
     assert redriven(crash_before=NOW - 1) == 0
     assert redriven() == 1
     bury([Event.get().id], cause="crash", reason="sending it ended the process 3 times")
-    assert (redriven(), dlq.open_count(), Event.get().state) == (0, 1, "quarantined")
+    assert (redriven(), dead_letters.open_count(), Event.get().state) == (0, 1, "quarantined")
 
 
 def test_a_redriven_event_stands_before_what_came_since():

@@ -5,17 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from csi.store import db, duties, leases
+from csi.store import db, leadership, leases
 from csi.worker import leader
 
 NOW = 1_771_761_600.0
-LEASE = duties.LEASE_SECONDS
+LEASE = leadership.LEASE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("store")
 
 
 def hold(holder: str, now: float = NOW) -> bool:
-    return duties.hold("planner", now, holder=holder)
+    return leadership.hold("planner", now, holder=holder)
 
 
 def test_one_has_it_and_keeps_it():
@@ -32,7 +32,7 @@ def test_another_takes_over_within_seconds_of_a_death():
 
 
 def test_an_orderly_end_gives_it_back_at_once():
-    assert duties.hold("planner", NOW)
+    assert leadership.hold("planner", NOW)
     leases.release_own(NOW)
     assert hold("b", NOW + 0.1)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from csi.dlq import search
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters, search
 from csi.dlq.search import Wish
 from csi.status import dashboard
-from csi.store import agenda, attempts, audit, batches, charts, db, eventpages, events, heartbeats, outbox, watches
-from csi.store.eventpages import Wanted
+from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
+from csi.store.queries import charts, event_search, upcoming
+from csi.store.queries.event_search import Wanted
 from tests.fakes.desk import contract
 
 NOW = 1_771_761_600.0
@@ -59,7 +59,7 @@ def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
         pk = seen(f"v{number}", at, watch_id)
         if number:
             sent(pk, at + 3)
-    dlq.bury_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
+    dead_letters.bury_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
     found = dashboard.window(NOW, 240.0, 60)
     assert (found.seen, found.arrived, found.died) == ((1, 2, 1, 0), (0, 2, 1, 0), (0, 0, 1, 0))
     assert sum(dashboard.window(NOW + 86_400, 3600.0, 60).seen) == 0
@@ -82,7 +82,7 @@ def test_watches_and_letters_are_counted_by_state(watch_id: int) -> None:
     db.run("UPDATE watches SET state = 'paused'")
     assert charts.health_counts([SOURCE]) == [charts.Health(SOURCE, "paused", 1)]
     assert charts.health_counts([]) == []
-    dlq.bury_item("k", SOURCE, {}, cause="crash", reason="x", seen_at=NOW, now=NOW)
+    dead_letters.bury_item("k", SOURCE, {}, cause="crash", reason="x", seen_at=NOW, now=NOW)
     assert charts.open_letters() == {"crash": 1}
     assert charts.letters_since(NOW - 1) == {"open": 1}
     assert charts.letters_since(NOW + 1) == {}
@@ -93,7 +93,7 @@ def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
     sent(first, NOW)
 
     def found(**wanted: object) -> list[int]:
-        return [row.id for row in eventpages.page(Wanted(**wanted), 10)]  # type: ignore[arg-type]
+        return [row.id for row in event_search.page(Wanted(**wanted), 10)]  # type: ignore[arg-type]
 
     assert found() == [second, first]
     assert found(words="ALPHA") == [first]
@@ -104,8 +104,8 @@ def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
     assert found(state="delivered") == [first]
     assert found(tier="standard", source=SOURCE, watch_id=watch_id, since=NOW - 1) == [second]
     assert found(before=second) == [first]
-    assert eventpages.find_id(contract("beta").event_id) == second
-    row = eventpages.find(first)
+    assert event_search.find_id(contract("beta").event_id) == second
+    row = event_search.find(first)
     assert row is not None
     assert (row.watch_name, row.watch_ref) == ("One", "PLone")
     assert [event.id for event in events.by_ids([second, 999, first])] == [second, first]
@@ -113,7 +113,7 @@ def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
 
 def test_letters_are_chosen_by_cause_and_by_their_very_error(store: str) -> None:
     for reason, cause in (("http 50%", "malformed"), ("http 503", "malformed"), ("http 503", "crash")):
-        dlq.bury_item("k", SOURCE, {}, cause=cause, reason=reason, seen_at=NOW, now=NOW)  # type: ignore[arg-type]
+        dead_letters.bury_item("k", SOURCE, {}, cause=cause, reason=reason, seen_at=NOW, now=NOW)  # type: ignore[arg-type]
     assert search.ids(Wish(error="http 503")) == [2, 3]
     assert search.ids(Wish(error="http 50%")) == [1]
     assert search.ids(Wish(error="http 503", cause="crash")) == [3]
@@ -125,8 +125,8 @@ def test_the_agenda_knows_what_comes_and_what_travels(watch_id: int) -> None:
     pk = seen("alpha", NOW, watch_id)
     (row,) = db.fetch("SELECT id, event_pk, watch_id FROM outbox WHERE event_pk = ?", pk)
     batches.create([outbox.Entry(*row)], destination="default", tier="urgent", now=NOW)
-    assert [(one.ref, one.next_poll_at) for one in agenda.coming_reads(5)] == [("PLone", NOW)]
-    assert agenda.due_counts(NOW - 30, 60.0) == (0, 1)
-    assert agenda.unsettled() == {"ready": 1, "sending": 0}
-    assert [(one.size, one.destination, one.state) for one in agenda.travelling(5)] == [(1, "default", "ready")]
-    assert agenda.inbox() == agenda.Inbox(0, 0, None)
+    assert [(one.ref, one.next_poll_at) for one in upcoming.coming_reads(5)] == [("PLone", NOW)]
+    assert upcoming.due_counts(NOW - 30, 60.0) == (0, 1)
+    assert upcoming.unsettled() == {"ready": 1, "sending": 0}
+    assert [(one.size, one.destination, one.state) for one in upcoming.travelling(5)] == [(1, "default", "ready")]
+    assert upcoming.inbox() == upcoming.Inbox(0, 0, None)

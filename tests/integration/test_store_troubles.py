@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.store import db, reloads, troubles, watches
+from csi.store import alerts, db, reloads, watches
 from csi.store.models import Watch
 
 NOW = 1_771_761_600.0
@@ -11,52 +11,52 @@ pytestmark = pytest.mark.usefixtures("store")
 
 
 def test_a_trouble_is_one_row_while_it_lasts():
-    assert troubles.note("receiver_away", "default", "http 503", NOW) is True
-    assert troubles.note("receiver_away", "default", "http 500", NOW + 9) is False
-    assert troubles.note("receiver_away", "archive", "http 500", NOW + 9) is True
-    assert [(row.subject, row.text, row.since) for row in troubles.lasting()] == [
+    assert alerts.note("receiver_away", "default", "http 503", NOW) is True
+    assert alerts.note("receiver_away", "default", "http 500", NOW + 9) is False
+    assert alerts.note("receiver_away", "archive", "http 500", NOW + 9) is True
+    assert [(row.subject, row.text, row.since) for row in alerts.lasting()] == [
         ("default", "http 500", NOW),
         ("archive", "http 500", NOW + 9),
     ]
 
 
 def test_it_is_claimed_by_one_and_comes_again_until_it_is_told():
-    troubles.note("quota_low", "api", "few", NOW)
-    assert troubles.claim_untold(NOW, NOW - 1, 120) == []
-    (claimed,) = troubles.claim_untold(NOW + 5, NOW, 120)
-    assert troubles.claim_untold(NOW + 6, NOW, 120) == []
-    (again,) = troubles.claim_untold(NOW + 125, NOW, 120)
+    alerts.note("quota_low", "api", "few", NOW)
+    assert alerts.claim_untold(NOW, NOW - 1, 120) == []
+    (claimed,) = alerts.claim_untold(NOW + 5, NOW, 120)
+    assert alerts.claim_untold(NOW + 6, NOW, 120) == []
+    (again,) = alerts.claim_untold(NOW + 125, NOW, 120)
     assert again.id == claimed.id
-    troubles.mark_told(again, NOW + 126)
-    assert troubles.claim_untold(NOW + 999, NOW, 120) == []
+    alerts.mark_told(again, NOW + 126)
+    assert alerts.claim_untold(NOW + 999, NOW, 120) == []
 
 
 def test_its_end_is_told_only_where_its_start_was():
-    troubles.note("quota_low", "api", "few", NOW)
-    troubles.note("disk_low", "state", "full", NOW)
-    first, second = troubles.lasting()
-    troubles.mark_told(first, NOW + 1)
-    first, second = troubles.lasting()
-    assert troubles.end(first, NOW + 2)
-    assert not troubles.end(first, NOW + 3)
-    assert troubles.end(second, NOW + 2)
-    (over,) = troubles.claim_untold(NOW + 4, 0, 120)
+    alerts.note("quota_low", "api", "few", NOW)
+    alerts.note("disk_low", "state", "full", NOW)
+    first, second = alerts.lasting()
+    alerts.mark_told(first, NOW + 1)
+    first, second = alerts.lasting()
+    assert alerts.end(first, NOW + 2)
+    assert not alerts.end(first, NOW + 3)
+    assert alerts.end(second, NOW + 2)
+    (over,) = alerts.claim_untold(NOW + 4, 0, 120)
     assert (over.name, over.ended_at) == ("quota_low", NOW + 2)
-    troubles.mark_told(over, NOW + 5)
-    assert troubles.claim_untold(NOW + 500, NOW + 500, 120) == []
-    assert troubles.note("quota_low", "api", "few again", NOW + 600)
-    assert len(troubles.latest(9)) == 2
+    alerts.mark_told(over, NOW + 5)
+    assert alerts.claim_untold(NOW + 500, NOW + 500, 120) == []
+    assert alerts.note("quota_low", "api", "few again", NOW + 600)
+    assert len(alerts.latest(9)) == 2
 
 
 def test_what_is_long_over_is_forgotten_and_what_lasts_is_not():
     for name in ("quota_low", "disk_low"):
-        troubles.note(name, "x", "y", NOW)
-    told = troubles.lasting()[0]
-    troubles.mark_told(told, NOW)
-    troubles.end(troubles.lasting()[0], NOW)
-    assert troubles.forget_old(NOW + troubles.KEPT_SECONDS - 1) == 0
-    assert troubles.forget_old(NOW + troubles.KEPT_SECONDS + 1) == 1
-    assert [row.name for row in troubles.latest(9)] == ["disk_low"]
+        alerts.note(name, "x", "y", NOW)
+    told = alerts.lasting()[0]
+    alerts.mark_told(told, NOW)
+    alerts.end(alerts.lasting()[0], NOW)
+    assert alerts.forget_old(NOW + alerts.KEPT_SECONDS - 1) == 0
+    assert alerts.forget_old(NOW + alerts.KEPT_SECONDS + 1) == 1
+    assert [row.name for row in alerts.latest(9)] == ["disk_low"]
 
 
 def test_a_source_is_as_fresh_as_its_freshest_watch():
@@ -65,7 +65,7 @@ def test_a_source_is_as_fresh_as_its_freshest_watch():
         watches.sync([*[_wanted(row) for row in watches.active()], wanted], NOW)
     Watch.update(last_success_at=NOW - 60).where(Watch.ref == "UC2").execute()
     Watch.update(planned_interval=400.0).where(Watch.ref == "UC1").execute()
-    assert troubles.source_times() == [troubles.SourceTimes("youtube_channel_rss", 400.0, NOW - 60)]
+    assert alerts.source_times() == [alerts.SourceTimes("youtube_channel_rss", 400.0, NOW - 60)]
 
 
 def _wanted(row: Watch) -> watches.WantedWatch:

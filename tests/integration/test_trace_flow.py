@@ -3,7 +3,8 @@
 import pytest
 
 from csi.status.item_lookup import trace
-from csi.store import db, stories
+from csi.store import db
+from csi.store.queries import timeline
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
@@ -94,22 +95,22 @@ def test_nothing_is_known_of_a_stranger(make_line):
 @pytest.mark.usefixtures("store")
 def test_keys_are_found_on_both_engines():
     shelf.add_events("a_b:c", "aXb:c")
-    assert stories.find_keys("src:a_b:c") == ["key:a_b:c"]
-    assert stories.find_keys("key:aXb:c") == ["key:aXb:c"]
-    assert stories.find_keys("a_b", ["key:"]) == ["key:a_b:c"]
-    assert stories.find_keys("a_b:c", ["key:"]) == ["key:a_b:c"]
-    assert stories.find_keys("A_B", ["key:"]) == []
-    assert stories.find_keys("a_", ["key:"]) == [], "an id is whole or it is another one's"
-    assert [lane.pending for lane in stories.lanes("default")] == [2]
-    (entry, _) = stories.outbox_of([row.pk for key in ("key:a_b:c", "key:aXb:c") for row in stories.events_of(key)])
-    assert stories.earlier_one(entry) is None
-    assert stories.all_destinations() == ["default"]
+    assert timeline.find_keys("src:a_b:c") == ["key:a_b:c"]
+    assert timeline.find_keys("key:aXb:c") == ["key:aXb:c"]
+    assert timeline.find_keys("a_b", ["key:"]) == ["key:a_b:c"]
+    assert timeline.find_keys("a_b:c", ["key:"]) == ["key:a_b:c"]
+    assert timeline.find_keys("A_B", ["key:"]) == []
+    assert timeline.find_keys("a_", ["key:"]) == [], "an id is whole or it is another one's"
+    assert [lane.pending for lane in timeline.lanes("default")] == [2]
+    (entry, _) = timeline.outbox_of([row.pk for key in ("key:a_b:c", "key:aXb:c") for row in timeline.events_of(key)])
+    assert timeline.earlier_one(entry) is None
+    assert timeline.all_destinations() == ["default"]
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize(("column", "table"), stories.PLACES)
+@pytest.mark.parametrize(("column", "table"), timeline.PLACES)
 def test_no_search_by_the_id_of_a_video_reads_a_whole_table(column, table):
-    sql = stories.under_sql(column, table)
+    sql = timeline.under_sql(column, table)
     values = ("youtube:video:dQw4w9WgXcQ:", "youtube:video:dQw4w9WgXcQ;", 21)
     if db.is_postgres():
         db.run("SET enable_seqscan = off")  # an empty table is read whole, whatever indexes it has

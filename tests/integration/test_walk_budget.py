@@ -19,15 +19,15 @@ from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.data_api import ENDPOINTS
 from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
-from csi.store import budget, db, watches, watchlist
+from csi.store import api_units, db, watch_admin, watches
 from csi.store.db import writing
 from csi.store.models import ApiBudget, Event, Watch
 from tests.fakes.line import Line
 
 ROOT = Path(__file__).parents[2]
-MIDNIGHT = datetime(2026, 2, 23, tzinfo=budget.PACIFIC).timestamp()
-SUMMER = datetime(2026, 3, 8, tzinfo=budget.PACIFIC).timestamp()  # 23 hours
-WINTER = datetime(2026, 11, 1, tzinfo=budget.PACIFIC).timestamp()  # 25 hours
+MIDNIGHT = datetime(2026, 2, 23, tzinfo=api_units.PACIFIC).timestamp()
+SUMMER = datetime(2026, 3, 8, tzinfo=api_units.PACIFIC).timestamp()  # 23 hours
+WINTER = datetime(2026, 11, 1, tzinfo=api_units.PACIFIC).timestamp()  # 25 hours
 
 
 class CountingNet:
@@ -150,7 +150,7 @@ def test_days_of_23_and_25_hours(day, start, hours):
     """The last six hours of each: all that is left is used by midnight, and not before."""
     midnight = start + hours * 3600
     with day(10, start=midnight - 6 * 3600, limit=150, buffer=20) as today:
-        assert budget.day_ends(today.clock()) == midnight
+        assert api_units.day_ends(today.clock()) == midnight
         today.run(midnight - 1)
         assert 110 < today.site.quota.used(today.clock()) <= 130
         today.run(midnight + 3600)
@@ -192,7 +192,7 @@ def test_adaptive_off_is_one_interval_stretched_only_where_it_must_be(day):
 def test_below_the_buffer_all_are_idle(day):
     with day(3, fast=30, idle=300, minutes=15, limit=10_000, buffer=1_000) as today:
         today.run(MIDNIGHT + 600)
-        budget.book(9_100, 10_000, today.clock())
+        api_units.book(9_100, 10_000, today.clock())
         today.add(today.refs[0])
         today.run(MIDNIGHT + 1_200)
         assert min(row.planned_interval for row in Watch.select()) >= 300
@@ -210,7 +210,7 @@ def test_a_spent_budget_goes_on_after_midnight_spread_out(day):
     midnight = MIDNIGHT + 86_400
     with day(20, start=midnight - 4_000, limit=1_000, buffer=0) as today:
         today.run(midnight - 3_000)
-        budget.exhaust(1_000, today.clock())
+        api_units.exhaust(1_000, today.clock())
         before = today.site.quota.used(today.clock())
         today.run(midnight - 1)
         assert today.site.quota.used(today.clock()) == before, "nothing is asked for what is not there"
@@ -227,9 +227,9 @@ def test_retries_of_an_api_that_fails_all_day_stay_within_the_plan(day):
         today.net.get = lambda url, **_: Answer(500, Headers({}), b"{}", url)
         today.run(MIDNIGHT + 12 * 3600)
         del today.net.get
-        assert budget.used(today.clock()) < 350
+        assert api_units.used(today.clock()) < 350
         today.run(MIDNIGHT + 18 * 3600)
-        assert budget.used(today.clock()) <= 450
+        assert api_units.used(today.clock()) <= 450
         assert {row.health for row in Watch.select()} == {"healthy"}
 
 
@@ -240,7 +240,7 @@ def test_what_was_booked_stays_booked_when_the_call_fails(day):
         broken.get = lambda *_, **__: (_ for _ in ()).throw(RuntimeError("the process dies here"))
         today.line.rt.adapters.clear()
         poll(today.rt, Watch.get().id)
-        assert budget.used(today.clock()) == 1, "the API may have counted the call"
+        assert api_units.used(today.clock()) == 1, "the API may have counted the call"
 
 
 BOOKING = """
@@ -255,7 +255,7 @@ def test_two_processes_book_from_one_ledger(sqlite_store):
     command = [sys.executable, "-c", BOOKING, str(sqlite_store), str(MIDNIGHT)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)]
     booked = [int(process.communicate(timeout=60)[0]) for process in both]
-    assert sum(booked) == budget.used(MIDNIGHT) == 60
+    assert sum(booked) == api_units.used(MIDNIGHT) == 60
 
 
 def test_a_walk_over_midnight_is_booked_on_both_days(day):
@@ -275,10 +275,10 @@ def test_a_walk_over_midnight_is_booked_on_both_days(day):
 
 @pytest.mark.parametrize("moment", [MIDNIGHT, MIDNIGHT + 86_399, SUMMER + 3 * 3600, WINTER + 2 * 3600, WINTER + 86_400])
 def test_every_moment_is_in_exactly_one_pacific_day(moment):
-    starts, ends = budget.day_starts(moment), budget.day_ends(moment)
+    starts, ends = api_units.day_starts(moment), api_units.day_ends(moment)
     assert starts <= moment < ends
     assert ends - starts in (23 * 3600, 24 * 3600, 25 * 3600)
-    assert budget.day_of(starts) == budget.day_of(ends - 1) == budget.day_of(moment) != budget.day_of(ends)
+    assert api_units.day_of(starts) == api_units.day_of(ends - 1) == api_units.day_of(moment) != api_units.day_of(ends)
 
 
 # --- the forecast
@@ -302,8 +302,8 @@ def test_the_forecast_says_what_is_possible(day):
 def test_the_forecast_names_the_hour_at_which_the_units_are_gone(day):
     with day(2, limit=10_000, buffer=1_000, start=MIDNIGHT + 12 * 3600) as today:
         for minute in range(60):  # somebody else spends a thousand an hour
-            budget.book(17, 10_000, MIDNIGHT + 11 * 3600 + minute * 60)
-        budget.book(1_000, 10_000, MIDNIGHT + 10 * 3600)
+            api_units.book(17, 10_000, MIDNIGHT + 11 * 3600 + minute * 60)
+        api_units.book(1_000, 10_000, MIDNIGHT + 10 * 3600)
         found = quota_schedule.forecast(today.rt, MIDNIGHT + 12 * 3600)
         assert found.used == 2_020
         assert found.per_hour == pytest.approx(1_020)
@@ -333,8 +333,8 @@ def test_what_one_more_list_would_cost(day):
 def test_channels_that_are_read_through_the_api_are_part_of_the_plan(day):
     with day(3, fast=30, idle=300, minutes=15, limit=10_000, buffer=1_000) as today:
         for number in range(40):
-            new = watchlist.NewWatch("youtube_playlist", f"UU{number:022d}", "standard", 300, "mark_seen", via="api")
-            watchlist.add(new, today.clock())
+            new = watch_admin.NewWatch("youtube_playlist", f"UU{number:022d}", "standard", 300, "mark_seen", via="api")
+            watch_admin.add(new, today.clock())
         Watch.update(next_poll_at=MIDNIGHT + 1e6).where(Watch.via == "api").execute()
         today.run(MIDNIGHT + 1_200)
         assert Watch.get(ref=today.refs[0]).planned_interval > 30
@@ -344,7 +344,7 @@ def test_a_watch_that_costs_nothing_is_not_slowed(tmp_path, clock):
     channels = [{"channel_id": f"UC{number:022d}"} for number in range(3)]
     line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_channel_rss": {"watchlist": channels}})
     with db.connection():
-        budget.exhaust(10_000, clock())
+        api_units.exhaust(10_000, clock())
         watch = watches.of_source("youtube_channel_rss")[0]
         with writing():
             at = quota_schedule.next_poll(line.rt, watch, False, clock())

@@ -8,11 +8,11 @@ import time
 import pytest
 from standardwebhooks import Webhook
 
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.ingester import signature
 from csi.pipeline import deliver, destination_state, flush, redrive, rescue, schedule
 from csi.runtime import Share
-from csi.store import batches, counters, db, endpoints, events, heartbeats, inbox, leases
+from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
 from csi.web import metrics
 from tests.fakes.line import Line
@@ -134,7 +134,7 @@ def test_a_dead_letter_goes_out_again_by_itself_when_the_receiver_is_back(make_l
         ua.then = ScriptedReceiver().then
         line.wait(40)
     assert states() == {"delivered": 1}
-    assert (DeadLetter.get().state, DeadLetter.get().result, dlq.open_count()) == ("replayed", "delivered", 0)
+    assert (DeadLetter.get().state, DeadLetter.get().result, dead_letters.open_count()) == ("replayed", "delivered", 0)
 
 
 def test_a_receiver_that_comes_back_and_refuses_is_away_for_that_reason(make_line, yt):
@@ -143,10 +143,10 @@ def test_a_receiver_that_comes_back_and_refuses_is_away_for_that_reason(make_lin
         line = make_line(ua)
         line.run()
         line.wait(120)
-        assert (endpoints.get().breaker, endpoints.get().reason) == ("open", "http 503")
+        assert (destinations.get().breaker, destinations.get().reason) == ("open", "http 503")
         ua.then = 401
         line.wait(40)
-        assert (endpoints.get().breaker, endpoints.get().reason) == ("open", "http 401")
+        assert (destinations.get().breaker, destinations.get().reason) == ("open", "http 401")
 
 
 def test_without_auto_redrive_it_stays_dead(tmp_path, clock, yt):
@@ -183,12 +183,12 @@ def test_an_endpoint_fault_kills_one_batch_and_holds_the_rest(make_line, yt, sta
         line.run()
         line.wait(600, step=5)
         assert states() == {"dead": 1, "pending": 3}
-        assert endpoints.get().breaker == "open"
+        assert destinations.get().breaker == "open"
         assert DeadLetter.get().cause == "endpoint"
         ua.then = ScriptedReceiver().then
         line.wait(60)
     assert states() == {"delivered": 4}
-    assert endpoints.get().breaker == "closed"
+    assert destinations.get().breaker == "closed"
 
 
 def test_retry_after_pauses_everything_and_uses_no_attempt(make_line, yt):
@@ -210,24 +210,24 @@ def test_an_earlier_success_does_not_end_a_pause(make_line, yt):
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         now = line.clock()
-        destination_state.note_pause(endpoints.get(), now + 2, now + 40, "http 429")
+        destination_state.note_pause(destinations.get(), now + 2, now + 40, "http 429")
         destination_state.note_success(
-            endpoints.get(), now + 3, sent_at=now + 1
+            destinations.get(), now + 3, sent_at=now + 1
         )  # was on its way when the pause was asked for
-        assert destination_state.look(endpoints.get(), now + 4) == "paused"
-        destination_state.note_success(endpoints.get(), now + 42, sent_at=now + 41)
-        assert endpoints.get().paused_until is None
+        assert destination_state.look(destinations.get(), now + 4) == "paused"
+        destination_state.note_success(destinations.get(), now + 42, sent_at=now + 41)
+        assert destinations.get().paused_until is None
 
 
 def test_a_pause_from_a_clock_that_jumped_does_not_hide_the_next_one(make_line, yt):
     with ScriptedReceiver() as ua:
         now = make_line(ua).clock()
         destination_state.note_pause(
-            endpoints.get(), now + 86_400, now + 86_430, "http 429"
+            destinations.get(), now + 86_400, now + 86_430, "http 429"
         )  # the clock was a day ahead
-        destination_state.note_pause(endpoints.get(), now, now + 40, "http 429")
-        assert endpoints.get().paused_until == now + 40
-        assert destination_state.look(endpoints.get(), now + 1) == "paused"
+        destination_state.note_pause(destinations.get(), now, now + 40, "http 429")
+        assert destinations.get().paused_until == now + 40
+        assert destination_state.look(destinations.get(), now + 1) == "paused"
 
 
 def test_items_of_a_process_that_died_wake_each_other(make_line, yt, clock):
@@ -357,7 +357,7 @@ def test_a_secret_that_is_cut_in_half_does_not_survive(make_line, yt):
         line.run()
         line.wait(120)
     ((answer, reason),) = set(db.fetch("SELECT answer, reason FROM delivery_attempts WHERE batch_id IS NOT NULL"))
-    kept = [answer, reason, DeadLetter.get().error_reason, endpoints.get().last_error, endpoints.get().reason]
+    kept = [answer, reason, DeadLetter.get().error_reason, destinations.get().last_error, destinations.get().reason]
     assert [text for text in kept if SECRET[:6] in text] == []
     assert 1_900 <= len(answer.encode()) <= 2_000
 
@@ -383,7 +383,7 @@ def test_an_event_that_crashes_again_stays_where_it_is(make_line, yt, clock):
         redrive.redrive(line.rt)
         crash(line, clock)
         line.wait(600, step=20)
-        assert (states(), ua.requests, dlq.open_count()) == ({"quarantined": 1}, [], 1)
+        assert (states(), ua.requests, dead_letters.open_count()) == ({"quarantined": 1}, [], 1)
     assert [row.rounds for row in DeadLetter.select().order_by(DeadLetter.id)] == [1, 1]
 
 
@@ -433,7 +433,7 @@ def test_a_400_for_a_batch_of_50_finds_the_guilty_event_in_eight_requests(make_l
     assert len(ua.requests) <= 8
     assert (DeadLetter.get().event_id, DeadLetter.get().cause) == (guilty[0], "event")
     line.wait(300, step=10)
-    assert dlq.open_count() == 1, "an event's own fault is never redriven"
+    assert dead_letters.open_count() == 1, "an event's own fault is never redriven"
 
 
 def test_a_receiver_that_takes_only_ten_at_once_gets_them_all(make_line, yt):
@@ -561,7 +561,7 @@ def test_a_receiver_that_verifies_utf8_is_learned(make_line, yt):
     with ScriptedReceiver(then=only_utf8) as ua:
         line = make_line(ua)
         line.run()
-        assert (states(), endpoints.get().form, len(ua.requests)) == ({"delivered": 1}, "utf8", 2)
+        assert (states(), destinations.get().form, len(ua.requests)) == ({"delivered": 1}, "utf8", 2)
         yt.add(yt.playlists[0], "Ärger")
         line.wait(11)
     assert (states(), len(ua.requests)) == ({"delivered": 2}, 3)
@@ -651,20 +651,20 @@ def test_a_receiver_that_came_back_is_not_flooded(make_line, yt):
         ramps = []
         while states() != {"delivered": 40}:
             line.wait(1)
-            ramps.append(endpoints.get().ramp)
+            ramps.append(destinations.get().ramp)
         assert len(ua.requests) - before >= 40
-    assert endpoints.get().ramp == 0
+    assert destinations.get().ramp == 0
 
 
 def test_a_held_destination_sends_nothing_until_it_is_released(make_line, yt):
     yt.add(yt.playlists[0])
     with ScriptedReceiver() as ua:
         line = make_line(ua)
-        endpoints.change("default", held="maintenance", held_at=line.clock())
+        destinations.change("default", held="maintenance", held_at=line.clock())
         line.run()
         line.wait(120, step=5)
         assert (ua.requests, states()) == ([], {"pending": 1})
-        endpoints.change("default", held=None, held_at=None)
+        destinations.change("default", held=None, held_at=None)
         line.wait(10)
     assert states() == {"delivered": 1}
 
@@ -676,7 +676,7 @@ def test_a_clock_that_is_off_kills_nothing(make_line, yt, clock):
         line = make_line(ua)
         line.run()
         assert (states(), DeadLetter.select().count()) == ({"pending": 1}, 0)
-        assert "clock is +360 s from ours" in endpoints.get().reason
+        assert "clock is +360 s from ours" in destinations.get().reason
         ua.then = ScriptedReceiver().then
         line.wait(30)
     assert states() == {"delivered": 1}
@@ -732,7 +732,7 @@ def test_each_destination_gets_what_it_wants_and_fails_alone(tmp_path, clock, yt
         assert (len(ua.delivered), len(tagged.delivered)) == (2, 1)
         assert tagged.requests[0].headers["authorization"] == "Bearer tagged-secret"
         assert {letter.destination for letter in DeadLetter.select()} == {"broken"}
-        assert (endpoints.get("default").breaker, endpoints.get("broken").breaker) == ("closed", "open")
+        assert (destinations.get("default").breaker, destinations.get("broken").breaker) == ("closed", "open")
         broken.then = ScriptedReceiver().then
         line.wait(60, step=5)
         assert sorted(set(broken.delivered)) == sorted(ua.delivered)

@@ -13,7 +13,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import poll
 from csi.pipeline.wake import Wake
 from csi.runtime import Share
-from csi.store import budget, db, events, inbox
+from csi.store import api_units, db, events, inbox
 from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch
 from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
@@ -160,7 +160,7 @@ def test_a_list_of_many_pages_is_read_to_its_end(line, yt, clock):
     built = line(channels=[], playlists=[{"id": yt.playlists[0]}])
     built.run(deliver_too=False)
     assert keys() == {f"youtube:video:{video}:{yt.playlists[0]}" for video in videos}
-    assert budget.used(clock()) == 3 + 3  # three pages, and 120 new videos enriched 50 at a time
+    assert api_units.used(clock()) == 3 + 3  # three pages, and 120 new videos enriched 50 at a time
 
 
 def test_a_walk_that_fails_in_the_middle_changes_nothing(line, yt):
@@ -232,7 +232,7 @@ def test_a_spent_quota_stops_the_calls_until_pacific_midnight(line, yt, clock):
     yt.wait_for(lambda: yt.requests.count("/youtube/v3/playlistItems") == 1)
     built.wait(300, step=30)
     assert yt.requests.count("/youtube/v3/playlistItems") == 1
-    clock.time = budget.day_ends(clock()) + 1
+    clock.time = api_units.day_ends(clock()) + 1
     built.run()
     assert Watch.get().last_error is None
 

@@ -10,7 +10,7 @@ from csi.adapters.base import Position
 from csi.errors import ConfigError, SourceError
 from csi.net import Net
 from csi.runtime import Runtime, load_settings, secret_values
-from csi.store import budget
+from csi.store import api_units
 
 OAUTH = {
     "YOUTUBE_OAUTH_CLIENT_ID": "client-id-canary",
@@ -109,7 +109,7 @@ def test_both_sources_book_in_one_ledger_and_optional_work_leaves_the_buffer_alo
     channels.charge(1)
     assert not lists.spare(1)
     lists.charge(4)
-    assert budget.used(clock()) == 10
+    assert api_units.used(clock()) == 10
     with pytest.raises(SourceError) as caught:
         channels.charge(1)
     assert caught.value.kind == "budget"

@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from csi.catalog.facts import channel_facts, count, video_facts
+from csi.catalog.api_fields import channel_facts, count, video_facts
 from csi.catalog.freshness import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.catalog.gains import DAILY, HOURLY, gain
 from csi.errors import SourceError
 from csi.jobs.types import KINDS, JobRefused, new_job
 from csi.jobs.verdict import Dead, Retry, Wait, judge
-from csi.store.ids import new_id
-from csi.store.stats import Count
-from csi.store.videos import Due
+from csi.store.catalog.stats import Count
+from csi.store.catalog.videos import Due
+from csi.store.uuid7 import new_id
 
 NOW = 1_771_761_600.0
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.handlers import HANDLERS
-from csi.catalog.plan import plan_jobs
 from csi.errors import CsiError
-from csi.jobs.work import work
+from csi.jobs.run import work
 from csi.simulator.youtube.world import SimulatedChannel
-from csi.store import channels, db, jobs, stats, videos
+from csi.store import db
+from csi.store.catalog import channels, jobs, stats, videos
 from tests.fakes.desk import Desk, desk
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
 

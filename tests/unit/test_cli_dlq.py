@@ -8,10 +8,10 @@ import pytest
 
 from csi.admin import dead_letters
 from csi.cli import output
+from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
-from csi.dlq import store as dlq
 from csi.errors import StoreError
-from csi.store import attempts, dedupe, endpoints, events, inbox, outbox, watches
+from csi.store import attempts, dedupe, destinations, events, inbox, outbox, watches
 from csi.store.models import Batch, DeadLetter, Event, InboxItem, OutboxEntry
 from tests.fakes.desk import SOURCE, contract, desk
 
@@ -199,7 +199,7 @@ def test_replay_by_id_makes_it_pending_and_says_who_sends(at_desk):
 
 def test_replay_says_when_nothing_will_be_sent(at_desk):
     number = at_desk.dead("a")
-    endpoints.change("default", held="maintenance", held_at=at_desk.now)
+    destinations.change("default", held="maintenance", held_at=at_desk.now)
     notes = at_desk.json("dlq", "replay", "--id", str(number))["notes"]
     assert notes == [
         "no worker seems to run; start one",

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from csi.cli import terminal
-from csi.store import budget, endpoints, heartbeats
+from csi.store import api_units, destinations, heartbeats
 from csi.store.models import Watch
 from tests.fakes.desk import desk
 from tests.fakes.receiver import SECRET
@@ -56,7 +56,7 @@ def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
 def test_events_wait_for_the_gate_that_is_shut(at_work, changes, gate, words):
     if "paused_until" in changes:
         changes = {"paused_until": at_work.now + changes["paused_until"]}
-    endpoints.change("default", **changes)
+    destinations.change("default", **changes)
     found = at_work.json("status")
     assert found["delivery"]["destinations"][0]["gate"] == gate
     (why,) = [one["why"] for one in found["waiting"] if one["what"] == "standard events to default"]
@@ -64,7 +64,7 @@ def test_events_wait_for_the_gate_that_is_shut(at_work, changes, gate, words):
 
 
 def test_a_day_whose_units_are_used_up_is_said_and_breaks_nothing(at_work):
-    budget.exhaust(10_000, at_work.now)
+    api_units.exhaust(10_000, at_work.now)
     assert "today's units are used up" in at_work.call("status").stdout
     assert at_work.json("quota")["intervals"] == [{"seconds": None, "watches": 2, "as_wished": False}]
 
@@ -218,7 +218,7 @@ LOOKING = [
 def test_no_title_error_or_name_moves_the_cursor(tmp_path, line):
     with scene(tmp_path) as built:
         deliver(built, "hostile0001", title=HOSTILE)
-        endpoints.change("default", breaker="open", reason=HOSTILE, last_error=HOSTILE)
+        destinations.change("default", breaker="open", reason=HOSTILE, last_error=HOSTILE)
         Watch.update(last_error=HOSTILE, name=HOSTILE, errors=1).execute()
         result = built.call(*line.split())
     assert result.exit_code == 0, result.output

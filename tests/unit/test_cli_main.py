@@ -162,12 +162,12 @@ def test_a_slip_of_the_finger_is_put_right():
 def test_the_choices_of_options_are_those_of_the_code():
     from csi.admin import watches
     from csi.cli import dlq, jobs, processing, sources
-    from csi.dlq import store as letters
+    from csi.dlq import dead_letters
     from csi.jobs.types import KINDS
     from csi.processing.documents import COLLECTIONS
-    from csi.store.jobs import OPEN, SETTLED
+    from csi.store.catalog.jobs import OPEN, SETTLED
 
-    assert letters.STATES == dlq.STATES
+    assert dead_letters.STATES == dlq.STATES
     assert (*OPEN, *SETTLED) == jobs.STATUSES
     assert tuple(KINDS) == jobs.TYPES
     assert tuple(COLLECTIONS) == processing.COLLECTIONS

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from csi.cli.notify import notify as command
 from csi.errors import ConfigError, MissingSetting
-from csi.store import db, troubles
+from csi.store import alerts, db
 from tests.fakes.line import Line
 from tests.fakes.page import page
 from tests.fakes.receiver import SECRET, ScriptedReceiver
@@ -16,7 +16,7 @@ from tests.fakes.receiver import SECRET, ScriptedReceiver
 @pytest.fixture
 def run(tmp_path, clock, monkeypatch):
     Line(tmp_path, clock, "http://127.0.0.1:9/", sources={})
-    troubles.note("quota_low", "api", "few units", clock())
+    alerts.note("quota_low", "api", "few units", clock())
     db.database.close()
     for name, value in {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/", "CSI_UA_SHARED_SECRET": SECRET}.items():
         monkeypatch.setenv(name, value)

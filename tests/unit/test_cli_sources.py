@@ -12,7 +12,7 @@ from csi import clock
 from csi.cli.main import cli
 from csi.cli.terminal import ago, columns, plain, table
 from csi.errors import CsiError
-from csi.store import budget, db
+from csi.store import api_units, db
 from csi.store.models import Watch
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
@@ -210,7 +210,7 @@ def test_text_of_others_cannot_touch_the_terminal(call):
 def test_the_quota_is_told_in_words_and_numbers(call):
     call("sources", "list")
     with db.connection():
-        budget.book(1_200, 10_000, clock.now())
+        api_units.book(1_200, 10_000, clock.now())
     said = call("quota").stdout
     assert "used      1,200 of 10,000 units; 8,800 left, 1,000 kept back" in said
     assert "forecast  at this rate the budget lasts until " in said

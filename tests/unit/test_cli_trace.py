@@ -3,11 +3,11 @@
 import pytest
 
 from csi.config.settings import TierSettings
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.status.timeline import Found, Gate, Scene, tell, why_pending
-from csi.store import attempts, batches, dedupe, endpoints, events, inbox, outbox, watches
-from csi.store.endpoints import Endpoint
-from csi.store.stories import KnownKey, OnItsWay
+from csi.store import attempts, batches, dedupe, destinations, events, inbox, outbox, watches
+from csi.store.destinations import Endpoint
+from csi.store.queries.timeline import KnownKey, OnItsWay
 from tests.fakes.desk import SOURCE, contract, desk
 
 NOW = 1_771_761_600.0
@@ -117,7 +117,9 @@ def test_an_item_in_the_inbox(at_desk):
 
 def test_a_malformed_item_is_found_by_what_its_payload_says(at_desk):
     raw = {"payload": {"videoId": "broken12345"}, "watch": "PLone"}
-    dlq.bury_item("malformed:x:1", SOURCE, raw, cause="malformed", reason="no title", seen_at=NOW, now=at_desk.now)
+    dead_letters.bury_item(
+        "malformed:x:1", SOURCE, raw, cause="malformed", reason="no title", seen_at=NOW, now=at_desk.now
+    )
     (item,) = at_desk.json("trace", "broken12345")["items"]
     assert (item["state"], item["dedupe_key"]) == ("malformed", "malformed:x:1")
     assert "no title" in item["reason"]
@@ -159,7 +161,7 @@ def test_an_event_that_waits_for_an_earlier_one_names_it(at_desk):
 
 def test_an_event_that_is_held(at_desk):
     at_desk.event("held1234567")
-    endpoints.change("default", held="moving house", held_at=at_desk.now)
+    destinations.change("default", held="moving house", held_at=at_desk.now)
     (item,) = at_desk.json("trace", "held1234567")["items"]
     assert (item["state"], "moving house" in item["reason"]) == ("pending", True)
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from csi.dlq import clearing, replay, search
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters, discard, replay, search
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime
 from csi.store import attempts, batches, dedupe, events, heartbeats, inbox, outbox, retention, watches
@@ -49,7 +48,7 @@ def add_batch(at: float, state: str = "delivered") -> int:
 
 
 def bury(name: str, at: float, state: str = "open", *, closed_at: float | None = None) -> int:
-    dlq.bury_item(f"src:{name}", "s", {}, cause="event", reason="r", seen_at=at, now=at)
+    dead_letters.bury_item(f"src:{name}", "s", {}, cause="event", reason="r", seen_at=at, now=at)
     number = fetch("SELECT MAX(id) FROM dead_letter")[0][0]
     run("UPDATE dead_letter SET state = ?, closed_at = ? WHERE id = ?", state, closed_at, number)
     return int(number)
@@ -184,9 +183,9 @@ class TestRows:
     def test_dlq_prune_on_both_engines(self):
         bury("a", NOW - 91 * DAY)
         bury("b", NOW - 89 * DAY)
-        assert clearing.old(NOW - 90 * DAY) == clearing.Old(1, 1)
-        assert clearing.prune(NOW - 90 * DAY, NOW, key_days=90) == 1
-        assert clearing.prune(NOW - 90 * DAY, NOW, key_days=90) == 0
+        assert discard.old(NOW - 90 * DAY) == discard.Old(1, 1)
+        assert discard.prune(NOW - 90 * DAY, NOW, key_days=90) == 1
+        assert discard.prune(NOW - 90 * DAY, NOW, key_days=90) == 0
 
 
 # --- the run

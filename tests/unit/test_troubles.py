@@ -9,7 +9,7 @@ from csi import messages
 from csi.errors import ConfigError
 from csi.pipeline.rescue import beat
 from csi.status.alert_rules import NAMES, Facts, Reading, Receiver, judge
-from csi.store import db, endpoints, troubles
+from csi.store import alerts, db, destinations
 from csi.worker import alerting
 from tests.fakes.line import Line
 from tests.fakes.page import page
@@ -94,7 +94,7 @@ def build(tmp_path, clock, desk, **secrets):
 
 
 def away(line, opened=True):
-    endpoints.change("default", breaker="open" if opened else "closed", reason="http 503")
+    destinations.change("default", breaker="open" if opened else "closed", reason="http 503")
 
 
 def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, desk):
@@ -136,7 +136,7 @@ def test_a_trouble_that_was_short_is_not_told(line, clock, desk):
     clock.move(600)
     alerting.look(line.rt)
     assert told(desk) == []
-    assert troubles.latest(5) == []
+    assert alerts.latest(5) == []
 
 
 def test_what_could_not_be_sent_is_sent_later(line, clock, desk):
@@ -152,7 +152,7 @@ def test_what_could_not_be_sent_is_sent_later(line, clock, desk):
         clock.move(alerting.HOLD_SECONDS + 1)
         alerting.look(line.rt)
     assert len(desk.requests) == 3
-    assert troubles.lasting()[0].told_at is not None
+    assert alerts.lasting()[0].told_at is not None
 
 
 def test_nothing_is_sent_where_it_is_switched_off(line, clock, desk):

@@ -13,9 +13,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import SecretStr
 from starlette.routing import Mount, Route
 
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.doctor import destination
-from csi.store import audit, db, endpoints, watches
+from csi.store import audit, db, destinations, watches
 from csi.store.models import AuditEntry, DeadLetter, Watch
 from csi.web import api, openapi
 from csi.web.app import create_app
@@ -241,10 +241,10 @@ async def test_paging_visits_every_row_once(client: httpx.AsyncClient, at: Desk)
 async def test_replay_one_a_filter_or_all(client: httpx.AsyncClient, at: Desk, body: Any, chosen: int) -> None:
     at.dead("a"), at.dead("b"), at.dead("c", reason="http 422", cause="event", status=422)
     plan = await client.post("/dlq/replay", json=body | {"dry_run": True})
-    assert (plan.json()["chosen"], dlq.open_count()) == (chosen, 3)
+    assert (plan.json()["chosen"], dead_letters.open_count()) == (chosen, 3)
     _check("POST", "/dlq/replay", 200, plan.json())
     done = await client.post("/dlq/replay", json=body)
-    assert (done.json()["sent"], dlq.open_count()) == (chosen, 3 - chosen)
+    assert (done.json()["sent"], dead_letters.open_count()) == (chosen, 3 - chosen)
     _check("POST", "/dlq/replay", 200, done.json())
     plan = await client.post("/dlq/replay", json=body | {"dry_run": True})
     assert plan.json()["chosen"] == 0
@@ -258,7 +258,7 @@ async def test_nothing_is_destroyed_without_confirmation(client: httpx.AsyncClie
         looked = await client.post(path, json=body | {"dry_run": True})
         assert looked.status_code == 200
         _check("POST", path, 200, looked.json())
-    assert dlq.open_count() == 1
+    assert dead_letters.open_count() == 1
     gone = await client.post("/dlq/discard", json={"ids": [1, 7], "confirm": True, "reason": "spam"})
     assert gone.json() == {"discarded": [1], "failed": {"7": "there is no such dead letter"}}
     assert DeadLetter.get_by_id(1).result == "spam"
@@ -279,10 +279,10 @@ async def test_a_vague_replay_is_refused(client: httpx.AsyncClient) -> None:
 @pytest.mark.asyncio
 async def test_delivery_is_held_resumed_and_tested(client: httpx.AsyncClient) -> None:
     held = await client.post("/delivery/default/pause", json={"reason": "maintenance"})
-    assert (held.json()["changed"], endpoints.get().held) == (True, "maintenance")
+    assert (held.json()["changed"], destinations.get().held) == (True, "maintenance")
     assert (await client.get("/delivery")).json()["destinations"][0]["gate"] == "held"
     assert (await client.post("/delivery/default/resume")).json()["changed"] is True
-    assert endpoints.get().held is None
+    assert destinations.get().held is None
     tested = await client.post("/delivery/default/test")
     assert tested.json()["ok"] is False
     _check("POST", "/delivery/default/test", 200, tested.json())

@@ -17,7 +17,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
-from csi.store import db, endpoints, events, heartbeats, watches
+from csi.store import db, destinations, events, heartbeats, watches
 from csi.store.models import Watch
 from csi.web import edge, porter, sidecar
 from csi.web.app import create_app
@@ -156,8 +156,8 @@ async def test_readyz_without_a_worker_and_then_with_one(client: httpx.AsyncClie
     assert answer.json()["adapters"]["youtube_playlist"]["polling"] is True
     assert (await client.get("/livez")).status_code == 200
     with db.connection():
-        endpoints.get()
-        endpoints.change("default", breaker="open", last_failure_at=opener().now())
+        destinations.get()
+        destinations.change("default", breaker="open", last_failure_at=opener().now())
     answer = await client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["delivery"]["ua_reachable"] is False
@@ -168,8 +168,8 @@ async def test_open_pages_tell_no_titles_ids_or_urls(client: httpx.AsyncClient, 
     store_events(opener, 3)
     with db.connection():
         Watch.update(errors=5, last_error=f"GET http://127.0.0.1:9/{PLAYLIST} failed").execute()
-        endpoints.get()
-        endpoints.change("default", breaker="open", reason="https://ua.example/x", last_error="https://ua.example/x")
+        destinations.get()
+        destinations.change("default", breaker="open", reason="https://ua.example/x", last_error="https://ua.example/x")
     for path in ("/healthz", "/readyz", "/livez", "/metrics", "/nothing"):
         text = (await client.get(path)).text
         for secret in (

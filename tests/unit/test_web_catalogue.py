@@ -12,8 +12,8 @@ import pytest_asyncio
 from starlette.applications import Starlette
 
 from csi.runtime import Runtime
-from csi.store import channels, jobs, stats, videos
-from csi.store.jobs import NewJob
+from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.catalog.jobs import NewJob
 from csi.web import curve
 from csi.web.app import create_app
 from ops.screenshot import TOKEN, open_show

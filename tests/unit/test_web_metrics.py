@@ -10,13 +10,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.ingester.event import CreatorSignalEvent
 from csi.jobs.types import KINDS
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.status.alert_rules import NAMES
-from csi.store import budget, counters, db, endpoints, events, heartbeats, hosts, jobs, outbox, watches
+from csi.store import api_units, counters, db, destinations, events, heartbeats, hosts, outbox, watches
+from csi.store.catalog import jobs
 from csi.store.models import Watch
 from csi.web import job_numbers, metrics, operations
 
@@ -75,15 +76,15 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
             counters.observe("poll_seconds", [seconds], counters.POLL_BUCKETS, source="youtube_playlist")
         counters.observe("accept_seconds", [0.2], counters.LATENCY_BUCKETS, source="urgent")
         heartbeats.beat("worker", now - 3, now - 100)
-        budget.book(42, 10_000, now)
-        endpoints.get()
-        endpoints.change("default", breaker="open")
+        api_units.book(42, 10_000, now)
+        destinations.get()
+        destinations.change("default", breaker="open")
         event = CreatorSignalEvent(**CreatorSignalEvent.model_config["json_schema_extra"]["example"])
         sync_watches(rt)
         watch = watches.active()[0]
         event_pk = events.add(event, watch_id=watch.id, seq=1, tier="urgent", first_seen_at=now - 50)
         outbox.put(event_pk, ["default"], tier="urgent", watch_id=watch.id, seq=1, due_at=now)
-        dlq.bury_item("key", "youtube_playlist", {}, cause="malformed", reason="x", seen_at=now, now=now)
+        dead_letters.bury_item("key", "youtube_playlist", {}, cause="malformed", reason="x", seen_at=now, now=now)
     found = scrape(rt)
     source = {"source": "youtube_playlist"}
     assert value(found, "csi_events", "csi_events_total", **source, status="delivered") == 98
@@ -123,12 +124,12 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
         Watch.update(health="outage", last_success_at=now - 400, next_poll_at=now - 900).execute()
         heartbeats.beat("worker", now, now - 5_000, queued=17)
         hosts.begin_outage(hosts.get("www.youtube.com"), now, "http 500", 3)
-        endpoints.change("default", held="maintenance")
+        destinations.change("default", held="maintenance")
         counters.observe("seen_seconds", [20.0, 4.0], counters.AGE_BUCKETS, source="urgent")
         counters.add("items", 3, source="youtube_playlist", label="filtered")
         for cause in ("malformed", "malformed", "crash"):
-            dlq.bury_item("key", "youtube_playlist", {}, cause=cause, reason="x", seen_at=now, now=now)
-        budget.book(9_990, 10_000, now)
+            dead_letters.bury_item("key", "youtube_playlist", {}, cause=cause, reason="x", seen_at=now, now=now)
+        api_units.book(9_990, 10_000, now)
     found = scrape(rt)
     source = {"source": "youtube_playlist"}
     assert value(found, "csi_watches", **source, state="outage") == 1
@@ -156,7 +157,7 @@ def test_the_catalogues_jobs_are_told_by_type_and_status(rt: Runtime) -> None:
         assert dead is not None
         jobs.bury(dead, "it can never work", now)
         jobs.enqueue(jobs.NewJob('MADE_UP"}', "c", scheduled_at=now - 9), now)
-        budget.book_share(7, 10_000, "catalog_units", 3_000, now)
+        api_units.book_share(7, 10_000, "catalog_units", 3_000, now)
     found = scrape(rt)
     assert value(found, "csi_jobs", type=dead.type, status="dead") == 1
     assert value(found, "csi_job_runs", "csi_job_runs_total", type=dead.type, result="dead") == 1

@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.ingester.signature import sign
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import audit, db, endpoints, heartbeats, hosts
+from csi.store import audit, db, destinations, heartbeats, hosts
 from csi.store.models import DeadLetter, Event, Watch
 from csi.web import curl, page, porter
 from csi.web.app import create_app
@@ -225,7 +225,7 @@ async def test_hostile_text_is_only_text(client: httpx.AsyncClient, rt: Runtime)
         Watch.update(name=HOSTILE, last_error=HOSTILE, note=HOSTILE, health="suspect").where(Watch.id == 1).execute()
         number = add_event(watch, 9_000, rt.now(), "urgent", HOSTILE)
         letter = bury(watch, 9_001, rt.now(), HOSTILE, HOSTILE, "event", 422)
-        endpoints.change("default", held=HOSTILE, held_at=rt.now(), last_error=HOSTILE)
+        destinations.change("default", held=HOSTILE, held_at=rt.now(), last_error=HOSTILE)
         hosts.begin_outage(hosts.get(HOSTILE), rt.now(), HOSTILE, 3)
     for path in ("/", "/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", "/schedule",
                  f"/dead-letters/{letter}", f"/events?q={HOSTILE}", f"/sources?q={HOSTILE}"):  # fmt: skip
@@ -294,7 +294,7 @@ async def test_no_secret_is_on_any_page(client: httpx.AsyncClient, rt: Runtime) 
         said = " ".join(secrets)
         watch = Watch.get_by_id(1)
         letter = bury(watch, 9_001, rt.now(), "A title", f"http 500 {said}", "event", 500)
-        endpoints.change("default", held=said, held_at=rt.now())
+        destinations.change("default", held=said, held_at=rt.now())
         db.run("UPDATE delivery_attempts SET answer = ?, reason = ?", said, said)
         db.run("UPDATE watches SET last_error = ?, note = ?, health = 'suspect'", said, said)
         db.run("UPDATE dead_letter SET error_reason = ?", said)
@@ -309,7 +309,7 @@ async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, r
     assert "the lane collects until its batch is due" in text
     assert "Everything flows; 5 dead letters wait" in text
     with db.connection():
-        endpoints.change("default", breaker="open", reason="http 401", opened_at=rt.now())
+        destinations.change("default", breaker="open", reason="http 401", opened_at=rt.now())
         heartbeats.beat("worker", rt.now() - 500, rt.now() - 900)
         hosts.begin_outage(hosts.get("www.youtube.com"), rt.now() - 60, "http 500", 7)
     text = (await client.get("/")).text
@@ -418,7 +418,7 @@ async def test_adding_and_removing(client: httpx.AsyncClient) -> None:
 )
 async def test_dead_letters_go_out_again(client: httpx.AsyncClient, fields: dict[str, str], left: int) -> None:
     done = await act(client, "/dead-letters/replay", **fields)
-    assert (done.status_code, dlq.open_count()) == (303, left)
+    assert (done.status_code, dead_letters.open_count()) == (303, left)
     text = (await client.get("/dead-letters")).text
     assert ("pending again; the worker sends them" in text) == bool(fields)
 
@@ -426,7 +426,7 @@ async def test_dead_letters_go_out_again(client: httpx.AsyncClient, fields: dict
 @pytest.mark.asyncio
 async def test_a_letter_is_given_up_only_by_somebody_who_is_sure(client: httpx.AsyncClient) -> None:
     await act(client, "/dead-letters/discard", id="1")
-    assert dlq.open_count() == 5
+    assert dead_letters.open_count() == 5
     await act(client, "/dead-letters/discard", id="1", sure="yes", reason="spam")
     assert (DeadLetter.get_by_id(1).state, DeadLetter.get_by_id(1).result) == ("discarded", "spam")
 
@@ -434,10 +434,10 @@ async def test_a_letter_is_given_up_only_by_somebody_who_is_sure(client: httpx.A
 @pytest.mark.asyncio
 async def test_delivery_is_paused_resumed_and_tested(client: httpx.AsyncClient) -> None:
     await act(client, "/destinations/default/pause")
-    assert endpoints.get().held == "by the dashboard"
+    assert destinations.get().held == "by the dashboard"
     assert "paused by command" in (await client.get("/")).text
     await act(client, "/destinations/default/resume")
-    assert endpoints.get().held is None
+    assert destinations.get().held is None
     await act(client, "/destinations/default/test")
     assert "default: no answer after" in (await client.get("/")).text
     await act(client, "/destinations/nowhere/pause")

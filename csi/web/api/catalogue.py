@@ -6,16 +6,16 @@ from pydantic import Field
 from starlette.responses import Response
 
 from csi.adapters.youtube.references import UnknownReference
-from csi.catalog import looks, manage
-from csi.catalog.shape import shape as told
-from csi.jobs import manage as ledger
+from csi.catalog import channel_admin, listing
+from csi.catalog.json_shapes import shape as told
+from csi.jobs import admin
 from csi.jobs.types import KINDS, MOST_VIDEOS, JobRefused
 from csi.logs import redact
 from csi.runtime import Runtime
-from csi.store import channels, jobs, stats, videos
-from csi.store.channels import Channel
-from csi.store.jobs import Job
-from csi.store.videos import Video
+from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.catalog.channels import Channel
+from csi.store.catalog.jobs import Job
+from csi.store.catalog.videos import Video
 from csi.web.answers import reply
 from csi.web.api.operation import MAX_LIMIT, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
@@ -92,7 +92,7 @@ class NewJob(Given):
     channel: str | None = Field(None, max_length=64, description="The channel's id, where the type needs one")
     videos: tuple[str, ...] = Field((), max_length=MOST_VIDEOS, description="Only these videos")
     priority: Priority | None = Field(None, description="Higher is sooner")
-    delay_seconds: float = Field(0, ge=0, le=ledger.LONGEST_DELAY, description="Not before so long from now")
+    delay_seconds: float = Field(0, ge=0, le=admin.LONGEST_DELAY, description="Not before so long from now")
 
 
 # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,10 +102,10 @@ def add_channel(rt: Runtime, call: Call) -> Response:
     """201; 409 where it is tracked already, 400 with the reason where it cannot be."""
     wanted: NewChannel = call.body
     try:
-        done = manage.register(
+        done = channel_admin.register(
             rt, wanted.what, priority=wanted.priority, watch=wanted.watch, videos=wanted.videos
         )  # fmt: skip
-    except (manage.CatalogRefused, UnknownReference) as error:
+    except (channel_admin.CatalogRefused, UnknownReference) as error:
         raise Refusal(400, f"what: {error}") from error
     if done.result == "known":
         raise Refusal(409, f"channel {done.channel.id} is {done.remark}")
@@ -115,38 +115,38 @@ def add_channel(rt: Runtime, call: Call) -> Response:
 
 
 def list_channels(rt: Runtime, call: Call) -> dict[str, Any]:
-    return looks.all_channels(rt, call.query.status)
+    return listing.all_channels(rt, call.query.status)
 
 
 def show_channel(rt: Runtime, call: Call) -> dict[str, Any]:
-    return looks.one_channel(rt, find_channel(call))
+    return listing.one_channel(rt, find_channel(call))
 
 
 def trend(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_channel(call)
     days = stats.trend(row.id, rt.now() - call.query.days * DAY)
-    return {"channel_id": row.id, "days": [told(day) | looks.trend_day(day) for day in days]}
+    return {"channel_id": row.id, "days": [told(day) | listing.trend_day(day) for day in days]}
 
 
 def pause(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_channel(call)
-    return {"changed": manage.pause(rt, row), "status": _again(row).status}
+    return {"changed": channel_admin.pause(rt, row), "status": _again(row).status}
 
 
 def resume(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_channel(call)
-    job = manage.resume(rt, row)
+    job = channel_admin.resume(rt, row)
     return {"changed": job is not None, "status": _again(row).status, "job": job.id if job else None}
 
 
 def rank(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_channel(call)
-    manage.rank(row, call.body.priority)
+    channel_admin.rank(row, call.body.priority)
     return {"changed": row.priority != call.body.priority, "priority": call.body.priority}
 
 
 def backfill(rt: Runtime, call: Call) -> dict[str, Any]:
-    found = manage.backfill(rt, find_channel(call), priority=call.body.priority, videos=call.body.videos)
+    found = channel_admin.backfill(rt, find_channel(call), priority=call.body.priority, videos=call.body.videos)
     return {"job": told(found.job), "duplicate": found.is_duplicate}
 
 
@@ -222,7 +222,7 @@ def add_job(rt: Runtime, call: Call) -> Response:
     if wanted.channel is not None and channels.find(wanted.channel) is None:
         raise Refusal(400, "channel: it is not in the catalogue")
     try:
-        found = ledger.enqueue(
+        found = admin.enqueue(
             rt,
             wanted.type,
             channel_id=wanted.channel,
@@ -237,13 +237,13 @@ def add_job(rt: Runtime, call: Call) -> Response:
 
 def retry(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_job(call)
-    ledger.retry(rt, row)
+    admin.retry(rt, row)
     return {"id": row.id, "status": "pending"}
 
 
 def cancel(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_job(call)
-    ledger.cancel(rt, row)
+    admin.cancel(rt, row)
     return {"id": row.id, "status": "dead"}
 
 

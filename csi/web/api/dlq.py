@@ -6,13 +6,14 @@ from pydantic import Field
 
 from csi.admin import dead_letters
 from csi.config.durations import parse_duration
-from csi.dlq import clearing, search
-from csi.dlq import store as letters
+from csi.dlq import dead_letters as letters
+from csi.dlq import discard as clearing
+from csi.dlq import search
+from csi.dlq.dead_letters import Letter
 from csi.dlq.search import Wish
-from csi.dlq.store import Letter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
-from csi.store import stories
+from csi.store.queries import timeline
 from csi.web import views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
@@ -88,8 +89,8 @@ def show_letter(rt: Runtime, call: Call) -> dict[str, Any]:
     return views.letter(letter) | {"attempts": [views.attempt(one) for one in attempts], "payload": letter.payload}
 
 
-def attempts_of(letter: Letter) -> list[stories.Request]:
-    return stories.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
+def attempts_of(letter: Letter) -> list[timeline.Request]:
+    return timeline.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
 
 
 def wish_of(filters: Filters, now: float, states: tuple[str, ...] = ("open",)) -> Wish:

@@ -9,9 +9,10 @@ from csi.config.settings import Tier
 from csi.runtime import Runtime
 from csi.status.item_lookup import story_of
 from csi.status.item_lookup import trace as find_stories
-from csi.store import eventpages, events
-from csi.store.eventpages import Wanted
+from csi.store import events
 from csi.store.models import Event
+from csi.store.queries import event_search
+from csi.store.queries.event_search import Wanted
 from csi.web import views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
@@ -48,7 +49,7 @@ class Question(Given):
 
 def list_events(rt: Runtime, call: Call) -> dict[str, Any]:
     asked: Listing = call.query
-    listed_rows = eventpages.page(wanted(asked, rt.now()), asked.limit + 1)
+    listed_rows = event_search.page(wanted(asked, rt.now()), asked.limit + 1)
     shown = [row.id for row in listed_rows[: asked.limit]]
     following = shown[-1] if len(listed_rows) > asked.limit else None
     return {"events": [views.event(row) for row in events.by_ids(shown)], "next": following}
@@ -74,7 +75,7 @@ def show_event(rt: Runtime, call: Call) -> dict[str, Any]:
 
 def _find(text: str) -> Event:
     is_number = text.isascii() and text.isdigit() and len(text) <= 18
-    number = int(text) if is_number else eventpages.find_id(text)
+    number = int(text) if is_number else event_search.find_id(text)
     found = events.by_ids([number]) if number is not None else []
     if not found:
         raise Refusal(404, "there is no such event")

@@ -16,7 +16,7 @@ from csi.errors import CsiError
 from csi.logs import redact
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
-from csi.store import watches, watchlist
+from csi.store import watch_admin, watches
 from csi.store.models import Watch
 from csi.web import views
 from csi.web.answers import problem, reply
@@ -80,7 +80,7 @@ class Reset(DryRun):
 
 def list_sources(rt: Runtime, call: Call) -> dict[str, Any]:
     wanted: Listing = call.query
-    rows = [row for row in watchlist.every(removed=wanted.state == "removed") if _fits(row, wanted)]
+    rows = [row for row in watch_admin.every(removed=wanted.state == "removed") if _fits(row, wanted)]
     rows.sort(key=lambda row: int(row.id))
     following = rows[wanted.limit - 1].id if len(rows) > wanted.limit else None
     return {"watches": describe(rt, rows[: wanted.limit]), "next": following}
@@ -96,7 +96,7 @@ def _fits(row: Watch, wanted: Listing) -> bool:
 
 def show_source(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find(call)
-    return describe(rt, [row])[0] | {"waiting_items": watchlist.waiting_items(row.id)}
+    return describe(rt, [row])[0] | {"waiting_items": watch_admin.waiting_items(row.id)}
 
 
 def describe(rt: Runtime, rows: Sequence[Watch]) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def import_list(rt: Runtime, call: Call) -> dict[str, Any]:
 def pause(rt: Runtime, call: Call) -> dict[str, Any]:
     row = _there(call)
     changed = steps.pause(rt, row, dry_run=call.body.dry_run)
-    return _changed(row, changed, dry_run=call.body.dry_run) | {"waiting_items": watchlist.waiting_items(row.id)}
+    return _changed(row, changed, dry_run=call.body.dry_run) | {"waiting_items": watch_admin.waiting_items(row.id)}
 
 
 def resume(rt: Runtime, call: Call) -> dict[str, Any]:

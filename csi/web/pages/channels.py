@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from csi.catalog import manage, source
+from csi.catalog import api, channel_admin
 from csi.errors import CsiError
 from csi.runtime import Runtime
-from csi.store import channels, jobs, stats, videos
-from csi.store.channels import Channel
-from csi.store.stats import ChannelStats, day_of
+from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.catalog.channels import Channel
+from csi.store.catalog.stats import ChannelStats, day_of
 from csi.web import curve
 from csi.web.page import Facts, Page, back, present
 from csi.web.sidecar import Sidecar
@@ -34,7 +34,7 @@ async def show(request: Request) -> Response:
 
 
 def _all(rt: Runtime) -> Facts:
-    return {"rows": channels.dashboard(day_of(rt.now())), "share": source.share_of(rt), "too_much": source.TOO_MUCH}
+    return {"rows": channels.dashboard(day_of(rt.now())), "share": api.share_of(rt), "too_much": api.TOO_MUCH}
 
 
 async def show_hot(request: Request) -> Response:
@@ -80,7 +80,7 @@ async def add(request: Request) -> Response:
     what = request.state.form.get("what", "").strip()
     sidecar: Sidecar = request.app.state.sidecar
     try:
-        done = await sidecar.work(lambda rt: manage.register(rt, what))
+        done = await sidecar.work(lambda rt: channel_admin.register(rt, what))
     except CsiError as error:
         return back(request, "/channels", f"Not added: {error}", "bad")
     text = done.remark if done.result == "known" else "is tracked; what it published is being fetched."
@@ -88,16 +88,16 @@ async def add(request: Request) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    return await _act(request, lambda rt, row: "is paused." if manage.pause(rt, row) else "was paused already.")
+    return await _act(request, lambda rt, row: "is paused." if channel_admin.pause(rt, row) else "was paused already.")
 
 
 async def resume(request: Request) -> Response:
-    return await _act(request, lambda rt, row: "goes on." if manage.resume(rt, row) else "was not paused.")
+    return await _act(request, lambda rt, row: "goes on." if channel_admin.resume(rt, row) else "was not paused.")
 
 
 async def backfill(request: Request) -> Response:
     def act(rt: Runtime, row: Channel) -> str:
-        found = manage.backfill(rt, row)
+        found = channel_admin.backfill(rt, row)
         return "is being fetched already." if found.is_duplicate else "is fetched once more."
 
     return await _act(request, act)

@@ -12,12 +12,13 @@ from starlette.routing import Route
 
 from csi.config.durations import parse_since
 from csi.config.settings import TIERS
-from csi.dlq import store as dlq
+from csi.dlq import dead_letters
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status.item_lookup import story_of
-from csi.store import eventpages, events
-from csi.store.eventpages import Listed, Wanted
+from csi.store import events
+from csi.store.queries import event_search
+from csi.store.queries.event_search import Listed, Wanted
 from csi.web import curl, views
 from csi.web.api.events import EVENT_STATES
 from csi.web.page import Facts, Page, present
@@ -40,7 +41,7 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
         "tier": _one_of(given.get("tier"), TIERS),
         "since": _one_of(given.get("since"), tuple(SPANS)),
     }
-    rows = eventpages.page(_wanted(kept, given.get("before", ""), rt.now()), SHOWN + 1)
+    rows = event_search.page(_wanted(kept, given.get("before", ""), rt.now()), SHOWN + 1)
     shown = rows[:SHOWN]
     older = {name: value for name, value in kept.items() if value} | {"before": shown[-1].id if shown else 0}
     return {
@@ -51,7 +52,7 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
         "sources": list(rt.settings.sources),
         "tiers": TIERS,
         "spans": SPANS,
-        "searched": eventpages.SEARCHED,
+        "searched": event_search.SEARCHED,
     }
 
 
@@ -77,7 +78,7 @@ async def show_one(request: Request) -> Response:
 
 
 def _one(rt: Runtime, number: int) -> Facts:
-    row = eventpages.find(number) if number < 2**62 else None
+    row = event_search.find(number) if number < 2**62 else None
     if row is None:
         raise HTTPException(404)
     told = views.story(story_of(rt, row.dedupe_key))
@@ -85,7 +86,7 @@ def _one(rt: Runtime, number: int) -> Facts:
     return {
         "row": row,
         "story": told,
-        "letters": dlq.of_item(row.dedupe_key),
+        "letters": dead_letters.of_item(row.dedupe_key),
         "steps": [_step(step) for step in told["steps"]],
         "payload": json.dumps(contract, indent=2, ensure_ascii=False),
         # Escaped here, so that it is left as it is: what looks like a credential in it is the name of a variable.
@@ -115,7 +116,7 @@ def _link(url: str | None) -> str | None:
 async def find(request: Request) -> Response:
     """By event_id, for links from other pages."""
     event_id = clean(request.query_params.get("event_id", ""), 500)
-    number = await request.app.state.sidecar.ask(lambda rt: eventpages.find_id(event_id))
+    number = await request.app.state.sidecar.ask(lambda rt: event_search.find_id(event_id))
     return RedirectResponse(f"/events/{number}" if number else f"/events?{urlencode({'q': event_id})}", 303)
 
 

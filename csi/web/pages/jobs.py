@@ -8,10 +8,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi.errors import CsiError
-from csi.jobs import manage
+from csi.jobs import admin
 from csi.runtime import Runtime
-from csi.store import jobs
-from csi.store.jobs import Job
+from csi.store.catalog import jobs
+from csi.store.catalog.jobs import Job
 from csi.web.page import Facts, Page, back, present
 from csi.web.sidecar import Sidecar
 
@@ -45,11 +45,11 @@ def _find(ref: str) -> Job:
 
 
 async def retry(request: Request) -> Response:
-    return await _act(request, manage.retry, "is due now.")
+    return await _act(request, admin.retry, "is due now.")
 
 
 async def cancel(request: Request) -> Response:
-    return await _act(request, manage.cancel, "is cancelled.")
+    return await _act(request, admin.cancel, "is cancelled.")
 
 
 async def _act(request: Request, act: Callable[[Runtime, Job], None], text: str) -> Response:

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi.admin import dead_letters
-from csi.dlq import clearing, search
-from csi.dlq import store as letters
+from csi.dlq import dead_letters as letters
+from csi.dlq import discard as clearing
+from csi.dlq import search
 from csi.dlq.search import Wish
 from csi.ingester.text import clean
 from csi.runtime import Runtime

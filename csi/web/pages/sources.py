@@ -10,8 +10,9 @@ from starlette.routing import Route
 from csi.admin import watches as steps
 from csi.errors import CsiError
 from csi.runtime import Runtime
-from csi.store import charts, eventpages, watches, watchlist
+from csi.store import watch_admin, watches
 from csi.store.models import Watch
+from csi.store.queries import charts, event_search
 from csi.web import views
 from csi.web.api.operation import Refusal
 from csi.web.api.sources import refuse_poll
@@ -29,7 +30,7 @@ async def show(request: Request) -> Response:
 
 
 def _facts(rt: Runtime, words: str, view: str) -> Facts:
-    rows = watchlist.every()
+    rows = watch_admin.every()
     counts = {"": len(rows), "unwell": sum(map(_is_unwell, rows)), "paused": sum(row.state == "paused" for row in rows)}
     shown = [row for row in rows if _fits(row, words.casefold(), view)]
     shown.sort(key=lambda row: (not _is_unwell(row), row.source, (row.name or row.ref).casefold()))
@@ -58,10 +59,10 @@ async def show_one(request: Request) -> Response:
 
 def _one(rt: Runtime, number: int) -> Facts:
     row = _find(number)
-    recent = eventpages.page(eventpages.Wanted(watch_id=number), RECENT)
+    recent = event_search.page(event_search.Wanted(watch_id=number), RECENT)
     told = steps.describe(rt, [row])[0]
     titled = [(event, views.title(event.subject_json)) for event in recent]
-    return {"row": row, "told": told, "recent": titled, "waiting": watchlist.waiting_items(number)}
+    return {"row": row, "told": told, "recent": titled, "waiting": watch_admin.waiting_items(number)}
 
 
 def _find(number: int) -> Watch:

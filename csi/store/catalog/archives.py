@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store import partitions
+from csi.store.catalog import partitions
+from csi.store.catalog.jobs import COLUMNS as JOB_COLUMNS
 from csi.store.db import changed, chunks, fetch, is_postgres, marks, run
-from csi.store.jobs import COLUMNS as JOB_COLUMNS
 
 CHUNK = 500
 DAY = 86_400.0

@@ -7,8 +7,8 @@ from csi import clock
 from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api import Item, duration_seconds, part_of, video_of
 from csi.ingester.text import MAX_INTEGER, TEXT_CHARS, TITLE_CHARS, clean
-from csi.store.channels import ChannelFacts
-from csi.store.videos import VideoFacts
+from csi.store.catalog.channels import ChannelFacts
+from csi.store.catalog.videos import VideoFacts
 
 MAX_TAGS = 100
 _WEB = re.compile(r"https?://[^\s\"'<>]{1,2000}")

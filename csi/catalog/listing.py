@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from csi.catalog import source
-from csi.catalog.shape import shape
+from csi.catalog import api
+from csi.catalog.json_shapes import shape
 from csi.runtime import Runtime
-from csi.store import channels, jobs, stats, videos
-from csi.store.channels import Channel
-from csi.store.stats import ChannelStats, day_of
+from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.catalog.channels import Channel
+from csi.store.catalog.stats import ChannelStats, day_of
 
 DAY = 86_400.0
 GAINS = ("daily_views", "daily_subscribers", "daily_videos")
@@ -19,7 +19,7 @@ TREND = (
 def all_channels(rt: Runtime, status: str | None = None) -> dict[str, Any]:
     """Every channel with its gains of today, and what keeping them fresh costs."""
     rows = [row for row in channels.dashboard(day_of(rt.now())) if status in (None, row["status"])]
-    share = source.share_of(rt)
+    share = api.share_of(rt)
     return {"channels": [_today(row) for row in rows], "units_a_day": share.needed, "share": share.limit}
 
 

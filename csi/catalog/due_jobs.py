@@ -1,13 +1,14 @@
 """Which jobs are wanted now: one for each kind of statistics that something is due for."""
 
+from csi.catalog.channel_admin import register_watched
 from csi.catalog.freshness import DAY, HOT_DAYS, HOUR, MEDIUM_DAYS
-from csi.catalog.manage import register_watched
 from csi.jobs.types import new_job
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import channels, heartbeats, jobs, videos
+from csi.store import heartbeats
+from csi.store.catalog import channels, jobs, videos
+from csi.store.catalog.videos import Tier
 from csi.store.db import writing
-from csi.store.videos import Tier
 
 TIERS: dict[Tier, str] = {
     "hot": "REFRESH_HOT_VIDEOS",

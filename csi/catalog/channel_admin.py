@@ -5,15 +5,16 @@ from typing import Literal
 
 from csi.admin import watches as sources
 from csi.admin.watches import CHANNELS, SourcesError, Target, Wish
-from csi.catalog import record, source
+from csi.catalog import api, capture
 from csi.errors import CsiError, SourceError
 from csi.jobs.types import new_job
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import channels, jobs, videos, watches, watchlist
-from csi.store.channels import Channel, ChannelFacts
+from csi.store import watch_admin, watches
+from csi.store.catalog import channels, jobs, videos
+from csi.store.catalog.channels import Channel, ChannelFacts
+from csi.store.catalog.jobs import Enqueued, Job
 from csi.store.db import writing
-from csi.store.jobs import Enqueued, Job
 
 WATCHED_AT_ONCE = 50
 _LATER = ("budget", "quota", "transient", "throttled", "paused", "malformed")
@@ -82,7 +83,7 @@ def _target(rt: Runtime, text: str) -> Target:
 def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]:
     """What YouTube says of it now; where it cannot be asked now, the backfill asks later."""
     try:
-        facts = source.read_channels(source.open_api(rt), [target.ref]).get(target.ref)
+        facts = api.read_channels(api.open_api(rt), [target.ref]).get(target.ref)
     except SourceError as error:
         if error.kind in _LATER:
             return None, f"not looked at yet: {error}"
@@ -99,7 +100,7 @@ def _store(rt: Runtime, target: Target, facts: ChannelFacts | None, priority: in
         if not channels.add(target.ref, facts.title if facts else target.title or "", priority, now):
             return None
         if facts is not None:
-            record.record_channel(facts, now)
+            capture.record_channel(facts, now)
         return backfill(rt, _stored(target.ref), videos=videos).job
 
 
@@ -151,7 +152,7 @@ def pause(rt: Runtime, channel: Channel) -> bool:
         videos.hold(channel.id)
         feed = channels.feed_of(channel.id)
         if feed is not None:
-            watchlist.pause(feed.watch_id)
+            watch_admin.pause(feed.watch_id)
     log.info("channel paused by command", channel=channel.id)
     return True
 
@@ -165,7 +166,7 @@ def resume(rt: Runtime, channel: Channel) -> Job | None:
         videos.release(channel.id, now)
         feed = channels.feed_of(channel.id)
         if feed is not None:
-            watchlist.resume(feed.watch_id, now)
+            watch_admin.resume(feed.watch_id, now)
         job = backfill(rt, channel, until_known=channel.backfilled_at is not None).job
     log.info("channel resumed by command", channel=channel.id)
     return job

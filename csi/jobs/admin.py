@@ -3,8 +3,8 @@
 from csi.jobs.types import JobRefused, new_job
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import jobs, videos
-from csi.store.jobs import Enqueued, Job
+from csi.store.catalog import jobs, videos
+from csi.store.catalog.jobs import Enqueued, Job
 
 SHORTEST = 6
 LONGEST_DELAY = 30 * 86_400.0

@@ -19,8 +19,9 @@ from peewee import PeeweeException
 
 from csi.config.secrets import MASK, hide_password, url_password
 from csi.errors import StoreError
-from csi.store import copies, partitions
+from csi.store import copy_marker
 from csi.store import db as store
+from csi.store.catalog import partitions
 from csi.store.models import database
 
 Row = tuple[Any, ...]
@@ -206,11 +207,11 @@ def copy(
         with closing(Source(path)) as source, store.connection(), closing(Target(url)) as target:
             _be_alone()
             tables = source.tables()
-            copies.begin(origin, now(), is_empty=all(map(target.is_empty, tables)))
+            copy_marker.begin(origin, now(), is_empty=all(map(target.is_empty, tables)))
             done = _mirror(source, target, tables, notice)
             if is_last:
                 _refuse_written(source)
-                copies.finish(origin, now())
+                copy_marker.finish(origin, now())
             return done, source.mended
 
 

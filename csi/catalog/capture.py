@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from csi.catalog import freshness, gains
 from csi.catalog.gains import DAILY, HOURLY, Window
-from csi.store import channels, stats, videos
-from csi.store.channels import ChannelFacts
-from csi.store.ids import new_id
-from csi.store.stats import Count
-from csi.store.videos import Due, Plan, VideoFacts
+from csi.store.catalog import channels, stats, videos
+from csi.store.catalog.channels import ChannelFacts
+from csi.store.catalog.stats import Count
+from csi.store.catalog.videos import Due, Plan, VideoFacts
+from csi.store.uuid7 import new_id
 
 
 def record_channel(facts: ChannelFacts, now: float) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
-from csi.store import partitions
+from csi.store.catalog import partitions
 from csi.store.db import changed, fetch, marks, run
-from csi.store.ids import new_id
+from csi.store.uuid7 import new_id
 
 
 @dataclass(frozen=True)

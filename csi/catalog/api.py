@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from csi.adapters.youtube.api import BATCH, ApiSettings, DataApi, Item, Page
-from csi.catalog.facts import channel_facts, video_facts
+from csi.catalog.api_fields import channel_facts, video_facts
 from csi.errors import SourceError
+from csi.jobs.run import LostJob
 from csi.jobs.types import KINDS
-from csi.jobs.work import LostJob
 from csi.runtime import Runtime
-from csi.store import budget, channels, jobs, videos
-from csi.store.channels import ChannelFacts
-from csi.store.jobs import Job
-from csi.store.videos import VideoFacts
+from csi.store import api_units
+from csi.store.catalog import channels, jobs, videos
+from csi.store.catalog.channels import ChannelFacts
+from csi.store.catalog.jobs import Job
+from csi.store.catalog.videos import VideoFacts
 
 UNITS = "catalog_units"
 """A counter for each Pacific day: what the catalogue used of it."""
@@ -60,7 +61,7 @@ class Share:
 
 
 def share_of(rt: Runtime) -> Share:
-    return Share(rt.settings.catalog.units_per_day, budget.share_used(UNITS, rt.now()), needs().total)
+    return Share(rt.settings.catalog.units_per_day, api_units.share_used(UNITS, rt.now()), needs().total)
 
 
 def open_api(rt: Runtime, job: Job | None = None) -> DataApi:
@@ -109,9 +110,9 @@ def _charge(rt: Runtime, job: Job | None, units: int) -> None:
         raise LostJob("lost before a call: no unit is spent for it")
     yields = job is not None and job.type in KINDS and KINDS[job.type].yields
     kept = min(_reserve(rt, now), int(share * MOST_KEPT)) if yields else 0
-    if budget.share_used(UNITS, now) + units + kept > share:
+    if api_units.share_used(UNITS, now) + units + kept > share:
         raise SourceError(KEPT_BACK if kept else SHARE_SPENT, kind="budget")
-    if not rt.has_spare(units) or not budget.book_share(units, limit, UNITS, share, now):
+    if not rt.has_spare(units) or not api_units.book_share(units, limit, UNITS, share, now):
         raise SourceError(SHARE_SPENT, kind="budget")
     if job is not None:
         jobs.add_units(job.id, units)
@@ -123,7 +124,7 @@ def _reserve(rt: Runtime, now: float) -> int:
     if not 0 <= now - looked_at < LOOK_SECONDS:
         rt.memo |= {"catalog_looked_at": now, "catalog_needs": needs()}
     found: Needs = rt.memo["catalog_needs"]
-    hours = ceil((budget.day_ends(now) - now) / HOUR)
+    hours = ceil((api_units.day_ends(now) - now) / HOUR)
     return ceil((found.hot + found.medium) * hours / DAY_HOURS) + found.channels
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from peewee import IntegrityError
 
 from csi.errors import StoreError
-from csi.store import channels, counters, partitions
+from csi.store import counters
+from csi.store.catalog import channels, partitions
 from csi.store.db import OWNER, changed, fetch, is_postgres, new_token, run, writing
-from csi.store.ids import new_id
+from csi.store.uuid7 import new_id
 
 LEASE_SECONDS = 55.0
 """Outlasts one request to the API; lengthened after each step."""

@@ -9,9 +9,10 @@ from csi.jobs.verdict import Dead, Retry, Verdict, Wait, judge
 from csi.logs import log
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import budget, counters, db, jobs
+from csi.store import api_units, counters, db
+from csi.store.catalog import jobs
+from csi.store.catalog.jobs import Job
 from csi.store.db import writing
-from csi.store.jobs import Job
 
 
 class LostJob(CsiError):
@@ -114,7 +115,7 @@ def _settle_failure(rt: Runtime, job: Job, error: SourceError) -> None:
         attempts=found.attempts,
         max_attempts=found.max_attempts,
         now=now,
-        midnight=budget.day_ends(now),
+        midnight=api_units.day_ends(now),
         rng=rt.rng,
     )
     if _record(found, verdict, now):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi.dlq import store
-from csi.dlq.store import Letter
+from csi.dlq import dead_letters
+from csi.dlq.dead_letters import Letter
 from csi.store import dedupe, inbox
 from csi.store.db import fetch, marks, run, writing
 
@@ -25,7 +25,7 @@ class Old:
 def discard(letters: Sequence[Letter], now: float, *, result: str, key_days: float) -> list[int]:
     """Close letters for good: their events are not delivered. Returns the ids of those that were open."""
     with writing():
-        closed = [letter for letter in letters if store.discard(letter.id, now, result)]
+        closed = [letter for letter in letters if dead_letters.discard(letter.id, now, result)]
         _let_go([letter.event_id for letter in closed if letter.cause == "crash"], now, key_days)
     return [letter.id for letter in closed]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from csi import clock
 from csi.logs import redact
-from csi.store.channels import Channel, ChannelFeed
-from csi.store.jobs import Job, JobEvent
-from csi.store.stats import ChannelStats, VideoStats
-from csi.store.videos import Video
+from csi.store.catalog.channels import Channel, ChannelFeed
+from csi.store.catalog.jobs import Job, JobEvent
+from csi.store.catalog.stats import ChannelStats, VideoStats
+from csi.store.catalog.videos import Video
 
 Entity = Channel | ChannelFeed | Video | ChannelStats | VideoStats | Job | JobEvent
 _TIMES = ("_at", "_since")

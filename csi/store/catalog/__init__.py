@@ -1,0 +1,1 @@
+"""Tables of the catalogue: channels, videos, statistics, jobs, archives, partitions."""
