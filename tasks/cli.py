@@ -13,20 +13,20 @@ import click
 
 from csi import logs
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import confirm, echo_json, iso, plural
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.status import backlog as reasons
 from csi.store import batches, watches
 from csi.store.queries import backlog, timeline
-from csi.web import views
-from tasks import look as queue
+from csi.web import json_views
+from tasks import queue_inspection
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.backlog import Waiting
     from csi.store.queries.backlog import Held
-    from tasks.look import Queue, Queued
+    from tasks.queue_inspection import Queue, Queued
 
 STATES = ("running", "pending", "scheduled")
 
@@ -61,11 +61,11 @@ def tasks() -> None:
 def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit: int) -> None:
     """List running, pending and scheduled tasks with the rows they serve, and what else waits, and why."""
     with installed(config_path) as rt:
-        found = [one for one in works(rt, queue.look(rt.settings)) if state in (None, one.state)]
+        found = [one for one in works(rt, queue_inspection.look(rt.settings)) if state in (None, one.state)]
         rest, now = reasons.waiting(rt), rt.now()
     if as_json:
         shown = [_work_dict(one) for one in found[:limit]]
-        echo_json({"tasks": shown, "total": len(found), "waiting": [views.waiting(one) for one in rest]})
+        echo_json({"tasks": shown, "total": len(found), "waiting": [json_views.waiting(one) for one in rest]})
         return
     for line in table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]]):
         click.echo(line)
@@ -81,7 +81,7 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
 def show(config_path: Path | None, as_json: bool, task_id: str) -> None:
     """Show one queued task by its id, or the beginning of it."""
     with installed(config_path) as rt:
-        found = [one for one in works(rt, queue.look(rt.settings)) if one.id and one.id.startswith(task_id)]
+        found = [one for one in works(rt, queue_inspection.look(rt.settings)) if one.id and one.id.startswith(task_id)]
     if len(found) != 1:
         many = f"{len(found)} tasks begin with {plain(task_id, 60)!r}; write more of the id"
         none = f"no task with the id {plain(task_id, 60)!r} is queued; it may have run: csi tasks list"
@@ -100,17 +100,17 @@ def show(config_path: Path | None, as_json: bool, task_id: str) -> None:
 def stats(config_path: Path | None, as_json: bool) -> None:
     """Count tasks by kind and state, and what waits."""
     with installed(config_path) as rt:
-        looked = queue.look(rt.settings)
+        looked = queue_inspection.look(rt.settings)
         found, rest, now = works(rt, looked), reasons.waiting(rt), rt.now()
         gone = reasons.worker_gone(rt)
     counted = Counter((one.task, one.state) for one in found)
-    names = [*queue.STEPS, *sorted({one.task for one in found} - set(queue.STEPS))]
+    names = [*queue_inspection.STEPS, *sorted({one.task for one in found} - set(queue_inspection.STEPS))]
     rows = {name: {state: counted[name, state] for state in STATES} for name in names}
     if as_json:
         totals = {state: sum(one.state == state for one in found) for state in STATES}
         listed = [{"task": name, **numbers} for name, numbers in rows.items()]
         report = {"worker_alive": gone is None, "totals": totals, "unreadable": looked.unreadable, "tasks": listed}
-        echo_json(report | {"waiting": [views.waiting(one) for one in rest]})
+        echo_json(report | {"waiting": [json_views.waiting(one) for one in rest]})
         return
     for line in table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), [_counts(name, rows[name]) for name in names]):
         click.echo(line)
@@ -127,11 +127,11 @@ def stats(config_path: Path | None, as_json: bool) -> None:
 def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
     """Empty the queue. Nothing is lost: rows that are due are woken again within seconds."""
     with installed(config_path) as rt:
-        found = queue.look(rt.settings)
+        found = queue_inspection.look(rt.settings)
         number = len(found.messages) + found.unreadable
         if number and not dry_run:
             confirm(f"Throw away {plural(number, 'queued task')}?", yes=yes)
-            queue.empty(rt.settings)
+            queue_inspection.empty(rt.settings)
     if as_json:
         echo_json({"tasks": number, "purged": 0 if dry_run else number, "dry_run": dry_run})
     else:
@@ -146,7 +146,7 @@ def works(rt: Runtime, looked: Queue) -> list[Work]:
 
 
 def _running(held: Held, now: float) -> Work:
-    task = next(name for name, step in queue.STEPS.items() if step == held.step)
+    task = next(name for name, step in queue_inspection.STEPS.items() if step == held.step)
     if held.lease_until < now:
         why = "its holder is gone or stuck: the lease ran out, and the worker takes it up again"
     else:

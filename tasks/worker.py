@@ -16,7 +16,7 @@ from csi.runtime import Runtime, Share, open_runtime
 from csi.store import copy_marker, db, leases, watches
 from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, reload
-from tasks import lookout
+from tasks import notifier
 from tasks.dispatch import dispatch, last_end
 
 PULSE_SECONDS = 0.25
@@ -74,7 +74,7 @@ def start(consumer: Any) -> None:
     """Begin the pulse: due rows are found four times a second, at rest once, whatever happens to the queue."""
     signal.signal(signal.SIGHUP, lambda number, frame: _reload.set())
     threading.Thread(target=_pulse, args=(consumer,), name="Pulse", daemon=True).start()
-    threading.Thread(target=lookout.watch, args=(runtime, _stopping), name="Lookout", daemon=True).start()
+    threading.Thread(target=notifier.watch, args=(runtime, _stopping), name="Lookout", daemon=True).start()
 
 
 def has_led() -> bool:
@@ -134,7 +134,7 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     if slow and ill is not None:
         log.error("worker stands still and gives no sign of life", error=ill)
     elif slow and depth is not None:
-        lookout.note_pulse()
+        notifier.note_pulse()
         systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups wait"))
 
 

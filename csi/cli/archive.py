@@ -11,8 +11,8 @@ from csi import logs
 from csi.catalog import archive as steps
 from csi.catalog import retention
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import confirm, echo_json, iso, stamp
-from csi.cli.session import installed
 from csi.cli.terminal import table
 from csi.store.catalog import archives
 

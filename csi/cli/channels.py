@@ -12,8 +12,8 @@ import click
 from csi import logs
 from csi.catalog import api, channel_admin, json_shapes, listing
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import echo_json, plural
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.store.catalog import channels as store
 from csi.store.catalog import stats

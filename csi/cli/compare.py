@@ -10,8 +10,8 @@ import click
 
 from csi.admin import old_poller_log, parallel_run
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import Duration, confirm, echo_json, plural
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain
 
 if TYPE_CHECKING:

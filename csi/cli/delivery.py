@@ -11,13 +11,13 @@ import click
 
 from csi import logs
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import echo_json, stamp
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.doctor import destination as checkup
 from csi.ingester.text import clean
 from csi.status import destinations
-from csi.web import views
+from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.doctor.destination import Checkup
@@ -50,7 +50,7 @@ def status(config_path: Path | None, as_json: bool, destination: str | None) -> 
         found = destinations.standings(rt, destination)
         if as_json:
             echo_json(
-                {"enabled": rt.settings.features.delivery, "destinations": [views.standing(one) for one in found]}
+                {"enabled": rt.settings.features.delivery, "destinations": [json_views.standing(one) for one in found]}
             )
             return
         if not rt.settings.features.delivery:
@@ -135,7 +135,7 @@ def test(config_path: Path | None, as_json: bool, destination: str | None) -> No
     with installed(config_path) as rt:
         done = [checkup.check(rt, name) for name in _names(rt, destination)]
         if as_json:
-            echo_json({"destinations": [views.checkup(one) for one in done]})
+            echo_json({"destinations": [json_views.checkup(one) for one in done]})
         else:
             click.echo("\n\n".join("\n".join(_checkup_lines(one)) for one in done))
         sys.exit(0 if all(one.is_good for one in done) else 1)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from csi.admin import dead_letters
-from csi.cli import letters as shown
+from csi.cli import dead_letter_output
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import SOME_FAILED, Duration, confirm, echo_json, is_terminal, plural, progress
-from csi.cli.session import installed
 from csi.dlq import dead_letters as letters
 from csi.dlq import discard as clearing
 from csi.dlq import search
@@ -63,9 +63,11 @@ def list_letters(
     with installed(config_path) as rt:
         wish = _wish(rt, filters, states=STATES if state == "all" else (state,))
         if group_by:
-            shown.show_groups(search.groups(wish, cast(search.GroupBy, group_by)), group_by, as_json=as_json)
+            dead_letter_output.show_groups(
+                search.groups(wish, cast(search.GroupBy, group_by)), group_by, as_json=as_json
+            )
         else:
-            shown.show_list(search.letters(wish, limit), search.count(wish), as_json=as_json)
+            dead_letter_output.show_list(search.letters(wish, limit), search.count(wish), as_json=as_json)
 
 
 @dlq.command()
@@ -80,7 +82,7 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
             click.echo(f"there is no dead letter {letter_id}", err=True)
             sys.exit(1)
         attempts = timeline.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
-        shown.show_letter(letter, attempts, as_json=as_json)
+        dead_letter_output.show_letter(letter, attempts, as_json=as_json)
 
 
 @dlq.command()
@@ -120,9 +122,9 @@ def replay(
 def _plan(what: str, chosen: list[int], *, as_json: bool) -> int:
     """What would happen. Exit code 5, as afterwards, when some of them are not open."""
     found = [letter for letter in letters.by_ids(chosen) if letter.state == "open"]
-    shown.show_plan(what, found, as_json=as_json)
+    dead_letter_output.show_plan(what, found, as_json=as_json)
     failures = _not_open(chosen, [letter.id for letter in found])
-    shown.show_failures(failures)
+    dead_letter_output.show_failures(failures)
     return SOME_FAILED if failures else 0
 
 
@@ -143,7 +145,7 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
     results = _await(sent, seconds)
     failures = {one.letter_id: one.note for one in outcomes if not one.is_sent}
     failures |= {one.letter_id: one.result or "not finished yet" for one in results if not one.is_good}
-    shown.show_replay(outcomes, results, failures, hints, as_json=as_json)
+    dead_letter_output.show_replay(outcomes, results, failures, hints, as_json=as_json)
     return SOME_FAILED if failures else 0
 
 
@@ -178,7 +180,7 @@ def discard(
             echo_json({"discarded": closed, "failed": {str(number): why for number, why in failures.items()}})
         else:
             click.echo(f"{plural(len(closed), 'dead letter')} discarded")
-            shown.show_failures(failures)
+            dead_letter_output.show_failures(failures)
         sys.exit(SOME_FAILED if failures else 0)
 
 

@@ -14,18 +14,18 @@ import click
 
 from csi import logs
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import sidecar_url
 from csi.cli.output import echo_json, plural
-from csi.cli.session import sidecar_url
 from csi.cli.terminal import plain
 from csi.doctor import finding, report
 from csi.errors import UNHEALTHY
-from csi.web import views
+from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.config.settings import Settings
     from csi.doctor.finding import Level
 
-QUEUE_CHECK = "tasks.look:examine"
+QUEUE_CHECK = "tasks.queue_inspection:examine"
 """By name, as the commands are: the product does not know its task queue."""
 
 SHOWN: dict[Level, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "–"}
@@ -46,7 +46,7 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     found = show(report.examine(visit), quiet=as_json)
     counted = Counter(one.level for one in found)
     if as_json:
-        echo_json(views.examination(found))
+        echo_json(json_views.examination(found))
     else:
         faults = plural(counted["fail"], "fault")
         click.echo(f"{counted['ok']} good, {plural(counted['warn'], 'warning')}, {faults}")

@@ -13,14 +13,14 @@ import click
 
 from csi import logs
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import Duration, echo_json, iso, plural, stamp
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean
 from csi.status import item_lookup
 from csi.store import events as stored
 from csi.store.queries import event_list, timeline
-from csi.web import views
+from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -114,7 +114,7 @@ def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
         "destinations": [_leg_dict(leg) for leg in story.legs] if story else [],
-        "attempts": [views.attempt(one) for one in timeline.requests_of([journey.pk for journey in journeys])],
+        "attempts": [json_views.attempt(one) for one in timeline.requests_of([journey.pk for journey in journeys])],
         "event": stored.as_contract(event, event.emitted_at),
     }
 

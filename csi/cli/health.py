@@ -12,7 +12,7 @@ import click
 from csi import logs, runtime
 from csi import net as wire
 from csi.cli.config import config_option, json_option
-from csi.cli.session import installed, sidecar_url
+from csi.cli.installation import installed, sidecar_url
 from csi.cli.terminal import plain
 from csi.errors import CsiError, NetError
 from csi.web import facts as known

@@ -17,9 +17,9 @@ from csi import logs
 from csi.adapters.youtube.references import FREE_FORMS, parse_reference
 from csi.cli.doctor import examine_queue, show
 from csi.cli.envfile import read as read_variables
+from csi.cli.init_files import Choices, config_text, env_text
+from csi.cli.installation import sidecar_url
 from csi.cli.output import is_terminal
-from csi.cli.session import sidecar_url
-from csi.cli.starter import Choices, config_text, env_text
 from csi.cli.terminal import plain
 from csi.config.secrets import read_variable, secret_fault
 from csi.doctor import report

@@ -10,8 +10,8 @@ import click
 from csi import logs
 from csi.catalog import channel_admin, json_shapes
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import Duration, confirm, echo_json
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.jobs import admin
 from csi.store.catalog import jobs as store

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from csi import __version__
-from csi.cli import lazy
+from csi.cli import lazy_imports
 from csi.errors import CsiError
 
 # name: (where it lives, the line in --help). Kept as text so that `csi --help` imports nothing.
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        with lazy.waiting():
+        with lazy_imports.waiting():
             command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 

@@ -11,11 +11,11 @@ import click
 
 from csi import logs
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import echo_json, plural, stamp
-from csi.cli.session import installed
 from csi.cli.terminal import plain, table
 from csi.errors import MissingSetting
-from csi.web import views
+from csi.web import json_views
 from csi.worker import alerting
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         found = alerting.standing(rt)
     if as_json:
-        echo_json(views.lookout(found))
+        echo_json(json_views.lookout(found))
         return
     heartbeat = "is" if found.heartbeat else "is not"
     click.echo(f"told through {plural(found.services, 'service')}; heartbeat URL {heartbeat} set")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import confirm, echo_json, plural, progress
-from csi.cli.session import installed
 from csi.cli.terminal import table
-from csi.web import views
+from csi.web import json_views
 from csi.worker import retention
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _report(rt: Runtime, report: Pruned, word: str, *, as_json: bool) -> None:
     kept = rt.settings.retention
     days = {"dead_letter": kept.dlq_days, "dedupe_keys": kept.dedupe_days}
     if as_json:
-        echo_json(views.pruned(report, dry_run=word != "REMOVED"))
+        echo_json(json_views.pruned(report, dry_run=word != "REMOVED"))
         return
     rows = [[name, f"{days.get(name, kept.events_days)} d", f"{count:,}"] for name, count in report.removed.items()]
     for line in table(("TABLE", "KEPT", word), rows):

@@ -14,7 +14,7 @@ from csi.catalog import api
 from csi.cli.config import config_option, json_option
 from csi.pipeline import quota_schedule
 from csi.store import api_units, db
-from csi.web import views
+from csi.web import json_views
 
 
 @click.command()
@@ -27,8 +27,8 @@ def quota(config_path: Path | None, as_json: bool) -> None:
         watches.keep_in_step(rt)
         found, share = quota_schedule.forecast(rt, rt.now()), api.share_of(rt)
     if as_json:
-        catalogue = {"catalogue": views.catalogue_share(share)} if found else {}
-        click.echo(json.dumps(views.forecast(found) | catalogue, indent=2))
+        catalogue = {"catalogue": json_views.catalogue_share(share)} if found else {}
+        click.echo(json.dumps(json_views.forecast(found) | catalogue, indent=2))
         return
     if found is None:
         click.echo("no source that is switched on uses API units")

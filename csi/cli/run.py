@@ -10,7 +10,7 @@ import click
 
 from csi import runtime
 from csi.cli.config import config_option
-from csi.cli.foreground import Pair
+from csi.cli.process_group import Pair
 from csi.config import loader
 
 WORKER = ("huey.bin.huey_consumer", "huey_config.huey", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1")

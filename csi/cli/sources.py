@@ -18,7 +18,7 @@ from csi.cli.config import config_option, json_option
 from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
 from csi.store import db, watch_admin
-from csi.web import views
+from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -154,7 +154,7 @@ def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as
     with _runtime(config_path) as rt:
         added = watches.add(rt, what, _wish(name, **given), dry_run=dry_run)
     if as_json:
-        click.echo(json.dumps(views.added(added, dry_run=dry_run), indent=2))
+        click.echo(json.dumps(json_views.added(added, dry_run=dry_run), indent=2))
         return
     for line in _added_words(added, dry_run=dry_run):
         click.echo(line)

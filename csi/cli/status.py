@@ -10,12 +10,12 @@ import click
 
 from csi import logs
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import echo_json, plural
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.pipeline import quota_schedule
 from csi.status import backlog, overview
-from csi.web import views
+from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.status.destinations import Standing
@@ -34,7 +34,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         found = overview.overview(rt)
     if as_json:
-        echo_json(views.status(found))
+        echo_json(json_views.status(found))
         return
     for line in lines(found):
         click.echo(line)

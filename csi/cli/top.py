@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi.cli.config import config_option
+from csi.cli.installation import installed
 from csi.cli.output import Duration
-from csi.cli.session import installed
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
 from csi.status import overview

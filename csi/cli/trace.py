@@ -11,11 +11,11 @@ import click
 
 from csi import logs
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import echo_json
-from csi.cli.session import installed
 from csi.cli.terminal import plain
 from csi.status import item_lookup
-from csi.web import views
+from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.status.timeline import Step, Story
@@ -36,7 +36,7 @@ def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> Non
     with installed(config_path) as rt:
         found = item_lookup.trace(rt, what)
     if as_json:
-        stories = [views.story(story) for story in found.stories]
+        stories = [json_views.story(story) for story in found.stories]
         echo_json({"query": found.query, "found": len(stories), "more": found.is_cut, "items": stories})
     elif found.stories:
         click.echo("\n\n".join("\n".join(_lines(story, full=full)) for story in found.stories))
@@ -64,7 +64,7 @@ def _lines(story: Story, *, full: bool) -> Iterator[str]:
 
 
 def _step_lines(step: Step, *, full: bool) -> Iterator[str]:
-    yield f"  {views.precise(step.at)}  {step.what:<10}{_safe(step.text)}"
+    yield f"  {json_views.precise(step.at)}  {step.what:<10}{_safe(step.text)}"
     answer = step.details.get("answer")
     if answer:
         yield f"{'':36}{plain(logs.redact(answer), None if full else ANSWER_COLUMNS)}"

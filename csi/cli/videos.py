@@ -9,8 +9,8 @@ import click
 
 from csi.catalog import channel_admin, json_shapes
 from csi.cli.config import config_option, json_option
+from csi.cli.installation import installed
 from csi.cli.output import echo_json
-from csi.cli.session import installed
 from csi.cli.terminal import ago, plain, table
 from csi.store.catalog import stats
 from csi.store.catalog import videos as store

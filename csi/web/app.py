@@ -18,15 +18,15 @@ from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
 from csi.store import error_causes
 from csi.web import api, health, metrics, openapi
-from csi.web.answers import problem, reply
-from csi.web.edge import Edge
+from csi.web.admin_endpoint import Porter
+from csi.web.dashboard_auth import Hall
 from csi.web.facts import gather
-from csi.web.hall import Hall
 from csi.web.health import Facts, Report
-from csi.web.page import plain_page, show_file
+from csi.web.middleware import Edge
+from csi.web.page_rendering import plain_page, show_file
 from csi.web.pages import pages
-from csi.web.porter import Porter
-from csi.web.sidecar import Sidecar
+from csi.web.responses import problem, reply
+from csi.web.runtime_access import Sidecar
 
 CANNOT_READ = "the configuration or the database cannot be read; the log says why"
 

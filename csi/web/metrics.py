@@ -24,7 +24,7 @@ from csi.runtime import Runtime
 from csi.status.dashboard import backlog_age
 from csi.store import api_units, counters, destinations, heartbeats, hosts, inbox, outbox
 from csi.store.queries import charts, upcoming
-from csi.web import health, job_numbers, operations
+from csi.web import health, metrics_catalog, metrics_operations
 from csi.web.facts import WORKER, gather
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -70,8 +70,8 @@ class StoreCollector(Collector):
         yield from _receivers(self._rt)
         yield from _worker(now)
         yield from _quota(self._rt, now)
-        yield from job_numbers.collect(self._rt)
-        yield from operations.collect(self._rt)
+        yield from metrics_catalog.collect(self._rt)
+        yield from metrics_operations.collect(self._rt)
         yield InfoMetricFamily("csi_build", "The version that runs", {"version": __version__})
 
 

@@ -11,10 +11,10 @@ from pydantic.json_schema import models_json_schema
 
 from csi import __version__
 from csi.ingester.event import CSIIngestRequest
-from csi.web.answers import PROBLEM
 from csi.web.api import operations
 from csi.web.api.operation import Operation
 from csi.web.api.schema import STAMP, Schema, listed, named, shape
+from csi.web.responses import PROBLEM
 
 REF = "#/components/schemas/{model}"
 _PROBLEM = shape(type=str, title=str, status=int, detail=str)

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Literal
 
-from csi.web.door import Role, Rule
+from csi.web.auth import Role, Rule
 
 COOKIE, NOTE_COOKIE = "csi_session", "csi_note"
 SESSION_SECONDS = 12 * 3600

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks import dispatch, lookout, worker
+from tasks import dispatch, notifier, worker
 from tests.fakes.installation import installation
 from tests.fakes.page import page
 
@@ -126,16 +126,16 @@ def test_a_beat_that_failed_is_no_sign_of_life(monkeypatch, broken, signs):
     monkeypatch.setattr(worker.jobs, "wake_due", lambda rt: [])
     monkeypatch.setitem(sys.modules, "huey_config", SimpleNamespace(huey=SimpleNamespace(pending_count=lambda: 0)))
     monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
-    monkeypatch.setattr(lookout, "_pulse_at", [])
+    monkeypatch.setattr(notifier, "_pulse_at", [])
     with suppress(OSError):
         worker._beat(None, 0.0, consumer(), slow=True)
-    assert (len(given), lookout.is_well()) == (signs, bool(signs))
+    assert (len(given), notifier.is_well()) == (signs, bool(signs))
 
 
 def test_a_pulse_that_is_old_is_no_sign_of_life(monkeypatch):
-    monkeypatch.setattr(lookout, "_pulse_at", [])
-    assert lookout.is_well() is False
-    lookout.note_pulse()
-    assert lookout.is_well() is True
-    monkeypatch.setattr(lookout, "_pulse_at", [time.monotonic() - lookout.FRESH_SECONDS - 1])
-    assert lookout.is_well() is False
+    monkeypatch.setattr(notifier, "_pulse_at", [])
+    assert notifier.is_well() is False
+    notifier.note_pulse()
+    assert notifier.is_well() is True
+    monkeypatch.setattr(notifier, "_pulse_at", [time.monotonic() - notifier.FRESH_SECONDS - 1])
+    assert notifier.is_well() is False

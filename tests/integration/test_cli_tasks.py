@@ -9,7 +9,7 @@ import pytest
 from csi.errors import StoreError
 from csi.store import batches, heartbeats, inbox
 from csi.store.models import Watch
-from tasks import look
+from tasks import queue_inspection
 from tests.fakes.desk import desk
 from tests.fakes.scene import queue, scene
 
@@ -96,9 +96,9 @@ def test_a_batch_that_waits_for_its_next_attempt_is_explained(at_work):
 def test_purge_asks_first_and_then_empties_both_queue_and_schedule(at_work):
     assert at_work.json("tasks", "purge", "--dry-run") == {"tasks": 2, "purged": 0, "dry_run": True}
     assert at_work.call("tasks", "purge").exit_code == 2
-    assert len(look.look(at_work.rt.settings).messages) == 2
+    assert len(queue_inspection.look(at_work.rt.settings).messages) == 2
     assert at_work.json("tasks", "purge", "--yes")["purged"] == 2
-    assert look.look(at_work.rt.settings).messages == ()
+    assert queue_inspection.look(at_work.rt.settings).messages == ()
 
 
 def test_looking_makes_no_queue_where_none_is(tmp_path):
@@ -113,7 +113,7 @@ def test_messages_of_strangers_are_counted_and_not_opened(at_work):
         file.execute("INSERT INTO task (queue, data, priority) VALUES ('csi', ?, 0)", (b"cos\nsystem\n(S'x'\ntR.",))
     file.close()
     assert at_work.json("tasks", "stats")["unreadable"] == 1
-    (finding,) = look.examine(at_work.rt.settings)
+    (finding,) = queue_inspection.examine(at_work.rt.settings)
     assert (finding.level, "cannot be read" in finding.text) == ("warn", True)
 
 

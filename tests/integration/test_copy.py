@@ -186,17 +186,17 @@ def test_nobody_may_write_to_the_source_during_the_last_copy(box, postgres_url):
 
 def test_killed_in_the_middle_another_run_goes_on(box, postgres_url):
     program = (
-        "import sys, os, signal; from pathlib import Path; from csi.store import copy\n"
+        "import sys, os, signal; from pathlib import Path; from csi.store import copy_tables\n"
         "calls = []\n"
         "def doom(name):\n"
-        "    whole = getattr(copy.Target, name)\n"
+        "    whole = getattr(copy_tables.Target, name)\n"
         "    def doomed(self, table, rows):\n"
         "        whole(self, table, rows)\n"
         "        calls.append(table.name)\n"
         "        if calls.count('events') == int(sys.argv[3]): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    setattr(copy.Target, name, doomed)\n"
+        "    setattr(copy_tables.Target, name, doomed)\n"
         "doom('append'); doom('write')\n"
-        "copy.copy(Path(sys.argv[1]), sys.argv[2], origin=sys.argv[1], now=lambda: 0.0)\n"
+        "copy_tables.copy(Path(sys.argv[1]), sys.argv[2], origin=sys.argv[1], now=lambda: 0.0)\n"
     )
     path = str((box / "state" / "csi.db").resolve())
     for nth in ("1", "1"):

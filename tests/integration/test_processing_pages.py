@@ -133,13 +133,13 @@ async def test_the_webhook_only_wakes_and_the_worker_looks_itself(open_desk, clo
 
 
 async def test_the_look_is_the_sidecars_own_file_and_no_other_file_is_served(desk):
-    from csi.web import page as sidecar
+    from csi.web import page_rendering
 
     async with client(app_of(desk)) as http:
         shown = (await http.get("/ui")).text
         address = shown.partition('<link rel="stylesheet" href="')[2].partition('"')[0]
         style = await http.get(address)
-        assert style.content == sidecar.files()["dashboard.css"]
+        assert style.content == page_rendering.files()["dashboard.css"]
         assert (style.headers["content-type"], style.status_code) == ("text/css; charset=utf-8", 200)
         assert (await http.get("/ui/static/csi.css")).status_code == 404
         assert (await http.get("/ui/static/..%2f__init__.py")).status_code == 404

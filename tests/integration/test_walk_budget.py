@@ -245,9 +245,9 @@ def test_what_was_booked_stays_booked_when_the_call_fails(day):
 
 BOOKING = """
 import sys
-from csi.store import budget, db
+from csi.store import api_units, db
 db.open_database(sys.argv[1])
-print(sum(budget.book(1, 60, float(sys.argv[2])) for _ in range(50)))
+print(sum(api_units.book(1, 60, float(sys.argv[2])) for _ in range(50)))
 """
 
 

@@ -406,7 +406,7 @@ def test_a_watch_that_waits_for_its_turn_is_found_again_when_its_caller_dies(lin
     first, second = Watch.select().order_by(Watch.id)
     monkeypatch.setattr(poll, "_read", lambda rt, watch: built.step(Wake("poll", second.id)) or 1 / 0)
     with monkeypatch.context() as patch:
-        patch.setattr(poll.turns, "call_next", lambda rt: [])
+        patch.setattr(poll.poll_slots, "call_next", lambda rt: [])
         built.step(Wake("poll", first.id))
     monkeypatch.undo()
     built.rt.memo.clear()  # a new process

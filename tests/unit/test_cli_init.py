@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from csi.adapters import registry
 from csi.cli import envfile, init
+from csi.cli.init_files import Choices, config_text, env_text
 from csi.cli.main import cli
-from csi.cli.starter import Choices, config_text, env_text
 from csi.config.loader import read_config
 from csi.config.variables import expand
 from csi.store import db

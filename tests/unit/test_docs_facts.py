@@ -102,7 +102,7 @@ def test_the_commands_are_the_procfiles():
 
 @pytest.mark.parametrize(
     ("heading", "places"),
-    [("First look", ("csi/web",)), ("A source is not read", ("csi/adapters", "csi/flow", "csi/runtime.py"))],
+    [("First look", ("csi/web",)), ("A source is not read", ("csi/adapters", "csi/pipeline", "csi/runtime.py"))],
 )
 def test_quoted_sentences_are_really_said(heading, places):
     """Each quotation, cut at its ellipses and numbers, is in the code."""
@@ -116,7 +116,7 @@ def test_quoted_sentences_are_really_said(heading, places):
 
 
 def test_the_outcomes_of_an_attempt_are_all_named():
-    flow = "".join((ROOT / f"csi/flow/{name}.py").read_text() for name in ("deliver", "settle"))
+    flow = "".join((ROOT / f"csi/pipeline/{name}.py").read_text() for name in ("deliver", "settle"))
     store = (ROOT / "csi/store/attempts.py").read_text()
     finished = re.findall(r'finish_attempt\((?:this\.)?sent, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
     named = codes(re.search(r"^Outcomes: .*(?:\n.+)*", RUNBOOK.read_text(), re.MULTILINE)[0])

@@ -19,7 +19,7 @@ from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, destinations, events, heartbeats, watches
 from csi.store.models import Watch
-from csi.web import edge, porter, sidecar
+from csi.web import admin_endpoint, middleware, runtime_access
 from csi.web.app import create_app
 
 TOKEN, READ_TOKEN = "canary-admin-token-0123", "canary-reader-token-0123"
@@ -220,7 +220,7 @@ async def test_a_database_that_does_not_answer_is_not_waited_for(
     client: httpx.AsyncClient, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(sidecar, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(runtime_access, "READ_SECONDS", 0.05)
     monkeypatch.setattr("csi.web.app.gather", lambda rt: release.wait(20))
     try:
         answer = await client.get("/readyz")
@@ -254,7 +254,7 @@ async def test_every_answer_has_its_security_headers(
 
 @pytest.mark.asyncio
 async def test_in_a_crowd_healthz_still_answers(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge, "MAX_IN_FLIGHT", 0)
+    monkeypatch.setattr(middleware, "MAX_IN_FLIGHT", 0)
     crowded = await client.get("/readyz")
     assert (crowded.status_code, crowded.headers["retry-after"]) == (503, "1")
     assert (await client.get("/healthz")).status_code == 200
@@ -329,13 +329,13 @@ async def test_a_body_has_a_limit_with_and_without_a_length(
             sent += 1
             yield b"x" * 65536
 
-    assert (await client.post(path, headers=ADMIN, content=b"x" * porter.MAX_BODY)).status_code == 404
-    assert (await client.post(path, headers=ADMIN, content=b"x" * (porter.MAX_BODY + 1))).status_code == 413
+    assert (await client.post(path, headers=ADMIN, content=b"x" * admin_endpoint.MAX_BODY)).status_code == 404
+    assert (await client.post(path, headers=ADMIN, content=b"x" * (admin_endpoint.MAX_BODY + 1))).status_code == 413
     huge = ADMIN | {"Content-Length": "9" * 5000}
     assert (await client.post(path, headers=huge, content=b"")).status_code == 413
     assert (await client.post(path, headers=ADMIN, content=stream())).status_code == 413
     assert sent < 100
-    monkeypatch.setattr(porter, "BODY_SECONDS", 0.01)
+    monkeypatch.setattr(admin_endpoint, "BODY_SECONDS", 0.01)
     never = asyncio.Event()
 
     async def drip() -> AsyncIterator[bytes]:

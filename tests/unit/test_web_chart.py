@@ -4,7 +4,7 @@ import pytest
 
 from csi.pipeline.quota_schedule import Forecast
 from csi.status.dashboard import Burn, Window, percentiles
-from csi.web import chart, words
+from csi.web import bar_chart, formatting
 
 NOON = 1_771_761_600.0
 
@@ -14,12 +14,12 @@ def window(seen: tuple[int, ...], arrived: tuple[int, ...], died: tuple[int, ...
 
 
 def test_bars_stand_on_the_ground_and_the_dead_on_the_delivered() -> None:
-    drawn = chart.flow(window((4, 0, 2), (2, 0, 1), (2, 0, 0)), "Last hour", 1800)
+    drawn = bar_chart.flow(window((4, 0, 2), (2, 0, 1), (2, 0, 0)), "Last hour", 1800)
     came, died, late = drawn.boxes
-    ground = chart.HEIGHT - chart.BOTTOM
+    ground = bar_chart.HEIGHT - bar_chart.BOTTOM
     assert came.y + came.height == pytest.approx(ground)
     assert died.y + died.height == pytest.approx(came.y)
-    assert died.y == pytest.approx(chart.TOP)
+    assert died.y == pytest.approx(bar_chart.TOP)
     assert (came.kind, died.kind, late.kind) == ("came", "died", "came")
     assert late.text == "12:30 UTC: 2 seen, 1 delivered, 0 died"
     assert drawn.title == "Last hour: 6 seen, 3 delivered, 2 died"
@@ -29,25 +29,25 @@ def test_bars_stand_on_the_ground_and_the_dead_on_the_delivered() -> None:
 
 
 def test_an_empty_time_says_so() -> None:
-    drawn = chart.flow(window((0, 0), (0, 0), (0, 0)), "Last hour", 900)
+    drawn = bar_chart.flow(window((0, 0), (0, 0), (0, 0)), "Last hour", 900)
     assert (drawn.is_empty, drawn.boxes) == (True, ())
 
 
 @pytest.mark.parametrize(("highest", "top"), [(0, 2), (3, 4), (5, 6), (7, 10), (11, 20), (41, 60), (61_000, 100_000)])
 def test_the_grid_ends_at_a_round_number(highest: int, top: int) -> None:
-    drawn = chart.flow(window((highest,), (0,), (0,)), "x", 900)
-    assert drawn.across[-1].text == chart._short(top)
+    drawn = bar_chart.flow(window((highest,), (0,), (0,)), "x", 900)
+    assert drawn.across[-1].text == bar_chart._short(top)
 
 
 def test_the_burn_down_goes_from_the_limit_to_now_and_on_to_midnight() -> None:
     starts, now = NOON, NOON + 12 * 3600
     forecast = Forecast("d", 10_000, 5_000, 500, starts + 86_400, starts + 86_400, 250.0, 3_000, (), None)
-    drawn = chart.burn(Burn(forecast, now, starts, (7_500, 5_000)))
+    drawn = bar_chart.burn(Burn(forecast, now, starts, (7_500, 5_000)))
     spots = [tuple(map(float, spot.split(","))) for spot in drawn.line.split()]
-    assert spots[0] == (chart.LEFT, chart.TOP)
-    assert spots[-1][0] == pytest.approx((chart.LEFT + chart.WIDTH - chart.RIGHT) / 2, abs=0.1)
+    assert spots[0] == (bar_chart.LEFT, bar_chart.TOP)
+    assert spots[-1][0] == pytest.approx((bar_chart.LEFT + bar_chart.WIDTH - bar_chart.RIGHT) / 2, abs=0.1)
     end = tuple(map(float, drawn.dashes.split()[1].split(",")))
-    assert end[0] == pytest.approx(chart.WIDTH - chart.RIGHT)
+    assert end[0] == pytest.approx(bar_chart.WIDTH - bar_chart.RIGHT)
     assert end[1] > spots[-1][1]
 
 
@@ -62,10 +62,10 @@ def test_percentiles_are_values_that_occurred() -> None:
      (NOON - 9_000, "2 h ago"), (NOON - 400_000, "5 d ago")],
 )  # fmt: skip
 def test_times_are_told_as_people_do(moment: float | None, told: str) -> None:
-    assert words.ago(moment, NOON) == told
+    assert formatting.ago(moment, NOON) == told
 
 
 def test_a_share_is_never_rounded_up_to_a_promise() -> None:
-    assert [words.percent(share) for share in (None, 0.0, 0.9499, 0.95, 0.99999, 1.0)] == [
+    assert [formatting.percent(share) for share in (None, 0.0, 0.9499, 0.95, 0.99999, 1.0)] == [
         "–", "0 %", "94.9 %", "95 %", "99.9 %", "100 %",
     ]  # fmt: skip

@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from csi.web.door import Refused, Rule, admit, host_of
+from csi.web.auth import Refused, Rule, admit, host_of
 
 TOKEN, READ_TOKEN = "canary-admin-token-0123", "canary-reader-token-0123"
 OPEN = Rule(True, frozenset({"localhost", "127.0.0.1", "[::1]"}), TOKEN, READ_TOKEN)

@@ -19,7 +19,7 @@ from csi.status.alert_rules import NAMES
 from csi.store import api_units, counters, db, destinations, events, heartbeats, hosts, outbox, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch
-from csi.web import job_numbers, metrics, operations
+from csi.web import metrics, metrics_catalog, metrics_operations
 
 CONFIG = """
 sources:
@@ -193,7 +193,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         "stored", "delivered", "dlq", "replayed", "duplicate", "malformed", "ok", "error",
         "new", "known", "filtered", "filled", "open",
         "began", "ended", "ready", "sending", *metrics.CAUSES, *metrics.WATCH_STATES,
-        *NAMES, *operations.RESULTS, *KINDS, *job_numbers.STATUSES, *job_numbers.RESULTS,
+        *NAMES, *metrics_operations.RESULTS, *KINDS, *metrics_catalog.STATUSES, *metrics_catalog.RESULTS,
     }  # fmt: skip
 
 

@@ -20,7 +20,8 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import audit, db, destinations, heartbeats, hosts
 from csi.store.models import DeadLetter, Event, Watch
-from csi.web import curl, page, porter
+from csi.web import admin_endpoint, curl_command
+from csi.web import page_rendering as page
 from csi.web.app import create_app
 from csi.web.pages import pages
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
@@ -187,7 +188,7 @@ async def test_signing_out_ends_the_session_for_a_stolen_cookie_too(client: http
 
 @pytest.mark.asyncio
 async def test_a_form_has_limits(client: httpx.AsyncClient) -> None:
-    assert (await client.post("/sources/1/pause", content=b"x" * (porter.MAX_BODY + 1))).status_code == 413
+    assert (await client.post("/sources/1/pause", content=b"x" * (admin_endpoint.MAX_BODY + 1))).status_code == 413
     assert (await client.post("/sources/1/pause", content="&".join(f"a{n}=1" for n in range(500)))).status_code == 400
     assert (await client.post("/sources/1/pause", content=b"\xff=\xff")).status_code == 400
 
@@ -447,7 +448,7 @@ async def test_delivery_is_paused_resumed_and_tested(client: httpx.AsyncClient) 
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "python3"))), reason="bash, curl and python3 are needed")
 def test_the_curl_command_delivers_and_holds_no_secret(tmp_path: Path) -> None:
     event = {"event_id": "e'1", "subject": {"title": 'Über $HOME `id` "x" \\ \''}}
-    text = curl.command(event, "csi-test")
+    text = curl_command.command(event, "csi-test")
     assert SECRET not in text
     with ScriptedReceiver() as receiver:
         env = {"PATH": "/usr/bin:/bin", "CSI_UA_ENDPOINT": receiver.url, "CSI_UA_SHARED_SECRET": SECRET}

@@ -3,7 +3,7 @@
 import pytest
 
 from csi.web import session
-from csi.web.door import Rule
+from csi.web.auth import Rule
 from csi.web.session import Note, Session
 
 RULE = Rule(True, frozenset({"test"}), "canary-admin-token-0123", "canary-reader-token-0123")

@@ -9,7 +9,7 @@ from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status import destinations
 from csi.status.destinations import UnknownDestination
-from csi.web import views
+from csi.web import json_views
 from csi.web.api.operation import Call, Given, Operation, Refusal
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
 
@@ -21,7 +21,7 @@ class Pause(Given):
 
 
 def status(rt: Runtime, call: Call) -> dict[str, Any]:
-    found = [views.standing(one) for one in destinations.standings(rt)]
+    found = [json_views.standing(one) for one in destinations.standings(rt)]
     return {"enabled": rt.settings.features.delivery, "destinations": found}
 
 
@@ -37,7 +37,7 @@ def resume(rt: Runtime, call: Call) -> dict[str, Any]:
 
 
 def test(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.checkup(destination.check(rt, known(rt, call)))
+    return json_views.checkup(destination.check(rt, known(rt, call)))
 
 
 def known(rt: Runtime, call: Call) -> str:

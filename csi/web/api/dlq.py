@@ -14,7 +14,7 @@ from csi.dlq.search import Wish
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.store.queries import timeline
-from csi.web import views
+from csi.web import json_views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
 
@@ -74,11 +74,11 @@ def list_letters(rt: Runtime, call: Call) -> dict[str, Any]:
     if asked.group_by:
         groups = search.groups(wish, asked.group_by)
         total = sum(group.count for group in groups)
-        return {"group_by": asked.group_by, "total": total, "groups": [views.group(one) for one in groups]}
+        return {"group_by": asked.group_by, "total": total, "groups": [json_views.group(one) for one in groups]}
     rows = search.page(wish, asked.limit + 1, asked.before)
     shown = rows[: asked.limit]
     following = shown[-1].id if len(rows) > asked.limit else None
-    return {"total": search.count(wish), "letters": [views.letter(one) for one in shown], "next": following}
+    return {"total": search.count(wish), "letters": [json_views.letter(one) for one in shown], "next": following}
 
 
 def show_letter(rt: Runtime, call: Call) -> dict[str, Any]:
@@ -86,7 +86,10 @@ def show_letter(rt: Runtime, call: Call) -> dict[str, Any]:
     if letter is None:
         raise Refusal(404, "there is no dead letter of that number")
     attempts = attempts_of(letter)
-    return views.letter(letter) | {"attempts": [views.attempt(one) for one in attempts], "payload": letter.payload}
+    return json_views.letter(letter) | {
+        "attempts": [json_views.attempt(one) for one in attempts],
+        "payload": letter.payload,
+    }
 
 
 def attempts_of(letter: Letter) -> list[timeline.Request]:
@@ -117,8 +120,8 @@ def replay(rt: Runtime, call: Call) -> dict[str, Any]:
         "chosen": len(outcomes),
         "sent": len(sent),
         "failed": len(outcomes) - len(sent),
-        "letters": [views.outcome(one) for one in outcomes],
-        "notes": [views.hidden(note) for note in dead_letters.obstacles(rt, names)] if sent else [],
+        "letters": [json_views.outcome(one) for one in outcomes],
+        "notes": [json_views.hidden(note) for note in dead_letters.obstacles(rt, names)] if sent else [],
     }
 
 
@@ -132,7 +135,7 @@ def _chosen(asked: Replay, now: float) -> list[int]:
 
 
 def _plan(rows: list[Letter], count: int) -> dict[str, Any]:
-    return {"dry_run": True, "chosen": count, "letters": [views.letter(one) for one in rows]}
+    return {"dry_run": True, "chosen": count, "letters": [json_views.letter(one) for one in rows]}
 
 
 def discard(rt: Runtime, call: Call) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from csi.store import events
 from csi.store.models import Event
 from csi.store.queries import event_search
 from csi.store.queries.event_search import Wanted
-from csi.web import views
+from csi.web import json_views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
 
@@ -52,7 +52,7 @@ def list_events(rt: Runtime, call: Call) -> dict[str, Any]:
     listed_rows = event_search.page(wanted(asked, rt.now()), asked.limit + 1)
     shown = [row.id for row in listed_rows[: asked.limit]]
     following = shown[-1] if len(listed_rows) > asked.limit else None
-    return {"events": [views.event(row) for row in events.by_ids(shown)], "next": following}
+    return {"events": [json_views.event(row) for row in events.by_ids(shown)], "next": following}
 
 
 def wanted(asked: Listing, now: float) -> Wanted:
@@ -70,7 +70,7 @@ def wanted(asked: Listing, now: float) -> Wanted:
 def show_event(rt: Runtime, call: Call) -> dict[str, Any]:
     """By its number or its event_id."""
     row = _find(call.path["id"])
-    return views.event(row) | {"story": views.story(story_of(rt, row.dedupe_key))}
+    return json_views.event(row) | {"story": json_views.story(story_of(rt, row.dedupe_key))}
 
 
 def _find(text: str) -> Event:
@@ -84,7 +84,7 @@ def _find(text: str) -> Event:
 
 def trace(rt: Runtime, call: Call) -> dict[str, Any]:
     found = find_stories(rt, call.query.q)
-    told = [views.story(story) for story in found.stories]
+    told = [json_views.story(story) for story in found.stories]
     return {"query": found.query, "found": len(told), "more": found.is_cut, "items": told}
 
 

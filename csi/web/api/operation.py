@@ -14,9 +14,9 @@ from csi.config.durations import parse_since
 from csi.errors import ConfigError, CsiError, MissingSetting, NetError, SourceError, StoreError
 from csi.logs import redact
 from csi.runtime import Runtime
-from csi.web.answers import problem, reply
 from csi.web.api.schema import Schema
-from csi.web.sidecar import Sidecar
+from csi.web.responses import problem, reply
+from csi.web.runtime_access import Sidecar
 
 MAX_LIMIT = 500
 BIGGEST = 2**63 - 1

@@ -18,13 +18,13 @@ from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
 from csi.store import watch_admin, watches
 from csi.store.models import Watch
-from csi.web import views
-from csi.web.answers import problem, reply
+from csi.web import json_views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
 from csi.web.facts import gather
 from csi.web.health import FRESH_SECONDS, is_beating
-from csi.web.sidecar import Sidecar
+from csi.web.responses import problem, reply
+from csi.web.runtime_access import Sidecar
 
 
 class Listing(Given):
@@ -101,7 +101,7 @@ def show_source(rt: Runtime, call: Call) -> dict[str, Any]:
 
 def describe(rt: Runtime, rows: Sequence[Watch]) -> list[dict[str, Any]]:
     return [
-        one | {"last_error": views.hidden(one["last_error"]), "note": views.hidden(one["note"])}
+        one | {"last_error": json_views.hidden(one["last_error"]), "note": json_views.hidden(one["note"])}
         for one in steps.describe(rt, rows)
     ]
 
@@ -127,12 +127,12 @@ def add(rt: Runtime, call: Call) -> Response:
     except UnknownReference as error:
         raise Refusal(400, f"what: {error}") from error
     is_new = done.result == "added" and not wanted.dry_run
-    return reply(views.added(done, dry_run=wanted.dry_run), 201 if is_new else 200)
+    return reply(json_views.added(done, dry_run=wanted.dry_run), 201 if is_new else 200)
 
 
 def import_list(rt: Runtime, call: Call) -> dict[str, Any]:
     dry_run = call.query.dry_run
-    return views.imported(steps.import_list(rt, call.body, steps.Wish({}), dry_run=dry_run), dry_run=dry_run)
+    return json_views.imported(steps.import_list(rt, call.body, steps.Wish({}), dry_run=dry_run), dry_run=dry_run)
 
 
 def pause(rt: Runtime, call: Call) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def poll(rt: Runtime, call: Call) -> dict[str, Any]:
     row = _there(call)
     refuse_poll(rt.settings, row.source)
     found = steps.poll_now(rt, row)
-    error = views.hidden(found.error)
+    error = json_views.hidden(found.error)
     return {
         "watch": found.ref,
         "new_items": found.new_items,

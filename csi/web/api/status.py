@@ -12,7 +12,7 @@ from csi.status import slo as figures
 from csi.status.backlog import waiting
 from csi.status.upcoming import agenda_of
 from csi.store import audit
-from csi.web import health, views
+from csi.web import health, json_views
 from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, shape, word
 from csi.web.facts import gather
@@ -41,7 +41,7 @@ def status(rt: Runtime, call: Call) -> dict[str, Any]:
         "live": live.is_good,
         "reasons": list(dict.fromkeys([*ready.body["reasons"], *live.body["reasons"]])),
         "readiness": ready.body,
-        **views.status(overview.overview(rt)),
+        **json_views.status(overview.overview(rt)),
     }
 
 
@@ -49,27 +49,27 @@ def slo(rt: Runtime, call: Call) -> dict[str, Any]:
     seconds = call.query.window
     if not 60 <= seconds <= LONGEST_WINDOW:
         raise Refusal(400, "window: must be from 1m to 30d")
-    return views.report(figures.report(rt, seconds))
+    return json_views.report(figures.report(rt, seconds))
 
 
 def list_waiting(rt: Runtime, call: Call) -> dict[str, Any]:
-    return {"waiting": [views.waiting(one) for one in waiting(rt)]}
+    return {"waiting": [json_views.waiting(one) for one in waiting(rt)]}
 
 
 def queue(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.agenda(agenda_of(rt))
+    return json_views.agenda(agenda_of(rt))
 
 
 def quota(rt: Runtime, call: Call) -> dict[str, Any]:
     found = quota_schedule.forecast(rt, rt.now())
-    return views.forecast(found) | ({"catalogue": views.catalogue_share(api.share_of(rt))} if found else {})
+    return json_views.forecast(found) | ({"catalogue": json_views.catalogue_share(api.share_of(rt))} if found else {})
 
 
 def acts(rt: Runtime, call: Call) -> dict[str, Any]:
     rows = audit.page(call.query.limit + 1, call.query.before)
     shown = rows[: call.query.limit]
     following = shown[-1].id if len(rows) > len(shown) else None
-    return {"actions": [views.act(one) for one in shown], "next": following}
+    return {"actions": [json_views.act(one) for one in shown], "next": following}
 
 
 _SPAN = shape(p50=maybe(float), p95=maybe(float), p99=maybe(float))

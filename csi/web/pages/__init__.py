@@ -4,7 +4,7 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
-from csi.web.page import Page
+from csi.web.page_rendering import Page
 
 
 @cache

@@ -14,9 +14,9 @@ from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
 from csi.store.catalog.stats import ChannelStats, day_of
-from csi.web import curve
-from csi.web.page import Facts, Page, back, present
-from csi.web.sidecar import Sidecar
+from csi.web import line_chart
+from csi.web.page_rendering import Facts, Page, back, present
+from csi.web.runtime_access import Sidecar
 
 DAY = 86_400.0
 SPANS = (30, 90, 365)
@@ -62,8 +62,8 @@ def _one(rt: Runtime, row: Channel, span: int) -> Facts:
     }
 
 
-def _curves(days: list[ChannelStats]) -> list[curve.Curve]:
-    return [curve.draw(title, [(day.captured_at, getattr(day, name)) for day in days]) for title, name in CURVES]
+def _curves(days: list[ChannelStats]) -> list[line_chart.Curve]:
+    return [line_chart.draw(title, [(day.captured_at, getattr(day, name)) for day in days]) for title, name in CURVES]
 
 
 def _find(ref: str) -> Channel:

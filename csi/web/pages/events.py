@@ -19,9 +19,9 @@ from csi.status.item_lookup import story_of
 from csi.store import events
 from csi.store.queries import event_search
 from csi.store.queries.event_search import Listed, Wanted
-from csi.web import curl, views
+from csi.web import curl_command, json_views
 from csi.web.api.events import EVENT_STATES
-from csi.web.page import Facts, Page, present
+from csi.web.page_rendering import Facts, Page, present
 
 SHOWN = 50
 SPANS = {"1h": "last hour", "24h": "last day", "7d": "last week"}
@@ -45,7 +45,7 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
     shown = rows[:SHOWN]
     older = {name: value for name, value in kept.items() if value} | {"before": shown[-1].id if shown else 0}
     return {
-        "rows": [(row, views.title(row.subject_json)) for row in shown],
+        "rows": [(row, json_views.title(row.subject_json)) for row in shown],
         "given": kept,
         "older": urlencode(older) if len(rows) > SHOWN else None,
         "states": EVENT_STATES,
@@ -81,7 +81,7 @@ def _one(rt: Runtime, number: int) -> Facts:
     row = event_search.find(number) if number < 2**62 else None
     if row is None:
         raise HTTPException(404)
-    told = views.story(story_of(rt, row.dedupe_key))
+    told = json_views.story(story_of(rt, row.dedupe_key))
     contract = _contract(row)
     return {
         "row": row,
@@ -90,7 +90,7 @@ def _one(rt: Runtime, number: int) -> Facts:
         "steps": [_step(step) for step in told["steps"]],
         "payload": json.dumps(contract, indent=2, ensure_ascii=False),
         # Escaped here, so that it is left as it is: what looks like a credential in it is the name of a variable.
-        "curl": escape(curl.command(contract, rt.settings.csi.instance_id)),
+        "curl": escape(curl_command.command(contract, rt.settings.csi.instance_id)),
         "link": _link(told["url"]),
     }
 

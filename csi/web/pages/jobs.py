@@ -12,8 +12,8 @@ from csi.jobs import admin
 from csi.runtime import Runtime
 from csi.store.catalog import jobs
 from csi.store.catalog.jobs import Job
-from csi.web.page import Facts, Page, back, present
-from csi.web.sidecar import Sidecar
+from csi.web.page_rendering import Facts, Page, back, present
+from csi.web.runtime_access import Sidecar
 
 SHOWN = 100
 

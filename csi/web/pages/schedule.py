@@ -8,7 +8,7 @@ from csi.runtime import Runtime
 from csi.status.upcoming import SHOWN, agenda_of
 from csi.web.facts import gather
 from csi.web.health import FRESH_SECONDS, is_beating
-from csi.web.page import Facts, Page, present
+from csi.web.page_rendering import Facts, Page, present
 
 
 async def show(request: Request) -> Response:

@@ -13,11 +13,11 @@ from csi.runtime import Runtime
 from csi.store import watch_admin, watches
 from csi.store.models import Watch
 from csi.store.queries import charts, event_search
-from csi.web import views
+from csi.web import json_views
 from csi.web.api.operation import Refusal
 from csi.web.api.sources import refuse_poll
-from csi.web.page import Facts, Page, back, present
-from csi.web.sidecar import Sidecar
+from csi.web.page_rendering import Facts, Page, back, present
+from csi.web.runtime_access import Sidecar
 
 UNWELL = ("backing_off", "throttled", "outage", "suspect", "dead")
 RECENT = 20
@@ -61,7 +61,7 @@ def _one(rt: Runtime, number: int) -> Facts:
     row = _find(number)
     recent = event_search.page(event_search.Wanted(watch_id=number), RECENT)
     told = steps.describe(rt, [row])[0]
-    titled = [(event, views.title(event.subject_json)) for event in recent]
+    titled = [(event, json_views.title(event.subject_json)) for event in recent]
     return {"row": row, "told": told, "recent": titled, "waiting": watch_admin.waiting_items(number)}
 
 

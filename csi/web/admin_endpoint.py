@@ -6,10 +6,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from csi.web.answers import problem
-from csi.web.book import Act
-from csi.web.door import SAFE_METHODS, Refused, Role, admit, rule_of
-from csi.web.sidecar import Sidecar
+from csi.web.audit import Act
+from csi.web.auth import SAFE_METHODS, Refused, Role, admit, rule_of
+from csi.web.responses import problem
+from csi.web.runtime_access import Sidecar
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 10.0

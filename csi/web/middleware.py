@@ -4,7 +4,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from csi.logs import log
-from csi.web.answers import problem
+from csi.web.responses import problem
 
 MAX_IN_FLIGHT = 200
 ALWAYS_ANSWERED = "/healthz"

@@ -11,8 +11,8 @@ from csi.errors import CsiError
 from csi.ingester.text import clean
 from csi.logs import log, redact
 from csi.store import audit
-from csi.web.door import Role
-from csi.web.sidecar import Sidecar
+from csi.web.auth import Role
+from csi.web.runtime_access import Sidecar
 
 DETAIL_CHARS = 300
 

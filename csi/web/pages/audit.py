@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi.store import audit
-from csi.web.page import Page, present
+from csi.web.page_rendering import Page, present
 
 SHOWN = 100
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from csi.doctor import report
 from csi.runtime import Runtime
-from csi.web import views
+from csi.web import json_views
 from csi.web.api.operation import Call, Given, Operation
 from csi.web.api.schema import STAMP, listed, maybe, shape, word
 from csi.worker import alerting, retention
@@ -20,22 +20,22 @@ class Prune(Given):
 
 
 def look(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.examination(list(report.examine_running(rt, os.environ, online=False)))
+    return json_views.examination(list(report.examine_running(rt, os.environ, online=False)))
 
 
 def examine(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.examination(list(report.examine_running(rt, os.environ, online=True)))
+    return json_views.examination(list(report.examine_running(rt, os.environ, online=True)))
 
 
 def notices(rt: Runtime, call: Call) -> dict[str, Any]:
-    return views.lookout(alerting.standing(rt))
+    return json_views.lookout(alerting.standing(rt))
 
 
 def prune(rt: Runtime, call: Call) -> dict[str, Any]:
     """One bounded run, as the worker's hourly one: a request must not last for hours."""
     if call.body.dry_run:
-        return views.pruned(retention.survey(rt), dry_run=True)
-    return views.pruned(retention.prune(rt, max_chunks=retention.CHUNKS_PER_RUN), dry_run=False)
+        return json_views.pruned(retention.survey(rt), dry_run=True)
+    return json_views.pruned(retention.prune(rt, max_chunks=retention.CHUNKS_PER_RUN), dry_run=False)
 
 
 _LEVELS = ("ok", "warn", "fail", "skip")

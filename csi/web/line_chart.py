@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from csi.web.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Mark
+from csi.web.bar_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Mark
 
 Point = tuple[float, int | None]
 """A moment, and what was counted then. None: not known."""

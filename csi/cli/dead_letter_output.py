@@ -12,7 +12,7 @@ import click
 from csi import logs
 from csi.cli.output import echo_json, plural, stamp
 from csi.cli.terminal import plain, table
-from csi.web import views
+from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.admin.dead_letters import Result
@@ -35,7 +35,7 @@ CAUSES: dict[str, str] = {
 
 def show_list(letters: Sequence[Letter], total: int, *, as_json: bool) -> None:
     if as_json:
-        echo_json({"total": total, "letters": [views.letter(letter) for letter in letters]})
+        echo_json({"total": total, "letters": [json_views.letter(letter) for letter in letters]})
         return
     if letters:
         head = ("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR")
@@ -47,7 +47,7 @@ def show_list(letters: Sequence[Letter], total: int, *, as_json: bool) -> None:
 def show_groups(groups: Sequence[Group], group_by: str, *, as_json: bool) -> None:
     total = sum(group.count for group in groups)
     if as_json:
-        echo_json({"group_by": group_by, "total": total, "groups": [views.group(group) for group in groups]})
+        echo_json({"group_by": group_by, "total": total, "groups": [json_views.group(group) for group in groups]})
         return
     if groups:
         head = ("LETTERS", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper())
@@ -58,7 +58,8 @@ def show_groups(groups: Sequence[Group], group_by: str, *, as_json: bool) -> Non
 def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -> None:
     if as_json:
         echo_json(
-            views.letter(letter) | {"attempts": [views.attempt(one) for one in attempts], "payload": letter.payload}
+            json_views.letter(letter)
+            | {"attempts": [json_views.attempt(one) for one in attempts], "payload": letter.payload}
         )
         return
     for name, value in _facts(letter):
@@ -75,7 +76,9 @@ def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -
 def show_plan(what: str, letters: Sequence[Letter], *, as_json: bool) -> None:
     """What a command would do."""
     if as_json:
-        echo_json({"dry_run": True, "chosen": len(letters), "letters": [views.letter(letter) for letter in letters]})
+        echo_json(
+            {"dry_run": True, "chosen": len(letters), "letters": [json_views.letter(letter) for letter in letters]}
+        )
         return
     click.echo(f"{plural(len(letters), 'dead letter')} {what}")
     if letters:

@@ -16,10 +16,10 @@ from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
 from csi.store.catalog.jobs import Job
 from csi.store.catalog.videos import Video
-from csi.web.answers import reply
 from csi.web.api.operation import MAX_LIMIT, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
-from csi.web.views import hidden
+from csi.web.json_views import hidden
+from csi.web.responses import reply
 
 DAY = 86_400.0
 STATUSES = ("active", "paused", "deleted", "error")

@@ -16,11 +16,11 @@ from csi.dlq import search
 from csi.dlq.search import Wish
 from csi.ingester.text import clean
 from csi.runtime import Runtime
-from csi.web import views, words
+from csi.web import formatting, json_views
 from csi.web.api.dlq import attempts_of
-from csi.web.page import Facts, Page, back, present
+from csi.web.page_rendering import Facts, Page, back, present
+from csi.web.runtime_access import Sidecar
 from csi.web.session import Mood
-from csi.web.sidecar import Sidecar
 
 SHOWN = 50
 HOME = "/dead-letters"
@@ -49,7 +49,7 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
         "chosen": chosen,
         "state": state,
         "states": (*letters.STATES, "all"),
-        "causes": tuple(words.CAUSES),
+        "causes": tuple(formatting.CAUSES),
         "older": urlencode(older) if older else None,
         "redrive": rt.settings.dlq.auto_redrive,
     }
@@ -71,7 +71,7 @@ def _one(number: int) -> Facts:
         raise HTTPException(404)
     return {
         "letter": letter,
-        "attempts": [views.attempt(one) for one in attempts_of(letter)],
+        "attempts": [json_views.attempt(one) for one in attempts_of(letter)],
         "payload": json.dumps(letter.payload, indent=2, ensure_ascii=False),
     }
 
@@ -96,7 +96,7 @@ def _replay(rt: Runtime, form: dict[str, str]) -> tuple[Mood, str]:
     names = [letter.destination for letter in letters.by_ids([one.letter_id for one in sent]) if letter.destination]
     failed = next((f" {one.letter_id}: {one.note}." for one in outcomes if not one.is_sent), "")
     notes = "".join(f" Note: {note}." for note in dead_letters.obstacles(rt, names)) if sent else ""
-    text = f"{len(sent):,} of {words.plural(len(outcomes), 'dead letter')} pending again; the worker sends them."
+    text = f"{len(sent):,} of {formatting.plural(len(outcomes), 'dead letter')} pending again; the worker sends them."
     return ("good" if len(sent) == len(outcomes) else "bad"), text + failed + notes
 
 

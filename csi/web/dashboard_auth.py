@@ -11,13 +11,13 @@ from starlette.websockets import WebSocketClose
 from csi.errors import CsiError
 from csi.logs import log
 from csi.web import health, session
-from csi.web.book import Act
-from csi.web.door import SAFE_METHODS, Refused, Rule, host_of, is_own_site, role_of, rule_of
+from csi.web.admin_endpoint import read_body
+from csi.web.audit import Act
+from csi.web.auth import SAFE_METHODS, Refused, Rule, host_of, is_own_site, role_of, rule_of
 from csi.web.facts import gather
-from csi.web.page import Visitor, plain_page
-from csi.web.porter import read_body
+from csi.web.page_rendering import Visitor, plain_page
+from csi.web.runtime_access import Sidecar
 from csi.web.session import Session
-from csi.web.sidecar import Sidecar
 
 MAX_FIELDS = 200
 LONGEST_NEXT = 300

@@ -16,12 +16,12 @@ from csi import __version__, web_assets
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.store import hosts
-from csi.web import health, session, words
-from csi.web.answers import problem
-from csi.web.door import Role
+from csi.web import formatting, health, session
+from csi.web.auth import Role
 from csi.web.facts import gather
+from csi.web.responses import problem
+from csi.web.runtime_access import Sidecar
 from csi.web.session import Mood, Note
-from csi.web.sidecar import Sidecar
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -119,7 +119,7 @@ def troubles(rt: Runtime) -> list[Trouble]:
     found = [Trouble(text, _where(text)) for text in dict.fromkeys(said)]
     for host in hosts.troubled(rt.now()):
         if host.outage_since is not None:
-            since = words.stamp(host.outage_since)
+            since = formatting.stamp(host.outage_since)
             failing = "1 watch fails" if host.outage_watches == 1 else f"{host.outage_watches:,} watches fail"
             text = f"upstream outage: {failing} at {host.host} since {since}; they are read again when it works"
             found.append(Trouble(text, "/sources"))
@@ -144,12 +144,12 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(words.FILTERS)
+    made.filters.update(formatting.FILTERS)
     made.globals.update(
-        ago=words.ago,
-        plural=words.plural,
-        HEALTH=words.HEALTH,
-        CAUSES=words.CAUSES,
+        ago=formatting.ago,
+        plural=formatting.plural,
+        HEALTH=formatting.HEALTH,
+        CAUSES=formatting.CAUSES,
         version=__version__,
         asset=asset,
         quoted=lambda text: quote(str(text), safe=""),
