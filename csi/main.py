@@ -2,7 +2,7 @@
 
 import sys
 
-from csi import logs
+from csi import logs, server
 from csi.config.loader import require_delivery
 from csi.errors import ConfigError, CsiError, StoreError
 from csi.logs import log
@@ -32,7 +32,7 @@ def _refuse_arguments(arguments: list[str]) -> None:
 
 
 def _run() -> int:
-    serve.leave_on_signals()
+    server.leave_on_signals()
     settings = load_settings()
     require_delivery(settings)
     with serve.listen(settings) as door:

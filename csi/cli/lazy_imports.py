@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-_THEIRS = ("pydantic", "uvicorn", "yaml")
+_THEIRS = ("pydantic", "yaml")
 """Libraries that a command's module names itself."""
 
 

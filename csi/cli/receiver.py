@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import errno
-import ipaddress
 import os
-import signal
-import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
-import uvicorn
 
-from csi import clock, logs
+from csi import clock, logs, server
 from csi import net as wire
 from csi.cli.config import json_option
 from csi.cli.output import echo_json
 from csi.cli.terminal import plain
-from csi.errors import ConfigError, PortInUse
 from csi.receiver import app as ingest
 from csi.receiver import doctor as examination
 from csi.receiver import settings as wishes
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    import socket
+
     from starlette.routing import Route
 
     from csi.receiver.settings import ReceiverSettings
@@ -85,11 +79,11 @@ def receiver(
     settings = wishes.from_env(os.environ, db_path=db, ledger_path=ledger)
     beside, hidden = _dashboard(settings, processing)
     logs.setup(level=log_level.upper(), format=log_format, secrets=[*settings.hidden, *hidden])
-    with _listen(host, port) as door:
+    with server.listen(server.resolve(host, port, setting="--host"), setting="--port") as door:
         app = ingest.create_app(settings, beside=beside)
         click.echo(f"receiver listening on {_url(door)}")
-        _warn_if_open(door)
-        _serve(app, door)
+        server.leave_on_signals()
+        sys.exit(server.run(app, door, server.ServerLimits(head_bytes=256 * 1024, grace_seconds=20)))
 
 
 def _dashboard(settings: ReceiverSettings, wanted: Path | None) -> tuple[list[Route], list[str]]:
@@ -109,57 +103,9 @@ def _dashboard(settings: ReceiverSettings, wanted: Path | None) -> tuple[list[Ro
     return routes(pages), secrets.all
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket of our own, so that a taken port is one clear sentence and port 0 can be told."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        door = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"--host {host}: not an address of this machine") from error
-    try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind(address)
-        door.listen(2048)
-    except OSError as error:
-        door.close()
-        raise _explain(error, host, port) from error
-    return door
-
-
-def _explain(error: OSError, host: str, port: int) -> ConfigError | PortInUse:
-    if error.errno == errno.EADDRINUSE:
-        return PortInUse(f"{host}:{port} is in use by another program: stop it, or choose another --port")
-    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")
-
-
 def _url(door: socket.socket) -> str:
     host, port = door.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{ingest.INGEST_PATH}"
-
-
-def _warn_if_open(door: socket.socket) -> None:
-    if not ipaddress.ip_address(door.getsockname()[0].partition("%")[0]).is_loopback:
-        logs.log.warning("listening beyond this machine without TLS: put a proxy with TLS in front")
-
-
-def _serve(app: Starlette, door: socket.socket) -> None:
-    """Serve until TERM or INT; requests being handled are finished first."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)  # uvicorn raises the signal again when it is done
-    config = uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        access_log=False,
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=20,
-        h11_max_incomplete_event_size=256 * 1024,
-    )
-    uvicorn.Server(config).run(sockets=[door])
 
 
 @receiver.command()
@@ -182,7 +128,3 @@ def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
         for finding in found:
             click.echo(f"{finding.state:<5} {finding.what}: {plain(finding.words)}")
     sys.exit(1 if any(finding.state == "ill" for finding in found) else 0)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(0 if number == signal.SIGTERM else 128 + number)

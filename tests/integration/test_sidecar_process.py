@@ -131,7 +131,7 @@ def main_in(
         return int(end.value.code or 0), output.err
 
     monkeypatch.setattr(sys, "argv", ["csi.main"])
-    monkeypatch.setattr(main.serve, "leave_on_signals", lambda: None)
+    monkeypatch.setattr(main.server, "leave_on_signals", lambda: None)
     return begin
 
 

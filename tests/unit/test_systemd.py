@@ -5,10 +5,10 @@ import secrets
 import socket
 
 import pytest
-import uvicorn
+from starlette.applications import Starlette
 
 from csi import systemd
-from csi.web.serve import NotifyingServer
+from csi.server import LimitedServer, ServerLimits
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -43,7 +43,7 @@ def test_where_nobody_listens_nothing_happens(name):
 def test_the_sidecars_loop_gives_a_sign_every_five_seconds(manager, monkeypatch):
     name, door = manager
     monkeypatch.setattr(systemd.notify, "__kwdefaults__", {"env": {"NOTIFY_SOCKET": name}})
-    server = NotifyingServer(uvicorn.Config(app=lambda: None))
+    server = LimitedServer(Starlette(), ServerLimits())
     for turn in range(51):
         asyncio.run(server.on_tick(turn))
     assert [door.recv(4096) for _ in range(2)] == [b"READY=1\nWATCHDOG=1"] * 2

@@ -1,0 +1,197 @@
+"""The server of sidecar and receiver on loopback: head timeout, connection cap, accept errors."""
+
+import asyncio
+import errno
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from csi import server
+from csi.logs import log
+from csi.server import LimitedServer, ServerLimits
+
+HEAD_SECONDS = 0.3
+HALF_A_HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+async def slow(request: Request) -> Response:
+    """Takes three times as long as a head may."""
+    size = len(await request.body())
+    await asyncio.sleep(3 * HEAD_SECONDS)
+    return PlainTextResponse(str(size))
+
+
+@contextmanager
+def running(limits: ServerLimits) -> Iterator[int]:
+    app = Starlette(routes=[Route("/", hello), Route("/slow", slow, methods=["POST"])])
+    address = server.resolve("127.0.0.1", 0, setting="--host")
+    with server.listen(address, setting="--port") as door:
+        limited = LimitedServer(app, limits)
+        thread = threading.Thread(target=limited.run, kwargs={"sockets": [door]})
+        thread.start()
+        try:
+            yield int(door.getsockname()[1])
+        finally:
+            limited.should_exit = True
+            thread.join(10)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with running(ServerLimits(head_seconds=HEAD_SECONDS)) as port:
+        yield port
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    found: list[str] = []
+    sink = log.add(lambda message: found.append(str(message.record["message"])), level="WARNING")
+    yield found
+    log.remove(sink)
+
+
+def connect(port: int, timeout: float = 5) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=timeout)
+
+
+def read_to_end(wire: socket.socket) -> bytes:
+    with suppress(ConnectionError):
+        return b"".join(iter(lambda: wire.recv(65536), b""))
+    return b""
+
+
+def is_open(wire: socket.socket) -> bool:
+    wire.settimeout(0.2)
+    try:
+        return wire.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("head", [b"", b"GET / HT", HALF_A_HEAD])
+def test_half_a_head_is_closed_after_the_timeout(port: int, head: bytes) -> None:
+    with connect(port) as wire:
+        wire.sendall(head)
+        assert read_to_end(wire) == b""
+
+
+def test_dripping_bytes_do_not_extend_the_timeout(port: int) -> None:
+    with connect(port, timeout=0.05) as wire:
+        wire.sendall(b"GET / HTTP/1.1\r\nX: ")
+        for _ in range(100):
+            try:
+                wire.sendall(b"x")
+                if wire.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+        pytest.fail("the connection outlived five seconds of dripping")
+
+
+def test_the_second_head_of_a_connection_has_the_same_timeout(port: int) -> None:
+    with connect(port) as wire:
+        wire.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"hello"):
+            answer += wire.recv(65536)
+        wire.sendall(HALF_A_HEAD)
+        began = time.monotonic()
+        assert read_to_end(wire) == b""
+        assert time.monotonic() - began < 4  # less than the keep-alive timeout
+
+
+def test_a_refused_body_that_never_ends_is_closed(port: int) -> None:
+    with connect(port) as wire:
+        wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 999999\r\n\r\nxx")
+        assert wire.recv(65536).startswith(b"HTTP/1.1 405")
+        wire.sendall(b"x")
+        read_to_end(wire)
+
+
+def test_a_request_that_takes_longer_than_the_head_timeout_is_answered(port: int) -> None:
+    with connect(port) as wire:
+        wire.sendall(b"POST /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 6\r\n\r\n")
+        for byte in b"slowly":
+            time.sleep(HEAD_SECONDS / 4)  # the body alone takes longer than a head may
+            wire.sendall(bytes([byte]))
+        assert read_to_end(wire).endswith(b"\r\n\r\n6")
+
+
+def test_a_connection_may_be_used_again(port: int) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        assert [client.get("/").status_code for _ in range(3)] == [200] * 3
+
+
+def test_at_the_cap_the_oldest_idle_connection_is_closed(lines: list[str]) -> None:
+    with running(ServerLimits(connections=8)) as port, ExitStack() as stack:
+        wires = []
+        for _ in range(10):
+            wires.append(stack.enter_context(connect(port)))
+            wires[-1].sendall(HALF_A_HEAD)
+        assert [is_open(wire) for wire in wires] == [False] * 2 + [True] * 8
+        assert httpx.get(f"http://127.0.0.1:{port}/", timeout=2).text == "hello"
+        assert not is_open(wires[2])
+    assert [line for line in lines if "connection limit reached" in line] == lines[:1]
+
+
+def test_at_the_cap_idle_connections_are_closed_before_a_body_that_is_still_sent() -> None:
+    with running(ServerLimits(connections=4)) as port, ExitStack() as stack:
+        upload = stack.enter_context(connect(port))
+        upload.sendall(b"POST /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 6\r\n\r\nsl")
+        for _ in range(8):
+            stack.enter_context(connect(port)).sendall(HALF_A_HEAD)
+        assert httpx.get(f"http://127.0.0.1:{port}/", timeout=2).text == "hello"
+        upload.sendall(b"owly")
+        assert read_to_end(upload).endswith(b"\r\n\r\n6")
+
+
+def test_bodies_that_are_never_sent_do_not_fill_the_cap() -> None:
+    with running(ServerLimits(connections=8)) as port, ExitStack() as stack:
+        for _ in range(8):
+            wire = stack.enter_context(connect(port))
+            wire.sendall(b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nsl")
+        assert httpx.get(f"http://127.0.0.1:{port}/", timeout=2).text == "hello"
+
+
+def test_accept_errors_are_one_line_in_ten_seconds_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[dict[str, object]] = []
+    monkeypatch.setattr(server.log, "warning", lambda message, **fields: written.append({"message": message, **fields}))
+    limited, clock = LimitedServer(Starlette(), ServerLimits()), FakeLoop()
+    failure = OSError(errno.EMFILE, "Too many open files")
+    for clock.now in (0.0, 0.1, 9.9, 10.0, 10.1):
+        context = {"message": "socket.accept() out of system resource", "exception": failure}
+        limited.on_loop_error(clock, context)
+    assert [line["count"] for line in written] == [1, 3]
+    limited.on_loop_error(clock, {"message": "Task was destroyed but it is pending!"})
+    assert clock.passed_on == ["Task was destroyed but it is pending!"]
+
+
+class FakeLoop(asyncio.AbstractEventLoop):
+    """An event loop with a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.passed_on: list[str] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def default_exception_handler(self, context: dict[str, str]) -> None:  # type: ignore[override]
+        self.passed_on.append(context["message"])
