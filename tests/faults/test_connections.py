@@ -104,6 +104,8 @@ def attack(case, folder: Path, name: str, *, connections: int) -> None:
             log_bytes=f"{grown}<={LOG_BYTES_PER_MINUTE}",
             memory=f"{server.memory_mb()}MB",
         )
+        soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        assert soft == (8192 if hard == resource.RLIM_INFINITY else min(8192, hard))
         assert client.failures == []
         assert slowest < ANSWER_SECONDS
         assert closed_after < bound
