@@ -61,16 +61,19 @@ def tasks() -> None:
 def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit: int) -> None:
     """List running, pending and scheduled tasks with the rows they serve, and what else waits, and why."""
     with installed(config_path) as rt:
-        found = [one for one in works(rt, queue_inspection.look(rt.settings)) if state in (None, one.state)]
+        looked = queue_inspection.look(rt.settings)
+        found = [one for one in works(rt, looked) if state in (None, one.state)]
         rest, now = reasons.waiting(rt), rt.now()
     if as_json:
         shown = [_work_dict(one) for one in found[:limit]]
-        echo_json({"tasks": shown, "total": len(found), "waiting": [json_views.waiting(one) for one in rest]})
+        report = {"tasks": shown, "total": len(found), "unreadable": looked.unreadable, "has_key": looked.has_key}
+        echo_json(report | {"waiting": [json_views.waiting(one) for one in rest]})
         return
     for line in table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]]):
         click.echo(line)
     more = f"; the first {limit:,} are shown" if len(found) > limit else ""
     click.echo(f"{plural(len(found), 'task')}{more}", err=True)
+    _show_unreadable(looked)
     _show_waiting(rest, now)
 
 
@@ -109,13 +112,13 @@ def stats(config_path: Path | None, as_json: bool) -> None:
     if as_json:
         totals = {state: sum(one.state == state for one in found) for state in STATES}
         listed = [{"task": name, **numbers} for name, numbers in rows.items()]
-        report = {"worker_alive": gone is None, "totals": totals, "unreadable": looked.unreadable, "tasks": listed}
+        report = {"worker_alive": gone is None, "totals": totals, "unreadable": looked.unreadable}
+        report |= {"has_key": looked.has_key, "tasks": listed}
         echo_json(report | {"waiting": [json_views.waiting(one) for one in rest]})
         return
     for line in table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), [_counts(name, rows[name]) for name in names]):
         click.echo(line)
-    if looked.unreadable:
-        click.echo(f"{plural(looked.unreadable, 'message')} cannot be read; the worker drops them", err=True)
+    _show_unreadable(looked)
     _show_waiting(rest, now)
 
 
@@ -192,6 +195,11 @@ def _row(one: Work, now: float) -> list[str]:
 
 def _counts(name: str, numbers: dict[str, int]) -> list[str]:
     return [name, *(f"{numbers[state]:,}" for state in STATES)]
+
+
+def _show_unreadable(looked: Queue) -> None:
+    if looked.unreadable:
+        click.echo(f"{plural(looked.unreadable, 'message')} {queue_inspection.unreadable_words(looked)}", err=True)
 
 
 def _show_waiting(rest: list[Waiting], now: float) -> None:

@@ -1,24 +1,20 @@
 """Processing's own Huey and worker: `huey_consumer tasks.processing.huey`. The rows say what to do; this only wakes."""
 
 import datetime
-import hashlib
-import hmac
 import os
-import secrets
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from pathlib import Path
 from typing import Any
 
 os.environ["TZ"] = "UTC"  # a consumer in another zone shifts the schedule by hours
 
 from huey import crontab
-from huey.serializer import SignedSerializer
 
 from csi import logs
-from csi.errors import CsiError, StoreError
+from csi.config.settings import is_server, is_unprotected_redis
+from csi.errors import ConfigError, CsiError, MissingSetting, StoreError
 from csi.logs import log
 from csi.processing import config
 from csi.processing.pipeline import maintenance
@@ -27,7 +23,9 @@ from csi.processing.settings import ProcessingSettings
 from csi.processing.store import db, jobs
 from csi.processing.wake import Wake
 from csi.store.worker_lock import hold_worker_lock
+from tasks import key_file
 from tasks.queue import QueueHuey, WorkerConsumer, storage_of
+from tasks.serializer import JsonSerializer
 from tasks.storage import IDLE_SECONDS
 
 NAME = "csi-processing"
@@ -45,6 +43,7 @@ class ProcessingHuey(QueueHuey):
 
     def create_consumer(self, **options: Any) -> WorkerConsumer:
         _boot()
+        self.drop_messages_of_1_0()
         options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
         consumer = WorkerConsumer(self, **options)
         consumer.worker = Worker()
@@ -52,7 +51,7 @@ class ProcessingHuey(QueueHuey):
 
 
 def create_queue(settings: ProcessingSettings) -> ProcessingHuey:
-    common = {"results": False, "utc": True, "serializer": SignedSerializer(secret=_signing_key(settings), salt=NAME)}
+    common = {"results": False, "utc": True, "serializer": JsonSerializer(_signing_secret(settings), NAME)}
     try:
         return ProcessingHuey(NAME, **storage_of(settings.queue_url), **common)
     except CsiError:
@@ -62,23 +61,24 @@ def create_queue(settings: ProcessingSettings) -> ProcessingHuey:
         raise StoreError(f"processing's queue cannot be used: {reason}") from error
 
 
-def _signing_key(settings: ProcessingSettings) -> str:
-    """Messages are pickles: only our own are opened. One file for one state directory; a variable for several hosts."""
-    given = os.environ.get(SECRET) or _key_file(settings.state_dir / "queue.key")
-    return hmac.new(given.encode(), b"csi processing messages", hashlib.sha256).hexdigest()
-
-
-def _key_file(path: Path) -> str:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-                file.write(secrets.token_hex(32))
-        except FileExistsError:
-            pass
-        return path.read_text("ascii")
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: the queue's key cannot be read or made: {error}") from error
+def _signing_secret(settings: ProcessingSettings) -> str:
+    """A variable for several hosts, else the key file. On a server only a key file that is there already is used:
+    version 1.0.0 created one, and two hosts that created one each would drop each other's messages."""
+    if is_unprotected_redis(settings.queue_url) and not settings.allow_unprotected_queue:
+        raise ConfigError(
+            "queue (processing.yaml) names a Redis on another host without a password. Put the password into the URL "
+            "(redis://:PASSWORD@host:6379/0), or set allow_unprotected_queue: true where a firewall protects it."
+        )
+    path = settings.state_dir / key_file.NAME
+    if not is_server(settings.queue_url):
+        return os.environ.get(SECRET) or key_file.read_or_create_key(path)
+    secret = os.environ.get(SECRET) or key_file.read_key(path)
+    if not secret:
+        raise MissingSetting(
+            f"processing's queue is on a server, and {SECRET}, which signs its messages, is not set. Set it to the "
+            "same value on every host; make one with: openssl rand -hex 32"
+        )
+    return secret
 
 
 @cache

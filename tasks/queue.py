@@ -1,27 +1,32 @@
 """The Huey of this project: signed messages, no results, no revocation, and a consumer that boots the worker."""
 
-import hashlib
-import hmac
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from huey import Huey
 from huey.api import Task
 from huey.consumer import Consumer
-from huey.serializer import SignedSerializer
 
+from csi.config.loader import require_queue
 from csi.config.secrets import hide_password
-from csi.config.settings import Settings, looks_like_postgres
+from csi.config.settings import Settings, is_server, looks_like_postgres
 from csi.errors import ConfigError, CsiError, StoreError
 from csi.logs import log
 from csi.store.db import make_private_dir
+from tasks import key_file
+from tasks.serializer import JsonSerializer, is_from_1_0
 from tasks.storage import IDLE_SECONDS, WakefulSqliteStorage
 
 NAME = "csi"
+
+DROPS_LOGGED_SECONDS = 60.0
+"""Between two log lines about dropped messages: a stranger who can write to the queue must not fill the log."""
 
 
 class WorkerConsumer(Consumer):
@@ -48,36 +53,63 @@ class WorkerConsumer(Consumer):
 
 
 class QueueHuey(Huey):
-    """Huey for wake-ups: what cannot be read is dropped with one line, and nothing is stored that nobody reads."""
+    """Huey for wake-ups: unreadable messages are dropped and counted in the log; no results are stored."""
 
     leads: Callable[[], bool] = staticmethod(lambda: True)
     """Whether this process plans for all that share the queue."""
     looked_at: float = 0.0
     """When the scheduler of this process last looked at what waits for its time. Monotonic."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._counting = threading.Lock()
+        self._dropped = 0
+        self._drops_logged = float("-inf")
+
     def dequeue(self) -> Task | None:
-        """The next task. Garbage and foreign messages are dropped: the rows they might have meant are found again."""
+        """The next task. Unreadable messages are dropped: rescue finds the rows they may have been for."""
         task, dropped = None, 0
         while task is None and (data := self.storage.dequeue()) is not None:
             task = self._read(data)
             dropped += task is None
-        if dropped:
-            log.warning("unreadable messages were dropped from the queue", messages=dropped)
+        self._count_dropped(dropped)
         return task
 
     def _deserialize_all(self, messages: Sequence[bytes]) -> list[Task]:
-        """The same for messages that waited for their time, and for those who look at the queue."""
+        """The same for messages that waited for their time, and for callers that list the queue."""
         found = [self._read(data) for data in messages]
-        dropped = sum(task is None for task in found)
-        if dropped:
-            log.warning("unreadable messages were dropped from the queue", messages=dropped)
+        self._count_dropped(sum(task is None for task in found))
         return [task for task in found if task is not None]
 
     def _read(self, data: bytes) -> Task | None:
+        """None: the key did not sign the message, or no task has this name."""
         try:
             return self.deserialize_task(data)
         except Exception:  # noqa: BLE001 a message from outside may break in any way
             return None
+
+    def _count_dropped(self, number: int) -> None:
+        with self._counting:
+            self._dropped += number
+            if not self._dropped or time.monotonic() - self._drops_logged < DROPS_LOGGED_SECONDS:
+                return
+            number, self._dropped, self._drops_logged = self._dropped, 0, time.monotonic()
+        log.warning("unreadable messages were dropped from the queue", messages=number)
+
+    def drop_messages_of_1_0(self) -> None:
+        """Empty a queue that holds messages of version 1.0.0, without opening one. Rescue wakes the rows again.
+
+        Called once, when the worker starts: dropped one by one, as each falls due, they would be many log lines.
+        """
+        try:
+            found = [*self.storage.enqueued_items(), *self.storage.scheduled_items()]
+            old = sum(map(is_from_1_0, found))
+            if old:
+                self.storage.flush_queue()
+                self.storage.flush_schedule()
+                log.warning("queue was emptied: messages of version 1.0.0 are not read", messages=len(found), old=old)
+        except Exception as error:  # noqa: BLE001 a server that is away: `dequeue` drops them later
+            log.warning("queue could not be searched for messages of version 1.0.0", error=str(error)[:300])
 
     def enqueue_many(self, tasks: Sequence[Task]) -> None:
         """Many tasks in one commit, where the storage can; one by one where not."""
@@ -108,6 +140,7 @@ class QueueHuey(Huey):
 
         worker.boot(threads=options.get("workers", 1))
         self.leads, self.looked_at = worker.has_led, time.monotonic()
+        self.drop_messages_of_1_0()
         options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
         consumer = WorkerConsumer(self, **options)
         consumer.worker = worker
@@ -117,7 +150,8 @@ class QueueHuey(Huey):
 def create_huey(settings: Settings) -> QueueHuey:
     """The queue that `csi.queue` names: a SQLite path, redis://… or postgresql://…"""
     url = settings.csi.queue_url
-    common = {"results": False, "utc": True, "serializer": create_serializer(settings)}
+    require_queue(settings)
+    common = {"results": False, "utc": True, "serializer": JsonSerializer(_signing_secret(settings), NAME)}
     try:
         return QueueHuey(NAME, **storage_of(url), **common)
     except CsiError:
@@ -127,8 +161,10 @@ def create_huey(settings: Settings) -> QueueHuey:
         raise StoreError(f"csi.queue: {hide_password(url)} cannot be used: {reason}") from error
 
 
-def create_serializer(settings: Settings) -> SignedSerializer:
-    return SignedSerializer(secret=_signing_key(settings), salt=NAME)
+def open_storage(url: str) -> Any:
+    """The storage alone, for commands: it hands out bytes, and needs no key."""
+    options = storage_of(url)
+    return options.pop("storage_class")(NAME, **options)
 
 
 def storage_of(url: str) -> dict[str, Any]:
@@ -143,11 +179,27 @@ def storage_of(url: str) -> dict[str, Any]:
     return {"storage_class": WakefulSqliteStorage, "filename": url, "timeout": 10}
 
 
-def _signing_key(settings: Settings) -> str:
-    """Messages are pickles: only those signed by us are opened. Every worker of an installation has the same key."""
-    own, shared = settings.secrets.queue_secret, settings.delivery.shared_secret
-    secret = (own or shared).get_secret_value() if own or shared else "unconfigured"
-    return hmac.new(secret.encode(), b"csi queue messages", hashlib.sha256).hexdigest()
+def known_serializer(settings: Settings) -> JsonSerializer | None:
+    """For commands: None where this process does not have the key. It never creates one: root's would lock the worker
+    out."""
+    secret = _configured_secret(settings)
+    if secret is None and not is_server(settings.csi.queue_url):
+        with suppress(StoreError):
+            secret = key_file.read_key(settings.csi.state_dir / key_file.NAME)
+    return None if secret is None else JsonSerializer(secret, NAME)
+
+
+def _signing_secret(settings: Settings) -> str:
+    """Every worker that shares a queue has the same one. Without a variable, a SQLite queue has a random key file."""
+    return _configured_secret(settings) or key_file.read_or_create_key(settings.csi.state_dir / key_file.NAME)
+
+
+def _configured_secret(settings: Settings) -> str | None:
+    """A queue on a server accepts the shared secret, as version 1.0.0 did: all workers have it. A SQLite queue uses its
+    key file instead: commands find it without the worker's environment, and the receiver does not know it."""
+    shared = settings.delivery.shared_secret if is_server(settings.csi.queue_url) else None
+    secret = settings.secrets.queue_secret or shared
+    return secret.get_secret_value() if secret else None
 
 
 def _redis_storage() -> type:

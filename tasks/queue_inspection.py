@@ -4,18 +4,18 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from huey.serializer import SignedSerializer
-
-from csi import clock
+from csi.cli.output import plural
 from csi.config.secrets import hide_password
-from csi.config.settings import Settings
+from csi.config.settings import Settings, is_server
 from csi.doctor.finding import Finding
 from csi.errors import CsiError, StoreError
-from tasks.queue import NAME, create_huey, create_serializer
+from tasks.queue import NAME, known_serializer, open_storage
+from tasks.serializer import JsonSerializer, UnreadableMessage
 
 STEPS = {
     "poll_watch": "poll",
@@ -25,6 +25,7 @@ STEPS = {
     "probe_receiver": "probe",
 }
 CROWDED = 2_000
+WITHOUT_KEY = "this shell has neither CSI_QUEUE_SECRET nor the worker's key, so it opens none"
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,12 @@ class Queued:
 
 @dataclass(frozen=True)
 class Queue:
-    """All messages, and how many could not be read."""
+    """All messages that the key of the queue signed, and the number of the others."""
 
     messages: tuple[Queued, ...]
     unreadable: int = 0
+    has_key: bool = True
+    """False: this process cannot verify any message. All are counted as unreadable, and none is parsed."""
     is_there: bool = True
 
 
@@ -60,12 +63,15 @@ def look(settings: Settings, limit: int | None = None) -> Queue:
     if is_absent(settings):
         return Queue((), is_there=False)
     try:
-        pending, scheduled = _read_file(settings, limit) if is_file(settings) else _read_server(settings, limit)
+        read = _read_server if is_server(settings.csi.queue_url) else _read_file
+        pending, scheduled = read(settings, limit)
     except CsiError:
         raise
     except Exception as error:  # sqlite3, redis and psycopg have no error in common
         raise _unusable(settings, error) from error
-    serializer = create_serializer(settings)
+    serializer = known_serializer(settings)
+    if serializer is None:
+        return Queue((), len(pending) + len(scheduled), has_key=False)
     messages = [*((data, "pending") for data in pending), *((data, "scheduled") for data in scheduled)]
     found = [_read(serializer, data, state) for data, state in messages]
     known = tuple(one for one in found if one is not None)
@@ -83,14 +89,14 @@ def _read_file(settings: Settings, limit: int | None) -> tuple[list[bytes], list
 
 
 def _read_server(settings: Settings, limit: int | None) -> tuple[list[bytes], list[bytes]]:
-    storage = create_huey(settings).storage
+    storage = open_storage(settings.csi.queue_url)
     return list(storage.enqueued_items(limit)), list(storage.scheduled_items(limit))
 
 
 def empty(settings: Settings) -> None:
     """Throw all messages away. Rows that are due are woken again within seconds."""
     try:
-        storage = create_huey(settings).storage
+        storage = open_storage(settings.csi.queue_url)
         storage.flush_queue()
         storage.flush_schedule()
     except CsiError:
@@ -101,11 +107,14 @@ def empty(settings: Settings) -> None:
 
 def is_absent(settings: Settings) -> bool:
     """A queue file that is not there: looking must not make it."""
-    return is_file(settings) and not Path(settings.csi.queue_url).exists()
+    return not is_server(settings.csi.queue_url) and not Path(settings.csi.queue_url).exists()
 
 
-def is_file(settings: Settings) -> bool:
-    return "://" not in settings.csi.queue_url
+def unreadable_words(found: Queue) -> str:
+    """One clause about the messages that were not opened."""
+    if not found.has_key:
+        return f"cannot be verified: {WITHOUT_KEY}"
+    return "cannot be verified: another key signed them, version 1.0.0 wrote them, or they are damaged"
 
 
 def _unusable(settings: Settings, error: Exception) -> StoreError:
@@ -113,21 +122,20 @@ def _unusable(settings: Settings, error: Exception) -> StoreError:
     return StoreError(f"csi.queue: {hide_password(settings.csi.queue_url)} cannot be read: {reason}")
 
 
-def _read(serializer: SignedSerializer, data: Any, state: str) -> Queued | None:
+def _read(serializer: JsonSerializer, data: Any, state: str) -> Queued | None:
     try:
-        message = serializer.deserialize(bytes(data))
-        key = message.args[0] if message.args else ""
-        return Queued(
-            id=str(message.id),
-            task=str(message.name).rpartition(".")[2],
-            key=str(key),
-            state=state,
-            due_at=clock.parse(message.eta.isoformat()) if message.eta else None,
-            priority=float(message.priority or 0),
-            retries=int(message.retries or 0),
-        )
-    except Exception:  # noqa: BLE001 a message from outside may break in any way
+        message = serializer.deserialize(data)
+    except UnreadableMessage:
         return None
+    return Queued(
+        id=message.id,
+        task=message.name.rpartition(".")[2],
+        key=str(message.args[0] if message.args else ""),
+        state=state,
+        due_at=message.eta.replace(tzinfo=UTC).timestamp() if message.eta else None,
+        priority=float(message.priority or 0),
+        retries=int(message.retries or 0),
+    )
 
 
 def examine(settings: Settings) -> Iterable[Finding]:
@@ -141,8 +149,9 @@ def examine(settings: Settings) -> Iterable[Finding]:
     if not found.is_there:
         yield Finding("queue", "ok", f"{where} is not there yet; the worker makes it")
     elif found.unreadable:
-        text = f"{found.unreadable} messages cannot be read: another secret signed them, or they are damaged"
-        yield Finding("queue", "warn", text, "`csi tasks purge --yes` empties it; rows that are due are woken again")
+        empty_it = "`csi tasks purge --yes` empties it; rows that are due are woken again"
+        remedy = empty_it if found.has_key else "run the command with the environment and as the user of the worker"
+        yield Finding("queue", "warn", f"{plural(found.unreadable, 'message')} {unreadable_words(found)}", remedy)
     elif len(found.messages) > CROWDED:
         text = f"{len(found.messages):,} messages wait: the worker does not keep up, or does not run"
         yield Finding("queue", "warn", text, "see what waits with `csi tasks stats`, and whether the worker runs")
@@ -152,6 +161,6 @@ def examine(settings: Settings) -> Iterable[Finding]:
 
 def _remedy(settings: Settings) -> str:
     url = settings.csi.queue_url
-    if "://" in url:
+    if is_server(url):
         return "start the server that csi.queue (CSI_QUEUE_URL) names, or correct the address"
     return f"it holds wake-ups only, and may be deleted at any time: `rm -rf {url} {url}-wal {url}-shm`"

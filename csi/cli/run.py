@@ -28,7 +28,9 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
     What is being done is finished first, up to 30 seconds; a second Ctrl-C does not wait. When one of the two ends by
     itself the other is ended, too, and the exit code is that of the first. Logs of both go to standard error.
     """
-    loader.require_delivery(runtime.load_settings(config_path))
+    settings = runtime.load_settings(config_path)
+    loader.require_delivery(settings)
+    loader.require_queue(settings)
     path = loader.find_file(config_path, os.environ).absolute()
     env = {**os.environ, "CSI_CONFIG_PATH": str(path)}
     lines = {"worker": (*WORKER, "-w", str(workers), *GRACE), "sidecar": SIDECAR}

@@ -11,7 +11,17 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model
 from csi.config.problems import explain, spot_of, unknown_name
 from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
-from csi.config.settings import ConfigFile, Fault, Model, Secrets, Settings, SourceSettings, repeated_watches
+from csi.config.settings import (
+    ConfigFile,
+    Fault,
+    Model,
+    Secrets,
+    Settings,
+    SourceSettings,
+    is_server,
+    is_unprotected_redis,
+    repeated_watches,
+)
 from csi.config.variables import SECRETS, Draft, fill, take_secret
 from csi.config.yaml_reader import KeyPath, Problem, Spot, dotted, parse_yaml
 from csi.errors import ConfigError, MissingSetting
@@ -68,6 +78,21 @@ def require_delivery(settings: Settings) -> None:
         raise MissingSetting(
             f"delivery is not configured: {' and '.join(missing)} not set. Set it in the environment or in "
             "/etc/csi/env; the secret may also be in a file named by CSI_UA_SHARED_SECRET_FILE."
+        )
+
+
+def require_queue(settings: Settings) -> None:
+    """Raise unless the messages of a queue on a server can be signed. A SQLite queue needs no setting."""
+    url = settings.csi.queue_url
+    if is_server(url) and not (settings.secrets.queue_secret or settings.delivery.shared_secret):
+        raise MissingSetting(
+            "csi.queue is on a server, and CSI_QUEUE_SECRET, which signs its messages, is not set. Set it to the same "
+            "value for every worker, in the environment or in /etc/csi/env; make one with: openssl rand -hex 32"
+        )
+    if is_unprotected_redis(url) and not settings.csi.allow_unprotected_queue:
+        raise ConfigError(
+            "csi.queue names a Redis on another host without a password. Put the password into CSI_QUEUE_URL "
+            "(redis://:PASSWORD@host:6379/0), or set csi.allow_unprotected_queue: true where a firewall protects it."
         )
 
 

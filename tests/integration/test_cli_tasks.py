@@ -114,7 +114,7 @@ def test_messages_of_strangers_are_counted_and_not_opened(at_work):
     file.close()
     assert at_work.json("tasks", "stats")["unreadable"] == 1
     (finding,) = queue_inspection.examine(at_work.rt.settings)
-    assert (finding.level, "cannot be read" in finding.text) == ("warn", True)
+    assert (finding.level, "cannot be verified: another key" in finding.text) == ("warn", True)
 
 
 def test_a_broken_queue_file_is_an_error_in_words_and_stays_where_it_is(at_work):
