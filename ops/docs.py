@@ -45,7 +45,7 @@ PROCESSING = {
     processing.PATH: "`processing.yaml`; `--config` wins; default: the built-in values",
     processing.STATE_DIR: "directory of database, queue and artifacts (`state_dir`)",
     processing.RECEIVER_DB: "the receiver's database, read only (`receiver_db`)",
-    "CSI_PROCESSING_QUEUE_SECRET": "secret; signs queue messages; required for a queue on a server; default: a key file",
+    "CSI_PROCESSING_QUEUE_SECRET": "secret; signs queue messages; a queue on a server needs it; default: a key file",
     "ASSEMBLYAI_API_KEY": "secret; the key of AssemblyAI (the variable that `api_key_env` names)",
     "CSI_ASSEMBLYAI_WEBHOOK_SECRET": "secret; AssemblyAI sends it back with its webhook",
     "OPENAI_API_KEY": "secret; the key of the model's endpoint (the variable that `api_key_env` names)",

@@ -8,7 +8,7 @@ import pytest
 from csi.errors import ConfigError, MissingSetting
 from csi.processing.settings import ProcessingSettings
 from csi.runtime import load_settings
-from tasks import look
+from tasks import queue_inspection
 from tasks.queue import create_huey, open_storage
 from tests.fakes.desk import desk
 from tests.fakes.forged import forged_messages
@@ -109,7 +109,7 @@ def test_the_key_file_is_enough_for_a_shell_without_secrets(tmp_path):
         queue(built, "tasks.poll.poll_watch", 1)
         built.env["CSI_UA_SHARED_SECRET"] = None
         assert [one["task"] for one in built.json("tasks", "list")["tasks"]] == ["poll_watch"]
-        assert look.look(settings(built)).has_key
+        assert queue_inspection.look(settings(built)).has_key
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/csi"])
