@@ -120,7 +120,7 @@ def test_a_closed_net_opens_again_and_a_forked_one_shares_no_socket(net: Net, mo
         net.close()
         net.get(server.url)
         assert server.connections == 2
-        monkeypatch.setattr("csi.net.os.getpid", lambda: 1)
+        monkeypatch.setattr("csi.net.client.os.getpid", lambda: 1)
         net.get(server.url)
         assert server.connections == 3
 

@@ -1,0 +1,7 @@
+"""Bounded HTTP: one deadline for a whole exchange and a cap on the size of an answer."""
+
+from csi.net.addresses import is_loopback
+from csi.net.client import Net
+from csi.net.response import Answer, Headers, Limits
+
+__all__ = ["Answer", "Headers", "Limits", "Net", "is_loopback"]

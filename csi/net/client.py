@@ -1,0 +1,165 @@
+"""GET and POST with limits, over one pool of connections."""
+
+import os
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Self
+
+from csi import __version__
+from csi.errors import NetError
+from csi.net.addresses import check_headers, forwarded_headers, host_of, is_loopback, parse_url, same_host, where_of
+from csi.net.deadline import DeadlineTransport, HostSlots, deadline, default_tls
+from csi.net.failures import explain
+from csi.net.httpx_import import httpx
+from csi.net.response import DEFAULT_LIMITS, Answer, Headers, Limits, read_body
+
+USER_AGENT = f"csi/{__version__} (creator signal ingester)"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Net:
+    """GET and POST with limits over one pool of connections. Threads may share it; the pool opens at the first call."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        allow_insecure_http: bool = False,
+        allowed_redirect_hosts: frozenset[str] | None = None,
+        verify: ssl.SSLContext | None = None,
+        user_agent: str = USER_AGENT,
+        max_connections: int = 64,
+        max_per_host: int = 16,
+    ) -> None:
+        self.limits = limits
+        self._insecure = allow_insecure_http
+        self._redirect_hosts = allowed_redirect_hosts or frozenset()
+        self._verify = verify
+        self._agent = check_headers({"User-Agent": user_agent})["User-Agent"]
+        self._max_connections = max_connections
+        self._slots = HostSlots(max_per_host)
+        self._lock = threading.Lock()
+        self._pool: tuple[int, DeadlineTransport] | None = None
+
+    def get(self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, limits: Limits | None = None) -> Answer:
+        """One GET. Redirects are followed on the same host, or to `allowed_redirect_hosts`. At most `max_per_host`
+        requests run at once to one host: the others wait for a slot within their own deadline."""
+        limits = limits or self.limits
+        with deadline(limits.total):
+            target = self._check_url(url)
+            sent = check_headers(headers)
+            seen = [target]
+            while True:
+                with self._slots.hold(host_of(target), where_of(target)):
+                    answer = self._exchange("GET", target, sent, None, limits)
+                if answer.status not in REDIRECTS:
+                    return answer
+                target = self._next_hop(answer, seen, limits)
+                sent = sent if same_host(seen[-1], target) else forwarded_headers(sent)
+                seen.append(target)
+
+    def post(self, url: str, *, body: bytes, headers: Mapping[str, str], limits: Limits | None = None) -> Answer:
+        """One POST of exactly these bytes. A redirect is an answer like any other: it is never followed."""
+        limits = limits or self.limits
+        with deadline(limits.total):
+            return self._exchange("POST", self._check_url(url), check_headers(headers), body, limits)
+
+    def requests_to(self, host: str) -> int:
+        """GETs under way to this host (`name` or `name:port`), including those that wait for a slot."""
+        return self._slots.requested(host)
+
+    def close(self) -> None:
+        """Close the pool. A later call opens a new one."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and pool[0] == os.getpid():
+            pool[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_url(self, text: str) -> httpx.URL:
+        url = parse_url(text)
+        if url.scheme == "http" and not (self._insecure or is_loopback(url.host)):
+            raise NetError(
+                f"{where_of(url)}: plain http is allowed for loopback addresses only; use https",
+                kind="insecure",
+                sent=False,
+            )
+        return url
+
+    def _next_hop(self, answer: Answer, seen: list[httpx.URL], limits: Limits) -> httpx.URL:
+        where = where_of(seen[-1])
+        there = self._check_location(answer.headers.get_list("location"), seen[-1])
+        if len(seen) > limits.max_redirects:
+            raise NetError(f"{where}: more than {limits.max_redirects} redirects", kind="redirect")
+        if there in seen:
+            raise NetError(f"{where}: redirects in a circle", kind="redirect")
+        return there
+
+    def _check_location(self, locations: list[str], here: httpx.URL) -> httpx.URL:
+        where = where_of(here)
+        if len(locations) != 1:
+            raise NetError(f"{where}: a redirect without exactly one Location", kind="redirect")
+        try:
+            there = self._check_url(str(here.join(locations[0])))
+        except (NetError, httpx.InvalidURL, ValueError):
+            raise NetError(f"{where}: redirects to an address that is not allowed", kind="redirect") from None
+        if here.scheme == "https" and there.scheme != "https":
+            raise NetError(f"{where}: redirects from https to http", kind="redirect")
+        if not self._may_follow(here, there):
+            raise NetError(f"{where}: redirects to another host ({host_of(there)[:100]})", kind="redirect")
+        return there
+
+    def _may_follow(self, here: httpx.URL, there: httpx.URL) -> bool:
+        if same_host(here, there):
+            return True
+        if is_loopback(here.host) or is_loopback(there.host):
+            return False
+        return host_of(there) in self._redirect_hosts
+
+    def _exchange(
+        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: Limits
+    ) -> Answer:
+        started, where = time.monotonic(), where_of(url)
+        request = self._request(method, url, headers, body, limits)
+        try:
+            response = self._transport().handle_request(request)
+            try:
+                followed = method == "GET" and response.status_code in REDIRECTS
+                content = b"" if followed else read_body(response, limits.max_body, where)
+            finally:
+                response.close()
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise explain(error, where, limits) from None
+        return Answer(
+            status=response.status_code,
+            headers=Headers(response.headers.multi_items()),
+            body=content,
+            url=f"{url.scheme}://{where}",
+            elapsed=time.monotonic() - started,
+        )
+
+    def _request(
+        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: Limits
+    ) -> httpx.Request:
+        merged = httpx.Headers({"User-Agent": self._agent, "Accept": "*/*"}, encoding="latin-1")
+        for name, value in headers.items():
+            merged[name] = value
+        merged["Accept-Encoding"] = "gzip"
+        timeout = httpx.Timeout(limits.total, connect=min(limits.connect, limits.total))
+        return httpx.Request(method, url, headers=merged, content=body, extensions={"timeout": timeout.as_dict()})
+
+    def _transport(self) -> "DeadlineTransport":
+        with self._lock:
+            # A forked child must not share sockets with its parent: each process opens its own pool.
+            if self._pool is None or self._pool[0] != os.getpid():
+                self._pool = (os.getpid(), DeadlineTransport(self._verify or default_tls(), self._max_connections))
+            return self._pool[1]

@@ -1,0 +1,9 @@
+"""httpx and httpcore, imported without the optional parts that they load and CSI does not use."""
+
+from csi.import_blocker import without
+
+with without("httpx._main", "trio"):  # a command line with rich and pygments, and a second event loop: 7 MB
+    import httpcore
+    import httpx
+
+__all__ = ["httpcore", "httpx"]
