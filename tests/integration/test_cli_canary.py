@@ -9,10 +9,11 @@ from urllib.parse import quote
 import pytest
 from click.testing import CliRunner
 
-from csi import clock, logs
+from csi import clock
 from csi.catalog.retention import tidy
 from csi.cli.main import cli
 from csi.jobs.types import new_job
+from csi.logs import redaction
 from csi.processing.store import audit, dead_jobs
 from csi.processing.store import db as processing_db
 from csi.store import db, destinations, hosts
@@ -173,7 +174,7 @@ def echo(secrets: dict[str, str]) -> ScriptedReceiver:
 @pytest.fixture
 def house(tmp_path, monkeypatch):
     """Everything in the databases that came from outside holds canaries, and the receiver sends ours back."""
-    monkeypatch.setattr(logs._redactor, "forms", ())
+    monkeypatch.setattr(redaction.redactor, "forms", ())
     with echo(INGESTER) as ua:
         archive = {"archive": {"endpoint": ua.url, "secret_env": "CSI_ARCHIVE_SECRET"}}
         with scene(tmp_path, ua.url, delivery={"destinations": archive}) as built:
@@ -213,7 +214,7 @@ def fill_processing(told: str) -> None:
 
 def called(house, line: str) -> str:
     """What a new process would say: it knows no secret until it is told of it."""
-    logs._redactor.forms = ()
+    redaction.redactor.forms = ()
     db.database.close()
     result = CliRunner().invoke(cli, shlex.split(line), env=house.env, input="UC0000000000000000000008\n")
     return f"{result.output}\n{result.exception or ''}"

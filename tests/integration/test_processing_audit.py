@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from csi import logs
+from csi.logs import redaction
 from csi.processing.pipeline import dead_letters as desk_letters
 from csi.processing.sensitive_actions import TOUCHED, is_sensitive
 from csi.processing.store import audit
@@ -52,7 +53,7 @@ def test_no_form_of_a_secret_gets_into_an_entry(open_desk):
     @settings(max_examples=150, deadline=None)
     @given(secret=SECRETS, before=TEXTS, after=TEXTS, place=st.sampled_from(PLACES), form=st.integers(0, 4))
     def holds(secret, before, after, place, form):
-        with patch.object(logs, "_redactor", logs._Redactor()):
+        with patch.object(redaction.redactor, "forms", ()):
             logs.register_secret(secret)
             shown = json.dumps(write(place, before + forms(secret)[form] + after).shape(), ensure_ascii=False)
         assert forms(secret)[form] not in shown
@@ -115,7 +116,7 @@ def test_an_action_that_nobody_judged_counts_as_sensitive():
 
 def test_keys_that_a_provider_echoes_or_a_person_types_are_in_no_table(open_desk):
     key = "sk-canary-9f8e7d6c5b4a"
-    with FakeChat() as chat, patch.object(logs, "_redactor", logs._Redactor()):
+    with FakeChat() as chat, patch.object(redaction.redactor, "forms", ()):
         logs.register_secret(key)
         error = {"error": {"message": f"wrong key {key}, or {base64.b64encode(key.encode()).decode()}"}}
         chat.always = {"/chat/completions": (400, error, {})}

@@ -25,7 +25,8 @@ from loguru import logger
 
 from csi import logs
 from csi.errors import ConfigError
-from csi.logs import InterceptHandler, log, register_secret, setup, take_over
+from csi.logs import log, redaction, register_secret, setup, sink, take_over
+from csi.logs.intercept import InterceptHandler
 
 ROOT = Path(__file__).parents[2]
 SECRET = 's3cr3t/+"käse\\&%20?'
@@ -47,14 +48,14 @@ class Lines(io.StringIO):
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     root = logging.getLogger()
     level, raising = root.level, logging.raiseExceptions
-    monkeypatch.setattr(logs, "_redactor", logs._Redactor())
+    monkeypatch.setattr(redaction.redactor, "forms", ())
     yield
     for handler in [known for known in root.handlers if isinstance(known, InterceptHandler)]:
         root.removeHandler(handler)
     root.setLevel(level)
     logging.raiseExceptions = raising
     logging.captureWarnings(False)
-    logs._replace_sink("WARNING", "auto", None)
+    sink._replace_sink("WARNING", "auto", None)
 
 
 @pytest.fixture
