@@ -1,10 +1,12 @@
-"""UTC time: one source of "now", and the contract's one way to write and read a timestamp."""
+"""UTC time: one source of "now", a clock that is never set, and the contract's one way to write and read timestamps."""
 
 import re
+import sys
 import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from pathlib import Path
 
 # YYYY-MM-DDTHH:MM:SS, any fraction (YouTube has sent 0, 3 and 6 digits, WebSub 9), Z or an offset.
 _ISO = re.compile(
@@ -16,6 +18,21 @@ _ISO = re.compile(
 def now() -> float:
     """Seconds since the epoch. Rules never call this; they are given the time."""
     return time.time()
+
+
+def steady() -> float:
+    """Seconds of a clock that is never set. On Linux it also counts while the machine is suspended, as the wall clock
+    does; its zero is the boot of the machine."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str | None:
+    """Which boot `steady` counts from. None: this system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
 
 
 def iso(epoch: float) -> str:

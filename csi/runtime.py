@@ -17,6 +17,7 @@ from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
 from csi.messages import split_urls
 from csi.net import Net
+from csi.scheduling.clock_trust import ClockTrust
 from csi.store import api_units, db, watches
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
@@ -58,6 +59,9 @@ class Runtime:
     settings: Settings
     net: Net
     now: Callable[[], float] = clock.now
+    steady: Callable[[], float] = clock.steady
+    clock_trust: ClockTrust | None = None
+    """None: this process does not compare its clocks (csi.pipeline.clock_check)."""
     rng: random.Random = field(default_factory=random.Random)
     adapters: dict[str, SourceAdapter] = field(default_factory=dict)
     share: Share = field(default_factory=Share)

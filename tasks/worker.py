@@ -11,7 +11,7 @@ from csi.config import loader
 from csi.errors import CsiError
 from csi.jobs import rescue as jobs
 from csi.logs import log
-from csi.pipeline import quota_schedule, rescue, schedule
+from csi.pipeline import clock_check, quota_schedule, rescue, schedule
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import copy_marker, db, leases, watches
 from csi.store.worker_lock import hold_worker_lock
@@ -62,6 +62,7 @@ def _boot(threads: int) -> None:
     if not db.is_postgres():
         hold_worker_lock(rt.settings.csi.state_dir)
     copy_marker.take_into_use()
+    clock_check.begin(rt)
     rescue.recover(rt)
     schedule.sync_watches(rt)
     schedule.warn_keyless(rt)
@@ -123,6 +124,7 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     depth = _depth(huey, loud=slow)
     ill = None if depth is None else standstill(consumer, depth)
     leads = leader.leads(rt, able=depth is not None and ill is None)
+    clock_check.is_held(rt)  # also where nothing is planned: the heartbeat reports a hold
     if slow and leads:
         rescue.set_clock_right(rt)
         dispatch(rescue.redrive(rt))

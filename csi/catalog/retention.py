@@ -10,6 +10,7 @@ from csi.catalog import archive
 from csi.catalog.api import UNITS
 from csi.catalog.archive import ArchiveFault
 from csi.logs import log
+from csi.pipeline import clock_check
 from csi.runtime import Runtime
 from csi.store import api_units, heartbeats
 from csi.store.catalog import archives, partitions, stats
@@ -48,6 +49,8 @@ class Tidied:
 
 def tidy_hourly(rt: Runtime) -> Tidied:
     """One bounded run. A file that cannot be written stops it; nothing is removed that was not written."""
+    if clock_check.is_held(rt):
+        return Tidied(complete=False)
     moment = trusted_moment(rt, NAME)
     try:
         done = tidy(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)

@@ -43,6 +43,8 @@ def status(config_path: Path | None, as_json: bool) -> None:
 def lines(found: Overview) -> Iterator[str]:
     yield f"csi {found.version}  {plain(found.instance)}"
     yield f"worker    {worker_words(found)}"
+    if found.clock_hold is not None:
+        yield f"clock     {found.clock_hold}"
     yield f"delivery  {delivery_words(found)}"
     yield f"last hour {flow_words(found.hour)}"
     yield f"last day  {flow_words(found.day)}"

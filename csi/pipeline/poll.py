@@ -13,12 +13,12 @@ from csi.errors import SourceError
 from csi.exclusive import READING
 from csi.ingester.text import clean
 from csi.logs import log
-from csi.pipeline import host_health, poll_gap, poll_slots, quota_schedule
+from csi.pipeline import clock_check, host_health, poll_gap, poll_slots, quota_schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, watch_health
 from csi.scheduling.watch_health import Verdict
-from csi.store import counters, db, dedupe, inbox, watch_admin, watches
+from csi.store import counters, db, dedupe, inbox, retention, watch_admin, watches
 from csi.store.counters import Count
 from csi.store.db import at, writing
 from csi.store.models import Watch
@@ -73,7 +73,8 @@ class Sorted:
 
     emit: list[Keyed]
     old: list[Keyed] = field(default_factory=list)
-    """There before we began, or seen before a very long absence."""
+    """Counted as seen without an event: listed at the first read, or published before an absence in which keys were
+    forgotten."""
     unwanted: list[Keyed] = field(default_factory=list)
 
 
@@ -94,6 +95,8 @@ def poll_in_turn(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
 def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
     a pause). A failed read changes nothing but its next time and what is known of its health."""
+    if clock_check.is_held(rt):  # the row stays due, and the maintenance loop finds it after the hold
+        return turns.call_next(rt)
     with at(READING):
         now, watch = rt.now(), watches.glance(watch_id)
     if watch is None or watch.source not in rt.settings.sources:
@@ -182,7 +185,7 @@ def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
         watches.finish(watch, next_at, host=held.host, **changes)
         host_health.note_answer(rt, watch, found.reading.host or held.host, now)
         counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", held.elapsed)])
-    _say_success(watch, len(stored), now)
+    _say_success(watch, len(stored), len(new.old), now)
     return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
 
 
@@ -214,11 +217,13 @@ def _sort(rt: Runtime, watch: Watch, new: list[Keyed], reading: Reading, now: fl
         cut = _cut(wanted, _newest(json.loads(watch.first_poll)))
         return Sorted(wanted[cut:], wanted[:cut], unwanted)
     seen = watch.last_success_at
-    if seen is not None and now - seen > rt.settings.retention.dedupe_days * dedupe.DAY:
-        # Away for longer than keys live: what was there at the last read was seen then, though nobody remembers it.
+    if seen is not None and retention.has_forgotten_keys(seen, now, rt.settings.retention.dedupe_days):
+        # Items that were listed at the last read were handled then, but their keys may be gone. What is newer than the
+        # newest item ever listed is new all the same: a source may list an item long after its publication.
+        since = min(seen, watch.last_video_published_at or seen)
         return Sorted(
-            [item for item in wanted if item.occurred > seen],
-            [item for item in wanted if item.occurred <= seen],
+            [item for item in wanted if item.occurred > since],
+            [item for item in wanted if item.occurred <= since],
             unwanted,
         )
     return Sorted(wanted, unwanted=unwanted)
@@ -322,12 +327,15 @@ def _next_poll(rt: Runtime, watch: Watch, reading: Reading, found_new: bool, now
     return at
 
 
-def _say_success(watch: Watch, new: int, now: float) -> None:
+def _say_success(watch: Watch, new: int, old: int, now: float) -> None:
     if watch.health not in ("healthy", "outage"):
         away = round(now - (watch.health_since or now))
         log.info("watch is read again", source=watch.source, watch=watch.ref, was=watch.health, seconds=away)
     if new:
         log.info("new items", source=watch.source, watch=watch.ref, items=new)
+    if old:
+        why = "first_poll" if watch.first_read_at is None else "absence"
+        log.info("items are counted as seen, without events", source=watch.source, watch=watch.ref, items=old, why=why)
 
 
 # ── it failed ───────────────────────────────────────────────────────────────────────────────────────────

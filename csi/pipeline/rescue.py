@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from csi.emitter.destination import LANES
 from csi.logs import log
-from csi.pipeline import destination_state, disk_guard, flush
+from csi.pipeline import clock_check, destination_state, disk_guard, flush
 from csi.pipeline.redrive import redrive as redrive
 from csi.pipeline.schedule import plan
 from csi.pipeline.wake import Wake
@@ -81,7 +81,7 @@ def beat(rt: Runtime, started_at: float) -> None:
     now = rt.now()
     with writing():
         heartbeats.note_gap(WORKER, now)
-        heartbeats.beat(WORKER, now, started_at, queued=rt.memo.get(QUEUED))
+        heartbeats.beat(WORKER, now, started_at, queued=rt.memo.get(QUEUED), clock_json=clock_check.to_json(rt))
     disk_guard.watch_log(rt)
 
 

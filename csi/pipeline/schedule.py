@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from csi.config.settings import FirstPollLast
 from csi.logs import log
-from csi.pipeline import disk_guard, quota_schedule
+from csi.pipeline import clock_check, disk_guard, quota_schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import watch_admin, watches
@@ -47,7 +47,7 @@ def _number(count: int) -> str:
 
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
     """Wake-ups for the watches that fall due within the horizon; a doubled tick finds nothing."""
-    if not rt.settings.features.polling or not disk_guard.has_room(rt):
+    if not rt.settings.features.polling or not disk_guard.has_room(rt) or clock_check.is_held(rt):
         return []
     now = rt.now()
     _mend_times(rt, now)

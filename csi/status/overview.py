@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from csi import __version__
 from csi.dlq import dead_letters as dlq
-from csi.pipeline import quota_schedule
+from csi.pipeline import clock_check, quota_schedule
 from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
 from csi.status import backlog as waiting
@@ -59,6 +59,8 @@ class Overview:
     beat: Beat | None
     worker_trouble: str | None
     """Why nothing moves; None: the worker lives."""
+    clock_hold: str | None
+    """Why the worker does not poll; None: it trusts the clock."""
     sources: tuple[SourceState, ...]
     troubles: tuple[Trouble, ...]
     hour: Success
@@ -71,14 +73,15 @@ class Overview:
 
 
 def overview(rt: Runtime) -> Overview:
-    now = rt.now()
+    now, beat = rt.now(), heartbeats.latest(WORKER)
     passed = list(slo.passages(now - DAY))
     return Overview(
         now=now,
         version=__version__,
         instance=rt.settings.csi.instance_id,
-        beat=heartbeats.latest(WORKER),
+        beat=beat,
         worker_trouble=waiting.worker_gone(rt),
+        clock_hold=clock_check.hold_text(beat, now),
         sources=tuple(_sources(rt)),
         troubles=tuple(_troubles(now)),
         hour=judge_success(_since(passed, now - HOUR)),

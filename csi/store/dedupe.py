@@ -1,4 +1,4 @@
-"""Which items are known. A key lives for 90 days from the last time its item was seen at the source."""
+"""Which items are known. A key expires `dedupe_days` after its item was last seen at the source."""
 
 from collections.abc import Iterable, Sequence
 
@@ -68,13 +68,3 @@ def refresh(keys: Sequence[str], now: float, days: float) -> None:
 def forget(key: str, reason: str) -> None:
     """This key is not known any more, if it was known for this reason only."""
     run("DELETE FROM dedupe_keys WHERE key = ? AND reason = ?", key, reason)
-
-
-def expire(now: float, limit: int = 1000) -> int:
-    """Forget keys whose items were not seen for their whole life, a few at a time. Returns how many went.
-
-    Only for a clock that can be trusted: one that jumps ten years ahead would forget everything.
-    """
-    old = DedupeKey.select(DedupeKey.key).where(DedupeKey.expires_at < clock.iso(now)).limit(limit)
-    keys = [row.key for row in old]
-    return sum(int(DedupeKey.delete().where(DedupeKey.key.in_(chunk)).execute()) for chunk in chunks(keys))

@@ -20,6 +20,8 @@ class Beat:
     started_at: float
     queued: int | None = None
     """Wake-ups that waited in its queue; None: it did not say."""
+    clock_json: str | None = None
+    """What it measured of its clocks (csi.pipeline.clock_check)."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,9 @@ class Attendance:
         return sum((end - begin for begin, end in self.gaps), 0.0)
 
 
-def beat(name: str, now: float, started_at: float, *, queued: int | None = None) -> None:
-    values = {"beat_at": now, "started_at": started_at, "pid": os.getpid(), "queued": queued}
+def beat(name: str, now: float, started_at: float, *, queued: int | None = None, clock_json: str | None = None) -> None:
+    measured = {"queued": queued, "clock_json": clock_json}
+    values = {"beat_at": now, "started_at": started_at, "pid": os.getpid(), **measured}
     Heartbeat.insert(name=name, first_beat_at=now, **values).on_conflict(
         conflict_target=[Heartbeat.name],
         update={getattr(Heartbeat, key): value for key, value in values.items()},
@@ -68,7 +71,7 @@ def attendance(name: str, since: float, now: float) -> Attendance:
 def latest(name: str) -> Beat | None:
     """None: no process of that name was ever seen here."""
     row = Heartbeat.get_or_none(name=name)
-    return Beat(row.beat_at, row.started_at, row.queued) if row else None
+    return Beat(row.beat_at, row.started_at, row.queued, row.clock_json) if row else None
 
 
 def last_beat(name: str) -> float | None:

@@ -311,6 +311,7 @@ class Heartbeat(Row):
     pid = IntegerField()
     first_beat_at = DoubleField(null=True)
     queued = IntegerField(null=True)
+    clock_json = TextField(null=True)
 
     class Meta:
         table_name = "heartbeats"

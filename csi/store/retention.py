@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
+from csi.store import heartbeats
 from csi.store.db import changed, fetch, is_postgres, marks, writing
+
+DAY = 86_400.0
+HEARTBEAT = "retention"
+"""Its time is the one up to which rows were deleted."""
 
 CHUNK = 100
 """Rows in one transaction: about ten milliseconds of the writer's lock, under 50 on a busy machine."""
@@ -43,7 +48,7 @@ class Limits:
     events: float
     letters: float
     keys: float
-    """Now: a key carries the time of its own end."""
+    """A key carries the time of its own end."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,20 @@ def drop_letters(limits: Limits, after: Any) -> Chunk:
 
 def drop_keys(limits: Limits, after: Any) -> Chunk:
     """Dedupe keys whose items were not seen for their whole life."""
-    now = clock.iso(limits.keys)
-    keys = _chosen("SELECT key FROM dedupe_keys", "expires_at < ?", now, order="expires_at")
+    end = clock.iso(limits.keys)
+    keys = _chosen("SELECT key FROM dedupe_keys", "expires_at < ?", end, order="expires_at")
     with writing():
-        removed = _delete(keys, ("dedupe_keys", "key"), unless_changed=("expires_at < ?", now))
+        removed = _delete(keys, ("dedupe_keys", "key"), unless_changed=("expires_at < ?", end))
     return Chunk(removed, _more(keys))
+
+
+def has_forgotten_keys(read_at: float, now: float, days: float) -> bool:
+    """Whether keys of items that were listed at this read may be deleted. Only retention deletes keys, by its own
+    clock: how far the wall clock moved since that read proves nothing (decision 0041)."""
+    if now - read_at <= days * DAY:
+        return False
+    pruned_to = heartbeats.last_beat(HEARTBEAT)
+    return pruned_to is not None and pruned_to - read_at > days * DAY
 
 
 STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_letters, drop_keys)

@@ -49,7 +49,8 @@ _FROM_THE_FUTURE = """
     WHERE state = 'active' AND (last_poll_at > ? OR (last_poll_at IS NULL AND next_poll_at > ?))
 """
 _MEND = """
-    UPDATE watches SET next_poll_at = ?, wake_at = ?, last_poll_at = ?, lease_token = NULL, lease_until = NULL
+    UPDATE watches SET next_poll_at = ?, wake_at = ?, last_poll_at = ?, lease_token = NULL, lease_until = NULL,
+        last_success_at = CASE WHEN last_success_at > ? THEN ? ELSE last_success_at END
     WHERE id = ? AND next_poll_at = ?
 """
 
@@ -225,7 +226,7 @@ def mend_times(now: float) -> int:
         for watch_id, next_at, last_at, interval in rows:
             wait = next_at - last_at if last_at is not None else 0.0
             at = now + min(max(wait, 0.0), max(interval, LONGEST_WAIT))
-            run(_MEND, at, at, now, watch_id, next_at)
+            run(_MEND, at, at, now, now, now, watch_id, next_at)
     return len(rows)
 
 

@@ -1,7 +1,7 @@
 """What the health pages need, read from settings and database in one go."""
 
 from csi.config.settings import SourceSettings
-from csi.pipeline import disk_guard
+from csi.pipeline import clock_check, disk_guard
 from csi.runtime import Runtime
 from csi.store import destinations, heartbeats, watches
 from csi.store.destinations import Endpoint
@@ -11,14 +11,16 @@ WORKER = "worker"
 
 
 def gather(rt: Runtime) -> Facts:
+    now, beat = rt.now(), heartbeats.latest(WORKER)
     return Facts(
-        now=rt.now(),
+        now=now,
         polling=rt.settings.features.polling,
-        beat=heartbeats.latest(WORKER),
+        beat=beat,
         sources=tuple(_plan(name, rt.settings.sources[name]) for name in rt.enabled_sources()),
         watches=tuple(watches.schedule()),
         delivery=_delivery(rt, destinations.find()),
         place=disk_guard.place(rt),
+        clock_hold=clock_check.hold_text(beat, now),
     )
 
 

@@ -83,6 +83,8 @@ class Facts:
     watches: tuple[WatchTimes, ...]
     delivery: Delivery
     place: Place = field(default_factory=Place)
+    clock_hold: str | None = None
+    """Why the worker does not poll; None: it trusts the clock."""
 
     def watches_of(self, source: str) -> list[WatchTimes]:
         return [watch for watch in self.watches if watch.source == source]
@@ -140,7 +142,7 @@ def readiness(facts: Facts) -> Report:
 
 def liveness(facts: Facts) -> Report:
     """Does what should happen happen? Failing sources are not our death; silence is."""
-    late = overdue(facts) if facts.polling else {}
+    late = overdue(facts) if facts.polling and facts.clock_hold is None else {}
     reasons = _worker_reasons(facts, DEAD_SECONDS)
     reasons += [f"{source}: {count} watches are long overdue" for source, count in late.items()]
     body = {
@@ -232,6 +234,8 @@ def _worker_reasons(facts: Facts, seconds: float) -> list[str]:
 def _source_reasons(facts: Facts) -> list[str]:
     if not facts.polling:
         return []
+    if facts.clock_hold is not None:
+        return [facts.clock_hold]
     return [reason for plan in facts.sources if (reason := _source_reason(plan, facts))]
 
 

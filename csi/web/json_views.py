@@ -295,6 +295,7 @@ def status(found: Overview) -> dict[str, Any]:
         "worker": {
             "alive": found.worker_trouble is None,
             "trouble": found.worker_trouble,
+            "clock_hold": found.clock_hold,
             "started_at": iso(beat.started_at) if beat else None,
             "heartbeat_age_seconds": round(found.now - beat.beat_at, 1) if beat else None,
         },

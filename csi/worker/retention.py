@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from csi.logs import log
+from csi.pipeline import clock_check
 from csi.runtime import Runtime
 from csi.store import heartbeats, retention
 from csi.store.retention import Limits
@@ -14,9 +15,11 @@ DAY = 86_400.0
 CHUNKS_PER_RUN = 1_000
 """For the hourly task: about twenty seconds of one worker's thread, half of them at rest."""
 
-NAME = "retention"
+NAME = retention.HEARTBEAT
 SHORTEST_REST, LONGEST_REST = 0.01, 0.25
 MAX_STEP = DAY
+KEY_MARGIN = DAY
+"""Keys are kept for so long beyond `dedupe_days`."""
 
 TABLES = ("events", "batch_events", "batches", "delivery_attempts", "dead_letter", "dedupe_keys")
 
@@ -37,14 +40,16 @@ class Pruned:
 
 def limits(rt: Runtime, moment: float) -> Limits:
     days = rt.settings.retention
-    return Limits(events=moment - days.events_days * DAY, letters=moment - days.dlq_days * DAY, keys=moment)
+    return Limits(
+        events=moment - days.events_days * DAY, letters=moment - days.dlq_days * DAY, keys=moment - KEY_MARGIN
+    )
 
 
 def prune_hourly(rt: Runtime) -> Pruned:
-    """One bounded run."""
-    moment = trusted_moment(rt, NAME)
-    done = prune(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
-    heartbeats.beat(NAME, moment, moment)
+    """One bounded run; none while the clock is not trusted."""
+    if clock_check.is_held(rt):
+        return Pruned(complete=False)
+    done = prune(rt, moment=trusted_moment(rt, NAME), max_chunks=CHUNKS_PER_RUN)
     _say(done)
     return done
 
@@ -66,8 +71,13 @@ def prune(
     rest: Callable[[float], None] = time.sleep,
     notice: Callable[[int], None] = lambda rows: None,
 ) -> Pruned:
-    """Delete what is old by the clock `moment`, resting between two chunks so that writers have their turn."""
-    bounds = limits(rt, rt.now() if moment is None else moment)
+    """Delete what is old by the clock `moment`, resting between two chunks so that other writers get the lock. Without
+    a moment the wall clock counts, if the worker trusts it."""
+    if moment is None:
+        clock_check.require_no_hold(rt)
+        moment = rt.now()
+    bounds = limits(rt, moment)
+    heartbeats.beat(NAME, moment, moment)  # before the first key is deleted: `has_forgotten_keys` reads it
     removed, chunks = Counter(dict.fromkeys(TABLES, 0)), 0
     for step in retention.STEPS:
         after: object = 0

@@ -1,4 +1,4 @@
-"""FAULTS 49, 76–78 and the simulated week: time in hand, and what must stay true however it moves."""
+"""Cases 49, 76–78, 100 and the simulated week: time in hand, and what must stay true however it moves."""
 
 import random
 import threading
@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from csi.pipeline import clock_check
 from csi.pipeline import schedule as plan
 from csi.pipeline.wake import Wake
 from csi.store import db
@@ -68,6 +69,53 @@ def test_case_76_the_clock_jumps_back(case, tmp_path, seed, jump):
         case.close(s.books(), Bounds(timed=False), seed=seed, read=f"{read}/12", back=f"{took:.0f}s<=90s")
         assert read == 12
         assert s.states() == {"delivered": 12}
+
+
+@pytest.mark.parametrize(
+    ("checked", "wrong"),
+    [
+        pytest.param(True, 5 * 60, id="held"),
+        pytest.param(True, 2 * HOUR, id="accepted-after-15-minutes"),
+        pytest.param(False, 2 * HOUR, id="not-noticed"),
+    ],
+)
+def test_case_100_the_clock_jumps_91_days_and_back_with_a_source_that_lags(case, tmp_path, seed, checked, wrong):
+    """Each round publishes items that the source lists only after it was read: they are older than the last read."""
+    jump, ahead, polled = 91 * DAY, 0.0, []
+    with stand(tmp_path, lists=3) as s:
+
+        def publish_late(rounds: int, seconds: float) -> None:
+            for _ in range(rounds):
+                before, true_now = s.shelf.reads, s.clock() - ahead
+                for index in range(3):
+                    s.shelf.put(s.lists[index], true_now - 45, "Listed late")
+                s.wait(seconds, step=min(seconds, 60))
+                polled.append(s.shelf.reads - before)
+
+        s.rt.steady = lambda: s.clock() - ahead
+        if checked:
+            clock_check.begin(s.rt)
+        s.publish(30, ref=-1, spacing=60)
+        s.wait(30)
+        retention.prune_hourly(s.rt)
+        publish_late(2, 30)
+        ahead = jump
+        s.clock.move(jump)
+        polled.clear()
+        publish_late(10, wrong / 10)
+        held = sum(reads == 0 for reads in polled)
+        retention.prune_hourly(s.rt)
+        ahead = 0.0
+        s.clock.move(-jump)
+        publish_late(10, 120)
+        took = s.back_in()
+        counted = s.count("SELECT COUNT(*) FROM dedupe_keys WHERE reason = 'first_poll'")
+        case.close(
+            s.books(), Bounds(timed=False), seed=seed, counted_as_seen=counted, held=f"{held}/10", back=f"{took:.0f}s"
+        )
+        assert s.states() == {"delivered": 30 + 3 * 22}
+        assert counted == 0
+        assert held == (0 if not checked else 10 if wrong < 15 * 60 else 1)
 
 
 def test_case_77_suspended_for_thirty_minutes(case, tmp_path, seed):

@@ -7,8 +7,9 @@ import pytest
 
 from csi.pipeline import host_health, poll
 from csi.simulator.youtube.faults import id_fraction
-from csi.store import counters, db, dedupe, hosts
+from csi.store import counters, db, hosts
 from csi.store.models import DedupeKey, Event, Host, Watch
+from csi.worker import retention
 from tests.fakes.line import Line
 from tests.fakes.site_net import API_HOST, FEED_HOST, rounds
 
@@ -367,13 +368,50 @@ def test_after_an_absence_longer_than_keys_live_old_items_are_not_news(tmp_path,
         yt.go(10)
         Watch.update(state="paused").execute()
         clock.move(100 * DAY)
-        while dedupe.expire(clock()):
-            pass
+        retention.prune(yt.rt, rest=lambda seconds: None)
         assert DedupeKey.select().count() == 0
         yt.upload(yt.channels[0], "While nobody looked", at=clock() - 50 * DAY)
         Watch.update(state="active", next_poll_at=clock(), wake_at=clock()).execute()
         yt.go(10)
         assert titles() == ["While nobody looked"]
+
+
+def test_after_a_long_absence_keys_that_still_exist_decide_what_is_new(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=1, videos=10) as yt:
+        yt.go(10)
+        listed_late = clock() - 40 * DAY
+        clock.move(100 * DAY)
+        yt.upload(yt.channels[0], "Listed late", at=listed_late)
+        Watch.update(next_poll_at=clock(), wake_at=clock()).execute()
+        yt.go(10)
+        assert titles() == ["Listed late"]
+
+
+def test_after_a_long_absence_an_item_newer_than_all_that_were_listed_is_new(tmp_path, clock):
+    with rounds(tmp_path, clock, channels=1, videos=10) as yt:
+        yt.go(10)
+        newest = Watch.get().last_video_published_at
+        clock.move(100 * DAY)
+        retention.prune(yt.rt, rest=lambda seconds: None)
+        assert DedupeKey.select().count() == 0
+        yt.upload(yt.channels[0], "Listed late", at=newest + 1)
+        Watch.update(next_poll_at=clock(), wake_at=clock()).execute()
+        yt.go(10)
+        assert titles() == ["Listed late"]
+
+
+def test_the_number_of_items_that_are_counted_as_seen_is_logged(tmp_path, clock, monkeypatch):
+    lines = []
+    with rounds(tmp_path, clock, channels=1, videos=10) as yt:
+        monkeypatch.setattr(poll.log, "info", lambda message, **keys: lines.append((message, keys)))
+        yt.go(10)
+        clock.move(100 * DAY)
+        retention.prune(yt.rt, rest=lambda seconds: None)
+        Watch.update(next_poll_at=clock(), wake_at=clock()).execute()
+        yt.go(10)
+        said = [keys for message, keys in lines if message == "items are counted as seen, without events"]
+        where = {"source": "youtube_channel_rss", "watch": yt.channels[0], "items": 10}
+        assert said == [{**where, "why": "first_poll"}, {**where, "why": "absence"}]
 
 
 # --- long walks

@@ -84,7 +84,13 @@ STATUS = shape(
     at=STAMP,
     version=str,
     instance_id=str,
-    worker=shape(alive=bool, trouble=maybe(str), started_at=maybe(STAMP), heartbeat_age_seconds=maybe(float)),
+    worker=shape(
+        alive=bool,
+        trouble=maybe(str),
+        clock_hold=maybe(str),
+        started_at=maybe(STAMP),
+        heartbeat_age_seconds=maybe(float),
+    ),
     sources=listed(
         shape(
             source=str,

@@ -1,0 +1,93 @@
+"""Hold polling and retention while the wall clock and the steady clock disagree (decision 0041)."""
+
+import json
+import threading
+from dataclasses import asdict
+
+from csi import clock
+from csi.errors import CsiError
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.scheduling.clock_trust import LONGEST_HOLD_SECONDS, TOLERANCE_SECONDS, ClockReading, ClockTrust, check
+from csi.store import heartbeats
+from csi.store.heartbeats import Beat
+
+WORKER = "worker"
+FRESH_SECONDS = 60.0
+_checking = threading.Lock()
+
+
+class ClockHeld(CsiError):
+    """What depends on the age of rows is refused while the clock is not trusted."""
+
+
+def begin(rt: Runtime) -> None:
+    """At the worker's start. Within one boot of the machine the offset of the worker before is still valid, so that a
+    jump while no worker ran is noticed, and a hold survives a restart."""
+    reading = ClockReading(rt.now(), rt.steady())
+    stored = _load(heartbeats.latest(WORKER))
+    rt.clock_trust = stored if stored is not None else ClockTrust(reading.offset)
+
+
+def is_held(rt: Runtime) -> bool:
+    """Read both clocks. Cheap enough for every poll: a poll that was queued before the jump runs right after it, before
+    the maintenance loop looks. False in a process that never called `begin`."""
+    if rt.clock_trust is None:
+        return False
+    with _checking:
+        before = rt.clock_trust
+        after = rt.clock_trust = check(before, ClockReading(rt.now(), rt.steady()))
+    if before.is_held != after.is_held:
+        _log_change(before, after)
+    return after.is_held
+
+
+def to_json(rt: Runtime) -> str | None:
+    """For the worker's heartbeat."""
+    trust = rt.clock_trust
+    return None if trust is None else json.dumps({"boot_id": clock.boot_id(), **asdict(trust)})
+
+
+def hold_text(beat: Beat | None, now: float) -> str | None:
+    """Why the worker of this heartbeat does not poll. None: its clocks agree, or the heartbeat is of another time: the
+    worker ended in a hold, or the clock was set right since."""
+    if beat is None or beat.clock_json is None or abs(now - beat.beat_at) > FRESH_SECONDS:
+        return None
+    stored = json.loads(beat.clock_json)
+    if stored["held_since"] is None:
+        return None
+    return (
+        f"the system clock jumped by {_words(stored['jump'])}; polling and retention are held until it is set right, "
+        f"for {LONGEST_HOLD_SECONDS / 60:.0f} minutes at most; check it with timedatectl"
+    )
+
+
+def require_no_hold(rt: Runtime) -> None:
+    """For commands that delete by age, in any process."""
+    if text := hold_text(heartbeats.latest(WORKER), rt.now()):
+        raise ClockHeld(f"nothing is deleted: {text}")
+
+
+def _load(beat: Beat | None) -> ClockTrust | None:
+    """None: there is no heartbeat of this boot, and the steady clock began anew."""
+    stored = json.loads(beat.clock_json) if beat and beat.clock_json else None
+    boot_id = clock.boot_id()
+    if stored is None or boot_id is None or stored.pop("boot_id") != boot_id:
+        return None
+    return ClockTrust(**stored)
+
+
+def _log_change(before: ClockTrust, after: ClockTrust) -> None:
+    if after.is_held:
+        log.warning("clock jumped; polling and retention are held", seconds=round(after.jump))
+    elif abs(after.offset - before.offset) > TOLERANCE_SECONDS:
+        log.warning("clock jump is accepted; polling and retention resume", seconds=round(after.offset - before.offset))
+    else:
+        log.info("clock is right again; polling and retention resume", seconds=round(before.jump))
+
+
+def _words(jump: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h")):
+        if abs(jump) >= 2 * size:
+            return f"{jump / size:+.1f} {unit}"
+    return f"{jump / 60:+.0f} min"
