@@ -124,7 +124,6 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     depth = _depth(huey, loud=slow)
     ill = None if depth is None else standstill(consumer, depth)
     leads = leader.leads(rt, able=depth is not None and ill is None)
-    clock_check.is_held(rt)  # also where nothing is planned: the heartbeat reports a hold
     if slow and leads:
         rescue.set_clock_right(rt)
         dispatch(rescue.redrive(rt))

@@ -42,8 +42,9 @@ def is_held(rt: Runtime) -> bool:
     return after.is_held
 
 
-def to_json(rt: Runtime) -> str | None:
-    """For the worker's heartbeat."""
+def measure(rt: Runtime) -> str | None:
+    """Read both clocks; the result is for the worker's heartbeat. None in a process that never called `begin`."""
+    is_held(rt)
     trust = rt.clock_trust
     return None if trust is None else json.dumps({"boot_id": clock.boot_id(), **asdict(trust)})
 

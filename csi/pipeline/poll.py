@@ -96,7 +96,7 @@ def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
     """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
     a pause). A failed read changes nothing but its next time and what is known of its health."""
     if clock_check.is_held(rt):  # the row stays due, and the maintenance loop finds it after the hold
-        return turns.call_next(rt)
+        return poll_slots.call_next(rt)
     with at(READING):
         now, watch = rt.now(), watches.glance(watch_id)
     if watch is None or watch.source not in rt.settings.sources:

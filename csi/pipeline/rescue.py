@@ -81,7 +81,7 @@ def beat(rt: Runtime, started_at: float) -> None:
     now = rt.now()
     with writing():
         heartbeats.note_gap(WORKER, now)
-        heartbeats.beat(WORKER, now, started_at, queued=rt.memo.get(QUEUED), clock_json=clock_check.to_json(rt))
+        heartbeats.beat(WORKER, now, started_at, queued=rt.memo.get(QUEUED), clock_json=clock_check.measure(rt))
     disk_guard.watch_log(rt)
 
 
