@@ -121,7 +121,7 @@ def test_a_beat_that_failed_is_no_sign_of_life(monkeypatch, broken, signs):
     steps = {"set_clock_right": None, "beat": None, "redrive": [], "rescue": []}
     for name, result in steps.items():
         answer = fail if name == broken else lambda *_, result=result: result
-        monkeypatch.setattr(worker.rescue_step, name, answer)
+        monkeypatch.setattr(worker.rescue, name, answer)
     monkeypatch.setattr(worker.jobs, "mend", lambda rt: 0)
     monkeypatch.setattr(worker.jobs, "wake_due", lambda rt: [])
     monkeypatch.setitem(sys.modules, "huey_config", SimpleNamespace(huey=SimpleNamespace(pending_count=lambda: 0)))
