@@ -1,4 +1,4 @@
-"""Running the simulated YouTube: our own socket, a plain uvicorn, in this thread or beside it."""
+"""Run a simulator's Starlette app with uvicorn, in this thread or in a background thread."""
 
 import asyncio
 import contextlib
@@ -14,27 +14,27 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from csi.errors import CsiError, PortInUse
 
-BACKLOG = 4096  # hundreds of feeds are polled in one moment
+BACKLOG = 4096  # a worker opens hundreds of connections at the same moment
 
 
-class TearableProtocol(H11Protocol):
-    """Hands each request its transport, so that a fault can tear the connection."""
+class TransportProtocol(H11Protocol):
+    """Passes the transport to each request, so that a fault can reset or cut the connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "transport": transport}
 
 
-class QuietServer(uvicorn.Server):
-    """Leaves the process's signals alone: whoever runs it decides how it stops."""
+class SignalFreeServer(uvicorn.Server):
+    """Installs no signal handlers: the caller sets `should_exit`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; connections made from now on wait for the server. Port 0 takes a free one."""
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; connections wait in its backlog until the server runs. Port 0 takes a free port."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, proto)
@@ -46,7 +46,10 @@ def bind(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise _bind_error(host, port, error) from error
+        if error.errno == errno.EADDRINUSE:
+            message = f"{host}:{port} is taken by another program; choose another --port, or 0 for any free one"
+            raise PortInUse(message) from error
+        raise CsiError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return sock
 
 
@@ -55,12 +58,12 @@ def base_url(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_server(app: Starlette) -> QuietServer:
-    """Plain uvicorn. A stop waits for no answer that is still under way: slow ones may take for ever."""
-    return QuietServer(
+def make_server(app: Starlette) -> SignalFreeServer:
+    """A server that stops without waiting for unfinished responses: a slow one may take forever."""
+    return SignalFreeServer(
         uvicorn.Config(
             app,
-            http=TearableProtocol,
+            http=TransportProtocol,
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -78,10 +81,12 @@ def make_server(app: Starlette) -> QuietServer:
 
 @contextlib.contextmanager
 def serve_in_background(app: Starlette, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve `app` from another thread; gives its base URL, and on leaving waits until it has ended."""
-    sock = bind(host, port)
+    """Serve `app` from another thread and yield its base URL; leaving the context waits for the thread to end."""
+    sock = listen(host, port)
     server = make_server(app)
-    thread = threading.Thread(target=_run, args=(server, sock), name="simulated-youtube", daemon=True)
+    thread = threading.Thread(
+        target=lambda: asyncio.run(serve_until_stopped(server, sock)), name="simulator", daemon=True
+    )
     thread.start()
     try:
         yield base_url(sock)
@@ -91,25 +96,15 @@ def serve_in_background(app: Starlette, host: str = "127.0.0.1", port: int = 0) 
         sock.close()
 
 
-async def serve_until(
-    server: QuietServer, sock: socket.socket, beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+async def serve_until_stopped(
+    server: SignalFreeServer, sock: socket.socket, background: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> None:
-    """Serve until `server.should_exit`; `beside` runs in the same loop and ends with it."""
-    work = asyncio.create_task(beside()) if beside else None
+    """Serve until `server.should_exit`; `background` runs in the same loop and is cancelled at the end."""
+    task = asyncio.create_task(background()) if background else None
     try:
         await server.serve(sockets=[sock])
     finally:
-        if work:
-            work.cancel()
+        if task:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await work
-
-
-def _run(server: QuietServer, sock: socket.socket) -> None:
-    asyncio.run(serve_until(server, sock))
-
-
-def _bind_error(host: str, port: int, error: OSError) -> CsiError:
-    if error.errno == errno.EADDRINUSE:
-        return PortInUse(f"{host}:{port} is taken by another program; choose another --port, or 0 for any free one")
-    return CsiError(f"cannot listen on {host}:{port}: {error.strerror}")
+                await task

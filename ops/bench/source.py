@@ -9,7 +9,7 @@ import json
 import random
 import time
 
-from csi.simulator.http_server import base_url, bind, make_server, serve_until
+from csi.simulator.http_server import base_url, listen, make_server, serve_until_stopped
 from csi.simulator.youtube.app import API_PATH, YouTubeOptions, create_app
 from csi.simulator.youtube.world import World
 
@@ -43,10 +43,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--rate", type=float, default=0.0)
     options = parser.parse_args()
-    stock, sock = Stock(options.count), bind("127.0.0.1", 0)
+    stock, sock = Stock(options.count), listen("127.0.0.1", 0)
     print(json.dumps({"api": base_url(sock) + API_PATH, "lists": stock.lists}), flush=True)
     beside = (lambda: stock.go_on(options.rate)) if options.rate else None
-    asyncio.run(serve_until(make_server(create_app(stock.world, YouTubeOptions())), sock, beside))
+    asyncio.run(serve_until_stopped(make_server(create_app(stock.world, YouTubeOptions())), sock, beside))
 
 
 if __name__ == "__main__":

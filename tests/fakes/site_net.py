@@ -12,7 +12,6 @@ from peewee import fn
 from csi.errors import NetError
 from csi.net import Answer, Headers
 from csi.pipeline import ingest, poll, schedule
-from csi.simulator.youtube import fault_responses
 from csi.simulator.youtube.app import (
     FEED_PATH,
     RequestRecord,
@@ -21,6 +20,7 @@ from csi.simulator.youtube.app import (
     feed_cache_headers,
     requested_ref,
 )
+from csi.simulator.youtube.fault_responses import apply_fault
 from csi.simulator.youtube.faults import FEED, RequestTarget
 from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
@@ -51,8 +51,8 @@ class SiteNet:
         if fault.name in ("reset", "hang", "cut"):
             raise NetError(f"{parts.netloc}: {fault.name}", kind="timeout" if fault.name == "hang" else "reset")
         reply = self._reply(target, query, dict(headers or {}), now)
-        spoiled = fault_responses.apply_fault(reply, fault, parts.path)
-        self.site.requests.note(RequestRecord(now, parts.path, ref, spoiled.status, fault.name))
+        spoiled = apply_fault(reply, fault, parts.path)
+        self.site.requests.add(RequestRecord(now, parts.path, ref, spoiled.status, fault.name))
         told = (*(feed_cache_headers(spoiled, now, copied=False) if target == FEED else ()), *spoiled.headers)
         return Answer(spoiled.status, Headers(told), spoiled.body, f"https://{parts.netloc}{parts.path}")
 

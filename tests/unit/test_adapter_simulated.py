@@ -53,7 +53,7 @@ def test_a_private_list_is_missing_to_a_key_and_read_with_its_owners_token(yt, n
         playlists(yt, net, KEY, clock).read(Position(ref))
     assert caught.value.kind == "missing"
     assert len(playlists(yt, net, OWNER, clock).read(Position(ref)).items) == 60
-    assert yt.site.tokens.handed_out == 1
+    assert yt.site.tokens.issued == 1
 
 
 def test_a_token_that_was_revoked_or_has_ended_is_renewed_without_an_error(yt, net, clock):
@@ -63,7 +63,7 @@ def test_a_token_that_was_revoked_or_has_ended_is_renewed_without_an_error(yt, n
     assert len(adapter.read(Position(ref, emits=0)).items) == 60
     clock.move(3600)
     assert len(adapter.read(Position(ref, emits=0)).items) == 60
-    assert yt.site.tokens.handed_out == 3
+    assert yt.site.tokens.issued == 3
 
 
 @pytest.mark.parametrize(("name", "words"), [("REFRESH_TOKEN", "no longer valid"), ("CLIENT_SECRET", "not accepted")])

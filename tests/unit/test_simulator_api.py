@@ -356,7 +356,6 @@ def test_the_ledger_of_lists_waits_until_an_item_can_be_read(
     call(visitor, "playlistItems", playlistId="UU" + artist[2:])
     world.set_privacy(second, "public", at=T0)
     call(visitor, "playlistItems", playlistId=ref)
-    visitor.site.ledger.close()
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(row["kind"], row["key"]) for row in rows] == [
         ("playlist", f"youtube:video:{first}:{ref}"),

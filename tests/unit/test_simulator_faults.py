@@ -110,7 +110,7 @@ def test_skipping_and_counting_hit_the_second_request_only() -> None:
 
 def test_a_decision_says_which_rules_it_concerned() -> None:
     rules = read_script("feed:404%0,api:500,any:slow=1s")
-    assert decide(rules, FEED, 0, lambda: 0.5, [0, 0, 0]).concerned == (0, 2)
+    assert decide(rules, FEED, 0, lambda: 0.5, [0, 0, 0]).matched == (0, 2)
 
 
 def test_presets_and_later_windows() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -261,10 +260,8 @@ def test_a_gzip_bomb_is_small_on_the_wire(world: World, channel: str) -> None:
 
 
 @pytest.fixture
-def ledgered(world: World, channel: str, tmp_path: Path) -> Iterator[Visitor]:
-    visitor = Visitor(world, ledger_path=tmp_path / "served.jsonl")
-    yield visitor
-    visitor.site.ledger.close()
+def ledgered(world: World, channel: str, tmp_path: Path) -> Visitor:
+    return Visitor(world, ledger_path=tmp_path / "served.jsonl")
 
 
 def lines(visitor: Visitor) -> list[dict[str, Any]]:

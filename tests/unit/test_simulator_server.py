@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from csi.errors import PortInUse
-from csi.simulator.http_server import bind
+from csi.simulator.http_server import listen
 from tests.fakes.youtube import simulated_youtube
 
 BRIEF = httpx.Timeout(5, read=0.05)
@@ -112,8 +112,8 @@ async def get_all(base_url: str, refs: tuple[str, ...]) -> set[bytes]:
 
 
 def test_a_taken_port_is_said() -> None:
-    with bind("127.0.0.1", 0) as taken, pytest.raises(PortInUse, match="is taken by another program"):
-        bind("127.0.0.1", taken.getsockname()[1])
+    with listen("127.0.0.1", 0) as taken, pytest.raises(PortInUse, match="is taken by another program"):
+        listen("127.0.0.1", taken.getsockname()[1])
 
 
 # The command
@@ -180,7 +180,7 @@ def test_the_command_announces_itself_serves_and_stops(sign: signal.Signals, tmp
 
 
 def test_the_command_refuses_a_taken_port_and_a_bad_script_in_one_line() -> None:
-    with bind("127.0.0.1", 0) as taken, command("--port", str(taken.getsockname()[1])) as process:
+    with listen("127.0.0.1", 0) as taken, command("--port", str(taken.getsockname()[1])) as process:
         _, said = process.communicate(timeout=10)
         assert process.returncode == 8
         assert said.startswith("csi: 127.0.0.1:")

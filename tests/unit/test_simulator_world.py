@@ -167,7 +167,7 @@ def test_traffic_makes_every_sort_of_item_from_its_seed() -> None:
         traffic = Traffic(world, cast, seed)
         for number in range(600):
             traffic.step(T0 + number / 10)
-            traffic.catch_up(T0 + number / 10)
+            traffic.publish_due(T0 + number / 10)
         titles = [v.title for c in world.channels() for v in world.newest(c.id)]
         return world, titles
 

@@ -1,4 +1,4 @@
-"""The Data API's refusals: one table of reasons, one envelope (FACTS §1.1)."""
+"""Error responses of the simulated Data API: the known reasons, and the JSON around them."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _HELP = "https://console.developers.google.com/apis/api/youtube.googleapis.com/o
 
 @dataclass(frozen=True)
 class ApiErrorReason:
-    """How one reason looks on the wire. `status` is gRPC's word; old bodies have none."""
+    """One error reason as the API sends it. `status` is the gRPC status name; older reasons have none."""
 
     code: int
     domain: str
@@ -17,7 +17,7 @@ class ApiErrorReason:
     status: str | None = None
     location: str | None = None
     detail: str | None = None
-    wire: str | None = None  # where the body's `reason` is another word than ours
+    wire: str | None = None  # the value of the body's `reason`, where it differs from the key in REASONS
 
 
 REASONS = {
@@ -101,27 +101,27 @@ _BY_STATUS = {
 
 
 class ApiRefusalError(Exception):
-    """The request ends here, with this reason; `says` replaces the table's sentence."""
+    """Ends the request with this reason; `message` replaces the message in REASONS."""
 
-    def __init__(self, reason: str, says: str | None = None) -> None:
+    def __init__(self, reason: str, message: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.says = says
+        self.message = message
 
 
-def error_body(reason: str, says: str | None = None) -> tuple[int, bytes]:
-    """Status and body of a refusal. HTML in messages is escaped, as Google does."""
+def error_body(reason: str, message: str | None = None) -> tuple[int, bytes]:
+    """Status code and body of an error response."""
     row = REASONS[reason]
-    return row.code, _write(_envelope(row, reason, says or row.message, row.code))
+    return row.code, _envelope(row, reason, message or row.message, row.code)
 
 
 def status_body(status: int) -> bytes:
-    """The body of a bare status, as a fault of the service would have it."""
+    """The body of an error response with any HTTP status, with the reason that fits it best."""
     reason = _BY_STATUS.get(status, "backendError" if status >= 500 else "badRequest")
-    return _write(_envelope(REASONS[reason], reason, REASONS[reason].message, status))
+    return _envelope(REASONS[reason], reason, REASONS[reason].message, status)
 
 
-def _envelope(row: ApiErrorReason, reason: str, message: str, code: int) -> dict[str, Any]:
+def _envelope(row: ApiErrorReason, reason: str, message: str, code: int) -> bytes:
     entry = {"message": message, "domain": row.domain, "reason": row.wire or reason}
     if row.location:
         entry |= {"location": row.location, "locationType": "parameter"}
@@ -129,19 +129,12 @@ def _envelope(row: ApiErrorReason, reason: str, message: str, code: int) -> dict
     if row.status:
         error["status"] = row.status
     if row.detail:
-        error["details"] = [_error_info(row.detail)]
-    return {"error": error}
-
-
-def _error_info(reason: str) -> dict[str, Any]:
-    return {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": reason,
-        "domain": "googleapis.com",
-        "metadata": {"service": "youtube.googleapis.com"},
-    }
-
-
-def _write(document: dict[str, Any]) -> bytes:
-    written = json.dumps(document, indent=2)
-    return written.replace("<", "\\u003c").replace(">", "\\u003e").encode() + b"\n"
+        info = {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": row.detail,
+            "domain": "googleapis.com",
+            "metadata": {"service": "youtube.googleapis.com"},
+        }
+        error["details"] = [info]
+    written = json.dumps({"error": error}, indent=2)
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").encode() + b"\n"  # Google escapes HTML

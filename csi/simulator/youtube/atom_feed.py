@@ -1,4 +1,4 @@
-"""The Atom feed of a channel or a playlist, written the way YouTube writes it (FACTS §2)."""
+"""The Atom feed of a channel or a playlist, with the elements and the order that YouTube uses."""
 
 import re
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ _OPENING = (
     '<feed xmlns:yt="http://www.youtube.com/xml/schemas/2015"'
     ' xmlns:media="http://search.yahoo.com/mrss/" xmlns="http://www.w3.org/2005/Atom">\n'
 )
-# XML 1.0 has no way to write these, not even escaped.
+# XML 1.0 cannot represent these characters, not even escaped.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 _ENTRY = """ <entry>
@@ -44,7 +44,7 @@ _ENTRY = """ <entry>
 
 
 def channel_feed(channel: SimulatedChannel, videos: tuple[SimulatedVideo, ...], now: float) -> bytes:
-    """The feed of `?channel_id=`. Its own id has lost the `UC`; that of its entries has not."""
+    """The feed of `?channel_id=`. The ids of the feed itself lack the prefix `UC`; those of its entries have it."""
     short, address = channel.id.removeprefix("UC"), f"{SITE}/channel/{channel.id}"
     head = (
         f' <link rel="self" href="http://www.youtube.com/feeds/videos.xml?channel_id={channel.id}"/>\n'
@@ -59,7 +59,7 @@ def channel_feed(channel: SimulatedChannel, videos: tuple[SimulatedVideo, ...], 
 def playlist_feed(
     listing: PlaylistSlice, shown: tuple[tuple[SimulatedVideo, SimulatedChannel], ...], now: float
 ) -> bytes:
-    """The feed of `?playlist_id=`: list order, the videos' own dates, nothing about when they were added."""
+    """The feed of `?playlist_id=`: in list order, with the videos' dates; when an item was added is not shown."""
     head = (
         f' <link rel="self" href="http://www.youtube.com/feeds/videos.xml?playlist_id={listing.ref}"/>\n'
         f" <id>yt:playlist:{listing.ref}</id>\n"
@@ -71,12 +71,12 @@ def playlist_feed(
 
 
 def text(value: str) -> str:
-    """Character data: escaped, and without what XML cannot carry."""
+    """Escaped character data, without the characters that XML cannot represent."""
     return escape(_UNWRITABLE.sub("", value), quote=False)
 
 
 def stamp(epoch: float) -> str:
-    """`2026-08-14T19:14:36+00:00`, as feeds write time; the Data API ends in Z."""
+    """A time as feeds write it, `2026-08-14T19:14:36+00:00`; the Data API ends in Z."""
     return datetime.fromtimestamp(int(epoch), UTC).isoformat()
 
 

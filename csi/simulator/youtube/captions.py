@@ -1,4 +1,4 @@
-"""Captions of the simulated YouTube: made-up speech about each video's title, in YouTube's json3 form."""
+"""Captions of the simulated YouTube: generated sentences about each video's title, in YouTube's json3 format."""
 
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from csi.simulator.youtube.world import SimulatedVideo, World
 
 CAPTIONS_PATH = "/api/timedtext"
-SILENT = ("live", "upcoming")
+WITHOUT_CAPTIONS = ("live", "upcoming")
 _OPENERS = ("Welcome back.", "Hello and good evening.", "Thank you for joining me today.")
 _SENTENCES = (
     "This is a film about {title}.",
@@ -25,27 +25,24 @@ _SENTENCES = (
 
 
 def captions_handler(world: World) -> Callable[[Request], Awaitable[Response]]:
-    """GET /api/timedtext?v=ID: 404 where a video is hidden, or where nobody has spoken yet."""
+    """GET /api/timedtext?v=ID: 404 for a video that is not readable, and for a stream that has not ended."""
 
     async def answer(request: Request) -> Response:
         video = world.video(request.query_params.get("v", ""))
-        if video is None or not video.readable or video.kind in SILENT:
+        if video is None or not video.readable or video.kind in WITHOUT_CAPTIONS:
             return Response("", 404)
-        return JSONResponse({"wireMagic": "pb3", "language": "en", "events": list(_events(video))})
+        events = [
+            {"tStartMs": 4000 * number, "dDurationMs": 4000, "segs": [{"utf8": line}]}
+            for number, line in enumerate(speech(video))
+        ]
+        return JSONResponse({"wireMagic": "pb3", "language": "en", "events": events})
 
     return answer
 
 
 def speech(video: SimulatedVideo) -> list[str]:
-    """The same for the same video, whenever it is asked for."""
+    """The spoken sentences of a video; the same video always gives the same sentences."""
     random, words = Random(video.id), [word for word in video.title.split() if word.isalpha()] or ["it"]
-    said = random.sample(_SENTENCES[1:], 6)
-    lines = [random.choice(_OPENERS), _SENTENCES[0], *said]
+    chosen = random.sample(_SENTENCES[1:], 6)
+    lines = [random.choice(_OPENERS), _SENTENCES[0], *chosen]
     return [line.format(title=video.title, word=random.choice(words).lower()) for line in lines]
-
-
-def _events(video: SimulatedVideo) -> list[dict[str, object]]:
-    return [
-        {"tStartMs": 4000 * number, "dDurationMs": 4000, "segs": [{"utf8": line}]}
-        for number, line in enumerate(speech(video))
-    ]

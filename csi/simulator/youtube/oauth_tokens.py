@@ -1,22 +1,18 @@
-"""The simulated OAuth server: a refresh token for an access token, which opens private playlists."""
+"""The simulated OAuth server: exchanges a refresh token for an access token that can read private playlists."""
 
-import json
 import secrets
 import threading
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 OAUTH_PATH = "/token"
-LIFETIME = 3600
-MOST_BODY = 10_000
+LIFETIME_SECONDS = 3600
 
 
 @dataclass(frozen=True)
 class OAuthClient:
-    """Who may ask, and with what."""
+    """The credentials that the token endpoint accepts."""
 
     client_id: str = "demo-client"
     client_secret: str = field(default="demo-client-secret", repr=False)
@@ -24,43 +20,37 @@ class OAuthClient:
 
 
 class TokenIssuer:
-    """Hands out access tokens and knows which are good."""
+    """Issues access tokens and knows which are valid."""
 
     def __init__(self, client: OAuthClient) -> None:
         self.client = client
-        self.handed_out = 0
+        self.issued = 0
         self._lock = threading.Lock()
-        self._good: dict[str, float] = {}
+        self._expiry: dict[str, float] = {}
 
     def issue(self, form: dict[str, str], now: float) -> Response:
-        """RFC 6749 §5: a token, or the reason why not."""
+        """An access token, or an OAuth error response (RFC 6749 section 5)."""
         if (form.get("client_id"), form.get("client_secret")) != (self.client.client_id, self.client.client_secret):
-            return _refused("invalid_client", 401)
+            return _error("invalid_client", 401)
         if form.get("grant_type") != "refresh_token":
-            return _refused("unsupported_grant_type", 400)
+            return _error("unsupported_grant_type", 400)
         if form.get("refresh_token") != self.client.refresh_token:
-            return _refused("invalid_grant", 400)
+            return _error("invalid_grant", 400)
         with self._lock:
             token = f"ya29.{secrets.token_urlsafe(24)}"
-            self._good[token] = now + LIFETIME
-            self.handed_out += 1
-        return JSONResponse({"access_token": token, "expires_in": LIFETIME, "token_type": "Bearer"})
+            self._expiry[token] = now + LIFETIME_SECONDS
+            self.issued += 1
+        return JSONResponse({"access_token": token, "expires_in": LIFETIME_SECONDS, "token_type": "Bearer"})
 
     def accepts(self, authorization: str, now: float) -> bool:
         scheme, _, token = authorization.partition(" ")
-        return scheme == "Bearer" and self._good.get(token, 0.0) > now
+        return scheme == "Bearer" and self._expiry.get(token, 0.0) > now
 
     def revoke_all(self) -> None:
-        """Every token handed out so far is refused from now on."""
+        """Invalidate every token issued so far."""
         with self._lock:
-            self._good.clear()
+            self._expiry.clear()
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    body = await request.body()
-    return dict(parse_qsl(body[:MOST_BODY].decode("latin-1")))
-
-
-def _refused(reason: str, status: int) -> Response:
-    document = {"error": reason, "error_description": "The simulated server says no."}
-    return Response(json.dumps(document), status, media_type="application/json")
+def _error(reason: str, status: int) -> Response:
+    return JSONResponse({"error": reason, "error_description": "The simulated server refuses the request."}, status)

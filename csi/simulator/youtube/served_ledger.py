@@ -1,4 +1,4 @@
-"""Ledger S: every readable item that left in a completed answer, once, one JSON line each (FAULTS §1)."""
+"""The ledger of served items: each readable item that left in a complete response, once, as one JSON line."""
 
 import json
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from csi.simulator.youtube.response import ServedItem
 
 
 class ServedLedger:
-    """Append-only and flushed line by line, so that a killed simulator leaves a true file."""
+    """Append-only and flushed after each response: a killed simulator leaves a complete file."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -20,13 +20,9 @@ class ServedLedger:
         self._seen: set[tuple[str, str, str]] = set()
 
     def record(self, served: Iterable[ServedItem], at: float) -> None:
-        """Those that were never served before."""
+        """Write the items that were not served before."""
         fresh = [item for item in served if (item.kind, item.video_id, item.ref) not in self._seen]
-        for item in fresh:
-            self._seen.add((item.kind, item.video_id, item.ref))
         if fresh:
+            self._seen.update((item.kind, item.video_id, item.ref) for item in fresh)
             self._file.writelines(json.dumps({"at": at, **asdict(item)}) + "\n" for item in fresh)
             self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()

@@ -1,4 +1,4 @@
-"""Life in the simulated YouTube: a world to begin with, and new items at a steady rate."""
+"""Content for the simulated YouTube: channels and playlists to start with, and new items at a steady rate."""
 
 import asyncio
 import heapq
@@ -10,7 +10,7 @@ from csi.simulator.youtube.world import Kind, Privacy, World
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-TICK = 0.05  # seconds between two looks at how many items are due
+TICK = 0.05  # seconds between two checks for due items
 
 _TOPICS = (
     "sourdough",
@@ -28,12 +28,12 @@ _TOPICS = (
 )
 _FORMS = (
     "Why {} work the way they do",
-    "{}: what nobody tells you",
+    "{}: what most people miss",
     "A quiet hour with {}",
     "{} in ten minutes",
     "I was wrong about {}",
 )
-# What titles do to careless code: other scripts, other directions, markup, odd spaces, quotes.
+# Titles that careless code handles wrongly: other scripts, right-to-left text, markup, unusual spaces, quotes.
 _ODD_TITLES = (
     "Größenwahn & Übermut: Straßenbahnen im Schnee",
     "🚀🔥 Launch day!!! 👩\u200d🚀👨🏽‍🚒 (full stream)",
@@ -53,7 +53,7 @@ _KINDS: tuple[tuple[Kind, int], ...] = (("video", 70), ("short", 18), ("live", 6
 
 @dataclass(frozen=True)
 class ContentIds:
-    """Who lives in a fresh world. `library` owns what playlists collect; nobody watches its feed."""
+    """The ids that `populate` created. `library` is the channel that owns the playlists; no watch reads its feed."""
 
     channels: tuple[str, ...]
     playlists: tuple[str, ...]
@@ -61,85 +61,83 @@ class ContentIds:
 
 
 def populate(world: World, *, channels: int, playlists: int, videos: int, at: float) -> ContentIds:
-    """A world to begin with: everything in it happened before `at`, the oldest long ago."""
+    """Create channels and playlists with `videos` items each, all older than `at`."""
     random = Random(channels * 1_000_003 + playlists * 1_009 + videos)
-    born = at - 2000 * DAY
-    refs = [world.add_channel(_channel_name(n), at=born + n).id for n in range(channels)]
-    library = world.add_channel("The Lending Library", at=born, handle="@lendinglibrary").id
+    created_at = at - 2000 * DAY
+    refs = [
+        world.add_channel(f"{_TOPICS[n % len(_TOPICS)].title()} Channel {n + 1}", at=created_at + n).id
+        for n in range(channels)
+    ]
+    library = world.add_channel("The Lending Library", at=created_at, handle="@lendinglibrary").id
     for ref in refs:
         for age in _ages(random, videos):
             world.upload(ref, new_title(random), at=at - age, kind=_new_kind(random))
-    lists = [_settle_list(world, random, library, n, videos, at) for n in range(playlists)]
+    lists = []
+    for n in range(playlists):
+        lists.append(world.add_playlist(f"Collection {n + 1}", owner=library, at=at - 1000 * DAY).id)
+        for age in _ages(random, videos):
+            video = world.upload(library, new_title(random), at=at - age - HOUR)
+            world.add_to_playlist(lists[-1], video.id, at=at - age)
     return ContentIds(tuple(refs), tuple(lists), library)
 
 
 def new_title(random: Random) -> str:
-    """Plain four times out of five."""
+    """One title in five is an unusual one."""
     if random.random() < 0.2:
         return random.choice(_ODD_TITLES)
     return random.choice(_FORMS).format(random.choice(_TOPICS)).capitalize()
 
 
 class Traffic:
-    """Makes new items, one `step` each, and now and then changes old ones. Seeded; time is handed in."""
+    """Creates one new item with each `step`, and sometimes changes an old one. Seeded; the caller passes the time."""
 
-    def __init__(self, world: World, cast: ContentIds, seed: int = 0) -> None:
+    def __init__(self, world: World, content: ContentIds, seed: int = 0) -> None:
         self._world = world
-        self._cast = cast
+        self._content = content
         self._random = Random(seed)
         self._to_publish: list[tuple[float, str]] = []
         self._recent: list[str] = []
         self.made = 0
 
     def step(self, at: float) -> None:
-        """One new item in a feed or a playlist, every one of them equally likely to get it."""
-        homes = self._cast.channels + self._cast.playlists
-        home = self._random.choice(homes) if homes else ""
+        """One new item in a random channel or playlist. None if the channel was deleted; the step still counts."""
+        refs = self._content.channels + self._content.playlists
+        ref = self._random.choice(refs) if refs else ""
+        is_playlist = ref in self._content.playlists
         self.made += 1
-        if not self._can_grow(home):
+        if self._world.channel(self._content.library if is_playlist else ref) is None:
             return
-        video_id = self._list_item(home, at) if home in self._cast.playlists else self._upload(home, at)
+        video_id = self._add_to_playlist(ref, at) if is_playlist else self._upload(ref, at)
         self._recent = [*self._recent[-50:], video_id]
-        self._stir(at)
+        self._change_recent(at)
 
-    def catch_up(self, at: float) -> None:
-        """Videos that were private long enough go public."""
+    def publish_due(self, at: float) -> None:
+        """Make videos public whose private time is over."""
         while self._to_publish and self._to_publish[0][0] <= at:
             _, video_id = heapq.heappop(self._to_publish)
             video = self._world.video(video_id)
             if video and video.privacy == "private":
                 self._world.set_privacy(video_id, "public", at=at)
 
-    def _can_grow(self, home: str) -> bool:
-        """Somebody may have deleted the channel meanwhile; then its turn is lost."""
-        source = self._cast.library if home in self._cast.playlists else home
-        return self._world.channel(source) is not None
-
     def _upload(self, channel_id: str, at: float, privacy: Privacy = "public") -> str:
         title, kind = new_title(self._random), _new_kind(self._random)
         return self._world.upload(channel_id, title, at=float(int(at)), kind=kind, privacy=privacy).id
 
-    def _list_item(self, playlist_id: str, at: float) -> str:
-        """Most come from the library; some are in a watched feed too; some are private at first."""
-        video_id = self._borrowed() or self._from_library(at)
+    def _add_to_playlist(self, playlist_id: str, at: float) -> str:
+        """Add a new video of the library, one in ten of them private at first, or (one in ten) a recent video."""
+        if self._recent and self._random.random() < 0.1:
+            video_id = self._random.choice(self._recent)
+        elif self._random.random() >= 0.1:
+            video_id = self._upload(self._content.library, at)
+        else:
+            video_id = self._upload(self._content.library, at, "private")
+            heapq.heappush(self._to_publish, (at + self._random.uniform(5, 30), video_id))
         at_top = self._random.random() < 0.1
         self._world.add_to_playlist(playlist_id, video_id, at=float(int(at)), at_top=at_top)
         return video_id
 
-    def _from_library(self, at: float) -> str:
-        if self._random.random() >= 0.1:
-            return self._upload(self._cast.library, at)
-        video_id = self._upload(self._cast.library, at, "private")
-        heapq.heappush(self._to_publish, (at + self._random.uniform(5, 30), video_id))
-        return video_id
-
-    def _borrowed(self) -> str | None:
-        if self._recent and self._random.random() < 0.1:
-            return self._random.choice(self._recent)
-        return None
-
-    def _stir(self, at: float) -> None:
-        """Old items change: a title, only `updated`, or they are deleted."""
+    def _change_recent(self, at: float) -> None:
+        """Sometimes edit a title, change only `updated`, or delete a video."""
         chance, video_id = self._random.random(), self._random.choice(self._recent)
         if chance < 0.04:
             self._world.edit_title(video_id, new_title(self._random) + " (edited)", at=at)
@@ -150,26 +148,18 @@ class Traffic:
 
 
 async def generate_traffic(traffic: Traffic, rate: float, now: Callable[[], float]) -> None:
-    """`rate` new items a second until cancelled; behind after a pause, it makes up for it."""
+    """`rate` new items a second until cancelled; items that a pause delayed are created after it."""
     started = now()
     while True:
         due = int((now() - started) * rate)
         while traffic.made < due:
             traffic.step(now())
-        traffic.catch_up(now())
+        traffic.publish_due(now())
         await asyncio.sleep(TICK)
 
 
-def _settle_list(world: World, random: Random, library: str, number: int, size: int, at: float) -> str:
-    playlist = world.add_playlist(f"Collection {number + 1}", owner=library, at=at - 1000 * DAY)
-    for age in _ages(random, size):
-        video = world.upload(library, new_title(random), at=at - age - HOUR)
-        world.add_to_playlist(playlist.id, video.id, at=at - age)
-    return playlist.id
-
-
 def _ages(random: Random, number: int) -> list[float]:
-    """Oldest first, hours to weeks apart."""
+    """Ages in seconds, oldest first, hours to days apart."""
     ages, age = [], HOUR
     for _ in range(number):
         ages.append(age)
@@ -180,7 +170,3 @@ def _ages(random: Random, number: int) -> list[float]:
 def _new_kind(random: Random) -> Kind:
     kinds = [kind for kind, _ in _KINDS]
     return random.choices(kinds, [weight for _, weight in _KINDS])[0]
-
-
-def _channel_name(number: int) -> str:
-    return f"{_TOPICS[number % len(_TOPICS)].title()} Channel {number + 1}"

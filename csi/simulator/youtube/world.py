@@ -1,10 +1,11 @@
-"""The simulated YouTube's model: channels, videos and playlists. Time is always handed in."""
+"""Channels, videos and playlists of the simulated YouTube. The caller passes the time to every change."""
 
 import base64
 import bisect
 import threading
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass, replace
+from itertools import islice
 from random import Random
 from typing import Literal, get_args
 
@@ -14,25 +15,27 @@ Kind = Literal["video", "short", "live", "upcoming"]
 Privacy = Literal["public", "unlisted", "private", "deleted"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PRIVACIES: tuple[Privacy, ...] = get_args(Privacy)
 
-# What the uploads list and its unofficial siblings show (FACTS §1.3).
+# The kinds of video in the uploads list (UU) and in the undocumented lists beside it.
 UPLOAD_LISTS: dict[str, tuple[Kind, ...]] = {
     "UU": KINDS,
     "UULF": ("video",),
     "UUSH": ("short",),
     "UULV": ("live", "upcoming"),
 }
-ID_TAIL = 22  # the characters that a channel and its uploads lists share
+ID_TAIL = 22  # length of the part that the ids of a channel and of its uploads lists share
+
+_DURATIONS = {"video": (61, 5400), "short": (8, 60)}  # in seconds; a stream has none until it ends
+_DESCRIPTION = "{}\n\nMade up by the simulated YouTube: <b>no</b> such video & no such link exists."
 
 
 class UnknownIdError(CsiError):
-    """A channel, video or playlist that this world does not have."""
+    """The world has no channel, video or playlist with this id."""
 
 
 @dataclass(frozen=True)
 class SimulatedChannel:
-    """Somebody who uploads, or owns a playlist."""
+    """A channel; it owns videos and playlists."""
 
     id: str
     title: str
@@ -43,13 +46,13 @@ class SimulatedChannel:
     subscribers_per_day: int = 0
 
     def subscribers_at(self, now: float) -> int:
-        """From the day it was made; never below nothing."""
+        """Grown by `subscribers_per_day` since the channel was created, and never negative."""
         return max(self.subscribers + int(self.subscribers_per_day * (now - self.created_at) / 86_400), 0)
 
 
 @dataclass(frozen=True)
 class SimulatedVideo:
-    """One state of a video. A change makes a new object, so a copy once taken never moves."""
+    """One state of a video. A change creates a new object."""
 
     id: str
     channel_id: str
@@ -72,11 +75,11 @@ class SimulatedVideo:
 
     @property
     def readable(self) -> bool:
-        """An API key and a stranger can see it, if only by its link."""
+        """Public or unlisted: readable with an API key."""
         return self.privacy in ("public", "unlisted")
 
     def views_at(self, now: float) -> int:
-        """Views only grow; an upcoming stream has none yet."""
+        """Views grow by the hour; an upcoming stream has none."""
         if self.kind == "upcoming":
             return 0
         return self.views + int(self.views_per_hour * max(0.0, now - self.published_at) / 3600)
@@ -84,7 +87,7 @@ class SimulatedVideo:
 
 @dataclass(frozen=True)
 class SimulatedPlaylist:
-    """A list somebody made by hand. What is in it is the world's business."""
+    """A playlist; World keeps its items."""
 
     id: str
     title: str
@@ -95,7 +98,7 @@ class SimulatedPlaylist:
 
 @dataclass(frozen=True)
 class PlaylistItem:
-    """A video's place in a playlist; the same video may have two."""
+    """An item of a playlist; the same video may be in it twice."""
 
     id: str
     video_id: str
@@ -104,7 +107,7 @@ class PlaylistItem:
 
 @dataclass(frozen=True)
 class ListEntry:
-    """One line of a list as a reader gets it."""
+    """One item of a playlist or an uploads list, with its video, as a client reads it."""
 
     item_id: str
     position: int
@@ -114,7 +117,7 @@ class ListEntry:
 
 @dataclass(frozen=True)
 class PlaylistSlice:
-    """A window on a playlist or an uploads list: `total` is the whole list, `entries` the window."""
+    """A part of a playlist or an uploads list: `entries` is the part, `total` the length of the whole list."""
 
     ref: str
     title: str
@@ -126,7 +129,7 @@ class PlaylistSlice:
 
 
 class World:
-    """Everything there is. One lock: any thread may change it while another reads."""
+    """All channels, videos and playlists. One lock: any thread may change them while another reads."""
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = threading.RLock()
@@ -136,8 +139,8 @@ class World:
         self._videos: dict[str, SimulatedVideo] = {}
         self._playlists: dict[str, SimulatedPlaylist] = {}
         self._items: dict[str, list[PlaylistItem]] = {}
-        self._shelves: dict[str, list[tuple[float, int, str]]] = {}  # per channel, oldest first
-        self._listed_in: dict[str, set[str]] = {}
+        self._uploads_by_channel: dict[str, list[tuple[float, int, str]]] = {}  # oldest first
+        self._playlists_of_video: dict[str, set[str]] = {}
         self._versions: dict[str, int] = {}
 
     # Changes
@@ -145,7 +148,7 @@ class World:
     def add_channel(
         self, title: str, *, at: float, handle: str | None = None, channel_id: str | None = None
     ) -> SimulatedChannel:
-        """A new channel without videos; `channel_id` only where a test needs a certain one."""
+        """A new channel without videos. `channel_id` is for tests that need a known id."""
         with self._lock:
             ref = channel_id or self._new_id("UC", 16, self._channels)
             channel = SimulatedChannel(
@@ -157,15 +160,15 @@ class World:
                 hides_subscribers=self._random.random() < 0.1,
             )
             self._channels[ref] = channel
-            self._shelves.setdefault(ref, [])
+            self._uploads_by_channel.setdefault(ref, [])
             self._touch(ref)
             return channel
 
     def delete_channel(self, channel_id: str) -> None:
-        """The channel and its videos are gone for good; in playlists they read "Deleted video"."""
+        """Delete the channel and its videos; playlists show them as "Deleted video"."""
         with self._lock:
             self._known_channel(channel_id)
-            for _, _, video_id in list(self._shelves[channel_id]):
+            for _, _, video_id in list(self._uploads_by_channel[channel_id]):
                 self._change(video_id, privacy="deleted")
             del self._channels[channel_id]
             self._touch(channel_id)
@@ -179,7 +182,7 @@ class World:
         privacy: Privacy = "public",
         playlist_id: str | None = None,
     ) -> SimulatedPlaylist:
-        """An empty playlist that belongs to the channel `owner`."""
+        """An empty playlist of the channel `owner`."""
         with self._lock:
             self._known_channel(owner)
             ref = playlist_id or self._new_id("PL", 24, self._playlists)
@@ -199,7 +202,7 @@ class World:
         description: str | None = None,
         video_id: str | None = None,
     ) -> SimulatedVideo:
-        """A new video, published in the second `at`; several may share it, the later one counts as newer."""
+        """A new video, published at `at`. Of two videos with the same time, the later upload is newer."""
         with self._lock:
             self._known_channel(channel_id)
             self._serial += 1
@@ -207,12 +210,12 @@ class World:
                 id=video_id or self._new_id("", 8, self._videos),
                 channel_id=channel_id,
                 title=title,
-                description=_blurb(title) if description is None else description,
+                description=_DESCRIPTION.format(title) if description is None else description,
                 kind=kind,
                 privacy=privacy,
                 published_at=at,
                 updated_at=at,
-                duration=self._new_duration(kind),
+                duration=self._random.randrange(*_DURATIONS[kind]) if kind in _DURATIONS else 0,
                 views=self._random.randrange(0, 50_000),
                 views_per_hour=self._random.randrange(0, 2_000),
                 serial=self._serial,
@@ -223,84 +226,78 @@ class World:
                 started_at=at if kind == "live" else None,
             )
             self._videos[video.id] = video
-            bisect.insort(self._shelves[channel_id], (at, video.serial, video.id))
+            bisect.insort(self._uploads_by_channel[channel_id], (at, video.serial, video.id))
             self._touch(channel_id)
             return video
 
     def add_to_playlist(self, playlist_id: str, video_id: str, *, at: float, at_top: bool = False) -> PlaylistItem:
-        """Added last, as YouTube does, unless the owner set "add to top"."""
+        """Add the video at the end, as YouTube does unless the owner chose "add to top"."""
         with self._lock:
             items = self._known_items(playlist_id)
             self._known_video(video_id)
             item = PlaylistItem(item_id(playlist_id, f"{self._random.getrandbits(64):016X}"), video_id, at)
             items.insert(0 if at_top else len(items), item)
-            self._listed_in.setdefault(video_id, set()).add(playlist_id)
+            self._playlists_of_video.setdefault(video_id, set()).add(playlist_id)
             self._touch(playlist_id)
             return item
 
     def remove_from_playlist(self, playlist_id: str, video_id: str) -> None:
-        """Every place that the video has in the list."""
+        """Remove every item of the video from the playlist."""
         with self._lock:
             items = self._known_items(playlist_id)
             kept = [item for item in items if item.video_id != video_id]
             if len(kept) == len(items):
                 raise UnknownIdError(f"video {video_id!r} is not in playlist {playlist_id!r}")
             self._items[playlist_id] = kept
-            self._listed_in[video_id].discard(playlist_id)
+            self._playlists_of_video[video_id].discard(playlist_id)
             self._touch(playlist_id)
 
     def set_privacy(self, video_id: str, privacy: Privacy, *, at: float) -> SimulatedVideo:
-        """Going public for the first time is what publishes a video: only then `published_at` moves."""
+        """`published_at` changes only when the video becomes public for the first time."""
         with self._lock:
             video = self._known_video(video_id)
             if privacy == "public" and not video.ever_public:
-                self._reshelve(video, at)
+                uploads = self._uploads_by_channel[video.channel_id]
+                uploads.remove((video.published_at, video.serial, video.id))
+                bisect.insort(uploads, (at, video.serial, video.id))
                 return self._change(video_id, privacy=privacy, published_at=at, updated_at=at, ever_public=True)
             return self._change(video_id, privacy=privacy, updated_at=at)
 
     def delete(self, video_id: str, *, at: float) -> SimulatedVideo:
-        """Gone for good; a playlist still shows it, as "Deleted video"."""
+        """Delete the video; a playlist still shows it, as "Deleted video"."""
         return self.set_privacy(video_id, "deleted", at=at)
 
     def edit_title(self, video_id: str, title: str, *, at: float) -> SimulatedVideo:
-        with self._lock:
-            self._known_video(video_id)
-            return self._change(video_id, title=title, updated_at=at)
+        return self._change(video_id, title=title, updated_at=at)
 
     def recount(self, video_id: str, views: int, *, at: float) -> SimulatedVideo:
-        """YouTube counts anew: from now on these views, which may be fewer than before, and growth as ever."""
+        """Correct the view count to `views`, which may be fewer than before; it then grows as before."""
         with self._lock:
             video = self._known_video(video_id)
             grown = int(video.views_per_hour * max(0.0, at - video.published_at) / 3600)
             return self._change(video_id, views=views - grown, updated_at=at)
 
     def set_growth(self, channel_id: str, subscribers_per_day: int) -> SimulatedChannel:
-        """How many subscribers a channel gains a day, counted from its first; may be negative."""
+        """Set how many subscribers the channel gains a day since it was created; may be negative."""
         with self._lock:
             self._known_channel(channel_id)
             self._channels[channel_id] = replace(self._channels[channel_id], subscribers_per_day=subscribers_per_day)
             return self._channels[channel_id]
 
     def set_hidden(self, video_id: str, *, likes: bool, comments: bool) -> SimulatedVideo:
-        """Which of a video's counters nobody sees."""
-        with self._lock:
-            self._known_video(video_id)
-            return self._change(video_id, hides_likes=likes, comments_off=comments)
+        """Hide a video's like count or comment count."""
+        return self._change(video_id, hides_likes=likes, comments_off=comments)
 
     def touch(self, video_id: str, *, at: float) -> SimulatedVideo:
-        """`updated` moves and nothing else, as it often does."""
-        with self._lock:
-            self._known_video(video_id)
-            return self._change(video_id, updated_at=at)
+        """Change only `updated`, as real feeds often do."""
+        return self._change(video_id, updated_at=at)
 
     def start_live(self, video_id: str, *, at: float) -> SimulatedVideo:
-        """An upcoming stream begins."""
-        with self._lock:
-            self._known_video(video_id)
-            return self._change(video_id, kind="live", started_at=at, updated_at=at)
+        """Start an upcoming stream."""
+        return self._change(video_id, kind="live", started_at=at, updated_at=at)
 
     def end_live(self, video_id: str, *, at: float) -> SimulatedVideo:
-        """A stream is over and becomes an ordinary video with a length."""
+        """End a stream: it becomes an ordinary video with a duration."""
         with self._lock:
             video = self._known_video(video_id)
             length = max(1, int(at - (video.started_at or at)))
@@ -309,7 +306,7 @@ class World:
     # Reads
 
     def version(self, ref: str) -> int:
-        """Moves whenever the feed or the list `ref` would read differently. Needs no lock."""
+        """A number that changes whenever the content of the feed or list `ref` changes. Needs no lock."""
         return self._versions.get(channel_of(ref) or ref, 0)
 
     def channel(self, channel_id: str) -> SimulatedChannel | None:
@@ -339,81 +336,59 @@ class World:
     ) -> tuple[SimulatedVideo, ...]:
         """The public videos of a channel, newest first."""
         with self._lock:
-            found: list[SimulatedVideo] = []
-            for video in self._public(channel_id):
-                if len(found) == limit:
-                    break
-                if video.kind in kinds:
-                    found.append(video)
-            return tuple(found)
+            uploads = reversed(self._uploads_by_channel.get(channel_id, []))
+            videos = (self._videos[video_id] for _, _, video_id in uploads)
+            public = (video for video in videos if video.privacy == "public" and video.kind in kinds)
+            return tuple(islice(public, limit))
 
     def listing(
         self, ref: str, start: int = 0, count: int | None = None, *, as_owner: bool = False
     ) -> PlaylistSlice | None:
-        """A playlist or an uploads list; None where the API says playlistNotFound.
-
-        That is also a private list to all but its owner, and the uploads list of a channel without videos
-        (FACTS §1.1).
+        """A part of a playlist or an uploads list. None where the API answers playlistNotFound: an unknown list, a
+        private playlist unless `as_owner`, and the uploads list of a channel without public videos.
         """
         with self._lock:
-            owner = channel_of(ref)
-            if owner:
-                return self._uploads(ref, owner, start, count)
-            return self._handmade(ref, start, count, as_owner)
+            end = None if count is None else start + count
+            if channel_of(ref):
+                return self._uploads_slice(ref, start, end)
+            playlist = self._playlists.get(ref)
+            owner = self._channels.get(playlist.channel_id) if playlist else None
+            hidden = ("deleted",) if as_owner else ("private", "deleted")
+            if not playlist or not owner or playlist.privacy in hidden:
+                return None
+            items = self._items[ref]
+            entries = tuple(
+                ListEntry(item.id, position, item.added_at, self._videos[item.video_id])
+                for position, item in enumerate(items[start:end], start)
+            )
+            return PlaylistSlice(ref, playlist.title, owner, playlist.created_at, False, len(items), entries)
 
     def size(self, ref: str) -> int:
-        """How many items a playlist has, or videos a channel, whatever their privacy."""
+        """The number of items in a playlist, or of videos in a channel, with any privacy."""
         with self._lock:
-            return len(self._items.get(ref) or self._shelves.get(ref) or ())
+            return len(self._items.get(ref) or self._uploads_by_channel.get(ref) or ())
 
     def video_count(self) -> int:
         return len(self._videos)
 
-    # Inside
-
-    def _uploads(self, ref: str, owner_id: str, start: int, count: int | None) -> PlaylistSlice | None:
-        owner = self._channels.get(owner_id)
-        videos = self.newest(owner_id, kinds=UPLOAD_LISTS[ref[:-ID_TAIL]]) if owner else ()
+    def _uploads_slice(self, ref: str, start: int, end: int | None) -> PlaylistSlice | None:
+        owner = self._channels.get(channel_of(ref) or "")
+        videos = self.newest(owner.id, kinds=UPLOAD_LISTS[ref[:-ID_TAIL]]) if owner else ()
         if not owner or not videos:
             return None
-        shown = videos[start:] if count is None else videos[start : start + count]
         entries = tuple(
-            ListEntry(item_id(ref, video.id), start + place, video.published_at, video)
-            for place, video in enumerate(shown)
+            ListEntry(item_id(ref, video.id), position, video.published_at, video)
+            for position, video in enumerate(videos[start:end], start)
         )
         title = f"Uploads from {owner.title}"
         return PlaylistSlice(ref, title, owner, owner.created_at, True, len(videos), entries)
 
-    def _handmade(self, ref: str, start: int, count: int | None, as_owner: bool) -> PlaylistSlice | None:
-        playlist = self._playlists.get(ref)
-        owner = self._channels.get(playlist.channel_id) if playlist else None
-        hidden = ("deleted",) if as_owner else ("private", "deleted")
-        if not playlist or not owner or playlist.privacy in hidden:
-            return None
-        items = self._items[ref]
-        shown = items[start:] if count is None else items[start : start + count]
-        entries = tuple(
-            ListEntry(item.id, start + place, item.added_at, self._videos[item.video_id])
-            for place, item in enumerate(shown)
-        )
-        return PlaylistSlice(ref, playlist.title, owner, playlist.created_at, False, len(items), entries)
-
-    def _public(self, channel_id: str) -> Iterator[SimulatedVideo]:
-        for _, _, video_id in reversed(self._shelves.get(channel_id, [])):
-            video = self._videos[video_id]
-            if video.privacy == "public":
-                yield video
-
     def _change(self, video_id: str, **fields: object) -> SimulatedVideo:
-        video = replace(self._videos[video_id], **fields)  # type: ignore[arg-type]
-        self._videos[video_id] = video
-        self._touch(video.channel_id, *self._listed_in.get(video_id, ()))
-        return video
-
-    def _reshelve(self, video: SimulatedVideo, at: float) -> None:
-        shelf = self._shelves[video.channel_id]
-        shelf.remove((video.published_at, video.serial, video.id))
-        bisect.insort(shelf, (at, video.serial, video.id))
+        with self._lock:
+            video = replace(self._known_video(video_id), **fields)  # type: ignore[arg-type]
+            self._videos[video_id] = video
+            self._touch(video.channel_id, *self._playlists_of_video.get(video_id, ()))
+            return video
 
     def _touch(self, *refs: str) -> None:
         for ref in refs:
@@ -421,18 +396,9 @@ class World:
 
     def _new_id(self, prefix: str, size: int, taken: Container[str]) -> str:
         while True:
-            name = prefix + _letters(self._random.randbytes(size))
-            if name not in taken:
-                return name
-
-    def _new_duration(self, kind: Kind) -> int:
-        match kind:
-            case "video":
-                return self._random.randrange(61, 5400)
-            case "short":
-                return self._random.randrange(8, 60)
-            case _:
-                return 0
+            ref = prefix + base64.urlsafe_b64encode(self._random.randbytes(size)).decode().rstrip("=")
+            if ref not in taken:
+                return ref
 
     def _known_channel(self, channel_id: str) -> SimulatedChannel:
         if channel_id not in self._channels:
@@ -456,13 +422,5 @@ def channel_of(ref: str) -> str | None:
 
 
 def item_id(ref: str, tail: str) -> str:
-    """A playlist item's id: base64 of the list and sixteen hex digits, or of the list and the video."""
+    """The id of a playlist item: base64 of the list id and `tail` (sixteen hex digits, or the video id)."""
     return base64.b64encode(f"{ref}.{tail}".encode()).decode().rstrip("=")
-
-
-def _letters(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _blurb(title: str) -> str:
-    return f"{title}\n\nMade up by the simulated YouTube: <b>no</b> such video & no such link exists."
