@@ -66,6 +66,7 @@ def _boot(threads: int) -> None:
     rescue.recover(rt)
     schedule.sync_watches(rt)
     schedule.warn_keyless(rt)
+    schedule.warn_refused_patterns(rt)
     quota_schedule.warn_infeasible(rt)
     reload.note_start(rt)
     log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))

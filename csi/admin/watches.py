@@ -1,7 +1,7 @@
 """What a person does to watches: add, remove, pause, resume, reset, read now, import, export. For CLI and admin API."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
+from csi.scheduling import filters
 from csi.store import api_units, heartbeats, watch_admin, watches
 from csi.store.models import Watch
 
@@ -360,12 +361,21 @@ def page_url(watch: Watch) -> str | None:
 # ── what is there ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe(rt: Runtime, rows: Iterable[Watch]) -> list[dict[str, Any]]:
+def describe(rt: Runtime, rows: Sequence[Watch]) -> list[dict[str, Any]]:
     """Watches as plain data, in a shape that only ever grows."""
-    return [_described(rt, row) for row in rows]
+    notes = notes_of(rows)
+    return [_described(rt, row, notes.get(row.id)) for row in rows]
 
 
-def _described(rt: Runtime, row: Watch) -> dict[str, Any]:
+def notes_of(rows: Sequence[Watch]) -> dict[int, str]:
+    """By number: what the worker noted of a watch, and a title pattern that is not applied."""
+    refused = filters.refused_patterns({row.filters_json for row in rows})
+    faults = {text: f"title pattern is not applied: {why}" for text, why in refused.items()}
+    notes = {row.id: "; ".join(filter(None, (row.note, faults.get(row.filters_json)))) for row in rows}
+    return {number: note for number, note in notes.items() if note}
+
+
+def _described(rt: Runtime, row: Watch, note: str | None) -> dict[str, Any]:
     settings = rt.settings.sources.get(row.source)
     times = ("first_read_at", "last_poll_at", "last_success_at", "last_new_at", "next_poll_at", "health_since")
     plain = ("id", "source", "ref", "name", "origin", "state", "health", "via", "route_profile", "tier", "errors")
@@ -382,7 +392,7 @@ def _described(rt: Runtime, row: Watch) -> dict[str, Any]:
         **{name: _iso(getattr(row, name)) for name in times},
         "error_kind": row.error_kind,
         "last_error": row.last_error and redact(row.last_error),
-        "note": row.note and redact(row.note),
+        "note": note and redact(note),
     }
 
 

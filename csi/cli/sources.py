@@ -61,17 +61,18 @@ def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None
         if as_json:
             click.echo(json.dumps({"watches": watches.describe(rt, rows)}, indent=2))
             return
+        notes = steps.notes_of(rows)
         head = ("NO", "SOURCE", "REF", "NAME", "FROM", "STATE", "HEALTH", "EVERY", "LAST", "NEXT", "TROUBLE")
-        for line in table(head, [_row(rt, row, now) for row in rows]):
+        for line in table(head, [_row(rt, row, notes.get(row.id), now) for row in rows]):
             click.echo(line)
         click.echo(_counts(rows), err=True)
 
 
-def _row(rt: Runtime, row: Watch, now: float) -> list[str]:
+def _row(rt: Runtime, row: Watch, note: str | None, now: float) -> list[str]:
     last = None if row.last_success_at is None else now - row.last_success_at
     is_on = row.source in rt.enabled_sources()
     next_in = ago(row.next_poll_at - now) if row.state == "active" and is_on else "–"
-    trouble = [row.last_error, row.note, None if is_on else "the source is switched off"]
+    trouble = [row.last_error, note, None if is_on else "the source is switched off"]
     return [
         str(row.id),
         SHORT.get(row.source, row.source),

@@ -25,6 +25,7 @@ from csi.config.settings import (
 from csi.config.variables import SECRETS, Draft, fill, take_secret
 from csi.config.yaml_reader import KeyPath, Problem, Spot, dotted, parse_yaml
 from csi.errors import ConfigError, MissingSetting
+from csi.patterns import judge
 
 DEFAULT_PATH = Path("/etc/csi/config.yaml")
 MAX_BYTES = 2 * 1024 * 1024
@@ -161,6 +162,7 @@ def _read_bytes(file: Path) -> bytes:
 def _validated(draft: Draft, model: type[ConfigFile], sources: SourceModels, env: Environment) -> Settings | None:
     """None when the file's values do not stand up; the draft then holds the reasons."""
     _blame_profiles(draft, sources)
+    judge(_title_patterns(draft.data))  # all that need a trial in one child process; validation then finds the verdicts
     try:
         checked = model.model_validate(draft.data)
     except ValidationError as error:
@@ -171,6 +173,17 @@ def _validated(draft: Draft, model: type[ConfigFile], sources: SourceModels, env
     _blame_repeats(draft, blocks)
     named = _named_secrets(draft, [*blocks.values(), *checked.delivery.destinations.values()], env)
     return None if draft.problems else _settings(checked, blocks, _secrets(draft, named))
+
+
+def _title_patterns(value: Any) -> set[str]:
+    """Every pattern of the file, before it is valid."""
+    if isinstance(value, list):
+        return set().union(*map(_title_patterns, value))
+    if not isinstance(value, dict):
+        return set()
+    title = value.get("title")
+    given = [title.get("match"), title.get("not")] if isinstance(title, dict) else []
+    return {text for text in given if isinstance(text, str)}.union(*map(_title_patterns, value.values()))
 
 
 def _settings(checked: ConfigFile, blocks: dict[str, SourceSettings], secrets: Secrets) -> Settings:

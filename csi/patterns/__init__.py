@@ -1,82 +1,94 @@
-"""Regular expressions from a person: they must compile, and must not be able to take for ever.
+"""Regular expressions that an operator writes for titles: they must compile, and no title may take long to search.
 
-Python's `re` has no time limit, and a pattern such as `(a+)+$` takes years over a title that almost matches. What can
-match one text in many ways is therefore refused, and titles are cut to TITLE_WINDOW before they are searched (YouTube's
-are at most 100 characters): what remains is at worst slow, not endless.
+Python's `re` has no time limit and keeps the interpreter's lock: `(a+)+$` over one title stops every thread of a worker
+for years. A pattern is therefore searched by RE2, in linear time, where `google-re2` is installed and can express it
+(`linear`). Otherwise the pattern stays with `re`, if the number of ways in which it can match is bounded (`bounds`) and
+if it was quick over adversarial strings in a child process (`trial`). Titles are cut to TITLE_WINDOW. # decision 0040
 """
 
-import importlib
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import Protocol
 
-TITLE_WINDOW = 200
-LONGEST = 300
-MANY = 20
-MOST_OPEN = 3
-_ENDLESS = "a repetition inside a repetition can take for ever; write it without the outer one"
+from csi.patterns import bounds, linear, trial
+from csi.patterns.bounds import TITLE_WINDOW
 
-# The standard library's own parser; private, but the same from 3.11 on. There is no public one.
-_parser: Any = importlib.import_module("re._parser")
-_constants: Any = importlib.import_module("re._constants")
-_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
+LONGEST = 1000
+REMEMBERED = 1000
+
+
+class PatternRefused(ValueError):
+    """A pattern that is not applied to titles, and what the operator can do."""
+
+
+class TitlePattern(Protocol):
+    """A pattern that any title can be searched with in a bounded time."""
+
+    def matches(self, title: str) -> bool: ...
+
+
+class BacktrackingPattern:
+    """Python's `re`, for a pattern that is bounded and was quick in its trial."""
+
+    def __init__(self, text: str) -> None:
+        self._compiled = re.compile(text)
+
+    def matches(self, title: str) -> bool:
+        return self._compiled.search(title[:TITLE_WINDOW]) is not None
+
+
+# A reload and a hundred watches with one pattern cost one trial. Two threads that judge the same pattern at the same
+# time come to the same verdict, so there is no lock.
+_verdicts: dict[str, TitlePattern | PatternRefused] = {}
 
 
 def check_pattern(text: str) -> str:
-    """The same text, or a ValueError that says what is wrong with it."""
-    if not text or len(text) > LONGEST:
-        raise ValueError(f"expected a regular expression of 1 to {LONGEST} characters")
-    try:
-        re.compile(text)
-        parsed = _parser.parse(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"expected a regular expression: {error}") from error
-    if any(node[0] in _REPEATS and _is_endless(node[1][1], node[1][2]) for node in _nodes(parsed)):
-        raise ValueError(_ENDLESS)
-    if _open_repeats(parsed) > MOST_OPEN:
-        raise ValueError(f"expected at most {MOST_OPEN} open repetitions (*, +, {{n,}}) in a row")
+    """The same text, or PatternRefused."""
+    compile_pattern(text)
     return text
 
 
-def _is_endless(times: int, body: Any) -> bool:
-    """Can so many repetitions of this body match one text in very many ways?"""
-    inner = list(_nodes(body))
-    varying = [node[1][1] for node in inner if node[0] in _REPEATS and node[1][1] > node[1][0]]
-    if varying and times * max(varying) > MANY:
-        return True
-    return times > MANY / 2 and any(node[0] is _constants.BRANCH and _overlap(node[1][1]) for node in inner)
+def compile_pattern(text: str) -> TitlePattern:
+    """The pattern, compiled once for this process. PatternRefused says what is wrong and what to do."""
+    verdict = _verdicts.get(text) or judge([text])[text]
+    if isinstance(verdict, PatternRefused):
+        raise PatternRefused(*verdict.args)
+    return verdict
 
 
-def _overlap(branches: Any) -> bool:
-    """Alternatives are apart when each begins with a character of its own."""
-    firsts = [branch[0] if len(branch) else None for branch in branches]
-    letters = {first[1] for first in firsts if first and first[0] is _constants.LITERAL}
-    return len(letters) < len(firsts)
+def judge(texts: Iterable[str]) -> dict[str, TitlePattern | PatternRefused]:
+    """A verdict for each pattern. Those that need a trial share one child process; without them there is none."""
+    found = {text: _verdicts.get(text) or _judge_without_trial(text) for text in texts}
+    untried = [text for text, verdict in found.items() if verdict is None]
+    tried = zip(untried, trial.run(untried), strict=True) if untried else ()
+    judged = {text: verdict for text, verdict in found.items() if verdict is not None}
+    judged |= {
+        text: PatternRefused(f"{fault}; {_remedy()}") if fault else BacktrackingPattern(text) for text, fault in tried
+    }
+    if len(_verdicts) + len(judged) > REMEMBERED:
+        _verdicts.clear()
+    _verdicts.update(judged)
+    return judged
 
 
-def _open_repeats(tree: Any) -> int:
-    """How many repetitions one attempt may go through, which is the power of the length that it may take."""
-    return sum(_open_in(node) for node in tree)
+def _judge_without_trial(text: str) -> TitlePattern | PatternRefused | None:
+    """None: it stays with `re`, and needs a trial."""
+    if not text or len(text) > LONGEST:
+        return PatternRefused(f"expected a regular expression of 1 to {LONGEST:,} characters")
+    try:
+        re.compile(text)
+        return linear.translate(text)
+    except linear.NotLinear:
+        too_many = bounds.ways(text) > bounds.MOST_WAYS
+    except (re.error, OverflowError, RecursionError) as error:
+        return PatternRefused(f"expected a regular expression: {error}")
+    if not too_many:
+        return None
+    words = f"this pattern can match one title in more than {bounds.MOST_WAYS:,} ways, which takes too long"
+    return PatternRefused(f"{words}; {_remedy()}")
 
 
-def _open_in(node: Any) -> int:
-    if node[0] is _constants.BRANCH:
-        return max(map(_open_repeats, node[1][1]))
-    own = node[0] in _REPEATS and node[1][1] > MANY
-    return own + sum(map(_open_repeats, _trees(node[1])))
-
-
-def _nodes(tree: Any) -> Iterator[Any]:
-    for node in tree:
-        yield node
-        for inner in _trees(node[1]):
-            yield from _nodes(inner)
-
-
-def _trees(value: Any) -> Iterator[Any]:
-    """A node's arguments hold further trees, in tuples and lists of any shape."""
-    if isinstance(value, _parser.SubPattern):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _trees(part)
+def _remedy() -> str:
+    if linear.is_installed():
+        return "use fewer repetitions, or write it without look-around, back-references and atomic groups"
+    return "use fewer repetitions (*, +, {m,n}), or install csi[re2], which searches it in linear time"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from csi.patterns import check_pattern
 from csi.processing.money import Usd
 
 Action = Literal["process", "notify", "digest", "ignore"]
@@ -29,11 +30,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _pattern(text: str | None) -> str | None:
-    try:
-        re.compile(text or "")
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from error
-    return text
+    return check_pattern(text) if text else text
 
 
 def _address(text: str) -> str:

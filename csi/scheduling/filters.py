@@ -1,13 +1,13 @@
 """Which items of a watch are wanted. Pure (DECISIONS 20)."""
 
 import json
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from csi.config.settings import KINDS
-from csi.patterns import TITLE_WINDOW
+from csi.patterns import PatternRefused, TitlePattern, compile_pattern, judge
 
 PASSING = ("upcoming", "live")
 """Kinds that an item grows out of: a premiere that is not wanted may be a video that is."""
@@ -91,6 +91,14 @@ def load(text: str) -> Filters:
     )
 
 
+def refused_patterns(stored: Iterable[str]) -> dict[str, str]:
+    """The stored filters (`filters_json`) with a title pattern that is refused, and why. One trial for all of them."""
+    used = {text: [load(text).title_match, load(text).title_not] for text in stored}
+    verdicts = judge({pattern for patterns in used.values() for pattern in patterns if pattern})
+    faults = {text: [verdicts[pattern] for pattern in patterns if pattern] for text, patterns in used.items()}
+    return {text: str(one) for text, found in faults.items() for one in found if isinstance(one, PatternRefused)}
+
+
 def _may_grow(filters: Filters, kind: str) -> bool:
     later = {"upcoming": ("live", "video", "short"), "live": ("video",)}.get(kind, ())
     return any(word in filters.include for word in later)
@@ -99,10 +107,10 @@ def _may_grow(filters: Filters, kind: str) -> bool:
 def _title_fault(filters: Filters, title: str | None) -> str | None:
     if title is None:
         return None
-    text = title[:TITLE_WINDOW]
-    if filters.title_match and not _pattern(filters.title_match).search(text):
+    match, excluded = _pattern(filters.title_match), _pattern(filters.title_not)
+    if match and not match.matches(title):
         return "title does not match"
-    if filters.title_not and _pattern(filters.title_not).search(text):
+    if excluded and excluded.matches(title):
         return "title is excluded"
     return None
 
@@ -118,6 +126,9 @@ def _length_fault(filters: Filters, facts: Facts) -> str | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
+def _pattern(text: str | None) -> TitlePattern | None:
+    """None also for a pattern that an earlier release stored and this one refuses: it keeps no item out."""
+    try:
+        return compile_pattern(text) if text else None
+    except PatternRefused:
+        return None

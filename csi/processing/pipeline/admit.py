@@ -1,10 +1,10 @@
 """Which discovered videos are worked on today: skip rules, the day's limit, and a job for each that passes."""
 
-import re
 from dataclasses import dataclass
 
 from csi import clock
 from csi.logs import log
+from csi.patterns import compile_pattern
 from csi.processing.documents import TranscriptionJobDocument
 from csi.processing.pipeline.retries import TRANSCRIPTION_WAITS
 from csi.processing.runtime import Processing, day_span
@@ -44,7 +44,7 @@ def judge(video: Video, limits: Limits, admitted: int) -> Admit | Skip | Hold:
     seconds, title = video.doc.duration_sec, video.doc.title
     if video.kind in limits.skip_kinds:
         return Skip("kind", f"it is {video.kind}: there is nothing to transcribe yet")
-    if limits.skip_title and re.search(limits.skip_title, title):
+    if limits.skip_title and compile_pattern(limits.skip_title).matches(title):
         return Skip("title", "its title is among those to be skipped")
     if seconds > limits.max_duration:
         return Skip("max_duration", f"it is longer than {limits.max_duration:g} s")

@@ -36,6 +36,7 @@ def _facts(rt: Runtime, words: str, view: str) -> Facts:
     shown.sort(key=lambda row: (not _is_unwell(row), row.source, (row.name or row.ref).casefold()))
     return {
         "rows": shown,
+        "notes": steps.notes_of(shown),
         "q": words,
         "show": view if view in counts else "",
         "counts": counts,
