@@ -41,7 +41,7 @@ def _ways_of_repeat(least: int, most: int, body: Any) -> int:
     each = _ways_of_all(body)
     if each == 1 and narrowest == widest:
         return most - min(least, most) + 1
-    total = rounds = 1
+    total, rounds = int(least == 0), 1
     for number in range(1, most + 1):
         rounds = _capped(rounds * max(each, 2))
         total = _capped(total + rounds) if number >= least else total

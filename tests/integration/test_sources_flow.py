@@ -139,7 +139,7 @@ def test_a_look_up_that_the_budget_does_not_allow_is_not_made(line, yt):
         ({"poll_interval_seconds": 0.1}, "poll_interval_seconds: expected an interval of 1 second"),
         ({"first_poll": "some"}, "first_poll: expected mark_seen, all, or last: N"),
         ({"include": ["podcast"]}, "include: "),
-        ({"title": {"match": "(a+)+$"}}, "title: a repetition inside a repetition"),
+        ({"title": {"match": "(?<!b)(a+)+$"}}, "title: this pattern can match one title in more than"),
         ({"name": "x" * 201}, "name: "),
     ],
 )
@@ -200,6 +200,24 @@ def test_playlists_without_a_key_are_said_once_at_start(build, yt, monkeypatch):
     schedule.warn_keyless(build(key=None).rt)
     remedy = "the API, which cannot be asked; set YOUTUBE_API_KEY, or the three variables of oauth"
     assert said == [f"sources.youtube_playlist: 2 watches need {remedy}"]
+
+
+def test_a_stored_pattern_that_is_refused_now_is_logged_shown_and_not_applied(build, yt, monkeypatch):
+    """An earlier release accepted it for a watch that was added by command."""
+    logged: list[dict[str, object]] = []
+    monkeypatch.setattr(plan.log, "warning", lambda text, **fields: logged.append({"text": text, **fields}))
+    line = build()
+    added = sources.add(line.rt, yt.channels[1], Wish({"first_poll": "all"}))
+    stored = json.dumps({"title": {"match": "(?<!b)(a+)+$"}})
+    Watch.update(filters_json=stored).where(Watch.id == added.watch_id).execute()
+    plan.warn_refused_patterns(line.rt)
+    assert [(one["text"], one["id"]) for one in logged] == [("title pattern is not applied", added.watch_id)]
+    assert "more than 50,000,000 ways" in str(logged[0]["problem"])
+    notes = [one["note"] for one in sources.describe(line.rt, watchlist.every()) if one["id"] == added.watch_id]
+    assert notes[0].startswith("title pattern is not applied: this pattern can match")
+    yt.upload(yt.channels[1], "a" * 99 + "!")
+    line.wait(12)
+    assert "a" * 99 + "!" in titles()
 
 
 def test_a_creators_name_is_the_name_where_none_is_set(build, yt):

@@ -54,7 +54,8 @@ def _keys(value: object, path: str = "") -> set[str]:
         ("a: !!python/object:os.system x\n", "tags, aliases"),
         ("limits: [\n", "not valid YAML"),
         ("- 1\n", "expected keys and values"),
-        ("limits:\n  skip_title: '('\n", "not a regular expression"),
+        ("limits:\n  skip_title: '('\n", "expected a regular expression"),
+        ("limits:\n  skip_title: '(?<!b)(a+)+$'\n", "more than 50,000,000 ways"),
         ("transcription:\n  providers: []\n", ":2: transcription.providers: "),
     ],
     ids=[
@@ -69,6 +70,7 @@ def _keys(value: object, path: str = "") -> set[str]:
         "yaml",
         "list",
         "regex",
+        "slow regex",
         "no provider",
     ],
 )

@@ -315,6 +315,15 @@ async def test_bad_bodies_are_a_clear_refusal(client: httpx.AsyncClient, path: s
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("text", ["(", "(?<!b)(a+)+$", "x" * 1001])
+async def test_a_title_pattern_that_is_refused_adds_no_watch(client: httpx.AsyncClient, text: str) -> None:
+    answer = await client.post("/sources", json={"what": CHANNEL, "title": {"match": text}})
+    assert answer.status_code == 409
+    assert answer.json()["detail"].startswith(("title: expected a regular expression", "title: this pattern can match"))
+    assert len((await client.get("/sources")).json()["watches"]) == 1
+
+
+@pytest.mark.asyncio
 async def test_a_body_that_is_not_called_json_is_refused(client: httpx.AsyncClient) -> None:
     form = {"Content-Type": "text/plain"}
     assert (await client.post("/sources", content=b'{"what": "x"}', headers=form)).status_code == 415
