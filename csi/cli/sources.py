@@ -61,7 +61,7 @@ def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None
         if as_json:
             click.echo(json.dumps({"watches": watches.describe(rt, rows)}, indent=2))
             return
-        notes = steps.notes_of(rows)
+        notes = watches.notes_of(rows)
         head = ("NO", "SOURCE", "REF", "NAME", "FROM", "STATE", "HEALTH", "EVERY", "LAST", "NEXT", "TROUBLE")
         for line in table(head, [_row(rt, row, notes.get(row.id), now) for row in rows]):
             click.echo(line)

@@ -9,8 +9,8 @@ import pytest
 
 from csi import patterns
 from csi.adapters import registry
+from csi.config.loader import read_config
 from csi.errors import ConfigError
-from csi.ingester.config_file import read_config
 from csi.patterns import BacktrackingPattern, PatternRefused, compile_pattern, linear, trial
 
 USUAL = [r"(?<!no )ads", r"(?i)(?=.*rust)(?=.*async)", r"(\w)\1", "a.*b.*c.*d", ".*.*.*=", r"^\[[^\]]+\]", "(?>a+)b"]

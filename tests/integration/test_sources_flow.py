@@ -205,15 +205,15 @@ def test_playlists_without_a_key_are_said_once_at_start(build, yt, monkeypatch):
 def test_a_stored_pattern_that_is_refused_now_is_logged_shown_and_not_applied(build, yt, monkeypatch):
     """An earlier release accepted it for a watch that was added by command."""
     logged: list[dict[str, object]] = []
-    monkeypatch.setattr(plan.log, "warning", lambda text, **fields: logged.append({"text": text, **fields}))
+    monkeypatch.setattr(schedule.log, "warning", lambda text, **fields: logged.append({"text": text, **fields}))
     line = build()
-    added = sources.add(line.rt, yt.channels[1], Wish({"first_poll": "all"}))
+    added = watches.add(line.rt, yt.channels[1], Wish({"first_poll": "all"}))
     stored = json.dumps({"title": {"match": "(?<!b)(a+)+$"}})
     Watch.update(filters_json=stored).where(Watch.id == added.watch_id).execute()
-    plan.warn_refused_patterns(line.rt)
+    schedule.warn_refused_patterns(line.rt)
     assert [(one["text"], one["id"]) for one in logged] == [("title pattern is not applied", added.watch_id)]
     assert "more than 50,000,000 ways" in str(logged[0]["problem"])
-    notes = [one["note"] for one in sources.describe(line.rt, watchlist.every()) if one["id"] == added.watch_id]
+    notes = [one["note"] for one in watches.describe(line.rt, watch_admin.every()) if one["id"] == added.watch_id]
     assert notes[0].startswith("title pattern is not applied: this pattern can match")
     yt.upload(yt.channels[1], "a" * 99 + "!")
     line.wait(12)
