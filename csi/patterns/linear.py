@@ -17,11 +17,6 @@ from typing import Any
 
 from csi.patterns.bounds import TITLE_WINDOW, codes, parser
 
-try:
-    import re2
-except ImportError:
-    re2 = None
-
 compiler: Any = importlib.import_module("re._compiler")
 
 MEMORY = 1024 * 1024
@@ -51,21 +46,31 @@ class CharacterSet:
 NEWLINE = CharacterSet(codes.LITERAL, ord("\n"), 0)
 
 
+@lru_cache(maxsize=1)
+def engine() -> Any | None:
+    """RE2, or None where it is not installed. Loaded with the first pattern: it takes 3 MB."""
+    try:
+        return importlib.import_module("re2")
+    except ImportError:
+        return None
+
+
 def is_installed() -> bool:
-    return re2 is not None
+    return engine() is not None
 
 
 def translate(text: str) -> "LinearPattern":
     """NotLinear where RE2 would not give the result of `re`."""
+    re2 = engine()
     if re2 is None:
         raise NotLinear
-    return LinearPattern(text)
+    return LinearPattern(text, re2)
 
 
 class LinearPattern:
     """RE2's program for a pattern, and the alphabet that it is written in."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, re2: Any) -> None:
         tree, reader = parser.parse(text), _Reader()
         parts = list(reader.parts(tree, tree.state.flags))
         self._alphabet = _Alphabet(reader)

@@ -41,7 +41,7 @@ def test_slow_patterns_are_refused_and_do_not_spoil_those_after_them(children):
 
 @pytest.mark.parametrize("text", USUAL)
 def test_usual_patterns_pass_without_re2(text, monkeypatch):
-    monkeypatch.setattr(linear, "re2", None)
+    monkeypatch.setattr(linear, "engine", lambda: None)
     compiled, started = compile_pattern(text), time.process_time()
     assert isinstance(compiled, BacktrackingPattern)
     compiled.matches("a" * 100_000)
@@ -91,3 +91,8 @@ def test_a_slow_pattern_is_a_config_error_with_line_and_column(tmp_path):
         read_config(path, env={}, sources=registry.settings_models())
     assert f"{path}:4:" in str(caught.value)
     assert "takes more than 0.5 s over a title; use fewer repetitions" in str(caught.value)
+
+
+def test_re2_is_not_loaded_without_patterns():
+    code = "import sys; from csi import patterns; patterns.judge([]); sys.exit('re2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -35,7 +35,7 @@ needs_re2 = pytest.mark.skipif(not linear.is_installed(), reason="google-re2 is 
 
 @pytest.fixture
 def no_re2(monkeypatch):
-    monkeypatch.setattr(linear, "re2", None)
+    monkeypatch.setattr(linear, "engine", lambda: None)
     monkeypatch.setattr(patterns, "_verdicts", {})
 
 
