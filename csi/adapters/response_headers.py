@@ -5,7 +5,7 @@ from typing import Any
 
 from csi import clock
 from csi.errors import NetError, SourceError
-from csi.net import Answer
+from csi.net import HttpResponse
 
 LONGEST_WAIT = 3600.0
 LONGEST_KEPT = 21_600.0
@@ -22,7 +22,7 @@ def unreachable(error: NetError, what: str) -> SourceError:
     return SourceError(f"{what}: {error}", kind=_KINDS.get(error.kind, "transient"), retry_after=wait)
 
 
-def json_object(answer: Answer) -> dict[str, Any] | None:
+def json_object(answer: HttpResponse) -> dict[str, Any] | None:
     """The body as a JSON object. None: it is something else, or nested too deep to be read."""
     try:
         parsed = json.loads(answer.body)
@@ -31,13 +31,13 @@ def json_object(answer: Answer) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def retry_after(answer: Answer, now: float) -> float | None:
+def retry_after(answer: HttpResponse, now: float) -> float | None:
     """Seconds to wait, 1 to an hour: a number or a date. None: not told, or not in a way that can be read."""
     seconds = _seconds(answer.headers.get("retry-after", ""), now)
     return None if seconds is None else min(max(seconds, 1.0), LONGEST_WAIT)
 
 
-def fresh_until(answer: Answer, now: float) -> float | None:
+def fresh_until(answer: HttpResponse, now: float) -> float | None:
     """Until when caches give this same answer: max-age less its Age, else Expires. At most a day ahead."""
     directives = [part.strip().lower() for part in answer.headers.get("cache-control", "").split(",")]
     if "no-store" in directives or "no-cache" in directives:
@@ -50,7 +50,7 @@ def fresh_until(answer: Answer, now: float) -> float | None:
     return now + min(max(left - (_number(answer.headers.get("age", "")) or 0.0), 0.0), LONGEST_FRESH)
 
 
-def validator(answer: Answer, name: str) -> str | None:
+def validator(answer: HttpResponse, name: str) -> str | None:
     """An ETag or Last-Modified worth sending back: short, and of characters that a header can carry."""
     value = answer.headers.get(name, "").strip()
     return value if is_sendable(value) else None
@@ -80,7 +80,7 @@ def _max_age(directives: list[str]) -> float | None:
     return next((age for age in ages if age is not None), None)
 
 
-def _until_expiry(answer: Answer, now: float) -> float | None:
+def _until_expiry(answer: HttpResponse, now: float) -> float | None:
     """Counted from the server's own Date where it has one: clocks differ."""
     expires = _moment(answer.headers.get("expires", ""))
     made = _moment(answer.headers.get("date", ""))

@@ -22,9 +22,9 @@ from csi.exclusive import READING
 from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.text import TEXT_CHARS
 from csi.logs import log
-from csi.net import Answer, Limits, is_loopback
+from csi.net import HttpLimits, HttpResponse, is_loopback
 
-FEED_LIMITS = Limits(total=20.0, max_body=feed_guard.MAX_BYTES)
+FEED_LIMITS = HttpLimits(total=20.0, max_body=feed_guard.MAX_BYTES)
 FEED, API, BODY = "feed", "api", "body"
 """Whose validator a watch keeps: the feed's ETag, the API's, or a digest of the last answer, for YouTube's own feeds,
 which have no ETag. Their caches give the same bytes for a quarter of an hour: those need not be read again."""
@@ -204,7 +204,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             window_full=len(entries) >= atom.WINDOW,
         )
 
-    def _get(self, position: Position) -> Answer:
+    def _get(self, position: Position) -> HttpResponse:
         url, now = self.feed_url(position.ref), self.tools.now()
         asked = {
             "If-None-Match": response_headers.kept(position.etag, FEED, now),

@@ -60,7 +60,7 @@ def _ask_rows(config_path: Path | None, ready: bool) -> rules.Report:
 
 def _ask_sidecar(config_path: Path | None, ready: bool) -> rules.Report:
     url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
-    with wire.Net(limits=wire.Limits(total=ASK_SECONDS), allow_insecure_http=True) as net:
+    with wire.Net(limits=wire.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as net:
         answer = net.get(url)
     try:
         body = json.loads(answer.body)

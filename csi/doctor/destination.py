@@ -20,7 +20,7 @@ from csi.emitter.verdict import (
 )
 from csi.errors import MissingSetting, NetError
 from csi.ingester.signature import TOLERANCE_SECONDS, Form, new_request_id
-from csi.net import Answer
+from csi.net import HttpResponse
 from csi.pipeline.disk_guard import check_storage as check_storage  # the same question for the database
 from csi.runtime import Runtime
 from csi.store import attempts, batches, destinations
@@ -39,14 +39,14 @@ class Exchange:
     """One request of a check-up, and what came back."""
 
     form: Form
-    answer: Answer | NetError
+    answer: HttpResponse | NetError
     verdict: Verdict
     seconds: float
     clock_ahead: float | None
 
     @property
     def status(self) -> int | None:
-        return self.answer.status if isinstance(self.answer, Answer) else None
+        return self.answer.status if isinstance(self.answer, HttpResponse) else None
 
     @property
     def is_let_in(self) -> bool:
@@ -128,8 +128,8 @@ def _first_form(destination: Destination, known: str | None) -> Form:
     return "utf8" if known == "utf8" else "ascii"
 
 
-def _clock_ahead(answer: Answer | NetError, sent: float, ended: float) -> float | None:
-    return clock_difference(answer, (sent + ended) / 2) if isinstance(answer, Answer) else None
+def _clock_ahead(answer: HttpResponse | NetError, sent: float, ended: float) -> float | None:
+    return clock_difference(answer, (sent + ended) / 2) if isinstance(answer, HttpResponse) else None
 
 
 # ── in words; pure ──────────────────────────────────────────────────────────────────────────────────────

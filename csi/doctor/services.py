@@ -10,7 +10,7 @@ from csi.doctor.destination import Checkup
 from csi.doctor.finding import Finding, Level
 from csi.errors import CsiError, NetError, SourceError
 from csi.ingester.signature import TOLERANCE_SECONDS
-from csi.net import Limits
+from csi.net import HttpLimits
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status import destinations
@@ -209,7 +209,7 @@ def look_at_worker(rt: Runtime) -> Iterator[Finding]:
 
 def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
     try:
-        status = rt.net.get(f"{url}/healthz", limits=Limits(total=3.0)).status
+        status = rt.net.get(f"{url}/healthz", limits=HttpLimits(total=3.0)).status
     except NetError as error:
         remedy = "start it: `csi run`, or the service csi-web; without it there are no health pages and metrics"
         yield Finding("sidecar", "warn", f"it does not answer: {error}", remedy)

@@ -5,7 +5,7 @@ from typing import Any
 
 from csi.errors import NetError
 from csi.ingester import signature
-from csi.net import Answer, Limits, Net
+from csi.net import HttpLimits, HttpResponse, Net
 
 ANSWER_BYTES = 1_000_000
 
@@ -26,7 +26,9 @@ def encode(body: dict[str, Any], form: signature.Form) -> bytes:
     return signature.canonical(body, form)
 
 
-def send(net: Net, receiver: Receiver, body: bytes, *, batch_id: str, request_id: str, now: float) -> Answer | NetError:
+def send(
+    net: Net, receiver: Receiver, body: bytes, *, batch_id: str, request_id: str, now: float
+) -> HttpResponse | NetError:
     """One request. A failure is a value, like an answer: both are judged."""
     headers = {
         "Authorization": f"Bearer {receiver.bearer}",
@@ -35,7 +37,7 @@ def send(net: Net, receiver: Receiver, body: bytes, *, batch_id: str, request_id
     }
     if receiver.standard_webhooks:
         headers |= signature.webhook_headers(receiver.secret, body, message_id=batch_id, now=now)
-    limits = Limits(total=receiver.timeout, connect=min(receiver.timeout, 10.0), max_body=ANSWER_BYTES)
+    limits = HttpLimits(total=receiver.timeout, connect=min(receiver.timeout, 10.0), max_body=ANSWER_BYTES)
     try:
         return net.post(receiver.url, body=body, headers=headers, limits=limits)
     except NetError as error:

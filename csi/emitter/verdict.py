@@ -10,7 +10,7 @@ from csi import clock
 from csi.errors import NetError
 from csi.ingester.text import clean
 from csi.logs import redact
-from csi.net import Answer
+from csi.net import HttpResponse
 
 RETRY_DELAYS = (20.0, 60.0)
 """Waits before the second and the third attempt; after that, the dead letters."""
@@ -80,7 +80,7 @@ _DELIVERED_WITHOUT_BODY = {204, 205}
 _ENDPOINT_FAILURES = {"tls", "insecure", "bad_url", "redirect"}
 
 
-def judge(answer: Answer | NetError, size: int, now: float) -> Verdict:
+def judge(answer: HttpResponse | NetError, size: int, now: float) -> Verdict:
     """The one table: every status has its row, and no answer raises."""
     if isinstance(answer, NetError):
         return EndpointFault(answer.kind) if answer.kind in _ENDPOINT_FAILURES else Transient(answer.kind)
@@ -107,7 +107,7 @@ def next_attempt(attempts_made: int, now: float, rng: random.Random) -> float | 
     return now + RETRY_DELAYS[attempts_made - 1] * rng.uniform(1 - JITTER, 1 + JITTER)
 
 
-def retry_after(answer: Answer, now: float) -> float | None:
+def retry_after(answer: HttpResponse, now: float) -> float | None:
     """Seconds the receiver asks for: header first (seconds or a date), then body. Clamped; None: nothing said."""
     asked = _from_header(answer.headers.get("retry-after"), now)
     if asked is None:
@@ -115,7 +115,7 @@ def retry_after(answer: Answer, now: float) -> float | None:
     return None if asked is None else min(max(asked, PAUSE_MIN), PAUSE_MAX)
 
 
-def clock_difference(answer: Answer, now: float) -> float | None:
+def clock_difference(answer: HttpResponse, now: float) -> float | None:
     """How many seconds the receiver's clock is ahead of ours, by its Date header; None: it does not say."""
     try:
         return clock.parse(answer.headers["date"]) - now
@@ -151,7 +151,7 @@ def _names_an_event(error: Any, size: int) -> bool:
     return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
 
 
-def _judge_transient(answer: Answer, now: float) -> Verdict:
+def _judge_transient(answer: HttpResponse, now: float) -> Verdict:
     asked = retry_after(answer, now)
     return Transient(_reason(answer)) if asked is None else Pause(asked, _reason(answer))
 
@@ -176,7 +176,7 @@ def _number(value: Any) -> float | None:
     return number if abs(number) < 1e12 else None  # also refuses NaN and the infinities
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: HttpResponse) -> str:
     """`http 503: ua_overloaded`: the status, and the receiver's own word."""
     word = (_parse(answer.body) or {}).get("error")
     word = _own_words(word, 100) if isinstance(word, str) else ""

@@ -2,6 +2,6 @@
 
 from csi.net.addresses import is_loopback
 from csi.net.client import Net
-from csi.net.response import Answer, Headers, Limits
+from csi.net.response import HttpHeaders, HttpLimits, HttpResponse
 
-__all__ = ["Answer", "Headers", "Limits", "Net", "is_loopback"]
+__all__ = ["HttpHeaders", "HttpLimits", "HttpResponse", "Net", "is_loopback"]

@@ -14,7 +14,7 @@ from csi.net.addresses import check_headers, forwarded_headers, host_of, is_loop
 from csi.net.deadline import DeadlineTransport, HostSlots, deadline, default_tls
 from csi.net.failures import explain
 from csi.net.httpx_import import httpx
-from csi.net.response import DEFAULT_LIMITS, Answer, Headers, Limits, read_body
+from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpResponse, read_body
 
 USER_AGENT = f"csi/{__version__} (creator signal ingester)"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -27,7 +27,7 @@ class Net:
     def __init__(
         self,
         *,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: HttpLimits = DEFAULT_LIMITS,
         allow_insecure_http: bool = False,
         allowed_redirect_hosts: frozenset[str] | None = None,
         verify: ssl.SSLContext | None = None,
@@ -45,7 +45,9 @@ class Net:
         self._lock = threading.Lock()
         self._pool: tuple[int, DeadlineTransport] | None = None
 
-    def get(self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, limits: Limits | None = None) -> Answer:
+    def get(
+        self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, limits: HttpLimits | None = None
+    ) -> HttpResponse:
         """One GET. Redirects are followed on the same host, or to `allowed_redirect_hosts`. At most `max_per_host`
         requests run at once to one host: the others wait for a slot within their own deadline."""
         limits = limits or self.limits
@@ -62,7 +64,9 @@ class Net:
                 sent = sent if same_host(seen[-1], target) else forwarded_headers(sent)
                 seen.append(target)
 
-    def post(self, url: str, *, body: bytes, headers: Mapping[str, str], limits: Limits | None = None) -> Answer:
+    def post(
+        self, url: str, *, body: bytes, headers: Mapping[str, str], limits: HttpLimits | None = None
+    ) -> HttpResponse:
         """One POST of exactly these bytes. A redirect is an answer like any other: it is never followed."""
         limits = limits or self.limits
         with deadline(limits.total):
@@ -95,7 +99,7 @@ class Net:
             )
         return url
 
-    def _next_hop(self, answer: Answer, seen: list[httpx.URL], limits: Limits) -> httpx.URL:
+    def _next_hop(self, answer: HttpResponse, seen: list[httpx.URL], limits: HttpLimits) -> httpx.URL:
         where = where_of(seen[-1])
         there = self._check_location(answer.headers.get_list("location"), seen[-1])
         if len(seen) > limits.max_redirects:
@@ -126,8 +130,8 @@ class Net:
         return host_of(there) in self._redirect_hosts
 
     def _exchange(
-        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: Limits
-    ) -> Answer:
+        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: HttpLimits
+    ) -> HttpResponse:
         started, where = time.monotonic(), where_of(url)
         request = self._request(method, url, headers, body, limits)
         try:
@@ -139,16 +143,16 @@ class Net:
                 response.close()
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise explain(error, where, limits) from None
-        return Answer(
+        return HttpResponse(
             status=response.status_code,
-            headers=Headers(response.headers.multi_items()),
+            headers=HttpHeaders(response.headers.multi_items()),
             body=content,
             url=f"{url.scheme}://{where}",
             elapsed=time.monotonic() - started,
         )
 
     def _request(
-        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: Limits
+        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: HttpLimits
     ) -> httpx.Request:
         merged = httpx.Headers({"User-Agent": self._agent, "Accept": "*/*"}, encoding="latin-1")
         for name, value in headers.items():

@@ -25,14 +25,14 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _INTERIM = re.compile(rb"HTTP/\d\.\d 1(?!01)\d\d")
 
 
-class Call(threading.local):
+class CallDeadline(threading.local):
     """State of the call that this thread is making."""
 
     ends: float = math.inf
     cut: bool = False
 
 
-call = Call()
+call = CallDeadline()
 
 
 @contextmanager

@@ -8,17 +8,17 @@ import ssl
 from csi.errors import NetError
 from csi.net.deadline import call
 from csi.net.httpx_import import httpx
-from csi.net.response import Limits
+from csi.net.response import HttpLimits
 
 
-def explain(error: Exception, where: str, limits: Limits) -> NetError:
+def explain(error: Exception, where: str, limits: HttpLimits) -> NetError:
     """A NetError for an error of httpx. The text of httpx is dropped: it may quote a URL with a key, or a header."""
     kind, words = _name_failure(error, limits)
     unsent = isinstance(error, httpx.PoolTimeout | httpx.ConnectTimeout | httpx.ConnectError)
     return NetError(f"{where}: {words}", kind=kind, sent=not unsent)
 
 
-def _name_failure(error: Exception, limits: Limits) -> tuple[str, str]:
+def _name_failure(error: Exception, limits: HttpLimits) -> tuple[str, str]:
     match error:
         case httpx.PoolTimeout():
             return "busy", "no free connection; too many requests at once"

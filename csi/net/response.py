@@ -11,7 +11,7 @@ from csi.net.httpx_import import httpx
 UNZIP_PIECE = 64 * 1024
 
 
-class Headers(Mapping[str, str]):
+class HttpHeaders(Mapping[str, str]):
     """An answer's headers; names compare without case. `headers[name]` is the first value, `get_list` all of them."""
 
     def __init__(self, items: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
@@ -33,18 +33,18 @@ class Headers(Mapping[str, str]):
         return isinstance(name, str) and name.lower() in self._values
 
     def __repr__(self) -> str:
-        return f"Headers({sorted(self._values)})"  # names only: a value may be a secret
+        return f"HttpHeaders({sorted(self._values)})"  # names only: a value may be a secret
 
     def get_list(self, name: str) -> list[str]:
         return list(self._values.get(name.lower(), ()))
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """A complete answer, whatever its status."""
 
     status: int
-    headers: Headers
+    headers: HttpHeaders
     body: bytes
     url: str
     """The URL that answered, without its query: safe to log."""
@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Limits:
+class HttpLimits:
     """Limits of one call. `total` covers all of it: waiting for a connection, TLS, headers, body, redirects.
 
     Only a name lookup can outlast it: the system's resolver cannot be interrupted.
@@ -65,7 +65,7 @@ class Limits:
     max_redirects: int = 3
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = HttpLimits()
 
 
 def read_body(response: httpx.Response, limit: int, where: str) -> bytes:

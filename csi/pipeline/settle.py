@@ -22,7 +22,7 @@ from csi.emitter.verdict import (
 from csi.errors import NetError
 from csi.ingester.signature import Form
 from csi.logs import log
-from csi.net import Answer
+from csi.net import HttpResponse
 from csi.pipeline import bisect, destination_state, redrive
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -64,12 +64,12 @@ class Sent:
     attempt_id: int
     form: Form
     at: float
-    answer: Answer | NetError
+    answer: HttpResponse | NetError
     verdict: Verdict
 
     @property
     def status(self) -> int | None:
-        return self.answer.status if isinstance(self.answer, Answer) else None
+        return self.answer.status if isinstance(self.answer, HttpResponse) else None
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
 
 
 def finish_attempt(sent: Sent, outcome: str, now: float, reason: str = "") -> None:
-    answer = sent.answer.body.decode("utf-8", "replace") if isinstance(sent.answer, Answer) else ""
+    answer = sent.answer.body.decode("utf-8", "replace") if isinstance(sent.answer, HttpResponse) else ""
     attempts.finish(sent.attempt_id, outcome, now, status=sent.status, reason=reason, answer=answer)
 
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from csi import clock
 from csi.errors import NetError
 from csi.logs import redact
-from csi.net import Answer, Limits, Net
+from csi.net import HttpLimits, HttpResponse, Net
 
-LIMITS = Limits(total=3.0, connect=1.0, max_body=512 * 1024, max_redirects=0)
+LIMITS = HttpLimits(total=3.0, connect=1.0, max_body=512 * 1024, max_redirects=0)
 MOST = 200
 REMEMBERED = 5.0
 """Seconds in which a second look asks nobody: a page that is loaded again and again must not be felt by the sender."""
@@ -103,7 +103,7 @@ class Sender:
         return read_letters(answer)
 
 
-def read_letters(answer: Answer) -> Told:
+def read_letters(answer: HttpResponse) -> Told:
     if answer.status != 200:
         return Told(trouble=_REFUSALS.get(answer.status, f"it answered {answer.status}"))
     try:

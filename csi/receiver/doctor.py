@@ -12,7 +12,7 @@ from typing import Literal
 from csi.errors import NetError
 from csi.ingester.signature import canonical, headers
 from csi.logs import redact
-from csi.net import Answer, Net
+from csi.net import HttpResponse, Net
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import APPLICATION_ID, SCHEMA_VERSION
 
@@ -122,12 +122,12 @@ def _ask(net: Net, url: str, name: str, secret: str, bearer: str, now: float) ->
     return Finding(f"signed with {name}", "ill", f"{answer.status} {_said(answer)}")
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: HttpResponse) -> str:
     """The beginning of its words. Masked before it is cut: it may send back what we sent."""
     return redact(answer.body[:4000].decode("utf-8", "replace"))[:200]
 
 
-def _clock(answer: Answer, now: float) -> str:
+def _clock(answer: HttpResponse, now: float) -> str:
     try:
         off = parsedate_to_datetime(answer.headers.get("date", "")).timestamp() - now
     except (TypeError, ValueError):

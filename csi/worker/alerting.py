@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from csi import clock, messages
 from csi.errors import ConfigError, NetError
 from csi.logs import log
-from csi.net import Limits
+from csi.net import HttpLimits
 from csi.runtime import Runtime
 from csi.status import alert_facts
 from csi.status.alert_rules import Trouble
@@ -20,7 +20,7 @@ HOLD_SECONDS = 120.0
 HISTORY = 20
 """So many of the last troubles are shown."""
 
-PING_LIMITS = Limits(total=10.0, connect=5.0, max_body=64 * 1024, max_redirects=0)
+PING_LIMITS = HttpLimits(total=10.0, connect=5.0, max_body=64 * 1024, max_redirects=0)
 
 
 @dataclass(frozen=True)

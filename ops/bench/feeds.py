@@ -12,7 +12,7 @@ from pathlib import Path
 from csi.adapters.base import Position, Tools
 from csi.adapters.youtube import atom, feed_guard
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 from csi.simulator.youtube.atom_feed import channel_feed
 from csi.simulator.youtube.world import World
 
@@ -24,9 +24,11 @@ class OneAnswer:
     """A network that always has the same feed at hand, so that only our own work is measured."""
 
     def __init__(self, body: bytes) -> None:
-        self.answer = Answer(200, Headers({"cache-control": "public, max-age=900"}), body, "http://127.0.0.1/")
+        self.answer = HttpResponse(
+            200, HttpHeaders({"cache-control": "public, max-age=900"}), body, "http://127.0.0.1/"
+        )
 
-    def get(self, url: str, **_: object) -> Answer:
+    def get(self, url: str, **_: object) -> HttpResponse:
         return self.answer
 
 

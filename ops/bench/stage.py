@@ -18,7 +18,7 @@ import yaml
 
 from csi.demo.configuration import WORKER
 from csi.demo.reconciliation import percentile
-from csi.net import Limits, Net
+from csi.net import HttpLimits, Net
 from csi.simulator.youtube.app import YouTubeOptions
 from ops.bench.sink import SECRET
 
@@ -129,7 +129,7 @@ class Receiver:
 
     def arrived(self) -> dict[str, float]:
         """When each event was first accepted."""
-        limits = Limits(max_body=256 * 1024 * 1024)
+        limits = HttpLimits(max_body=256 * 1024 * 1024)
         found: dict[str, float] = json.loads(self.net.get(f"{self.url}/arrived", limits=limits).body)
         return found
 

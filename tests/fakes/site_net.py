@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from peewee import fn
 
 from csi.errors import NetError
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 from csi.pipeline import ingest, poll, schedule
 from csi.simulator.youtube.app import (
     FEED_PATH,
@@ -40,7 +40,7 @@ class SiteNet:
         self.asked: list[tuple[float, str, str]] = []
         self.before: Callable[[str], None] = lambda ref: None
 
-    def get(self, url: str, *, headers: Mapping[str, str] | None = None, limits: Any = None) -> Answer:
+    def get(self, url: str, *, headers: Mapping[str, str] | None = None, limits: Any = None) -> HttpResponse:
         parts, now = urlsplit(url), self.site.options.now()
         query = dict(parse_qsl(parts.query))
         target = FEED if parts.path == FEED_PATH else parts.path.rsplit("/", 1)[1]
@@ -54,9 +54,9 @@ class SiteNet:
         spoiled = apply_fault(reply, fault, parts.path)
         self.site.requests.add(RequestRecord(now, parts.path, ref, spoiled.status, fault.name))
         told = (*(feed_cache_headers(spoiled, now, copied=False) if target == FEED else ()), *spoiled.headers)
-        return Answer(spoiled.status, Headers(told), spoiled.body, f"https://{parts.netloc}{parts.path}")
+        return HttpResponse(spoiled.status, HttpHeaders(told), spoiled.body, f"https://{parts.netloc}{parts.path}")
 
-    def post(self, url: str, **_: Any) -> Answer:
+    def post(self, url: str, **_: Any) -> HttpResponse:
         raise NetError("nobody delivers here", kind="connect")
 
     def times(self, ref: str) -> list[float]:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from csi.adapters.base import Tools
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class Asked:
 class StubNet:
     """`answer` gets each request; a list of answers is given out in order."""
 
-    answer: Callable[[Asked], Answer] | list[Answer]
+    answer: Callable[[Asked], HttpResponse] | list[HttpResponse]
     asked: list[Asked] = field(default_factory=list)
 
-    def get(self, url: str, *, headers: Mapping[str, str] | None = None, **_: Any) -> Answer:
+    def get(self, url: str, *, headers: Mapping[str, str] | None = None, **_: Any) -> HttpResponse:
         return self._reply(url, dict(headers or {}))
 
-    def post(self, url: str, *, body: bytes, headers: Mapping[str, str], **_: Any) -> Answer:
+    def post(self, url: str, *, body: bytes, headers: Mapping[str, str], **_: Any) -> HttpResponse:
         return self._reply(url, dict(headers), body)
 
-    def _reply(self, url: str, headers: dict[str, str], body: bytes = b"") -> Answer:
+    def _reply(self, url: str, headers: dict[str, str], body: bytes = b"") -> HttpResponse:
         parts = urlsplit(url)
         asked = Asked(parts.path, dict(parse_qsl(parts.query)), headers, body)
         self.asked.append(asked)
@@ -43,15 +43,15 @@ class StubNet:
         return sum(asked.path.endswith(end) for asked in self.asked)
 
 
-def reply(document: Any = None, status: int = 200, **headers: str) -> Answer:
+def reply(document: Any = None, status: int = 200, **headers: str) -> HttpResponse:
     """An answer; bytes as they are, anything else as JSON."""
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return Answer(
-        status, Headers({name.replace("_", "-"): value for name, value in headers.items()}), body, "http://x/"
+    return HttpResponse(
+        status, HttpHeaders({name.replace("_", "-"): value for name, value in headers.items()}), body, "http://x/"
     )
 
 
-def refusal(reason: str, status: int = 403, **more: Any) -> Answer:
+def refusal(reason: str, status: int = 403, **more: Any) -> HttpResponse:
     """The Data API's envelope; messages hold HTML, as the real ones do."""
     message = f'The <a href="/x">{reason}</a> <code>failed</code>.'
     entry = {"message": message, "domain": "youtube", "reason": reason}

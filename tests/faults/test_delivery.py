@@ -11,7 +11,7 @@ import pytest
 from csi.dlq import dead_letters, replay, search
 from csi.emitter.verdict import Pause, Transient
 from csi.emitter.verdict import judge as judge_answer
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 from csi.store import batches, db
 from tests.fakes.ua import Cut, Reply, accept, says
 from tests.faults.oracle import Bounds, counted, judge
@@ -215,7 +215,9 @@ RETRY_AFTER = [
 def test_case_20_a_table_of_retry_after(case):
     wrong = []
     for values, expected in RETRY_AFTER:
-        answer = Answer(status=429, headers=Headers([("Retry-After", value) for value in values]), body=b"", url="")
+        answer = HttpResponse(
+            status=429, headers=HttpHeaders([("Retry-After", value) for value in values]), body=b"", url=""
+        )
         verdict = judge_answer(answer, 1, AT)
         waited = verdict.seconds if isinstance(verdict, Pause) else None
         if waited != expected or not isinstance(verdict, Pause | Transient):
@@ -342,7 +344,7 @@ def test_case_25_every_status_has_a_row(case, tmp_path, seed, status):
 def test_case_25_every_number_is_judged(case):
     """Without a body, so that the status alone decides (DECISIONS 23, 25, 27)."""
     found = {
-        status: type(judge_answer(Answer(status=status, headers=Headers(), body=b"", url=""), 1, AT)).__name__
+        status: type(judge_answer(HttpResponse(status=status, headers=HttpHeaders(), body=b"", url=""), 1, AT)).__name__
         for status in range(100, 600)
     }
     wrong = [status for status, word in found.items() if word != SINGLE.get(status, HUNDREDS[status // 100])]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from csi.errors import NetError
-from csi.net import Answer, Limits, Net
+from csi.net import HttpLimits, HttpResponse, Net
 from csi.pipeline.wake import Wake
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
@@ -25,7 +25,7 @@ from tests.faults.stand import stand
 TLS = Path(__file__).resolve().parents[1] / "data" / "tls"
 QUICK = {"timeout_seconds": 0.4}
 WORDS = b'{"ok": true, "accepted": 0, "rejected": 0, "errors": []}'
-LIMITS = Limits(total=2.0)
+LIMITS = HttpLimits(total=2.0)
 WIRES = {
     "latency": Slow(seconds=2, arrives=False),
     "drip": Slow(size=1, pause=0.05, arrives=False),
@@ -61,7 +61,7 @@ def test_case_27_cut_at_every_byte(case, seed):
     assert (believed, whole > 80) == (0, True)
 
 
-def post(net: Net, url: str) -> Answer | NetError:
+def post(net: Net, url: str) -> HttpResponse | NetError:
     try:
         return net.post(url, body=b'{"events": []}', headers={"Content-Type": "application/json"}, limits=LIMITS)
     except NetError as error:

@@ -10,7 +10,7 @@ from csi.catalog import channel_admin
 from csi.catalog.handlers import HANDLERS
 from csi.jobs import rescue
 from csi.jobs.run import work
-from csi.net import Answer
+from csi.net import HttpResponse
 from csi.runtime import Runtime
 from csi.store import api_units
 from csi.store.catalog import channels, jobs, stats, videos
@@ -59,7 +59,7 @@ def run_until_killed(here: Shop, rt: Runtime, nth: int, monkeypatch: pytest.Monk
     """A worker that ends at the nth call or commit of its life. False: it came to its end before."""
     fuse, get, checkpoint, complete = Fuse(nth), here.net.get, jobs.checkpoint, jobs.complete
 
-    def getting(*args: Any, **kwargs: Any) -> Answer:
+    def getting(*args: Any, **kwargs: Any) -> HttpResponse:
         fuse()
         answer = get(*args, **kwargs)
         fuse()
@@ -193,13 +193,13 @@ def answering_less(here: Shop, dropped: set[str]) -> None:
     """The API leaves these videos out of its answers."""
     get = here.net.get
 
-    def getting(url: str, **kwargs: Any) -> Answer:
+    def getting(url: str, **kwargs: Any) -> HttpResponse:
         answer = get(url, **kwargs)
         if "/videos?" not in url:
             return answer
         body = json.loads(answer.body)
         body["items"] = [row for row in body["items"] if row["id"] not in dropped]
-        return Answer(answer.status, answer.headers, json.dumps(body).encode(), answer.url)
+        return HttpResponse(answer.status, answer.headers, json.dumps(body).encode(), answer.url)
 
     here.net.get = getting  # type: ignore[method-assign]
 
@@ -248,7 +248,7 @@ def refusing_tokens(here: Shop, times: int) -> None:
     """The API takes no page token, so many times."""
     get, left = here.net.get, [times]
 
-    def getting(url: str, **kwargs: Any) -> Answer:
+    def getting(url: str, **kwargs: Any) -> HttpResponse:
         bad = left[0] > 0 and "pageToken" in url
         left[0] -= bad
         return get(url.replace("pageToken=", "pageToken=x") if bad else url, **kwargs)
@@ -319,7 +319,7 @@ def test_a_job_that_is_cancelled_in_the_middle_stores_and_spends_nothing_more(tm
         job = here.add(here.channel(videos=1_000))
         get, pages = here.net.get, [0]
 
-        def getting(url: str, **kwargs: Any) -> Answer:
+        def getting(url: str, **kwargs: Any) -> HttpResponse:
             pages[0] += "playlistItems" in url
             if pages[0] == 3 and "playlistItems" in url:
                 jobs.cancel(here.job(job.id), clock())

@@ -13,7 +13,7 @@ from csi.adapters.youtube.api_errors import api_json
 from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import MalformedItem, SourceError
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 
 REQUIRED = {"platform", "video_id", "channel_id", "url", "title", "published_at"}
 
@@ -22,9 +22,9 @@ class OneAnswer:
     """A network that knows one answer."""
 
     def __init__(self, body: bytes, status: int = 200) -> None:
-        self.answer = Answer(status, Headers(), body, "http://127.0.0.1/")
+        self.answer = HttpResponse(status, HttpHeaders(), body, "http://127.0.0.1/")
 
-    def get(self, url: str, **_: object) -> Answer:
+    def get(self, url: str, **_: object) -> HttpResponse:
         return self.answer
 
 
@@ -136,14 +136,14 @@ def test_a_deleted_video_is_not_readable_even_when_it_says_public(corpus):
 def test_api_errors_are_decided_by_reason(corpus, name, status, kind):
     body = (corpus / "youtube_api_errors" / name).read_bytes()
     with pytest.raises(SourceError) as caught:
-        api_json(Answer(status, Headers(), body, "http://127.0.0.1/"))
+        api_json(HttpResponse(status, HttpHeaders(), body, "http://127.0.0.1/"))
     assert caught.value.kind == kind
     assert "<" not in str(caught.value)
 
 
 def test_an_answer_that_is_not_the_apis_json_is_said_as_such():
     with pytest.raises(SourceError, match="something that is not its JSON"):
-        api_json(Answer(502, Headers(), b"<html>", "http://127.0.0.1/"))
+        api_json(HttpResponse(502, HttpHeaders(), b"<html>", "http://127.0.0.1/"))
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "../../etc", "x?y=1", "x" * 65, None, 7, "é"])

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 from csi.pipeline import quota_schedule, schedule
 from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll
@@ -43,7 +43,7 @@ class CountingNet:
         assert endpoint in ENDPOINTS
         reply = self.site.api(endpoint, query, dict(headers).get("X-Goog-Api-Key"), self.site.options.now())
         self.refused += reply.status != 200
-        return Answer(reply.status, Headers({"content-type": "application/json"}), reply.body, parts.path)
+        return HttpResponse(reply.status, HttpHeaders({"content-type": "application/json"}), reply.body, parts.path)
 
 
 class Day:
@@ -224,7 +224,7 @@ def test_retries_of_an_api_that_fails_all_day_stay_within_the_plan(day):
     """Calls that fail are counted like others: half a day of errors must not use up the other half."""
     with day(30) as today:
         today.run(MIDNIGHT + 3_600)
-        today.net.get = lambda url, **_: Answer(500, Headers({}), b"{}", url)
+        today.net.get = lambda url, **_: HttpResponse(500, HttpHeaders({}), b"{}", url)
         today.run(MIDNIGHT + 12 * 3600)
         del today.net.get
         assert api_units.used(today.clock()) < 350

@@ -11,7 +11,7 @@ from csi.doctor.destination import Exchange, explain, explain_clock, judge_fixed
 from csi.emitter.verdict import ClockOff, Delivered, EndpointFault, Pause, Refused, Transient
 from csi.errors import MissingSetting, NetError
 from csi.ingester import signature
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 from csi.status.destinations import UnknownDestination
 from csi.store import destinations
 from csi.store.models import DeliveryAttempt
@@ -178,7 +178,7 @@ def test_it_asks_also_while_delivery_is_paused_and_leaves_the_breaker_alone(tmp_
 
 
 def exchange(verdict, status=200, answer=None):
-    return Exchange("ascii", answer or Answer(status, Headers(), b"", "u"), verdict, 0.1, None)
+    return Exchange("ascii", answer or HttpResponse(status, HttpHeaders(), b"", "u"), verdict, 0.1, None)
 
 
 @pytest.mark.parametrize(

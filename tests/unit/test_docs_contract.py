@@ -10,7 +10,7 @@ from csi.emitter.verdict import judge
 from csi.errors import NetError
 from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.signature import canonical, headers, sign
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 from csi.store import db
 from tests.fakes.line import Line
 from tests.fakes.pages import ROOT, blocks, codes, every, prose, rows, section
@@ -166,9 +166,9 @@ def test_each_row_of_the_table_is_judges(cells):
     assert found == {cells[2]}
 
 
-def answer(status: int, body: object, sent_headers: dict[str, str]) -> Answer:
+def answer(status: int, body: object, sent_headers: dict[str, str]) -> HttpResponse:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(status, Headers(sent_headers), raw, "http://ua")
+    return HttpResponse(status, HttpHeaders(sent_headers), raw, "http://ua")
 
 
 def test_every_status_has_a_row_and_every_verdict_its_consequence():

@@ -12,7 +12,7 @@ from pytest_httpx import HTTPXMock
 
 from csi import __version__
 from csi.errors import NetError
-from csi.net import Answer, Headers, Limits, Net, is_loopback
+from csi.net import HttpHeaders, HttpLimits, HttpResponse, Net, is_loopback
 from tests.fakes.raw_server import Asked, Hang, RawServer, Script, Send, answer
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -20,7 +20,7 @@ TLS = Path(__file__).parents[1] / "data" / "tls"
 
 @pytest.fixture
 def net():
-    with Net(limits=Limits(total=5.0)) as client:
+    with Net(limits=HttpLimits(total=5.0)) as client:
         yield client
 
 
@@ -102,13 +102,13 @@ def test_threads_share_a_net(net: Net) -> None:
 
 def test_when_all_connections_are_taken_it_is_busy() -> None:
     with Net(max_connections=1) as net, RawServer([Hang(1)]) as server:
-        limits = Limits(total=0.6)
+        limits = HttpLimits(total=0.6)
         with ThreadPoolExecutor(1) as threads:
             taken = threads.submit(net.get, server.url, limits=limits)
             while not server.requests:
                 time.sleep(0.005)
             with pytest.raises(NetError) as caught:
-                net.get(server.url, limits=Limits(total=0.1))
+                net.get(server.url, limits=HttpLimits(total=0.1))
         assert isinstance(taken.exception(), NetError)
     assert caught.value.kind == "busy"
 
@@ -163,7 +163,7 @@ def test_pytest_httpx_can_stand_in(net: Net, httpx_mock: HTTPXMock) -> None:
 
 
 def test_headers_show_names_but_no_values() -> None:
-    shown = repr(Answer(200, Headers({"Set-Cookie": "secret"}), b"", "https://example.com/"))
+    shown = repr(HttpResponse(200, HttpHeaders({"Set-Cookie": "secret"}), b"", "https://example.com/"))
     assert "set-cookie" in shown
     assert "secret" not in shown
 

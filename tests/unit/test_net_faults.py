@@ -9,21 +9,21 @@ import zlib
 import pytest
 
 from csi.errors import NetError
-from csi.net import Limits, Net
+from csi.net import HttpLimits, Net
 from tests.fakes.raw_server import Close, Drip, Flood, Hang, RawServer, Reset, Script, Send, answer
 
-QUICK = Limits(total=0.5, connect=0.5)
+QUICK = HttpLimits(total=0.5, connect=0.5)
 CANARY = "kNvCanary7316"
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.fixture
 def net():
-    with Net(limits=Limits(total=5.0)) as client:
+    with Net(limits=HttpLimits(total=5.0)) as client:
         yield client
 
 
-def fail(net: Net, server: RawServer, limits: Limits | None = None) -> NetError:
+def fail(net: Net, server: RawServer, limits: HttpLimits | None = None) -> NetError:
     """The error of a GET that carries a canary in its query and in a header."""
     with pytest.raises(NetError) as caught:
         net.get(f"{server.url}/feed?key={CANARY}", headers={"X-Goog-Api-Key": CANARY}, limits=limits)
@@ -153,7 +153,7 @@ def test_a_gzip_bomb_does_not_go_off(net: Net) -> None:
 
 
 def test_a_body_at_the_limit_passes_and_one_byte_more_does_not(net: Net) -> None:
-    limits = Limits(total=5.0, max_body=1000)
+    limits = HttpLimits(total=5.0, max_body=1000)
     packed = gzip.compress(b"x" * 1000, mtime=0), gzip.compress(b"x" * 1001, mtime=0)
     encoded = [("Content-Encoding", "gzip")]
     with RawServer([Send(answer(200, packed[0], encoded))], [Send(answer(200, packed[1], encoded))]) as server:
@@ -218,7 +218,7 @@ def test_an_empty_gzip_body_is_empty(net: Net) -> None:
 )
 def test_a_request_that_may_have_left_is_told_apart(script: Script) -> None:
     with RawServer(script) as server, pytest.raises(NetError) as caught:
-        Net(limits=Limits(total=0.5)).post(server.url, body=b"{}", headers={})
+        Net(limits=HttpLimits(total=0.5)).post(server.url, body=b"{}", headers={})
     assert caught.value.sent is True
 
 

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from csi.errors import NetError
-from csi.net import Limits, Net
+from csi.net import HttpLimits, Net
 from tests.fakes.raw_server import Asked, RawServer, Script, Send, answer
 
-PATIENT = Limits(total=20.0)
-HASTY = Limits(total=0.2)
+PATIENT = HttpLimits(total=20.0)
+HASTY = HttpLimits(total=0.2)
 
 
 class Gate:
@@ -100,7 +100,7 @@ def test_other_hosts_are_not_held_up(busy):
     waiting = [pool.submit(net.get, server.url, limits=PATIENT) for _ in range(6)]
     until(lambda: net.requests_to(host_of(server)) == 8)
     with RawServer([Send(answer(200, b"other"))]) as other:
-        assert net.get(other.url, limits=Limits(total=2.0)).body == b"other"
+        assert net.get(other.url, limits=HttpLimits(total=2.0)).body == b"other"
     assert not any(call.done() for call in waiting)
 
 
@@ -117,7 +117,7 @@ def test_a_failed_request_gives_its_turn_back():
     with Net(max_per_host=1) as net:
         for _ in range(3):
             with pytest.raises(NetError) as caught:
-                net.get(url, limits=Limits(total=2.0))
+                net.get(url, limits=HttpLimits(total=2.0))
             assert caught.value.kind == "connect"
         assert net.requests_to(url.removeprefix("http://")) == 0
 
@@ -129,4 +129,4 @@ def test_a_redirect_on_the_same_host_needs_one_turn_at_a_time():
         return [Send(answer(200, b"there"))]
 
     with RawServer(hop) as server, Net(max_per_host=1) as net:
-        assert net.get(server.url, limits=Limits(total=5.0)).body == b"there"
+        assert net.get(server.url, limits=HttpLimits(total=5.0)).body == b"there"

@@ -181,10 +181,10 @@ def test_the_captured_completion_parses(corpus):
     ],
 )
 def test_the_captured_errors_have_their_meaning(corpus, name, status, fault):
-    from csi.net import Answer, Headers
+    from csi.net import HttpHeaders, HttpResponse
     from csi.processing.providers.http_errors import refusal
 
     body = (corpus / "assemblyai" / f"{name}.json").read_bytes()
-    error = refusal(Answer(status, Headers(), body, "https://x"), "AssemblyAI", 0.0)
+    error = refusal(HttpResponse(status, HttpHeaders(), body, "https://x"), "AssemblyAI", 0.0)
     assert error.fault == fault
     assert json.loads(body)["error"] in str(error)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from csi.net import Answer, Headers, Net
+from csi.net import HttpHeaders, HttpResponse, Net
 from csi.processing.ingester_dead_letters import MOST, Sender, Told, read_letters
 from tests.fakes.providers import Served
 
@@ -24,9 +24,9 @@ LETTER = {
 }
 
 
-def answer(body: Any, status: int = 200) -> Answer:
+def answer(body: Any, status: int = 200) -> HttpResponse:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(status, Headers(), data, "http://127.0.0.1/admin/dlq")
+    return HttpResponse(status, HttpHeaders(), data, "http://127.0.0.1/admin/dlq")
 
 
 class FakeSender(Served):

@@ -20,16 +20,16 @@ from csi.emitter.verdict import (
     retry_after,
 )
 from csi.errors import NetError
-from csi.net import Answer, Headers
+from csi.net import HttpHeaders, HttpResponse
 
 NOW = 1_771_761_600.0
 OK = {"ok": True, "accepted": 3, "rejected": 0, "errors": []}
 
 
-def answer(status: int, body: object = b"", **headers: str) -> Answer:
+def answer(status: int, body: object = b"", **headers: str) -> HttpResponse:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(
-        status, Headers([(name.replace("_", "-"), value) for name, value in headers.items()]), raw, "http://ua"
+    return HttpResponse(
+        status, HttpHeaders([(name.replace("_", "-"), value) for name, value in headers.items()]), raw, "http://ua"
     )
 
 
@@ -143,15 +143,15 @@ def test_retry_after_in_all_its_forms(value, wait):
 
 
 def test_the_header_comes_before_the_body_and_the_first_of_two_counts():
-    both = Answer(
-        503, Headers([("Retry-After", "5"), ("Retry-After", "50")]), b'{"retry_after_seconds":70}', "http://ua"
+    both = HttpResponse(
+        503, HttpHeaders([("Retry-After", "5"), ("Retry-After", "50")]), b'{"retry_after_seconds":70}', "http://ua"
     )
     assert retry_after(both, NOW) == 5.0
 
 
 @given(st.integers(100, 599), st.binary(max_size=60), st.text(max_size=20), st.integers(0, 100))
 def test_no_answer_raises_and_only_good_ones_are_delivered(status, body, header, size):
-    verdict = judge(Answer(status, Headers([("retry-after", header)]), body, "http://ua"), size, NOW)
+    verdict = judge(HttpResponse(status, HttpHeaders([("retry-after", header)]), body, "http://ua"), size, NOW)
     if isinstance(verdict, Delivered):
         assert status in (204, 205, 409) or json.loads(body)["ok"] is True
 

@@ -15,7 +15,7 @@ from csi.adapters.youtube.api_errors import api_json
 from csi.adapters.youtube.oauth import AccessTokens, OAuthSettings
 from csi.config.settings import SourceSettings, SourceUrl, VariableName
 from csi.errors import NetError, SourceError
-from csi.net import Answer
+from csi.net import HttpResponse
 
 BATCH = 50
 """Ids in one call, and items in one page: the API's most."""
@@ -114,7 +114,7 @@ class DataApi:
             raise
         return _page(body)
 
-    def _call(self, resource: str, query: Mapping[str, str | int], etag: str | None) -> Answer:
+    def _call(self, resource: str, query: Mapping[str, str | int], etag: str | None) -> HttpResponse:
         if not self._enabled:
             raise SourceError("the feed is a stand-in on this machine; set api_base_url, too", kind="auth")
         url = f"{self._settings.api_base_url.rstrip('/')}/{resource}?{urlencode(query)}"
@@ -134,7 +134,7 @@ class DataApi:
             raise SourceError(f"the API needs a key; set {self._settings.api_key_env}", kind="auth")
         return {"X-Goog-Api-Key": key}
 
-    def _get(self, url: str, headers: dict[str, str]) -> Answer:
+    def _get(self, url: str, headers: dict[str, str]) -> HttpResponse:
         self._tools.charge(1)
         try:
             return self._tools.net.get(url, headers=headers)

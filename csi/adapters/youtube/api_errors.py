@@ -8,7 +8,7 @@ from typing import Any
 from csi.adapters import response_headers
 from csi.errors import SourceError
 from csi.ingester.text import clean
-from csi.net import Answer
+from csi.net import HttpResponse
 
 _QUOTA = ("quota", "the API's daily quota is used up; polling goes on after midnight Pacific time")
 _SLOWER = ("throttled", "the API asks for fewer requests")
@@ -85,7 +85,7 @@ _BY_STATUS = {401: _TOKEN, 429: _SLOWER}
 _WAITING = frozenset({"throttled", "transient"})
 
 
-def api_json(answer: Answer, *, key_env: str = "YOUTUBE_API_KEY", now: float = 0.0) -> dict[str, Any]:
+def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: float = 0.0) -> dict[str, Any]:
     """The body of a good API answer; SourceError with the reason in words otherwise."""
     body = response_headers.json_object(answer)
     if answer.status == 200 and body is not None and "error" not in body:
@@ -97,7 +97,7 @@ def api_json(answer: Answer, *, key_env: str = "YOUTUBE_API_KEY", now: float = 0
     raise SourceError(words.format(key_env=key_env), kind=kind, retry_after=wait)
 
 
-def _not_its_json(answer: Answer, now: float) -> SourceError:
+def _not_its_json(answer: HttpResponse, now: float) -> SourceError:
     """A proxy's page, most likely; 429 and 503 mean the same from anybody."""
     waiting = answer.status in (429, 503)
     kind = "throttled" if waiting else "malformed" if answer.status == 200 else "transient"

@@ -11,9 +11,9 @@ from csi.adapters import response_headers
 from csi.adapters.base import Tools
 from csi.config.settings import Model, SourceUrl, VariableName
 from csi.errors import NetError, SourceError
-from csi.net import Answer, Limits
+from csi.net import HttpLimits, HttpResponse
 
-LIMITS = Limits(total=10.0, max_body=64 * 1024)
+LIMITS = HttpLimits(total=10.0, max_body=64 * 1024)
 EARLY = 60.0
 LONGEST = 86_400.0
 MAX_TOKEN = 4_096
@@ -92,14 +92,14 @@ class AccessTokens:
             raise response_headers.unreachable(error, "no OAuth access token") from error
         return self._read(answer)
 
-    def _read(self, answer: Answer) -> _Held:
+    def _read(self, answer: HttpResponse) -> _Held:
         document = response_headers.json_object(answer) or {}
         token = document.get("access_token")
         if answer.status == 200 and isinstance(token, str) and _can_be_sent(token):
             return _Held(token, self._tools.now() + _lifetime(document.get("expires_in")) - EARLY)
         raise self._refusal(answer, document)
 
-    def _refusal(self, answer: Answer, document: dict[str, Any]) -> SourceError:
+    def _refusal(self, answer: HttpResponse, document: dict[str, Any]) -> SourceError:
         """Its own words are left behind: they may repeat what was sent."""
         reason = document.get("error")
         if isinstance(reason, str) and reason in _REFUSALS:

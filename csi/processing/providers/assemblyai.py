@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from csi import clock
 from csi.errors import NetError
-from csi.net import Answer, Limits, Net
+from csi.net import HttpLimits, HttpResponse, Net
 from csi.processing.money import dearer, usd
 from csi.processing.providers.base import ProviderError, Segment, Transcript, Waiting, Wanted
 from csi.processing.providers.http_errors import read_json, refusal, unreachable
@@ -58,7 +58,7 @@ class AssemblyTranscriber:
         """The address of the uploaded audio: free of charge, and its own for every upload."""
         with tempfile.TemporaryDirectory(prefix="csi-audio-") as folder:
             audio = self._audio(wanted, Path(folder)).read_bytes()
-        limits = Limits(total=600.0)
+        limits = HttpLimits(total=600.0)
         headers = {"Content-Type": "application/octet-stream"}
         found = read_json(self._post("/v2/upload", audio, headers, limits), WHO).get("upload_url")
         if not isinstance(found, str) or not found:
@@ -138,7 +138,7 @@ class AssemblyTranscriber:
             )
         return next(iter(sorted(folder.iterdir())), None)
 
-    def _post(self, path: str, body: bytes, headers: dict[str, str], limits: Limits | None = None) -> Answer:
+    def _post(self, path: str, body: bytes, headers: dict[str, str], limits: HttpLimits | None = None) -> HttpResponse:
         try:
             answer = self.net.post(
                 self.settings.base_url + path, body=body, headers=self._keyed(headers), limits=limits
@@ -147,14 +147,14 @@ class AssemblyTranscriber:
             raise unreachable(error, WHO) from error
         return self._checked(answer)
 
-    def _get(self, path: str) -> Answer:
-        limits = Limits(total=60.0, max_body=256 * MEGABYTE)
+    def _get(self, path: str) -> HttpResponse:
+        limits = HttpLimits(total=60.0, max_body=256 * MEGABYTE)
         try:
             return self._checked(self.net.get(self.settings.base_url + path, headers=self._keyed({}), limits=limits))
         except NetError as error:
             raise unreachable(error, WHO) from error
 
-    def _checked(self, answer: Answer) -> Answer:
+    def _checked(self, answer: HttpResponse) -> HttpResponse:
         if answer.status != 200:
             raise refusal(answer, WHO, self.now())
         return answer

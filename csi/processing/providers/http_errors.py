@@ -5,7 +5,7 @@ from typing import Any
 
 from csi import clock
 from csi.errors import NetError
-from csi.net import Answer
+from csi.net import HttpResponse
 from csi.processing.providers.base import ProviderError
 
 LONGEST_WAIT = 3600.0
@@ -24,7 +24,7 @@ def unreachable(error: NetError, who: str) -> ProviderError:
     )
 
 
-def refusal(answer: Answer, who: str, now: float) -> ProviderError:
+def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
     """Every status that is not a success has its meaning here."""
     word, code = _message(answer.body), f"http_{answer.status}"
     text = f"{who}: {answer.status} {word}".rstrip()
@@ -51,7 +51,7 @@ def refusal(answer: Answer, who: str, now: float) -> ProviderError:
     return ProviderError(text, fault="refused", code=code, status=answer.status)
 
 
-def read_json(answer: Answer, who: str) -> dict[str, Any]:
+def read_json(answer: HttpResponse, who: str) -> dict[str, Any]:
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -72,7 +72,7 @@ def _message(body: bytes) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _retry_after(answer: Answer, now: float) -> float | None:
+def _retry_after(answer: HttpResponse, now: float) -> float | None:
     text = answer.headers.get("retry-after", "")
     if not text:
         return None

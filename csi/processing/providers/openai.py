@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from csi import clock
 from csi.errors import NetError
-from csi.net import Limits, Net
+from csi.net import HttpLimits, Net
 from csi.processing.documents import Summary, Text
 from csi.processing.money import dearer, usd
 from csi.processing.providers.base import Ask, Material, ProviderError, Reply, Written
@@ -74,7 +74,7 @@ class ChatClient:
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        limits = Limits(total=self.settings.timeout)
+        limits = HttpLimits(total=self.settings.timeout)
         url = f"{self.settings.base_url}/chat/completions"
         try:
             answer = self.net.post(url, body=json.dumps(body).encode(), headers=headers, limits=limits)

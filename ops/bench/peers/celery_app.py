@@ -17,7 +17,7 @@ from celery import Celery
 from csi.emitter.envelope import envelope
 from csi.emitter.http import Receiver, encode, send
 from csi.ingester.signature import new_request_id
-from csi.net import Answer, Net
+from csi.net import HttpResponse, Net
 from ops.bench.floor import event_of, read_list
 
 FACTS: dict[str, Any] = json.loads(os.environ["CSI_BENCH_FACTS"])
@@ -80,7 +80,7 @@ def deliver(self: Any, events: list[dict[str, Any]]) -> None:
     request = new_request_id()
     body = encode(envelope("peer", f"batch_{request}", events), "ascii")
     answer = send(net, target, body, batch_id=f"batch_{request}", request_id=request, now=time.time())
-    if not isinstance(answer, Answer) or answer.status != 200:
+    if not isinstance(answer, HttpResponse) or answer.status != 200:
         raise self.retry(countdown=(20, 60)[self.request.retries])
     with database() as db:
         db.executemany("UPDATE events SET delivered = 1 WHERE id = ?", [(event["event_id"],) for event in events])
