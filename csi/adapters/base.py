@@ -49,7 +49,7 @@ class WatchSpec:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadResult:
     """One complete, successful read of a watch. A read that fails raises SourceError instead."""
 
     items: tuple[RawEvent, ...] = ()
@@ -162,9 +162,9 @@ class SourceAdapter(ABC):
         """How this watch of the configuration is to be read."""
         return "feed"
 
-    def read(self, position: Position) -> Reading:
+    def read(self, position: Position) -> ReadResult:
         """Read one watch completely. Raises SourceError, and then nothing has happened."""
-        return Reading(items=tuple(asyncio.run(self.fetch_events())))
+        return ReadResult(items=tuple(asyncio.run(self.fetch_events())))
 
     def item_key(self, raw: RawEvent) -> str:
         """The dedupe key of an item that was not normalized yet. MalformedItem when it has none."""
@@ -186,7 +186,7 @@ class SourceAdapter(ABC):
         """The feed of this watch, where it has one."""
         return None
 
-    def fill_gap(self, position: Position, since: float | None) -> Reading | None:
+    def fill_gap(self, position: Position, since: float | None) -> ReadResult | None:
         """Items newer than `since` (the last successful read) that the window could not show, newest first.
 
         None: not possible (no key, no budget, not this kind of source); items may have been missed.
@@ -212,7 +212,7 @@ class WatchedSource(SourceAdapter):
     """A source that is read watch by watch; FR-1.2's `fetch_events` is then all watches, one after the other."""
 
     @abstractmethod
-    def read(self, position: Position) -> Reading:
+    def read(self, position: Position) -> ReadResult:
         """Read one watch completely."""
 
     async def fetch_events(self) -> list[RawEvent]:

@@ -11,9 +11,18 @@ from pydantic import Field, field_validator
 
 from csi import clock
 from csi.adapters import response_headers
-from csi.adapters.base import Existence, Position, RawEvent, Reading, Tools, Via, WatchedSource
+from csi.adapters.base import Existence, Position, RawEvent, ReadResult, Tools, Via, WatchedSource
 from csi.adapters.youtube import atom, feed_guard, video_fields
-from csi.adapters.youtube.api import ApiSettings, DataApi, Item, Page, is_readable, part_of, thumbnail_of, video_of
+from csi.adapters.youtube.api import (
+    ApiItem,
+    ApiPage,
+    ApiSettings,
+    DataApi,
+    is_readable,
+    part_of,
+    thumbnail_of,
+    video_of,
+)
 from csi.adapters.youtube.enrich import Enricher, facts_of
 from csi.config.durations import Seconds
 from csi.config.settings import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
@@ -83,7 +92,7 @@ class ChannelSettings(ApiSettings):
 
 
 @dataclass(frozen=True)
-class Upload:
+class ChannelUpload:
     """What a feed's entry and an uploads list's item both tell."""
 
     video: str
@@ -109,7 +118,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         self.api = DataApi(self.settings, self.tools, enabled=not _is_stand_in(self.settings))
         self._enricher = Enricher(self.api, self.tools)
 
-    def read(self, position: Position) -> Reading:
+    def read(self, position: Position) -> ReadResult:
         if video_fields.valid_id(position.ref) is None:
             raise SourceError("this is not the id of a channel", kind="bug")
         match position.via:
@@ -171,7 +180,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("channels", ref)
 
-    def fill_gap(self, position: Position, since: float | None) -> Reading | None:
+    def fill_gap(self, position: Position, since: float | None) -> ReadResult | None:
         """The uploads list, newest first, to the first upload that was known by `since`, or a day before it."""
         if not self.api.usable or not _is_channel(position.ref):
             return None
@@ -185,18 +194,20 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     # The feed
 
-    def _read_feed(self, position: Position) -> Reading:
+    def _read_feed(self, position: Position) -> ReadResult:
         answer, now = self._get(position), self.tools.now()
         fresh, digest = (
             response_headers.fresh_until(answer, now),
             hashlib.blake2b(answer.body, digest_size=16).hexdigest(),
         )
         if answer.status == 304 or response_headers.kept(position.etag, BODY, now) == digest:
-            return Reading(etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh)
+            return ReadResult(
+                etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh
+            )
         with READING:
             entries, tag = atom.read_entries(answer.body), response_headers.validator(answer, "etag")
             items = tuple(self._entry(entry, position.ref) for entry in entries)
-        return Reading(
+        return ReadResult(
             items=items,
             etag=response_headers.keep(tag, FEED, now) if tag else response_headers.keep(digest, BODY, now),
             last_modified=response_headers.keep(response_headers.validator(answer, "last-modified"), FEED, now),
@@ -222,7 +233,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             raise SourceError(f"the feed answered {answer.status}", kind=kind, retry_after=wait)
         return answer
 
-    def _entry(self, entry: atom.Entry, channel: str) -> RawEvent:
+    def _entry(self, entry: atom.FeedEntry, channel: str) -> RawEvent:
         capped = {name: text[:TEXT_CHARS] for name, text in entry.items()}
         if _is_upcoming(capped, self.tools.now()):
             capped["kind"] = "upcoming"
@@ -231,22 +242,22 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     # The uploads playlist
 
-    def _read_uploads(self, position: Position) -> Reading:
+    def _read_uploads(self, position: Position) -> ReadResult:
         """The newest 50. A watch that was read by its feed before knows only 15 of them: old ones are not news."""
         now, ours = self.tools.now(), (position.etag or "").startswith(f"{API}:")
         since = None if ours else position.last_success_at
         page = self._uploads_page(position, etag=response_headers.kept(position.etag, API, now))
         if page is None:
-            return Reading(etag=position.etag, unchanged=True)
+            return ReadResult(etag=position.etag, unchanged=True)
         items = self._uploads(page.items, position, since)
-        return Reading(
+        return ReadResult(
             items=self._with_shorts(items, position),
             etag=response_headers.keep(page.etag or "", API, now),
             unreadable=len(page.items) - sum(map(is_readable, page.items)),
             window_full=page.next is not None,
         )
 
-    def _uploads_page(self, position: Position, *, etag: str | None = None) -> Page | None:
+    def _uploads_page(self, position: Position, *, etag: str | None = None) -> ApiPage | None:
         """The uploads list of a channel without videos is "not found", too; it is empty where there is the channel."""
         if not _is_channel(position.ref):
             raise SourceError("only a channel id (UC…) can be read through the API", kind="denied")
@@ -254,15 +265,15 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             return self.api.items(_list_of(position.ref, "UU"), etag=etag)
         except SourceError as error:
             if error.kind == "missing" and self.api.exists("channels", position.ref) == "exists":
-                return Page(())
+                return ApiPage(())
             raise
 
-    def _uploads(self, items: tuple[Item, ...], position: Position, since: float | None) -> list[RawEvent]:
+    def _uploads(self, items: tuple[ApiItem, ...], position: Position, since: float | None) -> list[RawEvent]:
         """Readable items as events; with `since`, those that were published a day before it or later."""
         found = [self._item(item, position.ref) for item in items if is_readable(item)]
         return [raw for raw in found if since is None or _published(raw) >= since - DAY]
 
-    def _item(self, item: Item, channel: str) -> RawEvent:
+    def _item(self, item: ApiItem, channel: str) -> RawEvent:
         published = str(part_of(item, "contentDetails").get("videoPublishedAt", ""))
         return RawEvent(self.name, "channel_new_upload_api", {"item": item, "channel_id": channel}, published)
 
@@ -281,7 +292,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         keys = {key for raw in items if (key := _key_of(self, raw)) is not None}
         return bool(keys - position.known(sorted(keys)))
 
-    def _walk_back(self, position: Position, since: float | None) -> Reading:
+    def _walk_back(self, position: Position, since: float | None) -> ReadResult:
         found: list[RawEvent] = []
         page, pages = self._uploads_page(position), 1
         while page is not None:
@@ -292,9 +303,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             self.tools.progress()
             page, pages = self.api.items(_list_of(position.ref, "UU"), page.next), pages + 1
         more = page is not None and not reached and page.next is not None
-        return Reading(self._with_shorts(found, position), pages=pages, window_full=more)
+        return ReadResult(self._with_shorts(found, position), pages=pages, window_full=more)
 
-    def _missed(self, page: Page, position: Position, since: float | None) -> tuple[list[RawEvent], bool]:
+    def _missed(self, page: ApiPage, position: Position, since: float | None) -> tuple[list[RawEvent], bool]:
         """What of this page nobody has seen, and whether the page reaches back to what was there by `since`."""
         items = [self._item(item, position.ref) for item in page.items if is_readable(item)]
         keys = [_key_of(self, raw) or "" for raw in items]
@@ -309,7 +320,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     # Both
 
-    def _read_both(self, position: Position) -> Reading:
+    def _read_both(self, position: Position) -> ReadResult:
         """The feed each time, and the API's first page once an hour, or when the feed fails for a quarter of one."""
         try:
             reading = self._read_feed(position)
@@ -324,7 +335,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             return reading
         return self._joined(reading, page, position)
 
-    def _stand_in(self, position: Position, error: SourceError) -> Reading:
+    def _stand_in(self, position: Position, error: SourceError) -> ReadResult:
         last = position.last_success_at
         waited = last is None or self.tools.now() - last >= STAND_IN
         if not waited or not self.api.usable or not self.tools.spare(1):
@@ -334,10 +345,10 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         except SourceError:
             raise error from None
         log.info("feed is replaced by the API", watch=position.ref, error=str(error), kind=error.kind)
-        blank = Reading(etag=position.etag, last_modified=position.last_modified, host=self.api.host)
+        blank = ReadResult(etag=position.etag, last_modified=position.last_modified, host=self.api.host)
         return self._joined(blank, page, position)
 
-    def _joined(self, reading: Reading, page: Page | None, position: Position) -> Reading:
+    def _joined(self, reading: ReadResult, page: ApiPage | None, position: Position) -> ReadResult:
         told = {_video_of(raw) for raw in reading.items if _key_of(self, raw)}
         extra = self._uploads(page.items if page else (), position, position.last_success_at)
         new = [raw for raw in extra if _video_of(raw) not in told]
@@ -352,7 +363,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         return (self.tools.now() + shift) // HOUR != (position.last_success_at + shift) // HOUR
 
 
-def _subject(raw: RawEvent, upload: Upload, watched: str | None) -> dict[str, Any]:
+def _subject(raw: RawEvent, upload: ChannelUpload, watched: str | None) -> dict[str, Any]:
     facts = facts_of(raw)
     if _is_foreign(upload.channel, watched):
         raise MalformedItem("the item says that it is another channel's; it is left to its owner")
@@ -368,7 +379,7 @@ def _subject(raw: RawEvent, upload: Upload, watched: str | None) -> dict[str, An
     )
 
 
-def _upload(raw: RawEvent) -> Upload:
+def _upload(raw: RawEvent) -> ChannelUpload:
     """MalformedItem when there is no video in it."""
     item, entry = raw.payload.get("item"), raw.payload.get("entry")
     if isinstance(item, dict):
@@ -378,10 +389,10 @@ def _upload(raw: RawEvent) -> Upload:
     raise MalformedItem("the item is neither a feed entry nor one of an uploads list")
 
 
-def _from_entry(entry: dict[str, Any]) -> Upload:
+def _from_entry(entry: dict[str, Any]) -> ChannelUpload:
     """DECISIONS 16: the id from `yt:videoId` only."""
     short = "/shorts/" in str(entry.get("link", ""))
-    return Upload(
+    return ChannelUpload(
         video=video_fields.video_id(entry.get("yt_videoid")),
         channel=video_fields.valid_id(entry.get("yt_channelid")),
         title=entry.get("title"),
@@ -392,9 +403,9 @@ def _from_entry(entry: dict[str, Any]) -> Upload:
     )
 
 
-def _from_item(item: Item, kind: str) -> Upload:
+def _from_item(item: ApiItem, kind: str) -> ChannelUpload:
     snippet = part_of(item, "snippet")
-    return Upload(
+    return ChannelUpload(
         video=video_fields.video_id(video_of(item)),
         channel=video_fields.valid_id(snippet.get("videoOwnerChannelId"))
         or video_fields.valid_id(snippet.get("channelId")),
@@ -411,7 +422,7 @@ def _kind(guessed: str, live: str | None) -> str:
     return live or ("short" if guessed == "short" else "video")
 
 
-def _is_upcoming(entry: atom.Entry, now: float) -> bool:
+def _is_upcoming(entry: atom.FeedEntry, now: float) -> bool:
     """As far as a feed tells (FACTS 2): liked but never watched, and not because it is only minutes old."""
     try:
         waited = now - clock.parse(entry.get("published", "")) >= HOUR
@@ -426,7 +437,7 @@ def _is_stream(raw: RawEvent) -> bool:
     return (facts.live is not None) if facts else part_of(raw.payload, "entry").get("kind") == "upcoming"
 
 
-def _unsettled(reading: Reading) -> Reading:
+def _unsettled(reading: ReadResult) -> ReadResult:
     """To be read whole the next time: what is in it may become something else while the answer stays the same."""
     whose, at, _ = f"{reading.etag or ''}::".split(":", 2)
     return replace(reading, etag=f"{whose}:{at}:" if reading.etag else None, last_modified=None)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from csi.adapters import response_headers
-from csi.adapters.base import Existence, Position, Probe, RawEvent, Reading, Tools, WatchedSource
+from csi.adapters.base import Existence, Position, Probe, RawEvent, ReadResult, Tools, WatchedSource
 from csi.adapters.youtube import video_fields
-from csi.adapters.youtube.api import ApiSettings, DataApi, Page, is_readable, part_of, thumbnail_of, video_of
+from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi, is_readable, part_of, thumbnail_of, video_of
 from csi.adapters.youtube.enrich import Enricher, facts_of
 from csi.config.durations import Seconds
 from csi.config.settings import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
@@ -52,7 +52,7 @@ class PlaylistSettings(ApiSettings):
 
 
 @dataclass(frozen=True)
-class Walk:
+class PlaylistWalk:
     """A list read from its first page to its last."""
 
     items: tuple[dict[str, Any], ...]
@@ -76,13 +76,13 @@ class YouTubePlaylistAdapter(WatchedSource):
         self.api = DataApi(self.settings, self.tools)
         self._enricher = Enricher(self.api, self.tools)
 
-    def read(self, position: Position) -> Reading:
+    def read(self, position: Position) -> ReadResult:
         """Every readable item of one playlist. A walk that fails in the middle raises, and nothing has happened."""
         if video_fields.valid_id(position.ref) is None:
             raise SourceError("this is not the id of a playlist", kind="bug")
         walk = self._settled_walk(position)
         if walk is None:
-            return Reading(etag=position.etag, unchanged=True)
+            return ReadResult(etag=position.etag, unchanged=True)
         return self._reading(walk, position)
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
@@ -136,7 +136,7 @@ class YouTubePlaylistAdapter(WatchedSource):
             if isinstance(ref, str) and isinstance(count, int)
         }
 
-    def _settled_walk(self, position: Position) -> Walk | None:
+    def _settled_walk(self, position: Position) -> PlaylistWalk | None:
         """A first read decides what is old. An item that it missed because the list moved would be taken for new."""
         walk = self._walk(position)
         for _ in range(FIRST_WALKS - 1):
@@ -145,7 +145,7 @@ class YouTubePlaylistAdapter(WatchedSource):
             walk = self._walk(position)
         return walk
 
-    def _walk(self, position: Position) -> Walk | None:
+    def _walk(self, position: Position) -> PlaylistWalk | None:
         """None: unchanged. Only a list of one page can say so: behind an unchanged first page the others may differ."""
         known = response_headers.kept(position.etag, MARK, self.tools.now())
         page = self.api.items(position.ref, etag=known)
@@ -157,18 +157,18 @@ class YouTubePlaylistAdapter(WatchedSource):
                 raise SourceError("the playlist has no end", kind="malformed")
             tokens.add(page.next)
             self.tools.progress()
-            page = self.api.items(position.ref, page.next) or Page(())
+            page = self.api.items(position.ref, page.next) or ApiPage(())
             pages.append(page)
         return _joined(pages)
 
-    def _reading(self, walk: Walk, position: Position) -> Reading:
+    def _reading(self, walk: PlaylistWalk, position: Position) -> ReadResult:
         readable = [self._raw(item) for item in walk.items if is_readable(item)]
         items = tuple(readable)
         if self.settings.enrich:
             items = self._enricher.enrich(readable, position, self.item_key, lambda raw: _ids(raw.payload)[0])
         # A stream changes its state without changing the list, so such a list is read in full.
         waiting = any((facts := facts_of(raw)) and facts.live for raw in items)
-        return Reading(
+        return ReadResult(
             items=items,
             etag=None if waiting else response_headers.keep(walk.etag, MARK, self.tools.now()),
             unreadable=len(walk.items) - len(items),
@@ -180,12 +180,12 @@ class YouTubePlaylistAdapter(WatchedSource):
         return RawEvent(self.name, "video_added_to_playlist", item, added_at)
 
 
-def _joined(pages: list[Page]) -> Walk:
+def _joined(pages: list[ApiPage]) -> PlaylistWalk:
     items = tuple(item for page in pages for item in page.items)
     ids = [item["id"] for item in items if isinstance(item.get("id"), str)]
     totals = {page.total for page in pages if page.total is not None}
     stable = len(totals) <= 1 and len(set(ids)) == len(ids)
-    return Walk(items, len(pages), pages[0].etag if len(pages) == 1 else None, stable)
+    return PlaylistWalk(items, len(pages), pages[0].etag if len(pages) == 1 else None, stable)
 
 
 def _subject(raw: RawEvent, video: str, playlist: str, added_at: str) -> dict[str, Any]:

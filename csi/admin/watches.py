@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from csi import clock
 from csi.adapters.youtube.api import ApiSettings, DataApi
-from csi.adapters.youtube.lookup import Found, find_channel
+from csi.adapters.youtube.lookup import ChannelMatch, find_channel
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, parse_reference
 from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
@@ -164,7 +164,7 @@ def watch_target(rt: Runtime, target: Target, wish: Wish, *, dry_run: bool = Fal
     return Added("added", target, watch_id, new.name, new.first_poll, quote, target.remark)
 
 
-def _look_up(rt: Runtime, reference: Reference) -> Found | None:
+def _look_up(rt: Runtime, reference: Reference) -> ChannelMatch | None:
     api = _api(rt)
     if api is None:
         raise SourcesError(

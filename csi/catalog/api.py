@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from csi.adapters.youtube.api import BATCH, ApiSettings, DataApi, Item, Page
+from csi.adapters.youtube.api import BATCH, ApiItem, ApiPage, ApiSettings, DataApi
 from csi.catalog.api_fields import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.run import LostJob
@@ -128,5 +128,5 @@ def _reserve(rt: Runtime, now: float) -> int:
     return ceil((found.hot + found.medium) * hours / DAY_HOURS) + found.channels
 
 
-def _rows(page: Page | None) -> tuple[Item, ...]:
+def _rows(page: ApiPage | None) -> tuple[ApiItem, ...]:
     return page.items if page is not None else ()

@@ -5,7 +5,7 @@ from typing import Any
 
 from csi import clock
 from csi.adapters.youtube import video_fields
-from csi.adapters.youtube.api import Item, duration_seconds, part_of, video_of
+from csi.adapters.youtube.api import ApiItem, duration_seconds, part_of, video_of
 from csi.ingester.text import MAX_INTEGER, TEXT_CHARS, TITLE_CHARS, clean
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.videos import VideoFacts
@@ -15,7 +15,7 @@ _WEB = re.compile(r"https?://[^\s\"'<>]{1,2000}")
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
-def channel_facts(row: Item) -> ChannelFacts | None:
+def channel_facts(row: ApiItem) -> ChannelFacts | None:
     """None: it names no channel."""
     ref, snippet, numbers = video_fields.valid_id(row.get("id")), part_of(row, "snippet"), part_of(row, "statistics")
     if ref is None:
@@ -37,7 +37,7 @@ def channel_facts(row: Item) -> ChannelFacts | None:
     )
 
 
-def video_facts(row: Item) -> VideoFacts | None:
+def video_facts(row: ApiItem) -> VideoFacts | None:
     """None: it names no video, no channel, or no time at which it was published."""
     snippet, details = part_of(row, "snippet"), part_of(row, "contentDetails")
     numbers, status = part_of(row, "statistics"), part_of(row, "status")
@@ -66,7 +66,7 @@ def video_facts(row: Item) -> VideoFacts | None:
     )
 
 
-def listed_video(item: Item, channel_id: str) -> VideoFacts | None:
+def listed_video(item: ApiItem, channel_id: str) -> VideoFacts | None:
     """The little that an uploads list tells of a video. None: not enough to know it by."""
     snippet = part_of(item, "snippet")
     ref, published = (
@@ -110,7 +110,7 @@ def _flag(value: Any) -> bool | None:
     )
 
 
-def _thumbnail(snippet: Item) -> str | None:
+def _thumbnail(snippet: ApiItem) -> str | None:
     """The largest that is told of."""
     sizes = [size for size in part_of(snippet, "thumbnails").values() if isinstance(size, dict)]
     urls = [(count(size.get("width")) or 0, size.get("url")) for size in sizes]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from csi.adapters.youtube.api import DataApi, Page, is_readable
+from csi.adapters.youtube.api import ApiPage, DataApi, is_readable
 from csi.adapters.youtube.api_errors import LIST_CHANGED
 from csi.catalog import api as source
 from csi.catalog import capture
@@ -67,13 +67,13 @@ def _read_page(rt: Runtime, api: DataApi, job: Job) -> More | Done:
     return More(progress, save)
 
 
-def _page(api: DataApi, uploads: str, token: str | None) -> Page | None:
+def _page(api: DataApi, uploads: str, token: str | None) -> ApiPage | None:
     """The uploads list of a channel without videos is "not found" (FACTS 1.1): it is empty. None: the token is old."""
     try:
-        return api.items(uploads, token) or Page(())
+        return api.items(uploads, token) or ApiPage(())
     except SourceError as error:
         if error.kind == "missing" and token is None:
-            return Page(())
+            return ApiPage(())
         if token is not None and str(error) == LIST_CHANGED:
             return None
         raise
@@ -85,7 +85,7 @@ def _begin_anew(done: dict[str, Any]) -> More:
     return More(done | {"token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": done["restarts"] + 1})
 
 
-def _listed(page: Page, channel_id: str, room: int | None) -> list[VideoFacts]:
+def _listed(page: ApiPage, channel_id: str, room: int | None) -> list[VideoFacts]:
     items = [facts for item in page.items if is_readable(item) and (facts := listed_video(item, channel_id))]
     once = list({facts.id: facts for facts in items}.values())
     return once if room is None else once[:room]

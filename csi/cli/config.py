@@ -21,7 +21,7 @@ from csi.config.secrets import MASK, hide_password
 from csi.pipeline import schedule
 
 if TYPE_CHECKING:
-    from csi.config.loader import Loaded
+    from csi.config.loader import LoadedConfig
     from csi.config.yaml_reader import KeyPath
 
     Origin = Callable[[KeyPath], str] | None
@@ -83,7 +83,7 @@ def schema() -> None:
     click.echo(schemas.schema_text("config"))
 
 
-def effective(loaded: Loaded) -> dict[str, Any]:
+def effective(loaded: LoadedConfig) -> dict[str, Any]:
     """All settings as plain data without a secret in it; the secrets' names come last, by variable."""
     shown: dict[str, Any] = _plain(loaded.settings.model_dump())
     for key in ("database", "queue"):
@@ -94,7 +94,7 @@ def effective(loaded: Loaded) -> dict[str, Any]:
     return {**shown, "secrets": {name: MASK if name in loaded.draft.secrets else None for name in known}}
 
 
-def _read(path: Path | None) -> Loaded:
+def _read(path: Path | None) -> LoadedConfig:
     return loader.read_config(path, env=os.environ, sources=registry.settings_models())
 
 
@@ -114,13 +114,13 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _counts(loaded: Loaded) -> dict[str, Any]:
+def _counts(loaded: LoadedConfig) -> dict[str, Any]:
     running = [source for source in loaded.settings.sources.values() if source.enabled]
     watches = sum(len(source.watches) for source in running)
     return {"path": str(loaded.path), "sources": len(running), "watches": watches}
 
 
-def _summary(loaded: Loaded) -> str:
+def _summary(loaded: LoadedConfig) -> str:
     found, profiles = _counts(loaded), len(loaded.settings.route_profiles)
     parts = [
         _count(found["sources"], "enabled source"),
@@ -134,7 +134,7 @@ def _count(number: int, word: str, plural: str = "s") -> str:
     return f"{number} {word}{'' if number == 1 else plural}"
 
 
-def _not_readable(loaded: Loaded) -> list[str]:
+def _not_readable(loaded: LoadedConfig) -> list[str]:
     rt = runtime.Runtime(
         loaded.settings, net.Net()
     )  # neither database nor network: adapters are only asked what they lack
@@ -142,7 +142,7 @@ def _not_readable(loaded: Loaded) -> list[str]:
     return schedule.keyless(rt, specs)
 
 
-def _not_deliverable(loaded: Loaded) -> Iterator[str]:
+def _not_deliverable(loaded: LoadedConfig) -> Iterator[str]:
     delivery, wanted = loaded.settings.delivery, loaded.settings.features.delivery
     if wanted and delivery.ua_endpoint is None:
         yield "delivery.ua_endpoint: not set, so nothing can be delivered; set CSI_UA_ENDPOINT"

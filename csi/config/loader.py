@@ -13,17 +13,17 @@ from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
 from csi.config.settings import (
     ConfigFile,
-    Fault,
+    EnvironmentSecrets,
     Model,
-    Secrets,
     Settings,
     SourceSettings,
+    WatchProblem,
     is_server,
     is_unprotected_redis,
     repeated_watches,
 )
-from csi.config.variables import SECRETS, Draft, fill, take_secret
-from csi.config.yaml_reader import KeyPath, Problem, Spot, dotted, parse_yaml
+from csi.config.variables import SECRETS, ConfigDraft, fill, take_secret
+from csi.config.yaml_reader import ConfigProblem, FilePosition, KeyPath, dotted, parse_yaml
 from csi.errors import ConfigError, MissingSetting
 from csi.patterns import judge
 
@@ -35,12 +35,12 @@ SourceModels = Mapping[str, type[SourceSettings]]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     """Settings, and what a person may ask about them."""
 
     settings: Settings
     path: Path
-    draft: Draft
+    draft: ConfigDraft
     warnings: tuple[str, ...]
 
     def origin(self, path: KeyPath) -> str:
@@ -59,14 +59,14 @@ def load(path: Path | None, *, env: Environment, sources: SourceModels) -> Setti
     return read_config(path, env=env, sources=sources).settings
 
 
-def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -> Loaded:
+def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -> LoadedConfig:
     """Like `load`, with the warnings and the origin of every value."""
     file = find_file(path, env)
     draft = fill(parse_yaml(read_text(file)), env)
     settings = _validated(draft, file_model(sources), sources, env)
     if settings is None or draft.problems:
         raise ConfigError(_report(draft.problems, file))
-    return Loaded(settings, file, draft, tuple(warnings_for(settings)))
+    return LoadedConfig(settings, file, draft, tuple(warnings_for(settings)))
 
 
 def require_delivery(settings: Settings) -> None:
@@ -159,7 +159,7 @@ def _read_bytes(file: Path) -> bytes:
         raise ConfigError(f"{file}: cannot be read: {getattr(error, 'strerror', error)}") from error
 
 
-def _validated(draft: Draft, model: type[ConfigFile], sources: SourceModels, env: Environment) -> Settings | None:
+def _validated(draft: ConfigDraft, model: type[ConfigFile], sources: SourceModels, env: Environment) -> Settings | None:
     """None when the file's values do not stand up; the draft then holds the reasons."""
     _blame_profiles(draft, sources)
     judge(_title_patterns(draft.data))  # all that need a trial in one child process; validation then finds the verdicts
@@ -186,17 +186,17 @@ def _title_patterns(value: Any) -> set[str]:
     return {text for text in given if isinstance(text, str)}.union(*map(_title_patterns, value.values()))
 
 
-def _settings(checked: ConfigFile, blocks: dict[str, SourceSettings], secrets: Secrets) -> Settings:
+def _settings(checked: ConfigFile, blocks: dict[str, SourceSettings], secrets: EnvironmentSecrets) -> Settings:
     shared = {name: getattr(checked, name) for name in ConfigFile.model_fields}
     return Settings(**shared, sources=blocks, secrets=secrets)
 
 
-def _secrets(draft: Draft, named: dict[str, SecretStr]) -> Secrets:
+def _secrets(draft: ConfigDraft, named: dict[str, SecretStr]) -> EnvironmentSecrets:
     own = {field: draft.secrets.get(name) for name, field in SECRETS.items()}
-    return Secrets(named=named, **own)
+    return EnvironmentSecrets(named=named, **own)
 
 
-def _named_secrets(draft: Draft, blocks: Sequence[BaseModel], env: Environment) -> dict[str, SecretStr]:
+def _named_secrets(draft: ConfigDraft, blocks: Sequence[BaseModel], env: Environment) -> dict[str, SecretStr]:
     """The values of the variables that sources and destinations name in their `…_env` keys, where they are set."""
     names = sorted({name for block in blocks for name in variable_names(block)})
     found = {name: take_secret(draft, name, env) for name in names}
@@ -209,7 +209,7 @@ def variable_names(block: BaseModel) -> list[str]:
     return named + [name for _, inner in block if isinstance(inner, BaseModel) for name in variable_names(inner)]
 
 
-def _sound_sources(draft: Draft, sources: SourceModels) -> dict[str, SourceSettings]:
+def _sound_sources(draft: ConfigDraft, sources: SourceModels) -> dict[str, SourceSettings]:
     """The sources that are valid by themselves, so that their other faults are told in the same run."""
     given = draft.data.get("sources")
     sound = {}
@@ -219,19 +219,19 @@ def _sound_sources(draft: Draft, sources: SourceModels) -> dict[str, SourceSetti
     return sound
 
 
-def _blame_profiles(draft: Draft, sources: SourceModels) -> None:
+def _blame_profiles(draft: ConfigDraft, sources: SourceModels) -> None:
     known = draft.data.get("route_profiles") or {}
     named = _profile_names(draft.data, sources) if isinstance(known, dict) else ()
     unknown = [(path, profile) for path, profile in named if profile not in known]
     _add(draft, [_profile_problem(draft, path, profile, known) for path, profile in unknown[:MAX_PROBLEMS]])
 
 
-def _profile_problem(draft: Draft, path: KeyPath, profile: str, known: dict[str, Any]) -> Problem:
+def _profile_problem(draft: ConfigDraft, path: KeyPath, profile: str, known: dict[str, Any]) -> ConfigProblem:
     shown = "" if path in draft.used else f" {profile[:40]!r}"
-    return Problem(unknown_name(f"route profile{shown}", profile[:100], known), spot_of(draft, path), path)
+    return ConfigProblem(unknown_name(f"route profile{shown}", profile[:100], known), spot_of(draft, path), path)
 
 
-def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[Fault]:
+def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[WatchProblem]:
     """Every profile that a watch names, read before validation so that one fault does not hide another."""
     for name, model in sources.items():
         blocks = data.get("sources")
@@ -242,11 +242,11 @@ def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[Faul
                 yield ("sources", name, str(model.watch_key), index, "route_profile"), row["route_profile"]
 
 
-def _blame_repeats(draft: Draft, blocks: dict[str, SourceSettings]) -> None:
-    _add(draft, [Problem(text, spot_of(draft, path), path) for path, text in repeated_watches(blocks)])
+def _blame_repeats(draft: ConfigDraft, blocks: dict[str, SourceSettings]) -> None:
+    _add(draft, [ConfigProblem(text, spot_of(draft, path), path) for path, text in repeated_watches(blocks)])
 
 
-def _add(draft: Draft, problems: list[Problem]) -> None:
+def _add(draft: ConfigDraft, problems: list[ConfigProblem]) -> None:
     """One problem for each place: what follows from an earlier one is left out."""
     told = {(problem.path, problem.where) for problem in draft.problems}
     draft.problems += [problem for problem in problems if (problem.path, problem.where) not in told]
@@ -267,18 +267,18 @@ def _active(source: SourceSettings) -> float:
     return source.poll_interval_seconds if given is None else given
 
 
-def _report(problems: list[Problem], file: Path) -> str:
+def _report(problems: list[ConfigProblem], file: Path) -> str:
     lines = list(dict.fromkeys(_line(problem, file) for problem in sorted(problems, key=_order)))
     rest = len(lines) - MAX_PROBLEMS
     return "\n".join([*lines[:MAX_PROBLEMS], *([f"{file}: and {rest} more problems"] if rest > 0 else [])])
 
 
-def _line(problem: Problem, file: Path) -> str:
+def _line(problem: ConfigProblem, file: Path) -> str:
     place = problem.where
-    where = f"{file}:{place.line}:{place.column}" if isinstance(place, Spot) else place or str(file)
+    where = f"{file}:{place.line}:{place.column}" if isinstance(place, FilePosition) else place or str(file)
     return ": ".join(filter(None, (where, dotted(problem.path), problem.text.replace("\n", " "))))
 
 
-def _order(problem: Problem) -> tuple[bool, Spot]:
+def _order(problem: ConfigProblem) -> tuple[bool, FilePosition]:
     """The file from top to bottom, then the environment."""
-    return (False, problem.where) if isinstance(problem.where, Spot) else (True, Spot(0, 0))
+    return (False, problem.where) if isinstance(problem.where, FilePosition) else (True, FilePosition(0, 0))

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from csi.config.variables import Draft
-from csi.config.yaml_reader import KeyPath, Problem
+from csi.config.variables import ConfigDraft
+from csi.config.yaml_reader import ConfigProblem, KeyPath
 
 _EXPECTED = {
     "bool_parsing": "expected true or false",
@@ -42,9 +42,9 @@ _EXPECTED = {
 _NEVER_SHOWN = ("secret", "token", "password", "key", "_env")
 
 
-def explain(error: ValidationError, draft: Draft, model: type[BaseModel]) -> list[Problem]:
+def explain(error: ValidationError, draft: ConfigDraft, model: type[BaseModel]) -> list[ConfigProblem]:
     """One problem for each place; the complaints of a union's members about one place are joined by `or`."""
-    problems: dict[KeyPath, Problem] = {}
+    problems: dict[KeyPath, ConfigProblem] = {}
     for item in error.errors(include_url=False):
         problem = _problem(item, draft, model)
         earlier = problems.setdefault(problem.path, problem)
@@ -53,7 +53,7 @@ def explain(error: ValidationError, draft: Draft, model: type[BaseModel]) -> lis
     return list(problems.values())
 
 
-def spot_of(draft: Draft, path: KeyPath) -> Any:
+def spot_of(draft: ConfigDraft, path: KeyPath) -> Any:
     """The variable that set it, its place in the file, or the block it is missing from."""
     if name := draft.overridden.get(path):
         return f"environment variable {name}"
@@ -80,16 +80,16 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from models_in(inner)
 
 
-def _problem(item: ErrorDetails, draft: Draft, model: type[BaseModel]) -> Problem:
+def _problem(item: ErrorDetails, draft: ConfigDraft, model: type[BaseModel]) -> ConfigProblem:
     path = _path_of(item["loc"], draft.data)
     match item["type"]:
         case "missing":
-            return Problem("this key is required", draft.document.nearest(path), (*path, item["loc"][-1]))
+            return ConfigProblem("this key is required", draft.document.nearest(path), (*path, item["loc"][-1]))
         case "extra_forbidden":
-            return Problem(_unknown(path, model), draft.document.keys.get(path), path)
+            return ConfigProblem(_unknown(path, model), draft.document.keys.get(path), path)
         case kind:
             text = _sentence(kind, item.get("ctx") or {}, item["msg"])
-            return Problem(text + _but_was(draft, path), spot_of(draft, path), path)
+            return ConfigProblem(text + _but_was(draft, path), spot_of(draft, path), path)
 
 
 def _path_of(loc: tuple[int | str, ...], data: Any) -> KeyPath:
@@ -126,7 +126,7 @@ def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel] | None:
     return block
 
 
-def _but_was(draft: Draft, path: KeyPath) -> str:
+def _but_was(draft: ConfigDraft, path: KeyPath) -> str:
     """The value, where it is short and cannot be a secret that stands in the wrong place."""
     if name := draft.used.get(path):
         return f" (the value comes from ${{{name}}})"

@@ -140,18 +140,18 @@ def _first_poll(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 FirstPoll = Annotated[Literal["mark_seen", "all"] | FirstPollLast, WrapValidator(_first_poll)]
 
 
-Kind = Literal["video", "short", "live", "upcoming"]
-KINDS: tuple[Kind, ...] = ("video", "short", "live", "upcoming")
+ItemKind = Literal["video", "short", "live", "upcoming"]
+KINDS: tuple[ItemKind, ...] = ("video", "short", "live", "upcoming")
 """What an item can be (`subject.kind`). Everything is wanted by default (DECISIONS 43)."""
 
 
-def _some_kind(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+def _some_kind(kinds: tuple[ItemKind, ...]) -> tuple[ItemKind, ...]:
     if not kinds:
         raise ValueError(f"expected at least one of {', '.join(KINDS)}")
     return tuple(dict.fromkeys(kinds))
 
 
-Kinds = Annotated[tuple[Kind, ...], AfterValidator(_some_kind)]
+ItemKinds = Annotated[tuple[ItemKind, ...], AfterValidator(_some_kind)]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 Length = Annotated[Seconds, Field(ge=0)]
 
@@ -178,7 +178,7 @@ class WatchSettings(Model):
     tags: tuple[str, ...] = Field((), description="Added to the route profile's tags")
     poll_interval_seconds: Interval | None = Field(None, description="Overrides the source's interval")
     first_poll: FirstPoll | None = Field(None, description="Overrides the source's first_poll")
-    include: Kinds | None = Field(None, description="Overrides the source's include")
+    include: ItemKinds | None = Field(None, description="Overrides the source's include")
     title: TitleFilter | None = Field(None, description="Overrides the source's title")
     min_duration_seconds: Length | None = Field(None, description="Overrides the source's")
     max_duration_seconds: Length | None = Field(None, description="Overrides the source's")
@@ -227,7 +227,7 @@ class SourceSettings(Model):
     poll_interval_seconds: Seconds = Field(300, description="Time between two polls of one watch")
     priority: TierName = Field("standard", description="Delivery tier of this source's events")
     first_poll: FirstPoll = Field("mark_seen", description="What the first successful read of a watch emits")
-    include: Kinds = Field(KINDS, description="Which kinds of items are wanted")
+    include: ItemKinds = Field(KINDS, description="Which kinds of items are wanted")
     title: TitleFilter = Field(TitleFilter(), description="Which titles are wanted")
     min_duration_seconds: Length | None = Field(None, description="Shortest item wanted, where its length is known")
     max_duration_seconds: Length | None = Field(None, description="Longest item wanted, where its length is known")
@@ -502,7 +502,7 @@ class FeatureFlags(Model):
     dashboard: bool = Field(True, description="Serve the dashboard at /")
 
 
-class Secrets(BaseModel):
+class EnvironmentSecrets(BaseModel):
     """What comes from the environment only. Never printed: every field is a SecretStr."""
 
     model_config = ConfigDict(frozen=True)
@@ -534,7 +534,7 @@ class Settings(ConfigFile):
     """The whole configuration: the file, its sources, and the secrets of the environment."""
 
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
-    secrets: Secrets = Field(default_factory=Secrets, exclude=True)
+    secrets: EnvironmentSecrets = Field(default_factory=EnvironmentSecrets, exclude=True)
 
     @model_validator(mode="after")
     def _watches_fit(self) -> "Settings":
@@ -543,7 +543,7 @@ class Settings(ConfigFile):
             raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in faults))
         return self
 
-    def _unknown_profiles(self) -> "Iterator[Fault]":
+    def _unknown_profiles(self) -> "Iterator[WatchProblem]":
         for name, source in self.sources.items():
             for index, watch in enumerate(source.watches):
                 if watch.route_profile is not None and watch.route_profile not in self.route_profiles:
@@ -551,11 +551,11 @@ class Settings(ConfigFile):
                     yield path, f"unknown route profile {watch.route_profile!r}"
 
 
-Fault = tuple[tuple[str | int, ...], str]
+WatchProblem = tuple[tuple[str | int, ...], str]
 """Where, as a path of keys, and one sentence."""
 
 
-def repeated_watches(sources: dict[str, SourceSettings]) -> Iterator[Fault]:
+def repeated_watches(sources: dict[str, SourceSettings]) -> Iterator[WatchProblem]:
     for name, source in sources.items():
         first: dict[str, int] = {}
         for index, watch in enumerate(source.watches):

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from csi.config.secrets import Environment, is_set, read_secret, read_variable, url_password
 from csi.config.settings import check_url, looks_like_postgres
-from csi.config.yaml_reader import Document, KeyPath, Problem, is_clean, retype
+from csi.config.yaml_reader import ConfigProblem, KeyPath, YamlDocument, is_clean, retype
 
 OVERRIDES: dict[str, KeyPath] = {
     "CSI_UA_ENDPOINT": ("delivery", "ua_endpoint"),
@@ -61,12 +61,12 @@ _SECRET_REFERENCE = re.compile(rf"\$\{{(?P<name>{_NAME})(?::\?(?P<message>[^}}]*
 
 
 @dataclass
-class Draft:
+class ConfigDraft:
     """The file's data on its way to settings, and where each value that is not from the file came from."""
 
-    document: Document
+    document: YamlDocument
     data: dict[str, Any]
-    problems: list[Problem]
+    problems: list[ConfigProblem]
     overridden: dict[KeyPath, str] = field(default_factory=dict)
     """Set by this variable, whatever the file says."""
     used: dict[KeyPath, str] = field(default_factory=dict)
@@ -84,9 +84,9 @@ class UnsetVariable(LookupError):
         self.demanded = message is not None
 
 
-def fill(document: Document, env: Environment) -> Draft:
+def fill(document: YamlDocument, env: Environment) -> ConfigDraft:
     """Variables filled in, then the environment on top. Problems are collected, never raised."""
-    draft = Draft(document, document.data, list(document.problems))
+    draft = ConfigDraft(document, document.data, list(document.problems))
     _refuse_passwords(draft)
     for path, name in SECRET_KEYS.items():
         _secret_key(draft, path, name, env)
@@ -106,24 +106,24 @@ def expand(text: str, env: Environment) -> str:
     return _TOKEN.sub(lambda match: _replaced(match, env), text)
 
 
-def take_secret(draft: Draft, name: str, env: Environment, *, shortest: int = 1) -> SecretStr | None:
+def take_secret(draft: ConfigDraft, name: str, env: Environment, *, shortest: int = 1) -> SecretStr | None:
     try:
         value = read_secret(name, env, shortest=shortest)
     except ValueError as error:
-        draft.problems.append(Problem(str(error), _variable(name)))
+        draft.problems.append(ConfigProblem(str(error), _variable(name)))
         return None
     if value is not None:
         draft.secrets[name] = SecretStr(value)
     return draft.secrets.get(name)
 
 
-def _check_heartbeat(draft: Draft) -> None:
+def _check_heartbeat(draft: ConfigDraft) -> None:
     """Its URL is a secret, and an address that is contacted: https, or this machine. The value is never shown."""
     url = draft.secrets.get("CSI_HEARTBEAT_URL")
     try:
         check_url(url.get_secret_value() if url else "https://nobody")
     except ValueError as error:
-        draft.problems.append(Problem(str(error), _variable("CSI_HEARTBEAT_URL")))
+        draft.problems.append(ConfigProblem(str(error), _variable("CSI_HEARTBEAT_URL")))
 
 
 def _replaced(match: re.Match[str], env: Environment) -> str:
@@ -142,7 +142,7 @@ def _replaced(match: re.Match[str], env: Environment) -> str:
     return value
 
 
-def _expanded(draft: Draft, value: Any, path: KeyPath, env: Environment, skipped: set[KeyPath]) -> Any:
+def _expanded(draft: ConfigDraft, value: Any, path: KeyPath, env: Environment, skipped: set[KeyPath]) -> Any:
     if isinstance(value, dict):
         return {key: _expanded(draft, inner, (*path, key), env, skipped) for key, inner in value.items()}
     if isinstance(value, list):
@@ -152,7 +152,7 @@ def _expanded(draft: Draft, value: Any, path: KeyPath, env: Environment, skipped
     return value
 
 
-def _expanded_text(draft: Draft, raw: str, path: KeyPath, env: Environment) -> Any:
+def _expanded_text(draft: ConfigDraft, raw: str, path: KeyPath, env: Environment) -> Any:
     try:
         text = expand(raw, env)
     except UnsetVariable as unset:
@@ -166,8 +166,8 @@ def _expanded_text(draft: Draft, raw: str, path: KeyPath, env: Environment) -> A
     return retype(text) if path in draft.document.plain and _SOLE.fullmatch(raw) else text
 
 
-def _blame(draft: Draft, path: KeyPath, text: str) -> None:
-    draft.problems.append(Problem(text, draft.document.values.get(path), path))
+def _blame(draft: ConfigDraft, path: KeyPath, text: str) -> None:
+    draft.problems.append(ConfigProblem(text, draft.document.values.get(path), path))
 
 
 def _first_name(raw: str) -> str:
@@ -175,7 +175,7 @@ def _first_name(raw: str) -> str:
     return next((name["name"] for name in names if name), "")
 
 
-def _refuse_passwords(draft: Draft) -> None:
+def _refuse_passwords(draft: ConfigDraft) -> None:
     """FR-6.2: a password in a URL of the file is a secret in the file."""
     for path in _URL_KEYS:
         raw = _look(draft.data, path)
@@ -185,7 +185,7 @@ def _refuse_passwords(draft: Draft) -> None:
             _blame(draft, path, f"a password does not belong in the file; write ${{VARIABLE}} or set {name}")
 
 
-def _secret_key(draft: Draft, path: KeyPath, name: str, env: Environment) -> None:
+def _secret_key(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) -> None:
     """A secret the file may only refer to. A literal is refused even where the environment has the secret."""
     raw = _look(draft.data, path)
     reference = _SECRET_REFERENCE.fullmatch(raw) if isinstance(raw, str) else None
@@ -200,29 +200,31 @@ def _secret_key(draft: Draft, path: KeyPath, name: str, env: Environment) -> Non
         _blame(draft, path, str(UnsetVariable(reference["name"], reference["message"])))
 
 
-def _put_secret(draft: Draft, path: KeyPath, name: str, env: Environment) -> None:
+def _put_secret(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) -> None:
     secret = take_secret(draft, name, env, shortest=_SHORTEST.get(path, 1))
     if secret is not None:
         _put(draft, path, secret, name)
 
 
-def _override(draft: Draft, path: KeyPath, name: str, env: Environment) -> None:
+def _override(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) -> None:
     try:
         value = read_variable(name, env)
     except ValueError as error:
-        draft.problems.append(Problem(str(error), _variable(name), path))
+        draft.problems.append(ConfigProblem(str(error), _variable(name), path))
         return
     if value is not None and not is_clean(value):
-        draft.problems.append(Problem("contains a control character", _variable(name), path))
+        draft.problems.append(ConfigProblem("contains a control character", _variable(name), path))
     elif value is not None:
         _put(draft, path, value, name)
 
 
-def _sqlite_path(draft: Draft, env: Environment) -> None:
+def _sqlite_path(draft: ConfigDraft, env: Environment) -> None:
     """CSI_DB_PATH wins over any other SQLite file, and never takes an instance off its PostgreSQL."""
     chosen = _look(draft.data, _DATABASE)
     if "://" in env.get("CSI_DB_PATH", ""):
-        problem = Problem("expected a path; a URL goes into CSI_DATABASE_URL", _variable("CSI_DB_PATH"), _DATABASE)
+        problem = ConfigProblem(
+            "expected a path; a URL goes into CSI_DATABASE_URL", _variable("CSI_DB_PATH"), _DATABASE
+        )
         draft.problems.append(problem)
     elif not (isinstance(chosen, str) and looks_like_postgres(chosen)):
         _override(draft, _DATABASE, "CSI_DB_PATH", env)
@@ -243,7 +245,7 @@ def _drop(data: dict[str, Any], path: KeyPath) -> None:
         block.pop(path[1], None)
 
 
-def _put(draft: Draft, path: KeyPath, value: Any, name: str) -> None:
+def _put(draft: ConfigDraft, path: KeyPath, value: Any, name: str) -> None:
     """A block that is no block is left alone: it is refused later, with its line."""
     block = draft.data.get(str(path[0]))
     if block is None:

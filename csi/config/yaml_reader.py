@@ -23,7 +23,7 @@ _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, order=True)
-class Spot:
+class FilePosition:
     """A place in the file, counted from 1 as editors do."""
 
     line: int
@@ -31,41 +31,41 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """One sentence about one place: a spot in the file, or the name of what else is to blame."""
 
     text: str
-    where: Spot | str | None = None
+    where: FilePosition | str | None = None
     path: KeyPath = ()
 
 
 @dataclass
-class Document:
+class YamlDocument:
     """The file as plain data, where each key and value stands, and what is wrong with it so far."""
 
     data: dict[str, Any] = field(default_factory=dict)
-    keys: dict[KeyPath, Spot] = field(default_factory=dict)
-    values: dict[KeyPath, Spot] = field(default_factory=dict)
+    keys: dict[KeyPath, FilePosition] = field(default_factory=dict)
+    values: dict[KeyPath, FilePosition] = field(default_factory=dict)
     plain: set[KeyPath] = field(default_factory=set)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ConfigProblem] = field(default_factory=list)
 
-    def nearest(self, path: KeyPath) -> Spot | None:
+    def nearest(self, path: KeyPath) -> FilePosition | None:
         """Where a key that is not there would have been: its block."""
         while path and path not in self.values:
             path = path[:-1]
         return self.keys.get(path) or self.values.get(path)
 
 
-def parse_yaml(text: str) -> Document:
+def parse_yaml(text: str) -> YamlDocument:
     """Never raises: a text that is no configuration gives an empty document and the reason."""
     try:
         if problems := list(_refusals(text)):
-            return Document(problems=problems)
+            return YamlDocument(problems=problems)
         return _build(yaml.compose(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
-        return Document(problems=[_syntax(error)])
+        return YamlDocument(problems=[_syntax(error)])
     except yaml.YAMLError:
-        return Document(problems=[Problem("not valid YAML")])
+        return YamlDocument(problems=[ConfigProblem("not valid YAML")])
 
 
 def retype(text: str) -> Any:
@@ -85,10 +85,10 @@ def is_clean(text: str) -> bool:
     return _ODD.search(text) is None
 
 
-def _refusals(text: str) -> Iterator[Problem]:
+def _refusals(text: str) -> Iterator[ConfigProblem]:
     """What is refused before anything is built. Reading events is flat: depth cannot hurt here."""
     if odd := Reader.NON_PRINTABLE.search(text):
-        yield Problem(f"not YAML: character U+{ord(odd[0]):04X} is not allowed", _spot_at(text, odd.start()))
+        yield ConfigProblem(f"not YAML: character U+{ord(odd[0]):04X} is not allowed", _spot_at(text, odd.start()))
         return
     depth = aliases = documents = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -96,9 +96,9 @@ def _refusals(text: str) -> Iterator[Problem]:
         aliases += isinstance(event, yaml.AliasEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if tag := getattr(event, "tag", None):
-            yield Problem(f"the tag {_tag_name(tag)} is not allowed; write the plain value", _spot(event))
+            yield ConfigProblem(f"the tag {_tag_name(tag)} is not allowed; write the plain value", _spot(event))
         if reason := _too_much(depth, aliases, documents):
-            yield Problem(reason, _spot(event))
+            yield ConfigProblem(reason, _spot(event))
             return
 
 
@@ -116,27 +116,27 @@ class _TooBigError(Exception):
     """Following the aliases gives more than anybody would write."""
 
 
-def _build(root: yaml.Node | None) -> Document:
-    document = Document()
+def _build(root: yaml.Node | None) -> YamlDocument:
+    document = YamlDocument()
     if root is None:
-        document.problems.append(Problem("the file is empty; start from config/config.example.yaml"))
+        document.problems.append(ConfigProblem("the file is empty; start from config/config.example.yaml"))
     elif not isinstance(root, yaml.MappingNode):
         text = "expected keys and values at the top (csi:, sources:, delivery:)"
-        document.problems.append(Problem(text, _spot(root)))
+        document.problems.append(ConfigProblem(text, _spot(root)))
     else:
         _fill(document, root)
     return document
 
 
-def _fill(document: Document, root: yaml.Node) -> None:
+def _fill(document: YamlDocument, root: yaml.Node) -> None:
     try:
         document.data = _value(document, root, ())
     except _TooBigError:
         text = f"more than {MAX_VALUES:,} values, or an alias inside its own anchor; write the values out"
-        document.data, document.problems = {}, [Problem(text, _spot(root))]
+        document.data, document.problems = {}, [ConfigProblem(text, _spot(root))]
 
 
-def _value(document: Document, node: yaml.Node, path: KeyPath) -> Any:
+def _value(document: YamlDocument, node: yaml.Node, path: KeyPath) -> Any:
     if len(document.values) >= MAX_VALUES or len(path) > MAX_DEPTH:
         raise _TooBigError
     document.values[path] = _spot(node)
@@ -147,12 +147,12 @@ def _value(document: Document, node: yaml.Node, path: KeyPath) -> Any:
     return [_value(document, item, (*path, index)) for index, item in enumerate(node.value)]
 
 
-def _mapping(document: Document, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+def _mapping(document: YamlDocument, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
         reason = _key_fault(document, key_node, path, result)
         if reason:
-            document.problems.append(Problem(reason, _spot(key_node), _inner(path, key_node)))
+            document.problems.append(ConfigProblem(reason, _spot(key_node), _inner(path, key_node)))
         else:
             inner = (*path, key_node.value)
             document.keys[inner] = _spot(key_node)
@@ -160,7 +160,7 @@ def _mapping(document: Document, node: yaml.MappingNode, path: KeyPath) -> dict[
     return result
 
 
-def _key_fault(document: Document, node: yaml.Node, path: KeyPath, known: dict[str, Any]) -> str | None:
+def _key_fault(document: YamlDocument, node: yaml.Node, path: KeyPath, known: dict[str, Any]) -> str | None:
     if not isinstance(node, yaml.ScalarNode):
         return "a key is a word, not a list or a block; text that holds { or [ must be in quotes"
     if node.tag.endswith(":merge"):
@@ -174,9 +174,9 @@ def _inner(path: KeyPath, node: yaml.Node) -> KeyPath:
     return (*path, node.value) if isinstance(node, yaml.ScalarNode) else path
 
 
-def _leaf(document: Document, node: yaml.ScalarNode, path: KeyPath) -> Any:
+def _leaf(document: YamlDocument, node: yaml.ScalarNode, path: KeyPath) -> Any:
     if not is_clean(node.value):
-        document.problems.append(Problem("contains a control character", _spot(node), path))
+        document.problems.append(ConfigProblem("contains a control character", _spot(node), path))
         return None
     if node.style not in _QUOTED:
         document.plain.add(path)
@@ -201,22 +201,22 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     return node.value
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> Problem:
+def _syntax(error: yaml.MarkedYAMLError) -> ConfigProblem:
     begun = f" (begun in line {error.context_mark.line + 1})" if error.context_mark else ""
     reason = f"{error.context}{begun}, {error.problem}" if error.context else str(error.problem)
     if "cannot start any token" in reason:
         reason += " (indent with spaces, not tabs; quote text that begins with @ or `)"
     mark = error.problem_mark or error.context_mark
-    return Problem(f"not valid YAML: {reason}", Spot(mark.line + 1, mark.column + 1) if mark else None)
+    return ConfigProblem(f"not valid YAML: {reason}", FilePosition(mark.line + 1, mark.column + 1) if mark else None)
 
 
-def _spot(item: Any) -> Spot:
-    return Spot(item.start_mark.line + 1, item.start_mark.column + 1)
+def _spot(item: Any) -> FilePosition:
+    return FilePosition(item.start_mark.line + 1, item.start_mark.column + 1)
 
 
-def _spot_at(text: str, offset: int) -> Spot:
+def _spot_at(text: str, offset: int) -> FilePosition:
     before = text[:offset]
-    return Spot(before.count("\n") + 1, offset - before.rfind("\n"))
+    return FilePosition(before.count("\n") + 1, offset - before.rfind("\n"))
 
 
 def _tag_name(tag: str) -> str:

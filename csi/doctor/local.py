@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from csi.config.loader import Loaded, require_delivery, require_queue
+from csi.config.loader import LoadedConfig, require_delivery, require_queue
 from csi.config.secrets import hide_password
 from csi.config.settings import Settings, looks_like_postgres
 from csi.doctor.finding import Finding
@@ -24,7 +24,7 @@ EARLIEST = 1_767_225_600.0
 """The start of 2026: a clock before that is wrong."""
 
 
-def look_at_config(loaded: Loaded) -> Iterator[Finding]:
+def look_at_config(loaded: LoadedConfig) -> Iterator[Finding]:
     running = [source for source in loaded.settings.sources.values() if source.enabled]
     watches = sum(len(source.watches) for source in running)
     yield Finding("config", "ok", f"{loaded.path} is good: {len(running)} sources, {watches} watches in it")

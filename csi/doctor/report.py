@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from csi import logs
 from csi.adapters import registry
 from csi.admin.watches import keep_in_step
-from csi.config.loader import Loaded, read_config
+from csi.config.loader import LoadedConfig, read_config
 from csi.config.settings import Settings
 from csi.doctor import local, services
 from csi.doctor.finding import Finding
@@ -74,7 +74,7 @@ def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
     yield from _at_work(rt)
 
 
-def _machine(loaded: Loaded, visit: Visit) -> Iterator[Finding]:
+def _machine(loaded: LoadedConfig, visit: Visit) -> Iterator[Finding]:
     settings = loaded.settings
     yield from local.look_at_config(loaded)
     yield from local.look_at_secrets(settings, visit.env)

@@ -58,14 +58,14 @@ def webhook_headers(secret: str, body: bytes, *, message_id: str, now: float) ->
 
 
 @dataclass(frozen=True)
-class Verified:
+class ValidSignature:
     """The request is from somebody who holds a secret; `form` is what its signature covers."""
 
     form: Form
 
 
 @dataclass(frozen=True)
-class Refused:
+class InvalidSignature:
     """The request is not to be believed. `reason` is one word, safe to send back and to log."""
 
     reason: str
@@ -80,7 +80,7 @@ def verify(
     body: bytes,
     now: float,
     tolerance: float = TOLERANCE_SECONDS,
-) -> Verified | Refused:
+) -> ValidSignature | InvalidSignature:
     """Check one request against every secret that is valid now, in both canonical forms.
 
     The body is signed as it was received; a body that was re-encoded on its way is given a second chance
@@ -88,19 +88,19 @@ def verify(
     """
     match = _HEADER.fullmatch(signature)
     if match is None:
-        return Refused("malformed_signature")
+        return InvalidSignature("malformed_signature")
     if REQUEST_ID.fullmatch(request_id) is None:
-        return Refused("malformed_request_id")
+        return InvalidSignature("malformed_request_id")
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
-        return Refused("malformed_timestamp")
+        return InvalidSignature("malformed_timestamp")
     if abs(now - int(timestamp)) > tolerance:
-        return Refused("stale_timestamp")
+        return InvalidSignature("stale_timestamp")
     for form, candidate in _candidates(body):
         for secret in accepted_secrets:
             expected = sign(secret, timestamp, request_id, candidate)
             if hmac.compare_digest(expected, match[1]):
-                return Verified(form)
-    return Refused("bad_signature")
+                return ValidSignature(form)
+    return InvalidSignature("bad_signature")
 
 
 def _candidates(body: bytes) -> list[tuple[Form, bytes]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
-from csi.adapters.base import Position, RawEvent, Reading, SourceAdapter
+from csi.adapters.base import Position, RawEvent, ReadResult, SourceAdapter
 from csi.errors import SourceError
 from csi.exclusive import READING
 from csi.ingester.text import clean
@@ -61,7 +61,7 @@ class Try:
 class Found:
     """What a read gave: items in order of time, which of their keys are known, and what a gap changes on the watch."""
 
-    reading: Reading
+    reading: ReadResult
     items: list[Keyed]
     known: set[str]
     changes: dict[str, Any]
@@ -211,7 +211,7 @@ def _known(watch: Watch, found: Found) -> set[str]:
     return found.known
 
 
-def _sort(rt: Runtime, watch: Watch, new: list[Keyed], reading: Reading, now: float) -> Sorted:
+def _sort(rt: Runtime, watch: Watch, new: list[Keyed], reading: ReadResult, now: float) -> Sorted:
     wanted, unwanted = _filter(rt, watch, new)
     if watch.first_read_at is None and not reading.unchanged:
         cut = _cut(wanted, _newest(json.loads(watch.first_poll)))
@@ -292,7 +292,7 @@ def _new_item(item: Keyed) -> inbox.NewItem:
     return inbox.NewItem(item.key, clean(raw.event_type), clean(str(raw.occurred_at or ""), KEY_CHARS), raw.payload)
 
 
-def _success(watch: Watch, reading: Reading, is_news: bool, now: float) -> dict[str, object]:
+def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> dict[str, object]:
     changes: dict[str, object] = {
         "etag": reading.etag,
         "last_modified": reading.last_modified,
@@ -319,7 +319,7 @@ def _newest_item(watch: Watch, found: Found) -> dict[str, object]:
     return {"last_video_published_at": newest} if newest > (watch.last_video_published_at or 0.0) else {}
 
 
-def _next_poll(rt: Runtime, watch: Watch, reading: Reading, found_new: bool, now: float) -> float:
+def _next_poll(rt: Runtime, watch: Watch, reading: ReadResult, found_new: bool, now: float) -> float:
     respects = rt.settings.sources[watch.source].waits_for_caches
     at = quota_schedule.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from csi import clock
-from csi.adapters.base import Position, RawEvent, Reading
+from csi.adapters.base import Position, RawEvent, ReadResult
 from csi.errors import SourceError
 from csi.logs import log
 from csi.runtime import Runtime
@@ -37,7 +37,7 @@ class Filled:
     changes: dict[str, Any] = field(default_factory=dict)
 
 
-def fill(rt: Runtime, watch: Watch, position: Position, reading: Reading, now: float, *, is_new: bool) -> Filled:
+def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now: float, *, is_new: bool) -> Filled:
     """`is_new`: of what the source shows nothing is known."""
     gap = _find(watch, now, unknown=is_new and reading.window_full)
     if gap is None:
@@ -61,7 +61,7 @@ def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
     return old
 
 
-def _filled(watch: Watch, gap: Gap, found: Reading) -> Filled:
+def _filled(watch: Watch, gap: Gap, found: ReadResult) -> Filled:
     log.info("gap is filled", source=watch.source, watch=watch.ref, seen=len(found.items), whole=not found.window_full)
     counters.add("gaps", source=watch.source, label="filled")
     note = _note(gap, "there were more than the API was asked for") if found.window_full else None

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi import clock as utc
-from csi.ingester.signature import Refused, verify
+from csi.ingester.signature import InvalidSignature, verify
 from csi.logs import log
 from csi.receiver import responses
 from csi.receiver.batch import Batch, Verdict, read_batch
@@ -93,7 +93,7 @@ class Receiver:
             now=now,
             tolerance=self.settings.tolerance_seconds,
         )
-        if isinstance(result, Refused):
+        if isinstance(result, InvalidSignature):
             raise RefusalError(401, result.reason)
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from csi.ingester.signature import Verified, verify
+from csi.ingester.signature import ValidSignature, verify
 
 SECRET = "CSI_BENCH_SECRET"
 
@@ -71,7 +71,7 @@ class Exchange(asyncio.Protocol):
             body=body,
             now=now,
         )
-        if not isinstance(found, Verified):
+        if not isinstance(found, ValidSignature):
             return "401 Unauthorized", {"ok": False}
         batch = json.loads(body)
         self.ledger.take(batch, now)

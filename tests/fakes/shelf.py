@@ -4,7 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from csi import clock
-from csi.adapters.base import Position, RawEvent, Reading
+from csi.adapters.base import Position, RawEvent, ReadResult
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import SourceError
 
@@ -47,10 +47,10 @@ class Shelf(YouTubePlaylistAdapter):
         self.items[ref].append(RawEvent(self.name, "playlist_item_added", item, clock.iso(at)))
         return f"youtube:video:{video}:{ref}"
 
-    def read(self, position: Position) -> Reading:
+    def read(self, position: Position) -> ReadResult:
         self.reads += 1
         if self.away:
             raise SourceError("the shelf is away")
         shown = self.items[position.ref][-self.window :] if self.window else self.items[position.ref]
         self.served |= {self.item_key(raw) for raw in shown}
-        return Reading(items=tuple(shown))
+        return ReadResult(items=tuple(shown))

@@ -219,7 +219,7 @@ def own_accepts(headers: dict[str, str], body: bytes) -> bool:
         body=body,
         now=1_771_761_600,
     )
-    return isinstance(verdict, signature.Verified)
+    return isinstance(verdict, signature.ValidSignature)
 
 
 ANYTHING = st.recursive(

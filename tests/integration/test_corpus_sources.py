@@ -29,7 +29,7 @@ def feeds(corpus: Path) -> list[Path]:
     return [path for path in found if "legacy" not in path.name]
 
 
-def by_feedparser(body: bytes) -> list[atom.Entry]:
+def by_feedparser(body: bytes) -> list[atom.FeedEntry]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return atom.plain_entries(feedparser.parse(BytesIO(body), sanitize_html=False, resolve_relative_uris=False))

@@ -66,7 +66,7 @@ def test_a_healthy_receiver_gets_a_signed_request_with_all_headers(make_line, yt
         body=request.body,
         now=clock(),
     )
-    assert verdict == signature.Verified("ascii")
+    assert verdict == signature.ValidSignature("ascii")
     assert request.envelope["csi_instance_id"] == "csi-vps-01"
     assert request.envelope["batch_id"].startswith("batch_20260222_120000_")
     assert request.envelope["events"][0]["emitted_at"] == "2026-02-22T12:00:00Z"

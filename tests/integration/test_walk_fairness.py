@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from csi.adapters import registry
-from csi.adapters.base import Position, RawEvent, Reading, WatchedSource
+from csi.adapters.base import Position, RawEvent, ReadResult, WatchedSource
 from csi.config.settings import SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import ingest, poll, schedule
@@ -45,9 +45,9 @@ class Taps(WatchedSource):
     Settings = TapSettings
     flow: ClassVar[dict[str, int]] = {}
 
-    def read(self, position: Position) -> Reading:
+    def read(self, position: Position) -> ReadResult:
         count = self.flow.get(position.ref, 1)
-        return Reading(items=tuple(RawEvent("taps", "drop", {"n": n, "ref": position.ref, "text": "x" * 500},
+        return ReadResult(items=tuple(RawEvent("taps", "drop", {"n": n, "ref": position.ref, "text": "x" * 500},
                                             "2026-02-22T12:00:00Z") for n in range(count)))  # fmt: skip
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from csi.adapters.youtube.api import ApiSettings, DataApi, VideoFacts, duration_seconds
+from csi.adapters.youtube.api import ApiSettings, DataApi, VideoDetails, duration_seconds
 from csi.adapters.youtube.api_errors import REASONS, api_json
 from csi.errors import SourceError
 from csi.simulator.youtube.api_errors import REASONS as SIMULATED
@@ -339,7 +339,7 @@ def test_facts_of_videos_and_those_that_are_silently_missing():
     ]
     api, net, ledger = client([reply({"items": rows})])
     found = api.videos(["a", "b", "c", "d"])
-    assert found == {"a": VideoFacts(60, None), "b": VideoFacts(None, "upcoming"), "c": VideoFacts()}
+    assert found == {"a": VideoDetails(60, None), "b": VideoDetails(None, "upcoming"), "c": VideoDetails()}
     assert (net.asked[0].query["id"], ledger.used) == ("a,b,c,d", 1)
 
 

@@ -15,7 +15,7 @@ from csi.errors import SourceError
 from tests.fakes.youtube_feed import entry, feed
 
 
-def reference(body: bytes) -> list[atom.Entry]:
+def reference(body: bytes) -> list[atom.FeedEntry]:
     """What feedparser says of the whole document, untouched by our guard."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -23,7 +23,7 @@ def reference(body: bytes) -> list[atom.Entry]:
         return atom.plain_entries(parsed)
 
 
-def same(body: bytes) -> list[atom.Entry]:
+def same(body: bytes) -> list[atom.FeedEntry]:
     """Both readers on one document: equal, whichever of them was used."""
     expected = reference(body)
     fast = atom.fast_entries(body)

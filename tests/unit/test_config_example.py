@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from csi.adapters import registry
-from csi.config.loader import Loaded, file_model, read_config, require_delivery
+from csi.config.loader import LoadedConfig, file_model, read_config, require_delivery
 from csi.config.problems import models_in
 from csi.config.settings import ConfigFile, DestinationSettings, RouteProfile
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS, SOURCE_SECRETS
@@ -24,16 +24,16 @@ ENV = {
 
 
 @pytest.fixture(scope="module")
-def example() -> Loaded:
+def example() -> LoadedConfig:
     return read_config(CONFIG / "config.example.yaml", env=ENV, sources=registry.settings_models())
 
 
-def test_the_example_is_ready_to_deliver(example: Loaded) -> None:
+def test_the_example_is_ready_to_deliver(example: LoadedConfig) -> None:
     require_delivery(example.settings)
     assert example.warnings == ()
 
 
-def test_the_example_shows_the_defaults(example: Loaded) -> None:
+def test_the_example_shows_the_defaults(example: LoadedConfig) -> None:
     bare = file_model(registry.settings_models())()
     for name in set(ConfigFile.model_fields) - {"route_profiles", "delivery"}:
         assert getattr(example.settings, name) == getattr(bare, name), name

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from csi.adapters.youtube_channel_rss import ChannelSettings
 from csi.adapters.youtube_playlist import PlaylistSettings
 from csi.config import loader
-from csi.config.loader import Loaded, file_model, load, read_config
+from csi.config.loader import LoadedConfig, file_model, load, read_config
 from csi.config.settings import FirstPollLast, Settings
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.errors import ConfigError
@@ -26,7 +26,7 @@ ENV = {
 }
 
 
-def read(folder: Path, text: str | bytes, env: dict[str, str] | None = None) -> Loaded:
+def read(folder: Path, text: str | bytes, env: dict[str, str] | None = None) -> LoadedConfig:
     file = folder / "config.yaml"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     return read_config(file, env=env or {}, sources=SOURCES)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from csi.config import yaml_reader
-from csi.config.yaml_reader import Spot, dotted, parse_yaml, retype
+from csi.config.yaml_reader import FilePosition, dotted, parse_yaml, retype
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -24,41 +24,41 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_key_and_value_knows_its_place() -> None:
     document = parse_yaml("a:\n  b:\n    - c: 5\n")
     assert document.data == {"a": {"b": [{"c": 5}]}}
-    assert document.keys[("a", "b")] == Spot(2, 3)
-    assert document.values[("a", "b", 0, "c")] == Spot(3, 10)
+    assert document.keys[("a", "b")] == FilePosition(2, 3)
+    assert document.values[("a", "b", 0, "c")] == FilePosition(3, 10)
     assert document.problems == []
 
 
 @pytest.mark.parametrize(
     ("text", "spot", "words"),
     [
-        ("a: !!python/object/apply:os.system [id]", Spot(1, 4), "tag !!python/object/apply:os.system"),
-        ("a: 1\nb: !mine x", Spot(2, 4), "tag !mine"),
-        ("a: !!str 5", Spot(1, 4), "tag !!str"),
-        ("a: 1\nb: 2\na: 3", Spot(3, 1), "written twice; the first is in line 1"),
-        ("x:\n  a: 1\n  a: 3", Spot(3, 3), "written twice; the first is in line 2"),
-        ("a: 1\n---\nb: 2", Spot(2, 1), "second document"),
-        ("a: &x {b: 1}\nc:\n  <<: *x", Spot(3, 3), "merge keys"),
-        ("a: [1}", Spot(1, 6), "while parsing a flow sequence (begun in line 1)"),
-        ("a: b: c", Spot(1, 5), "not valid YAML"),
-        ("\ta: b", Spot(1, 1), "spaces, not tabs"),
-        ("a: 1\nb: \x07", Spot(2, 4), "character U+0007"),
-        ("a: *nowhere", Spot(1, 4), "undefined alias"),
-        ("- a\n- b", Spot(1, 1), "keys and values at the top"),
-        ("just words", Spot(1, 1), "keys and values at the top"),
-        ("? [a, b]\n: c", Spot(1, 3), "a key is a word"),
-        ("a: ${X}\n? ${Y}\n: {b: ${Z}}", Spot(3, 8), "not valid YAML"),
-        ("[" * 3000, Spot(1, 21), "nested deeper"),
-        ("{a: " * 3000, Spot(1, 81), "nested deeper"),
-        ("a: &a [*a]", Spot(1, 1), "alias inside its own anchor"),
-        (BOMB, Spot(1, 1), "more than 200,000 values"),
-        ("a: &a x\nb: [" + "*a, " * 101 + "]", Spot(2, 405), "more than 100 aliases"),
-        ('a: "\\0"', Spot(1, 4), "control character"),
+        ("a: !!python/object/apply:os.system [id]", FilePosition(1, 4), "tag !!python/object/apply:os.system"),
+        ("a: 1\nb: !mine x", FilePosition(2, 4), "tag !mine"),
+        ("a: !!str 5", FilePosition(1, 4), "tag !!str"),
+        ("a: 1\nb: 2\na: 3", FilePosition(3, 1), "written twice; the first is in line 1"),
+        ("x:\n  a: 1\n  a: 3", FilePosition(3, 3), "written twice; the first is in line 2"),
+        ("a: 1\n---\nb: 2", FilePosition(2, 1), "second document"),
+        ("a: &x {b: 1}\nc:\n  <<: *x", FilePosition(3, 3), "merge keys"),
+        ("a: [1}", FilePosition(1, 6), "while parsing a flow sequence (begun in line 1)"),
+        ("a: b: c", FilePosition(1, 5), "not valid YAML"),
+        ("\ta: b", FilePosition(1, 1), "spaces, not tabs"),
+        ("a: 1\nb: \x07", FilePosition(2, 4), "character U+0007"),
+        ("a: *nowhere", FilePosition(1, 4), "undefined alias"),
+        ("- a\n- b", FilePosition(1, 1), "keys and values at the top"),
+        ("just words", FilePosition(1, 1), "keys and values at the top"),
+        ("? [a, b]\n: c", FilePosition(1, 3), "a key is a word"),
+        ("a: ${X}\n? ${Y}\n: {b: ${Z}}", FilePosition(3, 8), "not valid YAML"),
+        ("[" * 3000, FilePosition(1, 21), "nested deeper"),
+        ("{a: " * 3000, FilePosition(1, 81), "nested deeper"),
+        ("a: &a [*a]", FilePosition(1, 1), "alias inside its own anchor"),
+        (BOMB, FilePosition(1, 1), "more than 200,000 values"),
+        ("a: &a x\nb: [" + "*a, " * 101 + "]", FilePosition(2, 405), "more than 100 aliases"),
+        ('a: "\\0"', FilePosition(1, 4), "control character"),
         ("", None, "empty"),
         ("# only a comment", None, "empty"),
     ],
 )
-def test_hostile_yaml_is_refused_with_its_line(text: str, spot: Spot | None, words: str) -> None:
+def test_hostile_yaml_is_refused_with_its_line(text: str, spot: FilePosition | None, words: str) -> None:
     started = time.process_time()
     problems = parse_yaml(text).problems
     assert len(problems) == 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from csi.ingester import signature
-from csi.ingester.signature import Refused, Verified
+from csi.ingester.signature import InvalidSignature, ValidSignature
 
 SECRET, TIMESTAMP, REQUEST_ID = "csi-test-secret", "1708600000", "req_abc123"
 
@@ -44,7 +44,7 @@ def envelope(title: str) -> dict[str, object]:
     }
 
 
-def check(body: bytes, digest: str, *, now: float = 1708600000, **changes: str) -> Verified | Refused:
+def check(body: bytes, digest: str, *, now: float = 1708600000, **changes: str) -> ValidSignature | InvalidSignature:
     parts = {"timestamp": TIMESTAMP, "request_id": REQUEST_ID, "signature": f"sha256={digest}"} | changes
     return signature.verify([SECRET], body=body, now=now, **parts)
 
@@ -53,7 +53,7 @@ def check(body: bytes, digest: str, *, now: float = 1708600000, **changes: str) 
 def test_golden_vectors(title, form, digest):
     body = signature.canonical(envelope(title), form)
     assert signature.sign(SECRET, TIMESTAMP, REQUEST_ID, body) == digest
-    assert check(body, digest) == Verified(form)
+    assert check(body, digest) == ValidSignature(form)
 
 
 def test_the_prds_own_reference_gives_the_same():
@@ -83,26 +83,26 @@ def test_the_prds_own_reference_gives_the_same():
 def test_what_is_refused_and_why(changes, now, reason):
     body = signature.canonical(envelope("plain"))
     parts = {"signature": f"sha256={GOLDEN[0][2]}", "timestamp": TIMESTAMP, "request_id": REQUEST_ID} | changes
-    assert signature.verify([SECRET], body=body, now=now, **parts) == Refused(reason)
+    assert signature.verify([SECRET], body=body, now=now, **parts) == InvalidSignature(reason)
 
 
 @pytest.mark.parametrize("offset", [-299, 0, 299])
 def test_five_minutes_either_way_are_fine(offset):
     body = signature.canonical(envelope("plain"))
-    assert check(body, GOLDEN[0][2], now=1708600000 + offset) == Verified("ascii")
+    assert check(body, GOLDEN[0][2], now=1708600000 + offset) == ValidSignature("ascii")
 
 
 def test_every_flipped_byte_is_refused():
     body = signature.canonical(envelope("plain"))
     for index in range(len(body)):
         forged = body[:index] + bytes([body[index] ^ 1]) + body[index + 1 :]
-        assert check(forged, GOLDEN[0][2]) == Refused("bad_signature")
+        assert check(forged, GOLDEN[0][2]) == InvalidSignature("bad_signature")
 
 
 def test_both_secrets_of_a_rotation_are_accepted():
     body = signature.canonical(envelope("plain"))
     parts = {"timestamp": TIMESTAMP, "request_id": REQUEST_ID, "signature": f"sha256={GOLDEN[0][2]}"}
-    assert signature.verify(["new-secret", SECRET], body=body, now=1708600000, **parts) == Verified("ascii")
+    assert signature.verify(["new-secret", SECRET], body=body, now=1708600000, **parts) == ValidSignature("ascii")
 
 
 def test_each_attempt_has_its_own_id_and_time():
@@ -132,7 +132,7 @@ def test_whatever_is_signed_is_verified(value, form):
         request_id=headers["X-CSI-Request-ID"],
         now=1100.0,
     )
-    assert isinstance(verdict, Verified)
+    assert isinstance(verdict, ValidSignature)
 
 
 @given(SENDABLE)
@@ -147,7 +147,7 @@ def test_a_body_reencoded_on_its_way_is_still_verified(value):
         request_id=headers["X-CSI-Request-ID"],
         now=1000.0,
     )
-    assert isinstance(verdict, Verified)
+    assert isinstance(verdict, ValidSignature)
 
 
 @given(st.binary(max_size=200), st.text(max_size=80), st.text(max_size=20), st.text(max_size=70))
@@ -155,4 +155,4 @@ def test_nothing_makes_verify_raise(body, header, timestamp, request_id):
     verdict = signature.verify(
         [SECRET], body=body, signature=header, timestamp=timestamp, request_id=request_id, now=1.0
     )
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, InvalidSignature)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.config.settings import Secrets, Settings, WebSettings
+from csi.config.settings import EnvironmentSecrets, Settings, WebSettings
 from csi.errors import ConfigError
 from csi.web import serve
 
@@ -15,6 +15,6 @@ def test_loopback_needs_no_token(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 def test_a_wider_bind_needs_the_admin_token_and_not_only_the_readers(host: str) -> None:
-    settings = Settings(web=WebSettings(host=host, port=0), secrets=Secrets(admin_read_token="0123456789"))
+    settings = Settings(web=WebSettings(host=host, port=0), secrets=EnvironmentSecrets(admin_read_token="0123456789"))
     with pytest.raises(ConfigError, match="CSI_ADMIN_TOKEN"):
         serve.listen(settings)

@@ -28,7 +28,7 @@ _DURATION = re.compile(
 )
 _SURPLUS = 4 * BATCH
 
-Item = dict[str, Any]
+ApiItem = dict[str, Any]
 
 
 class ApiSettings(SourceSettings):
@@ -47,17 +47,17 @@ class ApiSettings(SourceSettings):
 
 
 @dataclass(frozen=True)
-class Page:
+class ApiPage:
     """One page of a list."""
 
-    items: tuple[Item, ...]
+    items: tuple[ApiItem, ...]
     next: str | None = None
     total: int | None = None
     etag: str | None = None
 
 
 @dataclass(frozen=True)
-class VideoFacts:
+class VideoDetails:
     """What `videos.list` tells of a video: its length, and whether it is a stream that runs or is to come."""
 
     duration: int | None = None
@@ -94,12 +94,12 @@ class DataApi:
     def host(self) -> str:
         return urlsplit(self._settings.api_base_url).netloc
 
-    def items(self, playlist: str, token: str | None = None, *, etag: str | None = None) -> Page | None:
+    def items(self, playlist: str, token: str | None = None, *, etag: str | None = None) -> ApiPage | None:
         """One page of a playlist. None: unchanged since `etag`."""
         query: dict[str, str | int] = {"part": ITEM_PARTS, "playlistId": playlist, "maxResults": BATCH}
         return self.page("playlistItems", query | ({"pageToken": token} if token else {}), etag=etag)
 
-    def page(self, resource: str, query: Mapping[str, str | int], *, etag: str | None = None) -> Page | None:
+    def page(self, resource: str, query: Mapping[str, str | int], *, etag: str | None = None) -> ApiPage | None:
         """One call, one unit. None: unchanged since `etag` (which costs the same unit)."""
         answer = self._call(resource, query, etag)
         if answer.status == 304:
@@ -143,7 +143,7 @@ class DataApi:
 
     # What several sources ask
 
-    def rows(self, resource: str, part: str, ids: Sequence[str]) -> Iterator[Item]:
+    def rows(self, resource: str, part: str, ids: Sequence[str]) -> Iterator[ApiItem]:
         """The rows of these ids, 50 to a unit. An id that is unknown, private or gone is silently missing."""
         valid = [name for name in dict.fromkeys(ids) if video_fields.valid_id(name)]
         for start in range(0, len(valid), BATCH):
@@ -151,7 +151,7 @@ class DataApi:
             page = self.page(resource, {"part": part, "id": names, "maxResults": BATCH})
             yield from page.items if page else ()
 
-    def videos(self, ids: Sequence[str]) -> dict[str, VideoFacts]:
+    def videos(self, ids: Sequence[str]) -> dict[str, VideoDetails]:
         """Length and live state of at most 50. Without maxResults, which `videos.list` does not take beside ids."""
         page = self.page("videos", {"part": "snippet,contentDetails", "id": ",".join(ids)})
         return {str(item.get("id")): _facts(item) for item in (page.items if page else ())}
@@ -167,12 +167,12 @@ class DataApi:
         return "exists" if found else "missing"
 
 
-def part_of(item: Item, name: str) -> Item:
+def part_of(item: ApiItem, name: str) -> ApiItem:
     value = item.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def is_readable(item: Item) -> bool:
+def is_readable(item: ApiItem) -> bool:
     """Private and deleted videos stay in a list without their date. When one becomes readable, it is new.
 
     An item without its snippet is as good as one of them: it may come whole the next time.
@@ -185,23 +185,23 @@ def is_readable(item: Item) -> bool:
     return snippet.get("title") not in PLACEHOLDERS
 
 
-def video_of(item: Item) -> Any:
+def video_of(item: ApiItem) -> Any:
     named = part_of(part_of(item, "snippet"), "resourceId").get("videoId")
     return named or part_of(item, "contentDetails").get("videoId")
 
 
-def thumbnail_of(item: Item) -> Any:
+def thumbnail_of(item: ApiItem) -> Any:
     sizes = part_of(part_of(item, "snippet"), "thumbnails")
     chosen = sizes.get("default") or next(iter(sizes.values()), None)
     return chosen.get("url") if isinstance(chosen, dict) else None
 
 
-def _page(body: Item) -> Page:
+def _page(body: ApiItem) -> ApiPage:
     items = body.get("items", [])
     token, total = body.get("nextPageToken"), part_of(body, "pageInfo").get("totalResults")
     if not isinstance(items, list) or len(items) > _SURPLUS or not _is_token(token):
         raise SourceError("the API's answer is not a page of a list", kind="malformed")
-    return Page(
+    return ApiPage(
         items=tuple(item for item in items if isinstance(item, dict)),
         next=token or None,
         total=total if isinstance(total, int) else None,
@@ -218,9 +218,9 @@ def _etag(text: Any) -> str | None:
     return text if isinstance(text, str) and response_headers.is_sendable(text) else None
 
 
-def _facts(item: Item) -> VideoFacts:
+def _facts(item: ApiItem) -> VideoDetails:
     live = part_of(item, "snippet").get("liveBroadcastContent")
-    return VideoFacts(
+    return VideoDetails(
         duration=duration_seconds(part_of(item, "contentDetails").get("duration")),
         live=live if live in video_fields.STREAMS else None,
     )

@@ -15,7 +15,7 @@ from xml.parsers import expat
 from csi.adapters.youtube import feed_guard
 from csi.errors import SourceError
 
-Entry = dict[str, str]
+FeedEntry = dict[str, str]
 """One entry: the texts of FIELDS, and `thumbnail_url`, `views`, `likes`, where the feed has them."""
 
 FIELDS = ("yt_videoid", "yt_channelid", "title", "link", "published", "updated", "summary", "author")
@@ -31,7 +31,7 @@ _NAMESPACES = {
 }
 
 
-def read_entries(body: bytes) -> list[Entry]:
+def read_entries(body: bytes) -> list[FeedEntry]:
     """All entries of a YouTube feed. SourceError for everything else, within caps on what it may cost."""
     entries = fast_entries(body)
     if entries is None:
@@ -41,7 +41,7 @@ def read_entries(body: bytes) -> list[Entry]:
     return entries
 
 
-def slow_entries(document: bytes) -> list[Entry]:
+def slow_entries(document: bytes) -> list[FeedEntry]:
     """By feedparser. From bytes: it opens a text that names a file or a URL."""
     import feedparser  # here: most processes never meet such a document, and it takes memory and time to load
 
@@ -52,13 +52,13 @@ def slow_entries(document: bytes) -> list[Entry]:
         raise SourceError("the answer is not a feed that can be read", kind="malformed") from error
 
 
-def plain_entries(parsed: Any) -> list[Entry]:
+def plain_entries(parsed: Any) -> list[FeedEntry]:
     """What feedparser found, as our fields. It knows YouTube's namespace only by the prefix the document gives it."""
     prefixes = [prefix for prefix, uri in parsed.get("namespaces", {}).items() if uri == _NAMESPACES["xmlns:yt"]]
     return [_plain(entry, (prefixes or ["yt"])[0].lower()) for entry in parsed.entries]
 
 
-def _plain(entry: Any, prefix: str) -> Entry:
+def _plain(entry: Any, prefix: str) -> FeedEntry:
     names = {name: name.replace("yt_", f"{prefix}_") if name.startswith("yt_") else name for name in FIELDS}
     plain = {name: str(entry[given]) for name, given in names.items() if given in entry}
     thumbnails = entry.get("media_thumbnail") or [{}]
@@ -141,10 +141,10 @@ _UNMENDED = frozenset({"author"})  # feedparser mends the characters of every te
 
 
 @dataclass
-class _Reader:
+class _AtomReader:
     """Follows the document down its elements; raises _Unfamiliar at the first surprise."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[FeedEntry] = field(default_factory=list)
     path: list[tuple[_Element, set[str]]] = field(default_factory=lambda: [(_DOCUMENT, set())])
     pieces: list[str] = field(default_factory=list)
 
@@ -195,11 +195,11 @@ class _Reader:
         self.pieces.clear()
 
 
-def fast_entries(body: bytes) -> list[Entry] | None:
+def fast_entries(body: bytes) -> list[FeedEntry] | None:
     """The entries of a feed that is exactly as YouTube writes it. None: it is not, or it is no feed at all."""
     if not _OPENING.match(body) or len(body) > feed_guard.MAX_BYTES:
         return None
-    reader = _Reader()
+    reader = _AtomReader()
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.StartElementHandler = reader.start

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from csi.adapters.base import Position, RawEvent, Tools
 from csi.adapters.youtube import video_fields
-from csi.adapters.youtube.api import BATCH, DataApi, VideoFacts
+from csi.adapters.youtube.api import BATCH, DataApi, VideoDetails
 from csi.errors import MalformedItem, SourceError
 from csi.logs import log
 
@@ -28,7 +28,7 @@ class Enricher:
         self._api = api
         self._tools = tools
         self._lock = threading.Lock()
-        self._told: dict[str, tuple[float, VideoFacts]] = {}
+        self._told: dict[str, tuple[float, VideoDetails]] = {}
 
     def enrich(self, items: Sequence[RawEvent], position: Position, key: Named, video: Named) -> tuple[RawEvent, ...]:
         """The same items; the new ones among them carry `facts` in their payload, where the API could be asked."""
@@ -48,7 +48,7 @@ class Enricher:
         newest = places[-min(position.emits or MOST, MOST) :]
         return {place: name for place in newest if (name := _named(items[place], video)) is not None}
 
-    def _facts(self, videos: list[str]) -> dict[str, VideoFacts]:
+    def _facts(self, videos: list[str]) -> dict[str, VideoDetails]:
         now, told = self._tools.now(), dict(self._told)
         unasked = [name for name in videos if name not in told or not 0 <= now - told[name][0] < ASK_AGAIN]
         for start in range(0, len(unasked), BATCH):
@@ -57,11 +57,11 @@ class Enricher:
             answer = self._ask(asked)
             if answer is None:
                 break
-            told |= {name: (now, answer.get(name, VideoFacts())) for name in asked}
+            told |= {name: (now, answer.get(name, VideoDetails())) for name in asked}
         self._remember({name: told[name] for name in videos if name in told})
         return {name: told[name][1] for name in videos if name in told}
 
-    def _ask(self, videos: list[str]) -> dict[str, VideoFacts] | None:
+    def _ask(self, videos: list[str]) -> dict[str, VideoDetails] | None:
         if not self._tools.spare(1):
             return None
         try:
@@ -70,7 +70,7 @@ class Enricher:
             log.info("videos are not enriched", error=str(error), kind=error.kind, items=len(videos))
             return None
 
-    def _remember(self, told: dict[str, tuple[float, VideoFacts]]) -> None:
+    def _remember(self, told: dict[str, tuple[float, VideoDetails]]) -> None:
         with self._lock:
             self._told = {**dict(list(self._told.items())[-_REMEMBERED:]), **told}
 
@@ -82,18 +82,18 @@ def _named(raw: RawEvent, name: Named) -> str | None:
         return None
 
 
-def _with_facts(raw: RawEvent, facts: VideoFacts | None) -> RawEvent:
+def _with_facts(raw: RawEvent, facts: VideoDetails | None) -> RawEvent:
     if facts is None:
         return raw
     return replace(raw, payload={**raw.payload, "facts": {"duration_seconds": facts.duration, "live": facts.live}})
 
 
-def facts_of(raw: RawEvent) -> VideoFacts | None:
+def facts_of(raw: RawEvent) -> VideoDetails | None:
     """What enrichment added to an item. None: it was not asked for."""
     facts = raw.payload.get("facts")
     if not isinstance(facts, dict):
         return None
     live, duration = facts.get("live"), facts.get("duration_seconds")
-    return VideoFacts(
+    return VideoDetails(
         duration=duration if isinstance(duration, int) else None, live=live if live in video_fields.STREAMS else None
     )

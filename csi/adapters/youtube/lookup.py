@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from csi.adapters.youtube import video_fields
-from csi.adapters.youtube.api import DataApi, Item, part_of
+from csi.adapters.youtube.api import ApiItem, DataApi, part_of
 from csi.errors import SourceError
 from csi.ingester.text import TITLE_CHARS, clean
 
 
 @dataclass(frozen=True)
-class Found:
+class ChannelMatch:
     """A channel, and what it cost to find it."""
 
     channel_id: str
@@ -17,7 +17,7 @@ class Found:
     units: int = 1
 
 
-def find_channel(api: DataApi, kind: str, value: str) -> Found | None:
+def find_channel(api: DataApi, kind: str, value: str) -> ChannelMatch | None:
     """None: there is no such handle, user or video. `value` was checked by csi.adapters.youtube.references."""
     if kind == "video":
         return _owner(_first(api, "videos", {"part": "snippet", "id": value}))
@@ -25,22 +25,22 @@ def find_channel(api: DataApi, kind: str, value: str) -> Found | None:
     return _channel(_first(api, "channels", {"part": "snippet", query: value.removeprefix("@")}))
 
 
-def _first(api: DataApi, resource: str, query: dict[str, str | int]) -> Item | None:
+def _first(api: DataApi, resource: str, query: dict[str, str | int]) -> ApiItem | None:
     page = api.page(resource, query)
     return page.items[0] if page and page.items else None
 
 
-def _channel(row: Item | None) -> Found | None:
+def _channel(row: ApiItem | None) -> ChannelMatch | None:
     return _found(row.get("id"), part_of(row, "snippet").get("title")) if row else None
 
 
-def _owner(row: Item | None) -> Found | None:
+def _owner(row: ApiItem | None) -> ChannelMatch | None:
     snippet = part_of(row, "snippet") if row else {}
     return _found(snippet.get("channelId"), snippet.get("channelTitle")) if row else None
 
 
-def _found(channel: object, title: object) -> Found:
+def _found(channel: object, title: object) -> ChannelMatch:
     ref = video_fields.valid_id(channel)
     if ref is None:
         raise SourceError("the API's answer names no channel", kind="malformed")
-    return Found(ref, clean(title, TITLE_CHARS) if isinstance(title, str) and title else None)
+    return ChannelMatch(ref, clean(title, TITLE_CHARS) if isinstance(title, str) and title else None)

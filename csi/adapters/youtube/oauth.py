@@ -40,7 +40,7 @@ class OAuthSettings(Model):
 
 
 @dataclass(frozen=True)
-class _Held:
+class AccessToken:
     text: str = field(repr=False)
     until: float
 
@@ -52,7 +52,7 @@ class AccessTokens:
         self._settings = settings
         self._tools = tools
         self._lock = threading.Lock()
-        self._held: _Held | None = None
+        self._held: AccessToken | None = None
 
     @property
     def configured(self) -> bool:
@@ -80,7 +80,7 @@ class AccessTokens:
             "refresh_token": settings.refresh_token_env,
         }
 
-    def _renewed(self) -> _Held:
+    def _renewed(self) -> AccessToken:
         secrets = {field: self._tools.secret(name) for field, name in self._variables().items()}
         if missing := self.missing:
             raise SourceError(f"OAuth needs three variables; not set: {', '.join(missing)}", kind="auth")
@@ -92,11 +92,11 @@ class AccessTokens:
             raise response_headers.unreachable(error, "no OAuth access token") from error
         return self._read(answer)
 
-    def _read(self, answer: HttpResponse) -> _Held:
+    def _read(self, answer: HttpResponse) -> AccessToken:
         document = response_headers.json_object(answer) or {}
         token = document.get("access_token")
         if answer.status == 200 and isinstance(token, str) and _can_be_sent(token):
-            return _Held(token, self._tools.now() + _lifetime(document.get("expires_in")) - EARLY)
+            return AccessToken(token, self._tools.now() + _lifetime(document.get("expires_in")) - EARLY)
         raise self._refusal(answer, document)
 
     def _refusal(self, answer: HttpResponse, document: dict[str, Any]) -> SourceError:

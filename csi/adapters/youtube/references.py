@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from csi.errors import CsiError
 
-Kind = Literal["channel", "playlist", "video", "handle", "user", "custom"]
+ReferenceKind = Literal["channel", "playlist", "video", "handle", "user", "custom"]
 
 LONGEST = 2_000
 FREE_FORMS = "a channel id (UC…), a /channel/UC… URL, a playlist id or URL (list=…), or a feed URL"
@@ -41,7 +41,7 @@ class UnknownReference(CsiError):
 class Reference:
     """What was meant. A `channel` or `playlist` can be watched as it is; the others are looked up first."""
 
-    kind: Kind
+    kind: ReferenceKind
     value: str
 
     @property
@@ -128,7 +128,7 @@ def _listed(query: dict[str, str]) -> Reference | None:
     return None
 
 
-def _named(kind: Kind, value: str, form: re.Pattern[str]) -> Reference:
+def _named(kind: ReferenceKind, value: str, form: re.Pattern[str]) -> Reference:
     if form.fullmatch(value):
         return Reference(kind, value)
     what = {"custom": "channel name", "user": "user name", "channel": "channel id", "video": "video id"}.get(kind, kind)
