@@ -2,10 +2,10 @@
 
 from huey import crontab
 
+from csi.catalog.catalog_retention import tidy_hourly
 from csi.catalog.due_jobs import plan_jobs
-from csi.catalog.handlers import HANDLERS
-from csi.catalog.retention import tidy_hourly
-from csi.jobs.run import work
+from csi.catalog.job_handlers import HANDLERS
+from csi.jobs.run_job import work
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime

@@ -9,7 +9,7 @@ from typing import Any
 from csi import logs, systemd
 from csi.config import loader
 from csi.errors import CsiError
-from csi.jobs import rescue as jobs
+from csi.jobs import job_rescue
 from csi.logs import log
 from csi.pipeline import clock_check, quota_schedule, rescue, schedule
 from csi.runtime import Runtime, Share, open_runtime
@@ -128,11 +128,11 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     if slow and leads:
         rescue.set_clock_right(rt)
         dispatch(rescue.redrive(rt))
-        jobs.mend(rt)
+        job_rescue.mend(rt)
     if slow and ill is None and (leads or depth is None):
         rescue.beat(rt, started)
     if leads:
-        dispatch([*rescue.rescue(rt, depth or 0), *jobs.wake_due(rt)])
+        dispatch([*rescue.rescue(rt, depth or 0), *job_rescue.wake_due(rt)])
     if slow and ill is not None:
         log.error("worker stands still and gives no sign of life", error=ill)
     elif slow and depth is not None:

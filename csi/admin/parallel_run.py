@@ -6,7 +6,7 @@ from statistics import median
 from typing import Literal
 
 from csi.admin.old_poller_log import Sighting
-from csi.dlq import settled_elsewhere
+from csi.dlq import sent_by_old_poller
 from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
@@ -91,11 +91,11 @@ def take_over(
     keys = list(dict.fromkeys(key for one in sightings for key in _keys(rt, places, one)))
     videos = len({one.video for one in sightings})
     if dry_run:
-        return Takeover(videos, len(keys) - len(dedupe.known(keys)), settled_elsewhere.waiting(keys))
+        return Takeover(videos, len(keys) - len(dedupe.known(keys)), sent_by_old_poller.waiting(keys))
     now = rt.now()
     with writing():
         new = dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days)
-    pending = settled_elsewhere.take_pending(keys, now)
+    pending = sent_by_old_poller.take_pending(keys, now)
     log.info("seen ids are taken over", videos=videos, keys=new, pending=pending)
     return Takeover(videos, new, pending)
 

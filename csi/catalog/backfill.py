@@ -9,11 +9,10 @@ from typing import Any
 
 from csi.adapters.youtube.api import ApiPage, DataApi, is_readable
 from csi.adapters.youtube.api_errors import LIST_CHANGED
-from csi.catalog import api as source
-from csi.catalog import capture
+from csi.catalog import capture, data_api
 from csi.catalog.api_fields import listed_video
 from csi.errors import SourceError
-from csi.jobs.run import Done, More
+from csi.jobs.run_job import Done, More
 from csi.runtime import Runtime
 from csi.store.catalog import channels, videos
 from csi.store.catalog.channels import ChannelFacts
@@ -26,13 +25,13 @@ that is never good must not use up the day."""
 
 
 def backfill(rt: Runtime, job: Job) -> More | Done:
-    api = source.open_api(rt, job)
+    api = data_api.open_api(rt, job)
     return _read_page(rt, api, job) if "uploads" in job.progress else _read_channel(rt, api, job)
 
 
 def _read_channel(rt: Runtime, api: DataApi, job: Job) -> More:
     channel_id = _channel_of(job)
-    facts = source.read_channels(api, [channel_id]).get(channel_id)
+    facts = data_api.read_channels(api, [channel_id]).get(channel_id)
     if facts is None:
         raise SourceError("YouTube does not show this channel", kind="missing")
     uploads = facts.uploads_playlist_id or f"UU{channel_id[2:]}"
@@ -92,7 +91,7 @@ def _listed(page: ApiPage, channel_id: str, room: int | None) -> list[VideoFacts
 
 
 def _ask(api: DataApi, ids: Sequence[str], channel_id: str) -> dict[str, VideoFacts]:
-    found = source.read_videos(api, ids) if ids else {}
+    found = data_api.read_videos(api, ids) if ids else {}
     return {name: facts for name, facts in found.items() if facts.channel_id == channel_id}
 
 

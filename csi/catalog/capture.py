@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from csi.catalog import freshness, gains
+from csi.catalog import gains, refresh_schedule
 from csi.catalog.gains import DAILY, HOURLY, Window
 from csi.store.catalog import channels, stats, videos
 from csi.store.catalog.channels import ChannelFacts
@@ -13,7 +13,7 @@ from csi.store.uuid7 import new_id
 
 def record_channel(facts: ChannelFacts, now: float) -> None:
     """Part of the caller's transaction."""
-    channels.save(facts, freshness.next_channel_refresh(now), now)
+    channels.save(facts, refresh_schedule.next_channel_refresh(now), now)
     before = stats.channel_baseline(facts.id, *DAILY.bounds(now))
 
     def daily(name: str) -> int | None:
@@ -36,7 +36,7 @@ def record_channel(facts: ChannelFacts, now: float) -> None:
 
 def record_videos(found: Sequence[VideoFacts], now: float) -> None:
     """Part of the caller's transaction."""
-    plans = {facts.id: freshness.plan_video(facts.id, facts.published_at, now) for facts in found}
+    plans = {facts.id: refresh_schedule.plan_video(facts.id, facts.published_at, now) for facts in found}
     videos.save([(facts, plans[facts.id]) for facts in found], now)
     hot = [facts.id for facts in found if plans[facts.id].tier == "hot"]
     hourly, daily = _baselines(hot, HOURLY, now), _baselines([facts.id for facts in found], DAILY, now)
@@ -59,12 +59,15 @@ def record_videos(found: Sequence[VideoFacts], now: float) -> None:
 
 def record_missing(gone: Iterable[Due], now: float) -> int:
     """The API does not show them: marked, never deleted, and looked for again. Returns how many are newly missing."""
-    return sum(videos.note_missing(video.id, freshness.plan_missing(video, now), now) for video in gone)
+    return sum(videos.note_missing(video.id, refresh_schedule.plan_missing(video, now), now) for video in gone)
 
 
 def enter_unseen(listed: Sequence[VideoFacts], now: float) -> None:
     """An uploads list names them, and the API does not show them: they are known as missing."""
-    rows = [(facts, Plan(freshness.tier_of(facts.published_at, now), now + freshness.HOUR)) for facts in listed]
+    rows = [
+        (facts, Plan(refresh_schedule.tier_of(facts.published_at, now), now + refresh_schedule.HOUR))
+        for facts in listed
+    ]
     videos.enter(rows, now, missing=True)
 
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 from csi.admin import watches as sources
 from csi.admin.watches import CHANNELS, SourcesError, Target, Wish
-from csi.catalog import api, capture
+from csi.catalog import capture, data_api
 from csi.errors import CsiError, SourceError
-from csi.jobs.types import new_job
+from csi.jobs.job_kinds import new_job
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import watch_admin, watches
@@ -83,7 +83,7 @@ def _target(rt: Runtime, text: str) -> Target:
 def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]:
     """What YouTube says of it now; where it cannot be asked now, the backfill asks later."""
     try:
-        facts = api.read_channels(api.open_api(rt), [target.ref]).get(target.ref)
+        facts = data_api.read_channels(data_api.open_api(rt), [target.ref]).get(target.ref)
     except SourceError as error:
         if error.kind in _LATER:
             return None, f"not looked at yet: {error}"

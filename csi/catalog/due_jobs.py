@@ -1,8 +1,8 @@
 """Which jobs are wanted now: one for each kind of statistics that something is due for."""
 
 from csi.catalog.channel_admin import register_watched
-from csi.catalog.freshness import DAY, HOT_DAYS, HOUR, MEDIUM_DAYS
-from csi.jobs.types import new_job
+from csi.catalog.refresh_schedule import DAY, HOT_DAYS, HOUR, MEDIUM_DAYS
+from csi.jobs.job_kinds import new_job
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import heartbeats

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from csi.catalog import api
+from csi.catalog import data_api
 from csi.catalog.json_shapes import shape
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
@@ -19,7 +19,7 @@ TREND = (
 def all_channels(rt: Runtime, status: str | None = None) -> dict[str, Any]:
     """Every channel with its gains of today, and what keeping them fresh costs."""
     rows = [row for row in channels.dashboard(day_of(rt.now())) if status in (None, row["status"])]
-    share = api.share_of(rt)
+    share = data_api.share_of(rt)
     return {"channels": [_today(row) for row in rows], "units_a_day": share.needed, "share": share.limit}
 
 

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from csi.catalog import api, capture
-from csi.catalog.freshness import DAY, next_channel_refresh
-from csi.jobs.run import Done, Handler, More
-from csi.jobs.types import new_job
+from csi.catalog import capture, data_api
+from csi.catalog.refresh_schedule import DAY, next_channel_refresh
+from csi.jobs.job_kinds import new_job
+from csi.jobs.run_job import Done, Handler, More
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, videos
@@ -26,7 +26,7 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> More | Done:
     wanted = _wanted(tier, rt, job, done["asked"])
     if not wanted:
         return Done({"videos": done["videos"], "missing": done["missing"]})
-    found = _ours(api.read_videos(api.open_api(rt, job), [video.id for video in wanted]))
+    found = _ours(data_api.read_videos(data_api.open_api(rt, job), [video.id for video in wanted]))
     gone = [video for video in wanted if video.id not in found]
     progress = {
         "videos": done["videos"] + len(found),
@@ -61,7 +61,7 @@ def refresh_channels(rt: Runtime, job: Job) -> More | Done:
     ids = channels.due(rt.now(), BATCH)
     if not ids:
         return Done(done)
-    found = api.read_channels(api.open_api(rt, job), ids)
+    found = data_api.read_channels(data_api.open_api(rt, job), ids)
     gone = [ref for ref in ids if ref not in found]
     progress = {"channels": done["channels"] + len(found), "missing": done["missing"] + len(gone)}
     return More(progress, partial(_save_channels, rt, list(found.values()), gone))

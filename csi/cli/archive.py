@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from csi import logs
-from csi.catalog import archive as steps
-from csi.catalog import retention
+from csi.catalog import archive_files, catalog_retention
 from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
 from csi.cli.output import confirm, echo_json, iso, stamp
@@ -31,8 +30,8 @@ def run_now(yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -
     """Put away now what is older than its time, instead of bit by bit every hour."""
     with installed(config_path) as rt:
         if not dry_run:
-            confirm(f"Put away old rows of the catalogue, into {steps.folder(rt)}?", yes=yes)
-        done = retention.survey(rt) if dry_run else retention.tidy(rt)
+            confirm(f"Put away old rows of the catalogue, into {archive_files.folder(rt)}?", yes=yes)
+        done = catalog_retention.survey(rt) if dry_run else catalog_retention.tidy(rt)
     if as_json:
         echo_json({"rows": done.rows, "total": done.total, "dry_run": dry_run})
         return
@@ -48,7 +47,7 @@ def run_now(yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -
 def list_files(config_path: Path | None, as_json: bool) -> None:
     """Show the files, what is in them, and until when a restored one stays."""
     with installed(config_path) as rt:
-        rows, where = archives.every(), steps.folder(rt)
+        rows, where = archives.every(), archive_files.folder(rt)
     if as_json:
         times = [{"written_at": iso(row.written_at), "kept_until": iso(row.kept_until)} for row in rows]
         echo_json({"folder": str(where), "archives": [vars(row) | at for row, at in zip(rows, times, strict=True)]})
@@ -68,8 +67,8 @@ def show(name: str, config_path: Path | None) -> None:
     with installed(config_path) as rt:
         book = archives.find(name)
         if book is None:
-            raise steps.ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
-        for row in steps.read(rt, book):
+            raise archive_files.ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
+        for row in archive_files.read(rt, book):
             told = {"error_message": logs.redact(row["error_message"])} if row.get("error_message") else {}
             click.echo(json.dumps(row | told))
 
@@ -82,7 +81,7 @@ def show(name: str, config_path: Path | None) -> None:
 def restore(name: str, days: int, config_path: Path | None, as_json: bool) -> None:
     """Put the rows of a file back into their table; after so many days they are put away again."""
     with installed(config_path) as rt:
-        done = steps.restore(rt, name, keep_days=days)
+        done = archive_files.restore(rt, name, keep_days=days)
     if as_json:
         echo_json({"name": done.name, "rows": done.rows, "kept_until": iso(done.kept_until)})
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import logs
-from csi.catalog import api, channel_admin, json_shapes, listing
+from csi.catalog import channel_admin, data_api, json_shapes, listing
 from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
 from csi.cli.output import echo_json, plural
@@ -77,12 +77,12 @@ def list_channels(status: str | None, config_path: Path | None, as_json: bool) -
         if as_json:
             echo_json(listing.all_channels(rt, status))
             return
-        now, share = rt.now(), api.share_of(rt)
+        now, share = rt.now(), data_api.share_of(rt)
         rows = [row for row in store.dashboard(stats.day_of(now)) if status in (None, row["status"])]
     head = ("ID", "TITLE", "STATUS", "PRIO", "SUBSCRIBERS", "TODAY", "VIEWS", "TODAY", "VIDEOS", "REFRESHED")
     for line in table(head, [_row(row, now) for row in rows]):
         click.echo(line)
-    enough = f": {api.TOO_MUCH}" if share.is_short else ""
+    enough = f": {data_api.TOO_MUCH}" if share.is_short else ""
     cost = f"keeping them fresh takes {share.needed:,} of {share.limit:,} API units a day{enough}"
     click.echo(f"{plural(len(rows), 'channel')}; {cost}", err=True)
 

@@ -15,7 +15,7 @@ from csi.cli.terminal import plain, table
 from csi.web import json_views
 
 if TYPE_CHECKING:
-    from csi.admin.dead_letters import Result
+    from csi.admin.replay_by_command import Result
     from csi.dlq.dead_letters import Letter
     from csi.dlq.replay import Outcome
     from csi.dlq.search import Group

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from csi.admin import dead_letters
+from csi.admin import replay_by_command
 from csi.cli import dead_letter_output
 from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
 from csi.cli.output import SOME_FAILED, Duration, confirm, echo_json, is_terminal, plural, progress
 from csi.dlq import dead_letters as letters
-from csi.dlq import discard as clearing
-from csi.dlq import search
+from csi.dlq import discard_and_prune, search
 from csi.ingester.text import clean
 from csi.store.queries import timeline
 
@@ -138,10 +137,10 @@ def _refuse_vague(ids: tuple[int, ...], everything: bool, filters: dict[str, Any
 
 def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: bool) -> int:
     with progress(len(chosen), "sending again") as notice:
-        outcomes = dead_letters.replay_all(rt, chosen, notice)
+        outcomes = replay_by_command.replay_all(rt, chosen, notice)
     sent = [outcome.letter_id for outcome in outcomes if outcome.is_sent]
     names = [letter.destination for letter in letters.by_ids(sent) if letter.destination]
-    hints = dead_letters.obstacles(rt, names) if sent else []
+    hints = replay_by_command.obstacles(rt, names) if sent else []
     results = _await(sent, seconds)
     failures = {one.letter_id: one.note for one in outcomes if not one.is_sent}
     failures |= {one.letter_id: one.result or "not finished yet" for one in results if not one.is_good}
@@ -149,11 +148,11 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
     return SOME_FAILED if failures else 0
 
 
-def _await(sent: list[int], seconds: float | None) -> list[dead_letters.Result]:
+def _await(sent: list[int], seconds: float | None) -> list[replay_by_command.Result]:
     if seconds is None or not sent:
         return []
     with progress(len(sent), "waiting for the receiver") as notice:
-        return dead_letters.await_results(sent, seconds, notice)
+        return replay_by_command.await_results(sent, seconds, notice)
 
 
 @dlq.command()
@@ -174,7 +173,7 @@ def discard(
         if found:
             confirm(f"Give up {plural(len(found), 'dead letter')}? What they hold is not delivered.", yes=yes)
         days, result = rt.settings.retention.dedupe_days, clean(reason, 200)
-        closed = clearing.discard(found, rt.now(), result=result, key_days=days)
+        closed = discard_and_prune.discard(found, rt.now(), result=result, key_days=days)
         failures = _not_open(ids, closed)
         if as_json:
             echo_json({"discarded": closed, "failed": {str(number): why for number, why in failures.items()}})
@@ -201,7 +200,7 @@ def prune(config_path: Path | None, as_json: bool, older_than: float, dry_run: b
     """Delete old letters, open ones too. What is being sent again stays."""
     with installed(config_path) as rt:
         before = rt.now() - older_than
-        old = clearing.old(before)
+        old = discard_and_prune.old(before)
         if old.count and not dry_run:
             lost = f" {old.open:,} of them are open: what they hold was never delivered." if old.open else ""
             confirm(f"Delete {plural(old.count, 'dead letter')} for ever?{lost}", yes=yes)
@@ -217,7 +216,7 @@ def prune(config_path: Path | None, as_json: bool, older_than: float, dry_run: b
 def _prune(rt: Runtime, before: float, expected: int) -> int:
     days, gone = rt.settings.retention.dedupe_days, 0
     with progress(expected, "deleting") as notice:
-        while now_gone := clearing.prune(before, rt.now(), key_days=days):
+        while now_gone := discard_and_prune.prune(before, rt.now(), key_days=days):
             gone += now_gone
             notice(now_gone)
     return gone

@@ -13,7 +13,7 @@ from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
 from csi.cli.output import Duration, confirm, echo_json
 from csi.cli.terminal import ago, plain, table
-from csi.jobs import admin
+from csi.jobs import job_admin
 from csi.store.catalog import jobs as store
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
 def show(job: str, config_path: Path | None, as_json: bool) -> None:
     """Show a job and its whole history."""
     with installed(config_path):
-        row = admin.find_job(job)
+        row = job_admin.find_job(job)
         history = [json_shapes.shape(event) for event in store.history(row.id)]
     if as_json:
         echo_json(json_shapes.shape(row) | {"history": history})
@@ -115,7 +115,7 @@ def enqueue(
     """Put a job of this TYPE into the ledger; one that is open already is not doubled."""
     with installed(config_path) as rt:
         ref = channel_admin.find_channel(rt, channel).id if channel else None
-        found = admin.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
+        found = job_admin.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
     if as_json:
         echo_json({"job": json_shapes.shape(found.job), "duplicate": found.is_duplicate})
         return
@@ -129,8 +129,8 @@ def enqueue(
 def retry(job: str, config_path: Path | None) -> None:
     """Make a job due now that failed, is dead or waits; it goes on where it was."""
     with installed(config_path) as rt:
-        row = admin.find_job(job)
-        admin.retry(rt, row)
+        row = job_admin.find_job(job)
+        job_admin.retry(rt, row)
     click.echo(f"job {row.id} ({row.type}) is due now")
 
 
@@ -142,10 +142,10 @@ def retry(job: str, config_path: Path | None) -> None:
 def cancel(job: str, yes: bool, dry_run: bool, config_path: Path | None) -> None:
     """Give up a job; a worker that is at it stops at its next step."""
     with installed(config_path) as rt:
-        row = admin.find_job(job)
+        row = job_admin.find_job(job)
         if not dry_run:
             confirm(f"Cancel job {row.id} ({row.type}, {row.status})?", yes=yes)
-            admin.cancel(rt, row)
+            job_admin.cancel(rt, row)
     click.echo(f"job {row.id} ({row.type}) {'would be' if dry_run else 'is'} cancelled")
 
 

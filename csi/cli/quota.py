@@ -10,7 +10,7 @@ import click
 
 from csi import clock, runtime
 from csi.admin import watches
-from csi.catalog import api
+from csi.catalog import data_api
 from csi.cli.config import config_option, json_option
 from csi.pipeline import quota_schedule
 from csi.store import api_units, db
@@ -25,7 +25,7 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     rt = runtime.open_runtime(config_path)
     with db.connection():
         watches.keep_in_step(rt)
-        found, share = quota_schedule.forecast(rt, rt.now()), api.share_of(rt)
+        found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
     if as_json:
         catalogue = {"catalogue": json_views.catalogue_share(share)} if found else {}
         click.echo(json.dumps(json_views.forecast(found) | catalogue, indent=2))
@@ -37,8 +37,8 @@ def quota(config_path: Path | None, as_json: bool) -> None:
         click.echo(line)
 
 
-def _share_line(share: api.Share) -> str:
-    short = f": {api.TOO_MUCH}" if share.is_short else ""
+def _share_line(share: data_api.Share) -> str:
+    short = f": {data_api.TOO_MUCH}" if share.is_short else ""
     fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
     return f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}"
 

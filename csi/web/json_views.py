@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from csi import clock
 from csi.admin.watches import Added, Imported
-from csi.catalog.api import Share
+from csi.catalog.data_api import Share
 from csi.dlq.dead_letters import Letter
 from csi.dlq.replay import Outcome
 from csi.dlq.search import Group

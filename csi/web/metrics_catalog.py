@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from csi.catalog.api import UNITS
-from csi.jobs.types import KINDS
+from csi.catalog.data_api import UNITS
+from csi.jobs.job_kinds import KINDS
 from csi.runtime import Runtime
 from csi.store import api_units, counters
 from csi.store.catalog import jobs

@@ -7,9 +7,9 @@ from typing import Any
 
 from csi.catalog import channel_admin
 from csi.catalog.due_jobs import plan_jobs
-from csi.catalog.handlers import HANDLERS
-from csi.jobs import rescue
-from csi.jobs.run import work
+from csi.catalog.job_handlers import HANDLERS
+from csi.jobs import job_rescue
+from csi.jobs.run_job import work
 from csi.runtime import Runtime
 from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.world import SimulatedChannel, World
@@ -52,7 +52,7 @@ class Shop:
 
     def run(self) -> int:
         """Everything that is due at this moment, to its end; how many jobs were carried out."""
-        rescue.mend(self.rt)
+        job_rescue.mend(self.rt)
         plan_jobs(self.rt)
         return self.work()
 

@@ -76,9 +76,9 @@ EVERY_POINT = {
 JOB_POINTS = {
     **_call("job-claim", "csi.store.catalog.jobs.claim"),
     **_call("job-page", "csi.catalog.backfill._page"),
-    **_call("job-videos", "csi.catalog.api.read_videos"),
-    **_commit("job-step", "csi.jobs.run", "_save"),
-    **_commit("job-end", "csi.jobs.run", "_finish"),
+    **_call("job-videos", "csi.catalog.data_api.read_videos"),
+    **_commit("job-step", "csi.jobs.run_job", "_save"),
+    **_commit("job-end", "csi.jobs.run_job", "_finish"),
 }
 """Every step of a backfill."""
 

@@ -10,8 +10,8 @@ from huey.registry import Message
 
 from csi import clock
 from csi.catalog.capture import record_channel, record_videos
-from csi.catalog.retention import tidy
-from csi.jobs.types import new_job
+from csi.catalog.catalog_retention import tidy
+from csi.jobs.job_kinds import new_job
 from csi.processing.pipeline import runs
 from csi.processing.store import db as processing_db
 from csi.store import alerts, attempts, batches, db, destinations, events, hosts, outbox, reloads, watch_admin, watches

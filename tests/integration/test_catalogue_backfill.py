@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from csi.catalog import channel_admin
-from csi.catalog.handlers import HANDLERS
-from csi.jobs import rescue
-from csi.jobs.run import work
+from csi.catalog.job_handlers import HANDLERS
+from csi.jobs import job_rescue
+from csi.jobs.run_job import work
 from csi.net import HttpResponse
 from csi.runtime import Runtime
 from csi.store import api_units
@@ -97,7 +97,7 @@ def test_killed_at_every_step_of_a_thousand_videos_it_completes_with_each_video_
         while run_until_killed(here, here.rt, next(places), monkeypatch):
             deaths += 1
             clock.move(jobs.LEASE_SECONDS + 1)
-            rescue.mend(here.rt)
+            job_rescue.mend(here.rt)
             assert deaths < 1_000
         assert here.job(job.id).status == "completed"
         assert numbers() == (1_000, 1_000, 1_000)
@@ -112,7 +112,7 @@ def test_one_death_costs_one_page_at_most(tmp_path, clock, monkeypatch, nth):
         here.add(here.channel(videos=60))
         assert run_until_killed(here, here.rt, nth, monkeypatch)
         clock.move(jobs.LEASE_SECONDS + 1)
-        rescue.mend(here.rt)
+        job_rescue.mend(here.rt)
         work(here.rt, HANDLERS)
         assert numbers() == (60, 60, 60)
         assert here.counted <= here.booked <= 6 + 2

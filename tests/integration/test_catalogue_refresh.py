@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from csi.admin.watches import Target
-from csi.catalog import api as source
-from csi.catalog import capture, channel_admin
-from csi.jobs import admin
-from csi.jobs.types import new_job
+from csi.catalog import capture, channel_admin, data_api
+from csi.jobs import job_admin
+from csi.jobs.job_kinds import new_job
 from csi.runtime import Runtime
 from csi.store import watches
 from csi.store.catalog import channels, jobs, stats, videos
@@ -211,14 +210,14 @@ def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_p
         here.add(made)
         here.run()
         with monkeypatch.context() as patch:
-            patch.setattr(source, "read_videos", lambda api, ids: {})
+            patch.setattr(data_api, "read_videos", lambda api, ids: {})
             here.go(8 * DAY)
         assert videos.count_of(made.id) == (5, 5)
         here.go(8 * DAY)
         assert videos.count_of(made.id) == (5, 0)
         clock.time = videos.of_channel(made.id)[4].next_refresh_at + 1
         with monkeypatch.context() as patch:
-            patch.setattr(source, "read_videos", lambda api, ids: {})
+            patch.setattr(data_api, "read_videos", lambda api, ids: {})
             here.run()
         assert videos.of_channel(made.id)[4].missing_since == clock()
         here.go(HOUR)
@@ -244,7 +243,7 @@ def test_a_refresh_that_somebody_put_off_does_not_keep_hot_videos_waiting(tmp_pa
         made = here.channel(videos=1)
         here.add(made)
         here.run()
-        admin.enqueue(here.rt, "REFRESH_HOT_VIDEOS", delay=20 * DAY)
+        job_admin.enqueue(here.rt, "REFRESH_HOT_VIDEOS", delay=20 * DAY)
         here.go(HOUR)
         assert videos.of_channel(made.id)[0].last_refreshed_at == clock()
 
@@ -257,7 +256,7 @@ def test_a_job_that_waits_for_midnight_goes_on_by_command_when_there_is_more(tmp
         here.rt.settings = here.rt.settings.model_copy(
             update={"catalog": here.rt.settings.catalog.model_copy(update={"units_per_day": 3_000})}
         )
-        admin.retry(here.rt, here.job(job.id))
+        job_admin.retry(here.rt, here.job(job.id))
         here.work()
         assert here.job(job.id).status == "completed"
 

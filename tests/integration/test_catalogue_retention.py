@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from csi.catalog import api, archive
-from csi.catalog.archive import ArchiveFault
-from csi.catalog.retention import survey, tidy, tidy_hourly
+from csi.catalog import archive_files, data_api
+from csi.catalog.archive_files import ArchiveFault
+from csi.catalog.catalog_retention import survey, tidy, tidy_hourly
 from csi.config.settings import CatalogSettings, CsiSettings, RetentionSettings, Settings
 from csi.net import Net
 from csi.runtime import Runtime
@@ -84,14 +84,14 @@ def test_a_restored_month_is_back_as_it_was_stays_and_goes_again(rt, clock):
     put_away(rt)
     assert kept("v1") == []
     (book,) = archives.every()
-    assert archive.restore(rt, book.name).rows == 3
+    assert archive_files.restore(rt, book.name).rows == 3
     assert stats.recent("v1", 100) == before
     put_away(rt)
     assert len(kept("v1")) == 3
     clock.move(8 * DAY)
     put_away(rt)
     assert kept("v1") == []
-    assert [row["captured_at"] for row in archive.read(rt, archives.find(book.name))] == moments
+    assert [row["captured_at"] for row in archive_files.read(rt, archives.find(book.name))] == moments
 
 
 def test_a_month_that_is_kept_does_not_keep_others_and_is_thinned_when_its_time_is_over(rt, clock):
@@ -102,7 +102,7 @@ def test_a_month_that_is_kept_does_not_keep_others_and_is_thinned_when_its_time_
     capture("v1", *january)
     put_away(rt)
     (book,) = archives.every()
-    archive.restore(rt, book.name, keep_days=90)
+    archive_files.restore(rt, book.name, keep_days=90)
     capture("v1", *march)
     clock.move(60 * DAY)
     assert put_away(rt) == {"archived video_stats": 2}
@@ -130,10 +130,10 @@ def test_whoever_dies_while_a_month_comes_back_restores_it_again(rt, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(archives, "put_stats_back", dying)
         with pytest.raises(KeyboardInterrupt):
-            archive.restore(rt, book.name)
+            archive_files.restore(rt, book.name)
     assert kept("v1") == moments[:4]
     assert put_away(rt) == {}, "what is back stays, though the rest is not"
-    assert archive.restore(rt, book.name).rows == 10
+    assert archive_files.restore(rt, book.name).rows == 10
     assert kept("v1") == moments
 
 
@@ -151,7 +151,7 @@ def test_a_writer_that_died_leaves_a_tail_that_the_next_cuts_off(rt, tmp_path, m
     assert path.stat().st_size > 0
     assert len(kept("v1")) == 5
     put_away(rt)
-    assert len(list(archive.read(rt, archives.every()[0]))) == 5
+    assert len(list(archive_files.read(rt, archives.every()[0]))) == 5
     assert len(gzip.decompress(path.read_bytes()).splitlines()) == 5
 
 
@@ -169,7 +169,7 @@ def test_a_damaged_file_is_said_and_changes_nothing(rt, tmp_path, harm):
         case "garbage":
             path.write_bytes(b"x" * book.bytes)
     with pytest.raises(ArchiveFault, match="backup"):
-        archive.restore(rt, book.name)
+        archive_files.restore(rt, book.name)
     assert (kept("v1"), archives.find(book.name)) == ([], book)
 
 
@@ -188,7 +188,7 @@ def test_jobs_lose_their_payload_after_a_month_and_go_after_a_year(rt, clock):
     assert (jobs.find(settled).payload, jobs.find(settled).status, jobs.find(settled).units) == ({}, "completed", 0)
     assert jobs.find(fresh).payload == {"videos": 5}
     assert len(jobs.history(settled)) == 2
-    assert archive.restore(rt, archives.every()[0].name).rows == 1
+    assert archive_files.restore(rt, archives.every()[0].name).rows == 1
     assert jobs.find(settled).payload == {"videos": 5}
     clock.move(65 * DAY)
     assert put_away(rt) == {"archived jobs": 2, "removed job_events": 4}
@@ -246,9 +246,9 @@ def test_a_clock_that_leaps_puts_nothing_away_at_once(rt, clock):
 
 def test_days_of_the_budget_go_after_a_year_with_what_the_catalogue_used_of_them(rt):
     for days in (400, 10):
-        api_units.book_share(5, 10_000, api.UNITS, 3_000, NOW - days * DAY)
+        api_units.book_share(5, 10_000, data_api.UNITS, 3_000, NOW - days * DAY)
     assert put_away(rt)["removed api_budget"] == 1
-    assert list(counters.all_of(api.UNITS)) == [("", api_units.day_of(NOW - 10 * DAY))]
+    assert list(counters.all_of(data_api.UNITS)) == [("", api_units.day_of(NOW - 10 * DAY))]
 
 
 def test_empty_months_are_dropped_on_postgresql(rt, store):

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from csi import clock
-from csi.catalog.retention import tidy
+from csi.catalog.catalog_retention import tidy
 from csi.cli.main import cli
-from csi.jobs.types import new_job
+from csi.jobs.job_kinds import new_job
 from csi.logs import redaction
 from csi.processing.store import audit, dead_jobs
 from csi.processing.store import db as processing_db

@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.catalog import retention as catalog_retention
+from csi.catalog import catalog_retention
 from csi.cli.status import lines as status_lines
 from csi.pipeline import clock_check, poll
 from csi.status.overview import overview

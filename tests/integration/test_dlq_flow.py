@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from csi.admin import dead_letters
+from csi.admin import replay_by_command
 from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
 from csi.errors import MalformedItem
@@ -40,7 +40,7 @@ def make_line(tmp_path, clock, yt):
 
 def send_again(line: Line) -> list[bool]:
     ids = search.ids(search.Wish(states=dlq.STATES))
-    return [outcome.is_sent for outcome in dead_letters.replay_all(line.rt, ids)]
+    return [outcome.is_sent for outcome in replay_by_command.replay_all(line.rt, ids)]
 
 
 def letters() -> list[tuple[str, str | None]]:

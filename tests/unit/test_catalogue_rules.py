@@ -5,11 +5,11 @@ import random
 import pytest
 
 from csi.catalog.api_fields import channel_facts, count, video_facts
-from csi.catalog.freshness import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.catalog.gains import DAILY, HOURLY, gain
+from csi.catalog.refresh_schedule import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.errors import SourceError
-from csi.jobs.types import KINDS, JobRefused, new_job
-from csi.jobs.verdict import Dead, Retry, Wait, judge
+from csi.jobs.failure_verdict import Dead, Retry, Wait, judge
+from csi.jobs.job_kinds import KINDS, JobRefused, new_job
 from csi.store.catalog.stats import Count
 from csi.store.catalog.videos import Due
 from csi.store.uuid7 import new_id

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from csi.catalog.due_jobs import plan_jobs
-from csi.catalog.handlers import HANDLERS
+from csi.catalog.job_handlers import HANDLERS
 from csi.errors import CsiError
-from csi.jobs.run import work
+from csi.jobs.run_job import work
 from csi.simulator.youtube.world import SimulatedChannel
 from csi.store import db
 from csi.store.catalog import channels, jobs, stats, videos

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from csi.admin import dead_letters
+from csi.admin import replay_by_command
 from csi.cli import output
 from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
@@ -418,35 +418,35 @@ def test_wait_has_a_bound(at_desk, monkeypatch, arguments, seconds):
 
     def await_results(ids, bound, notice):
         waits.append(bound)
-        return [dead_letters.Result(number, "delivered") for number in ids]
+        return [replay_by_command.Result(number, "delivered") for number in ids]
 
-    monkeypatch.setattr(dead_letters, "await_results", await_results)
+    monkeypatch.setattr(replay_by_command, "await_results", await_results)
     assert at_desk.call("dlq", "replay", *arguments).exit_code == 0
     assert waits == ([] if seconds is None else [seconds])
 
 
 def test_waiting_ends_with_every_result_or_with_the_time(at_desk):
     first, second = at_desk.dead("a"), at_desk.dead("b")
-    dead_letters.replay_all(at_desk.rt, [first, second])
+    replay_by_command.replay_all(at_desk.rt, [first, second])
     looks = []
 
     def rest(seconds):
         looks.append(seconds)
         dlq.close_replays([contract("ab"[len(looks) - 1]).event_id], "default", result="delivered", now=at_desk.now)
 
-    results = dead_letters.await_results([first, second], 60.0, rest=rest)
+    results = replay_by_command.await_results([first, second], 60.0, rest=rest)
     assert ([one.result for one in results], len(looks)) == (["delivered", "delivered"], 2)
     at_desk.dead("c")
     third = DeadLetter.select().order_by(DeadLetter.id.desc()).get().id
-    dead_letters.replay_all(at_desk.rt, [third])
-    assert dead_letters.await_results([third], 0.0) == [dead_letters.Result(third, None)]
+    replay_by_command.replay_all(at_desk.rt, [third])
+    assert replay_by_command.await_results([third], 0.0) == [replay_by_command.Result(third, None)]
 
 
 @pytest.mark.parametrize("result", ["died again", "not finished yet"])
 def test_a_replay_that_did_not_arrive_is_exit_code_5(at_desk, monkeypatch, result):
     number = at_desk.dead("a")
     ending = None if result == "not finished yet" else result
-    monkeypatch.setattr(dead_letters, "await_results", lambda *given: [dead_letters.Result(number, ending)])
+    monkeypatch.setattr(replay_by_command, "await_results", lambda *given: [replay_by_command.Result(number, ending)])
     done = at_desk.call("dlq", "replay", "--id", str(number), "--wait")
     assert done.exit_code == 5
     assert f"failed: {number}: {result}" in done.stderr

@@ -163,7 +163,7 @@ def test_the_choices_of_options_are_those_of_the_code():
     from csi.admin import watches
     from csi.cli import dlq, jobs, processing, sources
     from csi.dlq import dead_letters
-    from csi.jobs.types import KINDS
+    from csi.jobs.job_kinds import KINDS
     from csi.processing.documents import COLLECTIONS
     from csi.store.catalog.jobs import OPEN, SETTLED
 

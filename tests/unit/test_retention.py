@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from csi.dlq import dead_letters, discard, replay, search
+from csi.dlq import dead_letters, discard_and_prune, replay, search
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime
 from csi.store import attempts, batches, dedupe, events, heartbeats, inbox, outbox, retention, watches
@@ -183,9 +183,9 @@ class TestRows:
     def test_dlq_prune_on_both_engines(self):
         bury("a", NOW - 91 * DAY)
         bury("b", NOW - 89 * DAY)
-        assert discard.old(NOW - 90 * DAY) == discard.Old(1, 1)
-        assert discard.prune(NOW - 90 * DAY, NOW, key_days=90) == 1
-        assert discard.prune(NOW - 90 * DAY, NOW, key_days=90) == 0
+        assert discard_and_prune.old(NOW - 90 * DAY) == discard_and_prune.Old(1, 1)
+        assert discard_and_prune.prune(NOW - 90 * DAY, NOW, key_days=90) == 1
+        assert discard_and_prune.prune(NOW - 90 * DAY, NOW, key_days=90) == 0
 
 
 # --- the run

@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 
 from csi.dlq import dead_letters
 from csi.ingester.event import CreatorSignalEvent
-from csi.jobs.types import KINDS
+from csi.jobs.job_kinds import KINDS
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.status.alert_rules import NAMES

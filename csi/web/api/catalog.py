@@ -8,8 +8,8 @@ from starlette.responses import Response
 from csi.adapters.youtube.references import UnknownReference
 from csi.catalog import channel_admin, listing
 from csi.catalog.json_shapes import shape as told
-from csi.jobs import admin
-from csi.jobs.types import KINDS, MOST_VIDEOS, JobRefused
+from csi.jobs import job_admin
+from csi.jobs.job_kinds import KINDS, MOST_VIDEOS, JobRefused
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
@@ -92,7 +92,7 @@ class NewJob(Given):
     channel: str | None = Field(None, max_length=64, description="The channel's id, where the type needs one")
     videos: tuple[str, ...] = Field((), max_length=MOST_VIDEOS, description="Only these videos")
     priority: Priority | None = Field(None, description="Higher is sooner")
-    delay_seconds: float = Field(0, ge=0, le=admin.LONGEST_DELAY, description="Not before so long from now")
+    delay_seconds: float = Field(0, ge=0, le=job_admin.LONGEST_DELAY, description="Not before so long from now")
 
 
 # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
@@ -222,7 +222,7 @@ def add_job(rt: Runtime, call: Call) -> Response:
     if wanted.channel is not None and channels.find(wanted.channel) is None:
         raise Refusal(400, "channel: it is not in the catalogue")
     try:
-        found = admin.enqueue(
+        found = job_admin.enqueue(
             rt,
             wanted.type,
             channel_id=wanted.channel,
@@ -237,13 +237,13 @@ def add_job(rt: Runtime, call: Call) -> Response:
 
 def retry(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_job(call)
-    admin.retry(rt, row)
+    job_admin.retry(rt, row)
     return {"id": row.id, "status": "pending"}
 
 
 def cancel(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_job(call)
-    admin.cancel(rt, row)
+    job_admin.cancel(rt, row)
     return {"id": row.id, "status": "dead"}
 
 

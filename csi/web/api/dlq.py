@@ -4,11 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from csi.admin import dead_letters
+from csi.admin import replay_by_command
 from csi.config.durations import parse_duration
 from csi.dlq import dead_letters as letters
-from csi.dlq import discard as clearing
-from csi.dlq import search
+from csi.dlq import discard_and_prune, search
 from csi.dlq.dead_letters import Letter
 from csi.dlq.search import Wish
 from csi.ingester.text import clean
@@ -113,7 +112,7 @@ def replay(rt: Runtime, call: Call) -> dict[str, Any]:
     if asked.dry_run:
         still_open = search.ids(Wish(ids=tuple(chosen))) if asked.ids else chosen
         return _plan(letters.by_ids(still_open[:MAX_LIMIT]), len(still_open))
-    outcomes = dead_letters.replay_all(rt, chosen)
+    outcomes = replay_by_command.replay_all(rt, chosen)
     sent = [one.letter_id for one in outcomes if one.is_sent]
     names = [letter.destination for letter in letters.by_ids(sent) if letter.destination]
     return {
@@ -121,7 +120,7 @@ def replay(rt: Runtime, call: Call) -> dict[str, Any]:
         "sent": len(sent),
         "failed": len(outcomes) - len(sent),
         "letters": [json_views.outcome(one) for one in outcomes],
-        "notes": [json_views.hidden(note) for note in dead_letters.obstacles(rt, names)] if sent else [],
+        "notes": [json_views.hidden(note) for note in replay_by_command.obstacles(rt, names)] if sent else [],
     }
 
 
@@ -146,7 +145,7 @@ def discard(rt: Runtime, call: Call) -> dict[str, Any]:
         return _plan(still_open, len(still_open))
     _refuse_unconfirmed(asked)
     days, result = rt.settings.retention.dedupe_days, clean(asked.reason, 200)
-    closed = clearing.discard(found, rt.now(), result=result, key_days=days)
+    closed = discard_and_prune.discard(found, rt.now(), result=result, key_days=days)
     states = {letter.id: f"it is {letter.state}" for letter in letters.by_ids(asked.ids)}
     rest = [number for number in asked.ids if number not in closed]
     return {
@@ -161,7 +160,7 @@ def prune(rt: Runtime, call: Call) -> dict[str, Any]:
         before = rt.now() - parse_duration(asked.older_than)
     except ValueError as error:
         raise Refusal(400, "older_than: write a number with a unit, as in 12h or 90d") from error
-    old = clearing.old(before)
+    old = discard_and_prune.old(before)
     if not asked.dry_run:
         _refuse_unconfirmed(asked)
     return {"old": old.count, "open": old.open, "deleted": _prune(rt, before, asked.dry_run), "dry_run": asked.dry_run}
@@ -169,7 +168,7 @@ def prune(rt: Runtime, call: Call) -> dict[str, Any]:
 
 def _prune(rt: Runtime, before: float, dry_run: bool) -> int:
     days, gone = rt.settings.retention.dedupe_days, 0
-    while not dry_run and (now_gone := clearing.prune(before, rt.now(), key_days=days)):
+    while not dry_run and (now_gone := discard_and_prune.prune(before, rt.now(), key_days=days)):
         gone += now_gone
     return gone
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from csi.catalog import api
+from csi.catalog import data_api
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status import overview
@@ -62,7 +62,9 @@ def queue(rt: Runtime, call: Call) -> dict[str, Any]:
 
 def quota(rt: Runtime, call: Call) -> dict[str, Any]:
     found = quota_schedule.forecast(rt, rt.now())
-    return json_views.forecast(found) | ({"catalogue": json_views.catalogue_share(api.share_of(rt))} if found else {})
+    return json_views.forecast(found) | (
+        {"catalogue": json_views.catalogue_share(data_api.share_of(rt))} if found else {}
+    )
 
 
 def acts(rt: Runtime, call: Call) -> dict[str, Any]:

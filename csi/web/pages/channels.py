@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from csi.catalog import api, channel_admin
+from csi.catalog import channel_admin, data_api
 from csi.errors import CsiError
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
@@ -34,7 +34,7 @@ async def show(request: Request) -> Response:
 
 
 def _all(rt: Runtime) -> Facts:
-    return {"rows": channels.dashboard(day_of(rt.now())), "share": api.share_of(rt), "too_much": api.TOO_MUCH}
+    return {"rows": channels.dashboard(day_of(rt.now())), "share": data_api.share_of(rt), "too_much": data_api.TOO_MUCH}
 
 
 async def show_hot(request: Request) -> Response:

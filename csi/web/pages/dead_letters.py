@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from csi.admin import dead_letters
+from csi.admin import replay_by_command
 from csi.dlq import dead_letters as letters
-from csi.dlq import discard as clearing
-from csi.dlq import search
+from csi.dlq import discard_and_prune, search
 from csi.dlq.search import Wish
 from csi.ingester.text import clean
 from csi.runtime import Runtime
@@ -91,11 +90,11 @@ def _replay(rt: Runtime, form: dict[str, str]) -> tuple[Mood, str]:
     chosen = _chosen(form)
     if not chosen:
         return "bad", "No open dead letter fits."
-    outcomes = dead_letters.replay_all(rt, chosen[:MOST])
+    outcomes = replay_by_command.replay_all(rt, chosen[:MOST])
     sent = [one for one in outcomes if one.is_sent]
     names = [letter.destination for letter in letters.by_ids([one.letter_id for one in sent]) if letter.destination]
     failed = next((f" {one.letter_id}: {one.note}." for one in outcomes if not one.is_sent), "")
-    notes = "".join(f" Note: {note}." for note in dead_letters.obstacles(rt, names)) if sent else ""
+    notes = "".join(f" Note: {note}." for note in replay_by_command.obstacles(rt, names)) if sent else ""
     text = f"{len(sent):,} of {formatting.plural(len(outcomes), 'dead letter')} pending again; the worker sends them."
     return ("good" if len(sent) == len(outcomes) else "bad"), text + failed + notes
 
@@ -123,7 +122,7 @@ async def discard(request: Request) -> Response:
 def _discard(rt: Runtime, form: dict[str, str]) -> tuple[Mood, str]:
     number, days = _number(form), rt.settings.retention.dedupe_days
     reason = clean(form.get("reason", ""), 200).strip() or "by the dashboard"
-    closed = clearing.discard(letters.by_ids([number or 0]), rt.now(), result=reason, key_days=days)
+    closed = discard_and_prune.discard(letters.by_ids([number or 0]), rt.now(), result=reason, key_days=days)
     if not closed:
         return "bad", "It is not open any more; nothing changed."
     return "good", f"Dead letter {number} is given up: what it holds is not delivered."

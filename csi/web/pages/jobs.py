@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi.errors import CsiError
-from csi.jobs import admin
+from csi.jobs import job_admin
 from csi.runtime import Runtime
 from csi.store.catalog import jobs
 from csi.store.catalog.jobs import Job
@@ -45,11 +45,11 @@ def _find(ref: str) -> Job:
 
 
 async def retry(request: Request) -> Response:
-    return await _act(request, admin.retry, "is due now.")
+    return await _act(request, job_admin.retry, "is due now.")
 
 
 async def cancel(request: Request) -> Response:
-    return await _act(request, admin.cancel, "is cancelled.")
+    return await _act(request, job_admin.cancel, "is cancelled.")
 
 
 async def _act(request: Request, act: Callable[[Runtime, Job], None], text: str) -> Response:

@@ -7,8 +7,8 @@ from math import ceil
 from csi.adapters.youtube.api import BATCH, ApiItem, ApiPage, ApiSettings, DataApi
 from csi.catalog.api_fields import channel_facts, video_facts
 from csi.errors import SourceError
-from csi.jobs.run import LostJob
-from csi.jobs.types import KINDS
+from csi.jobs.job_kinds import KINDS
+from csi.jobs.run_job import LostJob
 from csi.runtime import Runtime
 from csi.store import api_units
 from csi.store.catalog import channels, jobs, videos

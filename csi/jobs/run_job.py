@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi.errors import CsiError, SourceError
-from csi.jobs.verdict import Dead, Retry, Verdict, Wait, judge
+from csi.jobs.failure_verdict import Dead, Retry, Verdict, Wait, judge
 from csi.logs import log
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime

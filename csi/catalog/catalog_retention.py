@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from csi.catalog import archive
-from csi.catalog.api import UNITS
-from csi.catalog.archive import ArchiveFault
+from csi.catalog import archive_files
+from csi.catalog.archive_files import ArchiveFault
+from csi.catalog.data_api import UNITS
 from csi.logs import log
 from csi.pipeline import clock_check
 from csi.runtime import Runtime
@@ -124,7 +124,7 @@ def _archive_stats(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
     """Captures older than a year, month by month."""
     for month, low, high in _old_months(before, now):
         choose = partial(archives.old_stats, low, high)
-        while moved := archive.move(rt, "video_stats", month, choose, archives.drop_stats):
+        while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
             yield "archived video_stats", moved
 
 
@@ -142,7 +142,7 @@ def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
     """Of each day that is over, a video keeps its last capture."""
     for month, day, end in _unthinned_days(before, now):
         choose = partial(archives.surplus_stats, day, end)
-        while moved := archive.move(rt, "video_stats", month, choose, archives.drop_stats):
+        while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
             yield "archived video_stats", moved
         heartbeats.beat(THINNED, end, end)
     with writing():
@@ -163,7 +163,7 @@ def _unthinned_days(before: float, now: float) -> Iterator[Span]:
 def _archive_jobs(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
     strip = partial(archives.strip_jobs, now=rt.now())
     for month, low, high in _old_job_months(before, now):
-        while moved := archive.move(rt, "jobs", month, partial(archives.old_jobs, low, high), strip):
+        while moved := archive_files.move(rt, "jobs", month, partial(archives.old_jobs, low, high), strip):
             yield "archived jobs", moved
 
 
@@ -184,7 +184,7 @@ def _forget_stats(rt: Runtime, before: float) -> Iterator[Chunk]:
         yield from ((f"removed {table}", count) for table, count in gone.items() if count)
     for book in archives.every():
         if book.kind == "video_stats":
-            archive.delete(rt, book)
+            archive_files.delete(rt, book)
             yield "removed archive files", 1
     with writing():
         forgotten = stats.forget_counters(before)

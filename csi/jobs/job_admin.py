@@ -1,6 +1,6 @@
 """What a person does to jobs: find, enqueue, retry, cancel. For CLI and admin API."""
 
-from csi.jobs.types import JobRefused, new_job
+from csi.jobs.job_kinds import JobRefused, new_job
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store.catalog import jobs, videos

@@ -3,7 +3,7 @@
 from csi.catalog.backfill import backfill
 from csi.catalog.refresh import refresh_channels, refresh_tier
 from csi.errors import SourceError
-from csi.jobs.run import Done, Handler, More
+from csi.jobs.run_job import Done, Handler, More
 from csi.pipeline.poll import poll
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs
