@@ -186,7 +186,9 @@ def bury(watch: Watch, number: int, at: float, title: str, reason: str, cause: A
         attempts.finish(
             row, "transient" if cause == "transient" else "refused", at - wait, status=status, reason=reason
         )
-    dead_letters.bury(batch, outbox.contents(batch.id), cause=cause, reason=reason, status=status, attempts=3, now=at)
+    dead_letters.add_events(
+        batch, outbox.contents(batch.id), cause=cause, reason=reason, status=status, attempts=3, now=at
+    )
     db.run("UPDATE batches SET state = 'dead', attempts = 3, settled_at = ? WHERE id = ?", at, batch.id)
     return int(DeadLetter.select().order_by(DeadLetter.id.desc()).get().id)
 

@@ -2,10 +2,10 @@
 
 from huey import crontab
 
-from csi.catalog.catalog_retention import tidy_hourly
+from csi.catalog.catalog_retention import archive_old_rows_hourly
 from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.job_handlers import HANDLERS
-from csi.jobs.run_job import work
+from csi.jobs.run_job import run_next_job
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime
@@ -14,7 +14,7 @@ from tasks.worker import runtime
 @huey.task()
 @step
 def run_job(_place: int) -> None:
-    dispatch(work(runtime(), HANDLERS))
+    dispatch(run_next_job(runtime(), HANDLERS))
 
 
 @huey.periodic_task(crontab(minute="*"), priority=5)
@@ -26,4 +26,4 @@ def plan_minute() -> None:
 @huey.periodic_task(crontab(minute="41"), priority=0)
 @step
 def tidy_catalogue() -> None:
-    tidy_hourly(runtime())
+    archive_old_rows_hourly(runtime())

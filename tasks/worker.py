@@ -128,7 +128,7 @@ def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
     if slow and leads:
         rescue.set_clock_right(rt)
         dispatch(rescue.redrive(rt))
-        job_rescue.mend(rt)
+        job_rescue.requeue_failed_and_stuck(rt)
     if slow and ill is None and (leads or depth is None):
         rescue.beat(rt, started)
     if leads:

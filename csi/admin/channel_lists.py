@@ -25,7 +25,7 @@ class UnreadableList(CsiError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class ChannelListEntry:
     """One line of the file: what it names, or why it names nothing."""
 
     line: int
@@ -35,7 +35,7 @@ class Entry:
     error: str | None = None
 
 
-def read_list(content: bytes, hosts: Iterable[str] = ()) -> list[Entry]:
+def read_list(content: bytes, hosts: Iterable[str] = ()) -> list[ChannelListEntry]:
     """Every entry in order. UnreadableList when the file as a whole is not one. `hosts`: as in parse_reference."""
     if len(content) > MAX_BYTES:
         raise UnreadableList(f"the file is larger than {MAX_BYTES // 1024**2} MB, which no list of channels is")
@@ -72,7 +72,7 @@ class _Outlines:
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.StartDoctypeDeclHandler = self._doctype
-        self.entries: list[Entry] = []
+        self.entries: list[ChannelListEntry] = []
         self.depth, self.root = 0, ""
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -92,7 +92,7 @@ class _Outlines:
         raise UnreadableList("the OPML is refused: it declares a document type")
 
 
-def _opml(content: bytes, hosts: tuple[str, ...]) -> list[Entry]:
+def _opml(content: bytes, hosts: tuple[str, ...]) -> list[ChannelListEntry]:
     outlines = _Outlines(hosts)
     try:
         outlines.parser.Parse(content, True)
@@ -114,7 +114,7 @@ def _decoded(content: bytes) -> str:
     return text
 
 
-def _rows(text: str, hosts: tuple[str, ...]) -> Iterator[Entry]:
+def _rows(text: str, hosts: tuple[str, ...]) -> Iterator[ChannelListEntry]:
     """Rows of one or more cells. Takeout's header is the first row of several cells that names nothing."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
     found = 0
@@ -147,7 +147,7 @@ def _without_comment(cell: str) -> str:
     return cell.split(" #", 1)[0].split("\t#", 1)[0].strip()
 
 
-def _entry(line: int, cells: list[str], hosts: tuple[str, ...], name: str | None = None) -> Entry:
+def _entry(line: int, cells: list[str], hosts: tuple[str, ...], name: str | None = None) -> ChannelListEntry:
     """The first cell that names a thing decides; the last that is neither that nor an address is its name."""
     shown, error = clean(cells[0], 100), "names nothing that can be watched"
     for cell in cells:
@@ -157,8 +157,8 @@ def _entry(line: int, cells: list[str], hosts: tuple[str, ...], name: str | None
             error = str(refused) if len(cells) == 1 else error
             continue
         if reference is not None:
-            return Entry(line, shown, reference, _name(name, cells, cell))
-    return Entry(line, shown, error=error)
+            return ChannelListEntry(line, shown, reference, _name(name, cells, cell))
+    return ChannelListEntry(line, shown, error=error)
 
 
 def _name(given: str | None, cells: list[str], used: str) -> str | None:

@@ -17,7 +17,7 @@ REMEDY = "stop it, or copy most of it now with --live and the rest when it is st
 
 
 @dataclass(frozen=True)
-class Moved:
+class CopyReport:
     """What was copied. Not `complete`: a snapshot, which another copy brings up to date."""
 
     source: str
@@ -27,14 +27,14 @@ class Moved:
     """Texts that PostgreSQL cannot hold as they were."""
 
 
-def move(settings: Settings, target: str, *, live: bool, notice: Callable[[int, int], None]) -> Moved:
+def copy_database(settings: Settings, target: str, *, live: bool, notice: Callable[[int, int], None]) -> CopyReport:
     """Make the target what this installation's database is, and prove it."""
     path = _source(settings)
     with _snapshot(path) if live else _at_rest(settings, path) as readable:
         tables, mended = copy_tables.copy(
             readable, target, origin=str(path.resolve()), now=clock.now, is_last=not live, notice=notice
         )
-    return Moved(str(path), not live, tuple(tables), mended)
+    return CopyReport(str(path), not live, tuple(tables), mended)
 
 
 def _source(settings: Settings) -> Path:

@@ -21,7 +21,7 @@ Result = Literal["both", "only_old", "only_csi"]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ComparedVideo:
     """One video, and who saw it."""
 
     video: str
@@ -36,9 +36,9 @@ class Seen:
 class Comparison:
     """Both sides, video by video."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[ComparedVideo, ...]
 
-    def of(self, result: Result) -> list[Seen]:
+    def of(self, result: Result) -> list[ComparedVideo]:
         return [one for one in self.seen if one.result == result]
 
     @property
@@ -91,11 +91,11 @@ def take_over(
     keys = list(dict.fromkeys(key for one in sightings for key in _keys(rt, places, one)))
     videos = len({one.video for one in sightings})
     if dry_run:
-        return Takeover(videos, len(keys) - len(dedupe.known(keys)), sent_by_old_poller.waiting(keys))
+        return Takeover(videos, len(keys) - len(dedupe.known(keys)), sent_by_old_poller.count_pending(keys))
     now = rt.now()
     with writing():
         new = dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days)
-    pending = sent_by_old_poller.take_pending(keys, now)
+    pending = sent_by_old_poller.drop_pending(keys, now)
     log.info("seen ids are taken over", videos=videos, keys=new, pending=pending)
     return Takeover(videos, new, pending)
 
@@ -118,31 +118,31 @@ def _keys(rt: Runtime, places: Iterable[_Place], sighting: Sighting) -> list[str
 
 def _judge(
     sighting: Sighting, keys: Sequence[str], known: Mapping[str, Known], ours: Mapping[str, Emitted], waiting: set[str]
-) -> Seen:
+) -> ComparedVideo:
     sent = [ours[key] for key in keys if key in ours]
     marked = [known[key] for key in keys if key in known]
     if sent:
         first = min(one.first_seen_at for one in sent)
         ahead = None if sighting.at is None else sighting.at - first
-        return Seen(sighting.video, "both", sent[0].state, ahead)
+        return ComparedVideo(sighting.video, "both", sent[0].state, ahead)
     if marked or any(key in waiting for key in keys):
-        return Seen(sighting.video, "both", marked[0].reason if marked else "waiting")
-    return Seen(sighting.video, "only_old", None)
+        return ComparedVideo(sighting.video, "both", marked[0].reason if marked else "waiting")
+    return ComparedVideo(sighting.video, "only_old", None)
 
 
-def _once(judged: Sequence[Seen]) -> list[Seen]:
+def _once(judged: Sequence[ComparedVideo]) -> list[ComparedVideo]:
     """A video that was in several lists counts once; what we saw wins."""
-    found: dict[str, Seen] = {}
+    found: dict[str, ComparedVideo] = {}
     for seen in sorted(judged, key=lambda one: one.result != "both"):
         found.setdefault(seen.video, seen)
     return [found[video] for video in dict.fromkeys(seen.video for seen in judged)]
 
 
-def _only_ours(theirs: Sequence[Sighting], ours: Mapping[str, Emitted]) -> list[Seen]:
+def _only_ours(theirs: Sequence[Sighting], ours: Mapping[str, Emitted]) -> list[ComparedVideo]:
     """`theirs` is all that they ever saw: who was a moment earlier than the window has not missed it."""
     videos = {one.video for one in theirs}
     left = {_video(key): event for key, event in ours.items() if _video(key) not in videos}
-    return [Seen(video, "only_csi", event.state) for video, event in left.items()]
+    return [ComparedVideo(video, "only_csi", event.state) for video, event in left.items()]
 
 
 def _video(key: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from csi.dlq import dead_letters, replay
-from csi.dlq.replay import Outcome
+from csi.dlq.replay import RequeueResult
 from csi.pipeline import destination_state
 from csi.runtime import Runtime
 from csi.store import destinations, heartbeats
@@ -18,7 +18,7 @@ ALIVE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Result:
+class ReplayResult:
     """How a replay ended. `result` None: it has not, yet."""
 
     letter_id: int
@@ -29,32 +29,34 @@ class Result:
         return self.result is not None and (self.result.startswith(GOOD_RESULTS) or self.result == "known already")
 
 
-def replay_all(rt: Runtime, ids: Sequence[int], notice: Callable[[int], None] = lambda done: None) -> list[Outcome]:
+def replay_all(
+    rt: Runtime, ids: Sequence[int], notice: Callable[[int], None] = lambda done: None
+) -> list[RequeueResult]:
     """Send these again, in the order given, some in each transaction: an interruption leaves whole ones behind."""
-    outcomes: list[Outcome] = []
+    outcomes: list[RequeueResult] = []
     for chunk in chunks(ids, CHUNK):
         outcomes += _replay_some(rt, chunk)
         notice(len(chunk))
     return outcomes
 
 
-def _replay_some(rt: Runtime, ids: Sequence[int]) -> list[Outcome]:
+def _replay_some(rt: Runtime, ids: Sequence[int]) -> list[RequeueResult]:
     letters = dead_letters.by_ids(ids)
     done = {outcome.letter_id: outcome for outcome in replay.replay(letters, rt.now(), known=rt.destinations)}
     absent = "there is no such dead letter"
-    return [done.get(number) or Outcome(number, "", is_sent=False, note=absent) for number in ids]
+    return [done.get(number) or RequeueResult(number, "", is_sent=False, note=absent) for number in ids]
 
 
-def await_results(
+def wait_for_results(
     ids: Sequence[int],
     seconds: float,
     notice: Callable[[int], None] = lambda done: None,
     rest: Callable[[float], None] = time.sleep,
-) -> list[Result]:
+) -> list[ReplayResult]:
     """Look until every replay has ended, or the time is up."""
     deadline, ended = time.monotonic() + seconds, 0
     while True:
-        results = [Result(letter.id, _ending(letter)) for letter in dead_letters.by_ids(ids)]
+        results = [ReplayResult(letter.id, _ending(letter)) for letter in dead_letters.by_ids(ids)]
         now_ended = sum(one.result is not None for one in results)
         notice(now_ended - ended)
         ended = now_ended
@@ -63,7 +65,7 @@ def await_results(
         rest(LOOK_SECONDS)
 
 
-def _ending(letter: dead_letters.Letter) -> str | None:
+def _ending(letter: dead_letters.StoredDeadLetter) -> str | None:
     """An open letter is one that was called back: it did not go out."""
     if letter.state == "replaying":
         return None

@@ -33,12 +33,12 @@ FEED = "https://www.youtube.com/feeds/videos.xml?{name}={ref}"
 _FEED_NAMES = {PLAYLISTS: "playlist_id", CHANNELS: "channel_id"}
 
 
-class SourcesError(CsiError):
+class WatchRefused(CsiError):
     """A wish that cannot be fulfilled, and what to do instead."""
 
 
 @dataclass(frozen=True)
-class Wish:
+class WatchOptions:
     """How a new watch should be; None: as its source has it. Keys are those of a watch in the configuration."""
 
     options: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Target:
+class WatchTarget:
     """A thing that can be watched, and what it took to find it."""
 
     source: str
@@ -60,11 +60,11 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Added:
+class AddWatchResult:
     """What became of the wish to watch something."""
 
     result: Literal["added", "known"]
-    target: Target
+    target: WatchTarget
     watch_id: int | None
     name: str | None
     first_poll: Any
@@ -73,7 +73,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Polled:
+class PollNowResult:
     """What came of one read. `error` None and neither busy nor held: it was read."""
 
     ref: str
@@ -84,7 +84,7 @@ class Polled:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportLineResult:
     """What became of one line of a file."""
 
     line: int
@@ -98,7 +98,7 @@ class Imported:
 # ── which watch is meant ────────────────────────────────────────────────────────────────────────────────
 
 
-def keep_in_step(rt: Runtime) -> None:
+def sync_without_worker(rt: Runtime) -> None:
     """The worker keeps the watches in step with its configuration; only where none is alive does a command."""
     seen = heartbeats.last_beat("worker")
     if seen is None or not 0 <= rt.now() - seen <= WORKER_FRESH_SECONDS:
@@ -107,16 +107,16 @@ def keep_in_step(rt: Runtime) -> None:
 
 def find_watch(rt: Runtime, text: str) -> Watch:
     """By number, ref, name or URL. SourcesError when it is none, or more than one."""
-    found = watch_admin.matching(text) or watch_admin.matching(as_ref(rt, text))
+    found = watch_admin.matching(text) or watch_admin.matching(reference_value(rt, text))
     if not found:
-        raise SourcesError(f"there is no watch {text[:80]!r}; `csi sources list` shows them all")
+        raise WatchRefused(f"there is no watch {text[:80]!r}; `csi sources list` shows them all")
     if len(found) > 1:
         numbers = ", ".join(str(watch.id) for watch in found)
-        raise SourcesError(f"{text[:80]!r} is the name of {len(found)} watches; say which by its number: {numbers}")
+        raise WatchRefused(f"{text[:80]!r} is the name of {len(found)} watches; say which by its number: {numbers}")
     return found[0]
 
 
-def as_ref(rt: Runtime, text: str) -> str:
+def reference_value(rt: Runtime, text: str) -> str:
     """The id or name that a URL holds. Empty: none."""
     try:
         return parse_reference(text, _stand_ins(rt)).value
@@ -127,47 +127,47 @@ def as_ref(rt: Runtime, text: str) -> str:
 # ── add ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def add(rt: Runtime, text: str, wish: Wish, *, dry_run: bool = False) -> Added:
+def add(rt: Runtime, text: str, wish: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
     """Watch what the text names. A look-up of a handle, name or video costs a unit, in a dry run, too."""
     return watch_target(rt, target_of(rt, text), wish, dry_run=dry_run)
 
 
-def target_of(rt: Runtime, text: str) -> Target:
+def target_of(rt: Runtime, text: str) -> WatchTarget:
     """What the text names. A look-up of a handle, name or video costs a unit."""
     return resolve(rt, parse_reference(text, _stand_ins(rt)))
 
 
-def resolve(rt: Runtime, reference: Reference) -> Target:
+def resolve(rt: Runtime, reference: Reference) -> WatchTarget:
     """The source and ref of a reference; those that are not ids are looked up through the API."""
     if reference.is_ready:
-        return Target(PLAYLISTS if reference.kind == "playlist" else CHANNELS, reference.value)
+        return WatchTarget(PLAYLISTS if reference.kind == "playlist" else CHANNELS, reference.value)
     found = _look_up(rt, reference)
     if found is None:
-        raise SourcesError(f"YouTube knows no {reference.kind} {reference.value!r}")
+        raise WatchRefused(f"YouTube knows no {reference.kind} {reference.value!r}")
     remark = None
     if reference.kind == "custom":
         remark = f"a /c/ name cannot be looked up; the handle @{reference.value} was taken instead: is it the one?"
-    return Target(CHANNELS, found.channel_id, found.title, found.units, remark)
+    return WatchTarget(CHANNELS, found.channel_id, found.title, found.units, remark)
 
 
-def watch_target(rt: Runtime, target: Target, wish: Wish, *, dry_run: bool = False) -> Added:
+def watch_target(rt: Runtime, target: WatchTarget, wish: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
     settings = _source_settings(rt, target.source)
     watch = _checked(rt, settings, target, wish)
     new = _new_watch(rt, target, settings, watch)
     quote = quota_schedule.quote(rt, target.source, new.interval, new.via, rt.now())
     found = watch_admin.find(target.source, target.ref)
     if found is not None and found.state != "removed":
-        return Added("known", target, found.id, found.name, None, quote, _known_remark(found))
+        return AddWatchResult("known", target, found.id, found.name, None, quote, _known_remark(found))
     watch_id = None if dry_run else watch_admin.add(new, rt.now())
     if watch_id is not None:
         log.info("watch added by command", source=new.source, watch=new.ref, id=watch_id)
-    return Added("added", target, watch_id, new.name, new.first_poll, quote, target.remark)
+    return AddWatchResult("added", target, watch_id, new.name, new.first_poll, quote, target.remark)
 
 
 def _look_up(rt: Runtime, reference: Reference) -> ChannelMatch | None:
     api = _api(rt)
     if api is None:
-        raise SourcesError(
+        raise WatchRefused(
             f"finding a channel by its {_noun(reference)} needs an API key (YOUTUBE_API_KEY, one unit); "
             f"without one, give {FREE_FORMS}"
         )
@@ -191,29 +191,29 @@ def _api(rt: Runtime) -> DataApi | None:
 def _source_settings(rt: Runtime, source: str) -> SourceSettings:
     settings = rt.settings.sources.get(source)
     if settings is None:
-        raise SourcesError(
+        raise WatchRefused(
             f"sources.{source} is not in the configuration; add `{source}: {{enabled: true}}` and restart the worker"
         )
     if not settings.enabled:
-        raise SourcesError(f"sources.{source} is switched off; set enabled: true and restart the worker")
+        raise WatchRefused(f"sources.{source} is switched off; set enabled: true and restart the worker")
     return settings
 
 
-def _checked(rt: Runtime, settings: SourceSettings, target: Target, wish: Wish) -> WatchSettings:
+def _checked(rt: Runtime, settings: SourceSettings, target: WatchTarget, wish: WatchOptions) -> WatchSettings:
     """The wish as a watch of the configuration would be: the same checks, the same words."""
     model = _watch_model(settings)
     key = next(name for name, field in model.model_fields.items() if field.is_required())
     options = {name: value for name, value in wish.options.items() if value is not None}
     foreign = sorted(set(options) - set(model.model_fields))
     if foreign:
-        raise SourcesError(f"{foreign[0]} does not apply to {target.source}")
+        raise WatchRefused(f"{foreign[0]} does not apply to {target.source}")
     try:
         watch = model.model_validate({"name": target.title, **options, key: target.ref})
     except ValidationError as error:
-        raise SourcesError(_first_fault(error)) from error
+        raise WatchRefused(_first_fault(error)) from error
     if watch.route_profile is not None and watch.route_profile not in rt.settings.route_profiles:
         known = rt.settings.route_profiles
-        raise SourcesError(unknown_name(f"route profile {watch.route_profile[:40]!r}", watch.route_profile, known))
+        raise WatchRefused(unknown_name(f"route profile {watch.route_profile[:40]!r}", watch.route_profile, known))
     return watch
 
 
@@ -230,7 +230,9 @@ def _first_fault(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in fault['loc'][:1])}: {reason}"
 
 
-def _new_watch(rt: Runtime, target: Target, settings: SourceSettings, watch: WatchSettings) -> watch_admin.NewWatch:
+def _new_watch(
+    rt: Runtime, target: WatchTarget, settings: SourceSettings, watch: WatchSettings
+) -> watch_admin.NewWatch:
     adapter = rt.adapter(target.source)
     first = settings.first_poll if watch.first_poll is None else watch.first_poll
     via = adapter.via_of(watch)
@@ -280,7 +282,7 @@ def remove(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> None:
     """Only what was added by command: the configuration is the person's own and is never rewritten."""
     if watch.origin == "config":
         key = rt.settings.sources[watch.source].watch_key if watch.source in rt.settings.sources else "watches"
-        raise SourcesError(
+        raise WatchRefused(
             f"{watch.ref} is in the configuration; take it out of sources.{watch.source}.{key} there and restart the "
             "worker, or `csi sources pause` it"
         )
@@ -296,10 +298,10 @@ def reset(rt: Runtime, watch: Watch, emit: Literal["all", "none"], *, dry_run: b
         log.info("watch reset by command", source=watch.source, watch=watch.ref, id=watch.id, emit=emit)
 
 
-def poll_now(rt: Runtime, watch: Watch) -> Polled:
+def poll_now(rt: Runtime, watch: Watch) -> PollNowResult:
     """Read it in this process, and store what is new; the worker sends it."""
     if watch.state == "paused":
-        return Polled(watch.ref, error="it is paused; `csi sources resume` it first")
+        return PollNowResult(watch.ref, error="it is paused; `csi sources resume` it first")
     before = api_units.used(rt.now())
     wakes = [wake for wake in poll(rt, watch.id, early=True) if wake.step == "ingest"]
     for wake in wakes:
@@ -308,39 +310,43 @@ def poll_now(rt: Runtime, watch: Watch) -> Polled:
     return replace(_polled(watch, watches.find(watch.id), len(wakes)), units=spent)
 
 
-def _polled(before: Watch, after: Watch | None, new_items: int) -> Polled:
+def _polled(before: Watch, after: Watch | None, new_items: int) -> PollNowResult:
     """A poll that was not ours to make has left no time of its own."""
     if new_items:
-        return Polled(before.ref, new_items)
+        return PollNowResult(before.ref, new_items)
     if after is None or after.lease_token is not None or after.last_poll_at == before.last_poll_at:
-        return Polled(before.ref, is_busy=True)
-    return Polled(before.ref, error=after.last_error)
+        return PollNowResult(before.ref, is_busy=True)
+    return PollNowResult(before.ref, error=after.last_error)
 
 
 # ── lists from elsewhere and for elsewhere ──────────────────────────────────────────────────────────────
 
 
-def import_list(rt: Runtime, content: bytes, wish: Wish, *, dry_run: bool = False) -> list[Imported]:
+def import_list(rt: Runtime, content: bytes, wish: WatchOptions, *, dry_run: bool = False) -> list[ImportLineResult]:
     """Add every entry of an OPML, CSV or plain list; one that cannot be added does not stop the others."""
     seen: set[str] = set()
     return [_import_entry(rt, entry, wish, seen, dry_run) for entry in channel_lists.read_list(content, _stand_ins(rt))]
 
 
-def _import_entry(rt: Runtime, entry: channel_lists.Entry, wish: Wish, seen: set[str], dry_run: bool) -> Imported:
+def _import_entry(
+    rt: Runtime, entry: channel_lists.ChannelListEntry, wish: WatchOptions, seen: set[str], dry_run: bool
+) -> ImportLineResult:
     if entry.reference is None:
-        return Imported(entry.line, entry.text, "invalid", error=entry.error)
+        return ImportLineResult(entry.line, entry.text, "invalid", error=entry.error)
     if dry_run and not entry.reference.is_ready:
-        return Imported(entry.line, entry.text, "added", name=entry.name, error="not looked up yet: that costs a unit")
+        return ImportLineResult(
+            entry.line, entry.text, "added", name=entry.name, error="not looked up yet: that costs a unit"
+        )
     try:
         target = resolve(rt, entry.reference)
         if target.ref in seen:
-            return Imported(entry.line, entry.text, "known", target.ref, entry.name, "in the file twice")
+            return ImportLineResult(entry.line, entry.text, "known", target.ref, entry.name, "in the file twice")
         seen.add(target.ref)
-        named = Wish({**wish.options, "name": wish.name or entry.name})
+        named = WatchOptions({**wish.options, "name": wish.name or entry.name})
         added = watch_target(rt, target, named, dry_run=dry_run)
     except CsiError as error:
-        return Imported(entry.line, entry.text, "invalid", error=str(error))
-    return Imported(entry.line, entry.text, added.result, added.target.ref, added.name, added.remark)
+        return ImportLineResult(entry.line, entry.text, "invalid", error=str(error))
+    return ImportLineResult(entry.line, entry.text, added.result, added.target.ref, added.name, added.remark)
 
 
 def export_list(rt: Runtime) -> str:

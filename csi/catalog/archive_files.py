@@ -27,12 +27,12 @@ DAY = 86_400.0
 _NAMES = {"video_stats": archives.STATS, "jobs": archives.JOBS}
 
 
-class ArchiveFault(CsiError):
+class ArchiveError(CsiError):
     """A file of the archive cannot be written or read. Rows that were not written stay in the database."""
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     name: str
     rows: int
     kept_until: float
@@ -55,20 +55,20 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
             return 0
         size = _append(folder(rt) / name, book.bytes, archives.as_json(_NAMES[kind], rows))
         if remove(rows) != len(rows):
-            raise ArchiveFault(
+            raise ArchiveError(
                 f"{name}: rows changed while they were archived; they stay, and the next run tries again"
             )
         archives.note(name, len(rows), size, rt.now())
         return len(rows)
 
 
-def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> Restored:
+def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> RestoreResult:
     """Put the rows of a file back into their table, where they stay for so many days. A file that is damaged changes
     nothing. A chunk at a time, so that nobody waits long for the database: whoever dies in between has some of the rows
     back, and the file as it was."""
     book = archives.find(name)
     if book is None:
-        raise ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
+        raise ArchiveError(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
     count, until = sum(1 for _ in read(rt, book)), rt.now() + keep_days * DAY
     with writing():
         archives.keep(name, until)
@@ -80,7 +80,7 @@ def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> Restored
     with writing():
         archives.note_restored(name)
     log.info("archive restored", archive=name, rows=count)
-    return Restored(name, count, until)
+    return RestoreResult(name, count, until)
 
 
 def read(rt: Runtime, book: Archive) -> Iterator[dict[str, Any]]:
@@ -92,11 +92,11 @@ def read(rt: Runtime, book: Archive) -> Iterator[dict[str, Any]]:
                 count += 1
                 yield json.loads(line)
     except FileNotFoundError as error:
-        raise ArchiveFault(f"{path} is not there; bring it back from a backup") from error
+        raise ArchiveError(f"{path} is not there; bring it back from a backup") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise ArchiveFault(f"{path} is damaged: {error}; bring it back from a backup") from error
+        raise ArchiveError(f"{path} is damaged: {error}; bring it back from a backup") from error
     if count != book.rows:
-        raise ArchiveFault(f"{path} holds {count:,} of {book.rows:,} rows; bring it back from a backup")
+        raise ArchiveError(f"{path} holds {count:,} of {book.rows:,} rows; bring it back from a backup")
 
 
 def delete(rt: Runtime, book: Archive) -> None:
@@ -112,7 +112,7 @@ def _append(path: Path, size: int, data: bytes) -> int:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
             if os.fstat(file.fileno()).st_size < size:
-                raise ArchiveFault(f"{path} is shorter than it was written; bring it back from a backup")
+                raise ArchiveError(f"{path} is shorter than it was written; bring it back from a backup")
             file.truncate(size)
             file.seek(size)
             file.write(gzip.compress(data, mtime=0))
@@ -120,7 +120,7 @@ def _append(path: Path, size: int, data: bytes) -> int:
             os.fsync(file.fileno())
             return file.tell()
     except OSError as error:
-        raise ArchiveFault(f"{path} cannot be written: {error.strerror}; nothing was removed") from error
+        raise ArchiveError(f"{path} cannot be written: {error.strerror}; nothing was removed") from error
 
 
 class _Head(io.RawIOBase):

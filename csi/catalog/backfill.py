@@ -12,7 +12,7 @@ from csi.adapters.youtube.api_errors import LIST_CHANGED
 from csi.catalog import capture, data_api
 from csi.catalog.api_fields import listed_video
 from csi.errors import SourceError
-from csi.jobs.run_job import Done, More
+from csi.jobs.run_job import JobDone, StepDone
 from csi.runtime import Runtime
 from csi.store.catalog import channels, videos
 from csi.store.catalog.channels import ChannelFacts
@@ -24,26 +24,26 @@ MOST_RESTARTS = 3
 that is never good must not use up the day."""
 
 
-def backfill(rt: Runtime, job: Job) -> More | Done:
+def backfill(rt: Runtime, job: Job) -> StepDone | JobDone:
     api = data_api.open_api(rt, job)
     return _read_page(rt, api, job) if "uploads" in job.progress else _read_channel(rt, api, job)
 
 
-def _read_channel(rt: Runtime, api: DataApi, job: Job) -> More:
+def _read_channel(rt: Runtime, api: DataApi, job: Job) -> StepDone:
     channel_id = _channel_of(job)
     facts = data_api.read_channels(api, [channel_id]).get(channel_id)
     if facts is None:
         raise SourceError("YouTube does not show this channel", kind="missing")
     uploads = facts.uploads_playlist_id or f"UU{channel_id[2:]}"
     progress = {"uploads": uploads, "token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": 0}
-    return More(progress, partial(_save_channel, rt, facts))
+    return StepDone(progress, partial(_save_channel, rt, facts))
 
 
 def _save_channel(rt: Runtime, facts: ChannelFacts) -> None:
     capture.record_channel(facts, rt.now())
 
 
-def _read_page(rt: Runtime, api: DataApi, job: Job) -> More | Done:
+def _read_page(rt: Runtime, api: DataApi, job: Job) -> StepDone | JobDone:
     channel_id, done = _channel_of(job), job.progress
     page = _page(api, done["uploads"], done["token"])
     if page is None:
@@ -62,8 +62,8 @@ def _read_page(rt: Runtime, api: DataApi, job: Job) -> More | Done:
     is_last = page.next is None or (job.payload.get("until_known") and len(known) == len(listed))
     if is_last or _is_full(rt, job, progress):
         counted = {name: progress[name] for name in ("pages", "videos", "missing")}
-        return Done(counted, partial(_end, rt, channel_id, save))
-    return More(progress, save)
+        return JobDone(counted, partial(_end, rt, channel_id, save))
+    return StepDone(progress, save)
 
 
 def _page(api: DataApi, uploads: str, token: str | None) -> ApiPage | None:
@@ -78,10 +78,10 @@ def _page(api: DataApi, uploads: str, token: str | None) -> ApiPage | None:
         raise
 
 
-def _begin_anew(done: dict[str, Any]) -> More:
+def _begin_anew(done: dict[str, Any]) -> StepDone:
     if done["restarts"] >= MOST_RESTARTS:
         raise SourceError(LIST_CHANGED)
-    return More(done | {"token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": done["restarts"] + 1})
+    return StepDone(done | {"token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": done["restarts"] + 1})
 
 
 def _listed(page: ApiPage, channel_id: str, room: int | None) -> list[VideoFacts]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from csi.catalog import gains, refresh_schedule
-from csi.catalog.gains import DAILY, HOURLY, Window
+from csi.catalog.gains import DAILY, HOURLY, BaselineWindow
 from csi.store.catalog import channels, stats, videos
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.stats import Count
@@ -71,5 +71,5 @@ def enter_unseen(listed: Sequence[VideoFacts], now: float) -> None:
     videos.enter(rows, now, missing=True)
 
 
-def _baselines(ids: Sequence[str], window: Window, now: float) -> dict[str, Count]:
+def _baselines(ids: Sequence[str], window: BaselineWindow, now: float) -> dict[str, Count]:
     return stats.view_baselines(ids, *window.bounds(now))

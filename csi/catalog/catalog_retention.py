@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from csi.catalog import archive_files
-from csi.catalog.archive_files import ArchiveFault
+from csi.catalog.archive_files import ArchiveError
 from csi.catalog.data_api import UNITS
 from csi.logs import log
 from csi.pipeline import clock_check
@@ -36,7 +36,7 @@ Span = tuple[str, float, float]
 
 
 @dataclass(frozen=True)
-class Tidied:
+class CatalogRetentionResult:
     """What was done, by word. `complete` False: there is more, and the next run goes on."""
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -47,40 +47,40 @@ class Tidied:
         return sum(self.rows.values())
 
 
-def tidy_hourly(rt: Runtime) -> Tidied:
+def archive_old_rows_hourly(rt: Runtime) -> CatalogRetentionResult:
     """One bounded run. A file that cannot be written stops it; nothing is removed that was not written."""
     if clock_check.is_held(rt):
-        return Tidied(complete=False)
+        return CatalogRetentionResult(complete=False)
     moment = trusted_moment(rt, NAME)
     try:
-        done = tidy(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
-    except ArchiveFault as error:
+        done = archive_old_rows(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
+    except ArchiveError as error:
         log.error("the archive cannot be written; old rows stay", error=str(error))
-        return Tidied(complete=False)
+        return CatalogRetentionResult(complete=False)
     heartbeats.beat(NAME, moment, moment)
     if done.total:
         log.info("old rows of the catalogue were put away", complete=done.complete, **_keys(done.rows))
     return done
 
 
-def tidy(
+def archive_old_rows(
     rt: Runtime,
     *,
     moment: float | None = None,
     max_chunks: int | None = None,
     rest: Callable[[float], None] = time.sleep,
-) -> Tidied:
+) -> CatalogRetentionResult:
     """Everything that is older than its time by the clock `moment`, a chunk at a time."""
     now, done = rt.now() if moment is None else moment, Counter[str]()
     for number, (word, count) in enumerate(_chunks(rt, now), start=1):
         done[word] += count
         if number == max_chunks:
-            return Tidied(dict(done), False)
+            return CatalogRetentionResult(dict(done), False)
         rest(REST_SECONDS)
-    return Tidied(dict(done))
+    return CatalogRetentionResult(dict(done))
 
 
-def survey(rt: Runtime) -> Tidied:
+def survey(rt: Runtime) -> CatalogRetentionResult:
     """What a run would do now. Nothing is changed."""
     now, days = rt.now(), rt.settings.catalog
     found = Counter(_surveyed_stats(rt, now))
@@ -89,7 +89,7 @@ def survey(rt: Runtime) -> Tidied:
     )
     found["removed job_events"] = archives.count_events(now - days.job_events_days * DAY)
     found["removed jobs"] = archives.count_archived_jobs(now - days.job_metadata_days * DAY)
-    return Tidied({word: count for word, count in found.items() if count})
+    return CatalogRetentionResult({word: count for word, count in found.items() if count})
 
 
 def _surveyed_stats(rt: Runtime, now: float) -> dict[str, int]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from csi.admin import watches as sources
-from csi.admin.watches import CHANNELS, SourcesError, Target, Wish
+from csi.admin.watches import CHANNELS, WatchOptions, WatchRefused, WatchTarget
 from csi.catalog import capture, data_api
 from csi.errors import CsiError, SourceError
 from csi.jobs.job_kinds import new_job
@@ -27,7 +27,7 @@ class CatalogRefused(CsiError):
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegisterResult:
     """What became of the wish to track a channel."""
 
     result: Literal["added", "known"]
@@ -40,7 +40,7 @@ class Registered:
 
 def find_channel(rt: Runtime, text: str) -> Channel:
     """By id, title, handle or URL. CatalogRefused when it is none, or more than one."""
-    found = channels.matching(text) or channels.matching(sources.as_ref(rt, text))
+    found = channels.matching(text) or channels.matching(sources.reference_value(rt, text))
     if not found:
         raise CatalogRefused(f"channel {text[:80]!r} is not in the catalogue; `csi channels list` shows them all")
     if len(found) > 1:
@@ -51,7 +51,9 @@ def find_channel(rt: Runtime, text: str) -> Channel:
 # ── register ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def register(rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, videos: int | None = None) -> Registered:
+def register(
+    rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, videos: int | None = None
+) -> RegisterResult:
     """Track the channel that the text names, watch its feed, and fetch what it published. Costs a unit to look."""
     _check_priority(priority)
     target = _target(rt, text)
@@ -66,21 +68,21 @@ def register(rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, v
         return _known(_stored(target.ref))
     watched = _watch(rt, target, facts) if watch else "not wished for"
     log.info("channel added by command", channel=target.ref, job=job.id)
-    return Registered("added", _stored(target.ref), job, watched, remark)
+    return RegisterResult("added", _stored(target.ref), job, watched, remark)
 
 
-def _known(channel: Channel) -> Registered:
-    return Registered("known", channel, None, "known", f"tracked already, {channel.status}; nothing changed")
+def _known(channel: Channel) -> RegisterResult:
+    return RegisterResult("known", channel, None, "known", f"tracked already, {channel.status}; nothing changed")
 
 
-def _target(rt: Runtime, text: str) -> Target:
+def _target(rt: Runtime, text: str) -> WatchTarget:
     try:
         return sources.target_of(rt, text)
-    except SourcesError as error:
+    except WatchRefused as error:
         raise CatalogRefused(str(error)) from error
 
 
-def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]:
+def _look(rt: Runtime, target: WatchTarget) -> tuple[ChannelFacts | None, str | None]:
     """What YouTube says of it now; where it cannot be asked now, the backfill asks later."""
     try:
         facts = data_api.read_channels(data_api.open_api(rt), [target.ref]).get(target.ref)
@@ -93,7 +95,9 @@ def _look(rt: Runtime, target: Target) -> tuple[ChannelFacts | None, str | None]
     return facts, target.remark
 
 
-def _store(rt: Runtime, target: Target, facts: ChannelFacts | None, priority: int, videos: int | None) -> Job | None:
+def _store(
+    rt: Runtime, target: WatchTarget, facts: ChannelFacts | None, priority: int, videos: int | None
+) -> Job | None:
     """None: somebody else added it a moment ago."""
     now = rt.now()
     with writing():
@@ -104,11 +108,11 @@ def _store(rt: Runtime, target: Target, facts: ChannelFacts | None, priority: in
         return backfill(rt, _stored(target.ref), videos=videos).job
 
 
-def _watch(rt: Runtime, target: Target, facts: ChannelFacts | None) -> str:
+def _watch(rt: Runtime, target: WatchTarget, facts: ChannelFacts | None) -> str:
     """The feed tells of new uploads at once; without it they are found once a day."""
     try:
         title = facts.title if facts else target.title
-        return sources.watch_target(rt, Target(target.source, target.ref, title), Wish({})).result
+        return sources.watch_target(rt, WatchTarget(target.source, target.ref, title), WatchOptions({})).result
     except CsiError as error:
         return f"not watched: {error}"
 
@@ -119,7 +123,7 @@ def register_watched(rt: Runtime) -> int:
         return 0
     rows = watches.untracked(CHANNELS, WATCHED_AT_ONCE)
     for ref, name in rows:
-        _store(rt, Target(CHANNELS, ref, name), None, 5, None)
+        _store(rt, WatchTarget(CHANNELS, ref, name), None, 5, None)
         log.info("watched channel is tracked", channel=ref)
     return len(rows)
 
@@ -172,7 +176,7 @@ def resume(rt: Runtime, channel: Channel) -> Job | None:
     return job
 
 
-def rank(channel: Channel, priority: int) -> None:
+def set_priority(channel: Channel, priority: int) -> None:
     """For its jobs from now on."""
     _check_priority(priority)
     channels.set_priority(channel.id, priority)

@@ -8,7 +8,7 @@ from csi.adapters.youtube.api import BATCH, ApiItem, ApiPage, ApiSettings, DataA
 from csi.catalog.api_fields import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.job_kinds import KINDS
-from csi.jobs.run_job import LostJob
+from csi.jobs.run_job import JobLeaseLost
 from csi.runtime import Runtime
 from csi.store import api_units
 from csi.store.catalog import channels, jobs, videos
@@ -33,7 +33,7 @@ KEPT_BACK = "what is left of the catalogue's units today is kept for hourly and 
 
 
 @dataclass(frozen=True)
-class Needs:
+class DailyUnits:
     """Units a day that keeping the catalogue fresh takes."""
 
     hot: int
@@ -47,7 +47,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Share:
+class CatalogShare:
     """The catalogue's part of a Pacific day's units."""
 
     limit: int
@@ -60,8 +60,8 @@ class Share:
         return self.needed > self.limit
 
 
-def share_of(rt: Runtime) -> Share:
-    return Share(rt.settings.catalog.units_per_day, api_units.share_used(UNITS, rt.now()), needs().total)
+def share_of(rt: Runtime) -> CatalogShare:
+    return CatalogShare(rt.settings.catalog.units_per_day, api_units.share_used(UNITS, rt.now()), daily_units().total)
 
 
 def open_api(rt: Runtime, job: Job | None = None) -> DataApi:
@@ -89,9 +89,9 @@ def read_videos(api: DataApi, ids: Sequence[str]) -> dict[str, VideoFacts]:
     return {facts.id: facts for row in _rows(page) if (facts := video_facts(row)) and facts.id in ids}
 
 
-def needs() -> Needs:
+def daily_units() -> DailyUnits:
     """What a day costs with the channels and videos that are tracked now."""
-    return Needs(
+    return DailyUnits(
         hot=DAY_HOURS * ceil(videos.in_tier("hot") / BATCH),
         medium=_spread(videos.in_tier("medium"), DAY_HOURS),
         tail=_spread(ceil(videos.in_tier("tail") / 7), DAY_HOURS),
@@ -107,7 +107,7 @@ def _spread(number: int, hours: int) -> int:
 def _charge(rt: Runtime, job: Job | None, units: int) -> None:
     now, limit, share = rt.now(), rt.api_limit(), rt.settings.catalog.units_per_day
     if job is not None and not jobs.heartbeat(job, now):
-        raise LostJob("lost before a call: no unit is spent for it")
+        raise JobLeaseLost("lost before a call: no unit is spent for it")
     yields = job is not None and job.type in KINDS and KINDS[job.type].yields
     kept = min(_reserve(rt, now), int(share * MOST_KEPT)) if yields else 0
     if api_units.share_used(UNITS, now) + units + kept > share:
@@ -122,8 +122,8 @@ def _reserve(rt: Runtime, now: float) -> int:
     """What refreshes by the hour and the day still need today. Worked out now and then."""
     looked_at: float = rt.memo.get("catalog_looked_at", float("-inf"))
     if not 0 <= now - looked_at < LOOK_SECONDS:
-        rt.memo |= {"catalog_looked_at": now, "catalog_needs": needs()}
-    found: Needs = rt.memo["catalog_needs"]
+        rt.memo |= {"catalog_looked_at": now, "catalog_needs": daily_units()}
+    found: DailyUnits = rt.memo["catalog_needs"]
     hours = ceil((api_units.day_ends(now) - now) / HOUR)
     return ceil((found.hot + found.medium) * hours / DAY_HOURS) + found.channels
 

@@ -8,7 +8,7 @@ HOUR, DAY = 3600.0, 86_400.0
 
 
 @dataclass(frozen=True)
-class Window:
+class BaselineWindow:
     """Which earlier count a gain is measured against: nearly a whole period old, so that nothing is extrapolated
     from minutes to a day, and not so old that an average would say nothing about the period."""
 
@@ -20,12 +20,12 @@ class Window:
         return now - self.oldest, now - 0.9 * self.period
 
 
-HOURLY = Window(HOUR, DAY)
-DAILY = Window(DAY, 8 * DAY)
+HOURLY = BaselineWindow(HOUR, DAY)
+DAILY = BaselineWindow(DAY, 8 * DAY)
 """Eight days: what is counted once a week has a gain, too, the average of its days."""
 
 
-def gain(value: int | None, now: float, before: Count | None, window: Window) -> int | None:
+def gain(value: int | None, now: float, before: Count | None, window: BaselineWindow) -> int | None:
     """None without a baseline, or where one of the two counts is hidden. May be negative: YouTube takes views back."""
     if value is None or before is None or before.value is None or before.at >= now:
         return None

@@ -3,14 +3,14 @@
 from csi.catalog.backfill import backfill
 from csi.catalog.refresh import refresh_channels, refresh_tier
 from csi.errors import SourceError
-from csi.jobs.run_job import Done, Handler, More
+from csi.jobs.run_job import Handler, JobDone, StepDone
 from csi.pipeline.poll import poll
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs
 from csi.store.catalog.jobs import Job
 
 
-def poll_feed(rt: Runtime, job: Job) -> More | Done:
+def poll_feed(rt: Runtime, job: Job) -> StepDone | JobDone:
     """RSS_POLL_CHANNEL: the ingester's own read of the channel's watch, now."""
     feed = channels.feed_of(job.channel_id or "")
     if feed is None or feed.status == "paused":
@@ -18,11 +18,11 @@ def poll_feed(rt: Runtime, job: Job) -> More | Done:
             "the channel's feed is not watched, or paused; `csi sources add` or `resume` it", kind="denied"
         )
     wakes = poll(rt, feed.watch_id, early=True)
-    return Done({"items": len(wakes)}, wakes=tuple(wakes))
+    return JobDone({"items": len(wakes)}, wakes=tuple(wakes))
 
 
-def requeue_stuck(rt: Runtime, job: Job) -> More | Done:
-    return Done({"jobs": jobs.requeue_stuck(rt.now())})
+def requeue_stuck(rt: Runtime, job: Job) -> StepDone | JobDone:
+    return JobDone({"jobs": jobs.requeue_stuck(rt.now())})
 
 
 HANDLERS: dict[str, Handler] = {

@@ -5,7 +5,7 @@ from functools import partial
 from csi.catalog import capture, data_api
 from csi.catalog.refresh_schedule import DAY, next_channel_refresh
 from csi.jobs.job_kinds import new_job
-from csi.jobs.run_job import Done, Handler, More
+from csi.jobs.run_job import Handler, JobDone, StepDone
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, videos
@@ -21,11 +21,11 @@ def refresh_tier(tier: Tier) -> Handler:
     return partial(_refresh_videos, tier)
 
 
-def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> More | Done:
+def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> StepDone | JobDone:
     done = {"videos": 0, "missing": 0, "asked": 0} | job.progress
     wanted = _wanted(tier, rt, job, done["asked"])
     if not wanted:
-        return Done({"videos": done["videos"], "missing": done["missing"]})
+        return JobDone({"videos": done["videos"], "missing": done["missing"]})
     found = _ours(data_api.read_videos(data_api.open_api(rt, job), [video.id for video in wanted]))
     gone = [video for video in wanted if video.id not in found]
     progress = {
@@ -33,7 +33,7 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> More | Done:
         "missing": done["missing"] + len(gone),
         "asked": done["asked"] + BATCH,
     }
-    return More(progress, partial(_save_videos, rt, list(found.values()), gone))
+    return StepDone(progress, partial(_save_videos, rt, list(found.values()), gone))
 
 
 def _wanted(tier: Tier, rt: Runtime, job: Job, asked: int) -> list[Due]:
@@ -56,15 +56,15 @@ def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[Due]) -> None:
         log.info("videos are missing at YouTube", videos=newly)
 
 
-def refresh_channels(rt: Runtime, job: Job) -> More | Done:
+def refresh_channels(rt: Runtime, job: Job) -> StepDone | JobDone:
     done = {"channels": 0, "missing": 0} | job.progress
     ids = channels.due(rt.now(), BATCH)
     if not ids:
-        return Done(done)
+        return JobDone(done)
     found = data_api.read_channels(data_api.open_api(rt, job), ids)
     gone = [ref for ref in ids if ref not in found]
     progress = {"channels": done["channels"] + len(found), "missing": done["missing"] + len(gone)}
-    return More(progress, partial(_save_channels, rt, list(found.values()), gone))
+    return StepDone(progress, partial(_save_channels, rt, list(found.values()), gone))
 
 
 def _save_channels(rt: Runtime, found: list[ChannelFacts], gone: list[str]) -> None:

@@ -31,7 +31,7 @@ def run_now(yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -
     with installed(config_path) as rt:
         if not dry_run:
             confirm(f"Put away old rows of the catalogue, into {archive_files.folder(rt)}?", yes=yes)
-        done = catalog_retention.survey(rt) if dry_run else catalog_retention.tidy(rt)
+        done = catalog_retention.survey(rt) if dry_run else catalog_retention.archive_old_rows(rt)
     if as_json:
         echo_json({"rows": done.rows, "total": done.total, "dry_run": dry_run})
         return
@@ -67,7 +67,7 @@ def show(name: str, config_path: Path | None) -> None:
     with installed(config_path) as rt:
         book = archives.find(name)
         if book is None:
-            raise archive_files.ArchiveFault(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
+            raise archive_files.ArchiveError(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
         for row in archive_files.read(rt, book):
             told = {"error_message": logs.redact(row["error_message"])} if row.get("error_message") else {}
             click.echo(json.dumps(row | told))

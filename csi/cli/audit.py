@@ -8,7 +8,7 @@ import click
 
 from csi import logs
 from csi.cli.config import json_option
-from csi.cli.output import Duration, echo_json
+from csi.cli.output import AgeType, echo_json
 from csi.cli.processing_session import masked, opened, processing_option
 from csi.cli.terminal import table
 from csi.processing.store import audit as log
@@ -24,7 +24,7 @@ def audit() -> None:
 @audit.command("list")
 @processing_option
 @json_option
-@click.option("--since", type=Duration(ago=True), help='Within this time: 1h, "1 hour ago", 2d.')
+@click.option("--since", type=AgeType(ago=True), help='Within this time: 1h, "1 hour ago", 2d.')
 @click.option("--agent", help="Of this agent only.")
 @click.option("--outcome", type=_OUTCOMES, help="With this outcome only.")
 @click.option("--video", help="About this video only.")

@@ -139,7 +139,7 @@ def priority(channel: str, priority: int, config_path: Path | None) -> None:
     """Set how urgent a channel's jobs are from now on: 1 to 10, higher is sooner."""
     with installed(config_path) as rt:
         row = channel_admin.find_channel(rt, channel)
-        channel_admin.rank(row, priority)
+        channel_admin.set_priority(row, priority)
     click.echo(f"{_title(row)}: priority {priority}")
 
 

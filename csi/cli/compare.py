@@ -11,7 +11,7 @@ import click
 from csi.admin import old_poller_log, parallel_run
 from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
-from csi.cli.output import Duration, confirm, echo_json, plural
+from csi.cli.output import AgeType, confirm, echo_json, plural
 from csi.cli.terminal import ago, plain
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SHOWN = 20
 @config_option
 @json_option
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Compare only this source; may be repeated.")
-@click.option("--since", type=Duration(ago=True), metavar="TIME", help="Only what was seen since: 24h, '1 day ago'.")
+@click.option("--since", type=AgeType(ago=True), metavar="TIME", help="Only what was seen since: 24h, '1 day ago'.")
 @click.option("--all", "show_all", is_flag=True, help=f"List every video, not only the first {SHOWN} of each kind.")
 @click.option("--take-over", is_flag=True, help="Mark what the file names as seen, so that it is never sent.")
 @click.option("--dry-run", is_flag=True, help="With --take-over: say what would change, and change nothing.")

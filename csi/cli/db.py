@@ -21,7 +21,7 @@ from csi.config.secrets import hide_password
 from csi.store import db as database
 
 if TYPE_CHECKING:
-    from csi.admin.copy_to_postgres import Moved
+    from csi.admin.copy_to_postgres import CopyReport
 
 _CONFIG = click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The configuration; default CSI_CONFIG_PATH."
@@ -99,7 +99,7 @@ def copy_all(config_path: Path | None, target: str, live: bool, as_json: bool) -
     if not settings.looks_like_postgres(target):
         raise click.UsageError("--to: expected postgresql://USER@HOST/NAME.")
     with _percents("copying and comparing") as notice:
-        done = copy_to_postgres.move(runtime.load_settings(config_path), target, live=live, notice=notice)
+        done = copy_to_postgres.copy_database(runtime.load_settings(config_path), target, live=live, notice=notice)
     _say_copied(done, hide_password(target), as_json=as_json)
 
 
@@ -117,7 +117,7 @@ def _percents(label: str) -> Iterator[Callable[[int, int], None]]:
         yield notice
 
 
-def _say_copied(done: Moved, target: str, *, as_json: bool) -> None:
+def _say_copied(done: CopyReport, target: str, *, as_json: bool) -> None:
     if as_json:
         tables = [dataclasses.asdict(it) for it in done.tables]
         report = {"source": done.source, "target": target, "complete": done.complete, "mended_texts": done.mended}

@@ -15,10 +15,10 @@ from csi.cli.terminal import plain, table
 from csi.web import json_views
 
 if TYPE_CHECKING:
-    from csi.admin.replay_by_command import Result
-    from csi.dlq.dead_letters import Letter
-    from csi.dlq.replay import Outcome
-    from csi.dlq.search import Group
+    from csi.admin.replay_by_command import ReplayResult
+    from csi.dlq.dead_letters import StoredDeadLetter
+    from csi.dlq.replay import RequeueResult
+    from csi.dlq.search import DeadLetterGroup
     from csi.store.queries.timeline import Request
 
 SHOWN_FAILURES = 20
@@ -33,7 +33,7 @@ CAUSES: dict[str, str] = {
 }
 
 
-def show_list(letters: Sequence[Letter], total: int, *, as_json: bool) -> None:
+def show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool) -> None:
     if as_json:
         echo_json({"total": total, "letters": [json_views.letter(letter) for letter in letters]})
         return
@@ -44,7 +44,7 @@ def show_list(letters: Sequence[Letter], total: int, *, as_json: bool) -> None:
     click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
 
 
-def show_groups(groups: Sequence[Group], group_by: str, *, as_json: bool) -> None:
+def show_groups(groups: Sequence[DeadLetterGroup], group_by: str, *, as_json: bool) -> None:
     total = sum(group.count for group in groups)
     if as_json:
         echo_json({"group_by": group_by, "total": total, "groups": [json_views.group(group) for group in groups]})
@@ -55,7 +55,7 @@ def show_groups(groups: Sequence[Group], group_by: str, *, as_json: bool) -> Non
     click.echo(plural(total, "dead letter"), err=True)
 
 
-def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -> None:
+def show_letter(letter: StoredDeadLetter, attempts: Sequence[Request], *, as_json: bool) -> None:
     if as_json:
         echo_json(
             json_views.letter(letter)
@@ -73,7 +73,7 @@ def show_letter(letter: Letter, attempts: Sequence[Request], *, as_json: bool) -
         click.echo(f"  {plain(line)}")
 
 
-def show_plan(what: str, letters: Sequence[Letter], *, as_json: bool) -> None:
+def show_plan(what: str, letters: Sequence[StoredDeadLetter], *, as_json: bool) -> None:
     """What a command would do."""
     if as_json:
         echo_json(
@@ -88,8 +88,8 @@ def show_plan(what: str, letters: Sequence[Letter], *, as_json: bool) -> None:
 
 
 def show_replay(
-    outcomes: Sequence[Outcome],
-    results: Sequence[Result],
+    outcomes: Sequence[RequeueResult],
+    results: Sequence[ReplayResult],
     failures: dict[int, str],
     hints: Sequence[str],
     *,
@@ -123,7 +123,7 @@ def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         click.echo(line)
 
 
-def _row(letter: Letter) -> list[str]:
+def _row(letter: StoredDeadLetter) -> list[str]:
     return [
         str(letter.id),
         stamp(letter.died_at),
@@ -137,11 +137,11 @@ def _row(letter: Letter) -> list[str]:
     ]
 
 
-def _short(letter: Letter) -> list[str]:
+def _short(letter: StoredDeadLetter) -> list[str]:
     return [str(letter.id), stamp(letter.died_at), letter.state, letter.event_id, logs.redact(letter.reason or "")]
 
 
-def _facts(letter: Letter) -> list[tuple[str, str]]:
+def _facts(letter: StoredDeadLetter) -> list[tuple[str, str]]:
     closed = f" at {stamp(letter.closed_at)}: {letter.result or ''}" if letter.closed_at is not None else ""
     again = f", sent again {plural(letter.rounds, 'time')}" if letter.rounds else ""
     return [
@@ -167,7 +167,7 @@ def _show_attempt(attempt: Request) -> None:
         click.echo(f"      {plain(logs.redact(attempt.answer))}")
 
 
-def _group_row(group: Group) -> list[str]:
+def _group_row(group: DeadLetterGroup) -> list[str]:
     return [
         f"{group.count:,}",
         ",".join(group.causes),
@@ -179,7 +179,7 @@ def _group_row(group: Group) -> list[str]:
 
 
 def _replay_dict(
-    outcomes: Sequence[Outcome], results: Sequence[Result], failures: dict[int, str], hints: Sequence[str]
+    outcomes: Sequence[RequeueResult], results: Sequence[ReplayResult], failures: dict[int, str], hints: Sequence[str]
 ) -> dict[str, Any]:
     ended = {one.letter_id: one.result for one in results}
     return {

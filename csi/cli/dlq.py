@@ -13,7 +13,7 @@ from csi.admin import replay_by_command
 from csi.cli import dead_letter_output
 from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
-from csi.cli.output import SOME_FAILED, Duration, confirm, echo_json, is_terminal, plural, progress
+from csi.cli.output import SOME_FAILED, AgeType, confirm, echo_json, is_terminal, plural, progress
 from csi.dlq import dead_letters as letters
 from csi.dlq import discard_and_prune, search
 from csi.ingester.text import clean
@@ -32,7 +32,7 @@ _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 def _filters(command: F) -> F:
     """Which letters are meant; several conditions all hold."""
-    since = click.option("--since", type=Duration(ago=True), help='Died within this time: 1h, "1 hour ago", 2d.')
+    since = click.option("--since", type=AgeType(ago=True), help='Died within this time: 1h, "1 hour ago", 2d.')
     source = click.option("--source", help="Of this source only.")
     to = click.option("--destination", help="On its way to this destination only.")
     like = click.option("--error-like", metavar="TEXT", help="With this in its error, in any case.")
@@ -66,7 +66,7 @@ def list_letters(
                 search.groups(wish, cast(search.GroupBy, group_by)), group_by, as_json=as_json
             )
         else:
-            dead_letter_output.show_list(search.letters(wish, limit), search.count(wish), as_json=as_json)
+            dead_letter_output.show_list(search.newest(wish, limit), search.count(wish), as_json=as_json)
 
 
 @dlq.command()
@@ -90,7 +90,7 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
 @click.option("--id", "ids", type=_NUMBER, multiple=True, help="A letter's number; repeatable.")
 @_filters
 @click.option("--all", "everything", is_flag=True, help="Every open letter.")
-@click.option("--wait", "seconds", type=Duration(), is_flag=False, flag_value="2m", help="Wait for the result.  [2m]")
+@click.option("--wait", "seconds", type=AgeType(), is_flag=False, flag_value="2m", help="Wait for the result.  [2m]")
 @_DRY_RUN
 @_YES
 def replay(
@@ -148,11 +148,11 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
     return SOME_FAILED if failures else 0
 
 
-def _await(sent: list[int], seconds: float | None) -> list[replay_by_command.Result]:
+def _await(sent: list[int], seconds: float | None) -> list[replay_by_command.ReplayResult]:
     if seconds is None or not sent:
         return []
     with progress(len(sent), "waiting for the receiver") as notice:
-        return replay_by_command.await_results(sent, seconds, notice)
+        return replay_by_command.wait_for_results(sent, seconds, notice)
 
 
 @dlq.command()
@@ -193,14 +193,14 @@ def _not_open(ids: Sequence[int], done: list[int]) -> dict[int, str]:
 @dlq.command()
 @config_option
 @json_option
-@click.option("--older-than", type=Duration(), required=True, help="Nothing happened to them for so long: 90d, 12h.")
+@click.option("--older-than", type=AgeType(), required=True, help="Nothing happened to them for so long: 90d, 12h.")
 @_DRY_RUN
 @_YES
 def prune(config_path: Path | None, as_json: bool, older_than: float, dry_run: bool, yes: bool) -> None:
     """Delete old letters, open ones too. What is being sent again stays."""
     with installed(config_path) as rt:
         before = rt.now() - older_than
-        old = discard_and_prune.old(before)
+        old = discard_and_prune.count_old(before)
         if old.count and not dry_run:
             lost = f" {old.open:,} of them are open: what they hold was never delivered." if old.open else ""
             confirm(f"Delete {plural(old.count, 'dead letter')} for ever?{lost}", yes=yes)
@@ -222,12 +222,12 @@ def _prune(rt: Runtime, before: float, expected: int) -> int:
     return gone
 
 
-def _wish(rt: Runtime, filters: dict[str, Any], states: tuple[str, ...] = ("open",)) -> search.Wish:
+def _wish(rt: Runtime, filters: dict[str, Any], states: tuple[str, ...] = ("open",)) -> search.DeadLetterFilter:
     since, texts = (
         filters["since"],
         {name: text and clean(text, 500) for name, text in filters.items() if name != "since"},
     )
-    return search.Wish(
+    return search.DeadLetterFilter(
         states=states,
         since=None if since is None else rt.now() - since,
         source=texts["source"],

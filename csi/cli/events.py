@@ -14,7 +14,7 @@ import click
 from csi import logs
 from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
-from csi.cli.output import Duration, echo_json, iso, plural, stamp
+from csi.cli.output import AgeType, echo_json, iso, plural, stamp
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean
 from csi.status import item_lookup
@@ -56,7 +56,7 @@ def events() -> None:
 @config_option
 @json_option
 @_filters
-@click.option("--since", type=Duration(ago=True), help='First seen within this time: 1h, "1 hour ago", 2d.')
+@click.option("--since", type=AgeType(ago=True), help='First seen within this time: 1h, "1 hour ago", 2d.')
 @click.option(
     "--before", type=click.IntRange(1, 2**62), metavar="ID", help="Only events before this one: the next page."
 )
@@ -145,7 +145,7 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
 @click.option(
     "-n", "--lines", "count", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Begin so far back."
 )
-@click.option("--for", "seconds", type=Duration(), help="End after this time.  [default: at Ctrl-C]")
+@click.option("--for", "seconds", type=AgeType(), help="End after this time.  [default: at Ctrl-C]")
 def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | None, **filters: Any) -> None:
     """Print the last events, and every new one as it comes. With --json one object a line."""
     with installed(config_path) as rt:

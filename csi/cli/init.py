@@ -17,7 +17,7 @@ from csi import logs
 from csi.adapters.youtube.references import FREE_FORMS, parse_reference
 from csi.cli.doctor import examine_queue, show
 from csi.cli.envfile import read as read_variables
-from csi.cli.init_files import Choices, config_text, env_text
+from csi.cli.init_files import InitChoices, config_text, env_text
 from csi.cli.installation import sidecar_url
 from csi.cli.output import is_terminal
 from csi.cli.terminal import plain
@@ -44,10 +44,10 @@ class WillNotOverwrite(CsiError):
 
 
 @dataclass(frozen=True)
-class Answers:
+class InitAnswers:
     """What the files are made of."""
 
-    choices: Choices
+    choices: InitChoices
     variables: dict[str, str]
 
 
@@ -82,7 +82,7 @@ def init(
     config, env = _places(config_path, env_path)
     _refuse_existing([config, env], force=force)
     state = (state_dir or _state_home(config)).absolute()
-    choices = Choices(config, state, instance_id)
+    choices = InitChoices(config, state, instance_id)
     answers = _answers(choices, endpoint, watched, ask=is_terminal() and not yes)
     _write({config: config_text(answers.choices), env: env_text(answers.variables, COMMENTS)})
     click.echo(f"wrote {config} and {env}, both readable by you alone")
@@ -109,14 +109,14 @@ def _refuse_existing(paths: Sequence[Path], *, force: bool) -> None:
 # ── the questions ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _answers(choices: Choices, endpoint: str | None, watched: tuple[str, ...], *, ask: bool) -> Answers:
+def _answers(choices: InitChoices, endpoint: str | None, watched: tuple[str, ...], *, ask: bool) -> InitAnswers:
     url = endpoint or os.environ.get("CSI_UA_ENDPOINT") or (_ask_endpoint() if ask else OWN_RECEIVER)
     secret = _known_secret(SECRET) or (_ask_secret("The receiver's secret (empty: make one)", SECRET) if ask else "")
     key = _known_secret(KEY) or (_ask_secret("A YouTube API key (empty: none, channels only)", KEY) if ask else "")
     texts = watched or (_ask_watches() if ask else ())
     references = [_reference(text) for text in texts]
-    return Answers(
-        Choices(
+    return InitAnswers(
+        InitChoices(
             choices.config_path,
             choices.state_dir,
             choices.instance_id,

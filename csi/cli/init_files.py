@@ -10,7 +10,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
 
 
 @dataclass(frozen=True)
-class Choices:
+class InitChoices:
     """What was asked, or given by options."""
 
     config_path: Path
@@ -20,7 +20,7 @@ class Choices:
     playlists: tuple[str, ...] = ()
 
 
-def config_text(choices: Choices) -> str:
+def config_text(choices: InitChoices) -> str:
     """Every key that a beginner changes, each with its reason; the rest keeps its default."""
     return _CONFIG.format(
         instance_id=_quoted(choices.instance_id),

@@ -11,7 +11,7 @@ from csi import logs
 from csi.catalog import channel_admin, json_shapes
 from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
-from csi.cli.output import Duration, confirm, echo_json
+from csi.cli.output import AgeType, confirm, echo_json
 from csi.cli.terminal import ago, plain, table
 from csi.jobs import job_admin
 from csi.store.catalog import jobs as store
@@ -105,7 +105,7 @@ def show(job: str, config_path: Path | None, as_json: bool) -> None:
 @click.option("--channel", metavar="CHANNEL", help="The channel, where the type needs one.")
 @click.option("--video", "videos", multiple=True, metavar="ID", help="Only these videos; repeatable.")
 @click.option("--priority", type=click.IntRange(1, 10), help="Higher is sooner.  [default: the type's]")
-@click.option("--in", "delay", type=Duration(), default=0.0, help="Not before so long from now: 90s, 2h.")
+@click.option("--in", "delay", type=AgeType(), default=0.0, help="Not before so long from now: 90s, 2h.")
 @config_option
 @json_option
 def enqueue(

@@ -15,7 +15,7 @@ from csi.config import durations
 from csi.errors import SOME_FAILED as SOME_FAILED
 
 
-class Duration(click.ParamType[float]):
+class AgeType(click.ParamType[float]):
     """`90d`, `1h30m`; with `ago` also `1 hour ago`. Never a bare number."""
 
     name = "duration"

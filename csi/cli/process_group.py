@@ -19,7 +19,7 @@ GRACE_SECONDS = 30.0
 """What the worker may take to finish (25 s) and give back its leases."""
 
 
-class Pair:
+class ProcessGroup:
     """A few named processes of one installation, each `python -m …`."""
 
     def __init__(self, lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:

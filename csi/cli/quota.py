@@ -24,7 +24,7 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     """Show the API units of this Pacific day, and the intervals that they are enough for."""
     rt = runtime.open_runtime(config_path)
     with db.connection():
-        watches.keep_in_step(rt)
+        watches.sync_without_worker(rt)
         found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
     if as_json:
         catalogue = {"catalogue": json_views.catalogue_share(share)} if found else {}
@@ -37,7 +37,7 @@ def quota(config_path: Path | None, as_json: bool) -> None:
         click.echo(line)
 
 
-def _share_line(share: data_api.Share) -> str:
+def _share_line(share: data_api.CatalogShare) -> str:
     short = f": {data_api.TOO_MUCH}" if share.is_short else ""
     fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
     return f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}"

@@ -10,7 +10,7 @@ import click
 
 from csi import runtime
 from csi.cli.config import config_option
-from csi.cli.process_group import Pair
+from csi.cli.process_group import ProcessGroup
 from csi.config import loader
 
 WORKER = ("huey.bin.huey_consumer", "huey_config.huey", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1")
@@ -36,4 +36,4 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
     lines = {"worker": (*WORKER, "-w", str(workers), *GRACE), "sidecar": SIDECAR}
     if no_web:
         del lines["sidecar"]
-    sys.exit(Pair(lines, env).run())
+    sys.exit(ProcessGroup(lines, env).run())

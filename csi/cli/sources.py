@@ -43,7 +43,7 @@ def sources() -> None:
 def _runtime(config_path: Path | None) -> Iterator[Runtime]:
     rt = runtime.open_runtime(config_path)
     with db.connection():
-        watches.keep_in_step(rt)
+        watches.sync_without_worker(rt)
         yield rt
 
 
@@ -116,9 +116,9 @@ def _wishes(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _wish(name: str | None = None, **given: Any) -> watches.Wish:
+def _wish(name: str | None = None, **given: Any) -> watches.WatchOptions:
     title = {"match": given["title_match"], "not": given["title_not"]}
-    return watches.Wish(
+    return watches.WatchOptions(
         {
             "name": name,
             "route_profile": given["route_profile"],
@@ -161,7 +161,7 @@ def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as
         click.echo(line)
 
 
-def _added_words(added: watches.Added, *, dry_run: bool) -> Iterator[str]:
+def _added_words(added: watches.AddWatchResult, *, dry_run: bool) -> Iterator[str]:
     kind, name = SHORT[added.target.source], f" ({plain(added.name, 60)})" if added.name else ""
     if added.result == "known":
         yield f"{kind} {added.target.ref}{name}: {added.remark}"
@@ -283,7 +283,7 @@ def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> 
         sys.exit(1)
 
 
-def _polled_words(row: Watch, found: watches.Polled) -> str:
+def _polled_words(row: Watch, found: watches.PollNowResult) -> str:
     if found.is_busy:
         return f"{_title(row)} was not read: it is being read already, or its host asked for a pause"
     if found.error:
@@ -334,7 +334,7 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
         sys.exit(SOME_FAILED)
 
 
-def _import_words(line: watches.Imported) -> str:
+def _import_words(line: watches.ImportLineResult) -> str:
     name = f" ({plain(line.name, 60)})" if line.name else ""
     why = f": {plain(line.error)}" if line.error else ""
     return f"line {line.line}: {line.result} {plain(line.ref or line.text, 80)}{name}{why}"

@@ -13,7 +13,7 @@ import click
 
 from csi.cli.config import config_option
 from csi.cli.installation import installed
-from csi.cli.output import Duration
+from csi.cli.output import AgeType
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
 from csi.status import overview
@@ -27,7 +27,7 @@ NEWEST = 50
 
 @click.command()
 @config_option
-@click.option("--interval", type=Duration(), default="2s", show_default=True, help="Time between two frames.")
+@click.option("--interval", type=AgeType(), default="2s", show_default=True, help="Time between two frames.")
 @click.option("--once", is_flag=True, help="Draw one frame and end; what happens anyway when no terminal is there.")
 def top(config_path: Path | None, interval: float, once: bool) -> None:
     """Watch it work, live, until Ctrl-C. Without a terminal one frame is printed."""

@@ -37,7 +37,7 @@ _WRITE = """
 
 
 @dataclass(frozen=True)
-class Letter:
+class StoredDeadLetter:
     """One dead letter as it was when it was read: an event that could not be delivered to one destination, or an item
     that could not become an event."""
 
@@ -80,7 +80,7 @@ class Letter:
         return "item" if "raw" in self.payload else "event"
 
 
-def bury(
+def add_events(
     batch: Batch,
     rows: Sequence[StoredEvent],
     *,
@@ -113,7 +113,7 @@ def bury(
     events.mark([row.id for row in rows], "quarantined" if cause == "crash" else "dead", "pending", "in_flight")
 
 
-def bury_item(
+def add_item(
     key: str, source: str, raw: dict[str, Any], *, cause: Cause, reason: str, seen_at: float, now: float
 ) -> None:
     """An item that could not become an event is kept with its raw payload."""
@@ -187,7 +187,7 @@ def begin_replay(letter_id: int) -> bool:
     return bool(changed(sql, letter_id))
 
 
-def call_back(letter_id: int) -> None:
+def reopen(letter_id: int) -> None:
     """It could not be sent again after all. The round counts: what cannot be sent is not tried for ever."""
     run("UPDATE dead_letter SET state = 'open' WHERE id = ? AND state = 'replaying'", letter_id)
 
@@ -200,7 +200,7 @@ def discard(letter_id: int, now: float, result: str) -> bool:
 
 def redrivable(
     destination: str, max_rounds: int, *, success_at: float, crash_before: float, limit: int
-) -> list[Letter]:
+) -> list[StoredDeadLetter]:
     """Oldest first: what died of the receiver, which has worked since (`success_at`), or of a crash some time ago."""
     sql = (
         f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND destination = ? "
@@ -208,20 +208,20 @@ def redrivable(
         "OR (cause = 'crash' AND rounds < ? AND died_at <= ?)) ORDER BY id LIMIT ?"
     )
     causes = (*REDRIVABLE, max_rounds, success_at, CRASH_ROUNDS, crash_before)
-    return [Letter(*row) for row in fetch(sql, destination, *causes, limit)]
+    return [StoredDeadLetter(*row) for row in fetch(sql, destination, *causes, limit)]
 
 
-def first_waiting(destination: str, max_rounds: int) -> Letter | None:
+def first_waiting(destination: str, max_rounds: int) -> StoredDeadLetter | None:
     """The oldest that died of this receiver's fault and goes out again when it works."""
     sql = (
         f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
         "AND destination = ? AND rounds < ? ORDER BY id LIMIT 1"
     )
     found = fetch(sql, *REDRIVABLE, destination, max_rounds)
-    return Letter(*found[0]) if found else None
+    return StoredDeadLetter(*found[0]) if found else None
 
 
-def blame_receiver(destination: str, since: float) -> int:
+def attribute_to_receiver(destination: str, since: float) -> int:
     """These were refused one after the other while nothing was taken: they go out again when the receiver works."""
     sql = (
         "UPDATE dead_letter SET cause = 'endpoint' "
@@ -230,7 +230,7 @@ def blame_receiver(destination: str, since: float) -> int:
     return changed(sql, destination, since)
 
 
-def lay_back(batch: Batch, rows: Sequence[StoredEvent]) -> None:
+def reopen_after_probe(batch: Batch, rows: Sequence[StoredEvent]) -> None:
     """It asked whether the receiver is back, and it is not: a dead letter as before, and no round was used."""
     ids = [row.id for row in rows]
     outbox.leave(batch.id, ids)
@@ -239,23 +239,26 @@ def lay_back(batch: Batch, rows: Sequence[StoredEvent]) -> None:
     run(sql, batch.letter_id)
 
 
-def find(letter_id: int) -> Letter | None:
+def find(letter_id: int) -> StoredDeadLetter | None:
     found = by_ids([letter_id])
     return found[0] if found else None
 
 
-def by_ids(ids: Sequence[int]) -> list[Letter]:
+def by_ids(ids: Sequence[int]) -> list[StoredDeadLetter]:
     """Those that exist, in the order of their ids."""
     return [
-        Letter(*row)
+        StoredDeadLetter(*row)
         for chunk in chunks(ids)
         for row in fetch(f"SELECT {COLUMNS} FROM dead_letter WHERE id IN ({marks(chunk)}) ORDER BY id", *chunk)
     ]
 
 
-def of_item(key: str) -> list[Letter]:
+def of_item(key: str) -> list[StoredDeadLetter]:
     """All letters of this item and of its events, oldest first."""
-    return [Letter(*row) for row in fetch(f"SELECT {COLUMNS} FROM dead_letter WHERE item_key = ? ORDER BY id", key)]
+    return [
+        StoredDeadLetter(*row)
+        for row in fetch(f"SELECT {COLUMNS} FROM dead_letter WHERE item_key = ? ORDER BY id", key)
+    ]
 
 
 def open_count(destination: str | None = None) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csi.dlq import dead_letters
-from csi.dlq.dead_letters import Letter
+from csi.dlq.dead_letters import StoredDeadLetter
 from csi.store import dedupe, inbox
 from csi.store.db import fetch, marks, run, writing
 
@@ -15,14 +15,14 @@ _OLD = "state <> 'replaying' AND COALESCE(closed_at, died_at) < ?"
 
 
 @dataclass(frozen=True)
-class Old:
+class OldDeadLetters:
     """How many letters are old, and how many of them were never delivered."""
 
     count: int
     open: int
 
 
-def discard(letters: Sequence[Letter], now: float, *, result: str, key_days: float) -> list[int]:
+def discard(letters: Sequence[StoredDeadLetter], now: float, *, result: str, key_days: float) -> list[int]:
     """Close letters for good: their events are not delivered. Returns the ids of those that were open."""
     with writing():
         closed = [letter for letter in letters if dead_letters.discard(letter.id, now, result)]
@@ -30,10 +30,10 @@ def discard(letters: Sequence[Letter], now: float, *, result: str, key_days: flo
     return [letter.id for letter in closed]
 
 
-def old(before: float) -> Old:
+def count_old(before: float) -> OldDeadLetters:
     sql = f"SELECT COUNT(*), COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) FROM dead_letter WHERE {_OLD}"
     ((count, still_open),) = fetch(sql, before)
-    return Old(int(count), int(still_open))
+    return OldDeadLetters(int(count), int(still_open))
 
 
 def prune(before: float, now: float, *, key_days: float) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from csi.dlq.dead_letters import COLUMNS, Letter
+from csi.dlq.dead_letters import COLUMNS, StoredDeadLetter
 from csi.store.db import fetch, marks
 
 GroupBy = Literal["error", "cause", "source", "destination"]
@@ -16,7 +16,7 @@ _GROUP_COLUMNS: dict[GroupBy, str] = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class DeadLetterFilter:
     """Which letters are meant. What is not said does not matter; several conditions all hold."""
 
     ids: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Group:
+class DeadLetterGroup:
     """Letters that have one thing in common."""
 
     key: str
@@ -43,32 +43,32 @@ class Group:
     """The newest of them, to look at."""
 
 
-def letters(wish: Wish, limit: int) -> list[Letter]:
+def newest(wish: DeadLetterFilter, limit: int) -> list[StoredDeadLetter]:
     """Newest first."""
     where, values = _where(wish)
     sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} ORDER BY died_at DESC, id DESC LIMIT ?"
-    return [Letter(*row) for row in fetch(sql, *values, limit)]
+    return [StoredDeadLetter(*row) for row in fetch(sql, *values, limit)]
 
 
-def page(wish: Wish, limit: int, before: int | None = None) -> list[Letter]:
+def page(wish: DeadLetterFilter, limit: int, before: int | None = None) -> list[StoredDeadLetter]:
     """By number, the newest first; `before` is the number of the last one of the page before this one."""
     where, values = _where(wish)
     sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?"
-    return [Letter(*row) for row in fetch(sql, *values, before or 2**62, limit)]
+    return [StoredDeadLetter(*row) for row in fetch(sql, *values, before or 2**62, limit)]
 
 
-def ids(wish: Wish) -> list[int]:
+def ids(wish: DeadLetterFilter) -> list[int]:
     """All of them, oldest first: the order in which they go out again."""
     where, values = _where(wish)
     return [row[0] for row in fetch(f"SELECT id FROM dead_letter WHERE {where} ORDER BY id", *values)]
 
 
-def count(wish: Wish) -> int:
+def count(wish: DeadLetterFilter) -> int:
     where, values = _where(wish)
     return int(fetch(f"SELECT COUNT(*) FROM dead_letter WHERE {where}", *values)[0][0])
 
 
-def groups(wish: Wish, by: GroupBy) -> list[Group]:
+def groups(wish: DeadLetterFilter, by: GroupBy) -> list[DeadLetterGroup]:
     """The largest group first."""
     where, values = _where(wish)
     column = _GROUP_COLUMNS[by]
@@ -77,12 +77,12 @@ def groups(wish: Wish, by: GroupBy) -> list[Group]:
         f"WHERE {where} GROUP BY {column} ORDER BY COUNT(*) DESC, {column}"
     )
     return [
-        Group(key, int(number), tuple(sorted({first, last})), oldest, newest, example)
+        DeadLetterGroup(key, int(number), tuple(sorted({first, last})), oldest, newest, example)
         for key, number, first, last, oldest, newest, example in fetch(sql, *values)
     ]
 
 
-def _where(wish: Wish) -> tuple[str, list[Any]]:
+def _where(wish: DeadLetterFilter) -> tuple[str, list[Any]]:
     conditions: list[tuple[str, list[Any]]] = [("1 = 1", [])]
     if wish.ids:
         conditions.append((f"id IN ({marks(wish.ids)})", [*wish.ids]))

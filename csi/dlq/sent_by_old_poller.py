@@ -18,7 +18,7 @@ _LETTER = """
 """
 
 
-def take_pending(keys: Sequence[str], now: float) -> int:
+def drop_pending(keys: Sequence[str], now: float) -> int:
     """Events with these keys that wait to be sent are not sent. Returns how many; one on its way goes on."""
     return sum(_take_chunk(chunk, now) for chunk in chunks(keys, 200))
 
@@ -34,7 +34,7 @@ def _take_chunk(keys: Sequence[str], now: float) -> int:
     return len(rows)
 
 
-def waiting(keys: Sequence[str]) -> int:
+def count_pending(keys: Sequence[str]) -> int:
     """Events with these keys that wait to be sent."""
     sql = "SELECT COUNT(*) FROM events WHERE state = 'pending' AND dedupe_key IN"
     return sum(int(fetch(f"{sql} ({marks(chunk)})", *chunk)[0][0]) for chunk in chunks(keys))

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from csi import logs
 from csi.adapters import registry
-from csi.admin.watches import keep_in_step
+from csi.admin.watches import sync_without_worker
 from csi.config.loader import LoadedConfig, read_config
 from csi.config.settings import Settings
 from csi.doctor import local, services
@@ -102,7 +102,7 @@ def _installation(settings: Settings, visit: Visit) -> Iterator[Finding]:
 
 def _rows(rt: Runtime, visit: Visit) -> Iterator[Finding]:
     with db.reading():
-        keep_in_step(rt)
+        sync_without_worker(rt)
         yield from _outside(rt) if visit.online else ()
         if visit.at_work:
             yield from _at_work(rt)

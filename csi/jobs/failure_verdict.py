@@ -13,7 +13,7 @@ SPREAD = 600.0
 
 
 @dataclass(frozen=True)
-class Wait:
+class PostponeJob:
     """Not the job's fault: it goes on then, and this was no attempt."""
 
     until: float
@@ -21,7 +21,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Retry:
+class RetryJob:
     """Tried again then; an attempt is used up."""
 
     until: float
@@ -29,11 +29,11 @@ class Retry:
 
 
 @dataclass(frozen=True)
-class Dead:
+class GiveUpJob:
     why: str
 
 
-Verdict = Wait | Retry | Dead
+Verdict = PostponeJob | RetryJob | GiveUpJob
 
 
 def judge(
@@ -42,12 +42,12 @@ def judge(
     """`midnight`: when the API's day ends."""
     why = str(error)
     if error.kind in ("budget", "quota"):
-        return Wait(midnight + 1.0 + rng.uniform(0.0, SPREAD), why)
+        return PostponeJob(midnight + 1.0 + rng.uniform(0.0, SPREAD), why)
     if error.kind in ("throttled", "paused"):
-        return Wait(now + (error.retry_after or FIRST_WAIT * rng.uniform(0.8, 1.2)), why)
+        return PostponeJob(now + (error.retry_after or FIRST_WAIT * rng.uniform(0.8, 1.2)), why)
     if error.kind == "auth":
-        return Wait(now + KEY_WAIT, why)
+        return PostponeJob(now + KEY_WAIT, why)
     if attempts >= max_attempts or error.kind == "denied":
-        return Dead(why)
+        return GiveUpJob(why)
     wait = min(FIRST_WAIT * 2 ** (max(attempts, 1) - 1), LONGEST_WAIT)
-    return Retry(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0), why)
+    return RetryJob(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0), why)

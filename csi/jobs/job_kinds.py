@@ -18,7 +18,7 @@ class JobRefused(CsiError):
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobKind:
     """One kind of job."""
 
     type: str
@@ -33,15 +33,15 @@ class Kind:
 KINDS = {
     kind.type: kind
     for kind in (
-        Kind("BACKFILL_CHANNEL", 5, "everything that a channel ever published", needs_channel=True, yields=True),
-        Kind("REFRESH_CHANNEL_STATS", 8, "statistics of every channel, once a day"),
-        Kind("REFRESH_HOT_VIDEOS", 10, "statistics of videos up to 7 days old, every hour", takes_videos=True),
-        Kind("REFRESH_MEDIUM_VIDEOS", 9, "statistics of videos 7 to 30 days old, every day", takes_videos=True),
-        Kind(
+        JobKind("BACKFILL_CHANNEL", 5, "everything that a channel ever published", needs_channel=True, yields=True),
+        JobKind("REFRESH_CHANNEL_STATS", 8, "statistics of every channel, once a day"),
+        JobKind("REFRESH_HOT_VIDEOS", 10, "statistics of videos up to 7 days old, every hour", takes_videos=True),
+        JobKind("REFRESH_MEDIUM_VIDEOS", 9, "statistics of videos 7 to 30 days old, every day", takes_videos=True),
+        JobKind(
             "REFRESH_VIDEO_STATS", 6, "statistics of all older videos, once a week", takes_videos=True, yields=True
         ),
-        Kind("RSS_POLL_CHANNEL", 5, "one read of a channel's feed, now", needs_channel=True),
-        Kind("REQUEUE_STUCK", 7, "jobs whose worker died are due again"),
+        JobKind("RSS_POLL_CHANNEL", 5, "one read of a channel's feed, now", needs_channel=True),
+        JobKind("REQUEUE_STUCK", 7, "jobs whose worker died are due again"),
     )
 }  # fmt: skip
 
@@ -76,7 +76,7 @@ def new_job(
     )
 
 
-def _check_target(kind: Kind, channel_id: str | None, video_ids: tuple[str, ...]) -> None:
+def _check_target(kind: JobKind, channel_id: str | None, video_ids: tuple[str, ...]) -> None:
     if kind.needs_channel and channel_id is None:
         raise JobRefused(f"{kind.type} needs a channel")
     if channel_id is not None and not kind.needs_channel:

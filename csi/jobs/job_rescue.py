@@ -21,7 +21,7 @@ def wake_due(rt: Runtime) -> list[Wake]:
     return [Wake("job", place) for place in range(len(found))]
 
 
-def mend(rt: Runtime) -> int:
+def requeue_failed_and_stuck(rt: Runtime) -> int:
     """Failed jobs whose wait is over, and running ones whose worker is gone, are due."""
     now = rt.now()
     stuck = jobs.requeue_stuck(now)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi.errors import CsiError, SourceError
-from csi.jobs.failure_verdict import Dead, Retry, Verdict, Wait, judge
+from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryJob, Verdict, judge
 from csi.logs import log
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -15,7 +15,7 @@ from csi.store.catalog.jobs import Job
 from csi.store.db import writing
 
 
-class LostJob(CsiError):
+class JobLeaseLost(CsiError):
     """The job is not ours any more: cancelled, or taken for stuck. Nothing of the step was stored."""
 
 
@@ -24,7 +24,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class More:
+class StepDone:
     """A step is done. `save` is called in the transaction that stores `progress`."""
 
     progress: dict[str, Any]
@@ -32,7 +32,7 @@ class More:
 
 
 @dataclass(frozen=True)
-class Done:
+class JobDone:
     """The last step is done. `details` are for the job's history."""
 
     details: dict[str, Any] = field(default_factory=dict)
@@ -40,11 +40,11 @@ class Done:
     wakes: tuple[Wake, ...] = ()
 
 
-Handler = Callable[[Runtime, Job], More | Done]
+Handler = Callable[[Runtime, Job], StepDone | JobDone]
 """Does the next step of a job by its `progress`. May raise SourceError: then the step is tried again later."""
 
 
-def work(rt: Runtime, handlers: Mapping[str, Handler]) -> list[Wake]:
+def run_next_job(rt: Runtime, handlers: Mapping[str, Handler]) -> list[Wake]:
     """Take the most urgent job that is due, and do it. What is returned wakes the next."""
     job = jobs.claim(rt.now())
     if job is None:
@@ -58,7 +58,7 @@ def _carry_out(rt: Runtime, job: Job, handler: Handler | None) -> tuple[Wake, ..
         if handler is None:
             raise SourceError(f"this version knows no job type {job.type}", kind="denied")
         return _steps(rt, job, handler)
-    except LostJob:
+    except JobLeaseLost:
         log.info("job is not ours any more", job=job.id, type=job.type)
     except SourceError as error:
         _settle_failure(rt, job, error)
@@ -74,7 +74,7 @@ def _steps(rt: Runtime, job: Job, handler: Handler) -> tuple[Wake, ...]:
     current = job
     while True:
         outcome = handler(rt, current)
-        if isinstance(outcome, Done):
+        if isinstance(outcome, JobDone):
             return _finish(rt, current, outcome)
         current = _save(rt, current, outcome)
         if rt.stopping():
@@ -82,24 +82,24 @@ def _steps(rt: Runtime, job: Job, handler: Handler) -> tuple[Wake, ...]:
             return ()
 
 
-def _save(rt: Runtime, job: Job, outcome: More) -> Job:
+def _save(rt: Runtime, job: Job, outcome: StepDone) -> Job:
     with writing():
         if not jobs.checkpoint(job, outcome.progress, rt.now()):
-            raise LostJob("lost before its step was stored")
+            raise JobLeaseLost("lost before its step was stored")
         outcome.save()
     found = jobs.find(job.id)
     if found is None or found.lease_token != job.lease_token:
-        raise LostJob("lost after its step was stored")
+        raise JobLeaseLost("lost after its step was stored")
     return found
 
 
-def _finish(rt: Runtime, job: Job, outcome: Done) -> tuple[Wake, ...]:
+def _finish(rt: Runtime, job: Job, outcome: JobDone) -> tuple[Wake, ...]:
     now = rt.now()
     with writing():
         found = jobs.find(job.id)
         units = found.units if found is not None else job.units
         if not jobs.complete(job, outcome.details | {"units": units}, now):
-            raise LostJob("lost before it was finished")
+            raise JobLeaseLost("lost before it was finished")
         outcome.save()
         counters.add("jobs", source=job.type, label="completed")
     log.info("job completed", job=job.id, type=job.type, channel=job.channel_id, units=units, **outcome.details)
@@ -125,21 +125,21 @@ def _settle_failure(rt: Runtime, job: Job, error: SourceError) -> None:
 def _record(job: Job, verdict: Verdict, now: float) -> bool:
     with writing():
         match verdict:
-            case Wait(until, why):
+            case PostponeJob(until, why):
                 counters.add("jobs", source=job.type, label="waits")
                 return jobs.snooze(job, why, until, now)
-            case Retry(until, why):
+            case RetryJob(until, why):
                 counters.add("jobs", source=job.type, label="failed")
                 return jobs.fail(job, why, until, now)
-            case Dead(why):
+            case GiveUpJob(why):
                 return jobs.bury(job, why, now)
 
 
 def _say(job: Job, error: SourceError, verdict: Verdict) -> None:
     facts = {"job": job.id, "type": job.type, "channel": job.channel_id, "error": str(error), "kind": error.kind}
-    if isinstance(verdict, Dead):
+    if isinstance(verdict, GiveUpJob):
         log.error("job is dead", **facts)
-    elif isinstance(verdict, Retry):
+    elif isinstance(verdict, RetryJob):
         log.warning("job failed; it is tried again", attempts=job.attempts, **facts)
     else:
         log.info("job waits", until=verdict.until, **facts)

@@ -208,4 +208,4 @@ def _dead_item(watch: WatchRouting, item: ClaimedItem, cause: Any, reason: str, 
         "payload": json.loads(item.payload_json),
         "watch": watch.ref,
     }
-    dead_letters.bury_item(item.item_key, watch.source, raw, cause=cause, reason=reason, seen_at=item.seen_at, now=now)
+    dead_letters.add_item(item.item_key, watch.source, raw, cause=cause, reason=reason, seen_at=item.seen_at, now=now)

@@ -1,7 +1,7 @@
 """Dead letters that go out again by themselves: when the receiver works again, or long after a crash (DECISIONS 24)."""
 
 from csi.dlq import dead_letters, replay
-from csi.dlq.dead_letters import Letter
+from csi.dlq.dead_letters import StoredDeadLetter
 from csi.emitter.destination import LANES
 from csi.logs import log
 from csi.pipeline import destination_state
@@ -58,7 +58,7 @@ def _has_pending(name: str) -> bool:
     return any(outbox.oldest_due(name, tier) is not None for tier in LANES)
 
 
-def _first(rt: Runtime, name: str) -> Letter | None:
+def _first(rt: Runtime, name: str) -> StoredDeadLetter | None:
     return dead_letters.first_waiting(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else None
 
 

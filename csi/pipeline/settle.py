@@ -153,7 +153,7 @@ def _blame_sibling(this: Settling) -> list[Wake]:
     wakes, guilty = bisect.blame_sibling(this.batch, this.now)
     if guilty is not None:
         rows, reason = outbox.contents(guilty.id), guilty.proof or "refused"
-        dead_letters.bury(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
+        dead_letters.add_events(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
         log.error("events are dead letters", batch_id=guilty.batch_id, events=1, error=reason, cause="event")
     return wakes
 
@@ -214,7 +214,7 @@ def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
-    dead_letters.blame_receiver(batch.destination, since)
+    dead_letters.attribute_to_receiver(batch.destination, since)
     destination_state.note_failure(this.endpoint, now, f"{circuit_breaker.REFUSES}: {reason}", opens=True)
     batches.release_waiting(batch.destination, keep=None, now=now)
     return []
@@ -275,7 +275,7 @@ def _give_back(this: Settling) -> None:
     if this.batch.letter_id is None:
         batches.release(this.batch, this.now)
     elif batches.finish(this.batch, "released", this.now):
-        dead_letters.lay_back(this.batch, this.rows)
+        dead_letters.reopen_after_probe(this.batch, this.rows)
 
 
 def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
@@ -290,7 +290,7 @@ def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
 def _bury(this: Settling, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
     batch = this.batch
     attempts_made = batch.attempts + 1
-    dead_letters.bury(
+    dead_letters.add_events(
         batch, rows, cause=cause, reason=reason, status=this.sent.status, attempts=attempts_made, now=this.now
     )
     log.error("events are dead letters", batch_id=batch.batch_id, events=len(rows), error=reason, cause=cause)
@@ -306,7 +306,9 @@ def set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
     batches.finish(batch, "dead", now)
     if rows:
         reason = f"sending it ended the process {MAX_CRASHES} times"
-        dead_letters.bury(batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now)
+        dead_letters.add_events(
+            batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now
+        )
         log.error("event is quarantined", event_id=rows[0].event_id, error=reason)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from csi import clock
 from csi.config.settings import TierSettings
-from csi.dlq.dead_letters import Letter
+from csi.dlq.dead_letters import StoredDeadLetter
 from csi.store.destinations import Endpoint
 from csi.store.queries.timeline import Journey, KnownKey, OnItsWay, Request, ToldEvent, WaitingItem, Watched
 
@@ -25,7 +25,7 @@ class Found:
     entries: Sequence[OnItsWay] = ()
     journeys: Sequence[Journey] = ()
     requests: Sequence[Request] = ()
-    letters: Sequence[Letter] = ()
+    letters: Sequence[StoredDeadLetter] = ()
     watch: Watched | None = None
 
 
@@ -144,7 +144,7 @@ def _item_state(item: WaitingItem, scene: Scene) -> tuple[str, str]:
     return "inbox", f"it was seen and is not an event yet{_no_worker(scene)}"
 
 
-def _letter_state(letter: Letter) -> tuple[str, str]:
+def _letter_state(letter: StoredDeadLetter) -> tuple[str, str]:
     if letter.state == "open":
         return "malformed" if letter.kind == "item" else "dead", f"dead letter {letter.id}: {letter.reason}"
     return letter.state, f"dead letter {letter.id} was {letter.state}: {letter.result or 'no result'}"
@@ -317,7 +317,7 @@ def _answer_words(request: Request) -> str:
     return f"{request.outcome} ({words})" if words else request.outcome
 
 
-def _letter_steps(letter: Letter) -> Iterator[Step]:
+def _letter_steps(letter: StoredDeadLetter) -> Iterator[Step]:
     details = {"letter": letter.id, "destination": letter.destination or None, "cause": letter.cause}
     yield Step(letter.died_at, "dead", f"dead letter {letter.id} ({letter.cause}): {letter.reason}", details)
     if letter.closed_at is not None:

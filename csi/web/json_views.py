@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from csi import clock
-from csi.admin.watches import Added, Imported
-from csi.catalog.data_api import Share
-from csi.dlq.dead_letters import Letter
-from csi.dlq.replay import Outcome
-from csi.dlq.search import Group
+from csi.admin.watches import AddWatchResult, ImportLineResult
+from csi.catalog.data_api import CatalogShare
+from csi.dlq.dead_letters import StoredDeadLetter
+from csi.dlq.replay import RequeueResult
+from csi.dlq.search import DeadLetterGroup
 from csi.doctor.destination import Checkup
 from csi.doctor.finding import Finding, Level
 from csi.logs import redact
@@ -80,7 +80,7 @@ def _clean(details: dict[str, Any]) -> dict[str, Any]:
     return {name: redact(value) if isinstance(value, str) else value for name, value in details.items()}
 
 
-def letter(one: Letter) -> dict[str, Any]:
+def letter(one: StoredDeadLetter) -> dict[str, Any]:
     return {
         "id": one.id,
         "kind": one.kind,
@@ -114,7 +114,7 @@ def attempt(one: Request) -> dict[str, Any]:
     }
 
 
-def group(one: Group) -> dict[str, Any]:
+def group(one: DeadLetterGroup) -> dict[str, Any]:
     return {
         "key": redact(one.key),
         "count": one.count,
@@ -125,7 +125,7 @@ def group(one: Group) -> dict[str, Any]:
     }
 
 
-def outcome(one: Outcome) -> dict[str, Any]:
+def outcome(one: RequeueResult) -> dict[str, Any]:
     return {"id": one.letter_id, "event_id": one.event_id or None, "sent": one.is_sent, "note": redact(one.note)}
 
 
@@ -205,11 +205,11 @@ def forecast(found: Forecast | None) -> dict[str, Any]:
     }
 
 
-def catalogue_share(found: Share) -> dict[str, Any]:
+def catalogue_share(found: CatalogShare) -> dict[str, Any]:
     return {"limit": found.limit, "used": found.used, "needed_a_day": found.needed, "short": found.is_short}
 
 
-def added(one: Added, *, dry_run: bool) -> dict[str, Any]:
+def added(one: AddWatchResult, *, dry_run: bool) -> dict[str, Any]:
     quote = one.quote
     return {
         "result": one.result,
@@ -226,7 +226,7 @@ def added(one: Added, *, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def imported(lines: list[Imported], *, dry_run: bool) -> dict[str, Any]:
+def imported(lines: list[ImportLineResult], *, dry_run: bool) -> dict[str, Any]:
     counted = {word: sum(line.result == word for line in lines) for word in ("added", "known", "invalid")}
     return {**counted, "dry_run": dry_run, "lines": [vars(line) for line in lines]}
 

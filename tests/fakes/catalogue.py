@@ -9,7 +9,7 @@ from csi.catalog import channel_admin
 from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.job_handlers import HANDLERS
 from csi.jobs import job_rescue
-from csi.jobs.run_job import work
+from csi.jobs.run_job import run_next_job
 from csi.runtime import Runtime
 from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.world import SimulatedChannel, World
@@ -52,14 +52,14 @@ class Shop:
 
     def run(self) -> int:
         """Everything that is due at this moment, to its end; how many jobs were carried out."""
-        job_rescue.mend(self.rt)
+        job_rescue.requeue_failed_and_stuck(self.rt)
         plan_jobs(self.rt)
         return self.work()
 
     def work(self) -> int:
         count = 0
         while jobs.due(self.clock(), 1):
-            work(self.rt, HANDLERS)
+            run_next_job(self.rt, HANDLERS)
             count += 1
             assert count < 10_000, "the jobs do not come to rest"
         return count

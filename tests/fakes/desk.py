@@ -79,7 +79,7 @@ class Desk:
         to = values.pop("to", "default")
         batch = self.batch([self.event(name, ago=ago + 10, to=(to,))], to, ago=ago + 5)
         given = {"cause": "transient", "status": 503, "attempts": 3} | values
-        dead_letters.bury(batch, outbox.contents(batch.id), reason=reason, now=self.now - ago, **given)
+        dead_letters.add_events(batch, outbox.contents(batch.id), reason=reason, now=self.now - ago, **given)
         batches.run("UPDATE batches SET state = 'dead', settled_at = ? WHERE id = ?", self.now - ago, batch.id)
         return int(DeadLetter.select().order_by(DeadLetter.id.desc()).get().id)
 

@@ -10,7 +10,7 @@ from huey.registry import Message
 
 from csi import clock
 from csi.catalog.capture import record_channel, record_videos
-from csi.catalog.catalog_retention import tidy
+from csi.catalog.catalog_retention import archive_old_rows
 from csi.jobs.job_kinds import new_job
 from csi.processing.pipeline import runs
 from csi.processing.store import db as processing_db
@@ -93,7 +93,7 @@ def fill_catalogue(built: Desk) -> None:
         record_channel(ChannelFacts(CHANNEL, "Somebody", custom_url="@somebody", **counts), moment)
         record_videos([VideoFacts(VIDEO, CHANNEL, "A hot video", now - 2 * HOUR, view_count=views)], moment)
     stats.save_videos([stats.VideoStats(new_id(LONG_AGO), VIDEO, LONG_AGO, 1, 0, 0, None, None)])
-    tidy(built.rt, rest=lambda seconds: None)
+    archive_old_rows(built.rt, rest=lambda seconds: None)
     jobs.bury(_running(_job("BACKFILL_CHANNEL", DEAD_JOB, now), now), "http 404: no such channel", now)
     _job("RSS_POLL_CHANNEL", OPEN_JOB, now)
 

@@ -535,7 +535,7 @@ def test_case_34_replayed_while_its_retry_is_scheduled(case, tmp_path, seed):
 
 def sent_again(s) -> int:
     """`csi dlq replay --all`"""
-    found = search.letters(search.Wish(), 100)
+    found = search.newest(search.DeadLetterFilter(), 100)
     return sum(outcome.is_sent for outcome in replay.replay(found, s.clock()))
 
 

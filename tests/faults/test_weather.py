@@ -61,7 +61,7 @@ def command(s: Stand, rng: random.Random) -> str:
     name = rng.choice(["replay", "pause", "resume", "resume", "restart", "nothing", "nothing"])
     match name:
         case "replay":
-            replay.replay(search.letters(search.Wish(), 100), s.clock())
+            replay.replay(search.newest(search.DeadLetterFilter(), 100), s.clock())
         case "pause":
             destinations.hold(s.rt, "default", "for a while")
         case "resume":

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from csi.admin.watches import Target
+from csi.admin.watches import WatchTarget
 from csi.catalog import capture, channel_admin, data_api
 from csi.jobs import job_admin
 from csi.jobs.job_kinds import new_job
@@ -229,7 +229,7 @@ def test_two_who_add_a_channel_at_once_add_it_once(tmp_path, clock, monkeypatch)
         made = here.channel(videos=2)
         look = channel_admin._look
 
-        def looking(rt: Runtime, target: Target) -> Any:
+        def looking(rt: Runtime, target: WatchTarget) -> Any:
             channels.add(target.ref, "by somebody else", 5, clock())
             return look(rt, target)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from csi.catalog import archive_files, data_api
-from csi.catalog.archive_files import ArchiveFault
-from csi.catalog.catalog_retention import survey, tidy, tidy_hourly
+from csi.catalog.archive_files import ArchiveError
+from csi.catalog.catalog_retention import archive_old_rows, archive_old_rows_hourly, survey
 from csi.config.settings import CatalogSettings, CsiSettings, RetentionSettings, Settings
 from csi.net import Net
 from csi.runtime import Runtime
@@ -46,7 +46,7 @@ def kept(video: str) -> list[float]:
 def put_away(rt: Runtime) -> dict[str, int]:
     """Whatever is done was foretold."""
     foretold = survey(rt).rows
-    done = tidy(rt, rest=lambda seconds: None).rows
+    done = archive_old_rows(rt, rest=lambda seconds: None).rows
     assert {word: count for word, count in done.items() if word not in UNTOLD} == foretold
     return done
 
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_said_and_changes_nothing(rt, tmp_path, harm):
             path.write_bytes(path.read_bytes()[:-5])
         case "garbage":
             path.write_bytes(b"x" * book.bytes)
-    with pytest.raises(ArchiveFault, match="backup"):
+    with pytest.raises(ArchiveError, match="backup"):
         archive_files.restore(rt, book.name)
     assert (kept("v1"), archives.find(book.name)) == ([], book)
 
@@ -176,7 +176,7 @@ def test_a_damaged_file_is_said_and_changes_nothing(rt, tmp_path, harm):
 def test_a_folder_that_cannot_be_written_keeps_the_rows(rt, tmp_path):
     (tmp_path / "archive").write_text("in the way")
     capture("v1", day_of(400))
-    assert not tidy_hourly(rt).complete
+    assert not archive_old_rows_hourly(rt).complete
     assert kept("v1") == [day_of(400)]
 
 
@@ -230,7 +230,7 @@ def test_strict_policy_keeps_nothing_that_the_api_counted_for_longer_than_thirty
 
 def test_a_run_is_bounded_and_the_next_goes_on(rt):
     capture("v1", *(day_of(40) + number for number in range(1_201)))
-    first = tidy(rt, max_chunks=1, rest=lambda seconds: None)
+    first = archive_old_rows(rt, max_chunks=1, rest=lambda seconds: None)
     assert (first.rows, first.complete) == ({"archived video_stats": 500}, False)
     assert put_away(rt) == {"archived video_stats": 700}
     assert kept("v1") == [day_of(40) + 1_200]
@@ -240,7 +240,7 @@ def test_a_clock_that_leaps_puts_nothing_away_at_once(rt, clock):
     heartbeats.beat("catalog_retention", NOW, NOW)
     capture("v1", day_of(5), day_of(5) + 1)
     clock.move(3_650 * DAY)
-    tidy_hourly(rt)
+    archive_old_rows_hourly(rt)
     assert len(kept("v1")) == 2
 
 

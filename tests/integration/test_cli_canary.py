@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from csi import clock
-from csi.catalog.catalog_retention import tidy
+from csi.catalog.catalog_retention import archive_old_rows
 from csi.cli.main import cli
 from csi.jobs.job_kinds import new_job
 from csi.logs import redaction
@@ -200,7 +200,7 @@ def fill_catalogue(told: str) -> None:
 def archive_job(built, told: str) -> None:
     job = jobs.enqueue(new_job("REQUEUE_STUCK"), LONG_AGO).job
     jobs.bury(job, told, LONG_AGO)
-    tidy(built.rt, rest=lambda seconds: None)
+    archive_old_rows(built.rt, rest=lambda seconds: None)
 
 
 def fill_processing(told: str) -> None:

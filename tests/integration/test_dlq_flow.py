@@ -39,7 +39,7 @@ def make_line(tmp_path, clock, yt):
 
 
 def send_again(line: Line) -> list[bool]:
-    ids = search.ids(search.Wish(states=dlq.STATES))
+    ids = search.ids(search.DeadLetterFilter(states=dlq.STATES))
     return [outcome.is_sent for outcome in replay_by_command.replay_all(line.rt, ids)]
 
 
@@ -86,7 +86,7 @@ def test_redrive_and_a_replay_by_hand_in_the_same_moment_deliver_once(make_line,
 @pytest.mark.usefixtures("store")
 def test_of_many_who_replay_one_letter_at_once_exactly_one_does():
     shelf.bury(shelf.add_events("a"))
-    (letter,) = search.letters(search.Wish(), 1)
+    (letter,) = search.newest(search.DeadLetterFilter(), 1)
     outcomes: list[bool] = []
     start = threading.Barrier(4)
 
@@ -108,7 +108,7 @@ def test_of_many_who_replay_one_letter_at_once_exactly_one_does():
 def test_finding_and_grouping_on_both_engines():
     shelf.bury(shelf.add_events("a"), reason="http 503: Zu_Viel", now=shelf.NOW - 7200)
     shelf.bury([shelf.add_events("b")[-1]], reason="100% full")
-    find = search.Wish
+    find = search.DeadLetterFilter
     assert [len(search.ids(find(error_like=text))) for text in ("zu_viel", "zuXviel", "100% f", "503", "nope")] == [
         1,
         0,

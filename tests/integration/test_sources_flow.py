@@ -7,7 +7,7 @@ import pytest
 
 from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches
-from csi.admin.watches import SourcesError, Wish
+from csi.admin.watches import WatchOptions, WatchRefused
 from csi.errors import SourceError
 from csi.pipeline import schedule
 from csi.store import api_units, db, heartbeats, watch_admin
@@ -17,7 +17,7 @@ from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
-NOTHING = Wish({})
+NOTHING = WatchOptions({})
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_an_added_channel_is_watched_like_one_of_the_configuration(line, yt):
     line.run()
     yt.upload(yt.channels[1], "Old")
     added = watches.add(
-        line.rt, yt.channels[1], Wish({"name": "Second", "tags": ("mine",), "route_profile": "explain"})
+        line.rt, yt.channels[1], WatchOptions({"name": "Second", "tags": ("mine",), "route_profile": "explain"})
     )
     assert (added.result, added.target.source, added.quote.most_units) == ("added", "youtube_channel_rss", 0)
     line.run()
@@ -81,7 +81,7 @@ def test_an_added_channel_is_watched_like_one_of_the_configuration(line, yt):
 
 def test_first_poll_and_interval_may_be_the_watchs_own(line, yt):
     yt.upload(yt.channels[1], "Old")
-    added = watches.add(line.rt, yt.channels[1], Wish({"first_poll": "all", "poll_interval_seconds": "2m"}))
+    added = watches.add(line.rt, yt.channels[1], WatchOptions({"first_poll": "all", "poll_interval_seconds": "2m"}))
     line.run()
     assert titles() == {"Old"}
     assert Watch.get_by_id(added.watch_id).interval_seconds == 120
@@ -110,15 +110,15 @@ def test_a_playlist_says_what_it_costs(line, yt):
 
 
 def test_what_youtube_does_not_know_is_said(line):
-    with pytest.raises(SourcesError, match="YouTube knows no handle '@nobody_at_all'"):
+    with pytest.raises(WatchRefused, match="YouTube knows no handle '@nobody_at_all'"):
         watches.add(line.rt, "@nobody_at_all", NOTHING)
-    with pytest.raises(SourcesError, match="knows no video"):
+    with pytest.raises(WatchRefused, match="knows no video"):
         watches.add(line.rt, "https://youtu.be/AAAAAAAAAAA", NOTHING)
 
 
 def test_without_a_key_the_forms_that_need_none_are_named(build, yt):
     line = build(key=None)
-    with pytest.raises(SourcesError, match=r"needs an API key .* without one, give a channel id \(UC…\)"):
+    with pytest.raises(WatchRefused, match=r"needs an API key .* without one, give a channel id \(UC…\)"):
         watches.add(line.rt, "@somebody", NOTHING)
     assert watches.add(line.rt, yt.channels[1], NOTHING).result == "added"
     assert yt.requests.count("/youtube/v3/channels") == 0
@@ -144,15 +144,15 @@ def test_a_look_up_that_the_budget_does_not_allow_is_not_made(line, yt):
     ],
 )
 def test_a_wish_is_checked_like_the_configuration(line, yt, wish, said):
-    with pytest.raises(SourcesError) as caught:
-        watches.add(line.rt, yt.channels[1], Wish(wish))
+    with pytest.raises(WatchRefused) as caught:
+        watches.add(line.rt, yt.channels[1], WatchOptions(wish))
     assert said in str(caught.value)
     assert watch_admin.find("youtube_channel_rss", yt.channels[1]) is None
 
 
 def test_what_applies_to_channels_only_is_refused_for_a_playlist(line, yt):
-    with pytest.raises(SourcesError, match="via does not apply to youtube_playlist"):
-        watches.add(line.rt, yt.playlists[1], Wish({"via": "api"}))
+    with pytest.raises(WatchRefused, match="via does not apply to youtube_playlist"):
+        watches.add(line.rt, yt.playlists[1], WatchOptions({"via": "api"}))
 
 
 def test_text_that_is_no_id_reaches_no_url(line, yt):
@@ -164,10 +164,10 @@ def test_text_that_is_no_id_reaches_no_url(line, yt):
 
 def test_a_source_that_is_off_or_absent_is_said(build, yt):
     line = build(enabled=False)
-    with pytest.raises(SourcesError, match="switched off; set enabled: true"):
+    with pytest.raises(WatchRefused, match="switched off; set enabled: true"):
         watches.add(line.rt, yt.channels[1], NOTHING)
     del line.rt.settings.sources["youtube_channel_rss"]
-    with pytest.raises(SourcesError, match="not in the configuration"):
+    with pytest.raises(WatchRefused, match="not in the configuration"):
         watches.add(line.rt, yt.channels[1], NOTHING)
 
 
@@ -175,7 +175,7 @@ def test_a_source_that_is_off_or_absent_is_said(build, yt):
 
 
 def test_filters_keep_items_out_and_remember_them(line, yt):
-    wish = Wish({"include": ["video"], "title": {"not": "(?i)teaser"}, "first_poll": "all"})
+    wish = WatchOptions({"include": ["video"], "title": {"not": "(?i)teaser"}, "first_poll": "all"})
     watches.add(line.rt, yt.channels[1], wish)
     line.run()
     yt.upload(yt.channels[1], "A teaser")
@@ -207,7 +207,7 @@ def test_a_stored_pattern_that_is_refused_now_is_logged_shown_and_not_applied(bu
     logged: list[dict[str, object]] = []
     monkeypatch.setattr(schedule.log, "warning", lambda text, **fields: logged.append({"text": text, **fields}))
     line = build()
-    added = watches.add(line.rt, yt.channels[1], Wish({"first_poll": "all"}))
+    added = watches.add(line.rt, yt.channels[1], WatchOptions({"first_poll": "all"}))
     stored = json.dumps({"title": {"match": "(?<!b)(a+)+$"}})
     Watch.update(filters_json=stored).where(Watch.id == added.watch_id).execute()
     schedule.warn_refused_patterns(line.rt)
@@ -229,7 +229,7 @@ def test_a_creators_name_is_the_name_where_none_is_set(build, yt):
 
 
 def test_known_watches_are_named_and_left_alone(line, yt):
-    again = watches.add(line.rt, yt.channels[0], Wish({"name": "Mine"}))
+    again = watches.add(line.rt, yt.channels[0], WatchOptions({"name": "Mine"}))
     assert again.result == "known"
     assert "it is in the configuration" in again.remark
     assert Watch.get(ref=yt.channels[0]).name is None
@@ -237,7 +237,7 @@ def test_known_watches_are_named_and_left_alone(line, yt):
 
 def test_a_watch_of_the_configuration_cannot_be_removed_by_command(line, yt):
     row = watches.find_watch(line.rt, yt.channels[0])
-    with pytest.raises(SourcesError, match=r"take it out of sources\.youtube_channel_rss\.watchlist"):
+    with pytest.raises(WatchRefused, match=r"take it out of sources\.youtube_channel_rss\.watchlist"):
         watches.remove(line.rt, row)
     assert Watch.get_by_id(row.id).state == "active"
 
@@ -255,7 +255,7 @@ def test_a_watch_added_by_command_outlives_restarts_and_can_be_removed(build, yt
 
 def test_the_configuration_wins_over_the_command_and_says_so_once(build, yt, monkeypatch):
     line = build()
-    added = watches.add(line.rt, yt.channels[1], Wish({"name": "By command"}))
+    added = watches.add(line.rt, yt.channels[1], WatchOptions({"name": "By command"}))
     said = []
     monkeypatch.setattr(schedule.log, "info", lambda text, **fields: said.append((text, fields["watch"])))
     both = [{"channel_id": yt.channels[0]}, {"channel_id": yt.channels[1], "name": "By config"}]
@@ -288,10 +288,10 @@ def test_the_watches_are_kept_in_step_only_while_no_worker_is_alive(build, yt, c
     line = build()
     heartbeats.beat("worker", clock(), clock())
     Watch.update(name="as the worker has it").execute()
-    watches.keep_in_step(line.rt)
+    watches.sync_without_worker(line.rt)
     assert Watch.get(ref=yt.channels[0]).name == "as the worker has it"
     clock.move(60)
-    watches.keep_in_step(line.rt)
+    watches.sync_without_worker(line.rt)
     assert Watch.get(ref=yt.channels[0]).name is None
 
 
@@ -299,13 +299,13 @@ def test_the_watches_are_kept_in_step_only_while_no_worker_is_alive(build, yt, c
 
 
 def test_a_watch_is_found_by_number_ref_name_and_url(line, yt):
-    added = watches.add(line.rt, yt.channels[1], Wish({"name": "Second"}))
+    added = watches.add(line.rt, yt.channels[1], WatchOptions({"name": "Second"}))
     for text in (str(added.watch_id), yt.channels[1], "Second", f"https://www.youtube.com/channel/{yt.channels[1]}"):
         assert watches.find_watch(line.rt, text).id == added.watch_id
-    watches.add(line.rt, yt.channels[2], Wish({"name": "Second"}))
-    with pytest.raises(SourcesError, match="is the name of 2 watches"):
+    watches.add(line.rt, yt.channels[2], WatchOptions({"name": "Second"}))
+    with pytest.raises(WatchRefused, match="is the name of 2 watches"):
         watches.find_watch(line.rt, "Second")
-    with pytest.raises(SourcesError, match="there is no watch 'nothing'"):
+    with pytest.raises(WatchRefused, match="there is no watch 'nothing'"):
         watches.find_watch(line.rt, "nothing")
 
 
@@ -359,7 +359,7 @@ def test_an_import_reports_every_line(line, yt):
     content = f"{yt.channels[0]}\n{yt.channels[1]} # new\n{yt.channels[1]}\nnonsense\n{yt.playlists[1]}\n".encode()
     dry = watches.import_list(line.rt, content, NOTHING, dry_run=True)
     assert Watch.select().count() == 2
-    done = watches.import_list(line.rt, content, Wish({"tags": ("imported",)}))
+    done = watches.import_list(line.rt, content, WatchOptions({"tags": ("imported",)}))
     results = ["known", "added", "known", "invalid", "added"]
     assert [entry.result for entry in dry] == results
     assert [(entry.line, entry.result) for entry in done] == list(enumerate(results, 1))
@@ -380,7 +380,7 @@ def test_a_dry_import_looks_nothing_up(line, yt):
 
 
 def test_an_export_is_an_import_for_somebody_else(line, yt):
-    watches.add(line.rt, yt.channels[1], Wish({"name": 'Quotes " & <b>'}))
+    watches.add(line.rt, yt.channels[1], WatchOptions({"name": 'Quotes " & <b>'}))
     text = watches.export_list(line.rt)
     assert f"channel_id={yt.channels[1]}" in text
     assert f"playlist_id={yt.playlists[0]}" in text

@@ -564,7 +564,7 @@ def test_a_budget_day_is_pacific(moment, day, ends):
 def bury(ids: list[int], **changes: object) -> None:
     batch = batches.find(open_batch(ids))
     values = {"cause": "transient", "reason": "http 503", "status": 503, "attempts": 3, "now": NOW}
-    dead_letters.bury(batch, outbox.contents(batch.id), **(values | changes))
+    dead_letters.add_events(batch, outbox.contents(batch.id), **(values | changes))
 
 
 def test_a_dead_letter_keeps_what_is_needed():
@@ -574,8 +574,8 @@ def test_a_dead_letter_keeps_what_is_needed():
     assert (letter.state, letter.created_at, Event.get().state) == ("open", "2026-02-22T12:00:00Z", "dead")
 
 
-def letters() -> list[dead_letters.Letter]:
-    return search.letters(search.Wish(), 10)
+def letters() -> list[dead_letters.StoredDeadLetter]:
+    return search.newest(search.DeadLetterFilter(), 10)
 
 
 def test_replay_closes_the_letter_when_it_was_delivered():

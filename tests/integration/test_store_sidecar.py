@@ -3,7 +3,7 @@
 import pytest
 
 from csi.dlq import dead_letters, search
-from csi.dlq.search import Wish
+from csi.dlq.search import DeadLetterFilter
 from csi.status import dashboard
 from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
 from csi.store.queries import charts, event_search, upcoming
@@ -59,7 +59,7 @@ def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
         pk = seen(f"v{number}", at, watch_id)
         if number:
             sent(pk, at + 3)
-    dead_letters.bury_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
+    dead_letters.add_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
     found = dashboard.window(NOW, 240.0, 60)
     assert (found.seen, found.arrived, found.died) == ((1, 2, 1, 0), (0, 2, 1, 0), (0, 0, 1, 0))
     assert sum(dashboard.window(NOW + 86_400, 3600.0, 60).seen) == 0
@@ -82,7 +82,7 @@ def test_watches_and_letters_are_counted_by_state(watch_id: int) -> None:
     db.run("UPDATE watches SET state = 'paused'")
     assert charts.health_counts([SOURCE]) == [charts.Health(SOURCE, "paused", 1)]
     assert charts.health_counts([]) == []
-    dead_letters.bury_item("k", SOURCE, {}, cause="crash", reason="x", seen_at=NOW, now=NOW)
+    dead_letters.add_item("k", SOURCE, {}, cause="crash", reason="x", seen_at=NOW, now=NOW)
     assert charts.open_letters() == {"crash": 1}
     assert charts.letters_since(NOW - 1) == {"open": 1}
     assert charts.letters_since(NOW + 1) == {}
@@ -113,12 +113,12 @@ def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
 
 def test_letters_are_chosen_by_cause_and_by_their_very_error(store: str) -> None:
     for reason, cause in (("http 50%", "malformed"), ("http 503", "malformed"), ("http 503", "crash")):
-        dead_letters.bury_item("k", SOURCE, {}, cause=cause, reason=reason, seen_at=NOW, now=NOW)  # type: ignore[arg-type]
-    assert search.ids(Wish(error="http 503")) == [2, 3]
-    assert search.ids(Wish(error="http 50%")) == [1]
-    assert search.ids(Wish(error="http 503", cause="crash")) == [3]
-    assert [letter.id for letter in search.page(Wish(), 2)] == [3, 2]
-    assert [letter.id for letter in search.page(Wish(), 2, before=2)] == [1]
+        dead_letters.add_item("k", SOURCE, {}, cause=cause, reason=reason, seen_at=NOW, now=NOW)  # type: ignore[arg-type]
+    assert search.ids(DeadLetterFilter(error="http 503")) == [2, 3]
+    assert search.ids(DeadLetterFilter(error="http 50%")) == [1]
+    assert search.ids(DeadLetterFilter(error="http 503", cause="crash")) == [3]
+    assert [letter.id for letter in search.page(DeadLetterFilter(), 2)] == [3, 2]
+    assert [letter.id for letter in search.page(DeadLetterFilter(), 2, before=2)] == [1]
 
 
 def test_the_agenda_knows_what_comes_and_what_travels(watch_id: int) -> None:

@@ -8,7 +8,7 @@ from csi.catalog.api_fields import channel_facts, count, video_facts
 from csi.catalog.gains import DAILY, HOURLY, gain
 from csi.catalog.refresh_schedule import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.errors import SourceError
-from csi.jobs.failure_verdict import Dead, Retry, Wait, judge
+from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryJob, judge
 from csi.jobs.job_kinds import KINDS, JobRefused, new_job
 from csi.store.catalog.stats import Count
 from csi.store.catalog.videos import Due
@@ -116,24 +116,24 @@ def verdict(kind: str, attempts: int = 1, retry_after: float | None = None):
 @pytest.mark.parametrize("kind", ["budget", "quota"])
 def test_a_spent_budget_waits_for_midnight(kind):
     found = verdict(kind, attempts=5)
-    assert isinstance(found, Wait)
+    assert isinstance(found, PostponeJob)
     assert NOW + 100 < found.until < NOW + 702
 
 
 def test_waits_grow_and_end():
     waits = [verdict("transient", attempts).until - NOW for attempts in range(1, 5)]
     assert all(low * 0.8 <= wait <= low * 1.2 for low, wait in zip((60, 120, 240, 480), waits, strict=True))
-    assert isinstance(verdict("transient", 5), Dead)
-    assert verdict("transient", 1, retry_after=900) == Retry(NOW + 900, "why")
+    assert isinstance(verdict("transient", 5), GiveUpJob)
+    assert verdict("transient", 1, retry_after=900) == RetryJob(NOW + 900, "why")
 
 
 @pytest.mark.parametrize("kind", ["throttled", "paused", "auth"])
 def test_what_is_not_the_jobs_fault_is_no_attempt(kind):
-    assert isinstance(verdict(kind, attempts=5), Wait)
+    assert isinstance(verdict(kind, attempts=5), PostponeJob)
 
 
 def test_what_can_never_work_is_dead_at_once():
-    assert isinstance(verdict("denied"), Dead)
+    assert isinstance(verdict("denied"), GiveUpJob)
 
 
 @pytest.mark.parametrize(

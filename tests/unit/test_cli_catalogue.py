@@ -11,7 +11,7 @@ import pytest
 from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.job_handlers import HANDLERS
 from csi.errors import CsiError
-from csi.jobs.run_job import work
+from csi.jobs.run_job import run_next_job
 from csi.simulator.youtube.world import SimulatedChannel
 from csi.store import db
 from csi.store.catalog import channels, jobs, stats, videos
@@ -46,7 +46,7 @@ def channel(yt: SimulatedYouTube) -> SimulatedChannel:
 def do_jobs(at: Desk) -> None:
     plan_jobs(at.rt)
     while jobs.due(at.now, 1):
-        work(at.rt, HANDLERS)
+        run_next_job(at.rt, HANDLERS)
 
 
 def test_a_channel_from_its_handle_to_its_hot_videos(at, channel):

@@ -32,7 +32,7 @@ def malformed(at_desk, key="malformed:youtube_playlist:abc", cause="malformed"):
         "watch": "PLone",
     }
     dedupe.remember([key], "malformed", at_desk.now, 90)
-    dlq.bury_item(key, SOURCE, raw, cause=cause, reason="no id", seen_at=at_desk.now - 9, now=at_desk.now)
+    dlq.add_item(key, SOURCE, raw, cause=cause, reason="no id", seen_at=at_desk.now - 9, now=at_desk.now)
     return DeadLetter.select().order_by(DeadLetter.id.desc()).get().id
 
 
@@ -284,7 +284,7 @@ def test_on_a_terminal_many_are_asked_for(at_desk, monkeypatch):
 
 def test_an_event_whose_row_is_gone_is_made_anew_with_the_same_id(at_desk):
     at_desk.dead("a")
-    (letter,) = search.letters(search.Wish(), 1)
+    (letter,) = search.newest(search.DeadLetterFilter(), 1)
     before = events.as_contract(Event.get(), None)
     for table in ("batch_events", "events"):
         events.run(f"DELETE FROM {table}")
@@ -367,7 +367,7 @@ def test_a_discarded_item_leaves_the_inbox_and_stays_known(at_desk):
     watch = watches.find(watches.find_id(SOURCE, "PLone"))
     (item_id,) = inbox.put(watch, [inbox.NewItem("youtube:video:q:PLone", "t", "", {})], at_desk.now)
     inbox.quarantine(inbox.claim(item_id, at_desk.now)[0])
-    dlq.bury_item("youtube:video:q:PLone", SOURCE, {}, cause="crash", reason="r", seen_at=1.0, now=at_desk.now)
+    dlq.add_item("youtube:video:q:PLone", SOURCE, {}, cause="crash", reason="r", seen_at=1.0, now=at_desk.now)
     at_desk.json("dlq", "discard", "--id", str(DeadLetter.get().id), "--yes")
     assert InboxItem.select().count() == 0
     assert dedupe.known(["youtube:video:q:PLone"]) == {"youtube:video:q:PLone"}
@@ -418,9 +418,9 @@ def test_wait_has_a_bound(at_desk, monkeypatch, arguments, seconds):
 
     def await_results(ids, bound, notice):
         waits.append(bound)
-        return [replay_by_command.Result(number, "delivered") for number in ids]
+        return [replay_by_command.ReplayResult(number, "delivered") for number in ids]
 
-    monkeypatch.setattr(replay_by_command, "await_results", await_results)
+    monkeypatch.setattr(replay_by_command, "wait_for_results", await_results)
     assert at_desk.call("dlq", "replay", *arguments).exit_code == 0
     assert waits == ([] if seconds is None else [seconds])
 
@@ -434,19 +434,21 @@ def test_waiting_ends_with_every_result_or_with_the_time(at_desk):
         looks.append(seconds)
         dlq.close_replays([contract("ab"[len(looks) - 1]).event_id], "default", result="delivered", now=at_desk.now)
 
-    results = replay_by_command.await_results([first, second], 60.0, rest=rest)
+    results = replay_by_command.wait_for_results([first, second], 60.0, rest=rest)
     assert ([one.result for one in results], len(looks)) == (["delivered", "delivered"], 2)
     at_desk.dead("c")
     third = DeadLetter.select().order_by(DeadLetter.id.desc()).get().id
     replay_by_command.replay_all(at_desk.rt, [third])
-    assert replay_by_command.await_results([third], 0.0) == [replay_by_command.Result(third, None)]
+    assert replay_by_command.wait_for_results([third], 0.0) == [replay_by_command.ReplayResult(third, None)]
 
 
 @pytest.mark.parametrize("result", ["died again", "not finished yet"])
 def test_a_replay_that_did_not_arrive_is_exit_code_5(at_desk, monkeypatch, result):
     number = at_desk.dead("a")
     ending = None if result == "not finished yet" else result
-    monkeypatch.setattr(replay_by_command, "await_results", lambda *given: [replay_by_command.Result(number, ending)])
+    monkeypatch.setattr(
+        replay_by_command, "await_results", lambda *given: [replay_by_command.ReplayResult(number, ending)]
+    )
     done = at_desk.call("dlq", "replay", "--id", str(number), "--wait")
     assert done.exit_code == 5
     assert f"failed: {number}: {result}" in done.stderr

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from csi.adapters import registry
 from csi.cli import envfile, init
-from csi.cli.init_files import Choices, config_text, env_text
+from csi.cli.init_files import InitChoices, config_text, env_text
 from csi.cli.main import cli
 from csi.config.loader import read_config
 from csi.config.variables import expand
@@ -139,7 +139,7 @@ HOSTILE = 'a"b: c # d ${HOME} \\ é {x}'
 
 
 def test_any_text_survives_in_both_files(tmp_path):
-    choices = Choices(tmp_path / "config.yaml", tmp_path / "st ate", HOSTILE)
+    choices = InitChoices(tmp_path / "config.yaml", tmp_path / "st ate", HOSTILE)
     (tmp_path / "config.yaml").write_text(config_text(choices))
     (tmp_path / "env").write_text(env_text({"A": HOSTILE, "B": "plain", "C": ""}, dict.fromkeys("ABC", "why")))
     assert envfile.read(tmp_path / "env") == {"A": HOSTILE, "B": "plain"}

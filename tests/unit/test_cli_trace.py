@@ -117,7 +117,7 @@ def test_an_item_in_the_inbox(at_desk):
 
 def test_a_malformed_item_is_found_by_what_its_payload_says(at_desk):
     raw = {"payload": {"videoId": "broken12345"}, "watch": "PLone"}
-    dead_letters.bury_item(
+    dead_letters.add_item(
         "malformed:x:1", SOURCE, raw, cause="malformed", reason="no title", seen_at=NOW, now=at_desk.now
     )
     (item,) = at_desk.json("trace", "broken12345")["items"]

@@ -48,7 +48,7 @@ def add_batch(at: float, state: str = "delivered") -> int:
 
 
 def bury(name: str, at: float, state: str = "open", *, closed_at: float | None = None) -> int:
-    dead_letters.bury_item(f"src:{name}", "s", {}, cause="event", reason="r", seen_at=at, now=at)
+    dead_letters.add_item(f"src:{name}", "s", {}, cause="event", reason="r", seen_at=at, now=at)
     number = fetch("SELECT MAX(id) FROM dead_letter")[0][0]
     run("UPDATE dead_letter SET state = ?, closed_at = ? WHERE id = ?", state, closed_at, number)
     return int(number)
@@ -177,13 +177,13 @@ class TestRows:
             payload,
             number,
         )
-        (outcome,) = replay.replay(search.letters(search.Wish(), 1), NOW)
+        (outcome,) = replay.replay(search.newest(search.DeadLetterFilter(), 1), NOW)
         assert (outcome.is_sent, names(), OutboxEntry.get().state) == (True, {"a"}, "pending")
 
     def test_dlq_prune_on_both_engines(self):
         bury("a", NOW - 91 * DAY)
         bury("b", NOW - 89 * DAY)
-        assert discard_and_prune.old(NOW - 90 * DAY) == discard_and_prune.Old(1, 1)
+        assert discard_and_prune.count_old(NOW - 90 * DAY) == discard_and_prune.OldDeadLetters(1, 1)
         assert discard_and_prune.prune(NOW - 90 * DAY, NOW, key_days=90) == 1
         assert discard_and_prune.prune(NOW - 90 * DAY, NOW, key_days=90) == 0
 

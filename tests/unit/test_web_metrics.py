@@ -84,7 +84,7 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
         watch = watches.active()[0]
         event_pk = events.add(event, watch_id=watch.id, seq=1, tier="urgent", first_seen_at=now - 50)
         outbox.put(event_pk, ["default"], tier="urgent", watch_id=watch.id, seq=1, due_at=now)
-        dead_letters.bury_item("key", "youtube_playlist", {}, cause="malformed", reason="x", seen_at=now, now=now)
+        dead_letters.add_item("key", "youtube_playlist", {}, cause="malformed", reason="x", seen_at=now, now=now)
     found = scrape(rt)
     source = {"source": "youtube_playlist"}
     assert value(found, "csi_events", "csi_events_total", **source, status="delivered") == 98
@@ -128,7 +128,7 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
         counters.observe("seen_seconds", [20.0, 4.0], counters.AGE_BUCKETS, source="urgent")
         counters.add("items", 3, source="youtube_playlist", label="filtered")
         for cause in ("malformed", "malformed", "crash"):
-            dead_letters.bury_item("key", "youtube_playlist", {}, cause=cause, reason="x", seen_at=now, now=now)
+            dead_letters.add_item("key", "youtube_playlist", {}, cause=cause, reason="x", seen_at=now, now=now)
         api_units.book(9_990, 10_000, now)
     found = scrape(rt)
     source = {"source": "youtube_playlist"}

@@ -141,7 +141,7 @@ def resume(rt: Runtime, call: Call) -> dict[str, Any]:
 
 def rank(rt: Runtime, call: Call) -> dict[str, Any]:
     row = find_channel(call)
-    channel_admin.rank(row, call.body.priority)
+    channel_admin.set_priority(row, call.body.priority)
     return {"changed": row.priority != call.body.priority, "priority": call.body.priority}
 
 

@@ -8,8 +8,8 @@ from csi.admin import replay_by_command
 from csi.config.durations import parse_duration
 from csi.dlq import dead_letters as letters
 from csi.dlq import discard_and_prune, search
-from csi.dlq.dead_letters import Letter
-from csi.dlq.search import Wish
+from csi.dlq.dead_letters import StoredDeadLetter
+from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.store.queries import timeline
@@ -91,12 +91,12 @@ def show_letter(rt: Runtime, call: Call) -> dict[str, Any]:
     }
 
 
-def attempts_of(letter: Letter) -> list[timeline.Request]:
+def attempts_of(letter: StoredDeadLetter) -> list[timeline.Request]:
     return timeline.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
 
 
-def wish_of(filters: Filters, now: float, states: tuple[str, ...] = ("open",)) -> Wish:
-    return Wish(
+def wish_of(filters: Filters, now: float, states: tuple[str, ...] = ("open",)) -> DeadLetterFilter:
+    return DeadLetterFilter(
         states=states,
         since=None if filters.since is None else now - filters.since,
         source=filters.source,
@@ -110,7 +110,7 @@ def replay(rt: Runtime, call: Call) -> dict[str, Any]:
     asked: Replay = call.body
     chosen = _chosen(asked, rt.now())
     if asked.dry_run:
-        still_open = search.ids(Wish(ids=tuple(chosen))) if asked.ids else chosen
+        still_open = search.ids(DeadLetterFilter(ids=tuple(chosen))) if asked.ids else chosen
         return _plan(letters.by_ids(still_open[:MAX_LIMIT]), len(still_open))
     outcomes = replay_by_command.replay_all(rt, chosen)
     sent = [one.letter_id for one in outcomes if one.is_sent]
@@ -133,7 +133,7 @@ def _chosen(asked: Replay, now: float) -> list[int]:
     return list(dict.fromkeys(asked.ids)) or search.ids(wish_of(asked, now))
 
 
-def _plan(rows: list[Letter], count: int) -> dict[str, Any]:
+def _plan(rows: list[StoredDeadLetter], count: int) -> dict[str, Any]:
     return {"dry_run": True, "chosen": count, "letters": [json_views.letter(one) for one in rows]}
 
 
@@ -160,7 +160,7 @@ def prune(rt: Runtime, call: Call) -> dict[str, Any]:
         before = rt.now() - parse_duration(asked.older_than)
     except ValueError as error:
         raise Refusal(400, "older_than: write a number with a unit, as in 12h or 90d") from error
-    old = discard_and_prune.old(before)
+    old = discard_and_prune.count_old(before)
     if not asked.dry_run:
         _refuse_unconfirmed(asked)
     return {"old": old.count, "open": old.open, "deleted": _prune(rt, before, asked.dry_run), "dry_run": asked.dry_run}

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches as steps
-from csi.admin.watches import Polled
+from csi.admin.watches import PollNowResult
 from csi.config.settings import Settings
 from csi.errors import CsiError
 from csi.logs import redact
@@ -52,8 +52,8 @@ class Options(Given):
     max_duration_seconds: float | str | None = Field(None, description="Longest item wanted")
     via: Literal["feed", "api", "both"] | None = Field(None, description="How a channel is read")
 
-    def wish(self) -> steps.Wish:
-        return steps.Wish(self.model_dump(include=set(Options.model_fields)))
+    def wish(self) -> steps.WatchOptions:
+        return steps.WatchOptions(self.model_dump(include=set(Options.model_fields)))
 
 
 class New(Options):
@@ -132,7 +132,9 @@ def add(rt: Runtime, call: Call) -> Response:
 
 def import_list(rt: Runtime, call: Call) -> dict[str, Any]:
     dry_run = call.query.dry_run
-    return json_views.imported(steps.import_list(rt, call.body, steps.Wish({}), dry_run=dry_run), dry_run=dry_run)
+    return json_views.imported(
+        steps.import_list(rt, call.body, steps.WatchOptions({}), dry_run=dry_run), dry_run=dry_run
+    )
 
 
 def pause(rt: Runtime, call: Call) -> dict[str, Any]:
@@ -216,14 +218,14 @@ def _watches(rt: Runtime, name: str) -> list[Watch]:
     return watches.of_source(name)
 
 
-async def _poll_in_thread(sidecar: Sidecar, watch: Watch) -> Polled:
+async def _poll_in_thread(sidecar: Sidecar, watch: Watch) -> PollNowResult:
     try:
         return await sidecar.work(lambda rt: steps.poll_now(rt, watch))
     except CsiError as error:
-        return Polled(watch.ref, error=str(error))
+        return PollNowResult(watch.ref, error=str(error))
 
 
-def _summary(name: str, outcomes: list[Polled]) -> dict[str, Any]:
+def _summary(name: str, outcomes: list[PollNowResult]) -> dict[str, Any]:
     failed = [{"watch": one.ref, "error": redact(one.error)} for one in outcomes if one.error]
     busy = sum(one.is_busy for one in outcomes)
     return {

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from csi.admin import replay_by_command
 from csi.dlq import dead_letters as letters
 from csi.dlq import discard_and_prune, search
-from csi.dlq.search import Wish
+from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.web import formatting, json_views
@@ -54,9 +54,9 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
     }
 
 
-def _wish(chosen: dict[str, str], states: tuple[str, ...] = ("open",)) -> Wish:
+def _wish(chosen: dict[str, str], states: tuple[str, ...] = ("open",)) -> DeadLetterFilter:
     known: dict[str, Any] = {name: value for name, value in chosen.items() if name in CONDITIONS}
-    return Wish(states=states, **known)
+    return DeadLetterFilter(states=states, **known)
 
 
 async def show_one(request: Request) -> Response:

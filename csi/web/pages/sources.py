@@ -128,7 +128,7 @@ async def add(request: Request) -> Response:
     what, name = request.state.form.get("what", "").strip(), request.state.form.get("name", "").strip()
     sidecar: Sidecar = request.app.state.sidecar
     try:
-        done = await sidecar.work(lambda rt: steps.add(rt, what, steps.Wish({"name": name or None})))
+        done = await sidecar.work(lambda rt: steps.add(rt, what, steps.WatchOptions({"name": name or None})))
     except CsiError as error:
         return back(request, "/sources", f"Not added: {error}", "bad")
     if done.result == "known":
