@@ -122,8 +122,8 @@ def test_a_beat_that_failed_is_no_sign_of_life(monkeypatch, broken, signs):
     for name, result in steps.items():
         answer = fail if name == broken else lambda *_, result=result: result
         monkeypatch.setattr(worker.rescue, name, answer)
-    monkeypatch.setattr(worker.jobs, "mend", lambda rt: 0)
-    monkeypatch.setattr(worker.jobs, "wake_due", lambda rt: [])
+    monkeypatch.setattr(worker.job_rescue, "requeue_failed_and_stuck", lambda rt: 0)
+    monkeypatch.setattr(worker.job_rescue, "wake_due", lambda rt: [])
     monkeypatch.setitem(sys.modules, "huey_config", SimpleNamespace(huey=SimpleNamespace(pending_count=lambda: 0)))
     monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
     monkeypatch.setattr(notifier, "_pulse_at", [])

@@ -67,7 +67,7 @@ EVERY_POINT = {
     **_call("send", "csi.emitter.http.send"),
     **_call("mark", "csi.store.events.mark_delivered"),
     **_commit("settle-commit", "csi.pipeline.deliver", "_carry"),
-    **_call("bury", "csi.dlq.dead_letters.bury"),
+    **_call("bury", "csi.dlq.dead_letters.add_events"),
     **_commit("malformed-commit", "csi.pipeline.ingest", "_bury"),
     **_call("recover", "csi.store.leases.release_all"),
 }

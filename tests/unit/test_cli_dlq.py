@@ -447,7 +447,7 @@ def test_a_replay_that_did_not_arrive_is_exit_code_5(at_desk, monkeypatch, resul
     number = at_desk.dead("a")
     ending = None if result == "not finished yet" else result
     monkeypatch.setattr(
-        replay_by_command, "await_results", lambda *given: [replay_by_command.ReplayResult(number, ending)]
+        replay_by_command, "wait_for_results", lambda *given: [replay_by_command.ReplayResult(number, ending)]
     )
     done = at_desk.call("dlq", "replay", "--id", str(number), "--wait")
     assert done.exit_code == 5
