@@ -1,4 +1,4 @@
-"""`csi demo`: the whole product on one machine, without keys and without the internet."""
+"""`csi demo`: the whole product on one machine, without an API key and without the internet."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from csi.demo import configuration, live_view, processing_account, run
 
 if TYPE_CHECKING:
     from csi.demo.processing_account import ProcessingAccount
-    from csi.demo.run import DemoResult
 
 DIGEST_LINES = 24
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End after so long. [default: at Ctrl-C]")
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds. [default: at Ctrl-C]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print only the summary, as one JSON object.")
-@click.option("--channels", default=5, show_default=True, type=click.IntRange(0, 1000), help="How many channels.")
-@click.option("--playlists", default=3, show_default=True, type=click.IntRange(0, 200), help="How many playlists.")
+@click.option("--channels", default=5, show_default=True, type=click.IntRange(0, 1000), help="Number of channels.")
+@click.option("--playlists", default=3, show_default=True, type=click.IntRange(0, 200), help="Number of playlists.")
 @click.option(
     "--rate",
     default=4.0,
     show_default=True,
     type=click.FloatRange(0, 500),
-    help="New items a second, all in all.",
+    help="New items per second over all channels and playlists.",
 )
-@click.option("--faults", default="", help="What goes wrong at YouTube, as in feed:404@5-15, night or storm.")
-@click.option("--processing", is_flag=True, help="Also transcribe and summarise what arrives, and show the digest.")
+@click.option(
+    "--faults", default="", help="A fault script for the simulated YouTube, as in feed:404@5-15, night or storm."
+)
+@click.option("--processing", is_flag=True, help="Also transcribe and summarize the videos, and show the digest.")
 @click.option(
     "--keep",
     is_flag=False,
@@ -52,33 +55,30 @@ def demo(
     keep: str | None,
 ) -> None:
     """Watch items travel from a simulated YouTube to a receiver: simulator, receiver, worker and sidecar start as real
-    processes on free ports in a temporary directory. Exit code 1 if anything was lost, or left unfinished."""
+    processes on free ports in a temporary directory. Exit code 1 if anything was lost or is unfinished."""
     if not channels + playlists:
         raise click.UsageError("there is nothing to watch: give --channels or --playlists")
-    shape = configuration.DemoOptions(channels, playlists, rate, faults, processing)
+    options = configuration.DemoOptions(channels, playlists, rate, faults, processing)
     with run.state_directory(keep) as home:
         if keep is not None:
             click.echo(f"state is kept in {home}", err=True)
-        outcome = run.run_demo(shape, home, live_view.choose_view(json_only=as_json), seconds=seconds)
-        _report(outcome, as_json=as_json, home=str(home) if keep is not None else None)
-    unfinished = outcome.processing.unfinished if outcome.processing else 0
-    sys.exit(1 if outcome.summary.lost or unfinished else 0)
+        result = run.run_demo(options, home, live_view.choose_view(json_only=as_json), seconds=seconds)
+        summary, account = result.summary, result.processing
+        if as_json:
+            details = {"drained": result.drained, "sidecar": result.sidecar, "pids": result.pids}
+            details["state_dir"] = str(home) if keep is not None else None
+            processed = {"processing": asdict(account)} if account else {}
+            click.echo(json.dumps(asdict(summary) | details | processed))
+        else:
+            live_view.print_summary(summary)
+            if account:
+                _print_processing(account)
+    sys.exit(1 if summary.lost or (account and account.unfinished) else 0)
 
 
-def _report(outcome: DemoResult, *, as_json: bool, home: str | None) -> None:
-    if not as_json:
-        live_view.print_summary(outcome.summary)
-        if outcome.processing:
-            _show_processing(outcome.processing)
-        return
-    extras = {"drained": outcome.drained, "sidecar": outcome.sidecar, "pids": outcome.pids, "state_dir": home}
-    processed = {"processing": asdict(outcome.processing)} if outcome.processing else {}
-    click.echo(json.dumps(asdict(outcome.summary) | extras | processed))
-
-
-def _show_processing(account: ProcessingAccount) -> None:
-    """The account, and the top of the digest."""
+def _print_processing(account: ProcessingAccount) -> None:
+    """Print the numbers and the first lines of the digest."""
     click.echo("\n".join(processing_account.account_lines(account)))
     page = Path(account.digest).read_text("utf-8").splitlines()
-    click.echo("\nThe day's digest begins so:\n")
+    click.echo("\nThe first lines of today's digest:\n")
     click.echo("\n".join(plain(line) for line in page[:DIGEST_LINES]))

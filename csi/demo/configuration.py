@@ -1,4 +1,4 @@
-"""What the demo's processes are told: command lines, environment and configuration."""
+"""Command lines, environment and configuration files of the demo's processes."""
 
 import importlib.util
 import json
@@ -11,43 +11,28 @@ from typing import Any
 from csi.errors import CsiError
 from csi.simulator.youtube.atom_feed import FEED_SIZE
 
-WORKER = (
-    "huey_config.huey",
-    "-w",
-    "24",
-    "-k",
-    "thread",
-    "-d",
-    "0.05",
-    "-m",
-    "0.5",
-    "-s",
-    "1",
-    "-g",
-    "TERM",
-    "-t",
-    "25",
-)
-"""The Procfile's worker, word for word."""
+_CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
+WORKER = ("huey_config.huey", "-w", "24", *_CONSUMER)
+"""The arguments of the worker in the Procfile."""
 
-PROCESSING = "processing.yaml"
+PROCESSING_FILE = "processing.yaml"
 POLL_SECONDS = 1
 QUOTA = 10_000_000
-MOST_BETWEEN_POLLS = 5.0
-"""How long a busy machine may take from one read of a feed to the next, in seconds."""
+MAX_POLL_GAP = 5.0
+"""The longest time between two polls of a feed on a busy machine, in seconds."""
 
-_OURS = ("CSI_", "UA_SIGNALS_", "YOUTUBE_API_KEY")
+_CSI_PREFIXES = ("CSI_", "UA_SIGNALS_", "YOUTUBE_API_KEY")
 
 
 class RateTooHighError(CsiError):
-    """More items than the feeds can show."""
+    """New items would leave the feeds before they are read."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the audience asked for. `rate` is new items a second, over all channels and playlists."""
+    """The options of the command. `rate` is new items per second over all channels and playlists."""
 
     channels: int = 5
     playlists: int = 3
@@ -56,18 +41,18 @@ class DemoOptions:
     processing: bool = False
 
     @property
-    def homes(self) -> int:
+    def watches(self) -> int:
         return self.channels + self.playlists
 
     @property
     def highest_rate(self) -> float:
-        """Beyond it, items may leave a feed before they were read. Playlists alone have no such limit."""
-        return self.homes * FEED_SIZE / MOST_BETWEEN_POLLS if self.channels else float("inf")
+        """At a higher rate, items may leave a feed before it is polled. Playlists have no such limit."""
+        return self.watches * FEED_SIZE / MAX_POLL_GAP if self.channels else float("inf")
 
 
 @dataclass(frozen=True)
 class DemoSecrets:
-    """Fresh for each run and passed by environment only."""
+    """New for each run, and passed to the processes in the environment only."""
 
     shared: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     api: str = field(default_factory=lambda: secrets.token_hex(20), repr=False)
@@ -75,7 +60,7 @@ class DemoSecrets:
 
 @dataclass(frozen=True)
 class SimulatorInfo:
-    """The simulated YouTube, as it announced itself."""
+    """Addresses and ids that the simulated YouTube printed at its start."""
 
     base_url: str
     api_base_url: str
@@ -84,17 +69,17 @@ class SimulatorInfo:
     playlists: tuple[str, ...]
 
 
-def check_rate(shape: DemoOptions) -> None:
-    if shape.rate > shape.highest_rate:
+def check_rate(options: DemoOptions) -> None:
+    if options.rate > options.highest_rate:
         raise RateTooHighError(
-            f"--rate {shape.rate:g} is too fast for {shape.channels} channels and {shape.playlists} playlists: a feed "
-            f"shows only its {FEED_SIZE} newest, so some would never be seen. Use at most {shape.highest_rate:g}, or "
-            "more channels or playlists."
+            f"--rate {options.rate:g} is too fast for {options.channels} channels and {options.playlists} playlists: "
+            f"a feed shows only its {FEED_SIZE} newest items, so some would be missed. Use at most "
+            f"{options.highest_rate:g}, or more channels or playlists."
         )
 
 
 def read_simulator_info(text: str) -> SimulatorInfo | None:
-    """The simulator's second line; None while it has not come yet."""
+    """Read the second line of the simulator's output; None while it is incomplete."""
     lines = text.split("\n")
     if len(lines) < 3:
         return None
@@ -104,39 +89,30 @@ def read_simulator_info(text: str) -> SimulatorInfo | None:
 
 
 def read_receiver_endpoint(text: str) -> str | None:
-    """The receiver's address from its first line."""
+    """Read the address in the first line of the receiver's output; None while it is incomplete."""
     line, newline, _ = text.partition("\n")
     return line.rpartition(" ")[2] if newline else None
 
 
-def simulator_command(shape: DemoOptions, ledger: Path) -> tuple[str, ...]:
-    """One video in each to begin with. The demo itself publishes the rest, so that it can stop doing so."""
-    size = ("--channels", str(shape.channels), "--playlists", str(shape.playlists), "--videos", "1")
-    limits = ("--quota", str(QUOTA), "--faults", shape.faults)
+def simulator_command(options: DemoOptions, ledger: Path) -> tuple[str, ...]:
+    """One video in each channel and playlist. The demo publishes the others itself, so that it can stop publishing."""
+    size = ("--channels", str(options.channels), "--playlists", str(options.playlists), "--videos", "1")
+    limits = ("--quota", str(QUOTA), "--faults", options.faults)
     return ("csi.cli.main", "simulate", "youtube", *size, *limits, "--ledger", str(ledger))
 
 
 def receiver_command(home: Path, ledger: Path, *, pages: bool = False) -> tuple[str, ...]:
-    dashboard = (f"--processing={home / PROCESSING}",) if pages else ()
-    return (
-        "csi.cli.main",
-        "receiver",
-        "--port",
-        "0",
-        "--db",
-        str(home / "receiver.db"),
-        "--ledger",
-        str(ledger),
-        *dashboard,
-    )
+    files = ("--db", str(home / "receiver.db"), "--ledger", str(ledger))
+    dashboard = (f"--processing={home / PROCESSING_FILE}",) if pages else ()
+    return ("csi.cli.main", "receiver", "--port", "0", *files, *dashboard)
 
 
 def processing_command() -> tuple[str, ...]:
-    return ("huey.bin.huey_consumer", "tasks.processing.huey", "-w", "4", *WORKER[3:])
+    return ("huey.bin.huey_consumer", "tasks.processing.huey", "-w", "4", *_CONSUMER)
 
 
-def processing_config(home: Path, site: SimulatorInfo) -> dict[str, Any]:
-    """The demo's processing.yaml: captions of the simulator, extractive summaries, nothing that costs money."""
+def processing_config(home: Path, simulator: SimulatorInfo) -> dict[str, Any]:
+    """processing.yaml of the demo: the simulator's captions and extractive summaries, both free of charge."""
     return {
         "state_dir": str(home / "processing"),
         "receiver_db": str(home / "receiver.db"),
@@ -146,7 +122,7 @@ def processing_config(home: Path, site: SimulatorInfo) -> dict[str, Any]:
             "demo_channel": {"action": "process", "notify": True},
         },
         "limits": {"videos_per_day": 100_000},
-        "transcription": {"providers": ["captions"], "captions": {"base_url": site.base_url}},
+        "transcription": {"providers": ["captions"], "captions": {"base_url": simulator.base_url}},
         "notifications": {"window": 2},
     }
 
@@ -160,46 +136,41 @@ def sidecar_command() -> tuple[str, ...]:
 
 
 def environment(given: Mapping[str, str], keys: DemoSecrets, config: Path) -> dict[str, str]:
-    """The user's environment without his real CSI: a demo must never send to a real receiver."""
-    kept = {name: value for name, value in given.items() if not name.startswith(_OURS) and name != "PORT"}
+    """`given` without the settings of a real CSI: the demo must never send to a real receiver."""
+    kept = {name: value for name, value in given.items() if not name.startswith(_CSI_PREFIXES) and name != "PORT"}
     return kept | {
         "CSI_CONFIG_PATH": str(config),
         "CSI_UA_SHARED_SECRET": keys.shared,
         "UA_SIGNALS_INGEST_SHARED_SECRET": keys.shared,
         "YOUTUBE_API_KEY": keys.api,
         "CSI_SIMULATE_API_KEY": keys.api,
-        "CSI_PROCESSING_CONFIG": str(config.with_name(PROCESSING)),
+        "CSI_PROCESSING_CONFIG": str(config.with_name(PROCESSING_FILE)),
     }
 
 
-def ingester_config(home: Path, site: SimulatorInfo, endpoint: str, port: int) -> dict[str, Any]:
-    """The demo's config.yaml: everything is fast, and every item counts."""
+def ingester_config(home: Path, simulator: SimulatorInfo, endpoint: str, port: int) -> dict[str, Any]:
+    """config.yaml of the demo: short intervals, and items that exist at the start are delivered."""
     return {
-        "csi": {
-            "instance_id": "csi-demo",
-            "environment": "demo",
-            "log_format": "json",
-            "state_dir": str(home),
-        },
+        "csi": {"instance_id": "csi-demo", "environment": "demo", "log_format": "json", "state_dir": str(home)},
         "sources": {
             "youtube_playlist": {
                 "poll_interval_seconds": POLL_SECONDS,
                 "first_poll": "all",
                 "adaptive_polling": {"enabled": False},
                 "quota_limit": QUOTA,
-                "api_base_url": site.api_base_url,
+                "api_base_url": simulator.api_base_url,
                 "playlists": [
                     {"id": ref, "name": f"Playlist {number}", "route_profile": "playlist"}
-                    for number, ref in enumerate(site.playlists, 1)
+                    for number, ref in enumerate(simulator.playlists, 1)
                 ],
             },
             "youtube_channel_rss": {
                 "poll_interval_seconds": POLL_SECONDS,
                 "first_poll": "all",
-                "feed_url_template": site.feed_url_template,
+                "feed_url_template": simulator.feed_url_template,
                 "watchlist": [
                     {"channel_id": ref, "name": f"Channel {number}", "route_profile": "channel"}
-                    for number, ref in enumerate(site.channels, 1)
+                    for number, ref in enumerate(simulator.channels, 1)
                 ],
             },
         },
@@ -216,8 +187,8 @@ def ingester_config(home: Path, site: SimulatorInfo, endpoint: str, port: int) -
 
 
 def code_dir() -> Path:
-    """Where `huey_config` can be imported: the project's folder, or site-packages."""
+    """The directory of huey_config.py: the project directory, or site-packages."""
     found = importlib.util.find_spec("huey_config")
     if found is None or found.origin is None:
-        raise CsiError("huey_config.py is not where Python looks for it; install csi again, or run it in its folder")
+        raise CsiError("Python cannot find huey_config.py; install csi again, or run it in the project directory")
     return Path(found.origin).parent

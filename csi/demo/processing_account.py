@@ -1,6 +1,6 @@
-"""What became of the demo's signals on the other side: watched through processing's rows, and told at the end."""
+"""Follow the demo's videos through processing, and report their final states and the cost."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from csi.errors import StoreError
@@ -13,13 +13,15 @@ from csi.processing.pipeline.runs import today_of
 from csi.processing.runtime import Processing
 from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, signals, videos
 
-PATIENCE = 60.0
-"""How long everything that arrived may take to be summarised."""
+DEADLINE_SECONDS = 60.0
+"""How long the demo waits until everything that arrived is processed."""
+
+UNFINISHED = ("discovered", "transcription_queued", "transcribed")
 
 
 @dataclass(frozen=True)
 class ProcessingAccount:
-    """Where the videos are, and what it cost."""
+    """The numbers of videos by final state, and the cost."""
 
     signals: int
     videos: int
@@ -32,14 +34,14 @@ class ProcessingAccount:
 
 
 class ProcessingMonitor:
-    """Processing, seen from outside: its database is opened once its worker has made it."""
+    """Reads processing's database, which its worker creates."""
 
     def __init__(self, config: Path) -> None:
         self._rt = Processing(load(config, env={}), Net())
         self._opened = False
 
-    def beats(self) -> float | None:
-        """When its worker last gave a sign of life; None before the first."""
+    def last_heartbeat(self) -> float | None:
+        """When the worker last wrote its heartbeat; None before the first."""
         if not Path(self._rt.settings.database_url).exists():
             return None
         if not self._opened:
@@ -52,38 +54,36 @@ class ProcessingMonitor:
             return None
 
     def is_done(self) -> bool:
-        """Everything that the receiver has was taken over, and no video is on its way."""
+        """All signals of the receiver were read, and every video has reached a final state."""
         with db.reading():
-            known = videos.counts()
-            waiting = sum(known.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed"))
+            states = videos.counts()
             return (
                 not receiver_database.waiting(self._rt.settings.receiver_db, signals.cursor(), 1)
-                and not waiting
+                and not any(states.get(name) for name in UNFINISHED)
                 and not jobs.open_count()
             )
 
     def account(self) -> ProcessingAccount:
-        """The numbers of now, and today's digest as a file."""
+        """The current numbers. Writes today's digest file."""
         with db.reading():
-            known = videos.counts()
-            made = write_digest(self._rt, today_of(self._rt), announce=False)
+            states = videos.counts()
+            written = write_digest(self._rt, today_of(self._rt), announce=False)
             return ProcessingAccount(
                 signals=sum(signals.counts().values()),
-                videos=sum(known.values()),
-                summarized=known.get("summarized", 0),
-                skipped=known.get("skipped", 0),
+                videos=sum(states.values()),
+                summarized=states.get("summarized", 0),
+                skipped=states.get("skipped", 0),
                 dead_letters=dead_jobs.open_count(),
-                unfinished=sum(known.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed")),
+                unfinished=sum(states.get(name, 0) for name in UNFINISHED),
                 cost_usd=str(paid_calls.used(self._rt.today())),
-                digest=str(self._rt.settings.artifacts / made[0].path),
+                digest=str(self._rt.settings.artifacts / written[0].path),
             )
 
 
 def account_lines(account: ProcessingAccount) -> list[str]:
-    """The account in words."""
-    told = asdict(account)
-    numbers = ", ".join(f"{told[name]} {name.replace('_', ' ')}" for name in ("videos", "summarized", "skipped"))
-    ends = "Every video ends in a summary, skipped for a reason, or in a dead letter."
-    late = f"{account.unfinished} videos were still on their way."
-    lines = [f"processing: {numbers}, {account.dead_letters} dead letters, {account.cost_usd} USD"]
-    return [*lines, late if account.unfinished else ends]
+    numbers = f"{account.videos} videos, {account.summarized} summarized, {account.skipped} skipped"
+    if account.unfinished:
+        result = f"{account.unfinished} videos were not finished."
+    else:
+        result = "Every video was summarized, was skipped, or became a dead letter."
+    return [f"processing: {numbers}, {account.dead_letters} dead letters, {account.cost_usd} USD", result]

@@ -1,4 +1,4 @@
-"""Creators at work: new items in the simulated YouTube, at a steady rate, through its control API."""
+"""Publish new items in the simulated YouTube at a steady rate, through its control API."""
 
 import json
 from collections import deque
@@ -10,68 +10,61 @@ from csi.errors import CsiError
 from csi.net import Net
 from csi.simulator.youtube.traffic import new_title
 
-SHORTEST_LIST = 40
-LIST_SECONDS = 60.0
-BURST = 100
-"""At most this many in one go: a demo that lags behind must still look at its signals."""
+MIN_PLAYLIST_ITEMS = 40
+PLAYLIST_SECONDS = 60.0
+MAX_BURST = 100
+"""Items published in one call at most, so that a slow machine still updates the view."""
 
 
 class Publisher:
-    """Every channel and playlist gets its turn, in an order that changes from round to round."""
+    """Publishes to every channel and playlist once per round, in random order."""
 
-    def __init__(self, net: Net, site: SimulatorInfo, rate: float, seed: int | None = None) -> None:
-        self._net, self._site, self._rate = net, site, rate
+    def __init__(self, net: Net, simulator: SimulatorInfo, rate: float, seed: int | None = None) -> None:
+        self._net, self._simulator, self._rate = net, simulator, rate
         self._random = Random(seed)
         self._round: list[str] = []
         self._uploads: deque[str] = deque(maxlen=50)
-        self._lists: dict[str, deque[str]] = {ref: deque() for ref in site.playlists}
-        homes = len(site.channels) + len(site.playlists)
-        # A list that grew for ever would cost more pages with every poll; what leaves it was there for a minute.
-        self._longest = max(SHORTEST_LIST, int(LIST_SECONDS * rate / homes))
-        self.made = 0
+        self._playlists: dict[str, deque[str]] = {ref: deque() for ref in simulator.playlists}
+        # A playlist that grew without limit would need more pages with every poll. Each item stays for a minute.
+        watches = len(simulator.channels) + len(simulator.playlists)
+        self._max_items = max(MIN_PLAYLIST_ITEMS, int(PLAYLIST_SECONDS * rate / watches))
+        self.published = 0
 
-    def catch_up(self, elapsed: float) -> None:
-        """Publish what is due after so many seconds."""
-        due = min(int(elapsed * self._rate), self.made + BURST)
-        while self.made < due:
+    def publish_due(self, elapsed: float) -> None:
+        """Publish the items that are due after `elapsed` seconds."""
+        due = min(int(elapsed * self._rate), self.published + MAX_BURST)
+        while self.published < due:
             self.publish()
 
     def publish(self) -> None:
-        home = self._next_home()
-        if home in self._lists:
-            self._add_item(home)
+        if not self._round:
+            self._round = [*self._simulator.channels, *self._simulator.playlists]
+            self._random.shuffle(self._round)
+        ref = self._round.pop()
+        if ref in self._playlists:
+            self._add_item(ref)
         else:
-            self._upload(home)
-        self.made += 1
+            kind = self._random.choices(("video", "short", "live", "upcoming"), (80, 12, 4, 4))[0]
+            created = self._post("upload", channel=ref, title=new_title(self._random), kind=kind)
+            self._uploads.append(created["video_id"])
+        self.published += 1
 
     def end_faults(self) -> None:
         self._post("faults", script="")
 
-    def _next_home(self) -> str:
-        if not self._round:
-            self._round = [*self._site.channels, *self._site.playlists]
-            self._random.shuffle(self._round)
-        return self._round.pop()
-
-    def _upload(self, channel: str) -> None:
-        kind = self._random.choices(("video", "short", "live", "upcoming"), (80, 12, 4, 4))[0]
-        made = self._post("upload", channel=channel, title=new_title(self._random), kind=kind)
-        self._uploads.append(made["video_id"])
-
     def _add_item(self, playlist: str) -> None:
-        """One in ten is a video that a watched feed shows, too: two events, for it happened in two places."""
-        held, known = self._lists[playlist], self._uploads and self._random.random() < 0.1
-        choice = {"video": self._uploads.popleft()} if known else {"title": new_title(self._random)}
-        held.append(self._post("playlist/add", playlist=playlist, **choice)["video_id"])
-        if len(held) > self._longest:
-            self._post("playlist/remove", playlist=playlist, video=held.popleft())
+        """One item in ten is a video that is also in a watched feed: it leads to two events."""
+        items, reuse = self._playlists[playlist], self._uploads and self._random.random() < 0.1
+        choice = {"video": self._uploads.popleft()} if reuse else {"title": new_title(self._random)}
+        items.append(self._post("playlist/add", playlist=playlist, **choice)["video_id"])
+        if len(items) > self._max_items:
+            self._post("playlist/remove", playlist=playlist, video=items.popleft())
 
     def _post(self, path: str, **fields: str) -> dict[str, Any]:
-        url, body = f"{self._site.base_url}/sim/{path}", json.dumps(fields).encode()
+        url, body = f"{self._simulator.base_url}/sim/{path}", json.dumps(fields).encode()
         answer = self._net.post(url, body=body, headers={"Content-Type": "application/json"})
         if answer.status != 200:
-            raise CsiError(
-                f"the simulator refused {path}: {answer.status} {answer.body[:200].decode(errors='replace')}"
-            )
-        made: dict[str, Any] = json.loads(answer.body)
-        return made
+            reason = answer.body[:200].decode(errors="replace")
+            raise CsiError(f"the simulator refused {path}: {answer.status} {reason}")
+        created: dict[str, Any] = json.loads(answer.body)
+        return created

@@ -1,15 +1,13 @@
-"""What became of everything: the ledgers of source and receiver held against the database (FAULTS §1). Pure."""
+"""Compare what was served, stored and received, and report what was lost. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WAITING = ("pending", "in_flight")
-
 
 @dataclass(frozen=True)
 class EventRecord:
-    """One row of `events`, as far as the account needs it."""
+    """The columns of a row in `events` that the comparison needs."""
 
     event_id: str
     key: str
@@ -20,14 +18,13 @@ class EventRecord:
 
 @dataclass(frozen=True)
 class LedgerContents:
-    """Three ledgers, each written by another process: S the source's, A the database's, U the receiver's."""
+    """Three independent records: the simulator's ledger, CSI's database, and the receiver's ledger."""
 
     served: frozenset[str] = frozenset()
-    """S: the keys of all items in complete answers."""
+    """Dedupe keys of all items in responses that the simulator sent in full."""
     events: tuple[EventRecord, ...] = ()
-    """A."""
     received: tuple[str, ...] = ()
-    """U: event ids that the receiver took, once for every time it got one."""
+    """Event ids that the receiver accepted, once for each time it received them."""
     dead: tuple[str, ...] = ()
     """Open dead letters: event ids, or the keys of items that never became events."""
     inbox: int = 0
@@ -35,7 +32,7 @@ class LedgerContents:
 
 @dataclass(frozen=True)
 class DeliverySummary:
-    """The account. `lost` and `unexpected` are 0 in a healthy run, `extra` is unless an answer was lost."""
+    """The result. `lost` and `unexpected` must be 0; `extra` is 0 unless a receiver's response was lost."""
 
     served: int
     events: int
@@ -49,36 +46,32 @@ class DeliverySummary:
     unexpected: int
 
 
-def summarize(books: LedgerContents) -> DeliverySummary:
-    """What still waits counts as lost, too: ask after the drain."""
-    ids, keys = {event.event_id for event in books.events}, {event.key for event in books.events}
-    received, dead = set(books.received), set(books.dead)
-    times = latencies(books.events)
-    return DeliverySummary(
-        served=len(books.served),
-        events=len(books.events),
-        delivered=sum(event.state == "delivered" for event in books.events),
-        dead=len(books.dead),
-        pending=sum(event.state in WAITING for event in books.events) + books.inbox,
-        lost=len(books.served - keys - dead) + len(ids - received - dead),
-        extra=len(books.received) - len(received),
-        p50_ms=percentile(times, 50),
-        p95_ms=percentile(times, 95),
-        unexpected=len(received - ids) + len(keys - books.served),
-    )
-
-
-def latencies(events: Sequence[EventRecord]) -> list[float]:
-    """First seen → accepted, in milliseconds, sorted."""
-    return sorted(
+def summarize(contents: LedgerContents) -> DeliverySummary:
+    """Pending items also count as lost: call this after everything had time to arrive."""
+    events = contents.events
+    ids, keys = {event.event_id for event in events}, {event.key for event in events}
+    received, dead = set(contents.received), set(contents.dead)
+    latencies = sorted(
         1000 * (event.delivered_at - event.first_seen_at)
         for event in events
         if event.state == "delivered" and event.delivered_at is not None
     )
+    return DeliverySummary(
+        served=len(contents.served),
+        events=len(events),
+        delivered=sum(event.state == "delivered" for event in events),
+        dead=len(contents.dead),
+        pending=sum(event.state in ("pending", "in_flight") for event in events) + contents.inbox,
+        lost=len(contents.served - keys - dead) + len(ids - received - dead),
+        extra=len(contents.received) - len(received),
+        p50_ms=percentile(latencies, 50),
+        p95_ms=percentile(latencies, 95),
+        unexpected=len(received - ids) + len(keys - contents.served),
+    )
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float | None:
-    """The nearest rank: a time that really happened. None where nothing did."""
+    """The nearest rank, which is always a measured value; None for an empty sequence."""
     if not ordered:
         return None
     rank = math.ceil(len(ordered) * percent / 100)
@@ -86,15 +79,14 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
 
 
 def summary_sentence(summary: DeliverySummary) -> str:
-    """The account in words."""
     if summary.lost:
-        return f"{_items(summary.lost)} did not arrive. Run it again with --keep to look at the state it leaves behind."
+        return f"{_items(summary.lost)} did not arrive. Run the demo again with --keep to inspect database and logs."
     if not summary.events:
         return "Nothing was published, and nothing was lost."
-    once = f"{_items(summary.extra)} came more than once" if summary.extra else "each of them once"
+    times = f"{_items(summary.extra)} more than once" if summary.extra else "each exactly once"
     if summary.dead:
-        return f"Nothing was lost: {_items(summary.dead)} among the dead letters, the others arrived, {once}."
-    return f"Everything that was served arrived, {once}."
+        return f"Nothing was lost: {_items(summary.dead)} in the dead letter queue, all others delivered, {times}."
+    return f"Every served item was delivered, {times}."
 
 
 def _items(number: int) -> str:

@@ -1,4 +1,4 @@
-"""One run of the demo: set the stage, let items appear, wait until all of them arrived, and settle the account."""
+"""Run the demo: start the processes, publish items, wait until all have arrived, and summarize."""
 
 import contextlib
 import os
@@ -14,10 +14,10 @@ import yaml
 
 from csi import clock
 from csi.demo import configuration
-from csi.demo.configuration import DemoOptions, DemoSecrets, SimulatorInfo
+from csi.demo.configuration import DemoOptions, DemoSecrets
 from csi.demo.live_view import DemoPhase, DemoView
 from csi.demo.processes import TICK, ChildProcesses, StopSignals
-from csi.demo.processing_account import PATIENCE, ProcessingAccount, ProcessingMonitor
+from csi.demo.processing_account import DEADLINE_SECONDS, ProcessingAccount, ProcessingMonitor
 from csi.demo.progress import ProgressReader
 from csi.demo.publisher import Publisher
 from csi.demo.reconciliation import DeliverySummary, summarize
@@ -27,15 +27,15 @@ from csi.net import Net
 from csi.simulator.youtube.faults import read_script
 from csi.store import db, heartbeats
 
-LOOK_SECONDS = 0.25
+SNAPSHOT_SECONDS = 0.25
 DRAIN_SECONDS = 15.0
 DRAIN_SECONDS_WITH_FAULTS = 100.0
-"""A watch that failed waits up to a minute before it is read again."""
+"""A watch whose poll failed may wait a minute before the next poll."""
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """How it ended."""
+    """The summary of a finished run. `drained` is False if items were still pending at the end."""
 
     summary: DeliverySummary
     sidecar: str
@@ -44,178 +44,163 @@ class DemoResult:
     processing: ProcessingAccount | None = None
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """The files of one run."""
-
-    home: Path
-
-    @property
-    def config(self) -> Path:
-        return self.home / "config.yaml"
-
-    @property
-    def database(self) -> Path:
-        return self.home / "csi.db"
-
-    @property
-    def served(self) -> Path:
-        return self.home / "served.jsonl"
-
-    @property
-    def received(self) -> Path:
-        return self.home / "received.jsonl"
-
-
 @contextlib.contextmanager
 def state_directory(keep: str | None) -> Iterator[Path]:
-    """A directory for one run: removed at the end, unless it is to be kept (a path, or "" for a temporary one)."""
-    home = _empty_dir(Path(keep)) if keep else Path(tempfile.mkdtemp(prefix="csi-demo-"))
+    """A directory for one run, removed at the end unless `keep` is a path, or "" for a temporary directory."""
+    if keep:
+        home = Path(keep)
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_empty = not any(home.iterdir())
+        except OSError as error:
+            raise CsiError(f"--keep {keep}: cannot be used: {error.strerror}; choose another directory") from error
+        if not is_empty:
+            raise CsiError(f"--keep {keep}: the directory is not empty; choose a new or empty directory")
+    else:
+        home = Path(tempfile.mkdtemp(prefix="csi-demo-"))
     try:
-        yield home
+        yield home.resolve()
     finally:
         if keep is None:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def run_demo(shape: DemoOptions, home: Path, view: DemoView, *, seconds: float | None) -> DemoResult:
-    """Run until `seconds` are over, or Ctrl-C. Whatever happens, no process is left when this returns or raises."""
-    configuration.check_rate(shape)
-    read_script(shape.faults)  # a script that cannot be read is said before anything starts
-    wishes, keys, places = StopSignals(), DemoSecrets(), RunFiles(home)
-    for secret in (keys.shared, keys.api):
+def run_demo(options: DemoOptions, home: Path, view: DemoView, *, seconds: float | None) -> DemoResult:
+    """Run until `seconds` are over, or Ctrl-C. No process is left running when this returns or raises."""
+    configuration.check_rate(options)
+    read_script(options.faults)  # reports a bad script before anything starts
+    signals, secrets = StopSignals(), DemoSecrets()
+    for secret in (secrets.shared, secrets.api):
         register_secret(secret)
-    env = configuration.environment(os.environ, keys, places.config)
-    with wishes.caught(), Net() as net, ChildProcesses(home, configuration.code_dir(), env, wishes) as children:
-        with contextlib.closing(DemoRun(shape, places, net, children, wishes, view)) as run:
-            run.begin()
+    env = configuration.environment(os.environ, secrets, home / "config.yaml")
+    with signals.handled(), Net() as net, ChildProcesses(home, configuration.code_dir(), env, signals) as children:
+        with contextlib.closing(DemoRun(options, home, net, children, signals, view)) as run:
+            run.start_processes()
             run.publish(seconds)
             drained = run.drain()
-            account = run.follow_up() if shape.processing else None
+            account = run.await_processing()
         children.stop_all()
-        return DemoResult(summarize(run.watcher.books()), run.sidecar, children.pids, drained, account)
+        return DemoResult(summarize(run.progress.contents()), run.sidecar, children.pids, drained, account)
 
 
 class DemoRun:
-    """The demo between its start and its account."""
+    """One run of the demo, step by step."""
 
     def __init__(
         self,
-        shape: DemoOptions,
-        places: RunFiles,
+        options: DemoOptions,
+        home: Path,
         net: Net,
         children: ChildProcesses,
-        wishes: StopSignals,
+        signals: StopSignals,
         view: DemoView,
     ) -> None:
-        self._shape, self._places, self._net = shape, places, net
-        self._children, self._wishes, self._view = children, wishes, view
-        self._last_look = 0.0
-        self._opened = False
-        self._aftermath: ProcessingMonitor | None = None
-        self.watcher = ProgressReader(places.served, places.received)
+        self._options, self._home, self._net = options, home, net
+        self._children, self._signals, self._view = children, signals, view
+        self._served, self._received = home / "served.jsonl", home / "received.jsonl"
+        self._last_snapshot = 0.0
+        self._database_open = False
+        self._processing: ProcessingMonitor | None = None
+        self.progress = ProgressReader(self._served, self._received)
         self.sidecar = ""
 
-    def begin(self) -> None:
-        """All processes up, in the order in which they need each other."""
-        more = ", processing" if self._shape.processing else ""
+    def start_processes(self) -> None:
+        """Start every process after those that it needs."""
+        with_processing, children = self._options.processing, self._children
+        more = ", processing" if with_processing else ""
         self._view.say(f"starting simulator, receiver{more}, worker and sidecar …")
-        children, places = self._children, self._places
-        children.start("simulator", configuration.simulator_command(self._shape, places.served))
-        receiver = configuration.receiver_command(places.home, places.received, pages=self._shape.processing)
-        if not self._shape.processing:
+        children.start("simulator", configuration.simulator_command(self._options, self._served))
+        receiver = configuration.receiver_command(self._home, self._received, pages=with_processing)
+        if not with_processing:
             children.start("receiver", receiver)
-        site = children.await_output("simulator", configuration.read_simulator_info)
-        if self._shape.processing:  # its pages need processing.yaml, which needs the simulator's address
-            self._begin_processing(site)
+        simulator = children.await_output("simulator", configuration.read_simulator_info)
+        if with_processing:  # the receiver's pages need processing.yaml, which needs the simulator's address
+            file = self._home / configuration.PROCESSING_FILE
+            file.write_text(yaml.safe_dump(configuration.processing_config(self._home, simulator)), "utf-8")
+            children.start("processing", configuration.processing_command())
+            self._processing = ProcessingMonitor(file)
             children.start("receiver", receiver)
         endpoint = children.await_output("receiver", configuration.read_receiver_endpoint)
-        self._write_config(site, endpoint)
+        port = _free_port()
+        self.sidecar = f"http://127.0.0.1:{port}"
+        config = configuration.ingester_config(self._home, simulator, endpoint, port)
+        (self._home / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
         children.start("worker", configuration.worker_command())
         children.start("sidecar", configuration.sidecar_command())
-        children.await_value("worker", self._worker_beats)
+        children.await_value("worker", self._worker_heartbeat)
         children.await_value("sidecar", self._sidecar_answers)
-        if self._aftermath is not None:
-            children.await_value("processing", self._aftermath.beats)
+        if self._processing is not None:
+            children.await_value("processing", self._processing.last_heartbeat)
             self._view.say(f"summaries at {endpoint.partition('/api/')[0]}/ui")
-        self._publisher = Publisher(self._net, site, self._shape.rate)
+        self._publisher = Publisher(self._net, simulator, self._options.rate)
         self._view.say(f"sidecar at {self.sidecar} (try {self.sidecar}/readyz and {self.sidecar}/metrics)")
 
     def publish(self, seconds: float | None) -> None:
-        """New items until the time is over or somebody asks for the end."""
+        """Publish new items until the time is over or Ctrl-C."""
         started = time.monotonic()
-        while not self._wishes.interrupts and (seconds is None or time.monotonic() - started < seconds):
-            self._publish_due(time.monotonic() - started)
-            self._look_on(DemoPhase(self.sidecar, "running", time.monotonic() - started, "Ctrl-C ends the demo"))
+        while not self._signals.interrupts and (seconds is None or time.monotonic() - started < seconds):
+            try:
+                self._publisher.publish_due(time.monotonic() - started)
+            except NetError:
+                self._children.check()  # raises the better error if the simulator has exited
+                raise
+            self._wait_step("running", started, "Ctrl-C ends the demo")
 
     def drain(self) -> bool:
-        """Nothing new from here on: wait until what was served has arrived. False: it has not, in the time there is."""
-        limit = DRAIN_SECONDS_WITH_FAULTS if self._shape.faults else DRAIN_SECONDS
+        """Wait until everything that was served has arrived. False if it has not within the time limit."""
+        limit = DRAIN_SECONDS_WITH_FAULTS if self._options.faults else DRAIN_SECONDS
         hint = f"no more new items; waiting up to {limit:g} s until all have arrived (Ctrl-C again: do not wait)"
         self._view.say(hint)
-        if self._shape.faults:
+        if self._options.faults:
             self._publisher.end_faults()
-        asked, ended, started = self._wishes.interrupts, clock.now(), time.monotonic()
-        read: set[int] = set()
-        while time.monotonic() - started < limit and self._wishes.interrupts == asked:
-            scene = DemoPhase(self.sidecar, "draining", time.monotonic() - started, hint)
-            read |= self.watcher.read_since(ended)
-            if len(read) >= self._shape.homes and _settled(summarize(self.watcher.books())):
-                self._view.update(scene, self.watcher.look())
-                return True
-            self._look_on(scene)
+        interrupts, ended, started = self._signals.interrupts, clock.now(), time.monotonic()
+        polled: set[int] = set()
+        while time.monotonic() - started < limit and self._signals.interrupts == interrupts:
+            polled |= self.progress.polled_since(ended)
+            if len(polled) >= self._options.watches:
+                summary = summarize(self.progress.contents())
+                if summary.lost == 0 and summary.pending == 0:
+                    self._update_view("draining", started, hint)
+                    return True
+            self._wait_step("draining", started, hint)
         return False
 
-    def follow_up(self) -> ProcessingAccount | None:
-        """Wait until everything that arrived is summarised, skipped or dead; then settle that account, too."""
-        if self._aftermath is None:
+    def await_processing(self) -> ProcessingAccount | None:
+        """Wait until every video is summarized, skipped or dead. None without --processing."""
+        if self._processing is None:
             return None
-        self._view.say("waiting until all of it is summarised …")
-        asked, started = self._wishes.interrupts, time.monotonic()
-        while time.monotonic() - started < PATIENCE and self._wishes.interrupts == asked:
-            if self._aftermath.is_done():
+        self._view.say("waiting until all videos are summarized …")
+        interrupts, started = self._signals.interrupts, time.monotonic()
+        while time.monotonic() - started < DEADLINE_SECONDS and self._signals.interrupts == interrupts:
+            if self._processing.is_done():
                 break
-            self._look_on(DemoPhase(self.sidecar, "summarising", time.monotonic() - started, "Ctrl-C: do not wait"))
-        return self._aftermath.account()
+            self._wait_step("summarizing", started, "Ctrl-C: do not wait")
+        return self._processing.account()
 
     def close(self) -> None:
         self._view.close()
 
-    def _begin_processing(self, site: SimulatorInfo) -> None:
-        file = self._places.home / configuration.PROCESSING
-        file.write_text(yaml.safe_dump(configuration.processing_config(self._places.home, site)), "utf-8")
-        self._children.start("processing", configuration.processing_command())
-        self._aftermath = ProcessingMonitor(file)
-
-    def _publish_due(self, elapsed: float) -> None:
-        try:
-            self._publisher.catch_up(elapsed)
-        except NetError:
-            self._children.check()  # most likely the simulator is gone: say that
-            raise
-
-    def _look_on(self, scene: DemoPhase) -> None:
-        """One step of waiting: everybody alive, nobody wants us to go, and the view up to date."""
+    def _wait_step(self, phase: str, started: float, hint: str) -> None:
+        """One step of a waiting loop. Raises when a process has exited or the demo shall stop."""
         self._children.check()
-        self._wishes.check()
-        if time.monotonic() - self._last_look >= LOOK_SECONDS:
-            self._last_look = time.monotonic()
-            self._view.update(scene, self.watcher.look())
+        self._signals.check()
+        if time.monotonic() - self._last_snapshot >= SNAPSHOT_SECONDS:
+            self._last_snapshot = time.monotonic()
+            self._update_view(phase, started, hint)
         time.sleep(TICK)
 
-    def _write_config(self, site: SimulatorInfo, endpoint: str) -> None:
-        port = _free_port()
-        self.sidecar = f"http://127.0.0.1:{port}"
-        text = yaml.safe_dump(configuration.ingester_config(self._places.home, site, endpoint, port), sort_keys=False)
-        self._places.config.write_text(text, "utf-8")
+    def _update_view(self, phase: str, started: float, hint: str) -> None:
+        elapsed = time.monotonic() - started
+        self._view.update(DemoPhase(self.sidecar, phase, elapsed, hint), self.progress.snapshot())
 
-    def _worker_beats(self) -> float | None:
-        """Its heart beats when the schema is there and its work has begun. Only then is the database opened here."""
-        if not self._places.database.exists():
+    def _worker_heartbeat(self) -> float | None:
+        """The worker's first heartbeat follows its migrations, so the database is not opened before the file exists."""
+        database = self._home / "csi.db"
+        if not database.exists():
             return None
-        if not self._opened:
-            db.open_database(str(self._places.database))
-            self._opened = True
+        if not self._database_open:
+            db.open_database(str(database))
+            self._database_open = True
         try:
             with db.reading():
                 return heartbeats.last_beat("worker")
@@ -229,23 +214,8 @@ class DemoRun:
             return None
 
 
-def _settled(summary: DeliverySummary) -> bool:
-    return summary.lost == 0 and summary.pending == 0
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _empty_dir(path: Path) -> Path:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        taken = any(path.iterdir())
-    except OSError as error:
-        raise CsiError(f"--keep {path}: cannot be used: {error.strerror}; choose another directory") from error
-    if taken:
-        raise CsiError(f"--keep {path}: holds something already; choose a new or empty directory")
-    return path.resolve()

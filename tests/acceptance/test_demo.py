@@ -91,7 +91,7 @@ def test_ctrl_c_after_the_first_delivery_ends_it_cleanly(home: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     out, err = finish(process)
     assert process.returncode == 0, err
-    assert "Everything that was served arrived, each of them once." in out
+    assert "Every served item was delivered, each exactly once." in out
     assert list(home.iterdir()) == []
 
 

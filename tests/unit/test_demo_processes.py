@@ -64,36 +64,36 @@ def test_a_child_that_dies_is_named_with_its_last_words(children: ChildProcesses
         children.start("worker", ["broken"])
         children.await_output("worker", ready)
     text = str(caught.value)
-    assert "the worker ended by itself (exit code 3)" in text
+    assert "the worker exited unexpectedly (exit code 3)" in text
     assert "no such thing" in text
     assert "\x1b" not in text
 
 
 def test_a_child_that_never_comes_up_is_named(children: ChildProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("csi.demo.processes.START_SECONDS", 0.2)
-    with pytest.raises(ChildError, match="the worker did not come up"), children:
+    with pytest.raises(ChildError, match="the worker did not start"), children:
         children.start("worker", ["polite"])
         children.await_output("worker", lambda text: None)
 
 
 def test_signals_are_wishes() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with StopSignals().caught() as wishes:
+    with StopSignals().handled() as signals:
         os.kill(os.getpid(), signal.SIGINT)
-        wait_until(lambda: wishes.interrupts == 1)
-        wishes.check()
+        wait_until(lambda: signals.interrupts == 1)
+        signals.check()
         os.kill(os.getpid(), signal.SIGTERM)
-        wait_until(lambda: wishes.ended_by is not None)
+        wait_until(lambda: signals.terminated_by is not None)
         with pytest.raises(StoppedBySignal) as caught:
-            wishes.check()
+            signals.check()
     assert caught.value.exit_code == 143
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_ctrl_c_ends_the_wait_for_a_child(children: ChildProcesses, tmp_path: Path) -> None:
-    wishes = StopSignals()
-    wishes.interrupts = 1
-    with pytest.raises(StoppedBySignal) as caught, ChildProcesses(tmp_path, tmp_path, os.environ, wishes) as family:
+    signals = StopSignals()
+    signals.interrupts = 1
+    with pytest.raises(StoppedBySignal) as caught, ChildProcesses(tmp_path, tmp_path, os.environ, signals) as family:
         family.start("worker", ["polite"])
         family.await_output("worker", lambda text: None)
     assert caught.value.exit_code == 130

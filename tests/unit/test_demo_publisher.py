@@ -31,8 +31,8 @@ def site(world: World, tmp_path: Path) -> Iterator[SimulatorInfo]:
 def test_everybody_gets_a_turn(world: World, site: SimulatorInfo) -> None:
     with Net() as net:
         publisher = Publisher(net, site, rate=3, seed=1)
-        publisher.catch_up(2.0)
-    assert publisher.made == 6
+        publisher.publish_due(2.0)
+    assert publisher.published == 6
     assert [world.size(ref) for ref in (*site.channels, *site.playlists)] == [2, 2, 2]
 
 
@@ -40,12 +40,12 @@ def test_it_publishes_what_is_due_and_no_more(site: SimulatorInfo) -> None:
     with Net() as net:
         publisher = Publisher(net, site, rate=2, seed=1)
         for elapsed, made in ((0.0, 0), (0.4, 0), (0.5, 1), (0.6, 1), (2.0, 4)):
-            publisher.catch_up(elapsed)
-            assert publisher.made == made
+            publisher.publish_due(elapsed)
+            assert publisher.published == made
 
 
 def test_a_list_does_not_grow_for_ever(world: World, site: SimulatorInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("csi.demo.publisher.SHORTEST_LIST", 5)
+    monkeypatch.setattr("csi.demo.publisher.MIN_PLAYLIST_ITEMS", 5)
     only_list = SimulatorInfo(site.base_url, site.api_base_url, "", (), site.playlists)
     with Net() as net:
         publisher = Publisher(net, only_list, rate=0.05, seed=1)

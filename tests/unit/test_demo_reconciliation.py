@@ -23,7 +23,7 @@ def test_everything_arrived_once() -> None:
     assert (summary.served, summary.events, summary.delivered) == (2, 2, 2)
     assert (summary.dead, summary.pending, summary.lost, summary.extra, summary.unexpected) == (0, 0, 0, 0, 0)
     assert (summary.p50_ms, summary.p95_ms) == (100.0, 300.0)
-    assert summary_sentence(summary) == "Everything that was served arrived, each of them once."
+    assert summary_sentence(summary) == "Every served item was delivered, each exactly once."
 
 
 def test_nothing_happened() -> None:
@@ -65,7 +65,7 @@ def test_dead_letters_are_not_lost() -> None:
     books = LedgerContents(frozenset({"a"}), (waiting("a", "dead"),), dead=("id-a",))
     summary = summarize(books)
     assert (summary.dead, summary.pending, summary.lost) == (1, 0, 0)
-    assert summary_sentence(summary).startswith("Nothing was lost: 1 item among the dead letters")
+    assert summary_sentence(summary).startswith("Nothing was lost: 1 item in the dead letter queue")
 
 
 def test_a_dead_letter_that_was_closed_without_delivery_is_lost() -> None:
@@ -81,7 +81,7 @@ def test_an_item_buried_under_its_key_is_not_lost() -> None:
 def test_every_delivery_after_the_first_is_extra() -> None:
     summary = summarize(replace(HEALTHY, received=("id-a", "id-b", "id-a", "id-a")))
     assert (summary.extra, summary.lost) == (2, 0)
-    assert "2 items came more than once" in summary_sentence(summary)
+    assert "2 items more than once" in summary_sentence(summary)
 
 
 def test_what_nobody_served_or_stored_is_unexpected() -> None:
