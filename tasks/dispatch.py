@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from huey import CancelExecution
+
+from csi import clock
 from csi.errors import CsiError
 from csi.logs import log
-from csi.pipeline.flush import flush
 from csi.pipeline.wake import Wake
 from csi.store import db
 
@@ -20,8 +22,19 @@ URGENT = 50
 _ended = [time.monotonic()]
 
 
-def dispatch(wakes: Sequence[Wake]) -> None:
-    """Make it happen. Should it fail, the rows are due all the same and the next rescue finds them."""
+def dispatch(wakes: Sequence[Wake], task: Any = None) -> None:
+    """Enqueue these. If that fails, the rows are due all the same and the maintenance loop finds them.
+
+    A retry of the row that `task` was made for is Huey's own retry; the wait, with its jitter, is the row's.
+    """
+    retry = next((wake for wake in wakes if wake.is_retry and task is not None and wake.key == task.args[0]), None)
+    _enqueue([wake for wake in wakes if wake is not retry])
+    if retry is not None and retry.at is not None:
+        task.retry_delay = max(retry.at - clock.now(), 0.1)
+        raise CancelExecution(retry=True)
+
+
+def _enqueue(wakes: Sequence[Wake]) -> None:
     if not wakes:
         return
     from huey_config import huey
@@ -35,16 +48,6 @@ def dispatch(wakes: Sequence[Wake]) -> None:
                 huey.add_schedule(_task(wake))
     except Exception as error:  # noqa: BLE001 queue deleted, locked, server away: the rows remain
         log.warning("wake-ups could not be queued; rescue repeats them", wakes=len(wakes), error=str(error))
-
-
-def follow(wakes: Sequence[Wake]) -> None:
-    """Go on: lanes that have to be flushed now are flushed here, in the task that gave them something to flush. The way
-    through the queue would cost more than the step."""
-    from tasks.worker import runtime
-
-    lanes = dict.fromkeys(str(wake.key) for wake in wakes if wake.step == "flush" and wake.at is None)
-    opened = [wake for lane in lanes for wake in flush(runtime(), lane)]
-    dispatch([*(wake for wake in wakes if wake.step != "flush" or wake.at is not None), *opened])
 
 
 def last_end() -> float:

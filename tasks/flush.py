@@ -1,4 +1,4 @@
-"""Turn a tier's pending events into batches."""
+"""Turn a lane's pending events into batches."""
 
 from csi.pipeline.flush import flush
 from huey_config import huey

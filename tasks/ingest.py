@@ -1,12 +1,12 @@
-"""Turn one inbox item into one event."""
+"""Turn one inbox item, and those that were woken with it, into events."""
 
 from csi.pipeline.ingest import ingest
 from huey_config import huey
-from tasks.dispatch import follow, step
+from tasks.dispatch import dispatch, step
 from tasks.worker import runtime
 
 
 @huey.task()
 @step
 def ingest_item(item_id: int) -> None:
-    follow(ingest(runtime(), item_id))
+    dispatch(ingest(runtime(), item_id))

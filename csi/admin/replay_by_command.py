@@ -80,11 +80,11 @@ def obstacles(rt: Runtime, names: Sequence[str]) -> list[str]:
         return [*found, "delivery is switched off (features.delivery)"]
     for name in dict.fromkeys(names):
         endpoint = destinations.get(name)
-        match destination_state.look(endpoint, now):
-            case "held":
-                found.append(f"delivery to {name} is paused by command: {endpoint.held}; csi delivery resume")
+        match destination_state.current(endpoint, now):
             case "paused":
+                found.append(f"delivery to {name} is paused by command: {endpoint.held}; csi delivery resume")
+            case "throttled":
                 found.append(f"{name} asked for a pause: {endpoint.last_error}")
-            case "away" | "probe":
+            case "circuit_open" | "half_open":
                 found.append(f"{name} is away: {endpoint.reason}")
     return found

@@ -21,6 +21,7 @@ from csi.emitter.verdict import (
 from csi.errors import MissingSetting, NetError
 from csi.ingester.signature import TOLERANCE_SECONDS, Form, new_request_id
 from csi.net import HttpResponse
+from csi.pipeline import destination_state
 from csi.pipeline.disk_guard import check_storage as check_storage  # the same question for the database
 from csi.runtime import Runtime
 from csi.store import attempts, batches, destinations
@@ -100,7 +101,8 @@ def _find_forms(rt: Runtime, destination: Destination, first: Exchange, known: s
         return judge_fixed_form(destination.canonical_json, marked)
     forms = judge_forms(first, _ask(rt, destination, "ascii", MARK), _ask(rt, destination, "utf8", MARK))
     if forms in ("ascii", "utf8") and forms != known:
-        destinations.change(destination.name, form=forms)
+        row = destinations.get(destination.name)
+        destination_state.write(row, destination_state.verified(row, forms))
     return forms, explain_forms(forms, known)
 
 

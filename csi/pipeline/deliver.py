@@ -1,6 +1,8 @@
-"""Step five: one batch, one signed request. What its answer means is settled in `csi.pipeline.settle`."""
+"""Step five: one batch, one signed request. `csi.pipeline.settle` decides what the answer means."""
 
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 from csi import clock
 from csi.config.settings import STREAM
@@ -10,132 +12,87 @@ from csi.emitter.envelope import envelope
 from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
 from csi.exclusive import SENDING
 from csi.ingester.signature import Form, new_request_id
-from csi.pipeline import destination_state, redrive, settle
-from csi.pipeline.flush import fill
-from csi.pipeline.settle import Held, RetryAt, Sent, Settling
+from csi.pipeline import destination_state, flush, redrive, settle
+from csi.pipeline.settle import AttemptResult, ClaimedBatch
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import attempts, batches, destinations, events, outbox
 from csi.store.batches import Batch, Sending
 from csi.store.db import at, is_postgres, writing
-from csi.store.destinations import Endpoint
+from csi.store.destinations import DestinationRow
 
 LEASE_MARGIN = 10.0
-_NOWHERE = Endpoint("")
+IN_A_ROW_SECONDS = 20.0
+"""A thread continues with the next batch for this long. Then its task ends, which shows that the worker is alive."""
 
 
-@dataclass(frozen=True)
-class Carried:
-    """A batch that was sent and settled: what has to be woken, when it is due again should it have failed, and the
-    batch that was taken to its place."""
+def deliver(rt: Runtime, batch_id: int) -> Iterator[list[Wake]]:
+    """Send and settle this batch and then, in the slot that it leaves, the batches that wait behind it.
 
-    wakes: list[Wake]
-    retry: RetryAt | None = None
-    following: Held | None = None
-
-
-def deliver(rt: Runtime, batch_id: int) -> list[Wake] | RetryAt:
-    """Send one batch, if it is due and the gate lets it through, and settle it."""
-    held = take(rt, batch_id)
-    if held is None:
-        return []
-    done = carry(rt, held, go_on=False)
-    return done.retry or done.wakes
+    Yields the wake-ups of each batch after its commit. The next batch is claimed in the commit that settles the one
+    before: in a flood that is one commit per event instead of three, and no message in the queue. It keeps the slot in
+    this worker, while a message in a shared queue might reach a worker that has no free slot. Decision 0034.
+    """
+    end = time.monotonic() + IN_A_ROW_SECONDS
+    with at(SENDING), writing():  # committed before anything is sent: a crash leaves an attempt and a lease behind
+        claimed = _claim(rt, batch_id)
+    while claimed is not None:
+        wakes, claimed = _send_and_settle(rt, claimed, end)
+        yield flush.flush_due_lanes(rt, wakes)
 
 
-def take(rt: Runtime, batch_id: int) -> Held | None:
-    """Claim the batch and write the attempt, in one commit before anything is sent."""
-    with at(SENDING), writing():
-        return _claim(rt, batch_id)
-
-
-def carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
-    """Send a batch that was taken, and settle it. With `go_on` the next one that waits for its place is taken in the
-    same commit: in a flood that is one commit for an event instead of three."""
+def _send_and_settle(rt: Runtime, claimed: ClaimedBatch, end: float) -> tuple[list[Wake], ClaimedBatch | None]:
+    """A crash after the request and before the commit leaves the batch `sending`; its lease brings it back, and the
+    receiver recognises the events by their ids."""
     with at(SENDING):
-        return _carry(rt, held, go_on=go_on)
+        result = _send_in_form(rt, claimed)
+        with writing():
+            wakes = settle.settle(rt, claimed, result)
+            if any(wake.is_retry for wake in wakes):
+                return [*wakes, *_wake_next(rt, claimed.batch)], None
+            return _use_slot(rt, claimed.batch, wakes, continues=not rt.stopping() and time.monotonic() < end)
 
 
-def _carry(rt: Runtime, held: Held, *, go_on: bool) -> Carried:
-    sent = _send_in_form(rt, held)
-    with writing():
-        result = settle.settle(rt, Settling(held, sent, destinations.get(held.batch.destination), rt.now()))
-        if isinstance(result, RetryAt):
-            return Carried(_wake_next(rt, held.batch), retry=result)
-        return _pass_on(rt, held.batch, result, go_on=go_on)
+def _use_slot(
+    rt: Runtime, batch: Batch, wakes: list[Wake], *, continues: bool
+) -> tuple[list[Wake], ClaimedBatch | None]:
+    """Fill the lanes that have room now, then claim (`continues`) or wake the next batch.
 
-
-def _pass_on(rt: Runtime, batch: Batch, wakes: list[Wake], *, go_on: bool) -> Carried:
-    """The place is free: fill the lane up, and take or wake what comes next. On PostgreSQL a lane is filled in a
-    transaction of its own: one that waits for a lane's lock must not hold the receiver's row meanwhile."""
-    lanes = [] if is_postgres() else [wake for wake in wakes if wake.step == "flush"]
+    Not on PostgreSQL: there a lane is filled in a transaction of its own, because one that waits for a lane's lock must
+    not hold the destination's row meanwhile. Decision 0034.
+    """
+    lanes = [] if is_postgres() else [wake for wake in wakes if wake.step == "flush" and wake.at is None]
     rest = [wake for wake in wakes if wake not in lanes]
-    opened = [wake for lane in lanes for wake in fill(rt, str(lane.key))]
-    if not go_on:
-        return Carried([*rest, *opened, *_wake_next(rt, batch)])
-    following = _claim_next(rt, batch)
+    opened = [wake for lane in lanes for wake in flush.open_due(rt, str(lane.key))]
+    if not continues:
+        return [*rest, *opened, *_wake_next(rt, batch)], None
+    following_id = _next_ready(rt, batch)
+    following = None if following_id is None else _claim(rt, following_id)
     others = [wake for wake in opened if following is None or wake.key != following.batch.id]
-    return Carried([*rest, *others[: _free_places(rt, batch)]], following=following)
-
-
-def _claim_next(rt: Runtime, batch: Batch) -> Held | None:
-    number = _next(rt, batch)
-    return None if number is None else _claim(rt, number)
+    # Only as many as there are free slots: each thread that ends claims its next batch without a wake-up.
+    return [*rest, *others[: _free_slots(rt, batch)]], following
 
 
 def _wake_next(rt: Runtime, batch: Batch) -> list[Wake]:
-    number = _next(rt, batch)
+    number = _next_ready(rt, batch)
     return [] if number is None else [Wake("deliver", number, urgent=batch.tier == "urgent")]
 
 
-def _next(rt: Runtime, batch: Batch) -> int | None:
+def _next_ready(rt: Runtime, batch: Batch) -> int | None:
     return batches.next_ready(batch.destination, rt.now(), urgent=batch.tier == "urgent")
 
 
-def _free_places(rt: Runtime, batch: Batch) -> int:
-    """How many threads could take a batch up. Whoever ends takes the next one by himself."""
-    return max(_places(rt, batch.tier) - sum(it.count for it in _own(batches.sending(rt.now()), batch.tier)), 0)
+# ── claiming ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def probe(rt: Runtime, name: str) -> list[Wake]:
-    """Ask an absent receiver with an empty batch, where dead letters have to go first.
-
-    They have used up their attempts: none of them is sent again before somebody answers.
-    """
-    destination, now = rt.destinations[name], rt.now()
-    with writing():
-        endpoint = destinations.get(name)
-        if destination_state.look(endpoint, now) != "probe":
-            return []
-        destination_state.note_probe(endpoint, now)
-        form, request_id = _form(destination, endpoint), new_request_id()
-        attempt_id = attempts.start(None, name, request_id, 1, form, now)
-    batch_id = batches.new_batch_id(now)
-    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, []), form)
-    answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
-    verdict = judge(answer, 0, rt.now())
-    took = isinstance(verdict, Delivered | PerEvent)
-    with writing():
-        sent = Sent(attempt_id, form, now, answer, verdict)
-        if not isinstance(verdict, Delivered | PerEvent | Refused):  # refusing an empty batch is an answer, too
-            settle.finish_attempt(sent, "probe_failed", rt.now(), verdict.reason)
-            destination_state.note_failure(destinations.get(name), rt.now(), verdict.reason, opens=False)
-            if isinstance(verdict, Pause):
-                destination_state.note_pause(
-                    destinations.get(name), rt.now(), rt.now() + verdict.seconds, verdict.reason
-                )
-            return []
-        settle.finish_attempt(sent, "delivered", rt.now())
-        return redrive.ask_with_first(rt, name) or settle.note_success(rt, destinations.get(name), now, took=took)
-
-
-def _claim(rt: Runtime, batch_id: int) -> Held | None:
-    """None: it is not its turn, or somebody else has it."""
-    now = rt.now()
-    found, endpoint = _may_send(rt, batch_id, now)
-    if found is None:
+def _claim(rt: Runtime, batch_id: int) -> ClaimedBatch | None:
+    """Claim a due batch and write its attempt. None: it may not be sent now, or another thread has it."""
+    now, found = rt.now(), batches.find(batch_id)
+    if found is None or found.state not in batches.UNSETTLED or found.destination not in rt.destinations:
         return None
-    destination = rt.destinations[found.destination]
+    destination, row = rt.destinations[found.destination], destinations.get(found.destination)
+    if not _may_send(rt, found, row, now):
+        return None
     batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
     if batch is None:
         return None
@@ -143,95 +100,120 @@ def _claim(rt: Runtime, batch_id: int) -> Held | None:
         attempts.interrupt(batch.id, now)
     rows = outbox.contents(batch.id)
     if batch.crashes >= settle.MAX_CRASHES or not rows:
-        settle.set_aside(batch, rows, now)
+        settle.quarantine(batch, rows, now)
         return None
-    form, request_id = _form(destination, endpoint), new_request_id()
+    form, request_id = _form(destination, row), new_request_id()
     attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
-    return Held(batch, rows, destination, attempt_id, request_id, form)
+    return ClaimedBatch(batch, rows, destination, attempt_id, request_id, form)
 
 
-def _may_send(rt: Runtime, batch_id: int, now: float) -> tuple[Batch | None, Endpoint]:
-    """The batch, if the gate lets it through and there is a place for it, and its receiver's row. One that may not go
-    is put off or dissolved, not lost."""
-    batch = batches.find(batch_id)
-    if batch is None or batch.state not in batches.UNSETTLED or batch.destination not in rt.destinations:
-        return None, _NOWHERE
-    endpoint = destinations.get(batch.destination)
-    return (batch if _passes(rt, batch, endpoint, now) else None), endpoint
-
-
-def _passes(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
+def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> bool:
+    """A batch that may not be sent waits longer or is dissolved; none is lost."""
     if not rt.settings.features.delivery:
         return False
-    state = destination_state.look(endpoint, now)
-    if state in ("paused", "held"):
-        batches.put_off(batch, endpoint.paused_until or now)
+    state = destination_state.current(row, now)
+    if state in ("paused", "throttled"):
+        batches.delay(batch, row.paused_until or now)
         return False
-    if state != "open" and not batch.probe:
-        batches.release_waiting(batch.destination, keep=endpoint.canary, now=now)
-        return batch.id == endpoint.canary
-    return _has_place(rt, batch, endpoint, now)
+    if state != "accepting" and not batch.probe:
+        batches.release_waiting(batch.destination, keep=row.canary, now=now)
+        return batch.id == row.canary
+    return _has_slot(rt, batch, row, now)
 
 
-def _has_place(rt: Runtime, batch: Batch, endpoint: Endpoint, now: float) -> bool:
-    """Urgent has places of its own: no other lane can take them, and it takes none of theirs."""
-    sending, places = batches.sending(now), _places(rt, batch.tier)
-    ours = _own(sending, batch.tier)
-    here = sum(it.count for it in ours if it.destination == batch.destination)
-    if sum(it.count for it in ours) >= places or here >= _fair_part(places, rt):
+def _has_slot(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> bool:
+    """Urgent batches have slots of their own: no other lane takes them, and they take none of the others'.
+
+    With several destinations each leaves one slot to the others, so that a slow receiver does not block them.
+    """
+    sending, slots = batches.sending(now), _slots(rt, batch.tier)
+    own = _own(sending, batch.tier)
+    to_destination = sum(it.count for it in own if it.destination == batch.destination)
+    fair_part = slots if len(rt.destinations) == 1 else max(slots - 1, 1)
+    if sum(it.count for it in own) >= slots or to_destination >= fair_part:
         return False
-    together = settle.TOGETHER[batch.tier]
-    there = sum(it.count for it in sending if it.destination == batch.destination and it.tier in together)
-    return there < destination_state.limit(endpoint, _most_at_once(rt.destinations[batch.destination], batch.tier))
+    lanes, destination = settle.SHARED_LIMIT[batch.tier], rt.destinations[batch.destination]
+    everywhere = sum(it.count for it in sending if it.destination == batch.destination and it.tier in lanes)
+    configured = destination.max_streaming_requests if batch.tier == STREAM else destination.max_concurrent_requests
+    return everywhere < destination_state.concurrency(row, configured)
 
 
-def _places(rt: Runtime, tier: str) -> int:
+def _slots(rt: Runtime, tier: str) -> int:
     return rt.share.urgent if tier == "urgent" else rt.share.requests
 
 
+def _free_slots(rt: Runtime, batch: Batch) -> int:
+    used = sum(it.count for it in _own(batches.sending(rt.now()), batch.tier))
+    return max(_slots(rt, batch.tier) - used, 0)
+
+
 def _own(sending: list[Sending], tier: str) -> list[Sending]:
-    """Requests of this process that take places of the same kind."""
+    """Requests of this process that use slots of the same kind."""
     return [it for it in sending if it.is_own and (it.tier == "urgent") == (tier == "urgent")]
 
 
-def _fair_part(places: int, rt: Runtime) -> int:
-    """One of several receivers leaves a place for the others: a slow one must not hold them up."""
-    return places if len(rt.destinations) == 1 else max(places - 1, 1)
+# ── sending ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _most_at_once(destination: Destination, lane: str) -> int:
-    """Requests that this receiver gets at once, from all workers together."""
-    return destination.max_streaming_requests if lane == STREAM else destination.max_concurrent_requests
-
-
-def _send_in_form(rt: Runtime, held: Held) -> Sent:
-    """Send; on a 401 for text that the two canonical forms write differently, once more in the other (DECISIONS 1)."""
-    sent = _send(rt, held, held.attempt_id, held.request_id, held.form)
-    if held.destination.canonical_json != "auto" or sent.status != 401 or settle.plain_ascii(held.rows):
-        return sent
-    other: Form = "utf8" if held.form == "ascii" else "ascii"
+def _send_in_form(rt: Runtime, claimed: ClaimedBatch) -> AttemptResult:
+    """Send; on a 401 for text that the two canonical JSON forms encode differently, once more in the other form."""
+    result = _send(rt, claimed)
+    if claimed.destination.canonical_json != "auto" or result.status != 401 or settle.plain_ascii(claimed.rows):
+        return result
+    other: Form = "utf8" if claimed.form == "ascii" else "ascii"
+    batch, request_id = claimed.batch, new_request_id()
     with writing():
-        settle.finish_attempt(sent, "other_form", rt.now())
-        request_id = new_request_id()
-        attempt_id = attempts.start(
-            held.batch.id, held.batch.destination, request_id, held.batch.attempts + 1, other, rt.now()
-        )
-    left = max(held.destination.receiver.timeout - (rt.now() - sent.at), 1.0)  # both within one lease
-    return _send(rt, held, attempt_id, request_id, other, timeout=left)
+        settle.finish_attempt(result, "other_form", rt.now())
+        attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, other, rt.now())
+    left = max(claimed.destination.receiver.timeout - (rt.now() - result.sent_at), 1.0)  # both within one lease
+    return _send(rt, replace(claimed, attempt_id=attempt_id, request_id=request_id, form=other), timeout=left)
 
 
-def _send(rt: Runtime, held: Held, attempt_id: int, request_id: str, form: Form, timeout: float | None = None) -> Sent:
-    now, receiver = rt.now(), held.destination.receiver
-    contents = [events.as_contract(row, clock.iso(now)) for row in held.rows]
-    batch_id = held.batch.batch_id
-    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, contents), form)
+def _send(rt: Runtime, claimed: ClaimedBatch, timeout: float | None = None) -> AttemptResult:
+    now, receiver, batch_id = rt.now(), claimed.destination.receiver, claimed.batch.batch_id
+    contents = [events.as_contract(row, clock.iso(now)) for row in claimed.rows]
+    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, contents), claimed.form)
     receiver = replace(receiver, timeout=timeout or receiver.timeout)
-    answer = http.send(rt.net, receiver, body, batch_id=batch_id, request_id=request_id, now=now)
-    return Sent(attempt_id, form, now, answer, judge(answer, len(held.rows), rt.now()))
+    answer = http.send(rt.net, receiver, body, batch_id=batch_id, request_id=claimed.request_id, now=now)
+    return AttemptResult(claimed.attempt_id, claimed.form, now, answer, judge(answer, len(claimed.rows), rt.now()))
 
 
-def _form(destination: Destination, endpoint: Endpoint) -> Form:
+def _form(destination: Destination, row: DestinationRow) -> Form:
     setting = destination.canonical_json
     if setting != "auto":
         return setting
-    return "utf8" if endpoint.form == "utf8" else "ascii"
+    return "utf8" if row.form == "utf8" else "ascii"
+
+
+def probe(rt: Runtime, name: str) -> list[Wake]:
+    """Ask a receiver behind an open circuit with an empty batch, where dead letters have to go first: they have used
+    up their attempts, so none of them is sent before the receiver answers."""
+    destination, now = rt.destinations[name], rt.now()
+    with writing():
+        row = destinations.get(name)
+        if destination_state.current(row, now) != "half_open":
+            return []
+        destination_state.write(row, destination_state.probed(row, now))
+        form, request_id = _form(destination, row), new_request_id()
+        attempt_id = attempts.start(None, name, request_id, 1, form, now)
+    batch_id = batches.new_batch_id(now)
+    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, []), form)
+    answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
+    result = AttemptResult(attempt_id, form, now, answer, judge(answer, 0, rt.now()))
+    with writing():
+        wakes = _settle_probe(rt, name, result)
+    return flush.flush_due_lanes(rt, wakes)
+
+
+def _settle_probe(rt: Runtime, name: str, result: AttemptResult) -> list[Wake]:
+    row, now, verdict = destinations.get(name), rt.now(), result.verdict
+    if isinstance(verdict, Delivered | PerEvent | Refused):  # a receiver that refuses an empty batch is reachable
+        settle.finish_attempt(result, "delivered", now)
+        accepted = isinstance(verdict, Delivered | PerEvent)
+        return redrive.probe_with_first(rt, name) or settle.note_success(rt, row, result.sent_at, accepted=accepted)
+    settle.finish_attempt(result, "probe_failed", now, verdict.reason)
+    after = destination_state.failed(row, now, verdict.reason)
+    if isinstance(verdict, Pause):
+        after = destination_state.throttled(after, now, now + verdict.seconds, verdict.reason)
+    destination_state.write(row, after)
+    return []

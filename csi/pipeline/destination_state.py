@@ -1,94 +1,149 @@
-"""The gate before the receiver: open, closed for a pause, or ajar for one probe. Its state is the endpoint's row."""
+"""The state of a destination: pure transitions from row to row, and the one function that writes them.
 
+accepting ──Retry-After──▶ throttled ──time──▶ accepting
+    │ ▲
+    │ └──success── half_open ◀──next probe is due── circuit_open
+    └──fault, exhausted batch, 3 failing batches──────▲
+paused (by the operator) hides all of them until `csi delivery resume`
+"""
+
+from dataclasses import fields, replace
 from typing import Literal
 
-from csi.emitter import circuit_breaker
+from csi import clock
 from csi.logs import log, redact
 from csi.store import batches, destinations
-from csi.store.destinations import Endpoint
+from csi.store.destinations import DestinationRow
 
-State = Literal["open", "held", "paused", "away", "probe"]
+State = Literal["accepting", "paused", "throttled", "circuit_open", "half_open"]
 
-LONGEST_PAUSE = 3600.0
-LONGEST_PROBE = 60.0
+LONGEST_THROTTLE = 3600.0
+PROBE_FIRST, PROBE_MAX = 5.0, 20.0
+"""Probes come at most this far apart, so that redrive begins within 30 s of recovery."""
+FAILING_BATCHES = 3
+REFUSED_IN_A_ROW = 5
+REFUSES_ALL = "it refuses every event"
 RAMP_END = 64
-"""Requests at once from which recovery counts as complete."""
+"""Concurrent requests from which recovery counts as complete."""
 
 
-def look(endpoint: Endpoint, now: float) -> State:
-    """May new batches be sent? A time further off than any rule allows is from a clock that jumped: it is over."""
-    if endpoint.held is not None:
-        return "held"
-    if now < (endpoint.paused_until or 0) <= now + LONGEST_PAUSE:
+def current(row: DestinationRow, now: float) -> State:
+    """The state now. Reads whether the canary is still under way."""
+    return judge(row, now, canary_is_open=row.breaker == "open" and batches.is_unsettled(row.canary))
+
+
+def judge(row: DestinationRow, now: float, *, canary_is_open: bool = False) -> State:
+    """A time further off than any rule sets is from a clock that jumped, and counts as over."""
+    if row.held is not None:
         return "paused"
-    if endpoint.breaker == "closed":
-        return "open"
-    if now < (endpoint.next_probe_at or 0) <= now + LONGEST_PROBE or batches.is_unsettled(endpoint.canary):
-        return "away"
-    return "probe"
+    if now < (row.paused_until or 0) <= now + LONGEST_THROTTLE:
+        return "throttled"
+    if row.breaker == "closed":
+        return "accepting"
+    if canary_is_open or now < (row.next_probe_at or 0) <= now + PROBE_MAX:
+        return "circuit_open"
+    return "half_open"
 
 
-def limit(endpoint: Endpoint, configured: int) -> int:
-    """Requests at once: as configured, or fewer while recovery ramps up."""
-    return min(configured, endpoint.ramp) if endpoint.ramp else configured
+def concurrency(row: DestinationRow, configured: int) -> int:
+    """Concurrent requests: as configured, or fewer while recovery ramps up."""
+    return min(configured, row.ramp) if row.ramp else configured
 
 
-def note_success(endpoint: Endpoint, now: float, sent_at: float, *, took: bool = True) -> None:
-    """The receiver answered as it should: whatever was wrong is over. `took`: it accepted something, too.
+def succeeded(row: DestinationRow, now: float, *, sent_at: float, accepted: bool = True) -> DestinationRow:
+    """The receiver answered as it should, so the circuit closes. `accepted`: it also accepted an event.
 
-    Except a pause that it asked for after this request had been sent: that it still wants.
+    A throttle that began after this request was sent stays: the answer is older than it. After an open circuit the
+    concurrency starts at 1 and doubles with each success, so that a receiver that recovered is not flooded.
     """
-    if endpoint.breaker == "open":
-        log.info(
-            "receiver works again",
-            destination=endpoint.destination,
-            away_seconds=round(now - (endpoint.opened_at or now)),
-        )
-    destinations.change(
-        endpoint.destination,
+    if row.breaker == "open":
+        ramp = 1
+    else:
+        ramp = row.ramp * 2 if 0 < row.ramp < RAMP_END // 2 else 0
+    return replace(
+        row,
         breaker="closed",
         reason=None,
         opened_at=None,
         canary=None,
         next_probe_at=None,
         probes=0,
-        paused_until=endpoint.paused_until if sent_at < (endpoint.paused_at or 0) else None,
-        last_success_at=now if took else endpoint.last_success_at,
-        ramp=_next_ramp(endpoint),
+        paused_until=row.paused_until if sent_at < (row.paused_at or 0) else None,
+        last_success_at=now if accepted else row.last_success_at,
+        ramp=ramp,
     )
 
 
-def _next_ramp(endpoint: Endpoint) -> int:
-    """One request at once after an absence, then two, four and so on: a receiver that just came back is not flooded."""
-    if endpoint.breaker == "open":
-        return 1
-    return endpoint.ramp * 2 if 0 < endpoint.ramp < RAMP_END // 2 else 0
+def failed(row: DestinationRow, now: float, reason: str) -> DestinationRow:
+    """A failure that does not open the circuit. An open circuit takes over the newest reason."""
+    reason = redact(reason)  # it may quote the receiver, and the receiver may quote what we sent
+    return replace(row, last_failure_at=now, last_error=reason, reason=reason if row.breaker == "open" else row.reason)
 
 
-def note_failure(endpoint: Endpoint, now: float, reason: str, *, opens: bool, canary: int | None = None) -> None:
-    """Remember a failure. `opens`: the receiver counts as away; `canary` is the one batch that goes on trying."""
-    reason = redact(reason)  # it may hold the receiver's own words, and those what we sent
-    changes: dict[str, object] = {"last_failure_at": now, "last_error": reason}
-    if opens and endpoint.breaker == "closed":
-        changes |= {"breaker": "open", "reason": reason, "opened_at": now, "probes": 0, "canary": canary}
-        changes["next_probe_at"] = now + circuit_breaker.probe_delay(0)
-        log.error("receiver is away; events stay pending", destination=endpoint.destination, error=reason)
-    elif endpoint.breaker == "open":
-        changes["reason"] = reason  # one that was down and now refuses is away for another reason
-    destinations.change(endpoint.destination, **changes)
-
-
-def note_probe(endpoint: Endpoint, now: float) -> None:
-    """A probe goes out: the next one has to wait for its turn."""
-    destinations.change(
-        endpoint.destination,
-        probes=endpoint.probes + 1,
-        next_probe_at=now + circuit_breaker.probe_delay(endpoint.probes),
+def tripped(row: DestinationRow, now: float, reason: str, *, canary: int | None = None) -> DestinationRow:
+    """A failure that opens the circuit. `canary` is the one batch that keeps its retries meanwhile."""
+    row = failed(row, now, reason)
+    if row.breaker == "open":
+        return row
+    return replace(
+        row,
+        breaker="open",
+        reason=row.last_error,
+        opened_at=now,
+        probes=0,
+        canary=canary,
+        next_probe_at=now + probe_delay(0),
     )
 
 
-def note_pause(endpoint: Endpoint, now: float, until: float, reason: str) -> None:
-    before = endpoint.paused_until or 0
-    # One that ends later than any rule allows is from a clock that jumped.
-    later = max(until, before) if before <= now + LONGEST_PAUSE else until
-    destinations.change(endpoint.destination, paused_until=later, paused_at=now, last_error=redact(reason))
+def refuses_all(row: DestinationRow, refused_alone: int) -> bool:
+    """So many single events were refused and none accepted that the receiver is at fault, not the events."""
+    return refused_alone >= REFUSED_IN_A_ROW or (row.reason or "").startswith(REFUSES_ALL)
+
+
+def probed(row: DestinationRow, now: float) -> DestinationRow:
+    """A probe is sent: the next one waits, longer each time."""
+    return replace(row, probes=row.probes + 1, next_probe_at=now + probe_delay(row.probes))
+
+
+def probe_delay(probes_sent: int) -> float:
+    return min(PROBE_FIRST * 2.0 ** min(probes_sent, 10), PROBE_MAX)
+
+
+def throttled(row: DestinationRow, now: float, until: float, reason: str) -> DestinationRow:
+    """The receiver sent Retry-After. Of several times the latest counts, unless a clock that jumped set it."""
+    before = row.paused_until or 0
+    later = max(until, before) if before <= now + LONGEST_THROTTLE else until
+    return replace(row, paused_until=later, paused_at=now, last_error=redact(reason))
+
+
+def paused(row: DestinationRow, now: float, reason: str) -> DestinationRow:
+    """By the operator: nothing is sent, over restarts, until `resumed`."""
+    return replace(row, held=reason, held_at=now)
+
+
+def resumed(row: DestinationRow) -> DestinationRow:
+    return replace(row, held=None, held_at=None)
+
+
+def verified(row: DestinationRow, form: str) -> DestinationRow:
+    """The receiver verified text beyond ASCII in this canonical JSON form: from now on it is tried first."""
+    return replace(row, form=form)
+
+
+def write(before: DestinationRow, after: DestinationRow) -> DestinationRow:
+    """Write what differs, and log when the circuit opens or closes. Call it in the transaction that read `before`.
+
+    Only columns that differ: on PostgreSQL another worker may have changed the others since they were read.
+    """
+    values = {field.name: getattr(after, field.name) for field in fields(after)}
+    changes = {name: value for name, value in values.items() if value != getattr(before, name)}
+    if not changes:
+        return after
+    destinations.change(after.destination, **changes)
+    if (before.breaker, after.breaker) == ("closed", "open"):
+        log.error("circuit opened; events stay pending", destination=after.destination, error=after.reason)
+    elif (before.breaker, after.breaker) == ("open", "closed"):
+        since = clock.iso(before.opened_at) if before.opened_at is not None else None
+        log.info("circuit closed; delivery resumes", destination=after.destination, open_since=since)
+    return after

@@ -1,4 +1,6 @@
-"""Step four: pending events become batches, when enough wait or one has waited long enough."""
+"""Step four: pending events become batches, when enough of them wait or one has waited long enough."""
+
+from collections.abc import Sequence
 
 from csi.config.settings import STREAM
 from csi.emitter.destination import Destination
@@ -7,11 +9,11 @@ from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, destinations, outbox
 from csi.store.db import writing
-from csi.store.destinations import Endpoint
+from csi.store.destinations import DestinationRow
 from csi.store.outbox import Entry
 
 URGENT_IN_FLIGHT = 16
-"""Urgent batches that may wait or travel at once: enough to fill the wire, little enough to forget nothing."""
+"""Unsettled urgent batches of one destination: enough to keep every slot busy, few enough to keep memory small."""
 
 
 def flush(rt: Runtime, lane: str) -> list[Wake]:
@@ -20,21 +22,18 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     destination, now = rt.destinations.get(name), rt.now()
     if destination is None or not is_due(rt, destination, tier, now):
         return []
-    if destination_state.look(destinations.get(name), now) == "probe" and redrive.comes_first(rt, name):
+    if destination_state.current(destinations.get(name), now) == "half_open" and redrive.comes_first(rt, name):
         return [Wake("probe", name)]
     with writing():
-        return _wakes(_open(destination, tier, now), tier)
+        return open_due(rt, lane)
 
 
-def fill(rt: Runtime, lane: str) -> list[Wake]:
-    """The same for a receiver that has just taken something, as part of the caller's transaction."""
-    name, _, tier = lane.rpartition("/")
-    destination, now = rt.destinations[name], rt.now()
-    return _wakes(_open(destination, tier, now), tier) if is_due(rt, destination, tier, now) else []
-
-
-def _wakes(opened: list[int], tier: str) -> list[Wake]:
-    return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
+def flush_due_lanes(rt: Runtime, wakes: Sequence[Wake]) -> list[Wake]:
+    """Flush the lanes among these wake-ups here instead of through the queue, which would cost more than the step.
+    Returns the other wake-ups and those of the batches that were opened."""
+    lanes = dict.fromkeys(str(wake.key) for wake in wakes if wake.step == "flush" and wake.at is None)
+    opened = [wake for lane in lanes for wake in flush(rt, lane)]
+    return [*(wake for wake in wakes if wake.step != "flush" or wake.at is not None), *opened]
 
 
 def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool:
@@ -47,57 +46,58 @@ def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool
     return oldest <= now or outbox.has_pending(destination.name, tier, destination.tiers.of(tier).batch_size)
 
 
-def _open(destination: Destination, tier: str, now: float) -> list[int]:
-    outbox.hold_lane(destination.name, tier)  # two at once would not see each other's batches, and break the order
-    endpoint = destinations.get(destination.name)
-    match destination_state.look(endpoint, now):
-        case "open":
-            room = _room(destination, endpoint, tier)
-            return _open_all(destination, tier, room, now) if room else []
-        case "probe":
-            return _open_probe(destination, endpoint, tier, now)
+def open_due(rt: Runtime, lane: str) -> list[Wake]:
+    """`flush` as part of the caller's transaction."""
+    name, _, tier = lane.rpartition("/")
+    destination, now = rt.destinations[name], rt.now()
+    if not is_due(rt, destination, tier, now):
+        return []
+    outbox.hold_lane(name, tier)  # two transactions at once would not see each other's batches, and break the order
+    row = destinations.get(name)
+    match destination_state.current(row, now):
+        case "accepting":
+            opened = _open_all(destination, tier, _room(destination, row, tier), now)
+        case "half_open":
+            opened = _open_probe(destination, row, tier, now)
         case _:
-            return []
+            opened = []
+    return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
 
 
 def _open_all(destination: Destination, tier: str, room: int, now: float) -> list[int]:
     size = destination.batch_size(tier)
-    if size == 1:
+    if size == 1 and room:
         find = outbox.claimable if tier in outbox.UNORDERED else outbox.heads
         entries = find(destination.name, tier, room)
         return [_create(destination, [entry], tier, now) for entry in entries]
     opened: list[int] = []
     while len(opened) < room and (entries := outbox.claimable(destination.name, tier, size)):
-        opened += [_create(destination, part, tier, now) for part in _parts(entries)]
+        # An event that died in a batch with others is sent alone.
+        parts = [[entry] for entry in entries if entry.alone] + [[entry for entry in entries if not entry.alone]]
+        opened += [_create(destination, part, tier, now) for part in parts if part]
     return opened
 
 
-def _parts(entries: list[Entry]) -> list[list[Entry]]:
-    """What may travel together, and each of those that have died in company before."""
-    together = [entry for entry in entries if not entry.alone]
-    return [part for part in [*([entry] for entry in entries if entry.alone), together] if part]
-
-
-def _open_probe(destination: Destination, endpoint: Endpoint, tier: str, now: float) -> list[int]:
-    """While the receiver is away, one event asks whether it is back."""
+def _open_probe(destination: Destination, row: DestinationRow, tier: str, now: float) -> list[int]:
+    """While the circuit is half-open, one event tests the receiver."""
     entries = outbox.claimable(destination.name, tier, 1)
     if not entries:
         return []
-    destination_state.note_probe(endpoint, now)
+    destination_state.write(row, destination_state.probed(row, now))
     return [_create(destination, entries, tier, now, probe=True)]
 
 
-def _room(destination: Destination, endpoint: Endpoint, tier: str) -> int:
-    """Backpressure: what the receiver has not answered yet limits what is claimed next.
+def _room(destination: Destination, row: DestinationRow, tier: str) -> int:
+    """Backpressure: unsettled batches limit how many are opened next.
 
-    Where each event travels alone, a lane that is more than half full is left as it is: to look for the first event of
+    Where each event travels alone, a lane that is more than half full is left as it is: to search the first event of
     every watch after each answer would cost more than the event.
     """
     most = {
         "urgent": URGENT_IN_FLIGHT,
         STREAM: destination.max_streaming_requests,
     }.get(tier, 2 * destination.max_concurrent_requests)
-    limit = destination_state.limit(endpoint, most)
+    limit = destination_state.concurrency(row, most)
     room = max(limit - batches.unsettled_count(destination.name, tier), 0)
     return room if destination.batch_size(tier) > 1 or 2 * room >= limit else 0
 

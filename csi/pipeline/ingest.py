@@ -15,7 +15,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.routing import route
 from csi.ingester.text import clean_tree
 from csi.logs import log
-from csi.pipeline import catalog_entry
+from csi.pipeline import catalog_entry, flush
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import counters, dedupe, events, inbox, outbox, watches
@@ -44,7 +44,7 @@ def ingest(rt: Runtime, item_id: int) -> list[Wake]:
     items = inbox.claim(item_id, rt.now())
     if not items:
         return []
-    wakes = _handle(rt, items)
+    wakes = flush.flush_due_lanes(rt, _handle(rt, items))
     return [*wakes, *_wake_suspect(rt)] if items[0].claims else wakes
 
 

@@ -1,4 +1,4 @@
-"""Dead letters that go out again by themselves: when the receiver works again, or long after a crash (DECISIONS 24)."""
+"""Auto-redrive: dead letters are sent again when the receiver recovers, or some time after a crash."""
 
 from csi.dlq import dead_letters, replay
 from csi.dlq.dead_letters import StoredDeadLetter
@@ -10,37 +10,37 @@ from csi.runtime import Runtime
 from csi.store import batches, destinations, outbox
 
 AT_ONCE = 500
-"""When the receiver comes back: more than one batch, which is what an outage kills. The ramp keeps it gentle."""
+"""Letters when the receiver recovers: more than one batch, which is what an outage kills. The ramp limits requests."""
 
 AT_A_TIME = 50
 CRASH_REST = 120.0
-"""Seconds that an event rests after its sending ended the process three times."""
+"""Seconds before an event is sent again whose sending ended the process three times."""
 
 
 def redrive(rt: Runtime) -> list[Wake]:
-    """What may go out again, to every destination; ask a receiver whether it works where nobody else will."""
+    """Send what may be sent again, to every destination; probe a receiver where no pending event does."""
     return [wake for name in rt.destinations for wake in _redrive_to(rt, name)] if is_on(rt) else []
 
 
 def send_first(rt: Runtime, name: str) -> list[Wake]:
-    """The receiver has just come back. In the transaction that says so, what died of its absence takes its old place
-    before everything that waits: so an outage ends in order."""
+    """The circuit closes. In the same transaction, the events that died meanwhile become pending before everything that
+    waits, so that an outage ends in order."""
     return _send(rt, name, AT_ONCE) if is_on(rt) else []
 
 
 def comes_first(rt: Runtime, name: str) -> bool:
-    """Dead letters wait for this receiver: none of the younger events may ask whether it is back.
+    """Dead letters wait for this receiver, so no younger event may be the probe.
 
-    Until one of them has asked and was not taken by a receiver that answers: it may be the event's own fault, and the
-    next to ask is another one.
+    Until one of them was the probe and a receiver that answers did not accept it: that may be the event's own fault,
+    and the next probe is another event.
     """
     return _first(rt, name) is not None and not batches.letter_was_tried(name, destinations.get(name).opened_at or 0.0)
 
 
-def ask_with_first(rt: Runtime, name: str) -> list[Wake]:
-    """The receiver answers again. Before it counts as back, one dead letter asks whether it takes events, too.
+def probe_with_first(rt: Runtime, name: str) -> list[Wake]:
+    """The receiver answered an empty batch. Before the circuit closes, one dead letter tests whether it accepts events.
 
-    Should it not, the letter is laid back (see `settle`): a receiver that only greets must not use up the rounds.
+    If it does not, the letter is open again (see `settle`): such a receiver must not use up the letter's rounds.
     """
     letter, now = _first(rt, name), rt.now()
     if letter is None or not replay.replay([letter], now, in_front=True)[0].is_sent:
@@ -67,10 +67,10 @@ def is_on(rt: Runtime) -> bool:
 
 
 def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
-    match destination_state.look(destinations.get(name), rt.now()):
-        case "open":
+    match destination_state.current(destinations.get(name), rt.now()):
+        case "accepting":
             return _send(rt, name, AT_A_TIME)
-        case "probe" if comes_first(rt, name) or (_first(rt, name) is not None and not _has_pending(name)):
+        case "half_open" if comes_first(rt, name) or (_first(rt, name) is not None and not _has_pending(name)):
             return [Wake("probe", name)]
     return []
 
@@ -82,5 +82,5 @@ def _send(rt: Runtime, name: str, limit: int) -> list[Wake]:
     if not letters:
         return []
     sent = sum(outcome.is_sent for outcome in replay.replay(letters, now, in_front=True))
-    log.info("dead letters go out again", destination=name, events=sent)
+    log.info("dead letters are sent again", destination=name, events=sent)
     return [Wake("flush", f"{name}/{tier}", urgent=tier == "urgent") for tier in LANES]

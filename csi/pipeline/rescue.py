@@ -92,7 +92,7 @@ def _flush_due(rt: Runtime) -> list[Wake]:
     ready = [
         it
         for it in rt.destinations.values()
-        if destination_state.look(destinations.get(it.name), now) in ("open", "probe")
+        if destination_state.current(destinations.get(it.name), now) in ("accepting", "half_open")
     ]
     return [
         Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")

@@ -1,12 +1,12 @@
-"""What an answer means for a batch, its events and the receiver: one transaction in which all of them move together."""
+"""What an answer means for a batch, its events and its destination: all of them change in one transaction."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from csi import clock
 from csi.config.settings import STREAM
 from csi.dlq import dead_letters
-from csi.emitter import circuit_breaker
 from csi.emitter.destination import Destination
 from csi.emitter.verdict import (
     ClockOff,
@@ -29,25 +29,29 @@ from csi.runtime import Runtime
 from csi.store import attempts, batches, counters, destinations, events, outbox
 from csi.store.batches import Batch
 from csi.store.counters import Count
-from csi.store.destinations import Endpoint
+from csi.store.db import chunks
+from csi.store.destinations import DestinationRow
 from csi.store.events import StoredEvent
 
 MAX_CRASHES = 3
 PATIENCE_SECONDS = 86_400.0
-"""How long an event may be held back by Retry-After before an attempt is counted after all (DECISIONS 22)."""
+"""How long Retry-After may delay an event before an attempt is counted after all."""
 
-TOGETHER: dict[str, tuple[str, ...]] = {
+SHARED_LIMIT: dict[str, tuple[str, ...]] = {
     "urgent": ("urgent",),
     "standard": ("standard", "high_volume"),
     "high_volume": ("standard", "high_volume"),
     STREAM: (STREAM,),
 }
-"""Lanes that share the number of requests at once."""
+"""Lanes that share one limit of concurrent requests."""
+
+LOGGED_IDS = 20
+"""Event ids in one log line: a value of more than 2,000 characters would be cut."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A batch in our hands, and the attempt that was written before anything is sent."""
+class ClaimedBatch:
+    """A batch under our lease, and the attempt that was written before anything is sent."""
 
     batch: Batch
     rows: list[StoredEvent]
@@ -58,12 +62,12 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Sent:
-    """One exchange with the receiver, and what it means."""
+class AttemptResult:
+    """One exchange with the receiver, and its verdict."""
 
     attempt_id: int
     form: Form
-    at: float
+    sent_at: float
     answer: HttpResponse | NetError
     verdict: Verdict
 
@@ -73,33 +77,31 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Settling:
-    """A batch that was answered, the receiver's row, and the moment it is settled."""
+class Settlement:
+    """A claimed batch, its answer, the destination's row and the time at which it is settled."""
 
-    held: Held
-    sent: Sent
-    endpoint: Endpoint
+    claimed: ClaimedBatch
+    result: AttemptResult
+    destination: DestinationRow
     now: float
 
     @property
     def batch(self) -> Batch:
-        return self.held.batch
+        return self.claimed.batch
 
     @property
     def rows(self) -> list[StoredEvent]:
-        return self.held.rows
+        return self.claimed.rows
 
 
-@dataclass(frozen=True)
-class RetryAt:
-    """The batch is due again at this time: Huey carries the wait, the row decides."""
+def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wake]:
+    """Call it inside a transaction: the attempt, the batch, its events and the destination change together.
 
-    when: float
-
-
-def settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
-    """Call it inside a transaction: the attempt, the batch, its events and the endpoint move together."""
-    match this.sent.verdict:
+    A lease that was lost meanwhile shows in the row count of `batches.finish` and `batches.retry_at`: then another
+    thread settles the batch, and this answer changes only the attempt and the destination.
+    """
+    this = Settlement(claimed, result, destinations.get(claimed.batch.destination), rt.now())
+    match result.verdict:
         case Delivered():
             return _settle_delivered(rt, this, {})
         case PerEvent(refused):
@@ -107,61 +109,68 @@ def settle(rt: Runtime, this: Settling) -> list[Wake] | RetryAt:
         case Refused(reason):
             return _settle_refused(rt, this, reason)
         case Pause(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
-            return _settle_pause(this, seconds, reason)
+            return _settle_throttled(this, seconds, reason)
         case EndpointFault(reason):
             return _settle_endpoint_fault(this, reason, spare=False)
         case ClockOff(reason):
             return _settle_endpoint_fault(this, reason, spare=True)
         case Pause(seconds, reason):
-            destination_state.note_pause(this.endpoint, this.now, this.now + seconds, reason)
-            return _settle_transient(rt, this, reason, not_before=this.now + seconds)
+            until = this.now + seconds
+            row = destination_state.throttled(this.destination, this.now, until, reason)
+            return _settle_transient(rt, this, reason, row, not_before=until)
         case Transient(reason):
-            return _settle_transient(rt, this, reason)
+            return _settle_transient(rt, this, reason, this.destination)
 
 
-def _settle_delivered(rt: Runtime, this: Settling, refused: dict[int, str]) -> list[Wake]:
+def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) -> list[Wake]:
     batch, rows, now = this.batch, this.rows, this.now
-    finish_attempt(this.sent, "delivered", now)
-    wakes = note_success(rt, this.endpoint, this.sent.at)
-    if this.sent.form != this.endpoint.form and not plain_ascii(rows):
-        _remember_form(this.held.destination, this.sent.form)
+    finish_attempt(this.result, "delivered", now)
+    learned = this.claimed.destination.canonical_json == "auto" and not plain_ascii(rows)
+    form = this.result.form if learned else this.destination.form
+    if form != this.destination.form:
+        log.info("receiver verifies this form of JSON", destination=batch.destination, form=form)
+    wakes = note_success(rt, this.destination, this.result.sent_at, form=form)
     if batches.finish(batch, "delivered", now):
         for index, reason in refused.items():
             _bury(this, [rows[index]], "event", reason or "refused")
-        _mark_delivered(this, [row for index, row in enumerate(rows) if index not in refused])
-        made = batch.attempts + 1
-        log.info("batch delivered", batch_id=batch.batch_id, tier=batch.tier, events=len(rows), attempt=made)
-    return [*wakes, *_flush_rest(batch), *_blame_sibling(this)]
+        delivered = [row for index, row in enumerate(rows) if index not in refused]
+        _mark_delivered(this, delivered)
+        for named in _named(batch, delivered):
+            log.info("batch delivered", attempt=batch.attempts + 1, **named)
+    return [*wakes, *_flush_rest(batch), *_search_sibling(this)]
+
+
+def note_success(
+    rt: Runtime, row: DestinationRow, sent_at: float, *, accepted: bool = True, form: str | None = None
+) -> list[Wake]:
+    """The receiver answered as it should. If the circuit was open, events that died meanwhile are sent again, before
+    everything that waits."""
+    after = destination_state.succeeded(row, rt.now(), sent_at=sent_at, accepted=accepted)
+    destination_state.write(row, destination_state.verified(after, form) if form else after)
+    return redrive.send_first(rt, row.destination) if row.breaker == "open" else []
 
 
 def _flush_rest(batch: Batch) -> list[Wake]:
-    """There is a place again for what waits behind this batch."""
+    """The lane has room again for what waits behind this batch."""
     if outbox.oldest_due(batch.destination, batch.tier) is None:
         return []
     return [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent")]
 
 
-def note_success(rt: Runtime, endpoint: Endpoint, sent_at: float, *, took: bool = True) -> list[Wake]:
-    """The receiver answered as it should. Had it been away, what died of that goes out again, before all that waits."""
-    was_away, now = endpoint.breaker == "open", rt.now()
-    destination_state.note_success(endpoint, now, sent_at, took=took)
-    return redrive.send_first(rt, endpoint.destination) if was_away else []
-
-
-def _blame_sibling(this: Settling) -> list[Wake]:
-    """In the search for a guilty event: this half is innocent, so it is in the other one."""
-    wakes, guilty = bisect.blame_sibling(this.batch, this.now)
-    if guilty is not None:
-        rows, reason = outbox.contents(guilty.id), guilty.proof or "refused"
-        dead_letters.add_events(guilty, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
-        log.error("events are dead letters", batch_id=guilty.batch_id, events=1, error=reason, cause="event")
+def _search_sibling(this: Settlement) -> list[Wake]:
+    """In the search for a refused event: this half was accepted, so the refused event is in the other half."""
+    wakes, proven = bisect.search_sibling(this.batch, this.now)
+    if proven is not None:
+        rows, reason = outbox.contents(proven.id), proven.proof or "refused"
+        dead_letters.add_events(proven, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
+        _log_dead(proven, rows, "event", reason)
     return wakes
 
 
-def _mark_delivered(this: Settling, rows: list[StoredEvent]) -> None:
+def _mark_delivered(this: Settlement, rows: list[StoredEvent]) -> None:
     batch, now, ids = this.batch, this.now, [row.id for row in rows]
     outbox.leave(batch.id, ids)
-    events.mark_delivered(ids, emitted_at=clock.iso(this.sent.at), now=now)
+    events.mark_delivered(ids, emitted_at=clock.iso(this.result.sent_at), now=now)
     dead_letters.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
     counters.add_all(_counts(batch.tier, rows, now))
 
@@ -184,120 +193,132 @@ def _age(row: StoredEvent) -> float:
         return 0.0
 
 
-def _settle_refused(rt: Runtime, this: Settling, reason: str) -> list[Wake]:
-    """One event is dead; among several the guilty one is looked for (csi.pipeline.bisect)."""
+def _settle_refused(rt: Runtime, this: Settlement, reason: str) -> list[Wake]:
+    """A single event is dead; among several the refused one is searched (csi.pipeline.bisect)."""
     rows, now = this.rows, this.now
-    finish_attempt(this.sent, "refused", now, reason)
-    if len(rows) == 1 and _refuses_all(this.endpoint):
+    finish_attempt(this.result, "refused", now, reason)
+    if len(rows) == 1 and destination_state.refuses_all(this.destination, destinations.refused_alone(this.destination)):
         return _settle_refuses_all(this, reason)
-    wakes = note_success(rt, this.endpoint, this.sent.at, took=False)  # it reads what we send, and says so
+    wakes = note_success(rt, this.destination, this.result.sent_at, accepted=False)  # it reads what we send
     if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
         return wakes
     batch = bisect.clear_sibling(this.batch, now)
     if len(rows) == 1:
         _bury(this, rows, "event", reason)
         return [*wakes, *bisect.end_search(batch, now)]
-    if this.sent.status == 413:
+    if this.result.status == 413:
         return [*wakes, *bisect.halve_both(batch, rows, now)]
     return [*wakes, *bisect.halve(batch, rows, now, refused=reason)]
 
 
-def _refuses_all(endpoint: Endpoint) -> bool:
-    return circuit_breaker.refuses_all(refused=destinations.refused_alone(endpoint), reason=endpoint.reason)
-
-
-def _settle_refuses_all(this: Settling, reason: str) -> list[Wake]:
-    """Refusal after refusal and nothing taken: the receiver is at fault. What died of it so far comes back, too."""
-    batch, now, since = this.batch, this.now, this.endpoint.last_success_at or 0.0
+def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
+    """Every single event was refused and none accepted: the receiver is at fault, and the events that died of it are
+    sent again when it recovers."""
+    batch, now, since = this.batch, this.now, this.destination.last_success_at or 0.0
     if batch.letter_id is not None:
-        _give_back(this)
+        _release(this)
     elif batches.finish(batch, "dead", now):
         _bury(this, this.rows, "endpoint", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
     dead_letters.attribute_to_receiver(batch.destination, since)
-    destination_state.note_failure(this.endpoint, now, f"{circuit_breaker.REFUSES}: {reason}", opens=True)
-    batches.release_waiting(batch.destination, keep=None, now=now)
+    _trip(this, this.destination, f"{destination_state.REFUSES_ALL}: {reason}")
     return []
 
 
-def _settle_pause(this: Settling, seconds: float, reason: str) -> list[Wake]:
-    """The receiver asked for time: nobody sends to it before, and no attempt was used."""
-    at = this.now + seconds
-    log.info("receiver asked for a pause", batch_id=this.batch.batch_id, error=reason, seconds=round(seconds, 1))
-    finish_attempt(this.sent, "paused", this.now, reason)
-    destination_state.note_pause(this.endpoint, this.now, at, reason)
-    batches.retry_at(this.batch, at, used_attempt=False)
-    return [Wake("deliver", this.batch.id, at=at)]
+def _settle_throttled(this: Settlement, seconds: float, reason: str) -> list[Wake]:
+    """Retry-After: nothing is sent to this destination before, and no attempt was used."""
+    batch, until = this.batch, this.now + seconds
+    for named in _named(batch, this.rows):
+        log.info("receiver throttles delivery", error=reason, seconds=round(seconds, 1), **named)
+    finish_attempt(this.result, "paused", this.now, reason)
+    after = destination_state.throttled(this.destination, this.now, until, reason)
+    destination_state.write(this.destination, after)
+    batches.retry_at(batch, until, used_attempt=False)
+    return [Wake("deliver", batch.id, at=until)]
 
 
-def _settle_endpoint_fault(this: Settling, reason: str, *, spare: bool) -> list[Wake]:
-    """The batch in hand is dead (PRD §8.2) unless spared; everything else stays pending until a probe gets through."""
-    batch, now = this.batch, this.now
-    finish_attempt(this.sent, "endpoint_fault", now, reason)
-    if spare or this.endpoint.breaker == "open":
-        _give_back(this)
-    elif batches.finish(batch, "dead", now):
+def _settle_endpoint_fault(this: Settlement, reason: str, *, spare: bool) -> list[Wake]:
+    """This batch is dead (PRD §8.2) unless spared; everything else stays pending until a probe succeeds."""
+    finish_attempt(this.result, "endpoint_fault", this.now, reason)
+    if spare or this.destination.breaker == "open":
+        _release(this)
+    elif batches.finish(this.batch, "dead", this.now):
         _bury(this, this.rows, "endpoint", reason)
-    opens = circuit_breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
-    destination_state.note_failure(this.endpoint, now, reason, opens=opens)
-    batches.release_waiting(batch.destination, keep=None, now=now)
+    _trip(this, this.destination, reason)
     return []
 
 
-def _settle_transient(rt: Runtime, this: Settling, reason: str, not_before: float = 0.0) -> list[Wake] | RetryAt:
-    """Wait and try again; dead after three. While the receiver is away only the canary uses up attempts."""
-    batch, endpoint, now = this.batch, this.endpoint, this.now
-    log.info("batch not delivered", batch_id=batch.batch_id, tier=batch.tier, error=reason, attempt=batch.attempts + 1)
-    finish_attempt(this.sent, "transient", now, reason)
-    if batch.probe or (endpoint.breaker == "open" and batch.id != endpoint.canary):
-        _give_back(this)
-        destination_state.note_failure(endpoint, now, reason, opens=False)
+def _settle_transient(
+    rt: Runtime, this: Settlement, reason: str, row: DestinationRow, not_before: float = 0.0
+) -> list[Wake]:
+    """Wait and try again; dead after three attempts. While the circuit is open only the canary uses up attempts."""
+    batch, now, is_open = this.batch, this.now, this.destination.breaker == "open"
+    for named in _named(batch, this.rows):
+        log.info("batch not delivered", error=reason, attempt=batch.attempts + 1, **named)
+    finish_attempt(this.result, "transient", now, reason)
+    if batch.probe or (is_open and batch.id != row.canary):
+        _release(this)
+        destination_state.write(this.destination, destination_state.failed(row, now, reason))
         return []
     at = next_attempt(batch.attempts + 1, now, rt.rng)
     if at is None:
-        return _settle_exhausted(this, reason)
+        if batches.finish(batch, "dead", now):
+            _bury(this, this.rows, "transient", reason)
+        _trip(this, row, reason)
+        return []
     at = max(at, not_before)
     batches.retry_at(batch, at, used_attempt=True)
-    failing = destinations.failing_batches(endpoint)
-    if endpoint.breaker == "closed" and circuit_breaker.opens(
-        endpoint_fault=False, exhausted=False, failing_batches=failing
-    ):
-        canary = batches.oldest_failing(batch.destination)
-        destination_state.note_failure(endpoint, now, reason, opens=True, canary=canary)
-        batches.release_waiting(batch.destination, keep=canary, now=now)
-        return RetryAt(at) if batch.id == canary else []
-    destination_state.note_failure(endpoint, now, reason, opens=False)
-    return RetryAt(at)
+    retry = [Wake("deliver", batch.id, at=at, urgent=batch.tier == "urgent", is_retry=True)]
+    if is_open or destinations.failing_batches(row) < destination_state.FAILING_BATCHES:
+        destination_state.write(this.destination, destination_state.failed(row, now, reason))
+        return retry
+    canary = batches.oldest_failing(batch.destination)
+    _trip(this, row, reason, canary=canary)
+    return retry if batch.id == canary else []
 
 
-def _give_back(this: Settling) -> None:
-    """The receiver is away: what is in hand waits on, each event where it was."""
+def _trip(this: Settlement, row: DestinationRow, reason: str, *, canary: int | None = None) -> None:
+    """Open the circuit. Batches that wait are dissolved, so that a probe can use any of their events; the canary keeps
+    its retries."""
+    after = destination_state.tripped(row, this.now, reason, canary=canary)
+    destination_state.write(this.destination, after)
+    batches.release_waiting(this.batch.destination, keep=canary, now=this.now)
+
+
+def _release(this: Settlement) -> None:
+    """The circuit is open: the events of this batch are pending again, or a dead letter again."""
     if this.batch.letter_id is None:
         batches.release(this.batch, this.now)
     elif batches.finish(this.batch, "released", this.now):
         dead_letters.reopen_after_probe(this.batch, this.rows)
 
 
-def _settle_exhausted(this: Settling, reason: str) -> list[Wake]:
-    if batches.finish(this.batch, "dead", this.now):
-        _bury(this, this.rows, "transient", reason)
-    opens = circuit_breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=0)
-    destination_state.note_failure(this.endpoint, this.now, reason, opens=opens)
-    batches.release_waiting(this.batch.destination, keep=None, now=this.now)
-    return []
-
-
-def _bury(this: Settling, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
-    batch = this.batch
-    attempts_made = batch.attempts + 1
+def _bury(this: Settlement, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
+    batch, status, attempts_made = this.batch, this.result.status, this.batch.attempts + 1
     dead_letters.add_events(
-        batch, rows, cause=cause, reason=reason, status=this.sent.status, attempts=attempts_made, now=this.now
+        batch, rows, cause=cause, reason=reason, status=status, attempts=attempts_made, now=this.now
     )
-    log.error("events are dead letters", batch_id=batch.batch_id, events=len(rows), error=reason, cause=cause)
+    _log_dead(batch, rows, cause, reason)
 
 
-def set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
-    """A batch whose sending ended the process three times: one event is quarantined, several are taken apart."""
+def _log_dead(batch: Batch, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
+    for named in _named(batch, rows):
+        log.error("events are dead letters", error=reason, cause=cause, **named)
+
+
+def _named(batch: Batch, rows: Sequence[StoredEvent]) -> Iterator[dict[str, object]]:
+    """The fields of each log line about these events of a batch: one event by its own fields, several by their ids."""
+    facts: dict[str, object] = {"batch_id": batch.batch_id, "destination": batch.destination, "tier": batch.tier}
+    if len(rows) == 1:
+        row = rows[0]
+        yield facts | {"events": 1, "source": row.source, "event_type": row.event_type, "event_id": row.event_id}
+        return
+    for part in chunks(rows, LOGGED_IDS):
+        yield facts | {"events": len(part), "event_ids": [row.event_id for row in part]}
+
+
+def quarantine(batch: Batch, rows: list[StoredEvent], now: float) -> None:
+    """A batch whose sending ended the process three times: one event is quarantined, several are sent one by one."""
     if len(rows) > 1:
         batches.finish(batch, "split", now)
         for row in rows:
@@ -309,19 +330,12 @@ def set_aside(batch: Batch, rows: list[StoredEvent], now: float) -> None:
         dead_letters.add_events(
             batch, rows, cause="crash", reason=reason, status=None, attempts=batch.attempts, now=now
         )
-        log.error("event is quarantined", event_id=rows[0].event_id, error=reason)
+        log.error("event is quarantined", event_id=rows[0].event_id, source=rows[0].source, error=reason)
 
 
-def finish_attempt(sent: Sent, outcome: str, now: float, reason: str = "") -> None:
-    answer = sent.answer.body.decode("utf-8", "replace") if isinstance(sent.answer, HttpResponse) else ""
-    attempts.finish(sent.attempt_id, outcome, now, status=sent.status, reason=reason, answer=answer)
-
-
-def _remember_form(destination: Destination, form: Form) -> None:
-    """The receiver verified text beyond ASCII in this form: from now on it is the first choice."""
-    if destination.canonical_json == "auto":
-        destinations.change(destination.name, form=form)
-        log.info("receiver verifies this form of JSON", destination=destination.name, form=form)
+def finish_attempt(result: AttemptResult, outcome: str, now: float, reason: str = "") -> None:
+    answer = result.answer.body.decode("utf-8", "replace") if isinstance(result.answer, HttpResponse) else ""
+    attempts.finish(result.attempt_id, outcome, now, status=result.status, reason=reason, answer=answer)
 
 
 def plain_ascii(rows: list[StoredEvent]) -> bool:

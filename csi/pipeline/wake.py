@@ -1,4 +1,4 @@
-"""What should happen next. Steps return wake-ups; `tasks/` makes them happen; losing one costs time, never data."""
+"""What should happen next. Steps return wake-ups; `tasks/` enqueues them; losing one costs time, never data."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,9 +8,11 @@ Step = Literal["poll", "ingest", "flush", "deliver", "probe", "job"]
 
 @dataclass(frozen=True)
 class Wake:
-    """Run this step for this row (or tier), now or at a time."""
+    """Run this step for this row (or lane), now or at a time."""
 
     step: Step
     key: int | str
     at: float | None = None
     urgent: bool = False
+    is_retry: bool = False
+    """Another attempt for the row of the task that returns it: Huey's own retry carries the wait until `at`."""

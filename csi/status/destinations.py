@@ -5,13 +5,22 @@ from dataclasses import dataclass
 from csi.dlq import dead_letters
 from csi.errors import CsiError
 from csi.logs import log
-from csi.pipeline import destination_state as gate
+from csi.pipeline import destination_state
 from csi.runtime import Runtime
 from csi.store import destinations
 from csi.store.db import writing
-from csi.store.destinations import Endpoint
+from csi.store.destinations import DestinationRow
 from csi.store.queries import timeline
 from csi.store.queries.timeline import Lane
+
+GATES: dict[destination_state.State, str] = {
+    "accepting": "open",
+    "paused": "held",
+    "throttled": "paused",
+    "circuit_open": "away",
+    "half_open": "probe",
+}
+"""The words of release 1.0 for the same states: the value of the JSON key `gate`."""
 
 
 class UnknownDestination(CsiError):
@@ -25,8 +34,8 @@ class Standing:
     name: str
     is_configured: bool
     gate: str
-    """What `gate.look` says: open, held, paused, away, probe."""
-    endpoint: Endpoint
+    """The state in the words of release 1.0: open, held, paused, away, probe."""
+    endpoint: DestinationRow
     form: str
     lanes: tuple[Lane, ...]
     dead: int
@@ -50,19 +59,19 @@ def standings(rt: Runtime, name: str | None = None) -> list[Standing]:
 def hold(rt: Runtime, name: str, reason: str) -> bool:
     """Nothing is sent to it from now on, over restarts, until `resume`. False: it was held already."""
     with writing():
-        was = destinations.get(known_name(rt, name)).held
-        destinations.change(name, held=reason, held_at=rt.now())
+        row = destinations.get(known_name(rt, name))
+        destination_state.write(row, destination_state.paused(row, rt.now(), reason))
     log.info("delivery is paused by command", destination=name, reason=reason)
-    return was is None
+    return row.held is None
 
 
 def resume(rt: Runtime, name: str) -> bool:
     """What waits goes out again. False: it was not held."""
     with writing():
-        was = destinations.get(known_name(rt, name)).held
-        destinations.change(name, held=None, held_at=None)
+        row = destinations.get(known_name(rt, name))
+        destination_state.write(row, destination_state.resumed(row))
     log.info("delivery is resumed by command", destination=name)
-    return was is not None
+    return row.held is not None
 
 
 def known_name(rt: Runtime, name: str) -> str:
@@ -85,7 +94,7 @@ def _standing(rt: Runtime, name: str) -> Standing:
     return Standing(
         name=name,
         is_configured=destination is not None,
-        gate=gate.look(endpoint, rt.now()),
+        gate=GATES[destination_state.current(endpoint, rt.now())],
         endpoint=endpoint,
         form=f"{wanted} (configured)" if wanted != "auto" else endpoint.form or "not known yet",
         lanes=tuple(timeline.lanes(name)),

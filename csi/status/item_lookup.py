@@ -7,6 +7,7 @@ from csi.dlq import dead_letters
 from csi.ingester.text import clean
 from csi.pipeline import destination_state
 from csi.runtime import Runtime
+from csi.status.destinations import GATES
 from csi.status.timeline import Found, Gate, Scene, Story, tell
 from csi.store import destinations, heartbeats, outbox
 from csi.store.queries import timeline as stories
@@ -73,4 +74,4 @@ def _gate(rt: Runtime, entry: OnItsWay, now: float) -> Gate:
         return Gate("gone", endpoint)
     in_order = entry.state == "pending" and entry.lane not in outbox.UNORDERED
     earlier = stories.earlier_one(entry) if in_order else None
-    return Gate(destination_state.look(endpoint, now), endpoint, destination.tiers.of(entry.lane), earlier)
+    return Gate(GATES[destination_state.current(endpoint, now)], endpoint, destination.tiers.of(entry.lane), earlier)

@@ -8,7 +8,7 @@ from typing import Any
 from csi import clock
 from csi.config.settings import TierSettings
 from csi.dlq.dead_letters import StoredDeadLetter
-from csi.store.destinations import Endpoint
+from csi.store.destinations import DestinationRow
 from csi.store.queries.timeline import Journey, KnownKey, OnItsWay, Request, ToldEvent, WaitingItem, Watched
 
 ATTEMPTS = 3
@@ -35,13 +35,13 @@ class Gate:
 
     state: str
     """What `gate.look` says, or `gone` for a destination that is not configured any more."""
-    endpoint: Endpoint
+    endpoint: DestinationRow
     tier: TierSettings | None = None
     earlier: str | None = None
     """What this item waits for, to keep the order of its watch."""
 
 
-_GONE = Gate("gone", Endpoint(""))
+_GONE = Gate("gone", DestinationRow(""))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from csi.store.outbox import Entry
 
 GRACE_SECONDS = 5.0
 RETRY_GRACE_SECONDS = 1.0
-"""A retry whose wake-up was lost still comes within the 20 % of its time (FAULTS I5)."""
+"""A retry whose wake-up was lost still comes within 20 % of its time."""
 UNSETTLED = ("ready", "sending")
 
 _COLUMNS = (
@@ -45,11 +45,11 @@ class Batch:
     sibling: int | None = None
     """The other half of a refused batch, which waits for this one's answer."""
     rest: int | None = None
-    """The parts of a refused batch that seem to be innocent, kept together until the guilty event is found."""
+    """The cleared parts of a refused batch, kept together until the refused event is found."""
     proof: str | None = None
-    """Why this single event must be the guilty one, once its sibling was accepted."""
+    """Why this single event must be the refused one, once its sibling was accepted."""
     letter_id: int | None = None
-    """The dead letter that asks with this batch whether the receiver is back."""
+    """The dead letter that this batch sends as a probe."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def create(
 
 
 def split_off(batch: Batch, event_pks: Sequence[int], now: float, *, wait: float = 0, proof: str | None = None) -> int:
-    """A part of a batch that goes on alone, with attempts of its own, now or after `wait` seconds."""
+    """A part of a batch becomes a batch with attempts of its own, due now or after `wait` seconds."""
     part = _insert(batch.destination, batch.tier, len(event_pks), now)
     outbox.move(event_pks, batch.id, part)
     if wait or proof:
@@ -92,21 +92,16 @@ def tie(batch_id: int, *, sibling: int | None, rest: int | None) -> None:
     run("UPDATE batches SET sibling = ?, rest = ? WHERE id = ?", sibling, rest, batch_id)
 
 
-def take_waiting(batch_id: int, state: str, now: float) -> Batch | None:
+def settle_waiting(batch_id: int, state: str, now: float) -> Batch | None:
     """Settle a part that was never sent. None: it is not waiting any more."""
     sql = f"UPDATE batches SET state = ?, settled_at = ? WHERE id = ? AND state = 'ready' RETURNING {_COLUMNS}"
     found = fetch(sql, state, now, batch_id)
     return Batch(*found[0]) if found else None
 
 
-def hurry(batch_id: int, now: float) -> None:
-    """A part that waited is due now."""
-    postpone(batch_id, now)
-
-
-def postpone(batch_id: int, until: float) -> bool:
-    """A part that waits is due then. False: it does not wait any more."""
-    due = (until, until + GRACE_SECONDS, batch_id)
+def set_due(batch_id: int, at: float) -> bool:
+    """A part that waits is due at this time. False: it does not wait any more."""
+    due = (at, at + GRACE_SECONDS, batch_id)
     return bool(changed("UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready'", *due))
 
 
@@ -137,9 +132,9 @@ def find(batch_id: int) -> Batch | None:
 
 
 def claim(batch_id: int, now: float, lease_seconds: float) -> Batch | None:
-    """Hold one batch for one request. None: not due, settled, or in somebody's hands.
+    """Lease one batch for one request. None: it is not due, settled, or leased by another thread.
 
-    A batch whose lease ran out is taken over: its last request may or may not have arrived. That is counted in
+    A batch whose lease ran out is claimed again: its last request may or may not have arrived. That is counted in
     `crashes`, not in `attempts`.
     """
     until = now + lease_seconds
@@ -166,7 +161,7 @@ def sending(now: float) -> list[Sending]:
 
 
 def letter_was_tried(destination: str, since: float) -> bool:
-    """A dead letter asked whether the receiver is back, and was not taken."""
+    """A dead letter was sent as a probe, and was not accepted."""
     sql = (
         "SELECT 1 FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
         "WHERE a.destination = ? AND a.started_at > ? AND b.letter_id IS NOT NULL AND a.outcome <> 'sending' LIMIT 1"
@@ -175,7 +170,7 @@ def letter_was_tried(destination: str, since: float) -> bool:
 
 
 def finish(batch: Batch, state: str, now: float) -> bool:
-    """Settle a batch for good. False: the lease was lost, and somebody else settles it."""
+    """Settle a batch for good. False: the lease was lost, and another thread settles it."""
     return bool(
         changed(
             "UPDATE batches SET state = ?, settled_at = ?, lease_token = NULL, lease_until = NULL "
@@ -204,13 +199,13 @@ def retry_at(batch: Batch, at: float, *, used_attempt: bool) -> bool:
 
 
 def release(batch: Batch, now: float) -> None:
-    """Dissolve a batch in hand: its events are pending again, and no attempt was used."""
+    """Dissolve a claimed batch: its events are pending again, and no attempt was used."""
     if finish(batch, "released", now):
         outbox.put_back([batch.id])
 
 
-def put_off(batch: Batch, until: float) -> None:
-    """A batch that waits anyway waits longer."""
+def delay(batch: Batch, until: float) -> None:
+    """A waiting batch is not due before this time."""
     run(
         "UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready' AND next_attempt_at < ?",
         until,
@@ -221,7 +216,7 @@ def put_off(batch: Batch, until: float) -> None:
 
 
 def release_waiting(destination: str, keep: int | None, now: float) -> None:
-    """Dissolve batches that wait for their turn: their events are pending again. `keep` goes on by itself."""
+    """Dissolve the waiting batches of a destination, except `keep`: their events are pending again."""
     sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND destination = ? AND id <> ?"
     ids = [row[0] for row in fetch(sql, destination, keep or 0)]
     if ids:
@@ -248,7 +243,7 @@ def oldest_failing(destination: str) -> int | None:
 
 
 def overdue(now: float, limit: int = 200) -> list[int]:
-    """Batches whose wake-up seems lost or whose holder seems dead; each is handed out once until its next wake time."""
+    """Batches whose wake-up or whose worker was lost. Moves their wake time: each is returned once until then."""
     sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND wake_at <= ? ORDER BY id LIMIT ?"
     ids = [row[0] for row in fetch(sql, now, limit)]
     if ids:
@@ -258,7 +253,7 @@ def overdue(now: float, limit: int = 200) -> list[int]:
 
 
 def next_ready(destination: str, now: float, *, urgent: bool) -> int | None:
-    """A batch that waited for a free place among the concurrent requests: to this destination first."""
+    """A due batch that waits for a free slot: to this destination first."""
     lanes = "tier = 'urgent'" if urgent else "tier <> 'urgent'"
     sql = (
         f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? AND {lanes} "

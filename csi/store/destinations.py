@@ -1,4 +1,4 @@
-"""What is known of a receiver, kept over restarts: breaker, pause, last success, accepted JSON form."""
+"""One row per destination: circuit breaker, pauses, last success, accepted JSON form. Kept over restarts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,42 +14,49 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """A receiver's row as it was when it was read."""
+class DestinationRow:
+    """A destination's row as it was when it was read. csi.pipeline.destination_state says what it means."""
 
     destination: str
     breaker: str = "closed"
+    """`closed` or `open`. Half-open is an open breaker whose next probe is due."""
     reason: str | None = None
+    """Why the breaker is open."""
     opened_at: float | None = None
     canary: int | None = None
+    """The one batch that keeps its retries while the breaker is open."""
     probes: int = 0
+    """Probes sent since the breaker opened."""
     next_probe_at: float | None = None
     paused_until: float | None = None
+    """Until when the receiver throttles us (Retry-After)."""
     last_success_at: float | None = None
     last_failure_at: float | None = None
     last_error: str | None = None
     form: str | None = None
+    """The canonical JSON form that the receiver verifies."""
     paused_at: float | None = None
-    """When the receiver asked for its pause."""
+    """When the receiver began to throttle us."""
     held: str | None = None
-    """Why delivery was paused by command; None: it was not."""
+    """The operator's reason for pausing delivery; None: not paused."""
     held_at: float | None = None
     ramp: int = 0
-    """Requests at once while recovery ramps up; 0: as many as configured."""
+    """Concurrent requests allowed while recovery ramps up; 0: as many as configured."""
 
 
-def get(destination: str = DEFAULT) -> Endpoint:
-    """What is known; a receiver that nothing is known of works."""
-    return find(destination) or Endpoint(destination)
+def get(destination: str = DEFAULT) -> DestinationRow:
+    """The row, or an empty one for a destination that nothing was sent to yet."""
+    return find(destination) or DestinationRow(destination)
 
 
-def find(destination: str = DEFAULT) -> Endpoint | None:
+def find(destination: str = DEFAULT) -> DestinationRow | None:
     """None when nothing was ever sent to it."""
     found = fetch(f"SELECT {_COLUMNS} FROM endpoints WHERE destination = ?", destination)
-    return Endpoint(*found[0]) if found else None
+    return DestinationRow(*found[0]) if found else None
 
 
 def change(destination: str, **changes: Any) -> None:
+    """Write these columns. Production code calls csi.pipeline.destination_state.write, which owns the transitions."""
     names = list(changes)
     run(
         f"INSERT INTO endpoints (destination, {', '.join(names)}) VALUES (?, {', '.join('?' * len(names))}) "
@@ -59,22 +66,22 @@ def change(destination: str, **changes: Any) -> None:
     )
 
 
-def failing_batches(endpoint: Endpoint) -> int:
+def failing_batches(row: DestinationRow) -> int:
     """How many different batches have failed since the last success."""
     sql = (
         "SELECT COUNT(DISTINCT batch_id) FROM delivery_attempts "
         "WHERE destination = ? AND started_at > ? AND outcome = 'transient'"
     )
-    return int(fetch(sql, endpoint.destination, endpoint.last_success_at or 0)[0][0])
+    return int(fetch(sql, row.destination, row.last_success_at or 0)[0][0])
 
 
-def refused_alone(endpoint: Endpoint) -> int:
-    """How many events were refused by themselves since one was taken. One that was sent again and is refused again says
-    nothing about the receiver: it has taken others meanwhile."""
+def refused_alone(row: DestinationRow) -> int:
+    """How many single events were refused since the last success. A replayed event that is refused again does not
+    count: the receiver accepted others before."""
     sql = (
         "SELECT COUNT(DISTINCT a.batch_id) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
         "JOIN batch_events be ON be.batch_id = b.id JOIN events e ON e.id = be.event_pk "
         "WHERE a.destination = ? AND a.started_at > ? AND a.outcome = 'refused' AND b.size = 1 AND NOT EXISTS ("
         "SELECT 1 FROM dead_letter d WHERE d.event_id = e.event_id AND d.destination = a.destination AND d.rounds > 0)"
     )
-    return int(fetch(sql, endpoint.destination, endpoint.last_success_at or 0)[0][0])
+    return int(fetch(sql, row.destination, row.last_success_at or 0)[0][0])

@@ -4,7 +4,7 @@ from csi.config.settings import SourceSettings
 from csi.pipeline import clock_check, disk_guard
 from csi.runtime import Runtime
 from csi.store import destinations, heartbeats, watches
-from csi.store.destinations import Endpoint
+from csi.store.destinations import DestinationRow
 from csi.web.health import Delivery, Facts, Receiver, SourcePlan
 
 WORKER = "worker"
@@ -30,7 +30,7 @@ def _plan(name: str, source: SourceSettings) -> SourcePlan:
     return SourcePlan(name, watches=len(source.watches), idle_interval=idle)
 
 
-def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
+def _delivery(rt: Runtime, endpoint: DestinationRow | None) -> Delivery:
     wanted = rt.settings.delivery.canonical_json
     learned = (endpoint.form if endpoint else None) or "ascii"
     form = learned if wanted == "auto" else wanted
@@ -52,7 +52,7 @@ def _delivery(rt: Runtime, endpoint: Endpoint | None) -> Delivery:
     )
 
 
-def _receiver(endpoint: Endpoint) -> Receiver:
+def _receiver(endpoint: DestinationRow) -> Receiver:
     return Receiver(
         endpoint.destination,
         endpoint.breaker,

@@ -15,7 +15,7 @@ from typing import Any
 
 from csi import clock
 from csi.pipeline import deliver, flush, ingest, poll, schedule
-from csi.pipeline.settle import Held, Sent
+from csi.pipeline.settle import AttemptResult, ClaimedBatch
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, inbox
@@ -69,18 +69,16 @@ def _take_in(rt: Runtime, meter: Meter) -> None:
 
 
 def _send_out(rt: Runtime, meter: Meter, lane: str) -> None:
-    """As a sending thread does it: each settling takes the next batch."""
+    """As a sending thread does it: the commit that settles a batch claims the next one."""
     send = deliver._send_in_form
 
-    def metered(rt: Runtime, held: Held) -> Sent:
-        return meter.run("send", send, rt, held)  # type: ignore[no-any-return]
+    def metered(rt: Runtime, claimed: ClaimedBatch) -> AttemptResult:
+        return meter.run("send", send, rt, claimed)  # type: ignore[no-any-return]
 
     deliver._send_in_form = metered
     try:
         while opened := meter.run("open", flush.flush, rt, lane):
-            held = meter.run("open", deliver.take, rt, int(opened[0].key))
-            while held is not None:
-                held = meter.run("settle", deliver.carry, rt, held, go_on=True).following
+            meter.run("settle", list, deliver.deliver(rt, int(opened[0].key)))
     finally:
         deliver._send_in_form = send
     meter.spent["settle"] -= meter.spent["send"]  # it is inside

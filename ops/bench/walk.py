@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 
 from csi.pipeline import deliver, flush, ingest, poll, rescue, schedule
-from csi.pipeline.settle import RetryAt
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 
@@ -34,8 +33,7 @@ def _step(rt: Runtime, wake: Wake) -> list[Wake]:
         case "flush":
             found = flush.flush(rt, str(wake.key))
         case "deliver":
-            sent = deliver.deliver(rt, int(wake.key))
-            found = [] if isinstance(sent, RetryAt) else sent
+            found = [wake for wakes in deliver.deliver(rt, int(wake.key)) for wake in wakes]
         case _:
             found = []
     return [it for it in found if it.at is None]

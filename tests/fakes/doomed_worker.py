@@ -45,11 +45,11 @@ POINTS = {
     "ingest:claimed": Point("csi.pipeline.ingest", "_normalize", "before"),
     "ingest:stored": Point("csi.pipeline.ingest", "_store", "after"),
     "flush:opened": Point("csi.pipeline.flush", "_open_all", "after"),
-    "flush:committed": Point("tasks.dispatch", "flush", "after"),
+    "flush:committed": Point("csi.pipeline.flush", "flush", "after"),
     "deliver:claimed": Point("csi.pipeline.deliver", "_send_in_form", "before"),
     "deliver:sent": Point("csi.pipeline.deliver", "_send_in_form", "after"),
     "deliver:settling": Point("csi.pipeline.settle", "_mark_delivered", "after"),
-    "deliver:settled": Point("tasks.deliver", "carry", "after"),
+    "deliver:settled": Point("csi.pipeline.deliver", "_send_and_settle", "after"),
 }
 """Where the acceptance tests kill, a point between any two steps."""
 
@@ -63,10 +63,10 @@ EVERY_POINT = {
     **_call("dequeue", "tasks.queue.QueueHuey.dequeue"),
     **_commit("flush-commit", "csi.pipeline.flush", "flush"),
     **_call("claim", "csi.store.batches.claim"),
-    **_commit("claim-commit", "csi.pipeline.deliver", "take"),
+    **_commit("claim-commit", "csi.pipeline.deliver", "deliver"),
     **_call("send", "csi.emitter.http.send"),
     **_call("mark", "csi.store.events.mark_delivered"),
-    **_commit("settle-commit", "csi.pipeline.deliver", "_carry"),
+    **_commit("settle-commit", "csi.pipeline.deliver", "_send_and_settle"),
     **_call("bury", "csi.dlq.dead_letters.add_events"),
     **_commit("malformed-commit", "csi.pipeline.ingest", "_bury"),
     **_call("recover", "csi.store.leases.release_all"),
@@ -159,7 +159,6 @@ _SILENT = (
     "_record_success",
     "_mark_delivered",
     "_store",
-    "carry",
     "backup",
 )
 

@@ -491,7 +491,7 @@ def test_case_53_two_planners_on_postgresql(case, tmp_path, postgres_url, seed):
     """Several threads claim from one outbox: SKIP LOCKED, and each event goes once."""
     with stand(tmp_path, lists=8, tier="high_volume", database=postgres_url) as s:
         s.publish(400, ref=-1)
-        s.line.run(deliver_too=False)
+        s.line.run_without_delivery()
         s.clock.move(61)
         workers = [threading.Thread(target=drain, args=(s,)) for _ in range(4)]
         for worker in workers:

@@ -161,7 +161,7 @@ def test_case_33_urgent_behind_a_large_batch(case, tmp_path, seed):
 
     with stand(tmp_path, then=holding, lists=2, tier="high_volume") as s:
         s.publish(500, ref=0)
-        s.line.run(deliver_too=False)
+        s.line.run_without_delivery()
         s.clock.move(61)
         lanes = [threading.Thread(target=work, args=(s, wake)) for wake in flush_all(s, "high_volume")]
         for lane in lanes:

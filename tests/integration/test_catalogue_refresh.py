@@ -17,7 +17,7 @@ from tests.fakes.catalogue import DAY, HOUR, Shop, shop
 
 def read_feeds(here: Shop) -> None:
     """What the ingester does with everything that is due."""
-    here.line.run(deliver_too=False)
+    here.line.run_without_delivery()
 
 
 def test_a_new_upload_that_the_ingester_saw_is_in_the_catalogue_at_once_and_hot(tmp_path, clock):

@@ -92,7 +92,7 @@ def test_what_waited_while_delivery_was_off_is_not_sent_any_more(scene, clock):
     """The parallel run with `features.delivery: false`: everything is pending at the cut-over."""
     video, mine = (scene.yt.add(scene.yt.playlists[0], title) for title in ("theirs", "mine"))
     scene.clock.move(60)
-    scene.run(deliver_too=False)
+    scene.run_without_delivery()
     done = parallel_run.take_over(scene.rt, [Sighting(video)])
     assert done.pending == 1
     scene.wait(120)

@@ -91,7 +91,7 @@ def test_a_series_of_captures_emits_each_video_once_with_stable_ids(corpus, tmp_
                 lambda asked, body=body: reply(body) if asked.path.endswith(".xml") else reply(b"", 500)
             )
             line.rt.adapters.clear()
-            line.run(deliver_too=False)
+            line.run_without_delivery()
             assert Watch.get().last_error is None, path.name
         rows = list(Event.select())
     assert sorted(row.dedupe_key for row in rows) == sorted(f"youtube:video:{video}" for video in served)

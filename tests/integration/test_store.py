@@ -328,7 +328,7 @@ def test_one_of_two_claims_a_batch():
 
 def test_a_batch_is_not_claimed_before_its_time():
     batch_id = open_batch(add_events("a"))
-    batches.put_off(batches.find(batch_id), NOW + 20)
+    batches.delay(batches.find(batch_id), NOW + 20)
     assert batches.claim(batch_id, NOW + 19, 40) is None
     assert batches.claim(batch_id, NOW + 20, 40) is not None
 

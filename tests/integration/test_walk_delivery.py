@@ -10,7 +10,7 @@ from standardwebhooks import Webhook
 
 from csi.dlq import dead_letters
 from csi.ingester import signature
-from csi.pipeline import deliver, destination_state, flush, redrive, rescue, schedule
+from csi.pipeline import deliver, flush, redrive, rescue, schedule
 from csi.runtime import Share
 from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
 from csi.store.models import Batch, DeadLetter, DeliveryAttempt, Event
@@ -206,45 +206,21 @@ def test_retry_after_pauses_everything_and_uses_no_attempt(make_line, yt):
     assert {row.attempt for row in DeliveryAttempt.select()} == {1}
 
 
-def test_an_earlier_success_does_not_end_a_pause(make_line, yt):
-    with ScriptedReceiver() as ua:
-        line = make_line(ua)
-        now = line.clock()
-        destination_state.note_pause(destinations.get(), now + 2, now + 40, "http 429")
-        destination_state.note_success(
-            destinations.get(), now + 3, sent_at=now + 1
-        )  # was on its way when the pause was asked for
-        assert destination_state.look(destinations.get(), now + 4) == "paused"
-        destination_state.note_success(destinations.get(), now + 42, sent_at=now + 41)
-        assert destinations.get().paused_until is None
-
-
-def test_a_pause_from_a_clock_that_jumped_does_not_hide_the_next_one(make_line, yt):
-    with ScriptedReceiver() as ua:
-        now = make_line(ua).clock()
-        destination_state.note_pause(
-            destinations.get(), now + 86_400, now + 86_430, "http 429"
-        )  # the clock was a day ahead
-        destination_state.note_pause(destinations.get(), now, now + 40, "http 429")
-        assert destinations.get().paused_until == now + 40
-        assert destination_state.look(destinations.get(), now + 1) == "paused"
-
-
 def test_items_of_a_process_that_died_wake_each_other(make_line, yt, clock):
-    """One at a time is handled; nobody waits for the next round of rescue."""
+    """One at a time is handled; none waits for the maintenance loop."""
     for _ in range(3):
         yt.add(yt.playlists[0])
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         watch = next(wake for wake in schedule.plan(line.rt, horizon=0) if wake.key == 1)
         first, *_ = line.step(watch)
-        assert len(inbox.claim(int(first.key), clock())) == 3, "all of them are in the hands of one that dies"
+        assert len(inbox.claim(int(first.key), clock())) == 3, "all of them were claimed by a worker that dies"
         leases.release_all(clock())
         steps = [line.step(first)]
         while nexts := [wake for wake in steps[-1] if wake.step == "ingest"]:
             steps.append(line.step(nexts[0]))
     assert len(steps) == 3
-    assert states() == {"pending": 3}
+    assert states() == {"in_flight": 1, "pending": 2}
 
 
 def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
@@ -252,13 +228,13 @@ def test_urgent_requests_leave_threads_for_others(make_line, yt, clock):
         yt.add(playlist)
     with ScriptedReceiver() as ua:
         line = make_line(ua)
-        line.run(deliver_too=False)
+        line.run_without_delivery()
         wakes = flush.flush(line.rt, "default/urgent")
         assert len(wakes) == 4
         held = [batches.claim(int(wake.key), clock(), 40) for wake in wakes[:2]]
         assert all(held)
         assert line.rt.share.urgent == 2
-        assert deliver.deliver(line.rt, int(wakes[2].key)) == []
+        assert list(deliver.deliver(line.rt, int(wakes[2].key))) == []
         assert ua.requests == []
 
 
@@ -267,13 +243,11 @@ def test_the_next_batch_is_taken_in_the_commit_that_settles_the_one_before(make_
         yt.add(yt.playlists[0])
     with ScriptedReceiver() as ua:
         line = make_line(ua)
-        line.run(deliver_too=False)
+        line.run_without_delivery()
         (first,) = flush.flush(line.rt, "default/urgent")  # of one watch one at a time travels
-        held = deliver.take(line.rt, int(first.key))
-        done = deliver.carry(line.rt, held, go_on=True)
-    assert (done.wakes, done.retry, len(ua.requests)) == ([], None, 1), "nobody has to be woken: this thread goes on"
-    row = Batch.get_by_id(done.following.batch.id)
-    assert (row.state, row.lease_token) == ("sending", done.following.batch.lease_token)
+        wakes = next(deliver.deliver(line.rt, int(first.key)))
+    assert (wakes, len(ua.requests)) == ([], 1), "no wake-up is needed: this thread continues"
+    assert Batch.select().order_by(Batch.id.desc()).get().state == "sending"
     assert [it.outcome for it in DeliveryAttempt.select().order_by(DeliveryAttempt.id)] == ["delivered", "sending"]
     assert states() == {"delivered": 1, "in_flight": 1, "pending": 1}
 
@@ -283,12 +257,12 @@ def test_a_thread_that_may_not_go_on_leaves_the_next_batch_to_a_wake_up(make_lin
         yt.add(yt.playlists[0])
     with ScriptedReceiver() as ua:
         line = make_line(ua)
-        line.run(deliver_too=False)
+        line.run_without_delivery()
         (first,) = flush.flush(line.rt, "default/urgent")
-        done = deliver.carry(line.rt, deliver.take(line.rt, int(first.key)), go_on=False)
-    assert done.following is None
-    assert {wake.step for wake in done.wakes} == {"deliver"}
-    assert Batch.get_by_id(int(done.wakes[0].key)).state == "ready"
+        line.rt.stopping = lambda: True
+        (wakes,) = deliver.deliver(line.rt, int(first.key))
+    assert {wake.step for wake in wakes} == {"deliver"}
+    assert Batch.get_by_id(int(wakes[0].key)).state == "ready"
 
 
 def test_a_batch_that_fails_gives_its_place_to_the_next(make_line, yt, clock):
@@ -296,11 +270,10 @@ def test_a_batch_that_fails_gives_its_place_to_the_next(make_line, yt, clock):
         yt.add(playlist)
     with ScriptedReceiver(then=DOWN) as ua:
         line = make_line(ua)
-        line.run(deliver_too=False)
+        line.run_without_delivery()
         first, second = flush.flush(line.rt, "default/urgent")
-        done = deliver.carry(line.rt, deliver.take(line.rt, int(first.key)), go_on=True)
-    assert done.retry is not None
-    assert [wake.key for wake in done.wakes] == [second.key]
+        (wakes,) = deliver.deliver(line.rt, int(first.key))
+    assert [(wake.key, wake.is_retry) for wake in wakes] == [(first.key, True), (second.key, False)]
 
 
 @pytest.mark.parametrize("threads", range(1, 65))
@@ -316,14 +289,14 @@ def test_a_slow_receiver_leaves_a_place_for_the_others(tmp_path, clock, yt):
         yt.add(playlist)
     with ScriptedReceiver() as slow, ScriptedReceiver() as quick, db.connection():
         line = two_destinations(tmp_path, clock, yt, slow, quick)
-        line.run(deliver_too=False)
+        line.run_without_delivery()
         clock.move(31)
         waiting = [int(wake.key) for wake in flush.flush(line.rt, "slow/urgent")]
         assert (len(waiting), line.rt.share.urgent) == (4, 2)
         assert batches.claim(waiting[0], clock(), 40), "a request that hangs"
-        assert deliver.deliver(line.rt, waiting[1]) == []
+        assert list(deliver.deliver(line.rt, waiting[1])) == []
         (first, *_) = flush.flush(line.rt, "quick/urgent")
-        deliver.deliver(line.rt, int(first.key))
+        next(deliver.deliver(line.rt, int(first.key)))
         assert (len(slow.requests), len(quick.requests)) == (0, 1)
 
 
@@ -389,12 +362,12 @@ def test_an_event_that_crashes_again_stays_where_it_is(make_line, yt, clock):
 
 def crash(line: Line, clock) -> None:
     """The process ends three times with this event in its hands, and the fourth sets it aside."""
-    line.run(deliver_too=False)
+    line.run_without_delivery()
     (wake,) = flush.flush(line.rt, "default/urgent")
     for _ in range(3):
         assert batches.claim(int(wake.key), clock(), 1)
         clock.move(2)
-    assert deliver.deliver(line.rt, int(wake.key)) == []
+    assert list(deliver.deliver(line.rt, int(wake.key))) == []
 
 
 def test_what_is_redriven_and_arrives_is_no_failure(make_line, yt):
@@ -765,7 +738,7 @@ def test_a_streaming_source_sends_each_event_alone_and_several_at_once(make_line
     }
     with ScriptedReceiver() as ua:
         line = Line(tmp_path, clock, ua.url, sources={"youtube_playlist": source})
-        line.run(deliver_too=False)
+        line.run_without_delivery()
         first = flush.flush(line.rt, "default/stream")
         assert len(first) == 5
         line.run()

@@ -158,7 +158,7 @@ def test_a_private_item_is_emitted_when_it_becomes_readable(line, yt):
 def test_a_list_of_many_pages_is_read_to_its_end(line, yt, clock):
     videos = [yt.add(yt.playlists[0], f"Number {number}", at=clock() - 500 + number) for number in range(120)]
     built = line(channels=[], playlists=[{"id": yt.playlists[0]}])
-    built.run(deliver_too=False)
+    built.run_without_delivery()
     assert keys() == {f"youtube:video:{video}:{yt.playlists[0]}" for video in videos}
     assert api_units.used(clock()) == 3 + 3  # three pages, and 120 new videos enriched 50 at a time
 
@@ -179,7 +179,7 @@ def test_items_of_a_watch_are_stored_in_order_of_time(line, yt, clock):
         video = yt.upload(yt.library, f"Number {number}")
         yt.world.add_to_playlist(yt.playlists[0], video, at=clock() - 100 + number)
     built = line(channels=[], playlists=[{"id": yt.playlists[0]}])
-    built.run(deliver_too=False)
+    built.run_without_delivery()
     titles = [json.loads(row.subject_json)["title"] for row in Event.select().order_by(Event.seq)]
     assert titles == ["Number 1", "Number 2", "Number 3"]
 

@@ -6,7 +6,7 @@ from csi.config.settings import TierSettings
 from csi.dlq import dead_letters
 from csi.status.timeline import Found, Gate, Scene, tell, why_pending
 from csi.store import attempts, batches, dedupe, destinations, events, inbox, outbox, watches
-from csi.store.destinations import Endpoint
+from csi.store.destinations import DestinationRow
 from csi.store.queries.timeline import KnownKey, OnItsWay
 from tests.fakes.desk import SOURCE, contract, desk
 
@@ -170,7 +170,7 @@ def test_an_event_that_is_held(at_desk):
 
 
 def scene(state="open", **changes):
-    gate = {"endpoint": Endpoint("default"), "tier": TierSettings(batch_size=100, max_delay_seconds=30)} | changes
+    gate = {"endpoint": DestinationRow("default"), "tier": TierSettings(batch_size=100, max_delay_seconds=30)} | changes
     return Scene(now=NOW, gates={"default": Gate(state, **gate)})
 
 
@@ -179,13 +179,13 @@ def scene(state="open", **changes):
     [
         (Scene(NOW, {}, delivery_is_on=False), "features.delivery"),
         (Scene(NOW, {}), "not configured any more"),
-        (scene("held", endpoint=Endpoint("default", held="why", held_at=NOW)), "paused by command since 2026"),
-        (scene("paused", endpoint=Endpoint("default", paused_until=NOW + 40, last_error="http 429")), "http 429"),
+        (scene("held", endpoint=DestinationRow("default", held="why", held_at=NOW)), "paused by command since 2026"),
+        (scene("paused", endpoint=DestinationRow("default", paused_until=NOW + 40, last_error="http 429")), "http 429"),
         (
-            scene("away", endpoint=Endpoint("default", reason="http 401", opened_at=NOW)),
+            scene("away", endpoint=DestinationRow("default", reason="http 401", opened_at=NOW)),
             "away since 2026-02-22T12:00:00Z (http 401)",
         ),
-        (scene("probe", endpoint=Endpoint("default", reason="timeout")), "away (timeout)"),
+        (scene("probe", endpoint=DestinationRow("default", reason="timeout")), "away (timeout)"),
         (scene(earlier="src:x"), "earlier item of its watch: src:x"),
         (scene(), "due at 2026-02-22T12:00:20Z or until 100 wait"),
     ],

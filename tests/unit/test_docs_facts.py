@@ -118,7 +118,7 @@ def test_quoted_sentences_are_really_said(heading, places):
 def test_the_outcomes_of_an_attempt_are_all_named():
     flow = "".join((ROOT / f"csi/pipeline/{name}.py").read_text() for name in ("deliver", "settle"))
     store = (ROOT / "csi/store/attempts.py").read_text()
-    finished = re.findall(r'finish_attempt\((?:this\.)?sent, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
+    finished = re.findall(r'finish_attempt\((?:this\.)?result, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
     named = codes(re.search(r"^Outcomes: .*(?:\n.+)*", RUNBOOK.read_text(), re.MULTILINE)[0])
     assert set(finished) | {"probe_failed"} == set(named)
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csi.emitter import circuit_breaker
 from csi.emitter.verdict import (
     Delivered,
     EndpointFault,
@@ -162,11 +161,3 @@ def test_three_attempts_at_0_20_and_60():
         for _ in range(100):
             assert 0.85 * wait <= next_attempt(attempts_made, NOW, rng) - NOW <= 1.15 * wait
     assert next_attempt(3, NOW, rng) is None
-
-
-def test_when_the_breaker_opens_and_how_often_it_probes():
-    assert circuit_breaker.opens(endpoint_fault=True, exhausted=False, failing_batches=0)
-    assert circuit_breaker.opens(endpoint_fault=False, exhausted=True, failing_batches=1)
-    assert circuit_breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=3)
-    assert not circuit_breaker.opens(endpoint_fault=False, exhausted=False, failing_batches=2)
-    assert [circuit_breaker.probe_delay(made) for made in (0, 1, 2, 99)] == [5, 10, 20, 20]
