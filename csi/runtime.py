@@ -18,6 +18,7 @@ from csi.errors import SourceError
 from csi.messages import split_urls
 from csi.net import Net
 from csi.scheduling.clock_trust import ClockTrust
+from csi.sql import make_private_dir
 from csi.store import api_units, db, watches
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
@@ -142,7 +143,7 @@ def open_runtime(path: Path | None = None, env: Mapping[str, str] | None = None,
     """Read the config, set up logging, open the database and bring it up to date."""
     settings = load_settings(path, env)
     logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
-    db.make_private_dir(settings.csi.state_dir)
+    make_private_dir(settings.csi.state_dir)
     db.open_database(settings.csi.database_url)
     if migrate:
         db.migrate()

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from csi.errors import StoreError
-from csi.store.db import make_private_dir
+from csi.sql import make_private_dir
 
 NAME = "queue.key"
 _SHORTEST = 32

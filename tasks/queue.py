@@ -18,7 +18,7 @@ from csi.config.secrets import hide_password
 from csi.config.settings import Settings, is_server, looks_like_postgres
 from csi.errors import ConfigError, CsiError, StoreError
 from csi.logs import log
-from csi.store.db import make_private_dir
+from csi.sql import make_private_dir
 from tasks import key_file
 from tasks.serializer import JsonSerializer, is_from_1_0
 from tasks.storage import IDLE_SECONDS, WakefulSqliteStorage

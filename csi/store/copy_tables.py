@@ -19,6 +19,7 @@ from peewee import PeeweeException
 
 from csi.config.secrets import MASK, hide_password, url_password
 from csi.errors import StoreError
+from csi.sql import BUSY_SECONDS
 from csi.store import copy_marker
 from csi.store import db as store
 from csi.store.catalog import partitions
@@ -69,7 +70,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.mended = 0
         """Texts that PostgreSQL cannot hold, or nobody can read: NUL and broken UTF-8 become U+FFFD."""
-        self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=store.BUSY_SECONDS)
+        self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)
         self._db.text_factory = self._text
         self._db.execute("PRAGMA query_only = 1")
         self._version = self._number("PRAGMA data_version")

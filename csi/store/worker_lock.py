@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import TextIO
 
 from csi.errors import AlreadyRunning, StoreError
+from csi.sql import open_private_file
 
 _held: list[TextIO] = []  # keeping the file open keeps the lock
-
-
-def open_private(path: Path | str) -> TextIO:
-    """A lock file that only this user can open. Its content is kept."""
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
 
 
 def hold_worker_lock(state_dir: Path) -> None:
@@ -37,7 +33,7 @@ def without_worker(state_dir: Path, remedy: str) -> Iterator[None]:
 def _take(state_dir: Path, remedy: str) -> TextIO:
     path = state_dir / "worker.lock"
     try:
-        handle = open_private(path)
+        handle = open_private_file(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from csi import clock
 from csi.runtime import Runtime
-from csi.store.db import SqliteOneWriter
+from csi.sql import SqliteOneWriter
 from csi.store.models import database
 from ops.bench import line, stage
 
@@ -60,7 +60,7 @@ def measure(sizes: Sequence[int] = SIZES, count: int = 2_000) -> dict[str, Any]:
 def _leave() -> None:
     """Close what this process has open: the filler changes the kind of the log."""
     if isinstance(database.obj, SqliteOneWriter):
-        database.obj.let_go()
+        database.obj.close_writer()
     database.close()
 
 

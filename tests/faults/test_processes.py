@@ -339,7 +339,7 @@ def schemas_of(box: Installation, names: list[str]) -> set[frozenset[str]]:
     """The schema after each migration: those are the only ones a kill may leave."""
     program = (
         "import sys; from csi.store import db; from csi.store.models import database\n"
-        "db.open_database(sys.argv[1]); db._runner().up(sys.argv[2])"
+        "db.open_database(sys.argv[1]); db.runner().up(sys.argv[2])"
     )
     found = {frozenset()}
     for name in names:

@@ -1,0 +1,278 @@
+"""What every store here needs: one database, its transactions, its dialect, its migrations, and private files."""
+
+import errno
+import fcntl
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from peewee import Database, DatabaseError, DatabaseProxy, PostgresqlDatabase, SqliteDatabase
+from playhouse.migrations import MigrationError, Runner
+
+from csi.errors import StoreError
+
+__all__ = ["OWNER", "DatabaseError", "SqlDatabase", "SqliteOneWriter", "chunks", "marks", "new_token"]
+
+T = TypeVar("T")
+
+BUSY_SECONDS = 10
+OWNER = f"{os.getpid()}-{secrets.token_hex(4)}"
+"""The name of this process in leases: it renews those it holds and releases them when it ends."""
+
+STATE_DIR_REMEDY = "set csi.state_dir (or CSI_STATE_DIR) to a directory that this user may write"
+
+WRITER_CACHE = -8000
+"""In kB, which SQLite marks by the negative sign."""
+
+
+class SqliteOneWriter(SqliteDatabase):
+    """SQLite where each thread reads through its own connection and all threads write through one.
+
+    Threads that wait for the writer connection are woken at once; at SQLite's file lock they would sleep for
+    milliseconds between two tries. The writer's page cache also stays valid, while each thread's own cache would have
+    to read again every page that another connection changed (decision 0034). Migrations of 1.0.0 recognise SQLite by
+    a class name that begins with "Sqlite".
+    """
+
+    _state: Any  # attributes of Peewee that its types do not declare
+    _connect: Any
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lock_writer = threading.RLock()
+        self._writer: sqlite3.Connection | None = None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._lock_writer, nullcontext() if self.in_transaction() else self._as_writer(), self.atomic():
+            yield
+
+    def close_writer(self) -> None:
+        """Wait for a running transaction, then close the writer connection and with it its lock on the file."""
+        with self._lock_writer:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    @contextmanager
+    def _as_writer(self) -> Iterator[None]:
+        """This thread uses the writer connection instead of its own."""
+        state = self._state
+        own = state.conn, state.closed
+        if self._writer is None:
+            self._writer = self._connect()
+            self._writer.execute(f"PRAGMA cache_size = {WRITER_CACHE}")
+        state.conn, state.closed = self._writer, False
+        try:
+            yield
+        finally:
+            state.conn, state.closed = own
+            if self._writer.in_transaction:  # commit and rollback both failed: this connection cannot begin another
+                self._writer.close()
+                self._writer = None
+
+
+class SqlDatabase:
+    """One database of this process: SQLite by a path, PostgreSQL by a URL, the same statements on both.
+
+    Statements are written with `?`. Errors at the process edge name the database by `title`; `remedy` says what to
+    set when its directory cannot be used. `advisory_lock` serializes migrations on PostgreSQL.
+    """
+
+    def __init__(
+        self,
+        proxy: DatabaseProxy,
+        *,
+        title: str,
+        migrations: Path,
+        advisory_lock: int,
+        pragmas: Mapping[str, Any],
+        remedy: str = STATE_DIR_REMEDY,
+        sqlite: type[SqliteDatabase] = SqliteDatabase,
+    ) -> None:
+        self.proxy = proxy
+        self.migrations = migrations
+        self._title = title
+        self._advisory_lock = advisory_lock
+        self._pragmas = dict(pragmas)
+        self._remedy = remedy
+        self._sqlite = sqlite
+
+    def open(self, url: str) -> Database:
+        """Bind the models to this database. Nothing is read or written yet, but a missing SQLite file is created."""
+        if isinstance(self.proxy.obj, SqliteOneWriter):
+            self.proxy.obj.close_writer()
+        db = _open_postgres(url) if "://" in url else self._open_sqlite(Path(url))
+        self.proxy.initialize(db)
+        return db
+
+    def is_postgres(self) -> bool:
+        return isinstance(self.proxy.obj, PostgresqlDatabase)
+
+    # ── statements ──────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, sql: str, *params: Any) -> Any:
+        """Plain SQL: building the frequent statements through Peewee each time costs more than running them."""
+        return self.proxy.execute_sql(_in_dialect(sql, self.is_postgres()), params)
+
+    def fetch(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        return list(self.run(sql, *params).fetchall())
+
+    def one(self, sql: str, *params: Any) -> tuple[Any, ...] | None:
+        found = self.fetch(sql, *params)
+        return found[0] if found else None
+
+    def number(self, sql: str, *params: Any) -> int:
+        """A count or a sum; a sum over no rows is 0."""
+        return int(self.fetch(sql, *params)[0][0] or 0)
+
+    def changed(self, sql: str, *params: Any) -> int:
+        """How many rows the statement changed. A conditional UPDATE that changed none lost the race for its row."""
+        return int(self.run(sql, *params).rowcount)
+
+    # ── transactions and connections ────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction that takes the write lock at its start; it commits as a whole or leaves nothing behind."""
+        db = self.proxy.obj
+        with db.writing() if isinstance(db, SqliteOneWriter) else self.proxy.atomic():
+            yield
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        """Close this thread's connection at the end. Worker threads keep theirs open instead."""
+        try:
+            yield
+        finally:
+            if not self.proxy.is_closed():
+                self.proxy.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Like `connection`, for commands and pages: a database error is raised as a StoreError."""
+        with self._explained(), self.proxy.connection_context():
+            yield
+
+    def drop_broken_connection(self) -> None:
+        """After a lost server connection the next statement of this thread must open a new one."""
+        if self.is_postgres() and not self.proxy.is_closed() and not self.proxy.is_connection_usable():
+            self.proxy.close()
+
+    # ── schema ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def runner(self) -> Runner:
+        return Runner(self.proxy.obj, directory=str(self.migrations))
+
+    def migrate(self) -> list[str]:
+        """Apply the missing migrations, once, whichever process is first. Returns the names applied."""
+        with self._explained(), self.proxy.connection_context(), self._migration_lock():
+            self._refuse_newer()
+            return list(self.runner().up())
+
+    def pending_migrations(self) -> list[str]:
+        with self._explained(), self.proxy.connection_context():
+            self._refuse_newer()
+            return [row.name for row in self.runner().status() if row.applied is None]
+
+    def applied_migrations(self) -> list[str]:
+        with self._explained(), self.proxy.connection_context():
+            return sorted(self.runner().applied())
+
+    def _refuse_newer(self) -> None:
+        unknown = [row.name for row in self.runner().status() if row.path is None]
+        if unknown:
+            raise StoreError(
+                f"{self._title} was made by a newer csi (it has {', '.join(unknown)}); "
+                "install that version again, or restore a backup from before the upgrade"
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except MigrationError as error:
+            raise StoreError(f"the schema of {self._title} could not be migrated: {error}") from error
+        except (DatabaseError, sqlite3.DatabaseError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise StoreError(f"{self._title} cannot be used: {reason}") from error
+
+    @contextmanager
+    def _migration_lock(self) -> Iterator[None]:
+        """Two processes may start together on an empty database: the second waits and finds the schema complete."""
+        if self.is_postgres():
+            self.proxy.execute_sql(f"SELECT pg_advisory_lock({self._advisory_lock})")
+            try:
+                yield
+            finally:
+                self.proxy.execute_sql(f"SELECT pg_advisory_unlock({self._advisory_lock})")
+        else:
+            with open_private_file(f"{self.proxy.database}.migrate.lock") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield
+
+    def _open_sqlite(self, path: Path) -> SqliteDatabase:
+        make_private_dir(path.parent, self._remedy)
+        _create_file(path)
+        options: dict[str, Any] = {"timeout": BUSY_SECONDS, "lock_type": "IMMEDIATE", "check_same_thread": False}
+        return self._sqlite(str(path), pragmas=self._pragmas, **options)
+
+
+def marks(values: Sequence[Any]) -> str:
+    """`?,?,?` for an IN list."""
+    return ",".join("?" * len(values))
+
+
+def chunks(values: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """Slices small enough for the parameters of one statement."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def new_token() -> str:
+    """A lease token: who holds the row, and which claim it was."""
+    return f"{OWNER}.{secrets.token_hex(6)}"
+
+
+def make_private_dir(path: Path, remedy: str = STATE_DIR_REMEDY) -> None:
+    """Create the directory for this user only; one that exists keeps its mode."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the directory {path} cannot be created: {error.strerror}; {remedy}") from error
+
+
+def open_private_file(path: Path | str) -> TextIO:
+    """A lock file that only this user can open. Its content is kept."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+
+
+def _create_file(path: Path) -> None:
+    # A file that exists is never opened here: closing it would drop the locks of every SQLite connection that this
+    # process has to it, and another process could then delete the WAL under them (sqlite.org/howtocorrupt, 2.2).
+    try:
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        elif not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened for writing: {error.strerror}") from error
+
+
+def _open_postgres(url: str) -> PostgresqlDatabase:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise StoreError("PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
+    return PostgresqlDatabase(url, prefer_psycopg3=True)
+
+
+@cache
+def _in_dialect(sql: str, postgres: bool) -> str:
+    return sql.replace("%", "%%").replace("?", "%s") if postgres else sql
