@@ -71,7 +71,7 @@ EVERY_POINT = {
     **_commit("malformed-commit", "csi.pipeline.ingest", "_bury"),
     **_call("recover", "csi.store.leases.release_all"),
 }
-"""FAULTS 3: before and after each commit and each send of the walk."""
+"""Fault case 3: before and after each commit and each send of the walk."""
 
 JOB_POINTS = {
     **_call("job-claim", "csi.store.catalog.jobs.claim"),
@@ -185,7 +185,7 @@ def _owner(path: str) -> Any:
 
 
 def hold_queue_after_schedule(seconds: float) -> None:
-    """FAULTS 7: another process takes the queue's lock right after Huey read (and deleted) what was due."""
+    """Fault case 7: another process takes the queue's lock right after Huey read (and deleted) what was due."""
     from huey_config import huey
 
     read = huey.storage.read_schedule
@@ -221,7 +221,7 @@ def _take_lock(path: str, seconds: float) -> threading.Thread:
 
 
 def poison(word: str) -> None:
-    """FAULTS 10: handling an item with this word in its title ends the process."""
+    """Fault case 10: handling an item with this word in its title ends the process."""
     from csi.pipeline import ingest
 
     normalize = ingest._normalize
@@ -235,7 +235,7 @@ def poison(word: str) -> None:
 
 
 def poison_send(word: str) -> None:
-    """FAULTS 10: sending an event with this word ends the process."""
+    """Fault case 10: sending an event with this word ends the process."""
     from csi.emitter import http
 
     send = http.send

@@ -1,4 +1,4 @@
-"""The oracle: four ledgers held against each other, the invariants of FAULTS §1, and one line of numbers a case."""
+"""The oracle: four ledgers, the invariants of docs/faults.md, and one line of numbers for each case."""
 
 import hashlib
 import json

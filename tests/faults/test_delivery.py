@@ -1,4 +1,4 @@
-"""FAULTS 13–26 and 29–34 with a clock in hand: what the receiver answers, and what becomes of each event."""
+"""Fault cases 13–26 and 29–34 with a clock in hand: what the receiver answers, and what becomes of each event."""
 
 import random
 import threading
@@ -177,7 +177,7 @@ def test_case_19_who_asks_whether_it_is_back_is_told_to_wait(case, tmp_path, see
 
 
 def test_case_19_events_older_than_a_day_are_told_to_wait(case, tmp_path, seed):
-    """After a day the attempts are counted again (DECISIONS 22); what the receiver asks for holds all the same."""
+    """After a day the attempts are counted again (decision 0042, 22); what the receiver asks for holds all the same."""
     with stand(tmp_path, then=says(429, retry_after="1800"), lists=2) as s:
         s.publish(3, ref=-1)
         s.run()
@@ -342,7 +342,7 @@ def test_case_25_every_status_has_a_row(case, tmp_path, seed, status):
 
 
 def test_case_25_every_number_is_judged(case):
-    """Without a body, so that the status alone decides (DECISIONS 23, 25, 27)."""
+    """Without a body, so that the status alone decides (decision 0042, 23, 25, 27)."""
     found = {
         status: type(judge_answer(HttpResponse(status=status, headers=HttpHeaders(), body=b"", url=""), 1, AT)).__name__
         for status in range(100, 600)

@@ -1,4 +1,4 @@
-"""FAULTS 1–12, 29, 31 and 79 with real processes: killed anywhere, stopped, doubled, poisoned. The oracle counts.
+"""Fault cases 1–12, 29, 31 and 79 with real processes: killed anywhere, stopped, doubled, poisoned. The oracle counts.
 
 What tests/acceptance/test_worker.py shows in `make test` anyway is here with its numbers, in `make faults`.
 """

@@ -1,4 +1,4 @@
-"""FAULTS 35–43: what is signed is what arrives, and a judge who never saw our code says so."""
+"""Fault cases 35–43: what is signed is what arrives, and a judge who never saw our code says so."""
 
 import json
 import random

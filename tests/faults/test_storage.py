@@ -1,4 +1,4 @@
-"""FAULTS 44–48 and 50–53: disk full, locks, long readers, many writers, torn files, retention, backup, PostgreSQL."""
+"""Fault cases 44–48 and 50–53: disk full, locks, readers, writers, torn files, retention, backup, PostgreSQL."""
 
 import json
 import os

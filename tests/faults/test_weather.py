@@ -1,4 +1,4 @@
-"""FAULTS 30 and 34 in any order: random answers to two receivers and random commands meanwhile, drawn from the seed."""
+"""Fault cases 30 and 34: random answers of two receivers and random commands, drawn from the seed."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""FAULTS 27, 28, 33: what the wire does to a request, in real time: drips, cuts, TLS, slow receivers."""
+"""Fault cases 27, 28, 33: what the wire does to a request, in real time: drips, cuts, TLS, slow receivers."""
 
 import json
 import ssl

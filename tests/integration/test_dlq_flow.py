@@ -47,7 +47,7 @@ def letters() -> list[tuple[str, str | None]]:
     return [(letter.state, letter.result) for letter in DeadLetter.select().order_by(DeadLetter.id)]
 
 
-# --- FAULTS 34
+# --- fault case 34
 
 
 def test_a_replay_and_a_scheduled_retry_of_one_event_meet_and_it_is_delivered_once(make_line, yt):

@@ -64,7 +64,7 @@ async def test_youtube_playlist_to_ua_flow() -> None:
 
     # Start CSI service
     transport = ASGITransport(app=app)
-    headers = {"Authorization": f"Bearer {TOKEN}"}  # the admin API is closed without it (DECISIONS 50)
+    headers = {"Authorization": f"Bearer {TOKEN}"}  # the admin API is closed without it (decision 0042, 50)
     async with AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
         # Trigger playlist poll
         response = await client.post("/admin/adapters/youtube_playlist/poll")

@@ -1,4 +1,4 @@
-"""FAULTS 35–43 and 81–86 from the other side: for each number the tests that prove it, and those that were missing."""
+"""Fault cases 35–43 and 81–86 at the receiver: for each number the tests that prove it."""
 
 import ast
 import asyncio

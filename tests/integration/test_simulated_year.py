@@ -1,4 +1,4 @@
-"""A year in seconds: channels, a playlist, 404 nights, edits, private items: each item once (FAULTS 49)."""
+"""A year in seconds: channels, a playlist, 404 nights, edits, private items: each item once (fault case 49)."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""FAULTS 44–52 as they are said: disk full, locked, read-only, damaged, newer or older schema, a reader that stays."""
+"""Fault cases 44–52: what the operator is shown of a full, locked, read-only, damaged, newer or older database."""
 
 import sqlite3
 from collections.abc import Iterator

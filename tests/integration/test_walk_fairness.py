@@ -84,7 +84,7 @@ def taps(monkeypatch, tmp_path, clock):
     registry._load.cache_clear()
 
 
-# --- floods (FAULTS 79)
+# --- floods (fault case 79)
 
 
 def test_ten_thousand_items_from_one_source_leave_the_other_99_their_turn(taps, clock):
@@ -137,7 +137,7 @@ def test_watches_that_begin_together_do_not_stay_together(tmp_path, clock):
         assert max(per_half_minute.values()) <= 20
 
 
-# --- clocks and sleep (FAULTS 76, 77)
+# --- clocks and sleep (fault cases 76, 77)
 
 
 def check_round(yt, began: float, *, seconds: float = 90) -> None:
@@ -198,7 +198,7 @@ def test_a_day_without_power_is_made_up_for_within_a_minute(tmp_path, clock):
         assert Event.select().count() == len(videos)
 
 
-# --- two at once (FAULTS 78)
+# --- two at once (fault case 78)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])

@@ -41,7 +41,7 @@ def titles() -> list[str]:
     return [json.loads(row.subject_json)["title"] for row in Event.select()]
 
 
-# --- whole nights of 404 (FAULTS 74)
+# --- whole nights of 404 (fault case 74)
 
 
 NIGHTS = [("404", "missing", 3 * HOUR), ("500", "transient", HOUR / 3), ("html", "malformed", HOUR / 3)]
@@ -186,7 +186,7 @@ def test_without_a_key_nothing_is_ever_dead(tmp_path, clock):
         assert not [host for _, host, _ in yt.net.asked if host == API_HOST]
 
 
-# --- hosts that ask for patience (FAULTS 75)
+# --- hosts that ask for patience (fault case 75)
 
 
 def test_a_429_pauses_its_host_and_no_other(tmp_path, clock):
@@ -256,7 +256,7 @@ def test_an_outage_outlives_a_restart_and_ends_once(tmp_path, clock, said):
         assert dict(said)["upstream outage is over"]["seconds"] >= HOUR / 2 - 300
 
 
-# --- gaps (DECISIONS 18)
+# --- gaps (decision 0042, 18)
 
 
 def test_a_window_that_shows_nothing_known_is_filled_from_the_uploads_list(tmp_path, clock):

@@ -1,4 +1,4 @@
-"""How often each watch can be read so that the units last until midnight (DECISIONS 14, 42)."""
+"""How often each watch can be read so that the units last until midnight (decision 0042, 14, 42)."""
 
 import heapq
 import math

@@ -1,4 +1,4 @@
-"""How long until a watch is read again, before the budget is asked (FR-1.3, DECISIONS 15, 42)."""
+"""How long until a watch is read again, before the budget is asked (FR-1.3, decision 0042, 15, 42)."""
 
 import random
 

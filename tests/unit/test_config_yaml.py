@@ -1,4 +1,4 @@
-"""YAML with positions, and the YAML that is refused (FAULTS 90)."""
+"""YAML with positions, and the YAML that is refused (fault case 90)."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The contract: the PRD's own tests (§10.1, §10.2) as they are written there, and what DECISIONS 4–7 add."""
+"""The contract: the PRD's own tests (§10.1, §10.2) as they are written there, and what decision 0042, 4–7 add."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Which items of a watch are wanted (DECISIONS 20), and how the configuration says so."""
+"""Which items of a watch are wanted (decision 0042, 20), and how the configuration says so."""
 
 import json
 

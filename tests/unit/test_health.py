@@ -1,4 +1,4 @@
-"""How a watch is, when it is tried again, and whether its host is to blame (DECISIONS 17, 48)."""
+"""How a watch is, when it is tried again, and whether its host is to blame (decision 0042, 17, 48)."""
 
 import random
 from itertools import pairwise

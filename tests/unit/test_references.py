@@ -1,4 +1,4 @@
-"""What a person types or pastes (FAULTS 67), and lists from elsewhere."""
+"""What a person types or pastes (fault case 67), and lists from elsewhere."""
 
 import string
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What every answer means, as a table (PRD §8.2, DECISIONS 22–27)."""
+"""What every answer means, as a table (PRD §8.2, decision 0042, 22–27)."""
 
 import json
 import random
