@@ -6,15 +6,11 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from csi.cli.terminal import plain
 from csi.demo import configuration, live_view, processing_account, run
-
-if TYPE_CHECKING:
-    from csi.demo.processing_account import ProcessingAccount
 
 DIGEST_LINES = 24
 
@@ -76,7 +72,7 @@ def demo(
     sys.exit(1 if summary.lost or (account and account.unfinished) else 0)
 
 
-def _print_processing(account: ProcessingAccount) -> None:
+def _print_processing(account: processing_account.ProcessingAccount) -> None:
     """Print the numbers and the first lines of the digest."""
     click.echo("\n".join(processing_account.account_lines(account)))
     page = Path(account.digest).read_text("utf-8").splitlines()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+from functools import partial
 from pathlib import Path
 
 import click
@@ -80,11 +81,7 @@ def youtube(
     new_items = traffic.Traffic(simulated, content, seed)
 
     async def serve() -> None:
-        loop = asyncio.get_running_loop()
-
-        def stop() -> None:
-            server.should_exit = True
-
+        loop, stop = asyncio.get_running_loop(), partial(setattr, server, "should_exit", True)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         if seconds:

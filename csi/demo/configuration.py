@@ -15,6 +15,10 @@ _CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM",
 WORKER = ("huey_config.huey", "-w", "24", *_CONSUMER)
 """The arguments of the worker in the Procfile."""
 
+WORKER_COMMAND = ("huey.bin.huey_consumer", *WORKER)
+PROCESSING_COMMAND = ("huey.bin.huey_consumer", "tasks.processing.huey", "-w", "4", *_CONSUMER)
+SIDECAR_COMMAND = ("csi.main",)
+
 PROCESSING_FILE = "processing.yaml"
 POLL_SECONDS = 1
 QUOTA = 10_000_000
@@ -84,8 +88,7 @@ def read_simulator_info(text: str) -> SimulatorInfo | None:
     if len(lines) < 3:
         return None
     facts = json.loads(lines[1])
-    lists = {name: tuple(facts[name]) for name in ("channels", "playlists")}
-    return SimulatorInfo(facts["base_url"], facts["api_base_url"], facts["feed_url_template"], **lists)
+    return SimulatorInfo(**facts | {name: tuple(facts[name]) for name in ("channels", "playlists")})
 
 
 def read_receiver_endpoint(text: str) -> str | None:
@@ -107,10 +110,6 @@ def receiver_command(home: Path, ledger: Path, *, pages: bool = False) -> tuple[
     return ("csi.cli.main", "receiver", "--port", "0", *files, *dashboard)
 
 
-def processing_command() -> tuple[str, ...]:
-    return ("huey.bin.huey_consumer", "tasks.processing.huey", "-w", "4", *_CONSUMER)
-
-
 def processing_config(home: Path, simulator: SimulatorInfo) -> dict[str, Any]:
     """processing.yaml of the demo: the simulator's captions and extractive summaries, both free of charge."""
     return {
@@ -125,14 +124,6 @@ def processing_config(home: Path, simulator: SimulatorInfo) -> dict[str, Any]:
         "transcription": {"providers": ["captions"], "captions": {"base_url": simulator.base_url}},
         "notifications": {"window": 2},
     }
-
-
-def worker_command() -> tuple[str, ...]:
-    return ("huey.bin.huey_consumer", *WORKER)
-
-
-def sidecar_command() -> tuple[str, ...]:
-    return ("csi.main",)
 
 
 def environment(given: Mapping[str, str], keys: DemoSecrets, config: Path) -> dict[str, str]:

@@ -24,14 +24,7 @@ OTHER_LINES = 10
 MARGIN = 4
 """Columns left free: terminals disagree about the width of some emoji, and a wrapped line would move the rest."""
 
-_STYLES = {
-    "delivered": "green",
-    "in_flight": "cyan",
-    "pending": "yellow",
-    "dead": "red",
-    "quarantined": "red",
-}
-_LABELS = {"p50_ms": "p50 ms", "p95_ms": "p95 ms"}
+_STYLES = {"delivered": "green", "in_flight": "cyan", "pending": "yellow", "dead": "red", "quarantined": "red"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +140,7 @@ def print_summary(summary: DeliverySummary) -> None:
     table.add_column(justify="right")
     for field in fields(summary):
         value = getattr(summary, field.name)
-        table.add_row(_LABELS.get(field.name, field.name), "-" if value is None else f"{value:,}")
+        table.add_row(field.name.replace("_", " "), "-" if value is None else f"{value:,}")
     console.print()
     console.print(table)
     console.print()

@@ -82,8 +82,7 @@ class ProcessingMonitor:
 
 def account_lines(account: ProcessingAccount) -> list[str]:
     numbers = f"{account.videos} videos, {account.summarized} summarized, {account.skipped} skipped"
+    lines = [f"processing: {numbers}, {account.dead_letters} dead letters, {account.cost_usd} USD"]
     if account.unfinished:
-        result = f"{account.unfinished} videos were not finished."
-    else:
-        result = "Every video was summarized, was skipped, or became a dead letter."
-    return [f"processing: {numbers}, {account.dead_letters} dead letters, {account.cost_usd} USD", result]
+        return [*lines, f"{account.unfinished} videos were not finished."]
+    return [*lines, "Every video was summarized, was skipped, or became a dead letter."]

@@ -9,6 +9,7 @@ from csi.demo.configuration import SimulatorInfo
 from csi.errors import CsiError
 from csi.net import Net
 from csi.simulator.youtube.traffic import new_title
+from csi.simulator.youtube.world import KINDS
 
 MIN_PLAYLIST_ITEMS = 40
 PLAYLIST_SECONDS = 60.0
@@ -44,7 +45,7 @@ class Publisher:
         if ref in self._playlists:
             self._add_item(ref)
         else:
-            kind = self._random.choices(("video", "short", "live", "upcoming"), (80, 12, 4, 4))[0]
+            kind = self._random.choices(KINDS, (80, 12, 4, 4))[0]
             created = self._post("upload", channel=ref, title=new_title(self._random), kind=kind)
             self._uploads.append(created["video_id"])
         self.published += 1

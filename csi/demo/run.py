@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from csi.demo.reconciliation import DeliverySummary, summarize
 from csi.errors import CsiError, NetError, StoreError
 from csi.logs import register_secret
 from csi.net import Net
+from csi.simulator.http_server import listen
 from csi.simulator.youtube.faults import read_script
 from csi.store import db, heartbeats
 
@@ -87,13 +87,7 @@ class DemoRun:
     """One run of the demo, step by step."""
 
     def __init__(
-        self,
-        options: DemoOptions,
-        home: Path,
-        net: Net,
-        children: ChildProcesses,
-        signals: StopSignals,
-        view: DemoView,
+        self, options: DemoOptions, home: Path, net: Net, children: ChildProcesses, signals: StopSignals, view: DemoView
     ) -> None:
         self._options, self._home, self._net = options, home, net
         self._children, self._signals, self._view = children, signals, view
@@ -117,16 +111,17 @@ class DemoRun:
         if with_processing:  # the receiver's pages need processing.yaml, which needs the simulator's address
             file = self._home / configuration.PROCESSING_FILE
             file.write_text(yaml.safe_dump(configuration.processing_config(self._home, simulator)), "utf-8")
-            children.start("processing", configuration.processing_command())
+            children.start("processing", configuration.PROCESSING_COMMAND)
             self._processing = ProcessingMonitor(file)
             children.start("receiver", receiver)
         endpoint = children.await_output("receiver", configuration.read_receiver_endpoint)
-        port = _free_port()
+        with contextlib.closing(listen("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
         self.sidecar = f"http://127.0.0.1:{port}"
         config = configuration.ingester_config(self._home, simulator, endpoint, port)
         (self._home / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-        children.start("worker", configuration.worker_command())
-        children.start("sidecar", configuration.sidecar_command())
+        children.start("worker", configuration.WORKER_COMMAND)
+        children.start("sidecar", configuration.SIDECAR_COMMAND)
         children.await_value("worker", self._worker_heartbeat)
         children.await_value("sidecar", self._sidecar_answers)
         if self._processing is not None:
@@ -212,10 +207,3 @@ class DemoRun:
             return self._net.get(f"{self.sidecar}/healthz").status == 200 or None
         except NetError:
             return None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -160,16 +160,16 @@ def templates() -> Environment:
 @cache
 def files() -> dict[str, bytes]:
     """The static files by name; no other name is ever looked for."""
-    return web_assets.files() | web_assets.files_in(STATIC)
+    return web_assets.shared_files() | web_assets.files_in(STATIC)
 
 
 @cache
 def asset(name: str) -> str:
-    return web_assets.address("/static", name, files()[name])
+    return web_assets.versioned_url("/static", name, files()[name])
 
 
 async def show_file(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in files():
         return problem(404, "there is nothing here")
-    return Response(files()[name], media_type=web_assets.media(name), headers=web_assets.KEPT)
+    return Response(files()[name], media_type=web_assets.media_type(name), headers=web_assets.CACHE_HEADERS)

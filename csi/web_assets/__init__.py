@@ -1,29 +1,29 @@
-"""The look that every dashboard of CSI has: one style sheet and one sign, beside whatever a dashboard adds."""
+"""The style sheet and the icon that all dashboards of CSI share."""
 
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-KEPT = {"Cache-Control": "public, max-age=86400"}
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+CACHE_HEADERS = {"Cache-Control": "public, max-age=86400"}
 
 
 @cache
-def files() -> dict[str, bytes]:
-    """`dashboard.css` and `icon.svg`."""
+def shared_files() -> dict[str, bytes]:
+    """`dashboard.css` and `icon.svg`, by name."""
     return files_in(HERE)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """What a browser may be given of a folder, by name."""
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix in MEDIA}
+    """The files of a folder that a browser may load, by name."""
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix in MEDIA_TYPES}
 
 
-def address(folder: str, name: str, content: bytes) -> str:
-    """It changes with the content, so that a browser may keep the file."""
+def versioned_url(folder: str, name: str, content: bytes) -> str:
+    """A URL that changes with the content, so that a browser may cache the file."""
     return f"{folder}/{name}?v={sha256(content).hexdigest()[:12]}"
 
 
-def media(name: str) -> str:
-    return MEDIA[Path(name).suffix]
+def media_type(name: str) -> str:
+    return MEDIA_TYPES[Path(name).suffix]

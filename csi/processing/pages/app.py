@@ -146,14 +146,19 @@ def _closed(pages: Pages) -> Response:
 
 async def _file(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in web_assets.files():
+    if name not in web_assets.shared_files():
         return _answer("there is no such page", 404)
-    return Response(web_assets.files()[name], 200, {**_HEADERS, **web_assets.KEPT}, media_type=web_assets.media(name))
+    return Response(
+        web_assets.shared_files()[name],
+        200,
+        {**_HEADERS, **web_assets.CACHE_HEADERS},
+        media_type=web_assets.media_type(name),
+    )
 
 
 @cache
 def _asset(name: str) -> str:
-    return web_assets.address("/ui/static", name, web_assets.files()[name])
+    return web_assets.versioned_url("/ui/static", name, web_assets.shared_files()[name])
 
 
 @cache

@@ -8,7 +8,7 @@ _HELP = "https://console.developers.google.com/apis/api/youtube.googleapis.com/o
 
 
 @dataclass(frozen=True)
-class ApiErrorReason:
+class ErrorReason:
     """One error reason as the API sends it. `status` is the gRPC status name; older reasons have none."""
 
     code: int
@@ -21,18 +21,18 @@ class ApiErrorReason:
 
 
 REASONS = {
-    "quotaExceeded": ApiErrorReason(
+    "quotaExceeded": ErrorReason(
         403,
         "youtube.quota",
         'Your <a href="/youtube/v3/getting-started#quota">quota</a> is used up; this request was not served.',
     ),
-    "dailyLimitExceeded": ApiErrorReason(403, "usageLimits", "The daily limit of this project is used up."),
-    "rateLimitExceeded": ApiErrorReason(
+    "dailyLimitExceeded": ErrorReason(403, "usageLimits", "The daily limit of this project is used up."),
+    "rateLimitExceeded": ErrorReason(
         429, "usageLimits", "Too many requests at once; wait a little.", "RESOURCE_EXHAUSTED"
     ),
-    "userRateLimitExceeded": ApiErrorReason(403, "usageLimits", "Too many requests at once from this user."),
-    "keyInvalid": ApiErrorReason(400, "usageLimits", "Bad Request"),
-    "API_KEY_INVALID": ApiErrorReason(
+    "userRateLimitExceeded": ErrorReason(403, "usageLimits", "Too many requests at once from this user."),
+    "keyInvalid": ErrorReason(400, "usageLimits", "Bad Request"),
+    "API_KEY_INVALID": ErrorReason(
         400,
         "global",
         "API key not valid. Please pass a valid API key.",
@@ -40,52 +40,49 @@ REASONS = {
         detail="API_KEY_INVALID",
         wire="badRequest",
     ),
-    "forbidden": ApiErrorReason(
-        403,
-        "global",
-        "Callers without an identity are not served here. Please use an API key.",
-        "PERMISSION_DENIED",
+    "forbidden": ErrorReason(
+        403, "global", "Callers without an identity are not served here. Please use an API key.", "PERMISSION_DENIED"
     ),
-    "accessNotConfigured": ApiErrorReason(
+    "accessNotConfigured": ErrorReason(
         403,
         "usageLimits",
         f"The YouTube Data API is switched off for this project. Switch it on at {_HELP}",
         "PERMISSION_DENIED",
         detail="SERVICE_DISABLED",
     ),
-    "ipRefererBlocked": ApiErrorReason(
+    "ipRefererBlocked": ErrorReason(
         403,
         "usageLimits",
         "The key's restrictions do not allow this address.",
         "PERMISSION_DENIED",
         detail="API_KEY_IP_ADDRESS_BLOCKED",
     ),
-    "playlistItemsNotAccessible": ApiErrorReason(
+    "playlistItemsNotAccessible": ErrorReason(
         403, "youtube.playlistItem", "The items of this playlist are not yours to read."
     ),
-    "playlistNotFound": ApiErrorReason(
+    "playlistNotFound": ErrorReason(
         404,
         "youtube.playlistItem",
         "There is no playlist with the id in <code>playlistId</code>.",
         location="playlistId",
     ),
-    "watchHistoryNotAccessible": ApiErrorReason(
+    "watchHistoryNotAccessible": ErrorReason(
         403, "youtube.playlistItem", "The watch history cannot be read through the API."
     ),
-    "watchLaterNotAccessible": ApiErrorReason(
+    "watchLaterNotAccessible": ErrorReason(
         403, "youtube.playlistItem", "The watch later list cannot be read through the API."
     ),
-    "invalidPageToken": ApiErrorReason(
+    "invalidPageToken": ErrorReason(
         400, "youtube.parameter", "<code>pageToken</code> is not a page token.", location="pageToken"
     ),
-    "unknownPart": ApiErrorReason(400, "youtube.part", "An unknown part was asked for.", location="part"),
-    "required": ApiErrorReason(400, "global", "Required parameter: part", "INVALID_ARGUMENT", location="part"),
-    "missingRequiredParameter": ApiErrorReason(400, "youtube.parameter", "No filter selected.", location="parameters."),
-    "badRequest": ApiErrorReason(400, "global", "The request cannot be understood.", "INVALID_ARGUMENT"),
-    "authError": ApiErrorReason(401, "global", "Invalid credentials.", "UNAUTHENTICATED"),
-    "notFound": ApiErrorReason(404, "global", "Requested entity was not found.", "NOT_FOUND"),
-    "backendError": ApiErrorReason(500, "global", "Internal error encountered.", "INTERNAL"),
-    "unavailable": ApiErrorReason(
+    "unknownPart": ErrorReason(400, "youtube.part", "An unknown part was asked for.", location="part"),
+    "required": ErrorReason(400, "global", "Required parameter: part", "INVALID_ARGUMENT", location="part"),
+    "missingRequiredParameter": ErrorReason(400, "youtube.parameter", "No filter selected.", location="parameters."),
+    "badRequest": ErrorReason(400, "global", "The request cannot be understood.", "INVALID_ARGUMENT"),
+    "authError": ErrorReason(401, "global", "Invalid credentials.", "UNAUTHENTICATED"),
+    "notFound": ErrorReason(404, "global", "Requested entity was not found.", "NOT_FOUND"),
+    "backendError": ErrorReason(500, "global", "Internal error encountered.", "INTERNAL"),
+    "unavailable": ErrorReason(
         503, "global", "The service is currently unavailable.", "UNAVAILABLE", wire="backendError"
     ),
 }
@@ -121,7 +118,7 @@ def status_body(status: int) -> bytes:
     return _envelope(REASONS[reason], reason, REASONS[reason].message, status)
 
 
-def _envelope(row: ApiErrorReason, reason: str, message: str, code: int) -> bytes:
+def _envelope(row: ErrorReason, reason: str, message: str, code: int) -> bytes:
     entry = {"message": message, "domain": row.domain, "reason": row.wire or reason}
     if row.location:
         entry |= {"location": row.location, "locationType": "parameter"}

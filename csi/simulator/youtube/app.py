@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from functools import lru_cache
@@ -87,7 +88,6 @@ class RequestLog:
 
     def __init__(self) -> None:
         self.by_path: dict[str, Counter[int]] = {}
-        self.by_ref: Counter[str] = Counter()
         self.recent: deque[RequestRecord] = deque(maxlen=RECENT_REQUESTS)
         self.keys_in_url = 0
         self.in_flight = 0
@@ -95,8 +95,16 @@ class RequestLog:
 
     def add(self, record: RequestRecord) -> None:
         self.by_path.setdefault(record.path, Counter())[record.status] += 1
-        self.by_ref[record.ref] += 1
         self.recent.append(record)
+
+    @contextmanager
+    def counted_in_flight(self) -> Iterator[None]:
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
 
     def count(self, path: str = "", status: int | None = None, ref: str | None = None) -> int:
         """Finished requests. `path` may be the end of one, as in `playlistItems`; with `ref`, only recent requests."""
@@ -236,27 +244,19 @@ class SimulatedEndpoint:
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        requests = self._site.requests
-        requests.in_flight += 1
-        requests.peak = max(requests.peak, requests.in_flight)
-        try:
-            await self._exchange(scope, receive, send)
-        finally:
-            requests.in_flight -= 1
-
-    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         site, query = self._site, dict(parse_qsl(scope["query_string"].decode("latin-1")))
         target = RequestTarget(self._target, requested_ref(query))
-        fault = site.fault(target, site.options.now())
-        if delay := site.options.latency + fault.delay:
-            await asyncio.sleep(delay)
-        now = site.options.now()
-        response = apply_fault(self._respond(query, dict(scope["headers"]), now), fault, self._path)
-        complete = await send_response(response, self._headers(response, now), fault, scope, receive, send)
-        if complete and fault.harmless and response.status == 200 and scope["method"] == "GET":
-            site.record_served(response, now)
-        status = response.status if complete else INCOMPLETE
-        site.requests.add(RequestRecord(now, self._path, target.ref, status, fault.name))
+        with site.requests.counted_in_flight():
+            fault = site.fault(target, site.options.now())
+            if delay := site.options.latency + fault.delay:
+                await asyncio.sleep(delay)
+            now = site.options.now()
+            response = apply_fault(self._respond(query, dict(scope["headers"]), now), fault, self._path)
+            complete = await send_response(response, self._headers(response, now), fault, scope, receive, send)
+            if complete and fault.harmless and response.status == 200 and scope["method"] == "GET":
+                site.record_served(response, now)
+            status = response.status if complete else INCOMPLETE
+            site.requests.add(RequestRecord(now, self._path, target.ref, status, fault.name))
 
     def _respond(self, query: dict[str, str], raw_headers: dict[bytes, bytes], now: float) -> SimulatedResponse:
         headers = {name: value.decode("latin-1") for name, value in raw_headers.items()}

@@ -31,7 +31,7 @@ _ENTRY = """ <entry>
   <updated>{updated}</updated>
   <media:group>
    <media:title>{title}</media:title>
-   <media:content url="{site}/v/{id}?version=3" type="{flash}" width="640" height="390"/>
+   <media:content url="{site}/v/{id}?version=3" type="application/x-shockwave-flash" width="640" height="390"/>
    <media:thumbnail url="https://i{host}.ytimg.com/vi/{id}/hqdefault.jpg" width="480" height="360"/>
    <media:description>{description}</media:description>
    <media:community>
@@ -99,7 +99,6 @@ def _entry(video: SimulatedVideo, channel: SimulatedChannel, now: float) -> str:
         title=text(video.title),
         link=f"{SITE}/{path}{video.id}",
         site=SITE,
-        flash="application/x-shockwave-flash",
         published=stamp(video.published_at),
         updated=stamp(video.updated_at),
         host=1 + video.serial % 4,

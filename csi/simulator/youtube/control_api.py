@@ -67,11 +67,7 @@ class AddItemBody(ControlBody):
         for title in _numbered(self.title, self.count):
             video_id = self.video or site.world.upload(playlist.channel_id, title, at=now, privacy=self.privacy).id
             items.append(site.world.add_to_playlist(self.playlist, video_id, at=now, at_top=self.at_top))
-        return {
-            "item_id": items[0].id,
-            "video_id": items[0].video_id,
-            "video_ids": [item.video_id for item in items],
-        }
+        return {"item_id": items[0].id, "video_id": items[0].video_id, "video_ids": [item.video_id for item in items]}
 
 
 class RemoveItemBody(ControlBody):

@@ -27,18 +27,7 @@ FEED = "feed"
 API_TARGETS = ("playlistItems", "videos", "channels", "playlists")
 TARGETS = ("any", FEED, "api", *API_TARGETS)
 
-PLAIN: tuple[str, ...] = (
-    "reset",
-    "cut",
-    "hang",
-    "html",
-    "empty",
-    "truncated",
-    "bomb",
-    "attributes",
-    "deep",
-    "gzip",
-)
+PLAIN: tuple[str, ...] = ("reset", "cut", "hang", "html", "empty", "truncated", "bomb", "attributes", "deep", "gzip")
 PRESETS = {
     "night": ("feed:404#40@15-75", "40 % of the channels answer 404 for a minute"),
     "storm": (

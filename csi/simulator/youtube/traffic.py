@@ -4,28 +4,19 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
 
-from csi.simulator.youtube.world import Kind, Privacy, World
+from csi.simulator.youtube.world import KINDS, Privacy, World
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 TICK = 0.05  # seconds between two checks for due items
 
 _TOPICS = (
-    "sourdough",
-    "bridges",
-    "tide pools",
-    "old radios",
-    "night trains",
-    "maps",
-    "chess endings",
-    "beehives",
-    "small engines",
-    "lighthouses",
-    "soldering",
-    "mountain weather",
-)
+    "sourdough", "bridges", "tide pools", "old radios", "night trains", "maps",
+    "chess endings", "beehives", "small engines", "lighthouses", "soldering", "mountain weather",
+)  # fmt: skip
 _FORMS = (
     "Why {} work the way they do",
     "{}: what most people miss",
@@ -48,7 +39,7 @@ _ODD_TITLES = (
     "e\u0301 or é? Z\u0351\u0343a\u0300l\u0301g\u0302o",
     '=HYPERLINK("http://example.invalid") | \'; DROP TABLE events; --',
 )
-_KINDS: tuple[tuple[Kind, int], ...] = (("video", 70), ("short", 18), ("live", 6), ("upcoming", 6))
+_KIND_WEIGHTS = (70, 18, 6, 6)  # in the order of KINDS
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,7 @@ def populate(world: World, *, channels: int, playlists: int, videos: int, at: fl
     library = world.add_channel("The Lending Library", at=created_at, handle="@lendinglibrary").id
     for ref in refs:
         for age in _ages(random, videos):
-            world.upload(ref, new_title(random), at=at - age, kind=_new_kind(random))
+            world.upload(ref, new_title(random), at=at - age, kind=random.choices(KINDS, _KIND_WEIGHTS)[0])
     lists = []
     for n in range(playlists):
         lists.append(world.add_playlist(f"Collection {n + 1}", owner=library, at=at - 1000 * DAY).id)
@@ -120,7 +111,7 @@ class Traffic:
                 self._world.set_privacy(video_id, "public", at=at)
 
     def _upload(self, channel_id: str, at: float, privacy: Privacy = "public") -> str:
-        title, kind = new_title(self._random), _new_kind(self._random)
+        title, kind = new_title(self._random), self._random.choices(KINDS, _KIND_WEIGHTS)[0]
         return self._world.upload(channel_id, title, at=float(int(at)), kind=kind, privacy=privacy).id
 
     def _add_to_playlist(self, playlist_id: str, at: float) -> str:
@@ -160,13 +151,5 @@ async def generate_traffic(traffic: Traffic, rate: float, now: Callable[[], floa
 
 def _ages(random: Random, number: int) -> list[float]:
     """Ages in seconds, oldest first, hours to days apart."""
-    ages, age = [], HOUR
-    for _ in range(number):
-        ages.append(age)
-        age += random.uniform(6, 240) * HOUR
-    return ages[::-1]
-
-
-def _new_kind(random: Random) -> Kind:
-    kinds = [kind for kind, _ in _KINDS]
-    return random.choices(kinds, [weight for _, weight in _KINDS])[0]
+    gaps = [HOUR, *(random.uniform(6, 240) * HOUR for _ in range(number))]
+    return list(accumulate(gaps))[:number][::-1]

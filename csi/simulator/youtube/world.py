@@ -3,14 +3,15 @@
 import base64
 import bisect
 import threading
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from csi.errors import CsiError
 
+T = TypeVar("T")
 Kind = Literal["video", "short", "live", "upcoming"]
 Privacy = Literal["public", "unlisted", "private", "deleted"]
 
@@ -167,24 +168,18 @@ class World:
     def delete_channel(self, channel_id: str) -> None:
         """Delete the channel and its videos; playlists show them as "Deleted video"."""
         with self._lock:
-            self._known_channel(channel_id)
+            _known(self._channels, "channel", channel_id)
             for _, _, video_id in list(self._uploads_by_channel[channel_id]):
                 self._change(video_id, privacy="deleted")
             del self._channels[channel_id]
             self._touch(channel_id)
 
     def add_playlist(
-        self,
-        title: str,
-        *,
-        owner: str,
-        at: float,
-        privacy: Privacy = "public",
-        playlist_id: str | None = None,
+        self, title: str, *, owner: str, at: float, privacy: Privacy = "public", playlist_id: str | None = None
     ) -> SimulatedPlaylist:
         """An empty playlist of the channel `owner`."""
         with self._lock:
-            self._known_channel(owner)
+            _known(self._channels, "channel", owner)
             ref = playlist_id or self._new_id("PL", 24, self._playlists)
             self._playlists[ref] = SimulatedPlaylist(ref, title, owner, at, privacy)
             self._items[ref] = []
@@ -204,7 +199,7 @@ class World:
     ) -> SimulatedVideo:
         """A new video, published at `at`. Of two videos with the same time, the later upload is newer."""
         with self._lock:
-            self._known_channel(channel_id)
+            _known(self._channels, "channel", channel_id)
             self._serial += 1
             video = SimulatedVideo(
                 id=video_id or self._new_id("", 8, self._videos),
@@ -233,8 +228,8 @@ class World:
     def add_to_playlist(self, playlist_id: str, video_id: str, *, at: float, at_top: bool = False) -> PlaylistItem:
         """Add the video at the end, as YouTube does unless the owner chose "add to top"."""
         with self._lock:
-            items = self._known_items(playlist_id)
-            self._known_video(video_id)
+            items = _known(self._items, "playlist", playlist_id)
+            _known(self._videos, "video", video_id)
             item = PlaylistItem(item_id(playlist_id, f"{self._random.getrandbits(64):016X}"), video_id, at)
             items.insert(0 if at_top else len(items), item)
             self._playlists_of_video.setdefault(video_id, set()).add(playlist_id)
@@ -244,7 +239,7 @@ class World:
     def remove_from_playlist(self, playlist_id: str, video_id: str) -> None:
         """Remove every item of the video from the playlist."""
         with self._lock:
-            items = self._known_items(playlist_id)
+            items = _known(self._items, "playlist", playlist_id)
             kept = [item for item in items if item.video_id != video_id]
             if len(kept) == len(items):
                 raise UnknownIdError(f"video {video_id!r} is not in playlist {playlist_id!r}")
@@ -255,7 +250,7 @@ class World:
     def set_privacy(self, video_id: str, privacy: Privacy, *, at: float) -> SimulatedVideo:
         """`published_at` changes only when the video becomes public for the first time."""
         with self._lock:
-            video = self._known_video(video_id)
+            video = _known(self._videos, "video", video_id)
             if privacy == "public" and not video.ever_public:
                 uploads = self._uploads_by_channel[video.channel_id]
                 uploads.remove((video.published_at, video.serial, video.id))
@@ -273,15 +268,15 @@ class World:
     def recount(self, video_id: str, views: int, *, at: float) -> SimulatedVideo:
         """Correct the view count to `views`, which may be fewer than before; it then grows as before."""
         with self._lock:
-            video = self._known_video(video_id)
+            video = _known(self._videos, "video", video_id)
             grown = int(video.views_per_hour * max(0.0, at - video.published_at) / 3600)
             return self._change(video_id, views=views - grown, updated_at=at)
 
     def set_growth(self, channel_id: str, subscribers_per_day: int) -> SimulatedChannel:
         """Set how many subscribers the channel gains a day since it was created; may be negative."""
         with self._lock:
-            self._known_channel(channel_id)
-            self._channels[channel_id] = replace(self._channels[channel_id], subscribers_per_day=subscribers_per_day)
+            channel = _known(self._channels, "channel", channel_id)
+            self._channels[channel_id] = replace(channel, subscribers_per_day=subscribers_per_day)
             return self._channels[channel_id]
 
     def set_hidden(self, video_id: str, *, likes: bool, comments: bool) -> SimulatedVideo:
@@ -299,7 +294,7 @@ class World:
     def end_live(self, video_id: str, *, at: float) -> SimulatedVideo:
         """End a stream: it becomes an ordinary video with a duration."""
         with self._lock:
-            video = self._known_video(video_id)
+            video = _known(self._videos, "video", video_id)
             length = max(1, int(at - (video.started_at or at)))
             return self._change(video_id, kind="video", ended_at=at, updated_at=at, duration=length)
 
@@ -385,7 +380,7 @@ class World:
 
     def _change(self, video_id: str, **fields: object) -> SimulatedVideo:
         with self._lock:
-            video = replace(self._known_video(video_id), **fields)  # type: ignore[arg-type]
+            video = replace(_known(self._videos, "video", video_id), **fields)  # type: ignore[arg-type]
             self._videos[video_id] = video
             self._touch(video.channel_id, *self._playlists_of_video.get(video_id, ()))
             return video
@@ -400,21 +395,6 @@ class World:
             if ref not in taken:
                 return ref
 
-    def _known_channel(self, channel_id: str) -> SimulatedChannel:
-        if channel_id not in self._channels:
-            raise UnknownIdError(f"no channel {channel_id!r} in this world; GET /sim/state lists them")
-        return self._channels[channel_id]
-
-    def _known_video(self, video_id: str) -> SimulatedVideo:
-        if video_id not in self._videos:
-            raise UnknownIdError(f"no video {video_id!r} in this world; upload it first")
-        return self._videos[video_id]
-
-    def _known_items(self, playlist_id: str) -> list[PlaylistItem]:
-        if playlist_id not in self._items:
-            raise UnknownIdError(f"no playlist {playlist_id!r} in this world; GET /sim/state lists them")
-        return self._items[playlist_id]
-
 
 def channel_of(ref: str) -> str | None:
     """The channel behind an uploads list (`UU…`, `UULF…`); None for any other list."""
@@ -424,3 +404,10 @@ def channel_of(ref: str) -> str | None:
 def item_id(ref: str, tail: str) -> str:
     """The id of a playlist item: base64 of the list id and `tail` (sixteen hex digits, or the video id)."""
     return base64.b64encode(f"{ref}.{tail}".encode()).decode().rstrip("=")
+
+
+def _known(table: Mapping[str, T], kind: str, ref: str) -> T:
+    if ref not in table:
+        remedy = "upload it first" if kind == "video" else "GET /sim/state lists them"
+        raise UnknownIdError(f"no {kind} {ref!r} in this world; {remedy}")
+    return table[ref]
