@@ -19,7 +19,7 @@ class Bare:
     """As much of a runtime as a heartbeat needs."""
 
     def __init__(self, now):
-        self.now, self.memo = now, {}
+        self.now, self.memo, self.clock_trust = now, {}, None
 
 
 # --- uptime

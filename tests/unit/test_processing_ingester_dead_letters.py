@@ -104,7 +104,9 @@ def test_a_redirect_an_answer_without_end_and_a_closed_door_are_sentences():
         there.always = {"/admin/dlq": (200, b"x" * 600_000, {})}
         assert "it cannot be asked" in sender(there.url).letters("open").trouble
     assert "it cannot be asked" in sender("http://127.0.0.1:9").letters("open").trouble
-    assert "plain http is only for this machine" in sender("http://sender.example").letters("open").trouble
+    assert (
+        "plain http is allowed for loopback addresses only" in sender("http://sender.example").letters("open").trouble
+    )
 
 
 def test_what_is_not_configured_is_named():

@@ -120,7 +120,7 @@ def _matches(described: str, path: str) -> bool:
     return len(ours) == len(theirs) and all(a == b or a.startswith("{") for a, b in zip(ours, theirs, strict=True))
 
 
-QUEUE_ONLY = {"/waiting": ("tasks", "total")}
+QUEUE_ONLY = {"/waiting": ("tasks", "total", "unreadable", "has_key")}
 """The queue's own tasks: the product does not know them."""
 
 
