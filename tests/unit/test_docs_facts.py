@@ -3,10 +3,12 @@
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from csi import errors
+from csi.pipeline import destination_state
 from csi.processing.states import STAGES, STATUSES, TRANSITIONS
 from csi.processing.store import db as processing_db
 from csi.store import db
@@ -51,8 +53,41 @@ def test_the_transitions_of_a_video_are_the_codes():
 
 
 def test_every_table_of_the_schema_is_explained():
-    explained = [cells[0].strip("`") for cells in rows(section(ARCHITECTURE, "Which row remembers what"))]
+    explained = [cells[0].strip("`") for cells in rows(section(ARCHITECTURE, "Tables"))]
     assert set(explained) == set(re.findall(r"CREATE TABLE (\w+)", schema()))
+
+
+def test_every_package_is_in_the_tree():
+    tree = section(ARCHITECTURE, "The tree")
+    names = [path.name for path in (ROOT / "csi").iterdir() if path.name not in ("__init__.py", "__pycache__")]
+    names = [f"{name}/" if (ROOT / "csi" / name).is_dir() else name for name in names]
+    assert [name for name in names if not re.search(rf"(?<!\w){re.escape(name)}", tree)] == []
+
+
+def test_the_pipeline_table_names_the_steps_and_their_tasks():
+    steps = rows(section(ARCHITECTURE, "The pipeline"))
+    tasks = "".join(path.read_text() for path in (ROOT / "tasks").glob("*.py"))
+    assert [cells[0] for cells in steps] == [
+        "schedule",
+        "poll",
+        "ingest",
+        "flush",
+        "deliver",
+        "settle",
+        "redrive",
+        "rescue",
+    ]
+    assert [name for cells in steps for name in codes(cells[2]) if f"def {name}(" not in tasks] == []
+
+
+def test_the_page_begins_with_tree_pipeline_and_glossary():
+    headings = re.findall(r"^## (.*)$", ARCHITECTURE.read_text(), re.MULTILINE)
+    assert headings[:3] == ["The tree", "The pipeline", "Glossary"]
+
+
+def test_every_state_of_a_destination_is_in_the_glossary():
+    (cells,) = [cells for cells in rows(section(ARCHITECTURE, "Glossary")) if cells[0] == "destination state"]
+    assert set(codes(cells[1])) == set(get_args(destination_state.State))
 
 
 def test_the_layers_are_those_that_are_checked():
