@@ -21,7 +21,7 @@ from csi.processing.pipeline import maintenance
 from csi.processing.runtime import Processing, open_processing
 from csi.processing.settings import ProcessingSettings
 from csi.processing.store import db, jobs
-from csi.processing.wake import Wake
+from csi.processing.wake import StepWake
 from csi.store.worker_lock import hold_worker_lock
 from tasks import key_file
 from tasks.queue import QueueHuey, WorkerConsumer, storage_of
@@ -98,12 +98,12 @@ class Worker:
 
     def pause(self) -> None:
         self._stopping.set()
-        runtime().leaving.set()
+        runtime().stopping.set()
 
     def stop(self) -> None:
         try:
             with db.writing():
-                freed = jobs.release_own()
+                freed = jobs.release_leases()
             log.info("processing ends", released=freed)
         except Exception:  # noqa: BLE001 the end of the process: leases run out by themselves
             log.exception("leases could not be released")
@@ -123,8 +123,8 @@ class Worker:
 def _beat(*, slow: bool) -> None:
     rt = runtime()
     if slow:
-        dispatch(maintenance.keep_up(rt))
-    dispatch(maintenance.rescue(rt, huey.pending_count()))
+        dispatch(maintenance.maintain(rt))
+    dispatch(maintenance.due_wakes(rt, huey.pending_count()))
 
 
 def _boot() -> None:
@@ -134,7 +134,7 @@ def _boot() -> None:
         logs.take_over("huey")
         if not db.is_postgres():
             hold_worker_lock(rt.settings.state_dir)
-        maintenance.recover(rt)
+        maintenance.recover_claims(rt)
     except CsiError as error:
         sys.stderr.write(f"csi: {error}\n")
         raise SystemExit(error.exit_code) from None
@@ -149,7 +149,7 @@ except CsiError as problem:
     raise SystemExit(problem.exit_code) from None
 
 
-def dispatch(wakes: Sequence[Wake]) -> None:
+def dispatch(wakes: Sequence[StepWake]) -> None:
     """Make it happen. Should it fail, the rows are due all the same and the next pulse finds them."""
     try:
         now = [_task(wake) for wake in wakes if wake.at is None]
@@ -181,19 +181,19 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 @huey.task()
 @guarded
 def run_step(step: str, key: str) -> None:
-    wake = Wake(step, key)
+    wake = StepWake(step, key)
     try:
-        dispatch(maintenance.step(runtime(), wake))
+        dispatch(maintenance.run_step(runtime(), wake))
     except Exception as error:  # noqa: BLE001 the edge: whatever it was, the job must not stay in our hands
-        maintenance.give_back(runtime(), wake, error)
+        maintenance.release_failed_job(runtime(), wake, error)
 
 
 @huey.periodic_task(crontab(minute="*"), priority=50)
 @guarded
 def rescue_rows() -> None:
-    dispatch(maintenance.rescue(runtime(), huey.pending_count()))
+    dispatch(maintenance.due_wakes(runtime(), huey.pending_count()))
 
 
-def _task(wake: Wake) -> Any:
+def _task(wake: StepWake) -> Any:
     eta = None if wake.at is None else datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
     return run_step.s(wake.step, wake.key, eta=eta, priority=PRIORITY[wake.step])

@@ -15,7 +15,7 @@ from csi.store import db
 from csi.store.models import ALL, database
 
 if TYPE_CHECKING:
-    from tests.fakes.processing_bench import Desk
+    from tests.fakes.processing_bench import ProcessingBench
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
@@ -142,25 +142,24 @@ def processing_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
     url = str(tmp_path / "p.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     processing_db.open_database(url)
     processing_db.migrate()
-    with processing_db.connection():
+    with processing_db.reading():
         yield request.param
 
 
 @pytest.fixture
-def open_desk(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "Desk"]]:
+def open_desk(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "ProcessingBench"]]:
     """A desk of processing on SQLite, made with the settings that a test wants."""
     from csi.processing.store import db as processing_db
-    from tests.fakes.processing_bench import Desk
+    from tests.fakes.processing_bench import ProcessingBench
 
-    desks: list[Desk] = []
+    desks: list[ProcessingBench] = []
 
-    def make(**settings: Any) -> Desk:
-        desks.append(Desk(tmp_path, clock, **settings))
+    def make(**settings: Any) -> ProcessingBench:
+        desks.append(ProcessingBench(tmp_path, clock, **settings))
         processing_db.open_database(desks[-1].settings.database_url)
         processing_db.migrate()
         return desks[-1]
 
-    with processing_db.connection():
-        yield make
-        for desk in desks:
-            desk.close()
+    yield make
+    for desk in desks:
+        desk.close()

@@ -9,7 +9,7 @@ import click
 from csi import logs
 from csi.cli.config import json_option
 from csi.cli.output import AgeType, echo_json
-from csi.cli.processing_session import masked, opened, processing_option
+from csi.cli.processing_session import processing_option, processing_session, redacted
 from csi.cli.terminal import table
 from csi.processing.store import audit as log
 
@@ -41,11 +41,11 @@ def list_entries(
     limit: int,
 ) -> None:
     """List entries, the newest first. `sensitive`: the act touched personal or confidential text."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         after = rt.now() - since if since is not None else 0.0
         found = log.search(limit=limit, since=after, agent=agent, outcome=outcome, video=video, correlation=correlation)
     if as_json:
-        echo_json([masked(entry.shape()) for entry in found])
+        echo_json([redacted(entry.shape()) for entry in found])
         return
     head = ("time", "agent", "action", "outcome", "ms", "USD", "sensitive", "about", "words")
     rows = [

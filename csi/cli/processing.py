@@ -13,7 +13,7 @@ import click
 from csi import clock, logs
 from csi.cli.config import json_option
 from csi.cli.output import SOME_FAILED, confirm, echo_json
-from csi.cli.processing_session import masked, opened, processing_option
+from csi.cli.processing_session import processing_option, processing_session, redacted
 from csi.cli.terminal import ago, plain, table
 from csi.errors import CsiError, StoreError
 from csi.processing import config, receiver_database, runtime
@@ -79,7 +79,7 @@ def check(config_path: Path | None) -> None:
 @json_option
 def status(config_path: Path | None, as_json: bool) -> None:
     """Show how far everything is, today's money, and what waits for somebody."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         facts = _facts(rt)
     if as_json:
         echo_json(facts)
@@ -96,7 +96,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 def _facts(rt: Processing) -> dict[str, Any]:
-    beat = heartbeats.last_beat(maintenance.WORKER)
+    beat = heartbeats.last_heartbeat(maintenance.WORKER)
     known = videos.counts()
     return {
         "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",
@@ -107,7 +107,7 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "unknown_pipelines": signals.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
         "dead_letters": dead_jobs.open_count(),
-        "waiting_notices": notices.waiting(),
+        "waiting_notices": notices.waiting_count(),
         "budget": {"used_usd": str(paid_calls.used(rt.today())), "daily_usd": str(rt.settings.budget.daily_usd)},
         "paused": rt.settings.paused,
     }
@@ -119,7 +119,7 @@ def _receiver(rt: Processing) -> str:
     if not path.exists():
         return f"there is no database at {path} yet: is receiver_db (or {config.RECEIVER_DB}) right?"
     try:
-        count = receiver_database.waiting(path, signals.cursor(), 1_000_000)
+        count = receiver_database.count_after(path, signals.cursor(), 1_000_000)
     except StoreError as error:
         return str(error)
     return f"{sum(signals.counts().values()):,} signals taken over, {count:,} wait"
@@ -132,10 +132,10 @@ def _receiver(rt: Processing) -> str:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 100_000))
 def list_videos(config_path: Path | None, as_json: bool, wanted: str | None, limit: int) -> None:
     """List videos, the last changed first."""
-    with opened(config_path):
+    with processing_session(config_path):
         found = videos.page(limit, status=wanted)
     if as_json:
-        echo_json([masked(video.doc.shape()) for video in found])
+        echo_json([redacted(video.doc.shape()) for video in found])
         return
     rows = [(video.id, video.status, video.held or "", video.doc.updated_at, video.doc.title) for video in found]
     click.echo("\n".join(table(("video", "status", "waits for", "updated", "title"), rows)))
@@ -147,15 +147,15 @@ def list_videos(config_path: Path | None, as_json: bool, wanted: str | None, lim
 @click.argument("video_id")
 def show(config_path: Path | None, as_json: bool, video_id: str) -> None:
     """Show one video's whole way: its steps, jobs, costs, artifacts and errors."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         video = videos.find(video_id)
         if video is None:
             raise CsiError(f"there is no video {video_id}; see: csi processing list")
         found = jobs.of_video(video_id)
         told: dict[str, Any] = {
-            "video": masked(video.doc.shape()),
+            "video": redacted(video.doc.shape()),
             "steps": [{"status": name, "at": clock.iso(at)} for name, at in videos.steps(video_id)],
-            "jobs": [masked(job.doc.shape()) | {"cost_usd": str(paid_calls.spent_on(job.id))} for job in found],
+            "jobs": [redacted(job.doc.shape()) | {"cost_usd": str(paid_calls.spent_on(job.id))} for job in found],
             "artifacts": {one.kind: str(rt.settings.artifacts / one.path) for one in artifacts.of_video(video_id)},
         }
     if as_json:
@@ -177,8 +177,11 @@ def show(config_path: Path | None, as_json: bool, video_id: str) -> None:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file instead of standard output.")
 def export(config_path: Path | None, collection: str, out: Path | None) -> None:
     """Print a collection as JSON lines in the specification's exact shape."""
-    with opened(config_path):
-        lines = (json.dumps(masked(doc.shape()), ensure_ascii=False) + "\n" for doc in exports.documents(collection))
+    with processing_session(config_path):
+        lines = (
+            json.dumps(redacted(doc.shape()), ensure_ascii=False) + "\n"
+            for doc in exports.collection_documents(collection)
+        )
         if out is None:
             for line in lines:
                 click.echo(line, nl=False)
@@ -196,8 +199,8 @@ def export(config_path: Path | None, collection: str, out: Path | None) -> None:
 @click.option("--html", is_flag=True, help="HTML instead of Markdown.")
 def digest(config_path: Path | None, day: str | None, html: bool) -> None:
     """Print the digest of a day, as it is now."""
-    with opened(config_path) as rt:
-        made = digests.make_digest(rt, runs.describe(rt, checked_day(day) if day else rt.today()))
+    with processing_session(config_path) as rt:
+        made = digests.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
     click.echo(logs.redact(made.html if html else made.markdown))
 
 
@@ -214,8 +217,8 @@ def checked_day(text: str) -> str:
 @processing_option
 def release(config_path: Path | None) -> None:
     """Let what waits for tomorrow's limit be looked at again now, after you raised it."""
-    with opened(config_path) as rt, db.writing():
-        click.echo(f"{videos.release_held(rt.now())} videos are looked at again")
+    with processing_session(config_path) as rt, db.writing():
+        click.echo(f"{videos.release_deferred(rt.now())} videos are looked at again")
 
 
 @processing.group()
@@ -230,10 +233,10 @@ def dlq() -> None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 100_000))
 def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int) -> None:
     """List dead letters, the newest first."""
-    with opened(config_path):
+    with processing_session(config_path):
         found = dead_jobs.search(status=None if state == "open" else state, limit=limit)
     if as_json:
-        echo_json([masked(letter.doc.shape()) for letter in found])
+        echo_json([redacted(letter.doc.shape()) for letter in found])
         return
     head = ("job", "status", "priority", "level", "failure", "attempts", "assigned", "died", "error")
     rows = [_row(letter.doc) for letter in found]
@@ -261,8 +264,8 @@ def _row(doc: DeadLetterJobDocument) -> tuple[str, ...]:
 @click.argument("job_id")
 def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
     """Show one dead letter whole."""
-    with opened(config_path):
-        doc = masked(desk.get(job_id).doc.shape())
+    with processing_session(config_path):
+        doc = redacted(desk.get(job_id).doc.shape())
     if as_json:
         echo_json(doc)
         return
@@ -276,7 +279,7 @@ def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
 @click.argument("person")
 def assign(config_path: Path | None, job_id: str, person: str) -> None:
     """Say who looks into it; it is `investigating` from here on."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         _echo(desk.assign(rt, job_id, person))
 
 
@@ -286,7 +289,7 @@ def assign(config_path: Path | None, job_id: str, person: str) -> None:
 @click.argument("text")
 def note(config_path: Path | None, job_id: str, text: str) -> None:
     """Write something down."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         _echo(desk.note(rt, job_id, text))
 
 
@@ -296,7 +299,7 @@ def note(config_path: Path | None, job_id: str, text: str) -> None:
 @click.option("--note", "text", default="resolved by hand", show_default=True)
 def resolve(config_path: Path | None, job_id: str, text: str) -> None:
     """Close it: settled by other means. Its video stays failed."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         _echo(desk.resolve(rt, job_id, text))
 
 
@@ -307,7 +310,7 @@ def resolve(config_path: Path | None, job_id: str, text: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def abandon(config_path: Path | None, job_id: str, text: str, yes: bool) -> None:
     """Give it up for good: its video is skipped."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         confirm(f"Give up {job_id}? Its video will be skipped.", yes=yes)
         _echo(desk.abandon(rt, job_id, text))
 
@@ -325,7 +328,7 @@ def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, 
     """
     if bool(job_ids) == everything:
         raise click.UsageError("which ones? Give job ids, or --all.")
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         found = job_ids or [letter.doc.job_id for letter in dead_jobs.search(status=None, limit=100_000)]
         unsure = [job_id for job_id in found if everything and not force and _may_be_paid(job_id)]
         failed = len(unsure)

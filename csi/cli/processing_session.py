@@ -30,10 +30,10 @@ def processing_option(command: F) -> F:
 
 
 @contextmanager
-def opened(config_path: Path | None) -> Iterator[runtime.Processing]:
+def processing_session(config_path: Path | None) -> Iterator[runtime.Processing]:
     """Settings and database. A command must not create a database: as root it would lock the worker out."""
     settings = config.load(config_path)
-    logs.setup(level="WARNING", format=settings.log_format, secrets=config.held_secrets(settings).all)
+    logs.setup(level="WARNING", format=settings.log_format, secrets=config.available_secrets(settings).all)
     url = settings.database_url
     if "://" not in url and not Path(url).exists():
         raise StoreError(
@@ -47,11 +47,11 @@ def opened(config_path: Path | None) -> Iterator[runtime.Processing]:
         yield runtime.Processing(settings, net.Net())
 
 
-def masked(value: Any) -> Any:
+def redacted(value: Any) -> Any:
     """A document without secrets: an error may hold a provider's own words, and those what we sent."""
     if isinstance(value, dict):
         return {
-            name: logs.redact(one) if name in TOLD and isinstance(one, str) else masked(one)
+            name: logs.redact(one) if name in TOLD and isinstance(one, str) else redacted(one)
             for name, one in value.items()
         }
-    return [masked(one) for one in value] if isinstance(value, list) else value
+    return [redacted(one) for one in value] if isinstance(value, list) else value

@@ -80,7 +80,7 @@ def receiver(
     beside, hidden = _dashboard(settings, processing)
     logs.setup(level=log_level.upper(), format=log_format, secrets=[*settings.hidden, *hidden])
     with server.listen(server.resolve(host, port, setting="--host"), setting="--port") as door:
-        app = ingest.create_app(settings, beside=beside)
+        app = ingest.create_app(settings, extra_routes=beside)
         click.echo(f"receiver listening on {_url(door)}")
         server.leave_on_signals()
         sys.exit(server.run(app, door, server.ServerLimits(head_bytes=256 * 1024, grace_seconds=20)))
@@ -91,7 +91,7 @@ def _dashboard(settings: ReceiverSettings, wanted: Path | None) -> tuple[list[Ro
     if wanted is None:
         return [], []
     from csi.processing import config
-    from csi.processing.pages.app import Pages, routes
+    from csi.processing.pages.app import DashboardContext, routes
     from csi.processing.runtime import Processing
     from csi.processing.store import db
 
@@ -99,7 +99,7 @@ def _dashboard(settings: ReceiverSettings, wanted: Path | None) -> tuple[list[Ro
     secrets = config.read_secrets(chosen)
     db.open_database(chosen.database_url)
     db.migrate()
-    pages = Pages(Processing(chosen, wire.Net(), secrets), settings.dashboard_password, secrets.webhook)
+    pages = DashboardContext(Processing(chosen, wire.Net(), secrets), settings.dashboard_password, secrets.webhook)
     return routes(pages), secrets.all
 
 

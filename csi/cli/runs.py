@@ -9,7 +9,7 @@ import click
 from csi.cli.config import json_option
 from csi.cli.output import echo_json
 from csi.cli.processing import checked_day
-from csi.cli.processing_session import opened, processing_option
+from csi.cli.processing_session import processing_option, processing_session
 from csi.cli.terminal import plain, table
 from csi.errors import CsiError
 from csi.processing.pipeline import runs as days
@@ -27,7 +27,7 @@ def runs() -> None:
 @click.option("--limit", default=30, show_default=True, type=click.IntRange(1, 10_000))
 def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
     """List runs, the newest first."""
-    with opened(config_path):
+    with processing_session(config_path):
         found = rows_of.page(limit)
     if as_json:
         echo_json([run.shape() for run in found])
@@ -56,11 +56,11 @@ def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
 @click.argument("run_id", required=False)
 def show(config_path: Path | None, as_json: bool, run_id: str | None) -> None:
     """Show one run, counted now; today's without an argument."""
-    with opened(config_path) as rt:
+    with processing_session(config_path) as rt:
         day = checked_day(run_id) if run_id else rt.today()
         if day != rt.today() and rows_of.find(day) is None:
             raise CsiError(f"there was no run on {day}; see: csi runs list")
-        doc = days.describe(rt, day).shape()
+        doc = days.describe_run(rt, day).shape()
     if as_json:
         echo_json(doc)
         return

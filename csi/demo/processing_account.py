@@ -9,7 +9,7 @@ from csi.processing import receiver_database
 from csi.processing.config import load
 from csi.processing.pipeline.digest import write_digest
 from csi.processing.pipeline.maintenance import WORKER
-from csi.processing.pipeline.runs import today_of
+from csi.processing.pipeline.runs import describe_run
 from csi.processing.runtime import Processing
 from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, signals, videos
 
@@ -49,7 +49,7 @@ class ProcessingMonitor:
             self._opened = True
         try:
             with db.reading():
-                return heartbeats.last_beat(WORKER)
+                return heartbeats.last_heartbeat(WORKER)
         except StoreError:
             return None
 
@@ -58,7 +58,7 @@ class ProcessingMonitor:
         with db.reading():
             states = videos.counts()
             return (
-                not receiver_database.waiting(self._rt.settings.receiver_db, signals.cursor(), 1)
+                not receiver_database.count_after(self._rt.settings.receiver_db, signals.cursor(), 1)
                 and not any(states.get(name) for name in UNFINISHED)
                 and not jobs.open_count()
             )
@@ -67,7 +67,7 @@ class ProcessingMonitor:
         """The current numbers. Writes today's digest file."""
         with db.reading():
             states = videos.counts()
-            written = write_digest(self._rt, today_of(self._rt), announce=False)
+            written = write_digest(self._rt, describe_run(self._rt, self._rt.today()), announce=False)
             return ProcessingAccount(
                 signals=sum(signals.counts().values()),
                 videos=sum(states.values()),

@@ -1,1 +1,1 @@
-"""From a received signal to transcript, summary, artifact and digest. Never a part of the ingester (PRD §2.3)."""
+"""From a received signal to transcript, summary, artifact and digest. It is not a part of the ingester (PRD §2.3)."""

@@ -1,45 +1,36 @@
-"""The six collections of the specification (spec 001): every field, every enumeration, checked on every write."""
+"""The documents of the six collections (spec 001), validated on every write."""
 
 import re
 from datetime import date
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, model_validator
 
 from csi import clock
 from csi.processing.money import Usd
 from csi.processing.states import STAGE_OF, Stage, Status
 
 MAX_TEXT = 20_000
-_ODD = re.compile(r"[\x00\ud800-\udfff]")
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
-def _stamp(text: str) -> str:
-    return clock.normalize(text)
+def _storable(text: str) -> str:
+    """Replace NUL and lone surrogates, which PostgreSQL and JSON readers reject."""
+    return _UNSTORABLE.sub("�", text)
 
 
-def _clean(text: str) -> str:
-    """No NUL and no lone surrogate: PostgreSQL and JSON readers refuse them."""
-    return _ODD.sub("�", text)
-
-
-def _day(text: str) -> str:
-    return date.fromisoformat(text).isoformat()
-
-
-Timestamp = Annotated[str, AfterValidator(_stamp)]
-Text = Annotated[str, AfterValidator(_clean), Field(max_length=MAX_TEXT)]
-LongText = Annotated[str, AfterValidator(_clean)]
+Timestamp = Annotated[str, AfterValidator(clock.normalize)]
+Text = Annotated[str, AfterValidator(_storable), Field(max_length=MAX_TEXT)]
+LongText = Annotated[str, AfterValidator(_storable)]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
-RunId = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_day)]
-Count = Annotated[int, Field(ge=0)]
-Number = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+RunId = Annotated[
+    str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(lambda text: date.fromisoformat(text).isoformat())
+]
 Json = dict[str, Any]
 
 
-class Document(BaseModel):
-    """A document: unknown fields are refused, and it never changes: a change is a new one, checked as a whole."""
+class SpecDocument(BaseModel):
+    """An immutable document without unknown fields. A change makes a new one, which is validated as a whole."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -51,14 +42,14 @@ class Document(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-class VideoRefs(Document):
+class VideoRefs(SpecDocument):
     """Ids in the artifact store."""
 
     transcript_id: Key | None = None
     summary_id: Key | None = None
 
 
-class VideoDocument(Document):
+class VideoDocument(SpecDocument):
     """`videos`"""
 
     video_id: Key
@@ -67,8 +58,8 @@ class VideoDocument(Document):
     published_at: Timestamp
     channel_id: Text
     channel_title: Text
-    duration_sec: Number
-    view_count: Count | None = None
+    duration_sec: NonNegativeFloat
+    view_count: NonNegativeInt | None = None
 
     status: Status
     processing_stage: Stage
@@ -87,11 +78,11 @@ class VideoDocument(Document):
     tags: list[Text] | None = None
     priority: Annotated[int, Field(ge=1, le=10)] | None = None
 
-    error_count: Count | None = None
+    error_count: NonNegativeInt | None = None
     last_error: Text | None = None
 
     @model_validator(mode="after")
-    def _stage_fits(self) -> Self:
+    def _check_stage(self) -> Self:
         if STAGE_OF.get(self.status, self.processing_stage) != self.processing_stage:
             raise ValueError(f"a video that is {self.status} cannot be in the stage {self.processing_stage}")
         return self
@@ -102,7 +93,7 @@ SummarizationStatus = Literal["queued", "processing", "completed", "failed", "re
 ErrorType = Literal["api_error", "timeout", "quota_exceeded", "invalid_audio"]
 
 
-class TranscriptionJobDocument(Document):
+class TranscriptionJobDocument(SpecDocument):
     """`jobs/transcription`"""
 
     job_id: Key
@@ -111,7 +102,7 @@ class TranscriptionJobDocument(Document):
     assemblyai_job_id: Text | None = None
 
     audio_url: Text
-    duration_sec: Number
+    duration_sec: NonNegativeFloat
     webhook_url: Text | None = None
 
     estimated_cost_usd: Usd
@@ -125,34 +116,34 @@ class TranscriptionJobDocument(Document):
     submitted_at: Timestamp | None = None
     completed_at: Timestamp | None = None
 
-    attempt_count: Count
-    max_attempts: Count
+    attempt_count: NonNegativeInt
+    max_attempts: NonNegativeInt
     next_retry_at: Timestamp | None = None
 
     transcript_text: LongText | None = None
     transcript_json: Json | None = None
-    confidence: Share | None = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
 
     error_message: Text | None = None
     error_type: ErrorType | None = None
 
 
-class Summary(Document):
-    """What a summary says."""
+class VideoSummary(SpecDocument):
+    """The content of a summary."""
 
     bullets: list[Text]
     key_concepts: list[Text]
     executive_summary: Text | None = None
 
 
-class SummaryRefs(Document):
-    """Ids in the artifact store; `short_summary_id` is empty until there is one."""
+class SummaryRefs(SpecDocument):
+    """Ids in the artifact store; `short_summary_id` is empty until the summary is written."""
 
     short_summary_id: str
     detailed_summary_id: Key | None = None
 
 
-class SummarizationJobDocument(Document):
+class SummarizationJobDocument(SpecDocument):
     """`jobs/summarization`"""
 
     job_id: Key
@@ -161,7 +152,7 @@ class SummarizationJobDocument(Document):
     status: SummarizationStatus
 
     summary_type: Literal["short", "detailed", "executive"]
-    max_length: Count | None = None
+    max_length: NonNegativeInt | None = None
     focus_areas: list[Text] | None = None
 
     model_used: Text
@@ -172,20 +163,20 @@ class SummarizationJobDocument(Document):
     updated_at: Timestamp
     completed_at: Timestamp | None = None
 
-    input_tokens: Count
-    output_tokens: Count
+    input_tokens: NonNegativeInt
+    output_tokens: NonNegativeInt
     estimated_cost_usd: Usd
 
-    summary: Summary
+    summary: VideoSummary
     drive_refs: SummaryRefs
     zep_doc_id: Text | None = None
     zep_collection: Text
 
-    attempt_count: Count
+    attempt_count: NonNegativeInt
     error_message: Text | None = None
 
 
-class AuditLogDocument(Document):
+class AuditLogDocument(SpecDocument):
     """`audit_logs`"""
 
     log_id: Key
@@ -199,7 +190,7 @@ class AuditLogDocument(Document):
     session_id: Text | None = None
 
     timestamp: Timestamp
-    duration_ms: Number | None = None
+    duration_ms: NonNegativeFloat | None = None
 
     resource_type: Text | None = None
     resource_id: Text | None = None
@@ -209,7 +200,7 @@ class AuditLogDocument(Document):
     api_method: Text | None = None
     api_response_code: Annotated[int, Field(ge=100, le=599)] | None = None
 
-    tokens_used: Count | None = None
+    tokens_used: NonNegativeInt | None = None
     api_cost_usd: Usd | None = None
 
     sensitive_data: bool
@@ -229,7 +220,7 @@ DlqStatus = Literal["pending", "investigating", "resolved", "abandoned"]
 Priority = Literal["low", "medium", "high", "critical"]
 
 
-class DeadLetterJobDocument(Document):
+class DeadLetterJobDocument(SpecDocument):
     """`jobs_deadletter`"""
 
     job_id: Key
@@ -242,7 +233,7 @@ class DeadLetterJobDocument(Document):
     job_type: Text
     job_payload: Json
 
-    total_attempts: Count
+    total_attempts: NonNegativeInt
     first_failure_at: Timestamp
     last_attempt_at: Timestamp
     moved_to_dlq_at: Timestamp
@@ -264,22 +255,22 @@ class DeadLetterJobDocument(Document):
     escalation_level: Annotated[int, Field(ge=1, le=5)]
 
 
-class AgentStats(Document):
-    """What one agent did in a run."""
+class AgentStats(SpecDocument):
+    """The work of one agent in a run."""
 
-    actions_taken: Count
-    errors: Count
-    avg_response_time_ms: Number
+    actions_taken: NonNegativeInt
+    errors: NonNegativeInt
+    avg_response_time_ms: NonNegativeFloat
 
 
 RunStatus = Literal["planned", "running", "completed", "failed", "paused"]
 
 
-class RunEventDocument(Document):
+class RunEventDocument(SpecDocument):
     """`run_events`"""
 
     run_id: RunId
-    planned_videos: Count
+    planned_videos: NonNegativeInt
     planned_budget_usd: Usd
     planned_start_time: Timestamp
     planned_end_time: Timestamp | None = None
@@ -288,22 +279,22 @@ class RunEventDocument(Document):
     started_at: Timestamp | None = None
     completed_at: Timestamp | None = None
 
-    discovered: Count
-    transcription_queued: Count
-    transcribed: Count
-    summarized: Count
-    failed: Count
-    skipped: Count
-    dlq: Count
+    discovered: NonNegativeInt
+    transcription_queued: NonNegativeInt
+    transcribed: NonNegativeInt
+    summarized: NonNegativeInt
+    failed: NonNegativeInt
+    skipped: NonNegativeInt
+    dlq: NonNegativeInt
 
     budget_used_usd: Usd
-    api_calls_made: Count
-    tokens_consumed: Count
+    api_calls_made: NonNegativeInt
+    tokens_consumed: NonNegativeInt
 
     success_rate: Annotated[float, Field(ge=0, le=100)]
-    average_processing_time_sec: Number
+    average_processing_time_sec: NonNegativeFloat
 
-    error_categories: dict[str, Count]
+    error_categories: dict[str, NonNegativeInt]
     agent_stats: dict[str, AgentStats]
 
     quota_limits_hit: list[Text]
@@ -314,7 +305,7 @@ class RunEventDocument(Document):
     notes: Text | None = None
 
 
-COLLECTIONS: dict[str, type[Document]] = {
+COLLECTIONS: dict[str, type[SpecDocument]] = {
     "videos": VideoDocument,
     "jobs/transcription": TranscriptionJobDocument,
     "jobs/summarization": SummarizationJobDocument,

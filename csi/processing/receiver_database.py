@@ -1,4 +1,4 @@
-"""The receiver's database, read only: the one place where processing looks at what was delivered."""
+"""Read signals from the receiver's database, read only."""
 
 import json
 import sqlite3
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from csi.errors import StoreError
-from csi.processing.store.signals import Place
+from csi.processing.store.signals import IntakeCursor
 
 
 @dataclass(frozen=True)
-class Received:
-    """One signal as the receiver stored it."""
+class ReceiverSignal:
+    """One signal in the receiver's database."""
 
     seq: int
     event_id: str
@@ -23,35 +23,35 @@ class Received:
     event: dict[str, Any]
 
 
-def read_after(path: Path, place: Place, limit: int) -> list[Received]:
-    """Signals in the order of their arrival. Nothing while there is no database yet: no signal has come."""
+def read_after(path: Path, cursor: IntakeCursor, limit: int) -> list[ReceiverSignal]:
+    """Signals after the cursor, in order of arrival. Empty while the database does not exist yet."""
     if not path.exists():
         return []
     sql = """SELECT seq, event_id, pipeline, first_received_at, event_json FROM signals
              WHERE seq > ? ORDER BY seq LIMIT ?"""
     with _reading(path) as db:
-        rows = db.execute(sql, (_start(db, place), limit)).fetchall()
-        return [Received(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in rows]
+        rows = db.execute(sql, (_start(db, cursor), limit)).fetchall()
+        return [ReceiverSignal(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in rows]
 
 
-def waiting(path: Path, place: Place, most: int) -> int:
-    """How many signals nobody has taken over yet; counted up to `most`."""
+def count_after(path: Path, cursor: IntakeCursor, most: int) -> int:
+    """How many signals after the cursor have not been read yet, counted up to `most`."""
     if not path.exists():
         return 0
     with _reading(path) as db:
         sql = "SELECT count(*) FROM (SELECT 1 FROM signals WHERE seq > ? LIMIT ?)"
-        return int(db.execute(sql, (_start(db, place), most)).fetchone()[0])
+        return int(db.execute(sql, (_start(db, cursor), most)).fetchone()[0])
 
 
-def _start(db: sqlite3.Connection, place: Place) -> int:
-    """0 where the place is not in this file: it was made anew or restored, and counts from its own beginning.
+def _start(db: sqlite3.Connection, cursor: IntakeCursor) -> int:
+    """0 when the cursor's signal is not in this file: the file was recreated or restored and numbers from 1 again.
 
-    What was taken over before is known by its id, so reading it again changes nothing.
+    Signals that were read before are known by their event id, so reading them again changes nothing.
     """
-    if place.event_id is None:
-        return place.seq
-    row = db.execute("SELECT event_id FROM signals WHERE seq = ?", (place.seq,)).fetchone()
-    return place.seq if row == (place.event_id,) else 0
+    if cursor.event_id is None:
+        return cursor.seq
+    row = db.execute("SELECT event_id FROM signals WHERE seq = ?", (cursor.seq,)).fetchone()
+    return cursor.seq if row == (cursor.event_id,) else 0
 
 
 @contextmanager
@@ -62,6 +62,6 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DatabaseError as error:
         if "no such" in str(error):
             raise StoreError(
-                f"{path}: not a receiver's database of this version; start csi receiver on it once"
+                f"{path}: not a receiver's database of this version; start csi receiver with it once to upgrade it"
             ) from error
         raise StoreError(f"{path}: the receiver's database cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""The wiring of processing: settings, providers, artifact store, HTTP client and clock, in one value."""
+"""The runtime of processing: settings, providers, artifact store, HTTP client and clock in one object."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,56 +9,57 @@ from pathlib import Path
 from csi import clock, logs, messages
 from csi.net import Net
 from csi.processing.artifacts import ArtifactStore
-from csi.processing.config import Secrets, load, read_secrets
+from csi.processing.config import ProcessingSecrets, load, read_secrets
 from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import PaidTranscriber, Summariser, Transcriber
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import ExtractiveSummariser
 from csi.processing.providers.openai import ChatClient, OpenAISummariser
 from csi.processing.providers.transcript_files import FileTranscriber
-from csi.processing.settings import ProcessingSettings, Route
+from csi.processing.settings import ProcessingSettings, SignalRoute
 from csi.processing.store import db
+from csi.processing.store.audit import AuditScope
+from csi.processing.store.videos import ProcessingVideo
 
 DAY = 86_400.0
 Notifier = Callable[[str, str], None]
 
 
-def _nothing(name: str) -> None:
-    """A place where a test may end the process."""
-
-
 @dataclass
 class Processing:
-    """What a step may use. Time comes from `now`."""
+    """Everything a step may use. Time comes from `now`."""
 
     settings: ProcessingSettings
     net: Net
-    secrets: Secrets = field(default_factory=Secrets)
+    secrets: ProcessingSecrets = field(default_factory=ProcessingSecrets)
     now: Callable[[], float] = clock.now
     free: dict[str, Transcriber] = field(default_factory=dict)
     paid: dict[str, PaidTranscriber] = field(default_factory=dict)
     summariser: Summariser = field(default_factory=ExtractiveSummariser)
     chat: ChatClient | None = None
     notifiers: list[Notifier] | None = None
-    """None: as the settings say, made when the first notice goes out."""
-    failpoint: Callable[[str], None] = _nothing
-    leaving: threading.Event = field(default_factory=threading.Event)
-    """Set when the process is asked to end: no new paid call begins."""
+    """None: built from the settings when a notification is sent."""
+    failpoint: Callable[[str], None] = lambda name: None
+    """Called at every point where tests end the process."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the process shuts down: no new paid call begins."""
 
     @property
     def artifacts(self) -> ArtifactStore:
         return ArtifactStore(self.settings.artifacts)
 
-    def route(self, pipeline: str) -> Route | None:
+    def route(self, pipeline: str) -> SignalRoute | None:
         return self.settings.routes.get(pipeline)
 
+    def audit_scope(self, agent: str, kind: str, name: str | None, correlation_id: str | None = None) -> AuditScope:
+        return AuditScope(agent, correlation_id, kind, name, self.settings.retention.audit_days)
+
+    def video_scope(self, agent: str, video: ProcessingVideo) -> AuditScope:
+        return self.audit_scope(agent, "video", video.id, video.correlation_id)
+
     def today(self) -> str:
-        """The run of now: a day in UTC."""
-        return day_of(self.now())
-
-
-def day_of(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).date().isoformat()
+        """The day in UTC: the id of the current run."""
+        return datetime.fromtimestamp(self.now(), UTC).date().isoformat()
 
 
 def day_span(day: str) -> tuple[float, float]:
@@ -67,9 +68,13 @@ def day_span(day: str) -> tuple[float, float]:
 
 
 def create(
-    settings: ProcessingSettings, secrets: Secrets, *, net: Net | None = None, now: Callable[[], float] = clock.now
+    settings: ProcessingSettings,
+    secrets: ProcessingSecrets,
+    *,
+    net: Net | None = None,
+    now: Callable[[], float] = clock.now,
 ) -> Processing:
-    """Providers as the settings name them. ConfigError where an extra or a key is absent, or an address is none."""
+    """Build the providers that the settings name. ConfigError when an extra, a key or a valid URL is missing."""
     if secrets.notify_urls:
         messages.check(secrets.notify_urls)
     net = net or Net()
@@ -92,7 +97,7 @@ def create(
 
 
 def open_processing(path: Path | None = None, env: Mapping[str, str] | None = None) -> Processing:
-    """Read the config, set up logging, open the database and bring it up to date."""
+    """Load the configuration, set up logging, open and migrate the database."""
     settings = load(path, env)
     secrets = read_secrets(settings, env)
     logs.setup(level=settings.log_level, format=settings.log_format, secrets=secrets.all)

@@ -1,11 +1,11 @@
-"""Which acts touch personal or confidential text: the audit log's `sensitive_data`, in one table."""
+"""Which audit actions touch personal or confidential text: the audit log's `sensitive_data`, in one table."""
 
-SPEECH = "what people say in a video"
-DERIVED = "text made of what people say in a video"
-PEOPLE = "a person's name, or words that a person wrote"
+SPEECH = "speech of people in a video"
+DERIVED = "text derived from speech of people in a video"
+PEOPLE = "a person's name, or a note that a person wrote"
 
-TOUCHED: dict[str, str | None] = {
-    "route": None,  # titles and ids, as they are published
+SENSITIVE_TEXT: dict[str, str | None] = {
+    "route": None,  # published titles and ids
     "skip": None,
     "queue_transcription": None,
     "fetch": SPEECH,
@@ -17,8 +17,8 @@ TOUCHED: dict[str, str | None] = {
     "complete": SPEECH,
     "summarized": DERIVED,
     "resume": None,  # names of documents
-    "provider_call": SPEECH,  # it failed, but what was asked went out, and the error may quote it
-    "dead_letter": None,  # the letter's payload has no text of the video in it
+    "provider_call": SPEECH,  # the call failed, but its text was sent, and the error may quote it
+    "dead_letter": None,  # the payload contains no text of the video
     "notify": DERIVED,
     "budget_alert": None,
     "dlq_assign": PEOPLE,
@@ -27,9 +27,9 @@ TOUCHED: dict[str, str | None] = {
     "dlq_abandoned": PEOPLE,
     "dlq_retry": None,
 }
-"""Every action of the audit log; what follows a colon (`fetch:captions`) does not matter. None: nothing of the kind."""
+"""Every action of the audit log without its suffix (`fetch:captions`), and the sensitive text it touches, if any."""
 
 
 def is_sensitive(action: str) -> bool:
-    """An action that nobody judged counts as sensitive: rather too much than too little."""
-    return TOUCHED.get(action.partition(":")[0], SPEECH) is not None
+    """An action that is missing in the table counts as sensitive."""
+    return SENSITIVE_TEXT.get(action.partition(":")[0], SPEECH) is not None

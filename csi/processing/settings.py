@@ -1,4 +1,4 @@
-"""What processing is told: every key of processing.yaml, its default, and the secrets it needs from the environment."""
+"""The settings of processing: every key of processing.yaml with its default."""
 
 import re
 from decimal import Decimal
@@ -20,7 +20,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def _seconds(value: Any) -> Any:
-    """A number is seconds; a text is `90s`, `5m`, `1h30m`."""
+    """A number means seconds; a text is `90s`, `5m` or `1h30m`."""
     if not isinstance(value, str):
         return value
     parts = _PART.findall(value)
@@ -33,7 +33,7 @@ def _pattern(text: str | None) -> str | None:
     return check_pattern(text) if text else text
 
 
-def _address(text: str) -> str:
+def _check_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s@#]+", text):
         raise ValueError("expected a URL such as https://host/path")
     return text.rstrip("/")
@@ -41,34 +41,34 @@ def _address(text: str) -> str:
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=31_622_400), PlainSerializer(float)]
 Pattern = Annotated[str | None, AfterValidator(_pattern)]
-Url = Annotated[str, AfterValidator(_address)]
+Url = Annotated[str, AfterValidator(_check_url)]
 Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
 Price = Annotated[Usd, Field(ge=0)]
 
 
-class Block(BaseModel):
-    """A block of the file: unknown keys are refused, values do not change after loading."""
+class SettingsBlock(BaseModel):
+    """A block of the file: unknown keys are errors, values do not change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Route(Block):
-    """What happens to the signals of one pipeline."""
+class SignalRoute(SettingsBlock):
+    """The action for signals of one pipeline."""
 
     action: Action = "process"
     documents: tuple[DocumentKind, ...] = ()
     notify: bool = False
 
 
-class Budget(Block):
-    """Money for one day (UTC)."""
+class BudgetSettings(SettingsBlock):
+    """The budget of one day (UTC)."""
 
     daily_usd: Price = Decimal("5.0000")
     alert_at: Annotated[float, Field(gt=0, le=1)] = 0.8
 
 
-class Limits(Block):
-    """What is not processed at all, and how much of the rest in one day."""
+class LimitSettings(SettingsBlock):
+    """Which videos are skipped, and how many others are processed in one day."""
 
     videos_per_day: Annotated[int, Field(ge=0)] = 200
     min_duration: Seconds = 0.0
@@ -78,19 +78,19 @@ class Limits(Block):
     max_transcript_words: Annotated[int, Field(ge=1)] = 1_000_000
 
 
-class Captions(Block):
+class CaptionSettings(SettingsBlock):
     """YouTube's own captions."""
 
     base_url: Url | None = None
 
 
-class Files(Block):
-    """Transcripts that lie on the disk."""
+class TranscriptFileSettings(SettingsBlock):
+    """Transcripts in a directory."""
 
     directory: Path = Path("transcripts")
 
 
-class AssemblyAI(Block):
+class AssemblyAISettings(SettingsBlock):
     """Audio that is uploaded and transcribed."""
 
     base_url: Url = "https://api.assemblyai.com"
@@ -105,19 +105,19 @@ class AssemblyAI(Block):
     webhook_secret_env: Variable = "CSI_ASSEMBLYAI_WEBHOOK_SECRET"  # noqa: S105 a name
 
 
-class Transcription(Block):
-    """Who is asked for a transcript, in this order."""
+class TranscriptionSettings(SettingsBlock):
+    """Transcript providers, in the order in which they are called."""
 
     providers: Annotated[tuple[TranscriberName, ...], Field(min_length=1)] = ("captions",)
     languages: tuple[Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([_-][A-Za-z]{2,4})?$")], ...] = ()
     speaker_labels: bool = True
-    captions: Captions = Captions()
-    file: Files = Files()
-    assemblyai: AssemblyAI = AssemblyAI()
+    captions: CaptionSettings = CaptionSettings()
+    file: TranscriptFileSettings = TranscriptFileSettings()
+    assemblyai: AssemblyAISettings = AssemblyAISettings()
 
 
-class OpenAI(Block):
-    """Any endpoint that speaks OpenAI's chat completions."""
+class OpenAISettings(SettingsBlock):
+    """Any endpoint with OpenAI's chat completions API."""
 
     base_url: Url = "https://api.openai.com/v1"
     model: Annotated[str, Field(min_length=1, max_length=200)] = "gpt-4o-mini"
@@ -131,55 +131,55 @@ class OpenAI(Block):
     honours_idempotency_key: bool = False
 
 
-class Summarization(Block):
-    """Who writes the summary."""
+class SummarizationSettings(SettingsBlock):
+    """The provider of summaries and its options."""
 
     provider: Literal["extractive", "openai"] = "extractive"
     summary_type: Literal["short", "detailed", "executive"] = "short"
     max_bullets: Annotated[int, Field(ge=1, le=20)] = 6
     focus_areas: tuple[Annotated[str, Field(max_length=200)], ...] = ()
     prompts_dir: Path | None = None
-    openai: OpenAI = OpenAI()
+    openai: OpenAISettings = OpenAISettings()
 
 
-class Notifications(Block):
-    """Who is told, and how long lines are collected before they go out together."""
+class NotificationSettings(SettingsBlock):
+    """Where notifications are sent, and for how long they are collected into one message."""
 
     window: Seconds = 300.0
     urls_env: Variable = "CSI_NOTIFY_URLS"
     file: Path | None = None
 
 
-class Digest(Block):
-    """The day's digest."""
+class DigestSettings(SettingsBlock):
+    """The daily digest."""
 
     enabled: bool = True
     notify: bool = True
 
 
-class DeadLetters(Block):
-    """What happens to jobs that died of somebody else's outage."""
+class DeadLetterSettings(SettingsBlock):
+    """Automatic retries of dead jobs that failed because of an outage."""
 
     auto_retry: bool = True
     retry_after: Seconds = 3600.0
     max_rounds: Annotated[int, Field(ge=0, le=100)] = 3
 
 
-class Retention(Block):
-    """How long an entry of the audit log is kept; written into each entry."""
+class AuditRetentionSettings(SettingsBlock):
+    """How long an audit entry is kept; the value is written into each entry."""
 
     audit_days: Annotated[int, Field(ge=1, le=36_500)] = 365
 
 
-DEFAULT_ROUTES: dict[str, Route] = {
-    "youtube_tutorial_explainer": Route(documents=("concept", "implementation")),
-    "creator_watchlist_handler": Route(notify=True),
+DEFAULT_ROUTES: dict[str, SignalRoute] = {
+    "youtube_tutorial_explainer": SignalRoute(documents=("concept", "implementation")),
+    "creator_watchlist_handler": SignalRoute(notify=True),
 }
 """The PRD's two pipelines (§3.2, §3.3)."""
 
 
-class ProcessingSettings(Block):
-    """The whole of processing.yaml."""
+class ProcessingSettings(SettingsBlock):
+    """All of processing.yaml."""
 
     state_dir: Path = Path("processing")
     database: str | None = None
@@ -192,20 +192,20 @@ class ProcessingSettings(Block):
     log_format: Literal["auto", "json", "text"] = "auto"
     ingester_url: Url | None = None
     ingester_token_env: Variable = "CSI_ADMIN_READ_TOKEN"  # noqa: S105 a name
-    routes: dict[Annotated[str, Field(min_length=1, max_length=512)], Route] = DEFAULT_ROUTES
-    budget: Budget = Budget()
-    limits: Limits = Limits()
-    transcription: Transcription = Transcription()
-    summarization: Summarization = Summarization()
-    notifications: Notifications = Notifications()
-    digest: Digest = Digest()
-    dlq: DeadLetters = DeadLetters()
-    retention: Retention = Retention()
+    routes: dict[Annotated[str, Field(min_length=1, max_length=512)], SignalRoute] = DEFAULT_ROUTES
+    budget: BudgetSettings = BudgetSettings()
+    limits: LimitSettings = LimitSettings()
+    transcription: TranscriptionSettings = TranscriptionSettings()
+    summarization: SummarizationSettings = SummarizationSettings()
+    notifications: NotificationSettings = NotificationSettings()
+    digest: DigestSettings = DigestSettings()
+    dlq: DeadLetterSettings = DeadLetterSettings()
+    retention: AuditRetentionSettings = AuditRetentionSettings()
 
     @model_validator(mode="before")
     @classmethod
     def _keep_default_routes(cls, data: Any) -> Any:
-        """Routes of the file are added to the PRD's two; one of the same name replaces it."""
+        """Routes in the file are added to the PRD's two; a route of the same name replaces the default."""
         if isinstance(data, dict) and isinstance(data.get("routes"), dict):
             return {**data, "routes": {**DEFAULT_ROUTES, **data["routes"]}}
         return data
@@ -227,5 +227,5 @@ class ProcessingSettings(Block):
         return self.notifications.file or self.state_dir / "notifications.md"
 
     def snapshot(self) -> dict[str, Any]:
-        """The configuration as it is written into a run: secrets are not in it, addresses of databases neither."""
+        """The configuration that is stored with a run. URLs of databases may contain a password and are left out."""
         return self.model_dump(mode="json", exclude={"database", "queue"})

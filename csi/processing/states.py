@@ -1,4 +1,4 @@
-"""Which status may follow which (spec 001): one table for the code, the database, the docs and the tests."""
+"""The status transitions of a video (spec 001): one table for the code, the database, the docs and the tests."""
 
 from typing import Literal, get_args
 
@@ -17,7 +17,7 @@ TRANSITIONS: dict[Status, tuple[Status, ...]] = {
     "transcription_queued": ("transcribed", "failed"),
     "transcribed": ("summarized", "failed"),
     "summarized": ("failed",),
-    # Down from `failed`: given up, or tried again from where the work resumes.
+    # From `failed`: given up, or retried from the status in which the work resumes.
     "failed": ("skipped", "transcription_queued", "transcribed"),
     "skipped": (),
 }
@@ -37,27 +37,23 @@ RESUMES_AS: dict[Stage, Status] = {
     "summarization": "transcribed",
     "completed": "transcribed",
 }
-"""A retry of a video that failed in this stage."""
+"""The status that a video gets when it is retried after it failed in this stage."""
 
 
-class IllegalMove(CsiError):
-    """A status that goes where the specification does not let it."""
+class IllegalTransition(CsiError):
+    """A status change that the specification does not allow, or whose old status is no longer current."""
 
 
-def check_move(old: Status, new: Status) -> None:
+def check_transition(old: Status, new: Status) -> None:
     if new not in TRANSITIONS[old]:
         allowed = ", ".join(TRANSITIONS[old]) or "nothing"
-        raise IllegalMove(f"a video cannot go from {old} to {new}; allowed from there: {allowed}")
+        raise IllegalTransition(f"a video cannot change from {old} to {new}; allowed: {allowed}")
 
 
-def stage_after(old_stage: Stage, new: Status) -> Stage:
-    return STAGE_OF.get(new, old_stage)
-
-
-def legal_moves() -> list[tuple[Status, Status]]:
+def legal_transitions() -> list[tuple[Status, Status]]:
     return [(old, new) for old, following in TRANSITIONS.items() for new in following]
 
 
 def legal_pairs() -> list[tuple[Status, Stage]]:
-    """Which stage goes with which status; `failed` goes with each."""
+    """The allowed pairs of status and stage; `failed` goes with every stage."""
     return [*STAGE_OF.items(), *(("failed", stage) for stage in STAGES)]

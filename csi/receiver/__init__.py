@@ -1,1 +1,1 @@
-"""The other side of the wire: verify, accept, remember."""
+"""The receiver of signed batches: verify them, store each signal once, answer."""

@@ -3,37 +3,46 @@
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-from csi.receiver.request_error import RefusalError
+from csi.receiver.request_error import RequestError
 
 _DISCARD_SECONDS = 5
 
 
-class Upload:
-    """Bytes on their way in."""
+class RequestBody:
+    """A request's bytes, which are either read or discarded."""
 
     def __init__(self, request: Request, *, cap: int, deadline: float) -> None:
         self._chunks = request.stream()
         self._cap = cap
         self._deadline = deadline
-        self._wanted = "expect" not in request.headers
+        # A client that sends `Expect: 100-continue` sends no body before we begin to read it.
+        self._is_sent = "expect" not in request.headers
 
     async def read(self) -> bytes:
-        """The whole body, or the RefusalError for one that is too long, too slow or cut off."""
-        self._wanted = True
+        """The whole body. RequestError when it is too long, too slow or incomplete."""
+        self._is_sent = True
+        body = bytearray()
         try:
             with anyio.fail_after(self._deadline):
-                return await self._collect()
+                async for chunk in self._chunks:
+                    body += chunk
+                    if len(body) > self._cap:
+                        raise RequestError(413, "body_too_large")
         except TimeoutError:
-            raise RefusalError(408, "body_timeout") from None
+            raise RequestError(408, "body_timeout") from None
         except ClientDisconnect:
-            raise RefusalError(400, "incomplete_body") from None
+            raise RequestError(400, "incomplete_body") from None
+        return bytes(body)
 
     async def discard(self) -> None:
-        """Swallow a refused body, within limits: closing on unread bytes would reset the connection,
-        and the sender would see a network fault instead of our answer."""
-        if not self._wanted:
-            return  # it asked with `Expect: 100-continue` and was not told to go on
+        """Read what is left of a rejected body, within limits.
+
+        Closing a socket with unread bytes resets the connection: the sender would see a network error and not our
+        response.
+        """
         size = 0
+        if not self._is_sent:
+            return
         with anyio.move_on_after(_DISCARD_SECONDS):
             try:
                 async for chunk in self._chunks:
@@ -42,11 +51,3 @@ class Upload:
                         return
             except ClientDisconnect:
                 return
-
-    async def _collect(self) -> bytes:
-        body = bytearray()
-        async for chunk in self._chunks:
-            body += chunk
-            if len(body) > self._cap:
-                raise RefusalError(413, "body_too_large")
-        return bytes(body)

@@ -1,10 +1,10 @@
-"""Why a request gets no for an answer: a status, one word, and perhaps when to come back."""
+"""The exception that rejects a request with a status and a reason."""
 
 from csi.errors import CsiError
 
 
-class RefusalError(CsiError):
-    """Ends the handling of a request. `reason` is one word, safe to send back and to log."""
+class RequestError(CsiError):
+    """Ends the handling of a request. `reason` is one word of ours, safe to send back and to log."""
 
     def __init__(self, status: int, reason: str, *, retry_after: int | None = None) -> None:
         super().__init__(reason)

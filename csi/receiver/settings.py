@@ -1,4 +1,4 @@
-"""What the receiver is told by its environment (PRD Appendix C)."""
+"""The receiver's settings, read from environment variables (PRD Appendix C)."""
 
 import re
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ MIN_SECRET = 8
 _MAX_SECRET = 1024
 _ON = {"1", "true", "yes", "on"}
 _OFF = {"0", "false", "no", "off"}
-# `your-secret-here`, `changeme`, …: every word is one of these, and one of the first row is among them.
-_TELLING = {"your", "here", "change", "changeme", "replace", "replaceme", "insert", "placeholder", "example"}
-_FILLING = {"me", "this", "it", "the", "a", "my", "csi", "ua", "shared", "secret", "token", "key", "password"}
+# A placeholder such as `your-secret-here` consists of these words only, and has at least one of the first set.
+_PLACEHOLDER_WORDS = {"your", "here", "change", "changeme", "replace", "replaceme", "insert", "placeholder", "example"}
+_FILLER_WORDS = {"me", "this", "it", "the", "a", "my", "csi", "ua", "shared", "secret", "token", "key", "password"}
 
 
 @dataclass(frozen=True)
 class ReceiverSettings:
-    """How one receiver behaves. Its `repr` shows no secret."""
+    """The settings of one receiver. Their `repr` shows no secret."""
 
     secret: str = field(repr=False)
     db_path: Path = DEFAULT_DB
@@ -46,7 +46,7 @@ class ReceiverSettings:
 
     @property
     def secrets(self) -> list[str]:
-        """Every secret that signs validly now: two while one replaces the other."""
+        """Every secret whose signature is accepted: two while one replaces the other."""
         return [self.secret] if self.previous_secret is None else [self.secret, self.previous_secret]
 
     @property
@@ -55,7 +55,7 @@ class ReceiverSettings:
 
     @property
     def hidden(self) -> list[str]:
-        """What must never appear in a log."""
+        """Every value that must never appear in a log."""
         others = [self.dashboard_password] if self.dashboard_password else []
         return [*self.secrets, *self.bearer_tokens, *others]
 
@@ -63,67 +63,57 @@ class ReceiverSettings:
 def from_env(
     env: Mapping[str, str], *, db_path: Path | None = None, ledger_path: Path | None = None
 ) -> ReceiverSettings:
-    """Settings from the variables; `db_path` wins over UA_SIGNALS_DB_PATH. MissingSetting or ConfigError."""
+    """Read the variables; `db_path` overrides UA_SIGNALS_DB_PATH. Raises MissingSetting or ConfigError."""
     secret = _read_secret(env, SECRET)
     if secret is None:
         raise MissingSetting(
             f"{SECRET} is not set: it must be the same secret as the sender's CSI_UA_SHARED_SECRET "
             f"(or set {SECRET}_FILE to a file that holds it)"
         )
+    switch = env.get(ENABLED, "").strip().lower()
+    if switch and switch not in _ON | _OFF:
+        raise ConfigError(f"{ENABLED} must be 1 or 0")
+    instances = (name.strip() for name in env.get(INSTANCES, "").split(","))
     return ReceiverSettings(
         secret=secret,
         db_path=db_path or Path(env.get(DB_PATH, "").strip() or DEFAULT_DB),
         previous_secret=_read_secret(env, PREVIOUS),
         bearer_token=_read_secret(env, BEARER),
         dashboard_password=_read_secret(env, DASHBOARD),
-        allowed_instances=_read_names(env.get(INSTANCES, "")),
-        enabled=_read_switch(env),
+        allowed_instances=frozenset(name for name in instances if name),
+        enabled=switch not in _OFF,
         ledger_path=ledger_path,
     )
 
 
-def _read_names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
-
-
-def _read_switch(env: Mapping[str, str]) -> bool:
-    word = env.get(ENABLED, "").strip().lower()
-    if word and word not in _ON | _OFF:
-        raise ConfigError(f"{ENABLED} must be 1 or 0")
-    return word not in _OFF
-
-
 def _read_secret(env: Mapping[str, str], name: str) -> str | None:
-    """The value of NAME or of the file that NAME_FILE points to; None when neither is set."""
-    value, path = env.get(name, ""), env.get(f"{name}_FILE", "")
-    if value and path:
+    """The value of NAME or of the file that NAME_FILE names; None when neither is set."""
+    text, path = env.get(name, ""), env.get(f"{name}_FILE", "")
+    if text and path:
         raise ConfigError(f"{name} and {name}_FILE are both set: keep one of them")
-    text = _read_file(f"{name}_FILE", path) if path else value
+    if path:
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_MAX_SECRET * 4).rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise MissingSetting(f"{name}_FILE: the file it names cannot be read: {reason}") from None
     if not text and not path:
         return None
-    problem = _find_fault(text)
+    problem = _secret_problem(text)
     if problem:
         raise MissingSetting(f"{name}{'_FILE' if path else ''} {problem}")
     return text
 
 
-def _read_file(name: str, path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(_MAX_SECRET * 4).rstrip("\r\n")
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise MissingSetting(f"{name}: the file it names cannot be read: {why}") from None
-
-
-def _find_fault(text: str) -> str | None:
-    """What is wrong with a secret, said without showing any of it."""
+def _secret_problem(text: str) -> str | None:
+    """What is wrong with a secret, described without showing a part of it."""
     if not text:
         return "is empty"
     if any(not "!" <= letter <= "~" for letter in text):
-        return "holds spaces, line breaks or other characters that do not fit into a header: use printable ASCII"
+        return "contains spaces, line breaks or other characters that a header cannot carry: use printable ASCII"
     if _is_placeholder(text):
-        return "still holds a placeholder: set it to a real secret, such as the output of `openssl rand -hex 32`"
+        return "still contains a placeholder: set it to a real secret, such as the output of `openssl rand -hex 32`"
     if not MIN_SECRET <= len(text) <= _MAX_SECRET:
         return f"must have {MIN_SECRET} to {_MAX_SECRET} characters: try `openssl rand -hex 32`"
     return None
@@ -131,7 +121,7 @@ def _find_fault(text: str) -> str | None:
 
 def _is_placeholder(text: str) -> bool:
     words = set(re.split(r"[-_.]+", text.lower()))
-    if words & _TELLING and words <= _TELLING | _FILLING:
+    if words & _PLACEHOLDER_WORDS and words <= _PLACEHOLDER_WORDS | _FILLER_WORDS:
         return True
     looks_like_a_name = re.fullmatch(r"[A-Z0-9]+(_[A-Z0-9]+)*_(SECRET|TOKEN|KEY)", text) is not None
     return looks_like_a_name or len(set(text)) == 1 or text.startswith(("<", "${")) or text.endswith("...")

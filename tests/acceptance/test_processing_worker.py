@@ -16,7 +16,7 @@ import yaml
 from csi.processing.store import db
 from csi.processing.store.db import fetch
 from tests.fakes.pages import ROOT
-from tests.fakes.processing_bench import Desk
+from tests.fakes.processing_bench import ProcessingBench
 from tests.fakes.providers import FakeAssembly, FakeChat
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def test_kills_and_a_deleted_queue_lose_nothing_and_pay_nothing_twice(tmp_path, 
             },
             "summarization": {"provider": "openai", "openai": {"base_url": chat.url, "honours_idempotency_key": True}},
         }
-        desk = Desk(tmp_path, clock)
+        desk = ProcessingBench(tmp_path, clock)
         for number in range(count):
             name = f"vid{number:08d}"
             desk.deliver(name, text=None if number % 3 == 0 else "It was said. " * 30)

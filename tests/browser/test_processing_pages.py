@@ -8,8 +8,8 @@ import pytest
 import uvicorn
 from selenium import webdriver
 
-from csi.processing.config import Secrets
-from csi.processing.pages.app import Pages, routes
+from csi.processing.config import ProcessingSecrets
+from csi.processing.pages.app import DashboardContext, routes
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from ops.screenshot import READ_TOKEN
@@ -44,10 +44,10 @@ def receiver(open_desk, url: str) -> Iterator[str]:
     (made.home / "transcripts" / "vid00000003.json").write_text("{broken")
     made.deliver("vid00000003", text=None)
     made.drain()
-    made.start(Secrets(ingester=READ_TOKEN))
+    made.start(ProcessingSecrets(ingester=READ_TOKEN))
     settings = ReceiverSettings(secret="csi-test-secret", db_path=made.home / "other.db")
     door = socket.create_server(("127.0.0.1", 0))
-    app = create_app(settings, beside=routes(Pages(made.rt)))
+    app = create_app(settings, extra_routes=routes(DashboardContext(made.rt)))
     server = uvicorn.Server(uvicorn.Config(app, ws="none", access_log=False, log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
     thread.start()

@@ -7,14 +7,14 @@ from typing import Any
 
 from csi.ingester.event import CreatorSignalEvent
 from csi.net import Net
-from csi.processing.config import Secrets
+from csi.processing.config import ProcessingSecrets
 from csi.processing.pipeline import maintenance
 from csi.processing.runtime import Processing, create
 from csi.processing.settings import ProcessingSettings
 from csi.processing.store import jobs, videos
-from csi.processing.store.db import fetch
+from csi.processing.store.db import database, fetch
 from csi.receiver.batch import read_batch
-from csi.receiver.store import Arrival, SignalStore
+from csi.receiver.store import SignalStore, VerifiedRequest
 
 EXAMPLE: dict[str, Any] = dict(CreatorSignalEvent.model_config["json_schema_extra"]["example"])  # type: ignore[index, arg-type]
 TEXT = (
@@ -24,11 +24,11 @@ TEXT = (
 )
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The process ended here: nothing after it ran, and no lease was given back."""
 
 
-class Desk:
+class ProcessingBench:
     """Everything a test of the walk needs."""
 
     def __init__(self, home: Path, clock: Any, **settings: Any) -> None:
@@ -44,9 +44,11 @@ class Desk:
         self.rt = self.start()
         self._count = 0
 
-    def start(self, secrets: Secrets | None = None) -> Processing:
+    def start(self, secrets: ProcessingSecrets | None = None) -> Processing:
         """A new process with the same files."""
-        held = secrets or Secrets(assemblyai="assembly-key-1", openai="openai-key-1", webhook="webhook-secret-1")
+        held = secrets or ProcessingSecrets(
+            assemblyai="assembly-key-1", openai="openai-key-1", webhook="webhook-secret-1"
+        )
         self.rt = create(self.settings, held, net=Net(), now=self.clock)
         return self.rt
 
@@ -62,7 +64,7 @@ class Desk:
         event = {**EXAMPLE, "event_id": event_id, "subject": subject, "routing": routing, **changes}
         body = {"csi_version": "1", "csi_instance_id": "csi-1", "batch_id": "b", "events": [event]}
         batch = read_batch(json.dumps(body).encode(), frozenset())
-        self.inbox.accept(batch, Arrival(f"req{self._count}", str(self._count), self.clock()))
+        self.inbox.accept(batch, VerifiedRequest(f"req{self._count}", str(self._count), self.clock()))
         if text is not None:
             (self.home / "transcripts" / f"{video}.txt").write_text(text)
         return event_id
@@ -70,22 +72,22 @@ class Desk:
     def drain(self, *, rounds: int = 400) -> None:
         """Everything that is due now, by rescue alone: as if each wake-up of a step had been lost."""
         for _ in range(rounds):
-            wakes = maintenance.rescue(self.rt)
+            wakes = maintenance.due_wakes(self.rt)
             if not wakes:
                 return
             for wake in wakes:
-                maintenance.step(self.rt, wake)
+                maintenance.run_step(self.rt, wake)
         raise AssertionError("it never comes to rest")
 
     def work_for(self, seconds: float) -> None:
         """As the worker does it: a step that ends in an error is given back, and time passes in strides of 5 s."""
         for _ in range(int(seconds // 5) + 1):
-            for wake in maintenance.rescue(self.rt):
+            for wake in maintenance.due_wakes(self.rt):
                 try:
-                    maintenance.step(self.rt, wake)
+                    maintenance.run_step(self.rt, wake)
                 except Exception as error:
-                    maintenance.give_back(self.rt, wake, error)
-            maintenance.keep_up(self.rt)
+                    maintenance.release_failed_job(self.rt, wake, error)
+            maintenance.maintain(self.rt)
             self.clock.move(5)
 
     def run_for(self, seconds: float, *, stride: float = 5.0) -> None:
@@ -93,7 +95,7 @@ class Desk:
         end = self.clock() + seconds
         while True:
             self.drain()
-            maintenance.keep_up(self.rt)
+            maintenance.maintain(self.rt)
             if self.clock() >= end:
                 return
             self.clock.move(min(stride, end - self.clock()))
@@ -105,7 +107,7 @@ class Desk:
         def hit(place: str) -> None:
             if place == name and left[0]:
                 left[0] -= 1
-                raise Killed(name)
+                raise ProcessKilled(name)
 
         self.rt.failpoint = hit
         return lambda: times - left[0]
@@ -117,7 +119,7 @@ class Desk:
             try:
                 self.run_for(seconds, stride=15) if seconds else self.drain()
                 return deaths
-            except Killed:
+            except ProcessKilled:
                 deaths += 1
                 self.clock.move(wait)
                 self.start().failpoint = hook
@@ -128,7 +130,7 @@ class Desk:
     def statuses(self) -> dict[str, str]:
         return dict(fetch("SELECT video_id, status FROM videos ORDER BY 1"))
 
-    def job(self, job_id: str) -> jobs.Job:
+    def job(self, job_id: str) -> jobs.ProcessingJob:
         found = jobs.find(job_id)
         assert found is not None
         return found
@@ -136,3 +138,5 @@ class Desk:
     def close(self) -> None:
         self.inbox.close()
         self.rt.net.close()
+        if not database.is_closed():
+            database.close()

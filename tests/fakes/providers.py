@@ -14,7 +14,7 @@ Answer = tuple[int, dict[str, Any] | bytes, dict[str, str]]
 Fault = int | str | Answer
 
 
-class Served:
+class ScriptedServer:
     """A small server; `faults` maps a path's end to what its next requests get instead of an answer."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Served:
         self._server.server_close()
 
 
-class FakeAssembly(Served):
+class FakeAssembly(ScriptedServer):
     """Every submitted job is finished at once and billed when it was made, as long as it does not fail."""
 
     def __init__(
@@ -142,7 +142,7 @@ class FakeAssembly(Served):
 GOOD = {"bullets": ["One."], "key_concepts": ["model"], "executive_summary": "All of it."}
 
 
-class FakeChat(Served):
+class FakeChat(ScriptedServer):
     """A chat endpoint that bills every request it carries out; with `idempotent`, every key once."""
 
     def __init__(self, *, idempotent: bool = False, usage: bool = True) -> None:

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 SECRET = "csi-test-secret"
 
-Reply = tuple[int, dict[str, Any] | bytes, dict[str, str]]
-Script = int | Reply | Callable[["Received"], Reply]
+ScriptedReply = tuple[int, dict[str, Any] | bytes, dict[str, str]]
+Script = int | ScriptedReply | Callable[["ReceivedRequest"], ScriptedReply]
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedRequest:
     """One request as it arrived."""
 
     headers: dict[str, str]
@@ -27,7 +27,7 @@ class Received:
         return [event["event_id"] for event in self.envelope["events"]]
 
 
-def accept(request: Received) -> Reply:
+def accept(request: ReceivedRequest) -> ScriptedReply:
     return 200, {"ok": True, "accepted": len(request.event_ids), "rejected": 0, "errors": []}, {}
 
 
@@ -37,7 +37,7 @@ class ScriptedReceiver:
     def __init__(self, *script: Script, then: Script = accept) -> None:
         self.script = list(script)
         self.then = then
-        self.requests: list[Received] = []
+        self.requests: list[ReceivedRequest] = []
         self._lock = threading.Lock()
         receiver = self
 
@@ -47,7 +47,7 @@ class ScriptedReceiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                status, answer, extra = receiver._answer(Received(headers, body, json.loads(body)))
+                status, answer, extra = receiver._answer(ReceivedRequest(headers, body, json.loads(body)))
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response_only(status)  # no Date: a test moves its clock by hand
                 for name, value in {"Content-Length": str(len(data)), **extra}.items():
@@ -62,7 +62,7 @@ class ScriptedReceiver:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}/api/v1/signals/ingest"
 
-    def _answer(self, request: Received) -> Reply:
+    def _answer(self, request: ReceivedRequest) -> ScriptedReply:
         with self._lock:
             self.requests.append(request)
             step = self.script.pop(0) if self.script else self.then

@@ -101,16 +101,16 @@ def fill_catalogue(built: Desk) -> None:
 def fill_processing(home: Path) -> dict[str, str]:
     """A video that was summarised, one that could not be read, and one without a route. The environment for it."""
     home.mkdir()
-    built = processing_bench.Desk(home, clock.now)
+    built = processing_bench.ProcessingBench(home, clock.now)
     processing_db.open_database(built.settings.database_url)
     processing_db.migrate()
-    with processing_db.connection():
+    with processing_db.reading():
         built.deliver(SUMMARISED)
         (home / "transcripts" / "unreadable1.json").write_text("{broken")
         built.deliver("unreadable1", text=None)
         built.deliver("unrouted001", pipeline="somebody_elses")
         built.drain()
-        runs.keep_runs(built.rt)
+        runs.update_runs(built.rt)
     built.close()
     return {
         "CSI_PROCESSING_STATE_DIR": str(built.settings.state_dir),

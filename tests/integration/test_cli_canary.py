@@ -204,12 +204,12 @@ def archive_job(built, told: str) -> None:
 
 
 def fill_processing(told: str) -> None:
-    with processing_db.connection():
+    with processing_db.reading():
         processing_db.run("UPDATE videos SET doc = json_set(doc, '$.last_error', ?)", told)
         processing_db.run("UPDATE jobs SET doc = json_set(doc, '$.error_message', ?)", told)
         inside = "json_set(doc, '$.final_error', ?, '$.resolution_notes', ?, '$.job_payload.error_message', ?)"
         processing_db.run(f"UPDATE dead_jobs SET doc = {inside}", told, told, told)
-        audit.write(audit.Scope("transcriber"), "provider_call", "failure", clock.now(), error_message=told)
+        audit.write(audit.AuditScope("transcriber"), "provider_call", "failure", clock.now(), error_message=told)
 
 
 def called(house, line: str) -> str:
@@ -246,7 +246,7 @@ def test_the_canaries_are_really_there(house):
     """Without care they would show: they are in the environment, in the rows, and in the receiver's answer."""
     assert house.env["YOUTUBE_API_KEY"] in Watch.get().last_error
     assert house.env["YOUTUBE_API_KEY"] in jobs.find(DEAD_JOB).error_message
-    with processing_db.connection():
+    with processing_db.reading():
         assert house.env["OPENAI_API_KEY"] in dead_jobs.find(DEAD_LETTER).doc.final_error
         assert house.env["OPENAI_API_KEY"] in audit.search(limit=1)[0].error_message
     assert LOOPBACK["api_base_url"].startswith("http://127.0.0.1")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from csi import logs
 from csi.logs import redaction
 from csi.processing.pipeline import dead_letters as desk_letters
-from csi.processing.sensitive_actions import TOUCHED, is_sensitive
+from csi.processing.sensitive_actions import SENSITIVE_TEXT, is_sensitive
 from csi.processing.store import audit
 from csi.processing.store.db import fetch, writing
 from tests.fakes.providers import LOST, FakeAssembly, FakeChat
@@ -38,7 +38,7 @@ def forms(secret: str) -> list[str]:
 
 
 def write(place: str, text: str) -> audit.AuditLogDocument:
-    scope = audit.Scope(
+    scope = audit.AuditScope(
         "agent",
         text if place == "correlation" else "way",
         "video",
@@ -68,7 +68,7 @@ def test_every_act_of_a_long_day_is_in_the_table_and_marked_by_it(open_desk, tmp
         a_long_day(open_desk, assembly, chat, tmp_path)
         entries = audit.search(limit=1000)
         seen = {entry.action.partition(":")[0] for entry in entries}
-        assert seen == set(TOUCHED)
+        assert seen == set(SENSITIVE_TEXT)
         assert [entry.action for entry in entries if entry.sensitive_data != is_sensitive(entry.action)] == []
         told = {entry.action for entry in entries if entry.sensitive_data}
         assert {"fetch:file", "upload", "transcribed", "complete", "summarized", "notify", "dlq_note"} <= told

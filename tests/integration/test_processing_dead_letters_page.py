@@ -5,11 +5,11 @@ import re
 import httpx
 import pytest
 
-from csi.processing.pages.app import Pages, routes
+from csi.processing.pages.app import DashboardContext, routes
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from ops.screenshot import READ_TOKEN, bury, open_show, served
-from tests.fakes.processing_bench import Desk
+from tests.fakes.processing_bench import ProcessingBench
 
 pytestmark = pytest.mark.asyncio
 EVIL = "<script>alert(1)</script>"
@@ -24,14 +24,14 @@ def sidecar(tmp_path):
 
     (tmp_path / "sender").mkdir()
     rt = open_show(tmp_path / "sender")
-    with db.connection():
+    with db.reading():
         sync_watches(rt)
         bury(Watch.get_by_id(1), 1, rt.now() - 60, "A title", f"http 422: {EVIL}", "event", 422)
     with served(rt) as url:
         yield url
 
 
-def dead_job(open_desk, **settings) -> Desk:
+def dead_job(open_desk, **settings) -> ProcessingBench:
     made = open_desk(**settings)
     (made.home / "transcripts" / "vid00000003.json").write_text("{broken")
     made.deliver("vid00000003", text=None)
@@ -39,11 +39,11 @@ def dead_job(open_desk, **settings) -> Desk:
     return made
 
 
-async def page_of(desk: Desk, token: str | None, path: str = "/ui/deadletters") -> httpx.Response:
+async def page_of(desk: ProcessingBench, token: str | None, path: str = "/ui/deadletters") -> httpx.Response:
     secrets = desk.rt.secrets.__class__(ingester=token)
     desk.start(secrets)
     settings = ReceiverSettings(secret="csi-test-secret", db_path=desk.home / "other.db")
-    app = create_app(settings, beside=routes(Pages(desk.rt)))
+    app = create_app(settings, extra_routes=routes(DashboardContext(desk.rt)))
     transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 1234))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as http:
         return await http.get(path)
@@ -82,8 +82,8 @@ async def test_closed_letters_are_shown_only_when_all_are_wanted(open_desk, side
     [
         (None, None, "ingester_url is not set"),
         ("http://127.0.0.1:9", None, "CSI_ADMIN_READ_TOKEN is not set"),
-        ("http://127.0.0.1:9", READ_TOKEN, "it cannot be asked"),
-        ("sidecar", "a-wrong-token-0123", "it refused the token"),
+        ("http://127.0.0.1:9", READ_TOKEN, "the request failed"),
+        ("sidecar", "a-wrong-token-0123", "it rejected the token"),
     ],
     ids=["no address", "no token", "nobody there", "wrong token"],
 )

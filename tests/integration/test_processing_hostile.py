@@ -68,7 +68,7 @@ def shown(open_desk):
 
 
 def test_a_digest_is_inert_as_markdown_and_as_html(shown):
-    made = digest.make_digest(shown.rt, runs.describe(shown.rt, shown.rt.today()))
+    made = digest.make_digest(shown.rt, runs.describe_run(shown.rt, shown.rt.today()))
     for text in (made.markdown, made.html):
         assert "alert(1)" in text
         assert not any(letter in text for letter in "\x1b\x07")

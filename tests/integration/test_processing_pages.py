@@ -7,8 +7,9 @@ import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
-from csi.processing.pages import app as pages_app
-from csi.processing.pages.app import WEBHOOK_PATH, Pages, routes
+from csi.processing.pages import webhook
+from csi.processing.pages.app import DashboardContext, routes
+from csi.processing.pages.webhook import WEBHOOK_PATH
 from csi.processing.store import db, jobs
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
@@ -37,7 +38,7 @@ async def desk(open_desk):
 
 def app_of(desk, password: str | None = None) -> Starlette:
     settings = ReceiverSettings(secret="csi-test-secret", db_path=desk.home / "other.db")
-    return create_app(settings, beside=routes(Pages(desk.rt, password, SECRET)))
+    return create_app(settings, extra_routes=routes(DashboardContext(desk.rt, password, SECRET)))
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/videos/vid00000001", "/ui/run", "/ui/deadletters"])
@@ -98,7 +99,7 @@ async def test_a_webhook_that_is_not_ours_changes_nothing(desk, headers, body, s
 
 async def test_a_hundred_webhooks_with_a_wrong_secret_are_one_log_line(desk, monkeypatch):
     lines: list[str] = []
-    monkeypatch.setattr(pages_app.log, "warning", lambda sentence, **told: lines.append(told["reason"]))
+    monkeypatch.setattr(webhook.log, "warning", lambda sentence, **told: lines.append(told["reason"]))
     async with client(app_of(desk)) as http:
         for _ in range(100):
             await http.post(WEBHOOK_PATH, headers={"X-CSI-Webhook-Secret": "wrong"}, json={})

@@ -15,7 +15,7 @@ from csi.processing.pipeline import dead_letters as desk_letters
 from csi.processing.providers.base import ProviderError
 from csi.processing.store import audit, dead_jobs, jobs, notices, paid_calls, videos
 from csi.processing.store.db import fetch
-from tests.fakes.processing_bench import Killed
+from tests.fakes.processing_bench import ProcessKilled
 from tests.fakes.providers import GOOD, LOST, FakeAssembly, FakeChat, reply
 
 VIDEO = "vid00000001"
@@ -168,7 +168,7 @@ def test_a_provider_that_is_down_for_an_hour_loses_nothing(open_desk, assembly, 
     assert desk.status(VIDEO) == "summarized"
     doc = desk_letters.get(f"tr_{VIDEO}").doc
     assert doc.dlq_status == "resolved"
-    assert "tried again by auto-retry" in doc.resolution_notes
+    assert "retried by auto-retry" in doc.resolution_notes
 
 
 def test_a_negative_balance_is_a_dead_letter_at_once_and_costs_nothing(open_desk, assembly, tmp_path):
@@ -276,7 +276,7 @@ def test_a_model_writes_summary_and_documents(open_desk, chat):
     assert (doc.input_tokens, doc.output_tokens) == (3000, 300)
     assert doc.estimated_cost_usd == Decimal("0.0036") == paid_calls.used(desk.rt.today())
     assert (desk.settings.artifacts / VIDEO / "IMPLEMENTATION.md").read_text() == "# Made"
-    assert runs.today_of(desk.rt).tokens_consumed == 3300
+    assert runs.describe_run(desk.rt, desk.rt.today()).tokens_consumed == 3300
 
 
 def test_a_worker_that_is_asked_to_end_begins_no_paid_call_and_leaves_no_dead_letter(open_desk, chat):
@@ -285,14 +285,14 @@ def test_a_worker_that_is_asked_to_end_begins_no_paid_call_and_leaves_no_dead_le
 
     def end_soon(place: str) -> None:
         if place == "summarise.booked":
-            desk.rt.leaving.set()
+            desk.rt.stopping.set()
 
     desk.rt.failpoint = end_soon
-    for wake in [*maintenance.rescue(desk.rt), maintenance.Wake("admit")]:
-        maintenance.step(desk.rt, wake)
-    maintenance.step(desk.rt, maintenance.Wake("transcribe", "tr_vid00000002"))
-    assert maintenance.step(desk.rt, maintenance.Wake("summarise", "su_vid00000002")) == [
-        maintenance.Wake("summarise", "su_vid00000002")
+    for wake in [*maintenance.due_wakes(desk.rt), maintenance.StepWake("admit")]:
+        maintenance.run_step(desk.rt, wake)
+    maintenance.run_step(desk.rt, maintenance.StepWake("transcribe", "tr_vid00000002"))
+    assert maintenance.run_step(desk.rt, maintenance.StepWake("summarise", "su_vid00000002")) == [
+        maintenance.StepWake("summarise", "su_vid00000002")
     ]
     job = desk.job("su_vid00000002")
     assert (chat.billed, job.attempts, job.crashes) == (1, 0, 0)
@@ -318,7 +318,7 @@ def test_a_document_that_is_wanted_while_the_summary_is_written_is_not_forgotten
     def come_again(place: str) -> None:
         if place == "summarise.answered" and chat.billed == 1:
             desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
-            maintenance.step(desk.rt, maintenance.Wake("intake"))
+            maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
 
     desk.rt.failpoint = come_again
     desk.drain()
@@ -368,7 +368,7 @@ def test_a_call_that_left_and_was_not_answered_is_not_made_again_by_itself(open_
     assert chat.count("/chat/completions") == 1
     doc = desk_letters.get(f"su_{VIDEO}").doc
     assert (doc.failure_type, doc.dlq_status, doc.can_retry) == ("manual_intervention", "pending", True)
-    assert "whether the call was carried out and paid is not known" in doc.final_error
+    assert "whether the call was carried out and paid is unknown" in doc.final_error
     assert fetch("SELECT state FROM calls") == [("unknown",)]
     assert paid_calls.used(desk.rt.today()) > 0
     desk_letters.retry(desk.rt, f"su_{VIDEO}")
@@ -491,7 +491,7 @@ def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_d
 def test_a_summary_has_its_estimate_before_it_is_asked_for_and_its_price_after(open_desk, chat):
     desk = chat_desk(open_desk, chat)
     desk.kill_at("summarise.asking")
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         desk.drain()
     assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == paid_calls.used(desk.rt.today()) > Decimal("0.0012")
 
@@ -544,7 +544,7 @@ def test_at_80_percent_one_alert_at_100_no_new_paid_work_until_tomorrow(open_des
     done = sum(status == "summarized" for status in desk.statuses().values())
     assert 0 < done < 6
     assert chat.billed == done
-    assert runs.today_of(desk.rt).quota_limits_hit == ["daily_budget_usd"]
+    assert runs.describe_run(desk.rt, desk.rt.today()).quota_limits_hit == ["daily_budget_usd"]
     alerts = fetch("SELECT count(*) FROM notices WHERE subject LIKE 'budget:%'")[0][0]
     assert alerts == 1
     assert dead_jobs.open_count() == 0
@@ -569,16 +569,17 @@ def test_what_no_day_could_pay_for_is_a_dead_letter_that_says_so(open_desk, asse
     desk.drain()
     doc = desk_letters.get(f"tr_{VIDEO}").doc
     assert (assembly.billed, doc.failure_reason, doc.can_retry) == (0, "over_budget", True)
-    assert "more than the whole day's budget" in doc.final_error
+    assert "more than the daily budget" in doc.final_error
 
 
-def test_two_threads_that_admit_the_same_video_make_one_job(open_desk):
+def test_two_threads_that_admit_the_same_video_make_one_job(open_desk, monkeypatch):
     desk = open_desk()
     desk.deliver(VIDEO)
-    maintenance.step(desk.rt, maintenance.Wake("intake"))
+    maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
     seen = videos.discovered(desk.clock(), 5)
-    assert len(admit._admit_if_free(desk.rt, seen[0])) == 1
-    assert admit._admit_if_free(desk.rt, seen[0]) == []
+    monkeypatch.setattr(videos, "discovered", lambda now, limit: seen)  # both threads read the row before either wrote
+    assert len(admit.admit(desk.rt)) == 1
+    assert admit.admit(desk.rt) == []
     assert fetch("SELECT count(*) FROM jobs") == [(1,)]
 
 
@@ -605,11 +606,11 @@ def test_a_dead_job_whose_video_moved_on_is_left_alone(open_desk, assembly, tmp_
 
 def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_desk, assembly, tmp_path):
     desk = audio_desk(open_desk, assembly, tmp_path)
-    from csi.processing.providers.base import Wanted
+    from csi.processing.providers.base import TranscriptRequest
 
     provider = desk.rt.paid["assemblyai"]
-    assert provider.estimate(Wanted("v", "u", 1)) == Decimal("0.0001")
-    assert provider.estimate(Wanted("v", "u", 0)) == Decimal("0.3600")
+    assert provider.estimate(TranscriptRequest("v", "u", 1)) == Decimal("0.0001")
+    assert provider.estimate(TranscriptRequest("v", "u", 0)) == Decimal("0.3600")
 
 
 # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -623,7 +624,7 @@ def test_a_job_that_kills_the_process_three_times_is_quarantined(open_desk):
 
     def hit(place: str) -> None:
         if place == "transcribe.claimed" and jobs.find(f"tr_{VIDEO}").doc.status == "queued" and _holds(VIDEO):
-            raise Killed(place)
+            raise ProcessKilled(place)
 
     def _holds(video: str) -> bool:
         return fetch("SELECT 1 FROM jobs WHERE job_id = ? AND lease_until > ?", f"tr_{video}", desk.clock()) != []
@@ -640,12 +641,12 @@ def test_a_living_workers_lease_never_runs_out(open_desk, clock):
     desk.deliver(VIDEO)
     desk.drain()
     desk.deliver("vid00000002")
-    maintenance.step(desk.rt, maintenance.Wake("intake"))
-    maintenance.step(desk.rt, maintenance.Wake("admit"))
+    maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
+    maintenance.run_step(desk.rt, maintenance.StepWake("admit"))
     held = jobs.claim("tr_vid00000002", clock())
     for _ in range(10):
         clock.move(50)
-        maintenance.keep_up(desk.rt)
+        maintenance.maintain(desk.rt)
     assert jobs.claim("tr_vid00000002", clock()) is None
     assert held is not None
 
@@ -700,14 +701,14 @@ def test_a_fault_of_the_program_ends_in_a_dead_letter_and_stops_nobody(open_desk
 def test_what_was_found_out_under_a_lost_lease_is_not_written(open_desk, clock):
     desk = open_desk()
     desk.deliver(VIDEO)
-    maintenance.step(desk.rt, maintenance.Wake("intake"))
-    maintenance.step(desk.rt, maintenance.Wake("admit"))
+    maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
+    maintenance.run_step(desk.rt, maintenance.StepWake("admit"))
     first = jobs.claim(f"tr_{VIDEO}", clock())
     clock.move(61)
     second = jobs.claim(f"tr_{VIDEO}", clock())
     assert second.crashes == 1
     with pytest.raises(jobs.LostLease):
-        jobs.note(first, clock(), status="processing")
+        jobs.update(first, clock(), status="processing")
 
 
 def test_notices_are_not_lost_when_the_sender_dies(open_desk, clock):
@@ -716,11 +717,11 @@ def test_notices_are_not_lost_when_the_sender_dies(open_desk, clock):
     desk.rt.notifiers = [lambda title, body: sent.append(title)]
     desk.deliver(VIDEO)
     desk.kill_at("notify.sent")
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         desk.drain()
-    assert notices.waiting() == 1
+    assert notices.waiting_count() == 1
     clock.move(61)
     desk.start().notifiers = [lambda title, body: sent.append(title)]
     desk.drain()
     assert len(sent) == 2
-    assert notices.counts() == {"sent": 1}
+    assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"sent": 1}

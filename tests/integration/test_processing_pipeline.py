@@ -10,7 +10,7 @@ from csi.processing.pipeline import digest, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
 from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, signals, videos
 from csi.processing.store.db import fetch
-from csi.processing.store.export import documents
+from csi.processing.store.export import collection_documents
 from csi.receiver.store import SignalStore
 from tests.fakes.processing_bench import TEXT
 
@@ -45,9 +45,9 @@ def test_every_document_written_is_in_the_specifications_shape(open_desk):
     desk.deliver("vid00000001")
     desk.deliver("vid00000002", text=None)
     desk.drain()
-    runs.keep_runs(desk.rt)
+    runs.update_runs(desk.rt)
     found = {
-        name: [doc.shape() for doc in documents(name)]
+        name: [doc.shape() for doc in collection_documents(name)]
         for name in ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "run_events")
     }
     assert {name: len(rows) for name, rows in found.items() if name != "audit_logs"} == {
@@ -78,9 +78,9 @@ def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(op
     desk = open_desk(routes={"plain": {"action": "process"}})
     desk.deliver("vid00000001", pipeline="plain")
     if until == "transcribed":
-        maintenance.step(desk.rt, maintenance.Wake("intake"))
-        maintenance.step(desk.rt, maintenance.Wake("admit"))
-        maintenance.step(desk.rt, maintenance.Wake("transcribe", "tr_vid00000001"))
+        maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
+        maintenance.run_step(desk.rt, maintenance.StepWake("admit"))
+        maintenance.run_step(desk.rt, maintenance.StepWake("transcribe", "tr_vid00000001"))
     if until == "summarized":
         desk.drain()
     for pipeline in ("youtube_tutorial_explainer", "creator_watchlist_handler", "plain"):
@@ -90,7 +90,7 @@ def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(op
     assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000001")}
     assert fetch("SELECT title FROM notices") == [("Title of vid00000001",)]
     assert [name for name, _ in videos.steps("vid00000001")].count("failed") == (until == "summarized")
-    assert runs.describe(desk.rt, desk.rt.today()).failed == 0
+    assert runs.describe_run(desk.rt, desk.rt.today()).failed == 0
 
 
 def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(open_desk):
@@ -116,7 +116,7 @@ def test_other_actions_make_no_video(open_desk, action, rows):
     desk.deliver("vid00000001", pipeline="quiet")
     desk.drain()
     assert desk.statuses() == {}
-    assert notices.waiting() == rows
+    assert notices.waiting_count() == rows
     assert signals.counts() == {action: 1}
 
 
@@ -144,7 +144,7 @@ def test_skip_rules_end_in_skipped_through_failed(open_desk, subject, rule):
     desk.deliver("vid00000001", subject=subject)
     desk.drain()
     assert [name for name, _ in videos.steps("vid00000001")] == ["discovered", "failed", "skipped"]
-    doc = runs.today_of(desk.rt)
+    doc = runs.describe_run(desk.rt, desk.rt.today())
     assert (doc.skipped, doc.failed, doc.policies_enforced) == (1, 0, [rule])
 
 
@@ -154,7 +154,7 @@ def test_the_days_limit_holds_the_rest_until_tomorrow(open_desk, clock):
         desk.deliver(f"vid0000000{number}")
     desk.drain()
     assert sorted(desk.statuses().values()) == ["discovered"] * 3 + ["summarized"] * 2
-    assert runs.today_of(desk.rt).quota_limits_hit == ["videos_per_day"]
+    assert runs.describe_run(desk.rt, desk.rt.today()).quota_limits_hit == ["videos_per_day"]
     clock.move(86_400)
     desk.drain()
     assert sorted(desk.statuses().values()) == ["discovered"] + ["summarized"] * 4
@@ -198,7 +198,9 @@ def test_a_wrong_language_is_skipped(open_desk):
     (desk.home / "transcripts" / "vid00000001.json").write_text(json.dumps({"text": "Guten Tag", "language": "de"}))
     desk.drain()
     assert desk.status("vid00000001") == "skipped"
-    assert videos.get("vid00000001").doc.last_error == "it is in de"
+    assert (
+        videos.get("vid00000001").doc.last_error == "the transcript is in de, which is not in transcription.languages"
+    )
 
 
 def test_one_correlation_id_joins_the_whole_way(open_desk):
@@ -222,7 +224,7 @@ def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_de
     desk.deliver("vid00000002", text="")
     desk.deliver("vid00000003", pipeline="quiet", subject={"title": "Only <b>seen</b>"})
     desk.drain()
-    runs.keep_runs(desk.rt)
+    runs.update_runs(desk.rt)
     today = desk.rt.today()
     doc = runs.runs.find(today)
     numbers = (doc.status, doc.discovered, doc.transcription_queued, doc.transcribed, doc.summarized, doc.skipped)
@@ -230,7 +232,7 @@ def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_de
     assert doc.agent_stats["transcriber"].actions_taken == 4
     assert doc.error_categories == {"no_speech": 1}
     clock.move(86_400)
-    runs.keep_runs(desk.rt)
+    runs.update_runs(desk.rt)
     assert runs.runs.find(today).status == "completed"
     page = (desk.settings.artifacts / "digests" / f"digest-{today}.md").read_text()
     assert "## Title of vid00000001" in page
@@ -263,7 +265,7 @@ def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_desk, clock
     clock.move(86_400)
     desk_letters.retry(desk.rt, "tr_vid00000001", force=True)
     desk.run_for(0)
-    assert [runs.describe(desk.rt, day).dlq for day in (first, desk.rt.today())] == [1, 1]
+    assert [runs.describe_run(desk.rt, day).dlq for day in (first, desk.rt.today())] == [1, 1]
 
 
 def test_notifications_are_collected_for_five_minutes_and_sent_once(open_desk, clock):
@@ -290,14 +292,14 @@ def test_a_notification_that_fails_is_tried_again_and_given_up_with_a_warning(op
     desk = open_desk(notifications={"window": 0})
 
     def fail(title: str, body: str) -> None:
-        raise notify.NotSent("nobody there")
+        raise notify.NotificationError("nobody there")
 
     desk.rt.notifiers = [fail]
     desk.deliver("vid00000001")
     for _ in range(8):
         desk.drain()
         clock.move(60)
-    assert notices.counts() == {"dead": 1}
+    assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"dead": 1}
 
 
 def test_without_addresses_notifications_go_to_a_file(open_desk, clock):
@@ -313,7 +315,7 @@ def test_paused_takes_signals_over_and_does_nothing_else(open_desk):
     desk.deliver("vid00000001")
     desk.drain()
     assert desk.statuses() == {"vid00000001": "discovered"}
-    assert runs.today_of(desk.rt).status == "paused"
+    assert runs.describe_run(desk.rt, desk.rt.today()).status == "paused"
 
 
 def test_a_lost_receiver_database_is_one_sentence(open_desk, tmp_path: Path):
@@ -324,8 +326,8 @@ def test_a_lost_receiver_database_is_one_sentence(open_desk, tmp_path: Path):
     from csi.processing.receiver_database import read_after
 
     with pytest.raises(StoreError, match="the receiver's database cannot be read"):
-        read_after(desk.settings.receiver_db, signals.Place(), 10)
-    assert maintenance.rescue(desk.rt) == maintenance.keep_up(desk.rt) == []
+        read_after(desk.settings.receiver_db, signals.IntakeCursor(), 10)
+    assert maintenance.due_wakes(desk.rt) == maintenance.maintain(desk.rt) == []
 
 
 @pytest.mark.parametrize("count", [1, 9])
@@ -346,12 +348,12 @@ def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open
     assert set(desk.statuses().values()) == {"summarized"}
     assert len(desk.statuses()) == 5 + count
     assert len(signals.of_video("old0")) == 1
-    assert maintenance.rescue(desk.rt) == []
+    assert maintenance.due_wakes(desk.rt) == []
 
 
 def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_desk):
     desk = open_desk()
-    made = digest.make_digest(desk.rt, runs.today_of(desk.rt))
+    made = digest.make_digest(desk.rt, runs.describe_run(desk.rt, desk.rt.today()))
     assert "0 summarised" in made.markdown
 
 
@@ -373,9 +375,9 @@ def test_the_whole_walk_on_postgresql(open_desk, postgres_url, clock):
     desk.deliver("vid00000002", pipeline="youtube_tutorial_explainer")
     desk.drain()
     assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000002")}
-    runs.keep_runs(desk.rt)
+    runs.update_runs(desk.rt)
     assert sorted(desk.statuses().values()) == ["skipped", "summarized", "summarized"]
-    assert notices.counts() == {"sent": 1}
+    assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"sent": 1}
     clock.move(86_400)
-    runs.keep_runs(desk.rt)
+    runs.update_runs(desk.rt)
     assert [(run.status, run.summarized) for run in runs.runs.page(5)] == [("planned", 0), ("completed", 2)]

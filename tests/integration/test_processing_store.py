@@ -9,9 +9,9 @@ from csi.processing.documents import SummarizationJobDocument, VideoDocument
 from csi.processing.pipeline.admit import new_job
 from csi.processing.runtime import Processing
 from csi.processing.settings import ProcessingSettings
-from csi.processing.states import STATUSES, TRANSITIONS, IllegalMove, check_move, legal_moves
+from csi.processing.states import STATUSES, TRANSITIONS, IllegalTransition, check_transition, legal_transitions
 from csi.processing.store import audit, db, dead_jobs, export, jobs, notices, paid_calls, runs, signals, videos
-from csi.processing.store.videos import Video
+from csi.processing.store.videos import ProcessingVideo
 
 NOW = 1_771_761_600.0
 EVERY_PAIR = [(old, new) for old in STATUSES for new in STATUSES if old != new]
@@ -25,7 +25,7 @@ WAY_TO = {
 }
 
 
-def a_video(name: str = "vid00000001") -> Video:
+def a_video(name: str = "vid00000001") -> ProcessingVideo:
     doc = VideoDocument(
         video_id=name,
         title="T",
@@ -39,10 +39,10 @@ def a_video(name: str = "vid00000001") -> Video:
         updated_at="2026-02-22T12:00:00Z",
         source="manual",
     )
-    return Video(doc, "p", "video", "https://youtu.be/x", "ev-1", NOW)
+    return ProcessingVideo(doc, "p", "video", "https://youtu.be/x", "ev-1", NOW)
 
 
-def at_status(status: str) -> Video:
+def at_status(status: str) -> ProcessingVideo:
     video = a_video()
     assert videos.add(video, NOW)
     for step in WAY_TO[status]:
@@ -54,13 +54,13 @@ def at_status(status: str) -> Video:
 def test_every_move_is_legal_for_code_and_database_alike(processing_store, old, new):
     """The code refuses by its table; the database by its trigger, when the code is left aside."""
     video = at_status(old)
-    legal = (old, new) in legal_moves()
+    legal = (old, new) in legal_transitions()
     if legal:
-        check_move(old, new)
+        check_transition(old, new)
         assert videos.move(video, new, NOW + 1).status == new
         assert videos.steps(video.id)[-1][0] == new
         return
-    with pytest.raises(IllegalMove, match="cannot go from"):
+    with pytest.raises(IllegalTransition, match="cannot change from"):
         videos.move(video, new, NOW + 1)
     stage = {"discovered": "scraping", "transcription_queued": "transcription", "transcribed": "summarization"}
     place = stage.get(new, "completed")
@@ -82,7 +82,7 @@ def test_the_specifications_table_is_this_one():
         ("failed", "skipped"),
     }
     retries = {("failed", "transcription_queued"), ("failed", "transcribed")}
-    assert set(legal_moves()) == drawn | retries
+    assert set(legal_transitions()) == drawn | retries
     assert TRANSITIONS["skipped"] == ()
 
 
@@ -117,12 +117,12 @@ def test_status_and_document_cannot_drift_apart(processing_store):
 def test_a_status_that_moved_meanwhile_is_not_overwritten(processing_store):
     video = at_status("discovered")
     videos.move(video, "transcription_queued", NOW)
-    with pytest.raises(IllegalMove, match="no longer discovered"):
+    with pytest.raises(IllegalTransition, match="no longer discovered"):
         videos.move(video, "failed", NOW)
 
 
 def test_the_audit_log_can_only_grow(processing_store):
-    scope = audit.Scope("tester", "ev-1", "video", "v1", retention_days=1)
+    scope = audit.AuditScope("tester", "ev-1", "video", "v1", retention_days=1)
     audit.write(scope, "look", "success", time.time())
     for statement in ("UPDATE audit_logs SET agent = 'x'", "DELETE FROM audit_logs"):
         with pytest.raises(db.DatabaseError, match="append-only"), db.writing():
@@ -140,7 +140,7 @@ def test_the_audit_log_can_only_grow(processing_store):
 def test_an_entry_goes_when_its_own_retention_is_over(processing_store):
     long_ago = time.time() - 3 * 86_400
     for days in (1, 30):
-        audit.write(audit.Scope("tester", retention_days=days), "look", "success", long_ago)
+        audit.write(audit.AuditScope("tester", retention_days=days), "look", "success", long_ago)
     assert audit.prune(time.time()) == 1
     assert [entry.retention_period_days for entry in audit.search(limit=10)] == [30]
 
@@ -149,7 +149,7 @@ def test_no_secret_gets_into_the_audit_log(processing_store):
     from csi.logs import register_secret
 
     register_secret("sk-canary-0123456789")
-    audit.write(audit.Scope("t"), "x", "failure", NOW, error_message="401 for key sk-canary-0123456789")
+    audit.write(audit.AuditScope("t"), "x", "failure", NOW, error_message="401 for key sk-canary-0123456789")
     assert "canary" not in db.fetch("SELECT doc FROM audit_logs")[0][0]
 
 
@@ -169,7 +169,7 @@ def test_a_job_is_claimed_once_and_by_the_next_when_its_lease_ran_out(processing
     assert jobs.due(NOW + 61) == ["tr_vid00000001"]
     again = jobs.claim("tr_vid00000001", NOW + 61)
     assert (held.crashes, again.crashes) == (0, 1)
-    assert jobs.release_own() == 1
+    assert jobs.release_leases() == 1
     assert jobs.claim("tr_vid00000001", NOW).crashes == 1
 
 
@@ -199,11 +199,11 @@ def test_signals_cursor_notices_and_marks(processing_store):
     signal = signals.Signal("ev-1", 7, "p", "unrouted", "v1", "T", {"a": 1}, NOW, "why")
     assert signals.save_new(signal, NOW)
     assert not signals.save_new(signal, NOW)
-    first, second = signals.Place(), signals.Place(7, "ev-1")
+    first, second = signals.IntakeCursor(), signals.IntakeCursor(7, "ev-1")
     assert signals.move_cursor(first, second)
-    assert not signals.move_cursor(first, signals.Place(8, "ev-2"))
+    assert not signals.move_cursor(first, signals.IntakeCursor(8, "ev-2"))
     assert signals.cursor() == second
-    assert signals.move_cursor(second, signals.Place(2, "ev-3"))
+    assert signals.move_cursor(second, signals.IntakeCursor(2, "ev-3"))
     assert signals.unrouted(("p",), 5) == [signal]
     assert runs.mark("2026-02-22", "quota", "x", NOW)
     assert not runs.mark("2026-02-22", "quota", "x", NOW)
@@ -212,19 +212,19 @@ def test_signals_cursor_notices_and_marks(processing_store):
     assert notices.claim(NOW) == ("", [])
     token, found = notices.claim(NOW + 10)
     assert [notice.title for notice in found] == ["t"]
-    assert notices.sent(token, NOW + 10) == 1
+    assert notices.mark_sent(token, NOW + 10) == 1
 
 
 def test_a_run_and_its_numbers_on_both_engines(processing_store):
-    from csi.processing.pipeline.runs import describe
+    from csi.processing.pipeline.runs import describe_run
 
     at_status("skipped")
-    audit.write(audit.Scope("tester"), "x", "failure", NOW, error_code="odd", duration_ms=5, event_type="api_call")
-    doc = describe(settings(), "2026-02-22")
+    audit.write(audit.AuditScope("tester"), "x", "failure", NOW, error_code="odd", duration_ms=5, event_type="api_call")
+    doc = describe_run(settings(), "2026-02-22")
     assert (doc.discovered, doc.skipped, doc.failed, doc.api_calls_made) == (1, 1, 0, 1)
     assert doc.error_categories == {"odd": 1}
     runs.put(doc)
-    assert [found.shape() for found in export.documents("run_events")] == [doc.shape()]
+    assert [found.shape() for found in export.collection_documents("run_events")] == [doc.shape()]
     assert dead_jobs.search(status="all", limit=5) == []
 
 

@@ -42,7 +42,7 @@ class Sender:
 
     def __init__(self, settings: ReceiverSettings) -> None:
         self.now = float(NOW)
-        self.app: Starlette = create_app(settings, clock=lambda: self.now)
+        self.app: Starlette = create_app(settings, now=lambda: self.now)
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://receiver")
 

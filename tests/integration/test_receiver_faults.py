@@ -114,7 +114,7 @@ class Door:
 
     def __init__(self, home: Path) -> None:
         self.now, self.path = NOW, home / "r.db"
-        self.app = create_app(ReceiverSettings(secret=SECRET, db_path=self.path), clock=lambda: self.now)
+        self.app = create_app(ReceiverSettings(secret=SECRET, db_path=self.path), now=lambda: self.now)
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False, client=("127.0.0.1", 1))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8090")
 

@@ -24,7 +24,7 @@ def csi(open_desk, monkeypatch):
     (desk.home / "transcripts" / "vid00000002.json").write_text("{broken")
     desk.deliver("vid00000002", text=None)
     desk.drain()
-    runs.keep_runs(desk.rt)
+    runs.update_runs(desk.rt)
 
     def run(*words: str, code: int = 0) -> str:
         result = CliRunner().invoke(cli, words)
@@ -118,7 +118,7 @@ def test_the_resolution_workflow(csi):
 
 def test_names_and_notes_of_any_length_are_kept_short_and_plain(csi):
     job = "tr_vid00000002"
-    assert "Give a name" in csi("processing", "dlq", "assign", job, " \x1b ", code=1)
+    assert "pass a name" in csi("processing", "dlq", "assign", job, " \x1b ", code=1)
     csi("processing", "dlq", "assign", job, "x" * 30_000)
     csi("processing", "dlq", "note", job, "red \x1b[31m\nand blue" + "y" * 90_000)
     told = json.loads(csi("processing", "dlq", "show", job, "--json"))
@@ -177,7 +177,7 @@ def test_check_says_what_will_be_done_or_what_is_missing(tmp_path, monkeypatch):
 def test_retry_all_leaves_out_what_may_have_been_paid_until_it_is_named(csi, monkeypatch):
     letter = dead_jobs.find("tr_vid00000002")
     unsure = letter.doc.changed(failure_type="manual_intervention", can_retry=True, retry_after=None)
-    dead_jobs.put(dead_jobs.Letter(unsure), retry_after=None, moved_at=1.0)
+    dead_jobs.put(dead_jobs.DeadJob(unsure), retry_after=None, moved_at=1.0)
     assert "may have been paid already" in csi("processing", "dlq", "retry", "--all", code=5)
     assert dead_jobs.find("tr_vid00000002").doc.dlq_status == "pending"
     assert "is tried again" in csi("processing", "dlq", "retry", "tr_vid00000002")

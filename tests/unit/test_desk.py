@@ -4,7 +4,7 @@ import threading
 
 from csi.exclusive import Desk, left
 from csi.net import Net
-from tests.fakes.receiver import Received, Reply, ScriptedReceiver
+from tests.fakes.receiver import ReceivedRequest, ScriptedReceiver, ScriptedReply
 
 
 def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
@@ -38,7 +38,7 @@ def test_a_desk_that_was_left_is_free_and_comes_back():
 def test_a_desk_is_free_while_its_thread_waits_for_an_answer():
     desk, free = Desk(), []
 
-    def answer(_: Received) -> Reply:
+    def answer(_: ReceivedRequest) -> ScriptedReply:
         free.append(taken_by_another(desk))
         return 200, {"ok": True}, {}
 

@@ -17,7 +17,7 @@ from csi.processing.documents import (
     RunEventDocument,
     VideoDocument,
 )
-from csi.processing.money import dearer, from_units, to_units, usd
+from csi.processing.money import from_units, round_up, to_units, usd
 from csi.processing.providers.assemblyai import read_transcript
 from csi.processing.providers.base import Transcript
 from csi.processing.providers.openai import read_reply
@@ -129,7 +129,7 @@ def test_money_is_exact_in_rows_documents_and_json(units):
     amount = from_units(units)
     assert to_units(amount) == units
     assert usd(json.loads(json.dumps(float(amount)))) == amount
-    assert dearer(amount) == amount
+    assert round_up(amount) == amount
 
 
 @pytest.mark.parametrize("bad", [True, "x", float("inf"), float("nan"), None, 10**9], ids=repr)
@@ -141,7 +141,7 @@ def test_what_is_no_amount_is_refused(bad):
 def test_rounding():
     assert usd(0.1 + 0.2) == Decimal("0.3000")
     assert usd("0.00005") == Decimal("0.0001")
-    assert dearer(Decimal("0.00001")) == Decimal("0.0001")
+    assert round_up(Decimal("0.00001")) == Decimal("0.0001")
 
 
 def test_a_run_id_is_a_day():

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from csi.net import HttpHeaders, HttpResponse, Net
-from csi.processing.ingester_dead_letters import MOST, Sender, Told, read_letters
-from tests.fakes.providers import Served
+from csi.processing.ingester_dead_letters import MOST, DeadLetterList, IngesterClient, read_letters
+from tests.fakes.providers import ScriptedServer
 
 LETTER = {
     "id": 7,
@@ -29,20 +29,20 @@ def answer(body: Any, status: int = 200) -> HttpResponse:
     return HttpResponse(status, HttpHeaders(), data, "http://127.0.0.1/admin/dlq")
 
 
-class FakeSender(Served):
+class FakeSender(ScriptedServer):
     """It has one letter."""
 
     def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Any:
         return 200, {"total": 1, "letters": [LETTER]}, {}
 
 
-def sender(url: str | None, token: str | None = "read-token-0123", now: float = 0.0) -> Sender:
-    return Sender(Net(), url, token, lambda: now)
+def sender(url: str | None, token: str | None = "read-token-0123", now: float = 0.0) -> IngesterClient:
+    return IngesterClient(Net(), url, token, lambda: now)
 
 
 def test_a_letter_is_read_with_its_time():
     told = read_letters(answer({"total": 1, "letters": [LETTER]}))
-    assert (told.total, told.trouble) == (1, "")
+    assert (told.total, told.problem) == (1, "")
     assert (told.letters[0].id, told.letters[0].error, told.letters[0].destination) == (7, "http 422", "")
     assert told.letters[0].died_at == 1771754400.0
 
@@ -50,14 +50,14 @@ def test_a_letter_is_read_with_its_time():
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"<html>", 200, "no list of dead letters"),
-        ([], 200, "no list of dead letters"),
-        ({"letters": {}}, 200, "no list of dead letters"),
-        (b"[" * 100_000, 200, "no list of dead letters"),
-        (b'{"letters": [], "total": ' + b"9" * 5_000 + b"}", 200, "no list of dead letters"),
-        ({"letters": [LETTER, 3, {"id": "x"}, {"id": -1}, {"id": 2**70}]}, 200, "4 of its rows cannot be read"),
-        ({}, 401, "refused the token"),
-        ({}, 403, "closed"),
+        (b"<html>", 200, "not a list of dead letters"),
+        ([], 200, "not a list of dead letters"),
+        ({"letters": {}}, 200, "not a list of dead letters"),
+        (b"[" * 100_000, 200, "not a list of dead letters"),
+        (b'{"letters": [], "total": ' + b"9" * 5_000 + b"}", 200, "not a list of dead letters"),
+        ({"letters": [LETTER, 3, {"id": "x"}, {"id": -1}, {"id": 2**70}]}, 200, "4 of its rows are invalid"),
+        ({}, 401, "rejected the token"),
+        ({}, 403, "disabled"),
         ({}, 404, "no admin API"),
         ({}, 421, "web.allowed_hosts"),
         ({}, 503, "it answered 503"),
@@ -65,7 +65,7 @@ def test_a_letter_is_read_with_its_time():
     ids=["html", "a list", "no rows", "deep", "huge number", "bad rows", "401", "403", "404", "421", "503"],
 )
 def test_an_answer_that_is_of_no_use_is_a_sentence(body, status, words):
-    assert words in read_letters(answer(body, status)).trouble
+    assert words in read_letters(answer(body, status)).problem
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_texts_are_short_printable_lines_and_rows_are_few():
 
 def test_it_is_asked_with_its_token_in_a_header_and_not_again_at_once():
     with FakeSender() as there:
-        found = Sender(Net(), there.url, "read-token-0123", iter([0.0, 0.0, 4.9, 5.1, 5.1]).__next__)
+        found = IngesterClient(Net(), there.url, "read-token-0123", iter([0.0, 0.0, 4.9, 5.1, 5.1]).__next__)
         assert [len(found.letters("open").letters) for _ in range(3)] == [1, 1, 1]
         assert there.count("/admin/dlq") == 2
         method, path, headers = there.requests[0]
@@ -100,16 +100,16 @@ def test_it_is_asked_with_its_token_in_a_header_and_not_again_at_once():
 def test_a_redirect_an_answer_without_end_and_a_closed_door_are_sentences():
     with FakeSender() as there:
         there.always = {"/admin/dlq": (302, b"", {"Location": "http://127.0.0.1:1/admin/dlq"})}
-        assert "it cannot be asked" in sender(there.url).letters("open").trouble
+        assert "the request failed" in sender(there.url).letters("open").problem
         there.always = {"/admin/dlq": (200, b"x" * 600_000, {})}
-        assert "it cannot be asked" in sender(there.url).letters("open").trouble
-    assert "it cannot be asked" in sender("http://127.0.0.1:9").letters("open").trouble
+        assert "the request failed" in sender(there.url).letters("open").problem
+    assert "the request failed" in sender("http://127.0.0.1:9").letters("open").problem
     assert (
-        "plain http is allowed for loopback addresses only" in sender("http://sender.example").letters("open").trouble
+        "plain http is allowed for loopback addresses only" in sender("http://sender.example").letters("open").problem
     )
 
 
 def test_what_is_not_configured_is_named():
-    assert sender(None).letters("open") == Told(trouble="ingester_url is not set in processing.yaml")
-    assert "CSI_ADMIN_READ_TOKEN is not set" in sender("http://127.0.0.1:9", None).letters("open").trouble
+    assert sender(None).letters("open") == DeadLetterList(problem="ingester_url is not set in processing.yaml")
+    assert "CSI_ADMIN_READ_TOKEN is not set" in sender("http://127.0.0.1:9", None).letters("open").problem
     assert "read-token" not in repr(sender("http://127.0.0.1:9"))

@@ -10,15 +10,15 @@ import youtube_transcript_api as library
 from csi import clock
 from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
-from csi.processing.config import Secrets
+from csi.processing.config import ProcessingSecrets
 from csi.processing.pipeline import notify
-from csi.processing.pipeline.retries import CallAgain, Dead, NextProvider, Skip, TryAgain, judge
-from csi.processing.providers.base import Material, ProviderError, Wanted
+from csi.processing.pipeline.retries import DeadLetterJob, NextProvider, RepeatCall, RetryJob, SkipJob, judge
+from csi.processing.providers.base import ProviderError, SummaryInput, TranscriptRequest
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
 from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.providers.transcript_formats import from_json
-from csi.processing.runtime import create
+from csi.processing.runtime import Notifier, Processing, create
 from csi.processing.settings import ProcessingSettings
 from csi.simulator.http_server import serve_in_background
 from csi.simulator.youtube.app import create_app
@@ -27,7 +27,7 @@ from csi.simulator.youtube.world import World
 from tests.fakes.processing_bench import TEXT
 from tests.fakes.providers import FakeChat
 
-WANTED = Wanted("dQw4w9WgXcQ", "https://youtu.be/x", 60)
+WANTED = TranscriptRequest("dQw4w9WgXcQ", "https://youtu.be/x", 60)
 
 
 class Track(SimpleNamespace):
@@ -60,7 +60,7 @@ def test_peoples_captions_come_before_generated_ones():
 
 def test_a_wanted_language_wins():
     found = captions(Track(language_code="en", is_generated=True), Track(language_code="de", is_generated=False))
-    assert found.fetch(Wanted("v", "u", 1, languages=("fr", "en"))).language == "en"
+    assert found.fetch(TranscriptRequest("v", "u", 1, languages=("fr", "en"))).language == "en"
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_wanted_language_wins():
 def test_a_language_is_also_that_of_its_countries_and_people_come_first(wanted, chosen):
     tracks = [("en-US", True), ("en-GB", False), ("pt-BR", True), ("de", False)]
     found = captions(*(Track(language_code=code, is_generated=made) for code, made in tracks))
-    assert found.fetch(Wanted("v", "u", 1, languages=wanted)).language == chosen
+    assert found.fetch(TranscriptRequest("v", "u", 1, languages=wanted)).language == chosen
 
 
 def test_no_wanted_language_is_absent():
     with pytest.raises(ProviderError) as caught:
-        captions(Track(language_code="de", is_generated=False)).fetch(Wanted("v", "u", 1, languages=("en",)))
+        captions(Track(language_code="de", is_generated=False)).fetch(TranscriptRequest("v", "u", 1, languages=("en",)))
     assert (caught.value.fault, caught.value.code) == ("absent", "wrong_language")
 
 
@@ -122,20 +122,24 @@ def test_a_server_that_never_answers_does_not_hold_a_thread_for_ever(monkeypatch
 def test_the_missing_apprise_is_one_sentence_at_the_start(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(ConfigError, match=r"csi\[notify\]"):
-        create(ProcessingSettings(), Secrets(notify_urls=("tgram://x/y",)))
+        create(ProcessingSettings(), ProcessingSecrets(notify_urls=("tgram://x/y",)))
 
 
 def test_an_address_that_apprise_does_not_understand_is_told_by_its_place_at_the_start():
     with pytest.raises(ConfigError, match="number 2") as caught:
-        create(ProcessingSettings(), Secrets(notify_urls=("json://127.0.0.1", "nonsense-canary")))
+        create(ProcessingSettings(), ProcessingSecrets(notify_urls=("json://127.0.0.1", "nonsense-canary")))
     assert "canary" not in str(caught.value)
+
+
+def notifier(*urls: str) -> Notifier:
+    return notify.configured_notifier(Processing(ProcessingSettings(), Net(), ProcessingSecrets(notify_urls=urls)))
 
 
 def test_apprise_sends_for_us(tmp_path):
     from tests.fakes.receiver import ScriptedReceiver
 
     with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
-        notify._by_apprise((server.url.replace("http://", "json://"),))("Title", "Body")
+        notifier(server.url.replace("http://", "json://"))("Title", "Body")
         assert server.requests[0].envelope["title"] == "Title"
 
 
@@ -144,7 +148,7 @@ def test_a_message_that_is_longer_than_a_service_takes_goes_out_in_parts():
 
     with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
         url = server.url.replace("http://", "json://")
-        notify._by_apprise((url, f"{url}?overflow=truncate"))("Digest", "a line of it\n" * 5_000)
+        notifier(url, f"{url}?overflow=truncate")("Digest", "a line of it\n" * 5_000)
         lengths = [len(request.envelope["message"]) for request in server.requests]
     assert len(lengths) == 3
     assert sum(lengths) > 65_000
@@ -158,20 +162,20 @@ def test_the_simulators_captions_are_read_and_absent_where_nobody_speaks():
     live = world.upload(channel, "Now", kind="live", at=2.0)
     with serve_in_background(create_app(world)) as url:
         provider = CaptionTranscriber(Net(), url)
-        found = provider.fetch(Wanted(video.id, "u", 1))
+        found = provider.fetch(TranscriptRequest(video.id, "u", 1))
         assert found.text == " ".join(speech(video))
         assert found.segments[1].start == 4.0
         for absent in (live.id, "nothing0000"):
             with pytest.raises(ProviderError) as caught:
-                provider.fetch(Wanted(absent, "u", 1))
+                provider.fetch(TranscriptRequest(absent, "u", 1))
             assert caught.value.code == "captions_off"
         with pytest.raises(ProviderError) as caught:
-            provider.fetch(Wanted(video.id, "u", 1, languages=("de",)))
+            provider.fetch(TranscriptRequest(video.id, "u", 1, languages=("de",)))
         assert caught.value.code == "wrong_language"
 
 
 def test_an_extractive_summary_only_quotes_and_says_so():
-    written = ExtractiveSummariser().write(Material("T", "C", "https://x", TEXT, max_bullets=3), ("concept",), None)
+    written = ExtractiveSummariser().write(SummaryInput("T", "C", "https://x", TEXT, max_bullets=3), ("concept",), None)
     assert len(written.summary.bullets) == 3
     assert all(bullet in TEXT for bullet in written.summary.bullets)
     assert written.summary.executive_summary.startswith(NOTE)
@@ -209,7 +213,7 @@ def test_a_date_in_retry_after_is_a_wait_from_now():
     ids=["one word", "no stops", "japanese", "only marks", "repetition", "no spaces"],
 )
 def test_extraction_copes_with_odd_speech(text):
-    written = ExtractiveSummariser().write(Material("T", "C", "u", text), ("implementation",), None)
+    written = ExtractiveSummariser().write(SummaryInput("T", "C", "u", text), ("implementation",), None)
     assert len(written.summary.bullets) <= 6
     assert all(len(piece.split()) <= 60 and len(piece) <= 600 for piece in split_sentences(text))
 
@@ -231,17 +235,17 @@ def error(fault: str, retry_after: float | None = None) -> ProviderError:
 @pytest.mark.parametrize(
     ("fault", "facts", "verdict"),
     [
-        ("transient", {"api_tries": 0}, CallAgain(110.0)),
-        ("transient", {"api_tries": 4}, CallAgain(260.0)),
-        ("transient", {"api_tries": 5}, TryAgain(160.0)),
-        ("unknown", {"api_tries": 5, "attempts": 2}, TryAgain(340.0)),
-        ("transient", {"api_tries": 5, "attempts": 3}, Dead("max_retries", can_retry=True)),
-        ("absent", {}, Skip()),
+        ("transient", {"api_tries": 0}, RepeatCall(110.0)),
+        ("transient", {"api_tries": 4}, RepeatCall(260.0)),
+        ("transient", {"api_tries": 5}, RetryJob(160.0)),
+        ("unknown", {"api_tries": 5, "attempts": 2}, RetryJob(340.0)),
+        ("transient", {"api_tries": 5, "attempts": 3}, DeadLetterJob("max_retries", can_retry=True)),
+        ("absent", {}, SkipJob()),
         ("absent", {"more_providers": True}, NextProvider()),
         ("refused", {"more_providers": True}, NextProvider()),
-        ("refused", {}, Dead("fatal_error", can_retry=False)),
-        ("quota", {"more_providers": True}, Dead("quota_exceeded", can_retry=True)),
-        ("refused", {"answered": True}, TryAgain(160.0)),
+        ("refused", {}, DeadLetterJob("fatal_error", can_retry=False)),
+        ("quota", {"more_providers": True}, DeadLetterJob("quota_exceeded", can_retry=True)),
+        ("refused", {"answered": True}, RetryJob(160.0)),
     ],
     ids=[
         "first call",
@@ -259,10 +263,10 @@ def error(fault: str, retry_after: float | None = None) -> ProviderError:
 )
 def test_what_follows_from_a_failure(fault, facts, verdict):
     known = {"attempts": 0, "api_tries": 0, "more_providers": False, "now": 100.0} | facts
-    assert judge("transcription", error(fault), **known) == verdict
+    assert judge("jobs/transcription", error(fault), **known) == verdict
 
 
 def test_a_retry_after_makes_a_wait_longer_never_shorter():
     known = {"attempts": 0, "api_tries": 0, "more_providers": False, "now": 100.0}
-    assert judge("transcription", error("transient", 90), **known) == CallAgain(190.0)
-    assert judge("transcription", error("transient", 1), **known) == CallAgain(110.0)
+    assert judge("jobs/transcription", error("transient", 90), **known) == RepeatCall(190.0)
+    assert judge("jobs/transcription", error("transient", 1), **known) == RepeatCall(110.0)

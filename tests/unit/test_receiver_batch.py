@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from csi.ingester.event import CreatorSignalEvent
 from csi.receiver.batch import fingerprint, read_batch, status_of
-from csi.receiver.request_error import RefusalError
+from csi.receiver.request_error import RequestError
 
 EVENT: dict[str, Any] = dict(CreatorSignalEvent.model_config["json_schema_extra"]["example"])  # type: ignore[index, arg-type]
 ENVELOPE: dict[str, Any] = {
@@ -39,7 +39,7 @@ def body_of(**changes: Any) -> bytes:
     ],
 )
 def test_what_is_not_json_is_400(body: bytes) -> None:
-    with pytest.raises(RefusalError, match="invalid_json") as caught:
+    with pytest.raises(RequestError, match="invalid_json") as caught:
         read_batch(body, frozenset())
     assert caught.value.status == 400
 
@@ -62,21 +62,21 @@ def test_what_is_not_json_is_400(body: bytes) -> None:
     ],
 )
 def test_a_wrong_envelope_is_400(body: bytes) -> None:
-    with pytest.raises(RefusalError, match="invalid_envelope") as caught:
+    with pytest.raises(RequestError, match="invalid_envelope") as caught:
         read_batch(body, frozenset())
     assert caught.value.status == 400
 
 
 def test_only_allowed_instances() -> None:
     assert read_batch(body_of(), frozenset({"csi-1"})).instance_id == "csi-1"
-    with pytest.raises(RefusalError, match="instance_not_allowed") as caught:
+    with pytest.raises(RequestError, match="instance_not_allowed") as caught:
         read_batch(body_of(), frozenset({"csi-2"}))
     assert caught.value.status == 403
 
 
 def test_a_hundred_events_and_no_more() -> None:
     assert len(read_batch(body_of(events=[EVENT] * 100), frozenset()).items) == 100
-    with pytest.raises(RefusalError, match="too_many_events") as caught:
+    with pytest.raises(RequestError, match="too_many_events") as caught:
         read_batch(body_of(events=[EVENT] * 101), frozenset())
     assert caught.value.status == 413
 

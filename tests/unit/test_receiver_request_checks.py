@@ -3,8 +3,8 @@
 import pytest
 from starlette.datastructures import Headers
 
-from csi.receiver.request_checks import check_bearer, check_length, read_claims
-from csi.receiver.request_error import RefusalError
+from csi.receiver.request_checks import check_bearer, check_length, read_auth_headers
+from csi.receiver.request_error import RequestError
 
 TOKENS = ["current-secret", "previous-secret"]
 FULL = [
@@ -41,18 +41,18 @@ def test_either_secret_is_a_bearer_token(scheme: str, token: str) -> None:
     ],
 )
 def test_anything_else_is_401(value: str) -> None:
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(RequestError) as caught:
         check_bearer(value, TOKENS)
     assert (caught.value.status, caught.value.reason) == (401, "bad_credentials")
 
 
 @pytest.mark.parametrize("index", range(4))
 def test_each_header_must_be_there_once(index: int) -> None:
-    with pytest.raises(RefusalError, match="missing_header") as caught:
-        read_claims(Headers(raw=FULL[:index] + FULL[index + 1 :]))
+    with pytest.raises(RequestError, match="missing_header") as caught:
+        read_auth_headers(Headers(raw=FULL[:index] + FULL[index + 1 :]))
     assert caught.value.status == 401
-    with pytest.raises(RefusalError, match="doubled_header") as caught:
-        read_claims(Headers(raw=[*FULL, FULL[index]]))
+    with pytest.raises(RequestError, match="doubled_header") as caught:
+        read_auth_headers(Headers(raw=[*FULL, FULL[index]]))
     assert caught.value.status == 401
 
 
@@ -80,6 +80,6 @@ def test_length_is_judged_before_reading(values: list[str], status: int | None) 
     if status is None:
         check_length(Fake(), 100)
         return
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(RequestError) as caught:
         check_length(Fake(), 100)
     assert caught.value.status == status

@@ -11,22 +11,22 @@ import pytest
 
 from csi.errors import StoreError
 from csi.ingester.event import CreatorSignalEvent
-from csi.receiver.batch import Batch, read_batch
-from csi.receiver.delivery_ledger import Ledger
-from csi.receiver.request_error import RefusalError
-from csi.receiver.store import Arrival, SignalStore
+from csi.receiver.batch import ReceivedBatch, read_batch
+from csi.receiver.delivery_ledger import DeliveryLedger
+from csi.receiver.request_error import RequestError
+from csi.receiver.store import SignalStore, VerifiedRequest
 
 EVENT: dict[str, Any] = dict(CreatorSignalEvent.model_config["json_schema_extra"]["example"])  # type: ignore[index, arg-type]
 
 
-def batch_of(*names: str, batch_id: str = "b1") -> Batch:
+def batch_of(*names: str, batch_id: str = "b1") -> ReceivedBatch:
     events = [EVENT | {"event_id": name} for name in names]
     body = {"csi_version": "1", "csi_instance_id": "csi-1", "batch_id": batch_id, "events": events}
     return read_batch(json.dumps(body).encode(), frozenset())
 
 
-def arrival(name: str, at: float = 1000.0, body: str = "hash") -> Arrival:
-    return Arrival(name, body, at)
+def arrival(name: str, at: float = 1000.0, body: str = "hash") -> VerifiedRequest:
+    return VerifiedRequest(name, body, at)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_memory_survives_a_restart(path: Path) -> None:
     first.accept(batch_of("a"), arrival("r1"))
     first.close()
     second = SignalStore(path)
-    with pytest.raises(RefusalError, match="replayed_request"):
+    with pytest.raises(RequestError, match="replayed_request"):
         second.accept(batch_of("a"), arrival("r1"))
     assert second.accept(batch_of("a"), arrival("r2")) == ["duplicate"]
 
@@ -77,7 +77,7 @@ def test_memory_survives_a_restart(path: Path) -> None:
 def test_other_bytes_under_an_old_id_are_not_called_delivered(path: Path) -> None:
     store = SignalStore(path)
     store.accept(batch_of("a"), arrival("r1"))
-    with pytest.raises(RefusalError, match="reused_request_id") as caught:
+    with pytest.raises(RequestError, match="reused_request_id") as caught:
         store.accept(batch_of("b"), arrival("r1", body="other"))
     assert caught.value.status == 400
     assert store.counts()["accepted"] == 1
@@ -87,7 +87,7 @@ def test_request_ids_are_forgotten_when_they_cannot_be_replayed(path: Path) -> N
     store = SignalStore(path, remember=660)
     for number in range(50):
         store.accept(batch_of(), arrival(f"r{number}", at=1000.0 + number))
-    with pytest.raises(RefusalError):
+    with pytest.raises(RequestError):
         store.accept(batch_of(), arrival("r49", at=1049 + 660))
     assert store.accept(batch_of(), arrival("r49", at=1049 + 661)) == []
     store.close()
@@ -107,7 +107,7 @@ def test_a_lock_held_elsewhere_is_503_and_nothing_is_half_written(path: Path) ->
     store = SignalStore(path, busy_timeout=0.05)
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
-    with pytest.raises(RefusalError, match="storage_busy") as caught:
+    with pytest.raises(RequestError, match="storage_busy") as caught:
         store.accept(batch_of("a"), arrival("r1"))
     assert (caught.value.status, caught.value.retry_after) == (503, 5)
     blocker.execute("ROLLBACK")
@@ -120,7 +120,7 @@ def test_a_full_disk_is_503_and_it_goes_on_when_there_is_room(path: Path) -> Non
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     names = [f"{'x' * 400}{number}" for number in range(100)]
-    with pytest.raises(RefusalError, match="storage_full") as caught:
+    with pytest.raises(RequestError, match="storage_full") as caught:
         store.accept(batch_of(*names), arrival("r1"))
     assert (caught.value.status, caught.value.retry_after) == (503, 60)
     assert store.counts()["accepted"] == 0
@@ -130,7 +130,7 @@ def test_a_full_disk_is_503_and_it_goes_on_when_there_is_room(path: Path) -> Non
 
 def test_a_thread_that_waits_too_long_for_its_turn_is_503(path: Path) -> None:
     store = SignalStore(path, busy_timeout=0.01)
-    with store._lock, pytest.raises(RefusalError, match="storage_busy"):
+    with store._lock, pytest.raises(RequestError, match="storage_busy"):
         store.accept(batch_of("a"), arrival("r1"))
 
 
@@ -181,7 +181,7 @@ def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_ledger_has_a_line_for_every_event(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger = DeliveryLedger(tmp_path / "ledger.jsonl")
     events = [EVENT, {"event_id": "odd", "emitted_at": 7}, None]
     body = {"csi_version": "1", "csi_instance_id": "csi-1", "batch_id": "b1", "events": events}
     batch = read_batch(json.dumps(body).encode(), frozenset())

@@ -1,1 +1,1 @@
-"""The receiver's small dashboard: what came, how far it is, what it cost, what failed."""
+"""Processing's dashboard, served by the receiver: signals, videos, runs, budget and dead letters. It only reads."""

@@ -1,4 +1,4 @@
-"""Both kinds of dead letters in one table: jobs that died here, and events that never left the sender."""
+"""The facts of the dead letters page: dead jobs of processing and dead letters of the ingester in one table."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -6,18 +6,17 @@ from typing import Any, Literal
 from starlette.requests import Request
 
 from csi import clock
-from csi.processing.documents import DeadLetterJobDocument
-from csi.processing.ingester_dead_letters import EventLetter, Sender
+from csi.processing.ingester_dead_letters import IngesterClient
 from csi.processing.runtime import Processing
 from csi.processing.store import dead_jobs, signals
 
-MOST = 200
-UNPROCESSED = 50
+MAX_JOBS = 200
+MAX_SIGNALS = 50
 
 
 @dataclass(frozen=True)
-class Row:
-    """One dead letter of either kind. `link` is None where there is no page to go to."""
+class DeadLetterRow:
+    """One dead letter of either kind. `link` is None when it has no page."""
 
     kind: Literal["job", "event"]
     name: str
@@ -31,51 +30,49 @@ class Row:
     command: str
 
 
-def both_kinds(rt: Processing, sender: Sender, request: Request) -> dict[str, Any]:
-    """The newest first. The sender is asked first: no statement runs while it is waited for."""
-    shown = "all" if request.query_params.get("state") == "all" else "open"
-    told = sender.letters(shown)
-    jobs = dead_jobs.search(status="all" if shown == "all" else None, limit=MOST)
-    rows = [_job(letter.doc) for letter in jobs] + [_event(letter, sender.url or "") for letter in told.letters]
+def dead_letter_facts(rt: Processing, ingester: IngesterClient, request: Request) -> dict[str, Any]:
+    """Newest first. The ingester is called before the first statement, so that no read transaction waits for it."""
+    state = "all" if request.query_params.get("state") == "all" else "open"
+    events = ingester.letters(state)
+    jobs = dead_jobs.search(status="all" if state == "all" else None, limit=MAX_JOBS)
+    rows = [
+        DeadLetterRow(
+            kind="job",
+            name=doc.job_id,
+            link=f"/ui/videos/{doc.video_id}" if doc.video_id else None,
+            state=doc.dlq_status,
+            cause=doc.failure_type,
+            about=", ".join(filter(None, (doc.priority, f"level {doc.escalation_level}", doc.assigned_to))),
+            attempts=doc.total_attempts,
+            died_at=clock.parse(doc.moved_to_dlq_at),
+            error=doc.final_error,
+            command=f"csi processing dlq {'retry' if doc.can_retry else 'show'} {doc.job_id}",
+        )
+        for doc in (job.doc for job in jobs)
+    ]
+    rows += [
+        DeadLetterRow(
+            kind="event",
+            name=letter.event_id or f"letter {letter.id}",
+            # Built from our own setting and a number: a URL that the ingester sends is never linked.
+            link=f"{ingester.url or ''}/dead-letters/{letter.id}",
+            state=letter.state,
+            cause=letter.cause,
+            about=" → ".join(part for part in (letter.source, letter.destination) if part),
+            attempts=letter.retry_count,
+            died_at=letter.died_at,
+            error=letter.error,
+            command=f"csi dlq show {letter.id}",
+        )
+        for letter in events.letters
+    ]
     return {
-        "shown": shown,
+        "shown": state,
         "rows": sorted(rows, key=lambda row: row.died_at or 0.0, reverse=True),
         "jobs": len(jobs),
-        "events": told.total,
-        "trouble": told.trouble,
-        "more": max(told.total - len(told.letters), 0),
+        "events": events.total,
+        "problem": events.problem,
+        "more": max(events.total - len(events.letters), 0),
         "ingester": rt.settings.ingester_url,
-        "refused": signals.recent(UNPROCESSED, action="unusable") + signals.recent(UNPROCESSED, action="unrouted"),
+        "refused": signals.recent(MAX_SIGNALS, action="unusable") + signals.recent(MAX_SIGNALS, action="unrouted"),
     }
-
-
-def _job(doc: DeadLetterJobDocument) -> Row:
-    who = f", {doc.assigned_to}" if doc.assigned_to else ""
-    return Row(
-        kind="job",
-        name=doc.job_id,
-        link=f"/ui/videos/{doc.video_id}" if doc.video_id else None,
-        state=doc.dlq_status,
-        cause=doc.failure_type,
-        about=f"{doc.priority}, level {doc.escalation_level}{who}",
-        attempts=doc.total_attempts,
-        died_at=clock.parse(doc.moved_to_dlq_at),
-        error=doc.final_error,
-        command=f"csi processing dlq {'retry' if doc.can_retry else 'show'} {doc.job_id}",
-    )
-
-
-def _event(letter: EventLetter, url: str) -> Row:
-    """The link is made of our own setting and a number: an address that the sender tells is never followed."""
-    return Row(
-        kind="event",
-        name=letter.event_id or f"letter {letter.id}",
-        link=f"{url}/dead-letters/{letter.id}",
-        state=letter.state,
-        cause=letter.cause,
-        about=" → ".join(part for part in (letter.source, letter.destination) if part),
-        attempts=letter.retry_count,
-        died_at=letter.died_at,
-        error=letter.error,
-        command=f"csi dlq show {letter.id}",
-    )

@@ -1,6 +1,6 @@
-"""The colour of a word, as the sidecar's dashboard has it."""
+"""The color class of each status, as in the sidecar's dashboard."""
 
-MOODS = {
+STATUS_COLORS = {
     "summarized": "good", "completed": "good", "resolved": "good", "replayed": "good", "success": "good",
     "discovered": "wait", "transcription_queued": "wait", "transcribed": "wait", "queued": "wait", "submitted": "wait",
     "processing": "wait", "running": "wait", "replaying": "wait", "process": "wait", "retrying": "warn",

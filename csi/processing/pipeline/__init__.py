@@ -1,1 +1,1 @@
-"""The walk of processing, one file a step: intake, admit, transcribe, summarise, notify, and what keeps it moving."""
+"""The pipeline of processing, one module per step: intake, admit, transcribe, summarise, notify."""

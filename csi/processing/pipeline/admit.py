@@ -1,4 +1,4 @@
-"""Which discovered videos are worked on today: skip rules, the day's limit, and a job for each that passes."""
+"""Admission of discovered videos: skip rules, the daily limit, and a transcription job for each admitted video."""
 
 from dataclasses import dataclass
 
@@ -8,85 +8,82 @@ from csi.patterns import compile_pattern
 from csi.processing.documents import TranscriptionJobDocument
 from csi.processing.pipeline.retries import TRANSCRIPTION_WAITS
 from csi.processing.runtime import Processing, day_span
-from csi.processing.settings import Limits
-from csi.processing.states import IllegalMove
+from csi.processing.settings import LimitSettings
+from csi.processing.states import IllegalTransition
 from csi.processing.store import audit, jobs, runs, videos
 from csi.processing.store.db import writing
-from csi.processing.store.videos import Video
-from csi.processing.wake import Wake, wake_job
+from csi.processing.store.videos import ProcessingVideo
+from csi.processing.wake import StepWake, wake_job
 
 AGENT = "admission"
 CHUNK = 100
 
 
 @dataclass(frozen=True)
-class Admit:
-    """It may be worked on."""
+class AdmitVideo:
+    """The video gets a transcription job."""
 
 
 @dataclass(frozen=True)
-class Skip:
-    """Never: `why` is the rule, `words` the sentence."""
+class SkipVideo:
+    """The video is never processed. `rule` names the setting, `reason` is a sentence."""
 
-    why: str
-    words: str
+    rule: str
+    reason: str
 
 
 @dataclass(frozen=True)
-class Hold:
-    """Not today."""
+class DeferVideo:
+    """The video waits for the next day."""
 
-    why: str
+    rule: str
 
 
-def judge(video: Video, limits: Limits, admitted: int) -> Admit | Skip | Hold:
-    """Pure. A length that nobody knows passes: it may be short."""
+def judge(video: ProcessingVideo, limits: LimitSettings, admitted: int) -> AdmitVideo | SkipVideo | DeferVideo:
+    """Pure. A video of unknown duration (0) passes both duration rules."""
     seconds, title = video.doc.duration_sec, video.doc.title
     if video.kind in limits.skip_kinds:
-        return Skip("kind", f"it is {video.kind}: there is nothing to transcribe yet")
+        return SkipVideo("kind", f"videos of kind {video.kind} are skipped (limits.skip_kinds)")
     if limits.skip_title and compile_pattern(limits.skip_title).matches(title):
-        return Skip("title", "its title is among those to be skipped")
+        return SkipVideo("title", "the title matches limits.skip_title")
     if seconds > limits.max_duration:
-        return Skip("max_duration", f"it is longer than {limits.max_duration:g} s")
+        return SkipVideo("max_duration", f"longer than {limits.max_duration:g} s (limits.max_duration)")
     if 0 < seconds < limits.min_duration:
-        return Skip("min_duration", f"it is shorter than {limits.min_duration:g} s")
-    return Hold("videos_per_day") if admitted >= limits.videos_per_day else Admit()
+        return SkipVideo("min_duration", f"shorter than {limits.min_duration:g} s (limits.min_duration)")
+    return DeferVideo("videos_per_day") if admitted >= limits.videos_per_day else AdmitVideo()
 
 
-def admit(rt: Processing) -> list[Wake]:
-    """Move what may go. Everything of one video in one transaction."""
+def admit(rt: Processing) -> list[StepWake]:
+    """Admit, skip or defer one chunk of discovered videos, each in a transaction of its own."""
     if rt.settings.paused:
         return []
-    waiting = videos.discovered(rt.now(), CHUNK)
-    found = [wake for video in waiting for wake in _admit_if_free(rt, video)]
-    return [*found, *([Wake("admit")] if len(waiting) == CHUNK else [])]
+    due = videos.discovered(rt.now(), CHUNK)
+    wakes = []
+    for video in due:
+        try:
+            wakes += _admit_one(rt, video)
+        except IllegalTransition:
+            continue  # another thread admitted it first
+    return [*wakes, *([StepWake("admit")] if len(due) == CHUNK else [])]
 
 
-def _admit_if_free(rt: Processing, video: Video) -> list[Wake]:
-    try:
-        return _admit_one(rt, video)
-    except IllegalMove:
-        return []  # another thread was faster
-
-
-def _admit_one(rt: Processing, video: Video) -> list[Wake]:
+def _admit_one(rt: Processing, video: ProcessingVideo) -> list[StepWake]:
     now, today = rt.now(), rt.today()
-    scope = audit.Scope(AGENT, video.correlation_id, "video", video.id, rt.settings.retention.audit_days)
+    scope = rt.video_scope(AGENT, video)
     with writing():
-        verdict = judge(video, rt.settings.limits, videos.admitted_since(day_span(today)[0]))
-        match verdict:
-            case Skip(why, words):
-                videos.skip(video, words, now)
-                runs.mark(today, "policy", why, now)
-                audit.write(
-                    scope, "skip", "skipped", now, event_type="policy_enforcement", error_code=why, error_message=words
-                )
+        # Counted inside of the transaction: on SQLite no other thread can admit a video between count and commit.
+        match judge(video, rt.settings.limits, videos.admitted_since(day_span(today)[0])):
+            case SkipVideo(rule, reason):
+                videos.skip(video, reason, now)
+                runs.mark(today, "policy", rule, now)
+                error = {"error_code": rule, "error_message": reason}
+                audit.write(scope, "skip", "skipped", now, event_type="policy_enforcement", **error)
                 return []
-            case Hold(why):
-                videos.hold(video.id, day_span(today)[1], why)
-                runs.mark(today, "quota", why, now)
+            case DeferVideo(rule):
+                videos.defer(video.id, day_span(today)[1], rule)
+                runs.mark(today, "quota", rule, now)
                 return []
-            case Admit():
+            case AdmitVideo():
                 videos.move(video, "transcription_queued", now)
                 doc = new_job(rt, video, now)
                 jobs.create(jobs.TRANSCRIPTION, doc, now)
@@ -96,7 +93,7 @@ def _admit_one(rt: Processing, video: Video) -> list[Wake]:
     return [wake_job(doc.job_id)]
 
 
-def new_job(rt: Processing, video: Video, now: float) -> TranscriptionJobDocument:
+def new_job(rt: Processing, video: ProcessingVideo, now: float) -> TranscriptionJobDocument:
     settings, moment = rt.settings.transcription, clock.iso(now)
     return TranscriptionJobDocument(
         job_id=jobs.job_id(jobs.TRANSCRIPTION, video.id),

@@ -1,54 +1,59 @@
-"""The day's money: reserved before a paid call, corrected after it, told at 80 %, refused at 100 %."""
+"""The daily budget: reserved before a paid call, corrected after it, alerted at 80 %, enforced at 100 %."""
 
 from decimal import Decimal
+from typing import Any
 
 from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing, day_span
-from csi.processing.store import audit, notices, paid_calls, runs
+from csi.processing.store import audit, jobs, notices, paid_calls, runs
+from csi.processing.store.db import writing
+from csi.processing.store.jobs import ProcessingJob
 
-SPENT = "daily_budget_usd"
+MARK = "daily_budget_usd"
 
 
-class BudgetSpent(CsiError):
-    """Today's money is gone: the work waits for tomorrow, and no attempt is used. `until` is when tomorrow begins."""
+class BudgetExhausted(CsiError):
+    """The budget of the day does not cover the call. The job waits until the next day and uses no attempt."""
 
     def __init__(self, until: float) -> None:
-        super().__init__("the day's budget is spent; paid work goes on after midnight UTC")
+        super().__init__("the budget of the day is used up; paid calls resume after midnight UTC")
         self.until = until
 
 
 def reserve(rt: Processing, call_key: str, job_id: str, provider: str, estimate: Decimal) -> None:
-    """Within a transaction that commits before the call is made. What no day could pay for is not kept waiting."""
+    """Reserve the estimate, in the transaction that the caller commits before it sends the request."""
     now, today = rt.now(), rt.today()
     budget = rt.settings.budget.daily_usd
-    if estimate > budget:
-        words = f"its estimate of {estimate} USD is more than the whole day's budget of {budget} USD"
+    if estimate > budget:  # waiting would not help: no later day has a larger budget
+        words = f"the estimate of {estimate} USD is more than the daily budget of {budget} USD"
         raise ProviderError(words, fault="quota", code="over_budget", error_type="quota_exceeded")
     if not paid_calls.begin(call_key, job_id, provider, day=today, estimate=estimate, budget=budget, now=now):
-        raise BudgetSpent(day_span(today)[1])
-    watch(rt)
+        raise BudgetExhausted(day_span(today)[1])
+    alert_near_limit(rt)
 
 
-def note_spent(rt: Processing) -> None:
-    """Said once a day, and kept in the run. In a transaction of its own: the reservation's was rolled back."""
+def wait_for_budget(rt: Processing, job: ProcessingJob, exhausted: BudgetExhausted) -> None:
+    """Settle a job until the next day; the maintenance loop finds it then."""
     now, today = rt.now(), rt.today()
-    if runs.mark(today, "quota", SPENT, now):
-        log.warning(
-            "the day's budget is spent", used=str(paid_calls.used(today)), budget=str(rt.settings.budget.daily_usd)
-        )
+    error: dict[str, Any] = {"error_type": "quota_exceeded"} if job.collection == jobs.TRANSCRIPTION else {}
+    with writing():  # a transaction of its own: that of the reservation was rolled back
+        if runs.mark(today, "quota", MARK, now):
+            used = str(paid_calls.used(today))
+            log.warning("daily budget used up", used=used, budget=str(rt.settings.budget.daily_usd))
+        jobs.settle(jobs.reread(job), now, next_at=exhausted.until, error_message=str(exhausted), **error)
 
 
-def watch(rt: Processing) -> None:
-    """Say once a day that the end of the money is near."""
+def alert_near_limit(rt: Processing) -> None:
+    """Warn once a day when the share `alert_at` of the budget is used."""
     now, today, budget = rt.now(), rt.today(), rt.settings.budget
     used = paid_calls.used(today)
     if budget.daily_usd <= 0 or used < budget.daily_usd * Decimal(str(budget.alert_at)):
         return
     if runs.mark(today, "alert", "budget", now):
         share = f"{used} of {budget.daily_usd} USD"
-        log.warning("the day's budget is nearly spent", used=str(used), budget=str(budget.daily_usd))
-        notices.add(f"budget:{today}", "CSI: the day's budget is nearly spent", share, due_at=now, now=now)
-        scope = audit.Scope("budget", None, "run", today, rt.settings.retention.audit_days)
+        log.warning("daily budget nearly used up", used=str(used), budget=str(budget.daily_usd))
+        notices.add(f"budget:{today}", "CSI: the daily budget is nearly used up", share, due_at=now, now=now)
+        scope = rt.audit_scope("budget", "run", today)
         audit.write(scope, "budget_alert", "partial", now, event_type="policy_enforcement", data_summary=share)

@@ -1,4 +1,4 @@
-"""The day on one page, as Markdown and as HTML: what was summarised, what was only noticed, what went wrong."""
+"""The daily digest as Markdown and HTML: summarized videos, other published items, failed and skipped videos."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,8 @@ TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One video for the reader."""
+class DigestEntry:
+    """One item of the digest, as plain text."""
 
     title: str
     channel: str
@@ -29,46 +29,50 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Digest:
-    """The text in both forms."""
+class DigestText:
+    """The digest in both formats."""
 
     markdown: str
     html: str
 
 
-def make_digest(rt: Processing, run: RunEventDocument) -> Digest:
+def make_digest(rt: Processing, run: RunEventDocument) -> DigestText:
     start, end = day_span(run.run_id)
-    done = [_entry(video) for video in videos.reached("summarized", start, end)]
-    noticed = [_noticed(signal) for signal in signals.between(start, end, "digest")]
-    missed = [_entry(video) for status in ("failed", "skipped") for video in videos.reached(status, start, end)]
-    words = {"run": run, "done": done, "noticed": noticed, "missed": missed}
-    return Digest(
-        _environment(html=False).get_template("digest.md").render(words),
-        _environment(html=True).get_template("digest.html").render(words),
+    facts = {
+        "run": run,
+        "done": [_video_entry(video) for video in videos.reached("summarized", start, end)],
+        "noticed": [_signal_entry(signal) for signal in signals.between(start, end, "digest")],
+        "missed": [
+            _video_entry(name) for status in ("failed", "skipped") for name in videos.reached(status, start, end)
+        ],
+    }
+    return DigestText(
+        _environment(html=False).get_template("digest.md").render(facts),
+        _environment(html=True).get_template("digest.html").render(facts),
     )
 
 
 def write_digest(rt: Processing, run: RunEventDocument, *, announce: bool) -> list[Artifact]:
     digest, now = make_digest(rt, run), rt.now()
-    made = [
+    files = [
         rt.artifacts.write(None, f"digest-{run.run_id}.md", "digest", digest.markdown),
         rt.artifacts.write(None, f"digest-{run.run_id}.html", "digest_html", digest.html),
     ]
     rt.failpoint("digest.written")
     with writing():
-        for artifact in made:
+        for artifact in files:
             artifacts.put(artifact, now)
-        if announce:
+        if announce:  # the subject makes it one notice, also when a crash repeats this step
             notices.add(f"digest:{run.run_id}", f"CSI digest of {run.run_id}", digest.markdown, due_at=now, now=now)
-    return made
+    return files
 
 
-def _entry(video_id: str) -> Entry:
+def _video_entry(video_id: str) -> DigestEntry:
     video = videos.get(video_id)
     job = jobs.find(jobs.job_id(jobs.SUMMARIZATION, video_id))
     doc = job.doc if job else None
     bullets = doc.summary.bullets if isinstance(doc, SummarizationJobDocument) else []
-    return Entry(
+    return DigestEntry(
         title=plain_line(video.doc.title),
         channel=plain_line(video.doc.channel_title),
         url=safe_link(video.url),
@@ -79,19 +83,19 @@ def _entry(video_id: str) -> Entry:
     )
 
 
-def _noticed(signal: signals.Signal) -> Entry:
+def _signal_entry(signal: signals.Signal) -> DigestEntry:
     subject = signal.event.get("subject") or {}
-    link, channel = safe_link(subject.get("url")), plain_line(subject.get("channel_id"), 200)
-    return Entry(plain_line(signal.title), channel, link, signal.pipeline, "noticed")
+    channel, url = plain_line(subject.get("channel_id"), 200), safe_link(subject.get("url"))
+    return DigestEntry(plain_line(signal.title), channel, url, signal.pipeline, "noticed")
 
 
 def _environment(*, html: bool) -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=html,  # noqa: S701 Markdown is not HTML; its filter keeps a title on its line
+        autoescape=html,  # noqa: S701 Markdown is not HTML; the filter `line` escapes Markdown
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["line"] = markdown_line
-    return made
+    environment.filters["line"] = markdown_line
+    return environment

@@ -1,44 +1,53 @@
-"""What becomes of a job whose provider gave nothing: again later, the next provider, skipped, or a dead letter."""
+"""Settle a job whose provider failed: repeat the call, retry, use the next provider, skip, or make a dead letter."""
 
 from typing import Any
 
 from csi import clock
 from csi.logs import log, redact
 from csi.processing.documents import DeadLetterJobDocument, FailureType, Priority
-from csi.processing.pipeline.retries import MAX_CRASHES, CallAgain, Dead, NextProvider, Skip, TryAgain, Verdict, judge
+from csi.processing.pipeline.retries import (
+    MAX_CRASHES,
+    DeadLetterJob,
+    FailureVerdict,
+    NextProvider,
+    RepeatCall,
+    RetryJob,
+    SkipJob,
+    judge,
+)
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing
 from csi.processing.store import audit, dead_jobs, jobs, paid_calls, videos
+from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
-from csi.processing.store.dead_jobs import Letter
-from csi.processing.store.jobs import Job
-from csi.processing.store.videos import Video
-from csi.processing.wake import Wake, wake_job
+from csi.processing.store.dead_jobs import DeadJob
+from csi.processing.store.jobs import ProcessingJob
+from csi.processing.store.videos import ProcessingVideo
+from csi.processing.wake import StepWake, wake_job
 
 AGENTS = {jobs.TRANSCRIPTION: "transcriber", jobs.SUMMARIZATION: "summarizer"}
-_PAYLOAD = ("transcript_text", "transcript_json", "summary")
-_STEPS: dict[FailureType, list[str]] = {
-    "quota_exceeded": ["look at the provider's account: key, access and balance", "then: csi processing dlq retry"],
+_LARGE_FIELDS = ("transcript_text", "transcript_json", "summary")
+_MANUAL_STEPS: dict[FailureType, list[str]] = {
+    "quota_exceeded": ["check the provider's account: key, access and balance", "then: csi processing dlq retry"],
     "manual_intervention": [
-        "look in the provider's usage whether this call was carried out and paid",
+        "check in the provider's usage whether this call was carried out and paid",
         "then: csi processing dlq retry",
     ],
-    "fatal_error": ["look at final_error; a retry asks the same question again"],
+    "fatal_error": ["read final_error; a retry sends the same request again"],
 }
 
 
-def scope_of(rt: Processing, job: Job, video: Video) -> audit.Scope:
-    days = rt.settings.retention.audit_days
-    return audit.Scope(AGENTS[job.collection], video.correlation_id, "video", video.id, days)
+def job_scope(rt: Processing, job: ProcessingJob, video: ProcessingVideo) -> AuditScope:
+    return rt.video_scope(AGENTS[job.collection], video)
 
 
 def settle_failure(
-    rt: Processing, job: Job, error: ProviderError, *, more_providers: bool = False, answered: bool = False
-) -> list[Wake]:
-    """One transaction: the job, its video, the letter and the audit log move together."""
-    now, kind = rt.now(), job.collection.removeprefix("jobs/")
+    rt: Processing, job: ProcessingJob, error: ProviderError, *, more_providers: bool = False, answered: bool = False
+) -> list[StepWake]:
+    """One transaction: the job, its video, the dead letter and the audit log change together."""
+    now = rt.now()
     verdict = judge(
-        kind,  # type: ignore[arg-type]
+        job.collection,
         error,
         attempts=job.attempts,
         api_tries=job.api_tries,
@@ -46,93 +55,89 @@ def settle_failure(
         now=now,
         answered=answered,
     )
+    sent = error.status is not None or error.code.startswith(("net_", "captions_"))
     with writing():
         video = videos.get(job.video_id)
         audit.write(
-            scope_of(rt, job, video),
+            job_scope(rt, job, video),
             "provider_call",
             "failure",
             now,
-            event_type="api_call" if _was_call(error) else "error",
+            event_type="api_call" if sent else "error",
             error_code=error.code,
             error_message=str(error),
             api_response_code=error.status,
         )
-        wakes = _settle(rt, job, video, error, verdict)
+        wakes = _apply_verdict(rt, job, video, error, verdict)
     rt.failpoint("failure.committed")
-    log.info("job not done", job_id=job.id, error=str(error), code=error.code, follows=type(verdict).__name__)
+    log.info("job failed", job_id=job.id, error=str(error), code=error.code, verdict=type(verdict).__name__)
     return wakes
 
 
-def _was_call(error: ProviderError) -> bool:
-    """Somebody outside was asked, whatever came of it."""
-    return error.status is not None or error.code.startswith(("net_", "captions_"))
-
-
-def _settle(rt: Processing, job: Job, video: Video, error: ProviderError, verdict: Verdict) -> list[Wake]:
-    now, told = rt.now(), _told(job, error)
+def _apply_verdict(
+    rt: Processing, job: ProcessingJob, video: ProcessingVideo, error: ProviderError, verdict: FailureVerdict
+) -> list[StepWake]:
+    now, fields = rt.now(), _error_fields(job, error)
     match verdict:
-        case CallAgain(at):
-            jobs.settle(job, now, next_at=at, api_tries=job.api_tries + 1, **told)
+        case RepeatCall(at):
+            jobs.settle(job, now, next_at=at, api_tries=job.api_tries + 1, **fields)
             return [wake_job(job.id, at)]
-        case TryAgain(at):
-            made = job.attempts + 1
-            waits: dict[str, Any] = {"next_retry_at": clock.iso(at)} if job.collection == jobs.TRANSCRIPTION else {}
-            jobs.settle(job, now, next_at=at, attempts=made, status="retrying", attempt_count=made, **waits, **told)
+        case RetryJob(at):
+            attempts = job.attempts + 1
+            if job.collection == jobs.TRANSCRIPTION:
+                fields["next_retry_at"] = clock.iso(at)
+            jobs.settle(job, now, next_at=at, attempts=attempts, status="retrying", attempt_count=attempts, **fields)
             return [wake_job(job.id, at)]
         case NextProvider():
-            turn = {"provider": int(job.work.get("provider", 0)) + 1, "phase": ""}
-            jobs.settle(job, now, work=turn, **told)
+            jobs.settle(job, now, work={"provider": int(job.work.get("provider", 0)) + 1, "phase": ""}, **fields)
             return [wake_job(job.id)]
-        case Skip():
-            jobs.settle(job, now, status="failed", attempt_count=job.attempts + 1, **told)
+        case SkipJob():
+            jobs.settle(job, now, status="failed", attempt_count=job.attempts + 1, **fields)
             videos.skip(video, redact(str(error))[:500], now)
             return []
-        case Dead(failure_type, can_retry):
-            bury(rt, job, video, error, failure_type, can_retry=can_retry)
+        case DeadLetterJob(failure_type, can_retry):
+            move_to_dead_letters(rt, job, video, error, failure_type, can_retry=can_retry)
             return []
 
 
-def take(rt: Processing, job_id: str) -> Job | None:
-    """The job, held by us; None while paused, when it is not to be had, or when it ended in quarantine just now."""
+def claim_job(rt: Processing, job_id: str) -> ProcessingJob | None:
+    """Claim the job. None while paused, when it cannot be claimed, or when it is quarantined now."""
     if rt.settings.paused:
         return None
+    # The claim commits on its own: should this step end the process, the next claim finds the token and counts it.
     with writing():
         job = jobs.claim(job_id, rt.now())
-    if job is not None and job.crashes >= MAX_CRASHES:
-        _quarantine(rt, job)
-        return None
-    return job
-
-
-def _quarantine(rt: Processing, job: Job) -> None:
-    """Its handling ended the process three times: it must not stop the line."""
-    error = ProviderError(f"working on it ended the process {MAX_CRASHES} times", fault="refused", code="crash")
+    if job is None or job.crashes < MAX_CRASHES:
+        return job
+    words = f"the process ended {MAX_CRASHES} times while it worked on this job"
+    error = ProviderError(words, fault="refused", code="crash")
     with writing():
-        bury(rt, job, videos.get(job.video_id), error, "fatal_error", can_retry=True, tags=["quarantined"])
+        video = videos.get(job.video_id)
+        move_to_dead_letters(rt, job, video, error, "fatal_error", can_retry=True, tags=["quarantined"])
+    return None
 
 
-def bury(
+def move_to_dead_letters(
     rt: Processing,
-    job: Job,
-    video: Video,
+    job: ProcessingJob,
+    video: ProcessingVideo,
     error: ProviderError,
     failure_type: FailureType,
     *,
     can_retry: bool,
     tags: list[str] | None = None,
 ) -> None:
-    """Within a transaction: the job failed, the video failed, and a letter says why."""
-    now, before = rt.now(), dead_jobs.find(job.id)
-    made = job.attempts + 1
-    job = jobs.settle(job, now, attempts=made, status="failed", attempt_count=made, **_told(job, error))
+    """Within a transaction: job and video fail, and a dead letter with the cause is stored."""
+    now, previous = rt.now(), dead_jobs.find(job.id)
+    attempts = job.attempts + 1
+    job = jobs.settle(job, now, attempts=attempts, status="failed", attempt_count=attempts, **_error_fields(job, error))
     if video.status != "failed":
         videos.fail(video, redact(str(error))[:500], now)
-    after = now + rt.settings.dlq.retry_after if can_retry else None
-    doc = _letter(job, error, failure_type, now, after, before.doc if before else None, tags)
-    dead_jobs.put(Letter(doc, before.rounds if before else 0), retry_after=after, moved_at=now)
+    retry_after = now + rt.settings.dlq.retry_after if can_retry else None
+    doc = _dead_letter(job, error, failure_type, now, retry_after, previous.doc if previous else None, tags)
+    dead_jobs.put(DeadJob(doc, previous.rounds if previous else 0), retry_after=retry_after, moved_at=now)
     audit.write(
-        scope_of(rt, job, video),
+        job_scope(rt, job, video),
         "dead_letter",
         "failure",
         now,
@@ -144,54 +149,47 @@ def bury(
     log.error("job is a dead letter", job_id=job.id, video_id=video.id, error=str(error), cause=failure_type)
 
 
-def _letter(
-    job: Job,
+def _dead_letter(
+    job: ProcessingJob,
     error: ProviderError,
     failure_type: FailureType,
     now: float,
-    after: float | None,
-    before: DeadLetterJobDocument | None,
+    retry_after: float | None,
+    previous: DeadLetterJobDocument | None,
     tags: list[str] | None,
 ) -> DeadLetterJobDocument:
-    """One that died before keeps its first failure, its people and their notes, and rises one level."""
-    moment, text = clock.iso(now), redact(str(error))[:2000]
-    level = min(before.escalation_level + 1, 5) if before else 1
-    payload = {name: value for name, value in job.doc.shape().items() if name not in _PAYLOAD}
+    """A job that was dead before keeps its first failure, assignee and notes, and rises one level."""
+    level = min(previous.escalation_level + 1, 5) if previous else 1
+    priority: Priority = "high" if failure_type in ("quota_exceeded", "manual_intervention") or level >= 2 else "medium"
     return DeadLetterJobDocument(
         job_id=job.id,
         original_collection=job.collection,
         failure_reason=error.code,
         failure_type=failure_type,
-        final_error=text,
+        final_error=redact(str(error))[:2000],
         job_type=job.collection.removeprefix("jobs/"),
-        job_payload=payload,
-        total_attempts=job.attempts + (before.total_attempts if before else 0),
-        first_failure_at=before.first_failure_at if before else moment,
-        last_attempt_at=moment,
-        moved_to_dlq_at=moment,
+        job_payload={name: value for name, value in job.doc.shape().items() if name not in _LARGE_FIELDS},
+        total_attempts=job.attempts + (previous.total_attempts if previous else 0),
+        first_failure_at=previous.first_failure_at if previous else clock.iso(now),
+        last_attempt_at=clock.iso(now),
+        moved_to_dlq_at=clock.iso(now),
         video_id=job.video_id,
         agent_name=AGENTS[job.collection],
         dlq_status="pending",
-        assigned_to=before.assigned_to if before else None,
-        resolution_notes=before.resolution_notes if before else None,
-        can_retry=after is not None,
-        retry_after=clock.iso(after) if after is not None else None,
-        manual_steps_required=_STEPS.get(failure_type),
-        priority=_priority(failure_type, level),
+        assigned_to=previous.assigned_to if previous else None,
+        resolution_notes=previous.resolution_notes if previous else None,
+        can_retry=retry_after is not None,
+        retry_after=clock.iso(retry_after) if retry_after is not None else None,
+        manual_steps_required=_MANUAL_STEPS.get(failure_type),
+        priority="critical" if level >= 4 else priority,
         tags=tags,
         escalation_level=level,
     )
 
 
-def _priority(failure_type: FailureType, level: int) -> Priority:
-    if level >= 4:
-        return "critical"
-    return "high" if failure_type in ("quota_exceeded", "manual_intervention") or level >= 2 else "medium"
-
-
-def _told(job: Job, error: ProviderError) -> dict[str, Any]:
-    """What the document says of it. A summary that failed may have cost something, too."""
-    told: dict[str, Any] = {"error_message": redact(str(error))[:2000]}
+def _error_fields(job: ProcessingJob, error: ProviderError) -> dict[str, Any]:
+    """The error in the job's document. A summary that failed may have cost money, too."""
+    fields: dict[str, Any] = {"error_message": redact(str(error))[:2000]}
     if job.collection == jobs.TRANSCRIPTION:
-        return told | {"error_type": error.error_type}
-    return told | {"estimated_cost_usd": paid_calls.spent_on(job.id)}
+        return fields | {"error_type": error.error_type}
+    return fields | {"estimated_cost_usd": paid_calls.spent_on(job.id)}

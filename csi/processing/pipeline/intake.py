@@ -1,4 +1,4 @@
-"""Take over what the receiver stored: each signal once, routed by its pipeline."""
+"""Read new signals from the receiver's database: each signal once, routed by its pipeline."""
 
 import re
 from typing import Any
@@ -6,164 +6,146 @@ from typing import Any
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import VideoDocument
-from csi.processing.pipeline.route_outputs import catch_up
-from csi.processing.receiver_database import Received, read_after
+from csi.processing.pipeline.route_outputs import complete_outputs
+from csi.processing.receiver_database import ReceiverSignal, read_after
 from csi.processing.runtime import Processing
 from csi.processing.sanitize import plain_line, plain_text, safe_link
-from csi.processing.settings import Route
+from csi.processing.settings import SignalRoute
 from csi.processing.store import audit, notices, signals, videos
+from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
-from csi.processing.store.signals import Place, Signal
-from csi.processing.store.videos import Video
-from csi.processing.wake import Wake
+from csi.processing.store.signals import IntakeCursor, Signal
+from csi.processing.store.videos import ProcessingVideo
+from csi.processing.wake import StepWake
 
 AGENT = "intake"
 CHUNK = 200
-_VIDEO = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VIDEO_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PRIORITIES = {"urgent": 9, "high": 8, "standard": 5, "normal": 5, "high_volume": 3, "low": 2}
 _SOURCES = {"youtube_playlist": "manual"}
-_LONGEST = 366 * 86_400
-_MOST = 2**63 - 1
+_MAX_SECONDS = 366 * 86_400
+_MAX_COUNT = 2**63 - 1
 
 
-def intake(rt: Processing) -> list[Wake]:
-    """One chunk in one transaction, the cursor with it: a crash repeats the chunk, and repeating it changes nothing."""
-    after = signals.cursor()
-    found = read_after(rt.settings.receiver_db, after, CHUNK)
-    if not found:
+def intake(rt: Processing) -> list[StepWake]:
+    """Read one chunk. A crash repeats the chunk, which changes nothing: signals are stored by event id."""
+    cursor = signals.cursor()
+    chunk = read_after(rt.settings.receiver_db, cursor, CHUNK)
+    if not chunk:
         return []
+    # Signals and cursor commit together: a signal is neither lost between them nor read by two workers.
     with writing():
-        if not signals.move_cursor(after, Place(found[-1].seq, found[-1].event_id)):
+        if not signals.move_cursor(cursor, IntakeCursor(chunk[-1].seq, chunk[-1].event_id)):
             return []
-        fresh = [_take(rt, received) for received in found]
+        new_videos = sum(_store_signal(rt, received) for received in chunk)
     rt.failpoint("intake.committed")
-    if found[0].seq <= after.seq:
-        log.warning("the receiver's database is another one: it is read from its beginning", last_seen=after.seq)
-    log.info("signals taken over", signals=len(found), videos=sum(fresh))
-    again = [Wake("intake")] if len(found) == CHUNK else []
-    return [*again, *([Wake("admit")] if any(fresh) else [])]
+    if chunk[0].seq <= cursor.seq:
+        log.warning("receiver database was replaced; reading it from its beginning", last_seq=cursor.seq)
+    log.info("signals read", signals=len(chunk), videos=new_videos)
+    more = [StepWake("intake")] if len(chunk) == CHUNK else []
+    return [*more, *([StepWake("admit")] if new_videos else [])]
 
 
-def reroute(rt: Processing) -> list[Wake]:
-    """Signals that waited for somebody who knows their pipeline, when the configuration does now."""
-    waiting = signals.unrouted(tuple(rt.settings.routes), CHUNK)
+def reroute(rt: Processing) -> list[StepWake]:
+    """Route stored signals whose pipeline got a route since they arrived."""
+    unrouted = signals.unrouted(tuple(rt.settings.routes), CHUNK)
     with writing():
-        for signal in waiting:
+        for signal in unrouted:
             route = rt.settings.routes[signal.pipeline]
             if signals.reroute(signal.event_id, route.action):
-                _act(rt, signal, route)
-    return [Wake("admit")] if waiting else []
+                _apply_route(rt, signal, route)
+    return [StepWake("admit")] if unrouted else []
 
 
-def _take(rt: Processing, received: Received) -> bool:
-    """True when a new video begins its way."""
+def _store_signal(rt: Processing, received: ReceiverSignal) -> bool:
+    """Store and route one signal. True when it adds a new video."""
     pipeline = received.pipeline or "default"
     route = rt.route(pipeline)
-    signal = _signal(received, pipeline, route)
-    if not signals.save_new(signal, rt.now()):
-        return False
-    if signal.action in ("unrouted", "unusable"):
-        _report(rt, signal)
-        return False
-    return route is not None and _act(rt, signal, route)
-
-
-def _signal(received: Received, pipeline: str, route: Route | None) -> Signal:
-    subject = _part(received.event, "subject")
+    subject = _mapping(received.event, "subject")
     video, title = subject.get("video_id"), plain_line(subject.get("title")) or plain_line(received.event_id)
-    usable = isinstance(video, str) and _VIDEO.fullmatch(video) is not None
+    usable = isinstance(video, str) and _VIDEO_ID.fullmatch(video) is not None
     action: Any = "unrouted" if route is None else route.action
     reason = "no route for this pipeline" if route is None else None
     if action == "process" and not usable:
-        action, reason = "unusable", "it names no video that could be processed"
-    shown = str(video) if usable else None
-    return Signal(
-        received.event_id, received.seq, pipeline, action, shown, title, received.event, received.received_at, reason
+        action, reason = "unusable", "the event names no video that can be processed"
+    video_id = str(video) if usable else None
+    signal = Signal(
+        received.event_id, received.seq, pipeline, action, video_id, title, received.event, received.received_at, reason
     )
+    if not signals.save_new(signal, rt.now()):
+        return False
+    if route is not None and action != "unusable":
+        return _apply_route(rt, signal, route)
+    log.warning("signal stored but not processed", event_id=signal.event_id, pipeline=pipeline, error=reason)
+    audit.write(_scope(rt, signal), "route", "skipped", rt.now(), error_code=action, error_message=reason)
+    return False
 
 
-def _report(rt: Processing, signal: Signal) -> None:
-    log.warning(
-        "signal is stored but not processed", event_id=signal.event_id, pipeline=signal.pipeline, error=signal.reason
-    )
-    audit.write(_scope(rt, signal), "route", "skipped", rt.now(), error_code=signal.action, error_message=signal.reason)
-
-
-def _act(rt: Processing, signal: Signal, route: Route) -> bool:
-    now, fresh = rt.now(), False
-    if route.action == "process" and signal.video_id:
-        fresh = videos.add(read_video(signal, now), now)
+def _apply_route(rt: Processing, signal: Signal, route: SignalRoute) -> bool:
+    """True when the signal adds a new video. A known video gets what this route adds."""
+    now, is_new, is_known = rt.now(), False, False
+    if route.action == "process":
+        is_new = signal.video_id is not None and videos.add(read_video(signal, now), now)
+        is_known = not is_new
+        if is_known and signal.video_id:
+            complete_outputs(rt, videos.get(signal.video_id), now)
     if route.action == "notify":
-        link = safe_link(_part(signal.event, "subject").get("url"))
-        notices.add(
-            f"signal:{signal.event_id}", signal.title, link, due_at=now + rt.settings.notifications.window, now=now
-        )
-    known = route.action == "process" and not fresh
-    if known and signal.video_id:
-        catch_up(rt, videos.get(signal.video_id), now)
+        link = safe_link(_mapping(signal.event, "subject").get("url"))
+        due_at = now + rt.settings.notifications.window
+        notices.add(f"signal:{signal.event_id}", signal.title, link, due_at=due_at, now=now)
     audit.write(
         _scope(rt, signal),
         f"route:{route.action}",
-        "skipped" if known else "success",
+        "skipped" if is_known else "success",
         now,
-        data_summary="known video" if known else signal.pipeline,
+        data_summary="known video" if is_known else signal.pipeline,
     )
-    return fresh
+    return is_new
 
 
-def _scope(rt: Processing, signal: Signal) -> audit.Scope:
+def _scope(rt: Processing, signal: Signal) -> AuditScope:
     kind, name = ("video", signal.video_id) if signal.video_id else ("signal", signal.event_id)
-    return audit.Scope(AGENT, signal.event_id, kind, name, rt.settings.retention.audit_days)
+    return rt.audit_scope(AGENT, kind, name, signal.event_id)
 
 
-def read_video(signal: Signal, now: float) -> Video:
-    """Whatever a subject holds becomes a video, without what cannot be read: one bad signal must not stop the rest."""
-    event, subject, routing = signal.event, _part(signal.event, "subject"), _part(signal.event, "routing")
-    source = str(event.get("source", ""))
+def read_video(signal: Signal, now: float) -> ProcessingVideo:
+    """Any subject becomes a video; invalid fields are left out, so that one bad signal does not stop the others."""
+    event, subject, routing = signal.event, _mapping(signal.event, "subject"), _mapping(signal.event, "routing")
     backfill = "backfill" in str(event.get("event_type", ""))
+    views = _number(subject.get("view_count"), _MAX_COUNT)
+    tags = routing.get("tags")
+    names = [plain_line(tag, 200) for tag in tags[:50]] if isinstance(tags, list) else []
+    try:
+        published_at = clock.normalize(str(subject.get("published_at")))
+    except ValueError:
+        published_at = clock.normalize(str(event.get("occurred_at")))  # the contract checked this one
     doc = VideoDocument(
         video_id=str(signal.video_id),
         title=signal.title,
         description=plain_text(subject.get("description"), 20_000) or None,
-        published_at=_moment(subject.get("published_at"), event),
+        published_at=published_at,
         channel_id=plain_line(subject.get("channel_id"), 200),
         channel_title=plain_line(subject.get("channel_title")) or plain_line(subject.get("channel_id"), 200),
-        duration_sec=float(_amount(subject.get("duration_seconds"), _LONGEST) or 0),
-        view_count=_whole(_amount(subject.get("view_count"), _MOST)),
+        duration_sec=float(_number(subject.get("duration_seconds"), _MAX_SECONDS) or 0),
+        view_count=None if views is None else int(views),
         status="discovered",
         processing_stage="scraping",
         discovered_at=clock.iso(now),
         updated_at=clock.iso(now),
-        source="sheet_backfill" if backfill else _SOURCES.get(source, "channel_scrape"),
-        tags=_tags(routing.get("tags")),
+        source="sheet_backfill" if backfill else _SOURCES.get(str(event.get("source", "")), "channel_scrape"),
+        tags=[name for name in names if name] or None,
         priority=_PRIORITIES.get(str(routing.get("priority")), 5),
     )
-    link = safe_link(subject.get("url")) or f"https://www.youtube.com/watch?v={doc.video_id}"
+    url = safe_link(subject.get("url")) or f"https://www.youtube.com/watch?v={doc.video_id}"
     kind = plain_line(subject.get("kind"), 40) or "video"
-    return Video(doc, signal.pipeline, kind, link, signal.event_id, now)
+    return ProcessingVideo(doc, signal.pipeline, kind, url, signal.event_id, now)
 
 
-def _amount(value: Any, most: int) -> int | float | None:
+def _number(value: Any, most: int) -> int | float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and 0 <= value <= most else None
 
 
-def _whole(amount: float | None) -> int | None:
-    return None if amount is None else int(amount)
-
-
-def _tags(value: Any) -> list[str] | None:
-    words = [plain_line(tag, 200) for tag in value[:50]] if isinstance(value, list) else []
-    return [word for word in words if word] or None
-
-
-def _moment(text: Any, event: dict[str, Any]) -> str:
-    try:
-        return clock.normalize(str(text))
-    except ValueError:
-        return clock.normalize(str(event.get("occurred_at")))
-
-
-def _part(event: dict[str, Any], name: str) -> dict[str, Any]:
-    found = event.get(name)
-    return found if isinstance(found, dict) else {}
+def _mapping(event: dict[str, Any], name: str) -> dict[str, Any]:
+    value = event.get(name)
+    return value if isinstance(value, dict) else {}

@@ -1,69 +1,72 @@
-"""What makes processing safe: find rows that are due and whom nobody woke, or whose holder died."""
+"""The work of the maintenance loop: find due rows and expired leases, renew leases, update runs; and run one step."""
 
 import traceback
 
 from csi.errors import CsiError, StoreError
 from csi.logs import log
 from csi.processing.pipeline import admit, dead_letters, intake, notify, runs, summarise, transcribe
-from csi.processing.receiver_database import waiting
+from csi.processing.receiver_database import count_after
 from csi.processing.runtime import Processing
 from csi.processing.store import audit, db, heartbeats, jobs, notices, signals, videos
-from csi.processing.wake import Wake, wake_job
+from csi.processing.wake import StepWake, wake_job
 
 WORKER = "processing"
-CROWDED = 1_000
-PAUSE = 30.0
-"""Seconds before a step that ended in an error of ours is tried again."""
+MAX_QUEUED = 1_000
+RETRY_SECONDS = 30.0
+"""The wait before a step that failed with an error of ours runs again."""
 
 
-def rescue(rt: Processing, queue_depth: int = 0) -> list[Wake]:
-    """Everything that is due now. Cheap when nothing is: four small reads."""
+def due_wakes(rt: Processing, queue_depth: int = 0) -> list[StepWake]:
+    """Everything that is due now. Cheap when nothing is due: four small reads.
+
+    A wake-up that was lost, or whose worker died, is found here. A full queue holds these wake-ups already.
+    """
     wakes = []
-    if _has_come(rt):
-        wakes.append(Wake("intake"))
-    if rt.settings.paused or queue_depth >= CROWDED:
+    if _has_signals(rt, log_error=False):
+        wakes.append(StepWake("intake"))
+    if rt.settings.paused or queue_depth >= MAX_QUEUED:
         return wakes
     if videos.discovered(rt.now(), 1):
-        wakes.append(Wake("admit"))
+        wakes.append(StepWake("admit"))
     if notices.is_due(rt.now()):
-        wakes.append(Wake("notify"))
+        wakes.append(StepWake("notify"))
     return [*wakes, *(wake_job(job_id) for job_id in jobs.due(rt.now()))]
 
 
-def _has_come(rt: Processing, *, aloud: bool = False) -> bool:
-    """False also where the receiver's file cannot be read: everything else goes on meanwhile."""
+def maintain(rt: Processing) -> list[StepWake]:
+    """Every few seconds: renew leases and the heartbeat, prune the audit log, update runs, retry dead jobs."""
+    now = rt.now()
+    with db.writing():
+        jobs.renew_leases(now)
+        heartbeats.record_heartbeat(WORKER, now)
+        audit.prune(now, 200)
+    _has_signals(rt, log_error=True)
+    runs.update_runs(rt)
+    return [*intake.reroute(rt), *dead_letters.auto_retry(rt)]
+
+
+def _has_signals(rt: Processing, *, log_error: bool) -> bool:
+    """False also when the receiver's database cannot be read: the other steps continue meanwhile."""
     try:
-        return waiting(rt.settings.receiver_db, signals.cursor(), 1) > 0
+        return count_after(rt.settings.receiver_db, signals.cursor(), 1) > 0
     except StoreError as error:
-        if aloud:
-            log.error("no signals are taken over", error=str(error))
+        if log_error:
+            log.error("receiver database cannot be read", error=str(error))
         return False
 
 
-def keep_up(rt: Processing) -> list[Wake]:
-    """Every few seconds: leases and heartbeat renewed, dead jobs tried again, runs kept, old entries pruned."""
-    now = rt.now()
-    with db.writing():
-        jobs.renew_own(now)
-        heartbeats.beat(WORKER, now)
-        audit.prune(now, 200)
-    _has_come(rt, aloud=True)
-    runs.keep_runs(rt)
-    return [*intake.reroute(rt), *dead_letters.retry_by_itself(rt)]
-
-
-def recover(rt: Processing) -> None:
-    """At the start of the only worker: what a dead one held is free again, and counted as its crash."""
+def recover_claims(rt: Processing) -> None:
+    """At the start of the worker: expire the leases of a worker that died. PostgreSQL may have other live workers."""
     if db.is_postgres():
         return
     with db.writing():
-        freed = jobs.release_all(rt.now())
-    if freed:
-        log.info("work of a worker that died is taken up again", rows=freed)
+        expired = jobs.expire_all_leases(rt.now())
+    if expired:
+        log.info("leases of a dead worker expired", rows=expired)
 
 
-def step(rt: Processing, wake: Wake) -> list[Wake]:
-    """Run one wake-up: the one place that knows which function a step is."""
+def run_step(rt: Processing, wake: StepWake) -> list[StepWake]:
+    """Run the step of one wake-up."""
     match wake.step:
         case "intake":
             return intake.intake(rt)
@@ -78,15 +81,15 @@ def step(rt: Processing, wake: Wake) -> list[Wake]:
             return []
 
 
-def give_back(rt: Processing, wake: Wake, error: Exception) -> None:
-    """A step ended in an error that no provider made. Its job is due again soon instead of being held for ever.
+def release_failed_job(rt: Processing, wake: StepWake, error: Exception) -> None:
+    """Release the job of a step that failed with an error of ours, so that it is due again soon.
 
-    A full disk or a locked database is nobody's fault and may last. Anything else is a fault of the program or of this
-    one job: it counts like a crash of the process, and the third one is the dead letter.
+    A full disk or a locked database may last and says nothing about the job: no crash is counted. Any other error
+    is a defect of the program or of this one job: it counts as a crash, and the third one makes a dead letter.
     """
-    ours = isinstance(error, CsiError | db.DatabaseError | OSError)
-    where = "" if ours else "".join(traceback.format_tb(error.__traceback__)[-4:])
+    is_environment = isinstance(error, CsiError | db.DatabaseError | OSError)
+    where = "" if is_environment else "".join(traceback.format_tb(error.__traceback__)[-4:])
     log.error("step failed", step=wake.step, key=wake.key, error=f"{type(error).__name__}: {error}"[:300], where=where)
     db.drop_broken_connection()
     with db.writing():
-        jobs.let_go(wake.key, rt.now(), at=rt.now() + PAUSE, crashed=not ours)
+        jobs.release_after_error(wake.key, rt.now(), at=rt.now() + RETRY_SECONDS, crashed=not is_environment)

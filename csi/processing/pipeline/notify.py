@@ -1,4 +1,4 @@
-"""Collated notifications: what was collected in the window goes out as one message, through apprise or to a file."""
+"""Send the notices of a window as one notification, through apprise or to a file."""
 
 import os
 from pathlib import Path
@@ -9,82 +9,65 @@ from csi.logs import log
 from csi.processing.runtime import Notifier, Processing
 from csi.processing.store import audit, notices
 from csi.processing.store.db import writing
-from csi.processing.store.notices import Notice
 
 ATTEMPTS = 5
-WAIT = 60.0
+RETRY_SECONDS = 60.0
 
 
-class NotSent(CsiError):
-    """The message did not get out. It is tried again; nothing of it is lost meanwhile."""
+class NotificationError(CsiError):
+    """The message could not be sent. Its notices stay stored and are sent later."""
 
 
 def notify(rt: Processing) -> int:
-    """Send everything that waits, once the first of it is due. Returns how many lines went out.
+    """Send all waiting notices once the first one is due. Returns how many were sent.
 
-    A crash between the sending and the commit sends it again: told twice is better than never.
+    A crash between sending and commit sends them again: a duplicate is better than a lost notification.
     """
     with writing():
-        token, found = notices.claim(rt.now())
-    if not found:
+        token, claimed = notices.claim(rt.now())
+    if not claimed:
         return 0
-    title, body = collate(found)
+    title, body = claimed[0].title, claimed[0].body
+    if len(claimed) > 1:
+        title = f"CSI: {len(claimed)} items"
+        body = "\n\n".join(f"• {notice.title}\n{notice.body}".strip() for notice in claimed)
     try:
-        for send in rt.notifiers if rt.notifiers is not None else _notifiers(rt):
+        for send in rt.notifiers if rt.notifiers is not None else [configured_notifier(rt)]:
             send(title, body)
     except CsiError as error:
-        _put_back(rt, token, found, error)
+        failed = [notice.id for notice in claimed if notice.attempts >= ATTEMPTS]
+        again = [notice.id for notice in claimed if notice.attempts < ATTEMPTS]
+        with writing():
+            if again:
+                notices.release(token, again, rt.now() + RETRY_SECONDS)
+            if failed:
+                notices.give_up(token, failed)
+        log.warning("notification not sent", lines=len(claimed), given_up=len(failed), error=str(error))
         return 0
     rt.failpoint("notify.sent")
     with writing():
-        notices.sent(token, rt.now())
-        scope = audit.Scope("notifier", None, "notification", None, rt.settings.retention.audit_days)
-        audit.write(scope, "notify", "success", rt.now(), data_summary=f"{len(found)} lines")
-    log.info("notification sent", lines=len(found))
-    return len(found)
+        notices.mark_sent(token, rt.now())
+        scope = rt.audit_scope("notifier", "notification", None)
+        audit.write(scope, "notify", "success", rt.now(), data_summary=f"{len(claimed)} lines")
+    log.info("notification sent", lines=len(claimed))
+    return len(claimed)
 
 
-def collate(found: list[Notice]) -> tuple[str, str]:
-    """One message: a single notice as it is, several as a list."""
-    if len(found) == 1:
-        return found[0].title, found[0].body
-    lines = [f"• {notice.title}\n{notice.body}".strip() for notice in found]
-    return f"CSI: {len(found)} items", "\n\n".join(lines)
+def configured_notifier(rt: Processing) -> Notifier:
+    def send_by_apprise(title: str, body: str) -> None:
+        if not messages.send(rt.secrets.notify_urls, title, body):
+            raise NotificationError("apprise could not deliver the message to every URL")
+
+    def append_to_file(title: str, body: str) -> None:
+        _append(rt.settings.notice_file, f"## {title}\n\n{clock.iso(clock.now())}\n\n{body}\n\n")
+
+    return send_by_apprise if rt.secrets.notify_urls else append_to_file
 
 
-def _put_back(rt: Processing, token: str, found: list[Notice], error: CsiError) -> None:
-    tired = [notice.id for notice in found if notice.attempts >= ATTEMPTS]
-    again = [notice.id for notice in found if notice.attempts < ATTEMPTS]
-    with writing():
-        if again:
-            notices.put_back(token, again, rt.now() + WAIT)
-        if tired:
-            notices.give_up(token, tired)
-    log.warning("notification not sent", lines=len(found), given_up=len(tired), error=str(error))
-
-
-def _notifiers(rt: Processing) -> list[Notifier]:
-    if rt.secrets.notify_urls:
-        return [_by_apprise(rt.secrets.notify_urls)]
-    return [_to_file(rt.settings.notice_file)]
-
-
-def _by_apprise(urls: tuple[str, ...]) -> Notifier:
-    def send(title: str, body: str) -> None:
-        if not messages.send(urls, title, body):
-            raise NotSent("apprise could not deliver it to every address")
-
-    return send
-
-
-def _to_file(path: Path) -> Notifier:
-    def send(title: str, body: str) -> None:
-        text = f"## {title}\n\n{clock.iso(clock.now())}\n\n{body}\n\n"
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise NotSent(f"{path}: cannot be written: {error.strerror}") from error
-
-    return send
+def _append(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise NotificationError(f"{path}: cannot be written: {error.strerror}") from error

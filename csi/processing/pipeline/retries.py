@@ -1,4 +1,4 @@
-"""When a job is tried again (spec 001): a first run and one retry for each wait, then the dead letter. Pure."""
+"""The retry policy (spec 001): a first attempt, one retry after each wait, then a dead letter. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,49 +9,48 @@ from csi.processing.providers.base import ProviderError
 TRANSCRIPTION_WAITS = (60.0, 120.0, 240.0)
 SUMMARIZATION_WAITS = (30.0, 60.0, 120.0)
 API_WAITS = (10.0, 20.0, 40.0, 80.0, 160.0)
-"""One call to an API is repeated after these waits before the job's attempt counts as failed."""
+"""An API call is repeated after these waits before the job's attempt counts as failed."""
 
 MAX_CRASHES = 3
 
 
 @dataclass(frozen=True)
-class CallAgain:
-    """The same call once more, at this time; no attempt of the job is used."""
+class RepeatCall:
+    """Repeat the same call at this time; no attempt of the job is used."""
 
     at: float
 
 
 @dataclass(frozen=True)
-class TryAgain:
-    """The next attempt of the job."""
+class RetryJob:
+    """The next attempt of the job at this time."""
 
     at: float
 
 
 @dataclass(frozen=True)
 class NextProvider:
-    """This one has nothing; ask the next."""
+    """This provider has no transcript; call the next one."""
 
 
 @dataclass(frozen=True)
-class Skip:
-    """There is nothing to be had from anybody."""
+class SkipJob:
+    """No provider has a transcript."""
 
 
 @dataclass(frozen=True)
-class Dead:
-    """A person must look at it."""
+class DeadLetterJob:
+    """The job becomes a dead letter."""
 
     failure_type: FailureType
     can_retry: bool
 
 
-Verdict = CallAgain | TryAgain | NextProvider | Skip | Dead
-Kind = Literal["transcription", "summarization"]
+FailureVerdict = RepeatCall | RetryJob | NextProvider | SkipJob | DeadLetterJob
 
 
 def judge(
-    kind: Kind,
+    collection: Literal["jobs/transcription", "jobs/summarization"],
     error: ProviderError,
     *,
     attempts: int,
@@ -59,19 +58,19 @@ def judge(
     more_providers: bool,
     now: float,
     answered: bool = False,
-) -> Verdict:
-    """What follows from a failure. `answered`: a paid answer that is no summary; asking again may give a better one."""
+) -> FailureVerdict:
+    """The verdict on a failure. `answered`: the model's paid answer is no summary; another answer may be one."""
     if error.fault in ("absent", "refused") and more_providers:
         return NextProvider()
     if error.fault == "absent":
-        return Skip()
+        return SkipJob()
     if error.fault == "quota":
-        return Dead("quota_exceeded", can_retry=True)
+        return DeadLetterJob("quota_exceeded", can_retry=True)
     if error.fault == "refused" and not answered:
-        return Dead("fatal_error", can_retry=False)
+        return DeadLetterJob("fatal_error", can_retry=False)
     if not answered and api_tries < len(API_WAITS):
-        return CallAgain(now + max(API_WAITS[api_tries], error.retry_after or 0))
-    waits = TRANSCRIPTION_WAITS if kind == "transcription" else SUMMARIZATION_WAITS
+        return RepeatCall(now + max(API_WAITS[api_tries], error.retry_after or 0))
+    waits = TRANSCRIPTION_WAITS if collection == "jobs/transcription" else SUMMARIZATION_WAITS
     if attempts < len(waits):
-        return TryAgain(now + max(waits[attempts], error.retry_after or 0))
-    return Dead("max_retries", can_retry=True)
+        return RetryJob(now + max(waits[attempts], error.retry_after or 0))
+    return DeadLetterJob("max_retries", can_retry=True)

@@ -1,44 +1,54 @@
-"""The daily run: planned, running, completed; every number counted from the rows it tells about."""
+"""The daily run: planned, running, completed. Every number is counted from rows."""
 
 from csi import clock
 from csi.logs import log
 from csi.processing.documents import AgentStats, RunEventDocument, RunStatus
 from csi.processing.pipeline.digest import write_digest
-from csi.processing.runtime import Processing, day_of, day_span
+from csi.processing.runtime import Processing, day_span
 from csi.processing.store import dead_jobs, paid_calls, runs, videos
 from csi.processing.store.db import writing
 
 COUNTED = ("discovered", "transcription_queued", "transcribed", "summarized", "failed", "skipped")
+OPEN_STATUSES = ("discovered", "transcription_queued", "transcribed")
 
 
-def keep_runs(rt: Processing) -> None:
-    """Today's run is planned and up to date, those of past days are completed and have their digest."""
+def update_runs(rt: Processing) -> None:
+    """Complete the runs of past days with their digests, and store today's run as it is now."""
     today = rt.today()
     for day in runs.unfinished(before=today):
-        _complete(rt, day)
+        doc = describe_run(rt, day, "completed")
+        # The digest comes first: a crash before the commit writes it again and announces it once.
+        if rt.settings.digest.enabled:
+            write_digest(rt, doc, announce=rt.settings.digest.notify)
+        rt.failpoint("run.written")
+        with writing():
+            runs.put(doc)
+            runs.mark(day, "digest", "written", rt.now())
+        log.info("run completed", run_id=day, summarized=doc.summarized, failed=doc.failed)
     with writing():
-        runs.put(describe(rt, today))
+        runs.put(describe_run(rt, today))
 
 
-def describe(rt: Processing, day: str, status: RunStatus | None = None) -> RunEventDocument:
-    """The run of a day, counted now. Pure reading: a command may ask for it at any time."""
+def describe_run(rt: Processing, day: str, status: RunStatus | None = None) -> RunEventDocument:
+    """The run of a day, counted now. It only reads."""
     start, end = day_span(day)
     known, settings = runs.find(day), rt.settings
     counts = {name: len(videos.reached(name, start, end)) for name in COUNTED}
     totals = runs.audit_totals(start, end)
     busy = any(counts.values()) or totals["api_calls"] > 0
-    now_status: RunStatus = status or _status(settings.paused, busy=busy, over=rt.now() >= end)
+    status = status or _status(settings.paused, busy=busy, over=rt.now() >= end)
+    waiting = sum(videos.counts().get(name, 0) for name in OPEN_STATUSES)
     ended = counts["summarized"] + counts["failed"]
-    began = known.started_at if known else None
+    started_at = known.started_at if known else None
     return RunEventDocument(
         run_id=day,
-        planned_videos=known.planned_videos if known else _waiting(settings.limits.videos_per_day),
+        planned_videos=known.planned_videos if known else min(waiting, settings.limits.videos_per_day),
         planned_budget_usd=known.planned_budget_usd if known else settings.budget.daily_usd,
         planned_start_time=clock.iso(start),
         planned_end_time=clock.iso(end),
-        status=now_status,
-        started_at=began or (clock.iso(rt.now()) if busy else None),
-        completed_at=clock.iso(end) if now_status == "completed" else None,
+        status=status,
+        started_at=started_at or (clock.iso(rt.now()) if busy else None),
+        completed_at=clock.iso(end) if status == "completed" else None,
         **counts,
         dlq=dead_jobs.moved_between(start, end),
         budget_used_usd=paid_calls.used(day),
@@ -62,25 +72,3 @@ def _status(paused: bool, *, busy: bool, over: bool) -> RunStatus:
     if paused:
         return "paused"
     return "running" if busy else "planned"
-
-
-def _waiting(most: int) -> int:
-    """What is there to be done when the day begins, as far as the day's limit goes."""
-    found = videos.counts()
-    return min(sum(found.get(name, 0) for name in ("discovered", "transcription_queued", "transcribed")), most)
-
-
-def _complete(rt: Processing, day: str) -> None:
-    """The digest first: a death in between writes it again, and announces it once."""
-    doc = describe(rt, day, "completed")
-    if rt.settings.digest.enabled:
-        write_digest(rt, doc, announce=rt.settings.digest.notify)
-    rt.failpoint("run.written")
-    with writing():
-        runs.put(doc)
-        runs.mark(day, "digest", "written", rt.now())
-    log.info("run completed", run_id=day, summarized=doc.summarized, failed=doc.failed)
-
-
-def today_of(rt: Processing) -> RunEventDocument:
-    return describe(rt, day_of(rt.now()))

@@ -15,13 +15,13 @@ from pydantic import BaseModel, Field, ValidationError
 from csi import clock
 from csi.errors import NetError
 from csi.net import HttpLimits, HttpResponse, Net
-from csi.processing.money import dearer, usd
-from csi.processing.providers.base import ProviderError, Segment, Transcript, Waiting, Wanted
+from csi.processing.money import round_up, usd
+from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptPending, TranscriptRequest
 from csi.processing.providers.http_errors import read_json, refusal, unreachable
-from csi.processing.settings import AssemblyAI as Settings
+from csi.processing.settings import AssemblyAISettings as Settings
 
 WHO = "AssemblyAI"
-HEADER = "X-CSI-Webhook-Secret"
+WEBHOOK_HEADER = "X-CSI-Webhook-Secret"
 PAGES = 5
 PAGE = 100
 MEGABYTE = 1024 * 1024
@@ -47,14 +47,14 @@ class AssemblyTranscriber:
     now: Callable[[], float] = clock.now
     name: str = "assemblyai"
 
-    def estimate(self, wanted: Wanted) -> Decimal:
+    def estimate(self, wanted: TranscriptRequest) -> Decimal:
         seconds = Decimal(str(wanted.duration)) if wanted.duration > 0 else _UNKNOWN_SECONDS
-        return dearer(self.settings.usd_per_hour * seconds / 3600)
+        return round_up(self.settings.usd_per_hour * seconds / 3600)
 
     def price(self, transcript: Transcript) -> Decimal:
         return usd(self.settings.usd_per_hour * Decimal(str(transcript.duration or 0)) / 3600)
 
-    def upload(self, wanted: Wanted) -> str:
+    def upload(self, wanted: TranscriptRequest) -> str:
         """The address of the uploaded audio: free of charge, and its own for every upload."""
         with tempfile.TemporaryDirectory(prefix="csi-audio-") as folder:
             audio = self._audio(wanted, Path(folder)).read_bytes()
@@ -65,7 +65,7 @@ class AssemblyTranscriber:
             raise ProviderError(f"{WHO}: the upload gave no address", fault="transient", code="bad_answer")
         return found
 
-    def submit(self, upload_url: str, wanted: Wanted) -> str:
+    def submit(self, upload_url: str, wanted: TranscriptRequest) -> str:
         """The id of the new job: from here on it costs money."""
         body: dict[str, Any] = {"audio_url": upload_url, "speaker_labels": wanted.speaker_labels}
         if len(wanted.languages) == 1:
@@ -73,7 +73,7 @@ class AssemblyTranscriber:
         else:
             body["language_detection"] = True
         if self.settings.webhook_url and self.webhook_secret:
-            body |= {"webhook_url": self.settings.webhook_url, "webhook_auth_header_name": HEADER}
+            body |= {"webhook_url": self.settings.webhook_url, "webhook_auth_header_name": WEBHOOK_HEADER}
             body["webhook_auth_header_value"] = self.webhook_secret
         headers = {"Content-Type": "application/json"}
         found = read_json(self._post("/v2/transcript", json.dumps(body).encode(), headers), WHO).get("id")
@@ -96,10 +96,10 @@ class AssemblyTranscriber:
             after = str(rows[-1].get("id"))
         return None
 
-    def look(self, provider_job_id: str) -> Transcript | Waiting:
+    def look(self, provider_job_id: str) -> Transcript | TranscriptPending:
         return read_transcript(read_json(self._get(f"/v2/transcript/{provider_job_id}"), WHO))
 
-    def _audio(self, wanted: Wanted, folder: Path) -> Path:
+    def _audio(self, wanted: TranscriptRequest, folder: Path) -> Path:
         found = self._lying(wanted) or self._fetched(wanted, folder)
         if found is None:
             raise ProviderError(
@@ -114,12 +114,12 @@ class AssemblyTranscriber:
             raise _bad_audio("the audio file is empty")
         return found
 
-    def _lying(self, wanted: Wanted) -> Path | None:
+    def _lying(self, wanted: TranscriptRequest) -> Path | None:
         folder = self.settings.audio_dir
         names = [folder / f"{wanted.video_id}{suffix}" for suffix in SUFFIXES] if folder else []
         return next((path for path in names if path.is_file()), None)
 
-    def _fetched(self, wanted: Wanted, folder: Path) -> Path | None:
+    def _fetched(self, wanted: TranscriptRequest, folder: Path) -> Path | None:
         """What the operator's own command fetched. No shell: each word is one argument."""
         if not self.settings.audio_command:
             return None
@@ -171,7 +171,7 @@ class Utterance(BaseModel):
     speaker: str | None = None
 
 
-class Finished(BaseModel):
+class TranscriptObject(BaseModel):
     """Their transcript object, as far as we read it, when it is completed."""
 
     text: str | None = None
@@ -182,16 +182,16 @@ class Finished(BaseModel):
     utterances: list[Utterance] | None = None
 
 
-def read_transcript(data: dict[str, Any]) -> Transcript | Waiting:
+def read_transcript(data: dict[str, Any]) -> Transcript | TranscriptPending:
     """Their transcript object as ours; their `error` is a refusal, and costs nothing."""
     status = STATUSES.get(str(data.get("status")))
     if status == "failed":
         reason = " ".join(str(data.get("error") or "no reason given").split())[:300]
         raise _bad_audio(f"{WHO}: {reason}")
     if status != "completed":
-        return Waiting()
+        return TranscriptPending()
     try:
-        found = Finished.model_validate(data)
+        found = TranscriptObject.model_validate(data)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors()[:3])
         raise ProviderError(

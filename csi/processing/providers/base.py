@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Literal, Protocol
 
 from csi.errors import CsiError
-from csi.processing.documents import ErrorType, Summary
+from csi.processing.documents import ErrorType, VideoSummary
 
 Fault = Literal["transient", "absent", "refused", "quota", "unknown"]
 """transient: try again · absent: there is nothing to transcribe · refused: never with this input · quota: no credit or
@@ -35,7 +35,7 @@ class ProviderError(CsiError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TranscriptRequest:
     """The video whose transcript is asked for."""
 
     video_id: str
@@ -73,12 +73,12 @@ class Transcript:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class TranscriptPending:
     """The provider works on it; look again later."""
 
 
 @dataclass(frozen=True)
-class Reply:
+class ModelReply:
     """The text of one completed chat call, and what it used. `usage_known` is False where the server did not say."""
 
     text: str
@@ -93,7 +93,7 @@ class Transcriber(Protocol):
 
     name: str
 
-    def fetch(self, wanted: Wanted) -> Transcript: ...
+    def fetch(self, wanted: TranscriptRequest) -> Transcript: ...
 
 
 class PaidTranscriber(Protocol):
@@ -102,11 +102,11 @@ class PaidTranscriber(Protocol):
     @property
     def name(self) -> str: ...
 
-    def estimate(self, wanted: Wanted) -> Decimal: ...
-    def upload(self, wanted: Wanted) -> str: ...
+    def estimate(self, wanted: TranscriptRequest) -> Decimal: ...
+    def upload(self, wanted: TranscriptRequest) -> str: ...
     def find_submitted(self, upload_url: str) -> str | None: ...
-    def submit(self, upload_url: str, wanted: Wanted) -> str: ...
-    def look(self, provider_job_id: str) -> Transcript | Waiting: ...
+    def submit(self, upload_url: str, wanted: TranscriptRequest) -> str: ...
+    def look(self, provider_job_id: str) -> Transcript | TranscriptPending: ...
     def price(self, transcript: Transcript) -> Decimal: ...
 
 
@@ -120,7 +120,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Material:
+class SummaryInput:
     """What is to be summarised."""
 
     title: str
@@ -132,17 +132,17 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Written:
+class SummaryResult:
     """A finished summary, the documents beside it, and what they used."""
 
-    summary: Summary
+    summary: VideoSummary
     model: str
     documents: dict[str, str] = field(default_factory=dict)
     input_tokens: int = 0
     output_tokens: int = 0
 
 
-Ask = Callable[[str, str, str], Reply]
+AskModel = Callable[[str, str, str], ModelReply]
 """(part, system text, user text) → reply: one paid call, made once, remembered for ever."""
 
 
@@ -153,4 +153,4 @@ class Summariser(Protocol):
     model: str
     paid: bool
 
-    def write(self, material: Material, documents: tuple[str, ...], ask: Ask) -> Written: ...
+    def write(self, material: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult: ...

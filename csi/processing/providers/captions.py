@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from csi import clock
 from csi.errors import MissingSetting, NetError
 from csi.net import Net
-from csi.processing.providers.base import ProviderError, Segment, Transcript, Wanted
+from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest
 from csi.processing.providers.http_errors import read_json, refusal, unreachable
 from csi.processing.providers.transcript_formats import base_language, from_json
 
@@ -42,10 +42,10 @@ class CaptionTranscriber:
         if self._base is None and self._api is None:
             self._api = _library()
 
-    def fetch(self, wanted: Wanted) -> Transcript:
+    def fetch(self, wanted: TranscriptRequest) -> Transcript:
         return self._from_endpoint(wanted) if self._base else self._from_youtube(wanted)
 
-    def _from_endpoint(self, wanted: Wanted) -> Transcript:
+    def _from_endpoint(self, wanted: TranscriptRequest) -> Transcript:
         query = {"v": wanted.video_id, "fmt": "json3"} | ({"lang": wanted.languages[0]} if wanted.languages else {})
         try:
             answer = self._net.get(f"{self._base}/api/timedtext?{urlencode(query)}")
@@ -60,7 +60,7 @@ class CaptionTranscriber:
         _check_language(found.language, wanted)
         return found
 
-    def _from_youtube(self, wanted: Wanted) -> Transcript:
+    def _from_youtube(self, wanted: TranscriptRequest) -> Transcript:
         self.check()
         try:
             tracks = list(self._api.list(wanted.video_id))
@@ -106,7 +106,7 @@ def _absent(code: str, words: str) -> ProviderError:
     return ProviderError(f"captions: {words}", fault="absent", code=code, error_type="invalid_audio")
 
 
-def _check_language(language: str | None, wanted: Wanted) -> None:
+def _check_language(language: str | None, wanted: TranscriptRequest) -> None:
     if wanted.languages and language and base_language(language) not in map(base_language, wanted.languages):
         raise _absent("wrong_language", f"they are in {language}")
 

@@ -4,8 +4,8 @@ import math
 import re
 from collections import Counter
 
-from csi.processing.documents import Summary
-from csi.processing.providers.base import Ask, Material, Written
+from csi.processing.documents import VideoSummary
+from csi.processing.providers.base import AskModel, SummaryInput, SummaryResult
 from csi.processing.sanitize import markdown_line
 
 MODEL = "csi-extractive-1"
@@ -34,17 +34,17 @@ class ExtractiveSummariser:
     model = MODEL
     paid = False
 
-    def write(self, material: Material, documents: tuple[str, ...], ask: Ask) -> Written:
+    def write(self, material: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
         sentences = split_sentences(material.text)
         weights = _weights(sentences, material.focus_areas)
         best = _best(sentences, weights, material.max_bullets)
-        summary = Summary(
+        summary = VideoSummary(
             bullets=[sentences[index] for index in sorted(best)],
             key_concepts=_concepts(weights),
             executive_summary=" ".join([NOTE, *(sentences[index] for index in sorted(best[:2]))]),
         )
         made = {kind: _document(kind, material, summary, sentences) for kind in documents}
-        return Written(summary, MODEL, made)
+        return SummaryResult(summary, MODEL, made)
 
 
 def split_sentences(text: str) -> list[str]:
@@ -94,7 +94,7 @@ def _concepts(weights: Counter[str]) -> list[str]:
     return [word for word, _ in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:8]]
 
 
-def _document(kind: str, material: Material, summary: Summary, sentences: list[str]) -> str:
+def _document(kind: str, material: SummaryInput, summary: VideoSummary, sentences: list[str]) -> str:
     """An honest skeleton: what was said, in its order, under the headings a reader looks for."""
     steps = [line for line in sentences if re.match(r"(?i)(first|then|next|now|after|finally|step)\b", line)]
     lists = {

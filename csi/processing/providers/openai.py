@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from csi import clock
 from csi.errors import NetError
 from csi.net import HttpLimits, Net
-from csi.processing.documents import Summary, Text
-from csi.processing.money import dearer, usd
-from csi.processing.providers.base import Ask, Material, ProviderError, Reply, Written
+from csi.processing.documents import Text, VideoSummary
+from csi.processing.money import round_up, usd
+from csi.processing.providers.base import AskModel, ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.http_errors import read_json, refusal, unreachable
 from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.sanitize import plain_line
-from csi.processing.settings import OpenAI as Settings
+from csi.processing.settings import OpenAISettings as Settings
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -58,12 +58,12 @@ class ChatClient:
 
     def estimate(self, system: str, user: str) -> Decimal:
         letters = len(system.encode()) + len(user.encode())
-        return self._price(letters // LETTERS_PER_TOKEN + 20, self.settings.max_output_tokens, dearer)
+        return self._price(letters // LETTERS_PER_TOKEN + 20, self.settings.max_output_tokens, round_up)
 
-    def price(self, reply: Reply) -> Decimal:
+    def price(self, reply: ModelReply) -> Decimal:
         return self._price(reply.input_tokens, reply.output_tokens, usd)
 
-    def complete(self, system: str, user: str, *, key: str) -> Reply:
+    def complete(self, system: str, user: str, *, key: str) -> ModelReply:
         """One paid call. `key` names it: an endpoint that honours it never carries it out twice."""
         body = {
             "model": self.settings.model,
@@ -91,15 +91,15 @@ class ChatClient:
         )
 
 
-class TruncatedReply(ProviderError):
+class UnusableReply(ProviderError):
     """A paid answer that is no summary: cut off, refused or filtered. `reply` is what it cost."""
 
-    def __init__(self, message: str, code: str, reply: Reply) -> None:
+    def __init__(self, message: str, code: str, reply: ModelReply) -> None:
         super().__init__(message, fault="refused", code=code)
         self.reply = reply
 
 
-def read_reply(data: dict[str, Any], asked: str) -> Reply:
+def read_reply(data: dict[str, Any], asked: str) -> ModelReply:
     """The answer's text and usage. Without `usage` the tokens are estimated, and the reply says so."""
     choices = data.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
@@ -107,7 +107,7 @@ def read_reply(data: dict[str, Any], asked: str) -> Reply:
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     used_in, used_out = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
-    reply = Reply(
+    reply = ModelReply(
         text=text,
         model=plain_line(data.get("model"), 200),
         input_tokens=len(asked) // LETTERS_PER_TOKEN if used_in is None else used_in,
@@ -131,16 +131,16 @@ def _part(data: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _refuse_unfinished(choice: dict[str, Any], message: dict[str, Any], reply: Reply) -> None:
+def _refuse_unfinished(choice: dict[str, Any], message: dict[str, Any], reply: ModelReply) -> None:
     reason = choice.get("finish_reason")
     if message.get("refusal"):
-        raise TruncatedReply(f"{WHO} refused to answer", "model_refused", reply)
+        raise UnusableReply(f"{WHO} refused to answer", "model_refused", reply)
     if reason == "length":
-        raise TruncatedReply(f"{WHO}: the answer was cut off (raise max_output_tokens)", "truncated", reply)
+        raise UnusableReply(f"{WHO}: the answer was cut off (raise max_output_tokens)", "truncated", reply)
     if reason == "content_filter":
-        raise TruncatedReply(f"{WHO}: the answer was filtered", "content_filter", reply)
+        raise UnusableReply(f"{WHO}: the answer was filtered", "content_filter", reply)
     if not reply.text.strip():
-        raise TruncatedReply(f"{WHO}: an empty answer", "empty_answer", reply)
+        raise UnusableReply(f"{WHO}: an empty answer", "empty_answer", reply)
 
 
 class OpenAISummariser:
@@ -155,11 +155,11 @@ class OpenAISummariser:
         names = ("summary", "merge", "concept", "implementation")
         self.prompts = {name: load_prompt(name, prompts_dir) for name in names}
 
-    def write(self, material: Material, documents: tuple[str, ...], ask: Ask) -> Written:
+    def write(self, material: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
         parts = split_words(material.text, self._words)
-        replies: list[Reply] = []
+        replies: list[ModelReply] = []
 
-        def asked(part: str, prompt: str, user: str) -> Reply:
+        def asked(part: str, prompt: str, user: str) -> ModelReply:
             replies.append(ask(part, self._system(prompt, material), user))
             return replies[-1]
 
@@ -175,9 +175,11 @@ class OpenAISummariser:
         user = f"{head}Summary:\n{summary.model_dump_json()}\n\nTranscript or its parts:\n{basis}"
         made = {kind: read_markdown(asked(kind, kind, user)) for kind in documents}
         used = (sum(reply.input_tokens for reply in replies), sum(reply.output_tokens for reply in replies))
-        return Written(summary, replies[-1].model or self.model, made, *used)
+        return SummaryResult(summary, replies[-1].model or self.model, made, *used)
 
-    def _merge(self, head: str, pieces: list[Summary], asked: Callable[[str, str, str], Reply]) -> Summary:
+    def _merge(
+        self, head: str, pieces: list[VideoSummary], asked: Callable[[str, str, str], ModelReply]
+    ) -> VideoSummary:
         """By twenties, until one is left: a transcript of 500,000 words has more parts than fit into one request."""
         level = 0
         while len(pieces) > 1:
@@ -189,7 +191,7 @@ class OpenAISummariser:
             ]
         return pieces[0]
 
-    def _system(self, prompt: str, material: Material) -> str:
+    def _system(self, prompt: str, material: SummaryInput) -> str:
         focus = ", ".join(material.focus_areas) or "whatever matters most"
         return fill(self.prompts[prompt], max_bullets=str(material.max_bullets), focus_areas=focus)
 
@@ -199,16 +201,18 @@ def split_words(text: str, size: int) -> list[str]:
     return [" ".join(words[at : at + size]) for at in range(0, len(words), size)]
 
 
-def read_summary(reply: Reply) -> Summary:
+def read_summary(reply: ModelReply) -> VideoSummary:
     found = _validated(SummaryReply, reply)
-    return Summary(bullets=found.bullets, key_concepts=found.key_concepts, executive_summary=found.executive_summary)
+    return VideoSummary(
+        bullets=found.bullets, key_concepts=found.key_concepts, executive_summary=found.executive_summary
+    )
 
 
-def read_markdown(reply: Reply) -> str:
+def read_markdown(reply: ModelReply) -> str:
     return _validated(MarkdownReply, reply).markdown
 
 
-def _validated(model: type[Model], reply: Reply) -> Model:
+def _validated(model: type[Model], reply: ModelReply) -> Model:
     text = reply.text.strip()
     if text.startswith("```"):  # some models wrap their JSON, however clearly they are asked not to
         text = text.strip("`").removeprefix("json").strip()
@@ -216,8 +220,8 @@ def _validated(model: type[Model], reply: Reply) -> Model:
         return model.model_validate_json(text)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, fault["loc"])) or "the whole" for fault in error.errors()[:3])
-        raise TruncatedReply(f"{WHO}: not the JSON that was asked for ({fields})", "invalid_json", reply) from error
+        raise UnusableReply(f"{WHO}: not the JSON that was asked for ({fields})", "invalid_json", reply) from error
 
 
-def _as_json(pieces: list[Summary]) -> str:
+def _as_json(pieces: list[VideoSummary]) -> str:
     return json.dumps([piece.model_dump(mode="json") for piece in pieces], ensure_ascii=False)

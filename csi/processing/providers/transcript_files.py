@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from csi.processing.providers.base import ProviderError, Transcript, Wanted
+from csi.processing.providers.base import ProviderError, Transcript, TranscriptRequest
 from csi.processing.providers.transcript_formats import from_file
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -17,7 +17,7 @@ class FileTranscriber:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def fetch(self, wanted: Wanted) -> Transcript:
+    def fetch(self, wanted: TranscriptRequest) -> Transcript:
         for suffix in SUFFIXES:
             path = self._directory / f"{wanted.video_id}{suffix}"
             if path.is_file():

@@ -1,1 +1,1 @@
-"""What is true about processing: its own tables, in a database of its own."""
+"""The tables of processing, in a database of its own: one module per table."""

@@ -1,4 +1,4 @@
-"""Jobs that failed for good, and what people do about them."""
+"""Jobs that failed for good, and how operators resolve them."""
 
 import json
 from dataclasses import dataclass
@@ -11,50 +11,52 @@ OPEN = "('pending', 'investigating')"
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A dead letter and how often it was tried again by itself."""
+class DeadJob:
+    """A dead letter. `rounds` counts its automatic retries."""
 
     doc: DeadLetterJobDocument
     rounds: int = 0
 
 
-def find(job_id: str) -> Letter | None:
+def find(job_id: str) -> DeadJob | None:
     row = one("SELECT doc, rounds FROM dead_jobs WHERE job_id = ?", job_id)
-    return _letter(row) if row else None
+    return _dead_job(row) if row else None
 
 
-def put(letter: Letter, *, retry_after: float | None, moved_at: float) -> None:
-    """A job has one letter: one that dies again finds its own, with everything that was noted."""
-    doc = letter.doc
+def put(dead_job: DeadJob, *, retry_after: float | None, moved_at: float) -> None:
+    """A job has one dead letter: when the job fails again, its row is replaced."""
+    doc = dead_job.doc
     sql = """INSERT INTO dead_jobs (job_id, status, failure_type, can_retry, retry_after, rounds, moved_at, doc)
              VALUES (?,?,?,?,?,?,?,?)
              ON CONFLICT (job_id) DO UPDATE SET status = excluded.status, failure_type = excluded.failure_type,
                can_retry = excluded.can_retry, retry_after = excluded.retry_after, rounds = excluded.rounds,
                moved_at = excluded.moved_at, doc = excluded.doc"""
-    what = (doc.job_id, doc.dlq_status, doc.failure_type, doc.can_retry, retry_after, letter.rounds)
-    run(sql, *what, moved_at, dump(doc.shape()))
+    values = (doc.job_id, doc.dlq_status, doc.failure_type, doc.can_retry, retry_after, dead_job.rounds)
+    run(sql, *values, moved_at, dump(doc.shape()))
 
 
-def change(letter: Letter, *, rounds: int | None = None, **fields: Any) -> Letter:
-    """Resolution by a person, or by a retry. Nothing is changed when the letter moved on meanwhile."""
-    doc = letter.doc.changed(**fields)
-    made = letter.rounds if rounds is None else rounds
+def change(dead_job: DeadJob, *, rounds: int | None = None, **fields: Any) -> DeadJob:
+    """Change the document. Nothing changes when the status is no longer the one that the caller read."""
+    doc = dead_job.doc.changed(**fields)
+    rounds = dead_job.rounds if rounds is None else rounds
     sql = "UPDATE dead_jobs SET status = ?, can_retry = ?, rounds = ?, doc = ? WHERE job_id = ? AND status = ?"
-    if changed(sql, doc.dlq_status, doc.can_retry, made, dump(doc.shape()), doc.job_id, letter.doc.dlq_status) != 1:
-        return letter
-    return Letter(doc, made)
+    old = dead_job.doc.dlq_status
+    if changed(sql, doc.dlq_status, doc.can_retry, rounds, dump(doc.shape()), doc.job_id, old) != 1:
+        return dead_job
+    return DeadJob(doc, rounds)
 
 
-def search(*, status: str | None, limit: int) -> list[Letter]:
+def search(*, status: str | None, limit: int) -> list[DeadJob]:
+    """Newest first. `status` None means open, `all` means any."""
     where, params = (f"status IN {OPEN}", []) if status is None else ("status = ?", [status])
     if status == "all":
         where, params = "1 = 1", []
     sql = f"SELECT doc, rounds FROM dead_jobs WHERE {where} ORDER BY moved_at DESC, job_id LIMIT ?"
-    return [_letter(row) for row in fetch(sql, *params, limit)]
+    return [_dead_job(row) for row in fetch(sql, *params, limit)]
 
 
 def retriable(now: float, *, rounds: int, limit: int) -> list[str]:
-    """Jobs that died of somebody else's outage and whose time has come."""
+    """Jobs that failed because of an outage or missing credit, and whose automatic retry is due."""
     sql = """SELECT job_id FROM dead_jobs WHERE status = 'pending' AND can_retry AND rounds < ?
              AND failure_type IN ('max_retries', 'quota_exceeded') AND retry_after <= ? ORDER BY moved_at LIMIT ?"""
     return [row[0] for row in fetch(sql, rounds, now, limit)]
@@ -65,10 +67,10 @@ def open_count() -> int:
 
 
 def moved_between(start: float, end: float) -> int:
-    """Videos that died in that time. A job has one letter and may die again: each of its deaths is in the audit log."""
+    """Videos with a job that died in that time, counted from the audit log: a row shows only the last death."""
     sql = "SELECT count(DISTINCT resource_id) FROM audit_logs WHERE action = 'dead_letter' AND at >= ? AND at < ?"
     return number(sql, start, end)
 
 
-def _letter(row: tuple[Any, ...]) -> Letter:
-    return Letter(DeadLetterJobDocument.model_validate(json.loads(row[0])), int(row[1]))
+def _dead_job(row: tuple[Any, ...]) -> DeadJob:
+    return DeadJob(DeadLetterJobDocument.model_validate(json.loads(row[0])), int(row[1]))

@@ -1,12 +1,12 @@
-"""A whole collection, document by document, in the specification's shape."""
+"""Read a whole collection, document by document, in the specification's shape."""
 
 import json
 from collections.abc import Iterator
 
-from csi.processing.documents import COLLECTIONS, Document
+from csi.processing.documents import COLLECTIONS, SpecDocument
 from csi.processing.store.db import run
 
-_TABLES = {
+_QUERIES = {
     "videos": "SELECT doc FROM videos ORDER BY video_id",
     "jobs/transcription": "SELECT doc FROM jobs WHERE collection = 'jobs/transcription' ORDER BY job_id",
     "jobs/summarization": "SELECT doc FROM jobs WHERE collection = 'jobs/summarization' ORDER BY job_id",
@@ -16,8 +16,8 @@ _TABLES = {
 }
 
 
-def documents(collection: str) -> Iterator[Document]:
-    """Checked once more on the way out: what an export holds is what the specification says."""
+def collection_documents(collection: str) -> Iterator[SpecDocument]:
+    """Each document is validated again: an export contains only what the specification allows."""
     model = COLLECTIONS[collection]
-    for row in run(_TABLES[collection]):
+    for row in run(_QUERIES[collection]):
         yield model.model_validate(json.loads(row[0]))

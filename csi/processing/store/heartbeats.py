@@ -1,14 +1,14 @@
-"""The worker's signs of life."""
+"""The heartbeat of the worker."""
 
 from csi.processing.store.db import one, run
 
 
-def beat(name: str, now: float) -> None:
+def record_heartbeat(name: str, now: float) -> None:
     sql = """INSERT INTO heartbeats (name, beat_at) VALUES (?, ?)
              ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at"""
     run(sql, name, now)
 
 
-def last_beat(name: str) -> float | None:
-    found = one("SELECT beat_at FROM heartbeats WHERE name = ?", name)
-    return float(found[0]) if found else None
+def last_heartbeat(name: str) -> float | None:
+    row = one("SELECT beat_at FROM heartbeats WHERE name = ?", name)
+    return float(row[0]) if row else None

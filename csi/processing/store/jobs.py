@@ -1,4 +1,4 @@
-"""Jobs: claimed by a conditional update, held under a lease, settled in one transaction with what follows from them."""
+"""Jobs: claimed by a conditional update, held under a lease, settled in the transaction of their results."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from csi import clock
 from csi.errors import CsiError
 from csi.processing.documents import SummarizationJobDocument, TranscriptionJobDocument
-from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, one
+from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, number, one
 
 Collection = Literal["jobs/transcription", "jobs/summarization"]
 JobDocument = TranscriptionJobDocument | SummarizationJobDocument
@@ -20,21 +20,21 @@ MODELS: dict[str, type[TranscriptionJobDocument] | type[SummarizationJobDocument
 }
 
 LEASE_SECONDS = 60.0
-"""A living worker renews the leases of what it works on every few seconds; a dead one's run out."""
+"""A worker renews the leases of its jobs every few seconds; the leases of a dead worker expire."""
 
 OPEN = "('queued', 'submitted', 'processing', 'retrying')"
 
-_in_hand: dict[str, str] = {}
-"""What this process works on now: job and token. A lease that is not in here is not renewed, whoever's it was."""
+_claimed: dict[str, str] = {}
+"""The jobs that this process works on, with their lease tokens. Only these leases are renewed."""
 
 
 class LostLease(CsiError):
-    """Somebody else holds this job now: whatever we found out about it is theirs to find out again."""
+    """Another worker holds this job now. Our result is dropped; that worker repeats the step."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """One job as it was claimed. `work` is the walk's own memory: provider, upload address, phase."""
+class ProcessingJob:
+    """One row. `work` is the state of an unfinished job: provider, phase, upload URL. `token` is set by a claim."""
 
     collection: Collection
     doc: JobDocument
@@ -61,16 +61,19 @@ def job_id(collection: Collection, video_id: str) -> str:
     return f"{'tr' if collection == TRANSCRIPTION else 'su'}_{video_id}"
 
 
-def create(collection: Collection, doc: JobDocument, now: float, work: dict[str, Any] | None = None) -> bool:
-    """False when the video has such a job already."""
-    columns = "job_id, collection, video_id, status, doc, work, next_attempt_at, created_at, updated_at"
-    sql = f"INSERT INTO jobs ({columns}) VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
-    text = (dump(doc.shape()), dump(work or {}))
-    return changed(sql, doc.job_id, collection, doc.video_id, doc.status, *text, now, now, now) == 1
+def create(collection: Collection, doc: JobDocument, now: float) -> bool:
+    """False when the video has a job of this collection already."""
+    columns = "job_id, collection, video_id, status, doc, next_attempt_at, created_at, updated_at"
+    sql = f"INSERT INTO jobs ({columns}) VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
+    text = dump(doc.shape())
+    return changed(sql, doc.job_id, collection, doc.video_id, doc.status, text, now, now, now) == 1
 
 
-def claim(job_id: str, now: float) -> Job | None:
-    """The job, held by us; None when it is not due, not open, or held by somebody who lives."""
+def claim(job_id: str, now: float) -> ProcessingJob | None:
+    """Claim the job. None when it is not due, not open, or claimed by another worker whose lease is valid.
+
+    A token that is still set means that the last holder neither settled nor released the job: it crashed.
+    """
     token = new_token()
     sql = f"""UPDATE jobs SET lease_token = ?, lease_until = ?,
                      crashes = crashes + CASE WHEN lease_token IS NULL THEN 0 ELSE 1 END
@@ -78,46 +81,50 @@ def claim(job_id: str, now: float) -> Job | None:
                 AND (lease_until IS NULL OR lease_until < ?)"""
     if changed(sql, token, now + LEASE_SECONDS, job_id, now, now) != 1:
         return None
-    _in_hand[job_id] = token
+    _claimed[job_id] = token
     found = find(job_id)
     return replace(found, token=token) if found else None
 
 
-def find(job_id: str) -> Job | None:
+def find(job_id: str) -> ProcessingJob | None:
     row = one(f"SELECT {_COLUMNS} FROM jobs WHERE job_id = ?", job_id)
     return _job(row) if row else None
 
 
-def reread(job: Job) -> Job:
-    """The row as it is now, in the same hands: parts of the work were committed since the claim."""
+def reread(job: ProcessingJob) -> ProcessingJob:
+    """The current row under the same claim: steps commit parts of their work after the claim."""
     found = find(job.id)
     if found is None:
-        raise LostLease(f"job {job.id} is gone")
+        raise LostLease(f"job {job.id} no longer exists")
     return replace(found, token=job.token)
 
 
-def of_video(video_id: str) -> list[Job]:
+def of_video(video_id: str) -> list[ProcessingJob]:
     sql = f"SELECT {_COLUMNS} FROM jobs WHERE video_id = ? ORDER BY created_at, job_id"
     return [_job(row) for row in fetch(sql, video_id)]
 
 
-def note(
-    job: Job, now: float, *, work: dict[str, Any] | None = None, provider_job_id: str | None = None, **fields: Any
-) -> Job:
-    """Remember something in the middle of the work; the lease stays ours. LostLease when it is not."""
+def update(
+    job: ProcessingJob,
+    now: float,
+    *,
+    work: dict[str, Any] | None = None,
+    provider_job_id: str | None = None,
+    **fields: Any,
+) -> ProcessingJob:
+    """Commit progress in the middle of a step; the claim stays. LostLease when another worker has the lease."""
     doc = job.doc.changed(updated_at=clock.iso(now), **fields)
     job = replace(job, doc=doc, work={**job.work, **(work or {})})
     job = replace(job, provider_job_id=provider_job_id or job.provider_job_id)
     sql = """UPDATE jobs SET status = ?, doc = ?, work = ?, provider_job_id = ?, updated_at = ?
              WHERE job_id = ? AND lease_token = ?"""
-    texts = (dump(doc.shape()), dump(job.work))
-    if changed(sql, doc.status, *texts, job.provider_job_id, now, job.id, job.token) != 1:
+    if changed(sql, doc.status, dump(doc.shape()), dump(job.work), job.provider_job_id, now, job.id, job.token) != 1:
         raise LostLease(f"job {job.id} is held by another worker")
     return job
 
 
 def settle(
-    job: Job,
+    job: ProcessingJob,
     now: float,
     *,
     next_at: float | None = None,
@@ -125,50 +132,51 @@ def settle(
     api_tries: int = 0,
     work: dict[str, Any] | None = None,
     **fields: Any,
-) -> Job:
-    """The end of one turn: what came of it, when it goes on, and the lease given back."""
-    job = note(job, now, work=work, **fields)
-    made = job.attempts if attempts is None else attempts
+) -> ProcessingJob:
+    """End a step: store its result and the time of the next one, and release the lease."""
+    job = update(job, now, work=work, **fields)
+    attempts = job.attempts if attempts is None else attempts
     sql = """UPDATE jobs SET attempts = ?, api_tries = ?, crashes = 0, next_attempt_at = ?, lease_token = NULL,
                     lease_until = NULL WHERE job_id = ? AND lease_token = ?"""
-    if changed(sql, made, api_tries, now if next_at is None else next_at, job.id, job.token) != 1:
+    if changed(sql, attempts, api_tries, now if next_at is None else next_at, job.id, job.token) != 1:
         raise LostLease(f"job {job.id} is held by another worker")
-    _in_hand.pop(job.id, None)
-    return replace(job, attempts=made, api_tries=api_tries, token="")
+    _claimed.pop(job.id, None)
+    return replace(job, attempts=attempts, api_tries=api_tries, token="")
 
 
-def let_go(job_id: str, now: float, *, at: float, crashed: bool) -> None:
-    """After an error of ours, by whoever held it: due again at that time. `crashed`: the next claim counts it."""
-    token = _in_hand.pop(job_id, None)
+def release_after_error(job_id: str, now: float, *, at: float, crashed: bool) -> None:
+    """Release a job of this process after an error, due again at `at`. `crashed`: the next claim counts a crash."""
+    token = _claimed.pop(job_id, None)
+    # A token that stays set is what the next claim counts as a crash.
     lease = "lease_until = ?" if crashed else "lease_token = NULL, lease_until = NULL"
     sql = f"UPDATE jobs SET next_attempt_at = ?, {lease} WHERE job_id = ? AND lease_token = ?"
     changed(sql, at, *([now - 1] if crashed else []), job_id, token)
 
 
-def reopen(job: Job, now: float, *, was: Literal["failed", "completed"] = "failed") -> None:
-    """Back to the queue, from the dead letters or for more. What was paid and answered stays known."""
+def reopen(job: ProcessingJob, now: float, *, was: Literal["failed", "completed"] = "failed") -> None:
+    """Queue a failed or completed job again. Its paid calls and their answers stay stored."""
     fields = {"next_retry_at": None} if job.collection == TRANSCRIPTION else {}
     doc = job.doc.changed(status="queued", updated_at=clock.iso(now), **fields)
     sql = """UPDATE jobs SET status = 'queued', doc = ?, attempts = 0, api_tries = 0, crashes = 0,
                     next_attempt_at = ?, updated_at = ?, lease_token = NULL, lease_until = NULL
              WHERE job_id = ? AND status = ?"""
     if changed(sql, dump(doc.shape()), now, now, job.id, was) != 1:
-        raise CsiError(f"job {job.id} is {job.doc.status}: only a {was} job can be opened again here")
+        raise CsiError(f"job {job.id} is {job.doc.status}: only a {was} job can be reopened here")
 
 
 def due(now: float, limit: int = 200) -> list[str]:
-    """Open jobs whose time has come and whom nobody holds."""
+    """Open jobs that are due and not claimed."""
     sql = f"""SELECT job_id FROM jobs WHERE status IN {OPEN} AND next_attempt_at <= ?
               AND (lease_until IS NULL OR lease_until < ?) ORDER BY next_attempt_at, job_id LIMIT ?"""
     return [row[0] for row in fetch(sql, now, now, limit)]
 
 
 def open_count() -> int:
-    return int(fetch(f"SELECT count(*) FROM jobs WHERE status IN {OPEN}")[0][0])
+    return number(f"SELECT count(*) FROM jobs WHERE status IN {OPEN}")
 
 
 def wake_provider_job(provider_job_id: str, now: float) -> str | None:
-    """The provider says that this one is ready: look at once. None when no open job of ours has this id."""
+    """Make the job with this provider id due now. None when no open job has this id."""
     sql = f"UPDATE jobs SET next_attempt_at = ? WHERE provider_job_id = ? AND status IN {OPEN}"
     if changed(sql, now, provider_job_id) != 1:
         return None
@@ -180,24 +188,24 @@ def is_known_provider_job(provider_job_id: str) -> bool:
     return one("SELECT 1 FROM jobs WHERE provider_job_id = ?", provider_job_id) is not None
 
 
-def renew_own(now: float) -> int:
-    tokens = list(_in_hand.values())
+def renew_leases(now: float) -> int:
+    tokens = list(_claimed.values())
     sql = f"UPDATE jobs SET lease_until = ? WHERE lease_token IN ({marks(tokens)})"
     return changed(sql, now + LEASE_SECONDS, *tokens) if tokens else 0
 
 
-def release_own() -> int:
-    """At an orderly end: unfinished work is due at once, and nobody counts it as a crash."""
+def release_leases() -> int:
+    """At an orderly shutdown: unfinished jobs are due at once and count no crash."""
     sql = "UPDATE jobs SET lease_token = NULL, lease_until = NULL WHERE lease_token LIKE ?"
     return changed(sql, f"{OWNER}.%")
 
 
-def release_all(now: float) -> int:
-    """At the start of the only worker: every lease is a dead process's. Ended, not erased, so that it is counted."""
+def expire_all_leases(now: float) -> int:
+    """At the start of the only worker: expire the leases of dead processes. The tokens stay, so crashes are counted."""
     return changed("UPDATE jobs SET lease_until = ? WHERE lease_token IS NOT NULL", now - 1)
 
 
-def _job(row: tuple[Any, ...]) -> Job:
+def _job(row: tuple[Any, ...]) -> ProcessingJob:
     collection, text, work, *rest = row
     doc = MODELS[collection].model_validate(json.loads(text))
-    return Job(collection, doc, json.loads(work), *rest)
+    return ProcessingJob(collection, doc, json.loads(work), *rest)

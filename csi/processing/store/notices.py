@@ -1,4 +1,4 @@
-"""What people are told: collected for a few minutes, then sent together."""
+"""Notices: lines for people, collected for a few minutes and sent as one notification."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Notice:
-    """One line for people's eyes."""
+    """One notice of a claimed set. `attempts` includes the current one."""
 
     id: int
     title: str
@@ -18,7 +18,7 @@ class Notice:
 
 
 def add(subject: str, title: str, body: str, *, due_at: float, now: float) -> bool:
-    """False when this subject was announced before. `due_at` is moved forward to that of what already waits."""
+    """False when the subject has a notice already. A notice is due no later than those that wait already."""
     waiting = one("SELECT MIN(due_at) FROM notices WHERE state = 'waiting'")
     at = min(due_at, waiting[0]) if waiting and waiting[0] is not None else due_at
     sql = """INSERT INTO notices (subject, title, body, due_at, created_at) VALUES (?, ?, ?, ?, ?)
@@ -33,12 +33,13 @@ def is_due(now: float) -> bool:
 
 
 def claim(now: float, limit: int = 50) -> tuple[str, list[Notice]]:
-    """Everything that waits, once the first of it is due: that is what collating means."""
+    """Claim every waiting notice, due or not, once the first one is due. Returns the lease token and the notices."""
     if not is_due(now):
         return "", []
     token = new_token()
     due = """(SELECT id FROM notices WHERE state = 'waiting' OR (state = 'sending' AND lease_until < ?)
               ORDER BY id LIMIT ?)"""
+    # The condition is repeated outside of the subquery: on PostgreSQL another worker may have claimed the row since.
     sql = f"""UPDATE notices SET state = 'sending', lease_token = ?, lease_until = ?, attempts = attempts + 1
               WHERE id IN {due} AND (state = 'waiting' OR lease_until < ?)"""
     changed(sql, token, now + LEASE_SECONDS, now, limit, now)
@@ -46,12 +47,13 @@ def claim(now: float, limit: int = 50) -> tuple[str, list[Notice]]:
     return token, [Notice(*row) for row in rows]
 
 
-def sent(token: str, now: float) -> int:
+def mark_sent(token: str, now: float) -> int:
     sql = "UPDATE notices SET state = 'sent', sent_at = ?, lease_token = NULL, lease_until = NULL WHERE lease_token = ?"
     return changed(sql, now, token)
 
 
-def put_back(token: str, ids: list[int], at: float) -> None:
+def release(token: str, ids: list[int], at: float) -> None:
+    """Return claimed notices to `waiting`, due at `at`."""
     sql = f"""UPDATE notices SET state = 'waiting', due_at = ?, lease_token = NULL, lease_until = NULL
               WHERE lease_token = ? AND id IN ({marks(ids)})"""
     changed(sql, at, token, *ids)
@@ -63,9 +65,5 @@ def give_up(token: str, ids: list[int]) -> None:
     changed(sql, token, *ids)
 
 
-def counts() -> dict[str, int]:
-    return {name: int(count) for name, count in fetch("SELECT state, count(*) FROM notices GROUP BY state")}
-
-
-def waiting() -> int:
+def waiting_count() -> int:
     return number("SELECT count(*) FROM notices WHERE state IN ('waiting', 'sending')")

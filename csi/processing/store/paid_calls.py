@@ -1,43 +1,31 @@
-"""What is paid for: a row before every paid call, the price after it. The day's rows are the day's budget."""
+"""Paid calls: a row before each call, its price after it. The rows of a day are the spending of that day."""
 
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
 from csi.processing.money import from_units, to_units
-from csi.processing.store.db import changed, fetch, is_postgres, number, one, run
+from csi.processing.store.db import changed, is_postgres, number, one, run
 
 State = Literal["started", "paid", "free", "unknown"]
 
+# A call whose outcome is unknown counts with its estimate: the budget may be used up early, never exceeded.
 _USED = """SELECT COALESCE(SUM(CASE state WHEN 'paid' THEN actual_units WHEN 'free' THEN 0
                                 ELSE estimated_units END), 0) FROM calls"""
-"""A call whose end is not known counts with its estimate: rather too much than too little."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """One paid call. `answer` is what came back, so that a retry need not pay for it again."""
+class PaidCall:
+    """One paid call. `answer` is the stored response, so that a retry does not pay for it again."""
 
     call_key: str
-    job_id: str
     state: State
-    estimated: Decimal
-    actual: Decimal | None
-    tokens: int
     answer: str | None
 
 
-def find(call_key: str) -> Call | None:
-    row = one(
-        """SELECT call_key, job_id, state, estimated_units, actual_units, tokens, answer FROM calls
-           WHERE call_key = ?""",
-        call_key,
-    )
-    if row is None:
-        return None
-    key, job_id, state, estimated, actual, tokens, answer = row
-    paid = None if actual is None else from_units(actual)
-    return Call(key, job_id, state, from_units(estimated), paid, tokens, answer)
+def find(call_key: str) -> PaidCall | None:
+    row = one("SELECT call_key, state, answer FROM calls WHERE call_key = ?", call_key)
+    return PaidCall(*row) if row else None
 
 
 def used(day: str) -> Decimal:
@@ -51,9 +39,9 @@ def spent_on(job_id: str) -> Decimal:
 def begin(
     call_key: str, job_id: str, provider: str, *, day: str, estimate: Decimal, budget: Decimal, now: float
 ) -> bool:
-    """Reserve the money and write the call down, before it is made. False: the day's budget does not allow it."""
+    """Reserve the estimate. The caller commits before it sends the request. False: the budget does not allow it."""
     if is_postgres():
-        run("SELECT pg_advisory_xact_lock(7234507)")  # two workers must not both take the last cent
+        run("SELECT pg_advisory_xact_lock(7234507)")  # two workers must not both reserve the last cent
     if used(day) + estimate > budget:
         return False
     sql = """INSERT INTO calls (call_key, job_id, provider, day, state, estimated_units, started_at)
@@ -71,7 +59,7 @@ def finish(
     tokens: int = 0,
     answer: str | None = None,
 ) -> None:
-    """How it ended. A second word on a call that is finished changes nothing."""
+    """Record the outcome. A call that is finished already does not change."""
     sql = """UPDATE calls SET state = ?, actual_units = ?, tokens = ?, answer = ?, finished_at = ?
              WHERE call_key = ? AND state IN ('started', 'unknown')"""
     units = None if actual is None else to_units(actual)
@@ -79,14 +67,9 @@ def finish(
 
 
 def void(call_key: str) -> None:
-    """It was paid for, but its answer is of no use: the next attempt asks anew."""
+    """Forget the answer of a paid call that is no summary: the next attempt makes a new call."""
     changed("UPDATE calls SET answer = NULL WHERE call_key = ?", call_key)
 
 
 def tokens_between(start: float, end: float) -> int:
     return number("SELECT SUM(tokens) FROM calls WHERE started_at >= ? AND started_at < ?", start, end)
-
-
-def of_job(job_id: str) -> list[Call]:
-    keys = [row[0] for row in fetch("SELECT call_key FROM calls WHERE job_id = ? ORDER BY started_at", job_id)]
-    return [call for key in keys if (call := find(key))]

@@ -1,4 +1,4 @@
-"""The daily runs, and the marks that are made once a day: limits reached, policies applied, alerts, digests."""
+"""The daily runs, and their marks, each set once a day: limits reached, policies applied, alerts, digests."""
 
 import json
 from typing import Any, Literal
@@ -31,7 +31,7 @@ def unfinished(before: str) -> list[str]:
 
 
 def mark(run_id: str, kind: Mark, name: str, now: float) -> bool:
-    """True the first time in this run."""
+    """True when the mark is new in this run."""
     sql = "INSERT INTO run_marks (run_id, kind, name, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
     return changed(sql, run_id, kind, name, now) == 1
 
@@ -43,18 +43,18 @@ def marks(run_id: str, kind: Mark) -> list[str]:
 
 
 def audit_totals(start: float, end: float) -> dict[str, Any]:
-    """API calls, errors by category and agents' work, counted from the audit log."""
+    """API calls, errors by category and the work of each agent, counted from the audit log."""
     where = "at >= ? AND at < ?"
     errors = f"SELECT COALESCE(error_code, 'other'), count(*) FROM audit_logs WHERE {where} AND outcome = 'failure'"
     agents = f"""SELECT agent, count(*), SUM(CASE outcome WHEN 'failure' THEN 1 ELSE 0 END), AVG(duration_ms)
                  FROM audit_logs WHERE {where} GROUP BY agent"""
-    calls = number(f"SELECT count(*) FROM audit_logs WHERE {where} AND event_type = 'api_call'", start, end)
+    api_calls = f"SELECT count(*) FROM audit_logs WHERE {where} AND event_type = 'api_call'"
     return {
-        "api_calls": calls,
+        "api_calls": number(api_calls, start, end),
         "errors": {name: int(count) for name, count in fetch(f"{errors} GROUP BY 1", start, end)},
         "agents": {
-            name: {"actions_taken": int(made), "errors": int(failed), "avg_response_time_ms": round(time or 0.0, 3)}
-            for name, made, failed, time in fetch(agents, start, end)
+            name: {"actions_taken": int(total), "errors": int(failed), "avg_response_time_ms": round(time or 0.0, 3)}
+            for name, total, failed, time in fetch(agents, start, end)
         },
     }
 

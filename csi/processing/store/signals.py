@@ -1,10 +1,10 @@
-"""What was taken over from the receiver: each signal once, with what is done about it."""
+"""Signals read from the receiver: each one once, with its action."""
 
 import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from csi.processing.store.db import changed, fetch, one, run
+from csi.processing.store.db import changed, fetch, marks, one, run
 
 Action = Literal["process", "notify", "digest", "ignore", "unrouted", "unusable"]
 CURSOR = "receiver"
@@ -12,7 +12,7 @@ CURSOR = "receiver"
 
 @dataclass(frozen=True)
 class Signal:
-    """One received event, and where it goes. `reason` says why it is unrouted or unusable."""
+    """One received event and its action. `reason` says why it is unrouted or unusable."""
 
     event_id: str
     seq: int
@@ -26,8 +26,8 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Place:
-    """The last signal that was taken over: the receiver's number, and the id by which its file is known again."""
+class IntakeCursor:
+    """The last signal that was read. `event_id` tells whether the receiver's file is still the same one."""
 
     seq: int = 0
     event_id: str | None = None
@@ -36,25 +36,24 @@ class Place:
 _COLUMNS = "event_id, seq, pipeline, action, video_id, title, event_json, received_at, reason"
 
 
-def cursor() -> Place:
+def cursor() -> IntakeCursor:
     found = one("SELECT seq, event_id FROM intake WHERE name = ?", CURSOR)
-    return Place(int(found[0]), found[1]) if found else Place()
+    return IntakeCursor(int(found[0]), found[1]) if found else IntakeCursor()
 
 
-def move_cursor(old: Place, new: Place) -> bool:
-    """False when somebody else has moved it meanwhile: then nothing of ours may stay."""
-    if old == Place():
+def move_cursor(old: IntakeCursor, new: IntakeCursor) -> bool:
+    """False when another worker moved it since: the caller must not store what it read."""
+    if old == IntakeCursor():
         run("INSERT INTO intake (name, seq) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", CURSOR)
     sql = "UPDATE intake SET seq = ?, event_id = ? WHERE name = ? AND seq = ? AND COALESCE(event_id, '') = ?"
     return changed(sql, new.seq, new.event_id, CURSOR, old.seq, old.event_id or "") == 1
 
 
 def save_new(signal: Signal, now: float) -> bool:
-    """False for one that is known already."""
+    """False for a signal that is stored already."""
     sql = f"INSERT INTO signals ({_COLUMNS}, taken_at) VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (event_id) DO NOTHING"
-    what = (signal.event_id, signal.seq, signal.pipeline, signal.action, signal.video_id, signal.title)
-    text = json.dumps(signal.event)
-    return changed(sql, *what, text, signal.received_at, signal.reason, now) == 1
+    values = (signal.event_id, signal.seq, signal.pipeline, signal.action, signal.video_id, signal.title)
+    return changed(sql, *values, json.dumps(signal.event), signal.received_at, signal.reason, now) == 1
 
 
 def reroute(event_id: str, action: Action) -> bool:
@@ -63,11 +62,10 @@ def reroute(event_id: str, action: Action) -> bool:
 
 
 def unrouted(pipelines: tuple[str, ...], limit: int) -> list[Signal]:
-    """Signals whose pipeline nobody knew when they came, but somebody does now."""
+    """Signals that had no route when they arrived, and whose pipeline is one of these."""
     if not pipelines:
         return []
-    places = ",".join("?" * len(pipelines))
-    where = f"WHERE action = 'unrouted' AND pipeline IN ({places}) ORDER BY seq LIMIT ?"
+    where = f"WHERE action = 'unrouted' AND pipeline IN ({marks(pipelines)}) ORDER BY seq LIMIT ?"
     return [_signal(row) for row in fetch(f"SELECT {_COLUMNS} FROM signals {where}", *pipelines, limit)]
 
 
@@ -93,7 +91,7 @@ def of_video(video_id: str) -> list[Signal]:
 
 
 def pipelines_of(video_id: str) -> list[str]:
-    """By which it came to be processed, the first one first."""
+    """The pipelines that requested processing of this video, in order of arrival."""
     sql = """SELECT pipeline FROM signals WHERE video_id = ? AND action = 'process'
              GROUP BY pipeline ORDER BY MIN(taken_at), pipeline"""
     return [row[0] for row in fetch(sql, video_id)]
@@ -104,5 +102,5 @@ def counts() -> dict[str, int]:
 
 
 def _signal(row: tuple[Any, ...]) -> Signal:
-    event_id, seq, pipeline, action, video_id, title, text, received_at, reason = row
-    return Signal(event_id, seq, pipeline, action, video_id, title, json.loads(text), received_at, reason)
+    event_id, seq, pipeline, action, video_id, title, event, received_at, reason = row
+    return Signal(event_id, seq, pipeline, action, video_id, title, json.loads(event), received_at, reason)

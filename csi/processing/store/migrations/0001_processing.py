@@ -6,11 +6,11 @@ the walk needs; a constraint holds the status in both to the same word.
 
 from typing import Any
 
-from csi.processing.states import FIRST, STATUSES, legal_moves, legal_pairs
+from csi.processing.states import FIRST, STATUSES, legal_pairs, legal_transitions
 
 _STATUSES = ", ".join(f"'{status}'" for status in STATUSES)
 _PAIRS = ", ".join(f"'{status}/{stage}'" for status, stage in legal_pairs())
-_MOVES = ", ".join(f"'{old}>{new}'" for old, new in legal_moves())
+_MOVES = ", ".join(f"'{old}>{new}'" for old, new in legal_transitions())
 
 TABLES = [
     """
