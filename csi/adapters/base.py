@@ -1,4 +1,4 @@
-"""What a source adapter is (PRD FR-1.2), and the few values that cross its border."""
+"""The interface of a source adapter (PRD FR-1.2) and the values that it takes and returns."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -14,20 +14,20 @@ Via = Literal["feed", "api", "both"]
 """How a channel is read. Sources with one way only ignore it."""
 
 Existence = Literal["exists", "missing", "unknown"]
-"""What the API says of a channel or playlist; `unknown`: it could not be asked."""
+"""Whether the API lists a channel or playlist; `unknown`: the API could not be called."""
 
 # SourceError.kind, as every adapter uses it:
-#   transient  network, 5xx: try again            throttled  429, 503, rate limits: `retry_after` where told
-#   quota      the API says the day is used up     budget     our own ledger does not allow the call
-#   auth       key or OAuth is refused             denied     this thing may not be read with what we have
-#   missing    404 and the like. From a feed it proves nothing: ask `confirm`
-#   malformed  an answer that is not what it should be         paused  the host is left alone for now
-#   bug        our own fault
+#   transient  network error, 5xx: try again       throttled  429, 503, rate limit; `retry_after` if the host sent one
+#   quota      the API reports the day's quota used budget     our own quota ledger does not allow the call
+#   auth       API key or OAuth token rejected      denied     not readable with the configured credentials
+#   missing    404 or 410. A feed answers 404 for channels that exist, too: call `confirm`
+#   malformed  the response is not what it should be           paused  polling of this host is paused
+#   bug        an error in CSI
 
 
 @dataclass
 class RawEvent:
-    """One item as the source gave it."""
+    """One item as the source listed it, before normalization."""
 
     source: str
     event_type: str
@@ -37,7 +37,7 @@ class RawEvent:
 
 @dataclass(frozen=True)
 class WatchSpec:
-    """A watch as the configuration wants it."""
+    """One configured watch."""
 
     ref: str
     name: str | None = None
@@ -56,22 +56,22 @@ class ReadResult:
     etag: str | None = None
     last_modified: str | None = None
     unchanged: bool = False
-    """The source said so (304): no items is not an empty source."""
+    """The source reported no change (304): `items` is empty although the source is not."""
     unreadable: int = 0
-    """Items that exist but cannot be read yet (private, deleted): neither emitted nor remembered."""
+    """Items without readable content (private, deleted): neither emitted nor remembered as seen."""
     fresh_until: float | None = None
-    """The source's caches serve the same answer until then (Expires, max-age). None: not told."""
+    """Until then the source's caches serve the same response (Expires, max-age). None: unknown."""
     pages: int = 1
     """API calls that this read took; for a playlist, what a full walk costs."""
     window_full: bool = False
-    """The source shows its newest N only, and all N places are used: there may be more behind them."""
+    """The source lists only its newest N items and listed N: older new items may be missing."""
     host: str | None = None
-    """Who answered, where it was not the watch's own host: it proves nothing about that one."""
+    """The host that was read instead of the watch's own; the result says nothing about the health of the latter."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What one cheap call tells of a playlist without reading it."""
+    """Size and version of a playlist, from a call that does not read its items."""
 
     item_count: int
     etag: str
@@ -79,7 +79,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Position:
-    """Where the last read of this watch left off, and what the walk knows of it."""
+    """The state of a watch before a read: validators, last success, known keys."""
 
     ref: str
     etag: str | None = None
@@ -88,43 +88,44 @@ class Position:
     last_success_at: float | None = None
     """None: never read before."""
     known: Callable[[Sequence[str]], set[str]] = lambda keys: set()
-    """Which of these dedupe keys were seen before."""
+    """Returns those of the given dedupe keys that were seen before."""
     emits: int | None = None
-    """How many of the newest unknown items this read can emit (a first poll that only marks: 0). None: all.
-    Nothing is spent on the others."""
+    """How many of the newest unknown items this read can emit (0 for a first poll with mark_seen). None: all.
+    The adapter spends no API units on the others."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What an adapter may use of the outside. Tests give their own."""
+    """What an adapter may use: HTTP, quota, secrets, time. An adapter knows neither database nor queue."""
 
     net: Net
     charge: Callable[[int], None] = lambda units: None
-    """Book API units before a call; raises SourceError when the budget does not allow it."""
+    """Book API units before the call: a crash after the call then never leaves used units unbooked. Raises
+    SourceError("budget") when the budget does not allow it."""
     exhaust: Callable[[], None] = lambda: None
-    """The API says that today's budget is used up."""
+    """Record that the API reported today's quota as used up."""
     spare: Callable[[int], bool] = lambda units: True
-    """Whether the budget has room, above its buffer, for work that can be left out."""
+    """Whether the budget has units above its buffer, for optional work."""
     secret: Callable[[str], str | None] = lambda name: None
     now: Callable[[], float] = field(default=lambda: 0.0)
     progress: Callable[[], None] = lambda: None
-    """Called in the reading thread after each page of a walk, so that its holder can lengthen the lease.
-    May raise SourceError to end the read."""
+    """Called in the reading thread between two pages, so that the task can extend its lease. May raise SourceError
+    to end the read."""
 
 
 class SourceAdapter(ABC):
     """One kind of source.
 
-    FR-1.2's three methods are the interface. The pipeline itself reads watch by watch, from a Huey thread, through
-    the synchronous `read`; an adapter that only has `fetch_events` is read as a single watch (ops/decisions/0003).
+    The three abstract methods are the PRD's interface. The pipeline reads watch by watch, from a Huey thread, through
+    the synchronous `read`; an adapter that has only `fetch_events` is read as a single watch. # decision 0003
     """
 
     Settings: ClassVar[type[SourceSettings]] = SourceSettings
     name: ClassVar[str]
     key_stems: ClassVar[tuple[str, ...]] = ()
-    """What may stand before an item's own id in its dedupe key, so that it is found by that. Empty: nothing does."""
+    """Prefixes of an item's id in its dedupe keys; a search by the bare id tries each of them."""
     newest_first: ClassVar[bool] = False
-    """The source lists its newest item first: of items of the same second the upper one is the younger."""
+    """The source lists its newest item first: of two items of the same second the first one is newer."""
 
     def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
         self.settings = config if isinstance(config, SourceSettings) else self.Settings.model_validate(dict(config))
@@ -136,15 +137,17 @@ class SourceAdapter(ABC):
 
     @abstractmethod
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
-        """Transform raw payload to CreatorSignalEvent v1. MalformedItem when it cannot be one."""
+        """Transform raw payload to CreatorSignalEvent v1. Raises MalformedItem when a required field is missing."""
 
     @abstractmethod
     def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
         """Generate dedupe key for the event."""
 
     def watches(self) -> list[WatchSpec]:
-        """What to poll. A source without watches of its own is one watch, named like the source."""
+        """The configured watches. A source without a list of watches is one watch, named like the source."""
         settings = self.settings
+        if not settings.watch_key:
+            return [WatchSpec(self.name, interval=settings.poll_interval_seconds, first_poll=settings.first_poll)]
         return [
             WatchSpec(
                 ref=watch.ref,
@@ -156,60 +159,56 @@ class SourceAdapter(ABC):
                 via=self.via_of(watch),
             )
             for watch in settings.watches
-        ] or ([] if settings.watch_key else [self._whole_source()])
+        ]
 
     def via_of(self, watch: WatchSettings) -> Via:
-        """How this watch of the configuration is to be read."""
+        """How this configured watch is read."""
         return "feed"
 
     def read(self, position: Position) -> ReadResult:
-        """Read one watch completely. Raises SourceError, and then nothing has happened."""
+        """Read one watch completely. After a SourceError nothing was changed."""
         return ReadResult(items=tuple(asyncio.run(self.fetch_events())))
 
     def item_key(self, raw: RawEvent) -> str:
-        """The dedupe key of an item that was not normalized yet. MalformedItem when it has none."""
+        """The dedupe key of an item before normalization. Raises MalformedItem when it has none."""
         return self.get_dedupe_key(self.normalize(raw))
 
     def known_key(self, ref: str, item_id: str) -> str | None:
-        """The dedupe key of an item of this watch, where it follows from the item's id alone."""
+        """The dedupe key of an item of this watch, if it follows from the item's id alone."""
         return None
 
     def host(self, ref: str, via: str = "feed") -> str:
-        """Which host (`name` or `name:port`) this watch is read from. Empty: none in particular."""
+        """The host (`name` or `name:port`) that this watch is read from. Empty: no single host."""
         return ""
 
     def lacks(self) -> str | None:
-        """What has to be set before reads that cost units can succeed. None: nothing."""
+        """The settings that are missing for reads that cost API units. None: no setting is missing."""
         return None
 
     def feed_url(self, ref: str) -> str | None:
-        """The feed of this watch, where it has one."""
+        """The feed's URL of this watch, if it has one."""
         return None
 
     def fill_gap(self, position: Position, since: float | None) -> ReadResult | None:
-        """Items newer than `since` (the last successful read) that the window could not show, newest first.
+        """Items newer than `since` (the last successful read) that the window did not show, newest first.
 
-        None: not possible (no key, no budget, not this kind of source); items may have been missed.
-        `window_full` in the answer: it stopped at its cap, and more may be missing.
-        Raises SourceError for a failure that may pass.
+        None: not possible (no key, no budget, not supported by the source); items may have been missed.
+        `window_full` in the result: the walk stopped at its cap, and more items may be missing.
+        Raises SourceError for a temporary failure.
         """
         return None
 
     def confirm(self, ref: str) -> Existence:
-        """Ask the API whether this thing is really gone. Costs a unit; never raises SourceError."""
+        """Whether this watch still exists according to the API. Costs a unit; never raises SourceError."""
         return "unknown"
 
     def probe(self, refs: Sequence[str]) -> dict[str, Probe]:
-        """Size and version of many watches for a unit per 50. A ref that is not in the answer proves nothing."""
+        """Size and version of many watches for a unit per 50. A ref that is missing in the result may still exist."""
         return {}
-
-    def _whole_source(self) -> WatchSpec:
-        settings = self.settings
-        return WatchSpec(ref=self.name, interval=settings.poll_interval_seconds, first_poll=settings.first_poll)
 
 
 class WatchedSource(SourceAdapter):
-    """A source that is read watch by watch; FR-1.2's `fetch_events` is then all watches, one after the other."""
+    """A source that is read watch by watch; the PRD's `fetch_events` reads all watches, one after the other."""
 
     @abstractmethod
     def read(self, position: Position) -> ReadResult:

@@ -1,4 +1,4 @@
-"""The names of all sources. A new source is one line here and one file beside it."""
+"""All sources by name. A new source is one line here and one module in this package."""
 
 import importlib
 from functools import cache
@@ -20,7 +20,7 @@ def _load(path: str) -> type[SourceAdapter]:
 
 
 def settings_models() -> dict[str, type[SourceSettings]]:
-    """What the config may say under `sources.<name>`."""
+    """The settings model of `sources.<name>` in the configuration file."""
     return {name: _load(path).Settings for name, path in ADAPTERS.items()}
 
 
@@ -29,5 +29,5 @@ def create(name: str, settings: SourceSettings, tools: Tools) -> SourceAdapter:
 
 
 def key_stems() -> list[str]:
-    """What may stand before an item's id in a dedupe key."""
+    """The prefixes of an item's id in the dedupe keys of all sources."""
     return sorted({stem for path in ADAPTERS.values() for stem in _load(path).key_stems})

@@ -1,4 +1,4 @@
-"""What an HTTP answer says beside its items: how long to wait, how long it stays fresh, how to ask again."""
+"""Retry-After, cache lifetime and validators of an HTTP response, within bounds."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from csi.net import HttpResponse
 
 LONGEST_WAIT = 3600.0
 LONGEST_KEPT = 21_600.0
-"""Shorter than the shortest life of a dedupe key, by enough: see `kept`."""
+"""Much shorter than the shortest life of a dedupe key: see `kept`."""
 
 LONGEST_FRESH = 86_400.0
 MAX_VALIDATOR = 256
@@ -17,13 +17,13 @@ _KINDS = {"paused": "paused", "busy": "paused", "too_large": "malformed", "bad_e
 
 
 def unreachable(error: NetError, what: str) -> SourceError:
-    """Our error for an exchange that gave no complete answer."""
+    """The SourceError for an exchange that gave no complete response."""
     wait = getattr(error, "retry_after", None)
     return SourceError(f"{what}: {error}", kind=_KINDS.get(error.kind, "transient"), retry_after=wait)
 
 
 def json_object(answer: HttpResponse) -> dict[str, Any] | None:
-    """The body as a JSON object. None: it is something else, or nested too deep to be read."""
+    """The body as a JSON object. None: it is not one, or it is nested too deep for the parser."""
     try:
         parsed = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -32,26 +32,31 @@ def json_object(answer: HttpResponse) -> dict[str, Any] | None:
 
 
 def retry_after(answer: HttpResponse, now: float) -> float | None:
-    """Seconds to wait, 1 to an hour: a number or a date. None: not told, or not in a way that can be read."""
-    seconds = _seconds(answer.headers.get("retry-after", ""), now)
+    """Seconds to wait, from 1 s to an hour; the header is a number or a date. None: missing or not readable."""
+    text = answer.headers.get("retry-after", "")
+    seconds, moment = _number(text), _moment(text)
+    if seconds is None and moment is not None:
+        seconds = moment - now
     return None if seconds is None else min(max(seconds, 1.0), LONGEST_WAIT)
 
 
 def fresh_until(answer: HttpResponse, now: float) -> float | None:
-    """Until when caches give this same answer: max-age less its Age, else Expires. At most a day ahead."""
+    """Until when caches serve this same response: max-age minus Age, else Expires. At most a day ahead."""
     directives = [part.strip().lower() for part in answer.headers.get("cache-control", "").split(",")]
     if "no-store" in directives or "no-cache" in directives:
         return None
-    left = _max_age(directives)
+    ages = [_number(part.partition("=")[2].strip('"')) for part in directives if part.startswith("max-age=")]
+    left = next((age for age in ages if age is not None), None)
     if left is None:
-        left = _until_expiry(answer, now)
-    if left is None:
-        return None
+        expires, date = _moment(answer.headers.get("expires", "")), _moment(answer.headers.get("date", ""))
+        if expires is None:
+            return None
+        left = expires - (now if date is None else date)  # from the server's own Date: its clock may differ from ours
     return now + min(max(left - (_number(answer.headers.get("age", "")) or 0.0), 0.0), LONGEST_FRESH)
 
 
 def validator(answer: HttpResponse, name: str) -> str | None:
-    """An ETag or Last-Modified worth sending back: short, and of characters that a header can carry."""
+    """An ETag or Last-Modified that can be sent back: short, and of characters that a header can carry."""
     value = answer.headers.get(name, "").strip()
     return value if is_sendable(value) else None
 
@@ -62,37 +67,20 @@ def is_sendable(value: str) -> bool:
 
 
 def keep(value: str | None, mark: str, now: float) -> str | None:
-    """A validator as a watch stores it: with whose it is, and when the whole answer was read."""
+    """A validator as a watch stores it: with the kind of response it belongs to, and when that was read in full."""
     return None if value is None else f"{mark}:{int(now)}:{value}"
 
 
 def kept(stored: str | None, mark: str, now: float) -> str | None:
-    """The validator to send. None where it is another source's, or six hours old: a whole answer is read now and then,
-    because only that shows which items are still there, and what is not seen for `dedupe_days` is forgotten."""
-    whose, _, rest = (stored or "").partition(":")
+    """The validator to send. None if it belongs to another kind of response or is six hours old.
+
+    A full response is read every six hours because only that shows which items are still listed: the dedupe key of an
+    item that is not seen for `dedupe_days` is deleted, and the item would be new again.
+    """
+    owner, _, rest = (stored or "").partition(":")
     at, _, value = rest.partition(":")
-    fresh = whose == mark and at.isdigit() and 0 <= now - int(at[:12]) < LONGEST_KEPT
+    fresh = owner == mark and at.isdigit() and 0 <= now - int(at[:12]) < LONGEST_KEPT
     return value if fresh and value else None
-
-
-def _max_age(directives: list[str]) -> float | None:
-    ages = [_number(part.partition("=")[2].strip('"')) for part in directives if part.startswith("max-age=")]
-    return next((age for age in ages if age is not None), None)
-
-
-def _until_expiry(answer: HttpResponse, now: float) -> float | None:
-    """Counted from the server's own Date where it has one: clocks differ."""
-    expires = _moment(answer.headers.get("expires", ""))
-    made = _moment(answer.headers.get("date", ""))
-    return None if expires is None else expires - (now if made is None else made)
-
-
-def _seconds(text: str, now: float) -> float | None:
-    number = _number(text)
-    if number is not None:
-        return number
-    moment = _moment(text)
-    return None if moment is None else moment - now
 
 
 def _number(text: str) -> float | None:

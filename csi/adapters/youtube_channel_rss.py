@@ -23,7 +23,7 @@ from csi.adapters.youtube.api import (
     thumbnail_of,
     video_of,
 )
-from csi.adapters.youtube.enrich import Enricher, facts_of
+from csi.adapters.youtube.enrich import Enricher, details_of
 from csi.config.durations import Seconds
 from csi.config.settings import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.errors import MalformedItem, NetError, SourceError
@@ -364,7 +364,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
 
 def _subject(raw: RawEvent, upload: ChannelUpload, watched: str | None) -> dict[str, Any]:
-    facts = facts_of(raw)
+    facts = details_of(raw)
     if _is_foreign(upload.channel, watched):
         raise MalformedItem("the item says that it is another channel's; it is left to its owner")
     return video_fields.subject(
@@ -433,7 +433,7 @@ def _is_upcoming(entry: atom.FeedEntry, now: float) -> bool:
 
 def _is_stream(raw: RawEvent) -> bool:
     """It runs or is announced, as far as is known."""
-    facts = facts_of(raw)
+    facts = details_of(raw)
     return (facts.live is not None) if facts else part_of(raw.payload, "entry").get("kind") == "upcoming"
 
 

@@ -10,7 +10,7 @@ from csi.adapters import response_headers
 from csi.adapters.base import Existence, Position, Probe, RawEvent, ReadResult, Tools, WatchedSource
 from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi, is_readable, part_of, thumbnail_of, video_of
-from csi.adapters.youtube.enrich import Enricher, facts_of
+from csi.adapters.youtube.enrich import Enricher, details_of
 from csi.config.durations import Seconds
 from csi.config.settings import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
 from csi.errors import MalformedItem, SourceError
@@ -167,7 +167,7 @@ class YouTubePlaylistAdapter(WatchedSource):
         if self.settings.enrich:
             items = self._enricher.enrich(readable, position, self.item_key, lambda raw: _ids(raw.payload)[0])
         # A stream changes its state without changing the list, so such a list is read in full.
-        waiting = any((facts := facts_of(raw)) and facts.live for raw in items)
+        waiting = any((facts := details_of(raw)) and facts.live for raw in items)
         return ReadResult(
             items=items,
             etag=None if waiting else response_headers.keep(walk.etag, MARK, self.tools.now()),
@@ -189,7 +189,7 @@ def _joined(pages: list[ApiPage]) -> PlaylistWalk:
 
 
 def _subject(raw: RawEvent, video: str, playlist: str, added_at: str) -> dict[str, Any]:
-    item, facts = raw.payload, facts_of(raw)
+    item, facts = raw.payload, details_of(raw)
     snippet, details = part_of(item, "snippet"), part_of(item, "contentDetails")
     owner = video_fields.valid_id(snippet.get("channelId"))
     subject = video_fields.subject(

@@ -81,7 +81,7 @@ def test_ids_are_stable_over_a_series_of_captures(corpus):
 
 
 def test_the_dead_gdata_format_is_refused(corpus):
-    with pytest.raises(SourceError, match=r"no entry has a yt:videoId|is refused"):
+    with pytest.raises(SourceError, match=r"no entry has a yt:videoId|is rejected"):
         read_feed((corpus / "youtube_feed/legacy_gdata_playlist_2014.xml").read_bytes())
 
 
@@ -142,7 +142,7 @@ def test_api_errors_are_decided_by_reason(corpus, name, status, kind):
 
 
 def test_an_answer_that_is_not_the_apis_json_is_said_as_such():
-    with pytest.raises(SourceError, match="something that is not its JSON"):
+    with pytest.raises(SourceError, match="a body that is not its JSON"):
         api_json(HttpResponse(502, HttpHeaders(), b"<html>", "http://127.0.0.1/"))
 
 

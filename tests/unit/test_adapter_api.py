@@ -271,7 +271,7 @@ def test_many_threads_renew_a_token_once():
         ({"status": 400, "error": "invalid_scope"}, "auth", "youtube.readonly"),
         ({"status": 400, "error": "<b>new</b>", "error_description": "the-refresh-token"}, "auth", "answered 400"),
         ({"status": 500}, "transient", "answered 500"),
-        ({"status": 503}, "throttled", "fewer requests"),
+        ({"status": 503}, "throttled", "rate-limited"),
         ({"status": 200, "access_token": "with blank"}, "transient", "no access token"),
         ({"status": 200, "access_token": 7}, "transient", "no access token"),
         ({"status": 200, "access_token": "x" * 5_000}, "transient", "no access token"),

@@ -122,7 +122,7 @@ def test_a_short_page_and_an_empty_page_are_not_the_last():
 def test_a_walk_that_fails_in_the_middle_gives_nothing():
     served = List([item(f"v{n}") for n in range(7)])
     served.fails_at = 3
-    with pytest.raises(SourceError, match="fault of its own"):
+    with pytest.raises(SourceError, match="internal error"):
         Read(served)()
 
 

@@ -80,7 +80,7 @@ def test_every_reason_of_the_simulated_api_reaches_us_in_words(yt, net, clock):
     with pytest.raises(SourceError, match="not valid; check YOUTUBE_API_KEY"):
         adapter.read(Position(yt.playlists[0]))
     for ref in ("WL", "HL"):
-        with pytest.raises(SourceError, match="lets nobody read"):
+        with pytest.raises(SourceError, match="does not offer this list"):
             playlists(yt, net, KEY, clock).read(Position(ref))
 
 

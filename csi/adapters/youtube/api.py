@@ -1,4 +1,7 @@
-"""The Data API's list calls: each booked before it is made, with the key or an OAuth token in a header."""
+"""The list calls of the YouTube Data API, each booked against the quota before it is sent.
+
+The key or the OAuth token is sent in a header: a URL ends up in the logs of proxies.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +21,7 @@ from csi.errors import NetError, SourceError
 from csi.net import HttpResponse
 
 BATCH = 50
-"""Ids in one call, and items in one page: the API's most."""
+"""Ids in one call, and items in one page: the API's maximum."""
 
 ITEM_PARTS = "snippet,contentDetails,status"
 PLACEHOLDERS = ("Private video", "Deleted video")
@@ -32,7 +35,7 @@ ApiItem = dict[str, Any]
 
 
 class ApiSettings(SourceSettings):
-    """What every source has that may use the Data API."""
+    """Settings of every source that can use the Data API."""
 
     quota_limit: int = Field(10_000, gt=0, description="API units a Pacific day, for all sources together")
     api_key_env: VariableName = Field("YOUTUBE_API_KEY", description="Variable that holds the API key")
@@ -48,7 +51,7 @@ class ApiSettings(SourceSettings):
 
 @dataclass(frozen=True)
 class ApiPage:
-    """One page of a list."""
+    """One page of a list response."""
 
     items: tuple[ApiItem, ...]
     next: str | None = None
@@ -58,14 +61,15 @@ class ApiPage:
 
 @dataclass(frozen=True)
 class VideoDetails:
-    """What `videos.list` tells of a video: its length, and whether it is a stream that runs or is to come."""
+    """Length and live state of a video, from `videos.list`."""
 
     duration: int | None = None
     live: str | None = None
+    """`live` or `upcoming`. None: not a stream, or a stream that ended."""
 
 
 class DataApi:
-    """One source's way to the API. Threads may share it."""
+    """The Data API with the settings of one source. Threads may share it."""
 
     def __init__(self, settings: ApiSettings, tools: Tools, *, enabled: bool = True) -> None:
         self._settings = settings
@@ -75,15 +79,13 @@ class DataApi:
 
     @property
     def usable(self) -> bool:
-        """A key or OAuth is set; whether it is good is another matter."""
-        return self._enabled and self._may_call()
-
-    def _may_call(self) -> bool:
-        return self._tokens.configured or bool(self._tools.secret(self._settings.api_key_env))
+        """Whether a key or OAuth is set. Whether the API accepts it is not checked."""
+        has_key = bool(self._tools.secret(self._settings.api_key_env))
+        return self._enabled and (self._tokens.configured or has_key)
 
     @property
     def lacks(self) -> str | None:
-        """What has to be set before the API can be asked. None: nothing."""
+        """The settings that are missing for API calls. None: no setting is missing."""
         if self._tokens.configured:
             return ", ".join(self._tokens.missing) or None
         if not self._enabled:
@@ -95,13 +97,16 @@ class DataApi:
         return urlsplit(self._settings.api_base_url).netloc
 
     def items(self, playlist: str, token: str | None = None, *, etag: str | None = None) -> ApiPage | None:
-        """One page of a playlist. None: unchanged since `etag`."""
+        """One page of a playlist. None: unchanged since `etag`. `token`: the page's token, from the page before."""
         query: dict[str, str | int] = {"part": ITEM_PARTS, "playlistId": playlist, "maxResults": BATCH}
         return self.page("playlistItems", query | ({"pageToken": token} if token else {}), etag=etag)
 
     def page(self, resource: str, query: Mapping[str, str | int], *, etag: str | None = None) -> ApiPage | None:
-        """One call, one unit. None: unchanged since `etag` (which costs the same unit)."""
-        answer = self._call(resource, query, etag)
+        """One call, one unit. None: unchanged since `etag` (a 304 costs the same unit)."""
+        if not self._enabled:
+            raise SourceError("the feed is a stand-in on this machine; set api_base_url, too", kind="auth")
+        url = f"{self._settings.api_base_url.rstrip('/')}/{resource}?{urlencode(query)}"
+        answer = self._call(url, {"If-None-Match": etag} if etag else {})
         if answer.status == 304:
             if not etag:
                 raise SourceError("the API answered 304 to a request without a condition", kind="malformed")
@@ -112,27 +117,21 @@ class DataApi:
             if error.kind == "quota":
                 self._tools.exhaust()
             raise
-        return _page(body)
+        return read_page(body)
 
-    def _call(self, resource: str, query: Mapping[str, str | int], etag: str | None) -> HttpResponse:
-        if not self._enabled:
-            raise SourceError("the feed is a stand-in on this machine; set api_base_url, too", kind="auth")
-        url = f"{self._settings.api_base_url.rstrip('/')}/{resource}?{urlencode(query)}"
-        condition = {"If-None-Match": etag} if etag else {}
-        if not self._tokens.configured:
-            return self._get(url, self._key() | condition)
-        token = self._tokens.token()
-        answer = self._get(url, {"Authorization": f"Bearer {token}"} | condition)
-        if answer.status == 401:
-            token = self._tokens.token(refused=token)
+    def _call(self, url: str, condition: dict[str, str]) -> HttpResponse:
+        if self._tokens.configured:
+            token = self._tokens.token()
             answer = self._get(url, {"Authorization": f"Bearer {token}"} | condition)
-        return answer
-
-    def _key(self) -> dict[str, str]:
+            if answer.status != 401:
+                return answer
+            # A token can be revoked before it expires: one new token is tried, booked as a call of its own.
+            token = self._tokens.token(refused=token)
+            return self._get(url, {"Authorization": f"Bearer {token}"} | condition)
         key = self._tools.secret(self._settings.api_key_env)
         if not key:
             raise SourceError(f"the API needs a key; set {self._settings.api_key_env}", kind="auth")
-        return {"X-Goog-Api-Key": key}
+        return self._get(url, {"X-Goog-Api-Key": key} | condition)
 
     def _get(self, url: str, headers: dict[str, str]) -> HttpResponse:
         self._tools.charge(1)
@@ -141,10 +140,8 @@ class DataApi:
         except NetError as error:
             raise response_headers.unreachable(error, "the API could not be read") from error
 
-    # What several sources ask
-
     def rows(self, resource: str, part: str, ids: Sequence[str]) -> Iterator[ApiItem]:
-        """The rows of these ids, 50 to a unit. An id that is unknown, private or gone is silently missing."""
+        """The rows of these ids, 50 per unit. The API omits unknown, private and deleted ids without an error."""
         valid = [name for name in dict.fromkeys(ids) if video_fields.valid_id(name)]
         for start in range(0, len(valid), BATCH):
             names = ",".join(valid[start : start + BATCH])
@@ -152,12 +149,19 @@ class DataApi:
             yield from page.items if page else ()
 
     def videos(self, ids: Sequence[str]) -> dict[str, VideoDetails]:
-        """Length and live state of at most 50. Without maxResults, which `videos.list` does not take beside ids."""
+        """Length and live state of at most 50 videos. Without maxResults: `videos.list` rejects it together with id."""
         page = self.page("videos", {"part": "snippet,contentDetails", "id": ",".join(ids)})
-        return {str(item.get("id")): _facts(item) for item in (page.items if page else ())}
+        details = {}
+        for item in page.items if page else ():
+            live = part_of(item, "snippet").get("liveBroadcastContent")
+            details[str(item.get("id"))] = VideoDetails(
+                duration=duration_seconds(part_of(item, "contentDetails").get("duration")),
+                live=live if live in video_fields.STREAMS else None,
+            )
+        return details
 
     def exists(self, resource: str, ref: str) -> Existence:
-        """Whether the API knows this channel or playlist. A list that is private to us is missing, too."""
+        """Whether the API lists this channel or playlist. A private playlist of another account is `missing`, too."""
         if not self.usable or video_fields.valid_id(ref) is None:
             return "unknown"
         try:
@@ -173,10 +177,8 @@ def part_of(item: ApiItem, name: str) -> ApiItem:
 
 
 def is_readable(item: ApiItem) -> bool:
-    """Private and deleted videos stay in a list without their date. When one becomes readable, it is new.
-
-    An item without its snippet is as good as one of them: it may come whole the next time.
-    """
+    """False for private and deleted videos, which stay in a playlist without their date, and for an item without a
+    snippet. They are not remembered as seen, so an item that becomes readable later is new then."""
     snippet, details = part_of(item, "snippet"), part_of(item, "contentDetails")
     if not snippet or part_of(item, "status").get("privacyStatus") == "private":
         return False
@@ -196,38 +198,24 @@ def thumbnail_of(item: ApiItem) -> Any:
     return chosen.get("url") if isinstance(chosen, dict) else None
 
 
-def _page(body: ApiItem) -> ApiPage:
-    items = body.get("items", [])
-    token, total = body.get("nextPageToken"), part_of(body, "pageInfo").get("totalResults")
-    if not isinstance(items, list) or len(items) > _SURPLUS or not _is_token(token):
-        raise SourceError("the API's answer is not a page of a list", kind="malformed")
+def read_page(body: ApiItem) -> ApiPage:
+    """A list response as a page. Raises SourceError("malformed") for any other JSON."""
+    items, token, etag = body.get("items", []), body.get("nextPageToken"), body.get("etag")
+    total = part_of(body, "pageInfo").get("totalResults")
+    usable_token = token is None or (isinstance(token, str) and len(token) <= MAX_TOKEN and token.isascii())
+    if not isinstance(items, list) or len(items) > _SURPLUS or not usable_token:
+        raise SourceError("the API's response is not a page of a list", kind="malformed")
     return ApiPage(
         items=tuple(item for item in items if isinstance(item, dict)),
         next=token or None,
         total=total if isinstance(total, int) else None,
-        etag=_etag(body.get("etag")),
-    )
-
-
-def _is_token(token: Any) -> bool:
-    return token is None or (isinstance(token, str) and len(token) <= MAX_TOKEN and token.isascii())
-
-
-def _etag(text: Any) -> str | None:
-    """The body's own, which is what If-None-Match takes; old answers have it in quotes."""
-    return text if isinstance(text, str) and response_headers.is_sendable(text) else None
-
-
-def _facts(item: ApiItem) -> VideoDetails:
-    live = part_of(item, "snippet").get("liveBroadcastContent")
-    return VideoDetails(
-        duration=duration_seconds(part_of(item, "contentDetails").get("duration")),
-        live=live if live in video_fields.STREAMS else None,
+        # If-None-Match takes the etag of the body as it stands there, with or without quotes.
+        etag=etag if isinstance(etag, str) and response_headers.is_sendable(etag) else None,
     )
 
 
 def duration_seconds(text: Any) -> int | None:
-    """`PT21M7S`, `P1DT2H`. None: not a duration, or the `P0D` of a stream that is not over."""
+    """Seconds of `PT21M7S` or `P1DT2H`. None: not a duration, or the `P0D` of a stream that has not ended."""
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None

@@ -1,6 +1,7 @@
-"""What the Data API's refusals mean: decided by their reason, never by the status alone (FACTS 1.1).
+"""What an error response of the YouTube Data API means, by its `reason` and not by its status alone.
 
-403 alone is quota, key, permission and private list alike. The API's own messages hold HTML and are never shown.
+Status 403 stands for a used-up quota, a rejected key, a missing permission and a private list alike. The API's own
+messages contain HTML and are never shown.
 """
 
 from typing import Any
@@ -10,26 +11,26 @@ from csi.errors import SourceError
 from csi.ingester.text import clean
 from csi.net import HttpResponse
 
-_QUOTA = ("quota", "the API's daily quota is used up; polling goes on after midnight Pacific time")
-_SLOWER = ("throttled", "the API asks for fewer requests")
+_QUOTA = ("quota", "the API's daily quota is used up; polling resumes after midnight Pacific time")
+_SLOWER = ("throttled", "the API rate-limited us")
 _BAD_KEY = ("auth", "the API key is not valid; check {key_env}")
 _API_OFF = ("auth", "the YouTube Data API is not enabled for this key's project; enable it in the Google Cloud console")
 _BLOCKED = ("auth", "the API key's restrictions do not allow the YouTube Data API; change them in the console")
 _ADDRESS = ("auth", "the API key's restrictions do not allow this server's address; change them in the console")
-_TOKEN = ("auth", "the OAuth access was refused; sign in again")
+_TOKEN = ("auth", "the API rejected the OAuth access token; sign in again")
 _SCOPE = ("auth", "the OAuth refresh token does not cover youtube.readonly; sign in again with that scope")
-_OWN_FAULT = ("transient", "the API has a fault of its own")
-_NO_REQUEST = ("bug", "the API does not accept the request")
+_SERVER_ERROR = ("transient", "the API reported an internal error")
+_BAD_REQUEST = ("bug", "the API rejected the request as invalid")
 _PRIVATE = ("denied", "the playlist is private; its owner's OAuth refresh token is needed to read it")
-_NOBODY = ("denied", "YouTube lets nobody read this list through the API")
+_UNREADABLE = ("denied", "YouTube does not offer this list through the API")
 
 LIST_CHANGED = "the playlist changed while it was read"
-"""A page token that is not good any more: whoever walks page by page begins anew."""
+"""The page token is no longer valid: a read page by page must start again at the first page."""
 
 REASONS: dict[str, tuple[str, str]] = {
     "quotaExceeded": _QUOTA,
     "dailyLimitExceeded": _QUOTA,
-    "dailyLimitExceededUnreg": ("auth", "the API wants a key; set {key_env}"),
+    "dailyLimitExceededUnreg": ("auth", "the API needs a key; set {key_env}"),
     "rateLimitExceeded": _SLOWER,
     "userRateLimitExceeded": _SLOWER,
     "servingLimitExceeded": _SLOWER,
@@ -45,13 +46,13 @@ REASONS: dict[str, tuple[str, str]] = {
     "API_KEY_IP_ADDRESS_BLOCKED": _ADDRESS,
     "API_KEY_HTTP_REFERRER_BLOCKED": _ADDRESS,
     "CONSUMER_SUSPENDED": ("auth", "Google has suspended this key's project"),
-    "CONSUMER_INVALID": ("auth", "this key's project is no longer there"),
+    "CONSUMER_INVALID": ("auth", "this key's project no longer exists"),
     "accountSuspended": ("auth", "the Google account of the OAuth refresh token is suspended"),
     "accountClosed": ("auth", "the Google account of the OAuth refresh token is closed"),
     "authError": _TOKEN,
     "unauthorized": _TOKEN,
     "expired": _TOKEN,
-    "CREDENTIALS_MISSING": ("auth", "the API wants a key; set {key_env}"),
+    "CREDENTIALS_MISSING": ("auth", "the API needs a key; set {key_env}"),
     "ACCESS_TOKEN_EXPIRED": _TOKEN,
     "ACCESS_TOKEN_TYPE_UNSUPPORTED": _TOKEN,
     "ACCESS_TOKEN_SCOPE_INSUFFICIENT": _SCOPE,
@@ -59,55 +60,49 @@ REASONS: dict[str, tuple[str, str]] = {
     "youtubeSignupRequired": ("auth", "the Google account of the OAuth refresh token has no YouTube channel"),
     "playlistItemsNotAccessible": _PRIVATE,
     "playlistForbidden": _PRIVATE,
-    "channelForbidden": ("denied", "the channel may not be read with what we have"),
-    "watchHistoryNotAccessible": _NOBODY,
-    "watchLaterNotAccessible": _NOBODY,
-    "playlistOperationUnsupported": _NOBODY,
+    "channelForbidden": ("denied", "the channel cannot be read with the configured key"),
+    "watchHistoryNotAccessible": _UNREADABLE,
+    "watchLaterNotAccessible": _UNREADABLE,
+    "playlistOperationUnsupported": _UNREADABLE,
     "playlistNotFound": ("missing", "there is no such playlist, or it is private"),
     "channelNotFound": ("missing", "there is no such channel"),
     "videoNotFound": ("missing", "there is no such video"),
     "invalidPageToken": ("transient", LIST_CHANGED),
-    "playlistIdRequired": _NO_REQUEST,
-    "missingRequiredParameter": _NO_REQUEST,
-    "required": _NO_REQUEST,
-    "invalidParameter": _NO_REQUEST,
-    "unknownPart": _NO_REQUEST,
-    "backendError": _OWN_FAULT,
-    "internalError": _OWN_FAULT,
-    "processingFailure": _OWN_FAULT,
-    "SERVICE_UNAVAILABLE": _OWN_FAULT,
-    # These say little, so they come last: a body with another reason beside them means that one.
+    "playlistIdRequired": _BAD_REQUEST,
+    "missingRequiredParameter": _BAD_REQUEST,
+    "required": _BAD_REQUEST,
+    "invalidParameter": _BAD_REQUEST,
+    "unknownPart": _BAD_REQUEST,
+    "backendError": _SERVER_ERROR,
+    "internalError": _SERVER_ERROR,
+    "processingFailure": _SERVER_ERROR,
+    "SERVICE_UNAVAILABLE": _SERVER_ERROR,
+    # Vague reasons: if the body has another reason beside one of these, the other one decides.
     "forbidden": ("auth", "the API refuses access; the key is missing or may not read this"),
-    "badRequest": _NO_REQUEST,
+    "badRequest": _BAD_REQUEST,
 }
 _VAGUE = ("forbidden", "badRequest")
 _BY_STATUS = {401: _TOKEN, 429: _SLOWER}
-_WAITING = frozenset({"throttled", "transient"})
 
 
 def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: float = 0.0) -> dict[str, Any]:
-    """The body of a good API answer; SourceError with the reason in words otherwise."""
+    """The body of a successful response; otherwise raises SourceError with the reason in words."""
     body = response_headers.json_object(answer)
     if answer.status == 200 and body is not None and "error" not in body:
         return body
-    if body is None or not isinstance(body.get("error"), dict):
-        raise _not_its_json(answer, now)
-    kind, words = _meaning(body["error"], answer.status)
-    wait = response_headers.retry_after(answer, now) if kind in _WAITING else None
+    if body is not None and isinstance(body.get("error"), dict):
+        kind, words = _meaning(body["error"], answer.status)
+        waiting = kind in ("throttled", "transient")
+    else:  # most likely a page of a proxy; its 429 and 503 mean the same as the API's
+        kind = {200: "malformed", 429: "throttled", 503: "throttled"}.get(answer.status, "transient")
+        words, waiting = f"the API answered {answer.status} with a body that is not its JSON", kind == "throttled"
+    wait = response_headers.retry_after(answer, now) if waiting else None
     raise SourceError(words.format(key_env=key_env), kind=kind, retry_after=wait)
 
 
-def _not_its_json(answer: HttpResponse, now: float) -> SourceError:
-    """A proxy's page, most likely; 429 and 503 mean the same from anybody."""
-    waiting = answer.status in (429, 503)
-    kind = "throttled" if waiting else "malformed" if answer.status == 200 else "transient"
-    wait = response_headers.retry_after(answer, now) if waiting else None
-    text = f"the API answered {answer.status} with something that is not its JSON"
-    return SourceError(text, kind=kind, retry_after=wait)
-
-
 def _meaning(error: dict[str, Any], status: int) -> tuple[str, str]:
-    named = _reasons(error)
+    found = [entry.get("reason") for key in ("details", "errors") for entry in _dicts(error.get(key))]
+    named = [reason for reason in found if isinstance(reason, str) and reason]
     known = sorted((reason for reason in named if reason in REASONS), key=lambda reason: reason in _VAGUE)
     if known and REASONS[known[0]] is _SLOWER and _is_daily(error):
         return _QUOTA
@@ -119,19 +114,11 @@ def _meaning(error: dict[str, Any], status: int) -> tuple[str, str]:
     return "transient", f"the API answered {status} ({shown})"
 
 
-def _reasons(error: dict[str, Any]) -> list[str]:
-    found = [entry.get("reason") for key in ("details", "errors") for entry in _dicts(error.get(key))]
-    return [reason for reason in found if isinstance(reason, str) and reason]
-
-
 def _is_daily(error: dict[str, Any]) -> bool:
-    """A rate limit of a whole day is the quota: newer answers name it `…PerDay…` in their details."""
-    limits = [entry["metadata"].get("quota_limit") for entry in _dicts(error.get("details")) if _has_metadata(entry)]
-    return any("perday" in str(limit).lower().replace("_", "") for limit in limits)
-
-
-def _has_metadata(entry: dict[str, Any]) -> bool:
-    return isinstance(entry.get("metadata"), dict)
+    """A rate limit per day is the quota: newer responses name it `…PerDay…` in their details."""
+    metadata = [entry.get("metadata") for entry in _dicts(error.get("details"))]
+    limits = [str(data.get("quota_limit")) for data in metadata if isinstance(data, dict)]
+    return any("perday" in limit.lower().replace("_", "") for limit in limits)
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Length and live state of new items, by `videos.list`: where the budget has room, never in the way of delivery."""
+"""Add length and live state to new items by `videos.list`, if the budget has room. A failure never delays an item."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -11,85 +11,79 @@ from csi.errors import MalformedItem, SourceError
 from csi.logs import log
 
 MOST = 200
-"""Videos asked for in one read: a list that dumps 5,000 must not use up the day's units."""
+"""Videos looked up in one read: a playlist that grows by 5,000 at once must not use up the day's units."""
 
 ASK_AGAIN = 900.0
-"""What is not emitted yet (an upcoming stream that a filter waits for) is asked for again after this long."""
+"""An item that stays unemitted (an upcoming stream that a filter excludes) is looked up again after this long."""
 
 _REMEMBERED = 2_000
 
-Named = Callable[[RawEvent], str]
+ItemName = Callable[[RawEvent], str]
 
 
 class Enricher:
-    """Asks once for each video, and remembers for a while what it was told."""
+    """Looks up each new video once and caches the result. Threads may share it."""
 
     def __init__(self, api: DataApi, tools: Tools) -> None:
         self._api = api
         self._tools = tools
         self._lock = threading.Lock()
-        self._told: dict[str, tuple[float, VideoDetails]] = {}
+        self._cache: dict[str, tuple[float, VideoDetails]] = {}
 
-    def enrich(self, items: Sequence[RawEvent], position: Position, key: Named, video: Named) -> tuple[RawEvent, ...]:
-        """The same items; the new ones among them carry `facts` in their payload, where the API could be asked."""
-        new = self._new(items, position, key, video)
-        if not new:
-            return tuple(items)
-        facts = self._facts(list(dict.fromkeys(new.values())))
-        return tuple(_with_facts(raw, facts.get(new.get(place, ""))) for place, raw in enumerate(items))
+    def enrich(
+        self, items: Sequence[RawEvent], position: Position, key: ItemName, video: ItemName
+    ) -> tuple[RawEvent, ...]:
+        """The same items; new ones that could be looked up carry `facts` in their payload."""
+        new = self._new_videos(items, position, key, video)
+        details = self._look_up(list(dict.fromkeys(new.values()))) if new else {}
+        enriched = list(items)
+        for index, name in new.items():
+            if found := details.get(name):
+                facts = {"duration_seconds": found.duration, "live": found.live}
+                enriched[index] = replace(items[index], payload={**items[index].payload, "facts": facts})
+        return tuple(enriched)
 
-    def _new(self, items: Sequence[RawEvent], position: Position, key: Named, video: Named) -> dict[int, str]:
-        """The newest items that nobody has seen, by their place: those that this read can emit, and not too many."""
+    def _new_videos(
+        self, items: Sequence[RawEvent], position: Position, key: ItemName, video: ItemName
+    ) -> dict[int, str]:
+        """Index and video of the newest unknown items: those that this read can emit, at most MOST."""
         if not items or position.emits == 0 or not self._api.usable:
             return {}
-        keys = {place: name for place, raw in enumerate(items) if (name := _named(raw, key)) is not None}
+        keys = {index: name for index, raw in enumerate(items) if (name := _name_of(raw, key)) is not None}
         known = position.known(list(keys.values()))
-        places = sorted((p for p, name in keys.items() if name not in known), key=lambda p: items[p].occurred_at)
-        newest = places[-min(position.emits or MOST, MOST) :]
-        return {place: name for place in newest if (name := _named(items[place], video)) is not None}
+        unknown = sorted((i for i, name in keys.items() if name not in known), key=lambda i: items[i].occurred_at)
+        newest = unknown[-min(position.emits or MOST, MOST) :]
+        return {index: name for index in newest if (name := _name_of(items[index], video)) is not None}
 
-    def _facts(self, videos: list[str]) -> dict[str, VideoDetails]:
-        now, told = self._tools.now(), dict(self._told)
-        unasked = [name for name in videos if name not in told or not 0 <= now - told[name][0] < ASK_AGAIN]
-        for start in range(0, len(unasked), BATCH):
-            asked = unasked[start : start + BATCH]
+    def _look_up(self, videos: list[str]) -> dict[str, VideoDetails]:
+        now, known = self._tools.now(), dict(self._cache)
+        due = [name for name in videos if name not in known or not 0 <= now - known[name][0] < ASK_AGAIN]
+        for start in range(0, len(due), BATCH):
+            batch = due[start : start + BATCH]
             self._tools.progress()
-            answer = self._ask(asked)
-            if answer is None:
+            if not self._tools.spare(1):
                 break
-            told |= {name: (now, answer.get(name, VideoDetails())) for name in asked}
-        self._remember({name: told[name] for name in videos if name in told})
-        return {name: told[name][1] for name in videos if name in told}
-
-    def _ask(self, videos: list[str]) -> dict[str, VideoDetails] | None:
-        if not self._tools.spare(1):
-            return None
-        try:
-            return self._api.videos(videos)
-        except SourceError as error:
-            log.info("videos are not enriched", error=str(error), kind=error.kind, items=len(videos))
-            return None
-
-    def _remember(self, told: dict[str, tuple[float, VideoDetails]]) -> None:
+            try:
+                answer = self._api.videos(batch)
+            except SourceError as error:
+                log.info("videos are not enriched", error=str(error), kind=error.kind, items=len(batch))
+                break
+            known |= {name: (now, answer.get(name, VideoDetails())) for name in batch}
+        found = {name: known[name] for name in videos if name in known}
         with self._lock:
-            self._told = {**dict(list(self._told.items())[-_REMEMBERED:]), **told}
+            self._cache = {**dict(list(self._cache.items())[-_REMEMBERED:]), **found}
+        return {name: details for name, (_, details) in found.items()}
 
 
-def _named(raw: RawEvent, name: Named) -> str | None:
+def _name_of(raw: RawEvent, name: ItemName) -> str | None:
     try:
         return name(raw)
     except (MalformedItem, KeyError, TypeError, AttributeError):
         return None
 
 
-def _with_facts(raw: RawEvent, facts: VideoDetails | None) -> RawEvent:
-    if facts is None:
-        return raw
-    return replace(raw, payload={**raw.payload, "facts": {"duration_seconds": facts.duration, "live": facts.live}})
-
-
-def facts_of(raw: RawEvent) -> VideoDetails | None:
-    """What enrichment added to an item. None: it was not asked for."""
+def details_of(raw: RawEvent) -> VideoDetails | None:
+    """What enrichment added to an item. None: the item was not looked up."""
     facts = raw.payload.get("facts")
     if not isinstance(facts, dict):
         return None

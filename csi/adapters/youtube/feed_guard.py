@@ -1,7 +1,7 @@
-"""What a feed must be before feedparser sees it: UTF-8, XML without a DTD, within caps on everything it is made of.
+"""Check a feed before feedparser parses it: UTF-8, well-formed XML without a DTD, within caps on size and structure.
 
-feedparser takes minutes over one tag with a megabyte of attributes (FACTS 9), and over a long list of keywords; expat
-counts them in milliseconds. It must only meet well-formed XML: its second parser, for the rest, is slower.
+feedparser takes minutes for one tag with a megabyte of attributes, and for a long list of keywords; expat counts them
+in milliseconds. Only well-formed XML is passed on: for the rest feedparser has a second parser, which is slower still.
 """
 
 import codecs
@@ -22,15 +22,16 @@ MAX_TAGS = 200
 MAX_KEYWORDS = 10
 
 _TAGS = frozenset({"category", "subject"})
-_KEYWORDS = frozenset({"keywords", "tags"})  # each a list of any length, which feedparser compares pair by pair
+_KEYWORDS = frozenset({"keywords", "tags"})  # feedparser compares the words of each such list pair by pair
 _SHORT_TEXT = 500
 _LONG = frozenset({"title", "summary", "content", "description", "subtitle", "encoded", "rights", "tagline", "info"})
-"""Where long text belongs. In a name, a date or an address feedparser's patterns take the square of its length."""
+"""Elements that may hold long text. For a name, a date or an address, the time of feedparser's patterns grows with the
+square of the length."""
 _ENCODINGS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 
 
 class _Counter:
-    """Counts while expat reads; raises as soon as a cap is passed."""
+    """Counts elements, attributes and text while expat parses; raises at the first cap that is exceeded."""
 
     def __init__(self, parser: expat.XMLParserType) -> None:
         self.parser = parser
@@ -52,9 +53,6 @@ class _Counter:
         self.entries += self.name in ("entry", "item")
         self.tags += self.name.lower() in _TAGS
         self.keywords += self.name.lower() in _KEYWORDS
-        self._check(attributes)
-
-    def _check(self, attributes: list[str]) -> None:
         if self.depth > MAX_DEPTH or len(attributes) > 2 * MAX_ATTRIBUTES or self.attributes > MAX_ALL_ATTRIBUTES:
             raise _refused("its elements nest too deep or have too many attributes")
         if self.elements > MAX_ELEMENTS or self.entries > MAX_ENTRIES:
@@ -80,24 +78,16 @@ class _Counter:
 
     def doctype(self, name: str, *_: object) -> None:
         if name.lower() == "html":
-            raise SourceError("the answer is not a feed: it is an HTML page", kind="malformed")
+            raise SourceError("the response is not a feed: it is an HTML page", kind="malformed")
         raise _refused("it declares a document type")
 
 
 def checked(body: bytes) -> bytes:
-    """The root element as UTF-8, ready for feedparser. SourceError when the body is no feed, or not a safe one."""
+    """The root element as UTF-8, ready for feedparser. Raises SourceError for any other body."""
     if len(body) > MAX_BYTES:
         raise _refused(f"it is larger than {MAX_BYTES:,} bytes")
-    if b"\x00" in body:  # UTF-16 and UTF-32, which expat finds out by itself, are full of them
+    if b"\x00" in body:  # UTF-16 or UTF-32, which expat would detect and accept
         raise _refused("it is not UTF-8")
-    counter = _count(body)
-    if counter.root != "feed":
-        raise SourceError("the answer is XML, but not an Atom feed", kind="malformed")
-    # Without what stands before the root, nothing there (a comment that looks like a DTD) can mislead feedparser.
-    return body[counter.begins :]
-
-
-def _count(body: bytes) -> _Counter:
     parser = expat.ParserCreate("utf-8", " ")
     counter = _Counter(parser)
     parser.ordered_attributes = True
@@ -111,15 +101,18 @@ def _count(body: bytes) -> _Counter:
     try:
         parser.Parse(body, True)
     except (expat.ExpatError, ValueError, LookupError) as error:
-        raise SourceError(f"the answer is not a feed: {_words(body, error)}", kind="malformed") from error
-    return counter
+        raise SourceError(f"the response is not a feed: {_describe(body, error)}", kind="malformed") from error
+    if counter.root != "feed":
+        raise SourceError("the response is XML, but not an Atom feed", kind="malformed")
+    # The part before the root is cut off: feedparser would take a comment there that looks like a DTD for one.
+    return body[counter.begins :]
 
 
 def _refused(why: str) -> SourceError:
-    return SourceError(f"the feed is refused: {why}", kind="malformed")
+    return SourceError(f"the feed is rejected: {why}", kind="malformed")
 
 
-def _words(body: bytes, error: Exception) -> str:
+def _describe(body: bytes, error: Exception) -> str:
     start = body.removeprefix(codecs.BOM_UTF8).lstrip()[:200].lower()
     if not start:
         return "it is empty"

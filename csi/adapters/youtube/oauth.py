@@ -1,4 +1,4 @@
-"""An access token from a refresh token (RFC 6749 §6): held in memory, renewed before it ends, never shown."""
+"""OAuth access tokens from a refresh token (RFC 6749 §6): kept in memory, renewed before they expire, never shown."""
 
 import threading
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ _REFUSALS = {
 
 
 class OAuthSettings(Model):
-    """A refresh token for private playlists: three variables that hold it."""
+    """OAuth for private playlists: the names of the three variables that hold client and refresh token."""
 
     client_id_env: VariableName = Field("YOUTUBE_OAUTH_CLIENT_ID", description="Variable that holds the client's id")
     client_secret_env: VariableName = Field(
@@ -41,12 +41,14 @@ class OAuthSettings(Model):
 
 @dataclass(frozen=True)
 class AccessToken:
+    """A bearer token and the time from which it must be renewed."""
+
     text: str = field(repr=False)
     until: float
 
 
 class AccessTokens:
-    """One access token for all threads. Used where the three variables are set."""
+    """One access token, shared by all threads."""
 
     def __init__(self, settings: OAuthSettings, tools: Tools) -> None:
         self._settings = settings
@@ -56,20 +58,21 @@ class AccessTokens:
 
     @property
     def configured(self) -> bool:
-        """Any of the three is set: then all must be, and a half-configured one is an error, not a silent key."""
+        """Whether any of the three variables is set. Then all must be: with one missing, calls fail instead of falling
+        back to the API key without notice."""
         return any(self._tools.secret(name) for name in self._variables().values())
 
     @property
     def missing(self) -> list[str]:
-        """Those of the three variables that are not set."""
+        """The names of those of the three variables that are not set."""
         return [name for name in self._variables().values() if not self._tools.secret(name)]
 
     def token(self, *, refused: str | None = None) -> str:
-        """A token that is valid by its date; `refused`: and not this one. SourceError("auth") when there is none."""
+        """A token that has not expired and is not `refused`. Raises SourceError("auth") when there is none."""
         with self._lock:
             held = self._held
             if held is None or held.until <= self._tools.now() or held.text == refused:
-                held = self._held = self._renewed()
+                held = self._held = self._renew()
             return held.text
 
     def _variables(self) -> dict[str, str]:
@@ -80,7 +83,7 @@ class AccessTokens:
             "refresh_token": settings.refresh_token_env,
         }
 
-    def _renewed(self) -> AccessToken:
+    def _renew(self) -> AccessToken:
         secrets = {field: self._tools.secret(name) for field, name in self._variables().items()}
         if missing := self.missing:
             raise SourceError(f"OAuth needs three variables; not set: {', '.join(missing)}", kind="auth")
@@ -90,31 +93,25 @@ class AccessTokens:
             answer = self._tools.net.post(self._settings.token_url, body=body, headers=headers, limits=LIMITS)
         except NetError as error:
             raise response_headers.unreachable(error, "no OAuth access token") from error
-        return self._read(answer)
-
-    def _read(self, answer: HttpResponse) -> AccessToken:
         document = response_headers.json_object(answer) or {}
-        token = document.get("access_token")
-        if answer.status == 200 and isinstance(token, str) and _can_be_sent(token):
-            return AccessToken(token, self._tools.now() + _lifetime(document.get("expires_in")) - EARLY)
-        raise self._refusal(answer, document)
+        token, seconds = document.get("access_token"), document.get("expires_in", 0)
+        if answer.status != 200 or not isinstance(token, str) or not _can_be_sent(token):
+            raise self._refusal(answer, document)
+        known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST
+        lifetime = seconds if known else EARLY  # without a usable lifetime the next call renews the token
+        return AccessToken(token, self._tools.now() + lifetime - EARLY)
 
     def _refusal(self, answer: HttpResponse, document: dict[str, Any]) -> SourceError:
-        """Its own words are left behind: they may repeat what was sent."""
+        """Without the server's own message, which may repeat the secrets that were sent."""
         reason = document.get("error")
         if isinstance(reason, str) and reason in _REFUSALS:
             return SourceError(_REFUSALS[reason].format(**self._settings.model_dump()), kind="auth")
         if answer.status in (429, 503):
             wait = response_headers.retry_after(answer, self._tools.now())
-            return SourceError("the OAuth server asks for fewer requests", kind="throttled", retry_after=wait)
+            return SourceError("the OAuth server rate-limited us", kind="throttled", retry_after=wait)
         kind = "transient" if answer.status >= 500 or answer.status == 200 else "auth"
         return SourceError(f"the OAuth server gave no access token (it answered {answer.status})", kind=kind)
 
 
 def _can_be_sent(token: str) -> bool:
     return 0 < len(token) <= MAX_TOKEN and token.isascii() and token.isprintable() and " " not in token
-
-
-def _lifetime(seconds: Any) -> float:
-    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST
-    return float(seconds) if known else EARLY

@@ -1,6 +1,6 @@
-"""What a person types or pastes, read as a channel, a playlist, a video or a name. Pure.
+"""Parse the text that an operator gives for a channel, playlist, video or name: an id, a handle or a URL. Pure.
 
-Only what has the exact form of an id or a name leaves this module: nothing else ever reaches a URL.
+The value of a Reference has the exact form of an id or a name, so that it can be put into a URL.
 """
 
 import re
@@ -14,8 +14,9 @@ from csi.errors import CsiError
 ReferenceKind = Literal["channel", "playlist", "video", "handle", "user", "custom"]
 
 LONGEST = 2_000
+ACCEPTED = "give a channel id (UC…), a channel, playlist or video URL, a playlist id, or an @handle"
 FREE_FORMS = "a channel id (UC…), a /channel/UC… URL, a playlist id or URL (list=…), or a feed URL"
-"""What needs no API key."""
+"""The forms that need no API key."""
 
 _CHANNEL = re.compile(r"UC[A-Za-z0-9_-]{22}")
 _PLAYLIST = re.compile(r"(?:PL|UU|FL|LL|OLAK5uy_|EL|SP)[A-Za-z0-9_-]{10,60}")
@@ -23,23 +24,22 @@ _VIDEO = re.compile(r"[A-Za-z0-9_-]{11}")
 _HANDLE = re.compile(r"@[\w.·-]{3,30}")
 _NAME = re.compile(r"[\w.-]{1,100}")
 _UNREADABLE = {
-    "WL": "the watch-later list cannot be read by anyone but YouTube",
-    "HL": "the history cannot be read by anyone but YouTube",
+    "WL": "YouTube does not offer the watch-later list to other programs",
+    "HL": "YouTube does not offer the history to other programs",
     "LL": "the list of liked videos is private to its owner",
 }
 _HOSTS = ("youtube.com", "youtube-nocookie.com")
-_VIDEO_PATHS = ("shorts", "live", "embed", "v")
 
 
 class UnknownReference(CsiError):
-    """A text that names nothing that can be watched."""
+    """The text is not a reference to anything that can be watched."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What was meant. A `channel` or `playlist` can be watched as it is; the others are looked up first."""
+    """A parsed reference. A `channel` or `playlist` can be watched as it is; the others are looked up first."""
 
     kind: ReferenceKind
     value: str
@@ -50,16 +50,24 @@ class Reference:
 
 
 def parse_reference(text: str, hosts: Iterable[str] = ()) -> Reference:
-    """UnknownReference says what is accepted. `hosts` stand in for YouTube, where the configuration names some."""
+    """Raises UnknownReference, whose message says what is accepted. `hosts`: configured stand-ins for YouTube."""
     typed = text.strip().strip("<>\"'")
     if not typed or len(typed) > LONGEST or not typed.isprintable():
-        raise UnknownReference(f"that is not a channel, playlist or video; {_accepted()}")
+        raise UnknownReference(f"that is not a channel, playlist or video; {ACCEPTED}")
     if typed.startswith("@") or "/" not in typed:
-        return _bare(typed)
-    return _from_url(typed, (*_HOSTS, *hosts))
+        return _from_word(typed)
+    parts = _split(typed if "://" in typed else f"https://{typed}")
+    host = (parts.hostname or "").removeprefix("www.").removeprefix("m.").removeprefix("music.")
+    path = [unquote(step) for step in parts.path.split("/") if step]
+    query = {name: values[0] for name, values in parse_qs(parts.query, max_num_fields=50).items()}
+    if host == "youtu.be":
+        return _from_list_parameter(query) or _checked("video", path[0] if path else "", _VIDEO)
+    if host not in (*_HOSTS, *hosts):
+        raise UnknownReference(f"{_shown(host or typed)} is not YouTube; {ACCEPTED}")
+    return _from_page(path, query)
 
 
-def _bare(typed: str) -> Reference:
+def _from_word(typed: str) -> Reference:
     if _CHANNEL.fullmatch(typed):
         return Reference("channel", typed)
     if typed in _UNREADABLE:
@@ -67,59 +75,40 @@ def _bare(typed: str) -> Reference:
     if _PLAYLIST.fullmatch(typed):
         return Reference("playlist", typed)
     if typed.startswith("@"):
-        return _named("handle", typed, _HANDLE)
+        return _checked("handle", typed, _HANDLE)
     if typed.startswith("UC"):
         raise UnknownReference(f"{_shown(typed)} is not a channel id: those are UC and 22 characters")
     if _VIDEO.fullmatch(typed):
         raise UnknownReference(f"{_shown(typed)} may be a video id or a name; give its URL, or @{typed} for a handle")
-    raise UnknownReference(f"{_shown(typed)} is not a channel, playlist or video; {_accepted()}")
+    raise UnknownReference(f"{_shown(typed)} is not a channel, playlist or video; {ACCEPTED}")
 
 
-def _from_url(typed: str, hosts: tuple[str, ...]) -> Reference:
-    parts = _split(typed if "://" in typed else f"https://{typed}")
-    host = (parts.hostname or "").removeprefix("www.").removeprefix("m.").removeprefix("music.")
-    path = [unquote(step) for step in parts.path.split("/") if step]
-    query = {name: values[0] for name, values in parse_qs(parts.query, max_num_fields=50).items()}
-    if host == "youtu.be":
-        return _listed(query) or _named("video", path[0] if path else "", _VIDEO)
-    if host not in hosts:
-        raise UnknownReference(f"{_shown(host or typed)} is not YouTube; {_accepted()}")
-    return _on_youtube(path, query)
-
-
-def _on_youtube(path: list[str], query: dict[str, str]) -> Reference:
+def _from_page(path: list[str], query: dict[str, str]) -> Reference:
     first, second = [*path, "", ""][:2]
     if first == "feeds":
-        return _feed(query)
-    if found := _listed(query):
-        return found
-    if first == "watch":
-        return _named("video", query.get("v", ""), _VIDEO)
-    if first in _VIDEO_PATHS:
-        return _named("video", second, _VIDEO)
-    return _page(first, second)
-
-
-def _page(first: str, second: str) -> Reference:
-    if first == "channel":
-        return _named("channel", second, _CHANNEL)
+        if "channel_id" in query:
+            return _checked("channel", query["channel_id"], _CHANNEL)
+        if "playlist_id" in query:
+            return _from_word(query["playlist_id"])
+        return _checked("user", query.get("user", ""), _NAME)
+    if playlist := _from_list_parameter(query):
+        return playlist
+    match first:
+        case "watch":
+            return _checked("video", query.get("v", ""), _VIDEO)
+        case "shorts" | "live" | "embed" | "v":
+            return _checked("video", second, _VIDEO)
+        case "channel":
+            return _checked("channel", second, _CHANNEL)
+        case "c" | "user":
+            return _checked("custom" if first == "c" else "user", second, _NAME)
     if first.startswith("@"):
-        return _named("handle", first, _HANDLE)
-    if first in ("c", "user"):
-        return _named("custom" if first == "c" else "user", second, _NAME)
-    raise UnknownReference(f"that page of YouTube is not a channel, playlist or video; {_accepted()}")
+        return _checked("handle", first, _HANDLE)
+    raise UnknownReference(f"that page of YouTube is not a channel, playlist or video; {ACCEPTED}")
 
 
-def _feed(query: dict[str, str]) -> Reference:
-    if "channel_id" in query:
-        return _named("channel", query["channel_id"], _CHANNEL)
-    if "playlist_id" in query:
-        return _bare(query["playlist_id"])
-    return _named("user", query.get("user", ""), _NAME)
-
-
-def _listed(query: dict[str, str]) -> Reference | None:
-    """The list in a URL, where there is one that can be watched. A mix (RD…) is made up anew for every viewer."""
+def _from_list_parameter(query: dict[str, str]) -> Reference | None:
+    """The playlist in a URL, if it can be watched. A mix (RD…) cannot: YouTube makes a new one for every viewer."""
     name = query.get("list", "")
     if _PLAYLIST.fullmatch(name):
         return Reference("playlist", name)
@@ -128,11 +117,11 @@ def _listed(query: dict[str, str]) -> Reference | None:
     return None
 
 
-def _named(kind: ReferenceKind, value: str, form: re.Pattern[str]) -> Reference:
+def _checked(kind: ReferenceKind, value: str, form: re.Pattern[str]) -> Reference:
     if form.fullmatch(value):
         return Reference(kind, value)
     what = {"custom": "channel name", "user": "user name", "channel": "channel id", "video": "video id"}.get(kind, kind)
-    raise UnknownReference(f"{_shown(value) if value else 'that URL'} has no usable {what}; {_accepted()}")
+    raise UnknownReference(f"{_shown(value) if value else 'that URL'} has no usable {what}; {ACCEPTED}")
 
 
 def _split(url: str) -> SplitResult:
@@ -140,15 +129,11 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.hostname, parts.port
     except ValueError as error:
-        raise UnknownReference(f"that is not a URL; {_accepted()}") from error
+        raise UnknownReference(f"that is not a URL; {ACCEPTED}") from error
     if parts.scheme not in ("http", "https"):
-        raise UnknownReference(f"that is not a web address; {_accepted()}")
+        raise UnknownReference(f"that is not a web address; {ACCEPTED}")
     return parts
 
 
 def _shown(text: str) -> str:
     return repr(text[:60])
-
-
-def _accepted() -> str:
-    return "give a channel id (UC…), a channel, playlist or video URL, a playlist id, or an @handle"

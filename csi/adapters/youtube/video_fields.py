@@ -1,4 +1,4 @@
-"""What all YouTube sources share: ids, links, times, and the subject's fields (PRD §7.2)."""
+"""Ids, links, times and subject fields (PRD §7.2) that all YouTube sources share."""
 
 import re
 from typing import Any
@@ -13,11 +13,11 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WEB = re.compile(r"https?://[^\s\"'<>]{1,2000}")
 
 STREAMS = ("live", "upcoming")
-"""The kinds that an item grows out of."""
+"""Kinds that change with time: a stream becomes a video when it ends."""
 
 
 def video_id(text: Any) -> str:
-    """A video's id, or MalformedItem: what is not an id never reaches a URL or a key."""
+    """The text if it has the form of a video id, else MalformedItem: nothing else may get into a URL or a key."""
     if not isinstance(text, str) or _ID.fullmatch(text) is None:
         raise MalformedItem("the item has no usable video id")
     return text
@@ -32,7 +32,7 @@ def watch_url(video: str) -> str:
 
 
 def timestamp(text: Any, what: str) -> str:
-    """In the contract's form. MalformedItem for what is no time, or none that YouTube has lived to see."""
+    """A timestamp in the contract's form. Raises MalformedItem if it is not one, or is before 1970."""
     try:
         moment = clock.parse(str(text))
         if moment >= 0:
@@ -43,7 +43,7 @@ def timestamp(text: Any, what: str) -> str:
 
 
 def epoch(timestamp_text: str) -> int:
-    """The last part of an event_id: from `occurred_at`, never from the wall clock, so that it is the same for ever."""
+    """The last part of an event_id. From `occurred_at`, not from the wall clock: a second read gives the same id."""
     return int(clock.parse(timestamp_text))
 
 
@@ -82,7 +82,7 @@ def subject(
 
 
 def event(raw: RawEvent, *, event_id: str, key: str, occurred_at: str, **parts: Any) -> CreatorSignalEvent:
-    """An event with neutral routing; the walk attaches the watch's route profile."""
+    """An event with default routing; the pipeline sets the watch's route profile."""
     return CreatorSignalEvent(
         event_id=event_id,
         dedupe_key=key,
