@@ -18,7 +18,7 @@ LIMIT = 120
 
 
 def start(*options: str, home: Path) -> subprocess.Popen[str]:
-    """The command with a temporary directory of its own, so that what it leaves behind can be seen."""
+    """Start the command with its own temporary directory, so that the test sees the files that remain."""
     env = {**os.environ, "TMPDIR": str(home), "CSI_UA_ENDPOINT": "https://never.invalid/"}
     return subprocess.Popen(
         [sys.executable, "-m", "csi.cli.main", "demo", *options],
@@ -73,10 +73,10 @@ def test_with_processing_every_video_ends_in_a_summary_or_is_skipped(home: Path)
     out, err = finish(process := start("--processing", "--seconds", "2", "--rate", "3", "--json", home=home))
     assert process.returncode == 0, err
     summary = json.loads(out)
-    told = summary["processing"]
-    assert (summary["lost"], told["unfinished"], told["dead_letters"]) == (0, 0, 0)
-    assert told["videos"] == told["summarized"] + told["skipped"] > 8
-    assert told["cost_usd"] == "0.0000"
+    processed = summary["processing"]
+    assert (summary["lost"], processed["unfinished"], processed["dead_letters"]) == (0, 0, 0)
+    assert processed["videos"] == processed["summarized"] + processed["skipped"] > 8
+    assert processed["cost_usd"] == "0.0000"
     assert set(summary["pids"]) == {"simulator", "receiver", "processing", "worker", "sidecar"}
     assert not any(is_alive(pid) for pid in summary["pids"].values())
     assert list(home.iterdir()) == []
@@ -96,14 +96,14 @@ def test_ctrl_c_after_the_first_delivery_ends_it_cleanly(home: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_night_at_youtube_delays_and_loses_nothing(home: Path) -> None:
+def test_faults_delay_items_and_lose_none(home: Path) -> None:
     options = ("--seconds", "6", "--json", "--rate", "2", "--faults", "any:500@2-5")
     out, err = finish(process := start(*options, home=home))
     assert process.returncode == 0, err
     check_clean(json.loads(out), home)
 
 
-def test_term_leaves_nothing_behind(home: Path) -> None:
+def test_sigterm_stops_every_process(home: Path) -> None:
     process = start("--json", "--keep", str(home / "kept"), home=home)
     assert process.stderr is not None
     assert any("sidecar at" in line for line in process.stderr)

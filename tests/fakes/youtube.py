@@ -15,7 +15,7 @@ from csi.simulator.youtube.world import World
 
 @dataclass(frozen=True)
 class SimulatedYouTube:
-    """A running site. Change `world` directly; it is safe from any thread."""
+    """A running site. Tests change `world` directly, from any thread."""
 
     base_url: str
     site: YouTubeSite
@@ -54,21 +54,21 @@ class SimulatedYouTube:
         self.site.set_faults(text, from_now=from_now)
 
     def upload(self, channel_id: str, title: str = "A new video", **fields: Any) -> str:
-        """A new video, published now by the site's clock; its id."""
+        """Upload a video, published now by the site's clock; returns its id."""
         return self.world.upload(channel_id, title, **{"at": self.site.options.now(), **fields}).id
 
     def add(self, playlist_id: str, title: str = "A new video", **fields: Any) -> str:
-        """A new video of the library at the end of the list, added now; its id."""
+        """Add a new video of the library to the end of the playlist; returns its id."""
         now = self.site.options.now()
         video_id = self.world.upload(self.library, title, **{"at": now, **fields}).id
         self.world.add_to_playlist(playlist_id, video_id, at=now)
         return video_id
 
     def wait_for(self, condition: Any, seconds: float = 5.0) -> None:
-        """Until `condition()` holds; an answer is noted just after the client has it."""
+        """Wait until `condition()` is true: a request is recorded just after the client has the response."""
         end = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < end, "the simulated YouTube did not get there in time"
+            assert time.monotonic() < end, "the condition did not become true in time"
             time.sleep(0.005)
 
 
@@ -81,10 +81,10 @@ def simulated_youtube(
     world: World | None = None,
     **options: Any,
 ) -> Iterator[SimulatedYouTube]:
-    """A site with so many channels and playlists of `videos` each; `options` are those of Options."""
+    """A site with channels and playlists of `videos` items each; `options` are fields of YouTubeOptions."""
     chosen = YouTubeOptions(**options)
     ours = world or World(chosen.seed)
-    cast = populate(ours, channels=channels, playlists=playlists, videos=videos, at=chosen.now())
+    content = populate(ours, channels=channels, playlists=playlists, videos=videos, at=chosen.now())
     app = create_app(ours, chosen)
     with serve_in_background(app) as base_url:
-        yield SimulatedYouTube(base_url, app.state.site, cast.channels, cast.playlists, cast.library)
+        yield SimulatedYouTube(base_url, app.state.site, content.channels, content.playlists, content.library)

@@ -1,4 +1,4 @@
-"""Feeds as YouTube writes them, made by hand: every text is XML already, so a test can put anything there."""
+"""Feeds as YouTube writes them. Every text is inserted as XML, so a test can insert anything."""
 
 HEAD = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -15,7 +15,7 @@ CHANNEL = (
 
 
 def entry(title: str = "A title", description: str = "About it", **parts: str) -> str:
-    """One entry as YouTube writes it; the texts are XML already."""
+    """One entry as YouTube writes it; the texts are inserted as XML."""
     fields = {
         "id": "yt:video:v1",
         "video": "v1",

@@ -1,4 +1,4 @@
-"""What the demo tells its processes."""
+"""Commands, environment and configuration of the demo's processes."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = SimulatorInfo(
+SIMULATOR = SimulatorInfo(
     "http://127.0.0.1:8095",
     "http://127.0.0.1:8095/youtube/v3",
     "http://127.0.0.1:8095/feeds/videos.xml?channel_id={channel_id}",
@@ -21,14 +21,14 @@ SITE = SimulatorInfo(
 )
 
 
-def test_the_worker_is_the_procfiles() -> None:
+def test_the_worker_command_is_that_of_the_procfile() -> None:
     lines = (ROOT / "Procfile").read_text().splitlines()
     worker = next(line.split()[1:] for line in lines if line.startswith("worker:"))
     assert worker == ["huey_consumer", *configuration.WORKER]
 
 
 def test_the_written_configuration_loads(tmp_path: Path) -> None:
-    config = configuration.ingester_config(tmp_path, SITE, "http://127.0.0.1:9/api/v1/signals/ingest", 8123)
+    config = configuration.ingester_config(tmp_path, SIMULATOR, "http://127.0.0.1:9/api/v1/signals/ingest", 8123)
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     settings = load_settings(path, configuration.environment({}, DemoSecrets(), path))
@@ -37,16 +37,18 @@ def test_the_written_configuration_loads(tmp_path: Path) -> None:
     assert [watch.ref for watch in settings.sources["youtube_channel_rss"].watches] == ["UCa", "UCb"]
 
 
-def test_the_example_is_what_the_demo_writes() -> None:
-    """config/demo.yaml works with the simulator's own ids, so that it can be tried by hand."""
-    cast = populate(World(0), channels=5, playlists=3, videos=1, at=1_771_761_600.0)
-    site = SimulatorInfo(SITE.base_url, SITE.api_base_url, SITE.feed_url_template, cast.channels, cast.playlists)
+def test_config_demo_yaml_is_what_the_demo_writes() -> None:
+    """config/demo.yaml has the ids that the simulator creates."""
+    content = populate(World(0), channels=5, playlists=3, videos=1, at=1_771_761_600.0)
+    simulator = SimulatorInfo(
+        SIMULATOR.base_url, SIMULATOR.api_base_url, SIMULATOR.feed_url_template, content.channels, content.playlists
+    )
     endpoint = "http://127.0.0.1:8090/api/v1/signals/ingest"
-    expected = configuration.ingester_config(Path("csi-demo-state"), site, endpoint, 8091)
+    expected = configuration.ingester_config(Path("csi-demo-state"), simulator, endpoint, 8091)
     assert yaml.safe_load((ROOT / "config" / "demo.yaml").read_text()) == expected
 
 
-def test_a_real_installations_environment_does_not_reach_the_demo() -> None:
+def test_settings_of_a_real_installation_do_not_reach_the_demo() -> None:
     real = {
         "CSI_UA_ENDPOINT": "https://real.example/ingest",
         "CSI_UA_BEARER_TOKEN": "real-token",
@@ -62,7 +64,7 @@ def test_a_real_installations_environment_does_not_reach_the_demo() -> None:
     assert "PORT" not in env
 
 
-def test_each_run_has_secrets_of_its_own() -> None:
+def test_each_run_has_its_own_secrets() -> None:
     assert DemoSecrets().shared != DemoSecrets().shared
     assert DemoSecrets().shared not in repr(DemoSecrets())
     keys = DemoSecrets()
@@ -71,20 +73,20 @@ def test_each_run_has_secrets_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape",
+    "options",
     [DemoOptions(), DemoOptions(channels=0, playlists=1, rate=400), DemoOptions(channels=1, playlists=0, rate=3)],
 )
-def test_rates_that_fit(shape: DemoOptions) -> None:
-    configuration.check_rate(shape)
+def test_accepted_rates(options: DemoOptions) -> None:
+    configuration.check_rate(options)
 
 
-@pytest.mark.parametrize("shape", [DemoOptions(rate=25), DemoOptions(channels=1, playlists=0, rate=3.1)])
-def test_a_rate_beyond_the_feeds_window_is_refused(shape: DemoOptions) -> None:
+@pytest.mark.parametrize("options", [DemoOptions(rate=25), DemoOptions(channels=1, playlists=0, rate=3.1)])
+def test_a_rate_above_the_capacity_of_the_feeds_is_refused(options: DemoOptions) -> None:
     with pytest.raises(RateTooHighError, match=r"15 newest.*at most"):
-        configuration.check_rate(shape)
+        configuration.check_rate(options)
 
 
-def test_announcements_are_read_only_when_whole() -> None:
+def test_incomplete_output_lines_are_not_read() -> None:
     facts = (
         '{"base_url": "http://h", "api_base_url": "a", "feed_url_template": "f", "channels": ["UCa"], "playlists": []}'
     )

@@ -1,4 +1,4 @@
-"""The demo's processes come up, are watched, and are ended."""
+"""The demo's processes start, are watched, and are stopped."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def ready(text: str) -> bool | None:
     return "ready" in text or None
 
 
-def test_leaving_ends_what_runs(children: ChildProcesses) -> None:
+def test_leaving_the_context_stops_all_processes(children: ChildProcesses) -> None:
     with children:
         children.start("worker", ["polite"])
         children.start("receiver", ["polite"])
@@ -44,14 +44,14 @@ def test_leaving_ends_what_runs(children: ChildProcesses) -> None:
     assert not any(is_running(pid) for pid in pids.values())
 
 
-def test_an_exception_ends_them_too(children: ChildProcesses) -> None:
+def test_an_exception_stops_all_processes(children: ChildProcesses) -> None:
     with pytest.raises(RuntimeError), children:
         children.start("worker", ["polite"])
         raise RuntimeError
     assert not is_running(children.pids["worker"])
 
 
-def test_who_does_not_listen_is_killed(children: ChildProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(children: ChildProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("csi.demo.processes.GRACE_SECONDS", 0.2)
     with children:
         children.start("worker", ["stubborn"])
@@ -59,7 +59,7 @@ def test_who_does_not_listen_is_killed(children: ChildProcesses, monkeypatch: py
     assert not is_running(children.pids["worker"])
 
 
-def test_a_child_that_dies_is_named_with_its_last_words(children: ChildProcesses) -> None:
+def test_an_exited_process_is_reported_with_the_end_of_its_log(children: ChildProcesses) -> None:
     with pytest.raises(ChildError) as caught, children:
         children.start("worker", ["broken"])
         children.await_output("worker", ready)
@@ -69,14 +69,16 @@ def test_a_child_that_dies_is_named_with_its_last_words(children: ChildProcesses
     assert "\x1b" not in text
 
 
-def test_a_child_that_never_comes_up_is_named(children: ChildProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_start_in_time_is_reported(
+    children: ChildProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("csi.demo.processes.START_SECONDS", 0.2)
     with pytest.raises(ChildError, match="the worker did not start"), children:
         children.start("worker", ["polite"])
         children.await_output("worker", lambda text: None)
 
 
-def test_signals_are_wishes() -> None:
+def test_signals_are_recorded_and_handlers_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with StopSignals().handled() as signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -90,7 +92,7 @@ def test_signals_are_wishes() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_ctrl_c_ends_the_wait_for_a_child(children: ChildProcesses, tmp_path: Path) -> None:
+def test_ctrl_c_ends_waiting_for_a_process(children: ChildProcesses, tmp_path: Path) -> None:
     signals = StopSignals()
     signals.interrupts = 1
     with pytest.raises(StoppedBySignal) as caught, ChildProcesses(tmp_path, tmp_path, os.environ, signals) as family:
@@ -99,7 +101,7 @@ def test_ctrl_c_ends_the_wait_for_a_child(children: ChildProcesses, tmp_path: Pa
     assert caught.value.exit_code == 130
 
 
-def test_the_state_is_removed_unless_it_is_kept(tmp_path: Path) -> None:
+def test_the_state_directory_is_removed_unless_it_is_kept(tmp_path: Path) -> None:
     with state_directory(None) as home:
         (home / "file").touch()
         assert home.stat().st_mode & 0o077 == 0

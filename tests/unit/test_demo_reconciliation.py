@@ -1,4 +1,4 @@
-"""The demo's account, on small made-up ledgers."""
+"""The demo's summary of small ledgers."""
 
 from dataclasses import replace
 
@@ -40,30 +40,30 @@ def test_an_item_that_was_served_and_never_stored_is_lost() -> None:
     assert summary_sentence(summary).startswith("1 item did not arrive")
 
 
-def test_an_item_in_the_inbox_is_pending_and_not_there_yet() -> None:
+def test_an_item_in_the_inbox_is_pending_and_counts_as_lost() -> None:
     summary = summarize(replace(HEALTHY, served=frozenset({"a", "b", "c"}), inbox=1))
     assert (summary.pending, summary.lost) == (1, 1)
 
 
-def test_marked_delivered_without_the_receiver_knowing_is_lost() -> None:
+def test_a_delivered_event_that_the_receiver_does_not_have_is_lost() -> None:
     assert summarize(replace(HEALTHY, received=("id-a",))).lost == 1
 
 
 @pytest.mark.parametrize("state", ["pending", "in_flight"])
-def test_what_still_waits_is_pending(state: str) -> None:
+def test_pending_and_in_flight_events_are_pending(state: str) -> None:
     summary = summarize(LedgerContents(frozenset({"a"}), (waiting("a", state),)))
     assert (summary.pending, summary.delivered, summary.lost) == (1, 0, 1)
 
 
-def test_accepted_before_our_own_row_says_so() -> None:
-    """The receiver has it and the answer is under way: pending, not lost."""
+def test_an_event_accepted_before_its_row_is_updated_is_not_lost() -> None:
+    """The receiver has the event, and its response is in flight."""
     summary = summarize(LedgerContents(frozenset({"a"}), (waiting("a", "in_flight"),), ("id-a",)))
     assert (summary.pending, summary.lost) == (1, 0)
 
 
 def test_dead_letters_are_not_lost() -> None:
-    books = LedgerContents(frozenset({"a"}), (waiting("a", "dead"),), dead=("id-a",))
-    summary = summarize(books)
+    contents = LedgerContents(frozenset({"a"}), (waiting("a", "dead"),), dead=("id-a",))
+    summary = summarize(contents)
     assert (summary.dead, summary.pending, summary.lost) == (1, 0, 0)
     assert summary_sentence(summary).startswith("Nothing was lost: 1 item in the dead letter queue")
 
@@ -72,7 +72,7 @@ def test_a_dead_letter_that_was_closed_without_delivery_is_lost() -> None:
     assert summarize(LedgerContents(frozenset({"a"}), (waiting("a", "dead"),))).lost == 1
 
 
-def test_an_item_buried_under_its_key_is_not_lost() -> None:
+def test_an_item_with_a_dead_letter_under_its_key_is_not_lost() -> None:
     """Malformed items never become events: their dead letter carries the item's key."""
     summary = summarize(replace(HEALTHY, served=frozenset({"a", "b", "bad"}), dead=("bad",)))
     assert (summary.lost, summary.dead) == (0, 1)
@@ -84,7 +84,7 @@ def test_every_delivery_after_the_first_is_extra() -> None:
     assert "2 items more than once" in summary_sentence(summary)
 
 
-def test_what_nobody_served_or_stored_is_unexpected() -> None:
+def test_items_that_were_not_served_or_not_stored_are_unexpected() -> None:
     summary = summarize(replace(HEALTHY, served=frozenset({"a"}), received=("id-a", "id-b", "id-x")))
     assert (summary.unexpected, summary.lost) == (2, 0)
 
@@ -102,5 +102,5 @@ def test_what_nobody_served_or_stored_is_unexpected() -> None:
         (list(range(1, 20)), 95, 19),
     ],
 )
-def test_percentiles_are_times_that_happened(numbers: list[float], percent: float, expected: float | None) -> None:
+def test_percentiles_are_measured_values(numbers: list[float], percent: float, expected: float | None) -> None:
     assert percentile(numbers, percent) == expected

@@ -211,13 +211,13 @@ def test_channels_by_id_and_by_handle(world: World, artist: str, owner: str) -> 
     assert [item["id"] for item in both["items"]] == [artist, owner]
 
 
-def test_nothing_found_has_two_shapes(world: World) -> None:
+def test_no_match_is_empty_items_by_id_and_no_items_by_handle(world: World) -> None:
     visitor = Visitor(world)
     assert call(visitor, "channels", part="id", id="UCnone").json()["items"] == []
     assert "items" not in call(visitor, "channels", part="id", forHandle="@none").json()
 
 
-def test_playlists_tell_their_size_for_one_unit(world: World, ref: str, owner: str, artist: str) -> None:
+def test_playlists_list_costs_one_unit_and_returns_item_counts(world: World, ref: str, owner: str, artist: str) -> None:
     fill(world, ref, artist, 3)
     visitor = Visitor(world)
     (item,) = call(visitor, "playlists", part="contentDetails", id=f"{ref},PLnone").json()["items"]
@@ -238,7 +238,7 @@ def test_an_etag_saves_bytes_but_no_quota(world: World, ref: str, artist: str) -
     assert visitor.get(f"{API}/playlistItems", key, part=PARTS, playlistId=ref).status_code == 200
 
 
-def test_a_lone_surrogate_travels_as_an_escape(world: World, ref: str, artist: str) -> None:
+def test_a_lone_surrogate_is_sent_as_an_escape(world: World, ref: str, artist: str) -> None:
     world.add_to_playlist(ref, world.upload(artist, "a\ud800\x00b", at=T0).id, at=T0)
     answer = call(Visitor(world), "playlistItems", playlistId=ref)
     assert rb"a\ud800\u0000b" in answer.content
@@ -263,7 +263,7 @@ def test_the_key_is_taken_from_header_or_url(world: World, ref: str) -> None:
     assert wrong.json()["error"]["details"][0]["reason"] == "API_KEY_INVALID"
 
 
-def test_the_quota_counts_every_call_and_turns_at_pacific_midnight(world: World, ref: str) -> None:
+def test_the_quota_counts_every_call_and_resets_at_pacific_midnight(world: World, ref: str) -> None:
     visitor = Visitor(world, quota=3)
     visitor.clock.at = datetime(2026, 9, 22, 6, 59, 50, tzinfo=UTC).timestamp()
     statuses = [call(visitor, "playlistItems", playlistId=name).status_code for name in (ref, "PLno", ref, ref)]
@@ -345,7 +345,7 @@ def test_only_the_second_page_fails(world: World, ref: str, artist: str) -> None
 # Ledger and control
 
 
-def test_the_ledger_of_lists_waits_until_an_item_can_be_read(
+def test_a_playlist_item_is_in_the_ledger_once_it_is_readable(
     world: World, ref: str, artist: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "served.jsonl"
@@ -374,7 +374,7 @@ def post(visitor: Visitor, path: str, body: Any, client: str = "127.0.0.1", **kw
     return asyncio.run(send())
 
 
-def test_the_control_api_makes_a_world(world: World) -> None:
+def test_the_control_api_creates_and_changes_content(world: World) -> None:
     visitor = Visitor(world)
     channels = post(visitor, "/channels", {"title": "C", "count": 2}).json()["channel_ids"]
     ref = post(visitor, "/playlists", {"owner": channels[0]}).json()["playlist_id"]
@@ -397,7 +397,7 @@ def test_the_control_api_makes_a_world(world: World) -> None:
     assert post(visitor, "/delete", {"channel": channels[0]}).json() == {"deleted": channels[0]}
 
 
-def test_the_control_api_counts_and_takes_faults(world: World, ref: str) -> None:
+def test_the_control_api_reports_counters_and_sets_faults(world: World, ref: str) -> None:
     visitor = Visitor(world, quota=5)
     visitor.clock.at += 100
     assert post(visitor, "/faults", {"script": "feed:404@0-10", "from_now": True}).json()["rules"]
@@ -415,7 +415,7 @@ def test_the_control_api_counts_and_takes_faults(world: World, ref: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "says"),
+    ("path", "body", "status", "message"),
     [
         ("/upload", {"channel": "UCnone"}, 400, "no channel 'UCnone'"),
         ("/upload", {"chanel": "UCnone"}, 422, "chanel"),
@@ -425,13 +425,13 @@ def test_the_control_api_counts_and_takes_faults(world: World, ref: str) -> None
         ("/faults", {"script": "feed:boom"}, 400, "no action 'boom'"),
     ],
 )
-def test_the_control_api_says_what_is_wrong(world: World, path: str, body: Any, status: int, says: str) -> None:
+def test_the_control_api_reports_errors(world: World, path: str, body: Any, status: int, message: str) -> None:
     answer = post(Visitor(world), path, body)
     assert answer.status_code == status
-    assert says in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
-def test_the_control_api_is_for_this_machine_and_for_json(world: World) -> None:
+def test_the_control_api_accepts_only_json_from_loopback(world: World) -> None:
     visitor = Visitor(world)
     assert post(visitor, "/channels", {}, client="192.0.2.7").status_code == 403
     form = post(visitor, "/channels", {}, json=None, content=b"{}", headers={"content-type": "text/plain"})

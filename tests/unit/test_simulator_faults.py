@@ -20,14 +20,14 @@ LIST = RequestTarget("playlistItems", "PL1")
 
 
 def ask(
-    script: str | FaultScript, asked: RequestTarget = FEED, t: float = 0.0, draw: float = 0.0, seen: int = 0
+    script: str | FaultScript, request_target: RequestTarget = FEED, t: float = 0.0, draw: float = 0.0, seen: int = 0
 ) -> Fault:
     rules = read_script(script) if isinstance(script, str) else script
-    return decide(rules, asked, t, lambda: draw, [seen] * len(rules)).fault
+    return decide(rules, request_target, t, lambda: draw, [seen] * len(rules)).fault
 
 
 @pytest.mark.parametrize(
-    ("script", "asked", "t", "expected"),
+    ("script", "request_target", "t", "expected"),
     [
         ("", FEED, 0, Fault()),
         ("feed:404", FEED, 0, Fault("status", status=404)),
@@ -56,12 +56,12 @@ def ask(
         ("night@0-", RequestTarget("feed", "none"), 0, Fault()),
     ],
 )
-def test_scripts_and_what_they_do(script: str, asked: RequestTarget, t: float, expected: Fault) -> None:
-    assert ask(script, asked, t) == expected
+def test_scripts_and_their_faults(script: str, request_target: RequestTarget, t: float, expected: Fault) -> None:
+    assert ask(script, request_target, t) == expected
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         ("404", "expected target:action"),
         ("noon", "no such preset"),
@@ -83,8 +83,8 @@ def test_scripts_and_what_they_do(script: str, asked: RequestTarget, t: float, e
         ("api:reset=3", "no action 'reset=3'"),
     ],
 )
-def test_a_bad_script_names_the_piece_and_the_remedy(script: str, says: str) -> None:
-    with pytest.raises(FaultScriptError, match=says):
+def test_a_bad_script_is_an_error_that_names_the_part_and_the_remedy(script: str, message: str) -> None:
+    with pytest.raises(FaultScriptError, match=message):
         read_script(f"feed:500,{script}")
 
 
@@ -96,11 +96,11 @@ def test_a_share_of_requests_is_drawn() -> None:
     assert 500 < hits < 700
 
 
-def test_a_share_of_ids_is_always_the_same_ones() -> None:
+def test_a_share_of_ids_always_selects_the_same_ids() -> None:
     refs = [RequestTarget("feed", f"UC{number}") for number in range(1000)]
-    hit = [asked.ref for asked in refs if ask("feed:404#40", asked, draw=0.99).name]
+    hit = [request_target.ref for request_target in refs if ask("feed:404#40", request_target, draw=0.99).name]
     assert 350 < len(hit) < 450
-    assert hit == [asked.ref for asked in refs if ask("feed:404#40", asked).name]
+    assert hit == [request_target.ref for request_target in refs if ask("feed:404#40", request_target).name]
 
 
 def test_skipping_and_counting_hit_the_second_request_only() -> None:
@@ -108,7 +108,7 @@ def test_skipping_and_counting_hit_the_second_request_only() -> None:
     assert names == ["", "status", "", ""]
 
 
-def test_a_decision_says_which_rules_it_concerned() -> None:
+def test_a_decision_lists_the_rules_that_matched() -> None:
     rules = read_script("feed:404%0,api:500,any:slow=1s")
     assert decide(rules, FEED, 0, lambda: 0.5, [0, 0, 0]).matched == (0, 2)
 

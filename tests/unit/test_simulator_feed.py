@@ -1,4 +1,4 @@
-"""The simulated feed, read by strangers: feedparser and the standard library."""
+"""The simulated feed, read with feedparser and the standard library."""
 
 import asyncio
 import io
@@ -22,7 +22,7 @@ CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 
 
 class Clock:
-    """Time that a test moves by hand."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.at = T0
@@ -32,7 +32,7 @@ class Clock:
 
 
 class Visitor:
-    """A client inside the process: no socket, no thread."""
+    """A client that calls the app directly, without socket and thread."""
 
     def __init__(self, world: World, **options: Any) -> None:
         self.clock = Clock()
@@ -91,7 +91,7 @@ def test_feedparser_finds_every_field(world: World, channel: str) -> None:
     assert entry.media_thumbnail[0]["url"].endswith(f"/vi/{video.id}/hqdefault.jpg")
 
 
-def test_the_feeds_own_id_lost_its_prefix(world: World, channel: str) -> None:
+def test_the_feeds_own_id_has_no_prefix(world: World, channel: str) -> None:
     root = ET.fromstring(Visitor(world).feed(channel).content)
     assert root.findtext(f"{YT}channelId") == channel[2:]
     assert root.findtext(f"{ATOM}id") == f"yt:channel:{channel[2:]}"
@@ -112,7 +112,7 @@ def test_fifteen_newest_public_ones_streams_included(world: World, channel: str)
     assert 'views="0"' in answer.text
 
 
-def test_the_answer_follows_the_world_at_once(world: World, channel: str) -> None:
+def test_a_change_is_in_the_next_response(world: World, channel: str) -> None:
     visitor = Visitor(world)
     assert ids(visitor.feed(channel)) == []
     video = world.upload(channel, "first", at=T0)
@@ -139,7 +139,7 @@ def test_the_header_set_differs_from_the_captures_only_by_the_length(world: Worl
     theirs = set(json.loads(found[-1].read_text())["headers"]) - optional
     assert ours == theirs
     refused = json.loads(next(CAPTURES.glob("youtube_feed_errors/*.headers.json")).read_text())["headers"]
-    assert set(Visitor(world).feed("UCnobody").headers) == set(refused)
+    assert set(Visitor(world).feed("UCunknown").headers) == set(refused)
 
 
 @pytest.mark.skipif(not CAPTURES.exists(), reason="the captured answers (../shared/corpus) are not beside the project")
@@ -156,12 +156,12 @@ def outline(document: bytes) -> list[tuple[str, list[str]]]:
     return [(element.tag, list(element.attrib)) for element in root.iter()]
 
 
-def test_an_unknown_channel_is_a_404_page_for_people(world: World) -> None:
-    answer = Visitor(world).feed("UC<nobody>")
+def test_an_unknown_channel_is_an_html_404_page(world: World) -> None:
+    answer = Visitor(world).feed("UC<unknown>")
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "text/html; charset=UTF-8"
     assert "cache-control" not in answer.headers
-    assert "<nobody>" not in answer.text
+    assert "<unknown>" not in answer.text
     assert Visitor(world).get("/feeds/videos.xml").status_code == 400
 
 
@@ -172,7 +172,7 @@ def test_a_deleted_channel_is_a_404(world: World, channel: str) -> None:
     assert visitor.feed(channel).status_code == 404
 
 
-def test_etags_only_where_asked_for(world: World, channel: str) -> None:
+def test_etags_are_optional(world: World, channel: str) -> None:
     visitor = Visitor(world, etags=True)
     tag = visitor.feed(channel).headers["etag"]
     same = visitor.feed(channel, {"If-None-Match": tag})
@@ -211,7 +211,7 @@ def test_a_playlist_feed_keeps_list_order_and_hides_what_is_hidden(world: World,
     ]
 
 
-def test_text_that_xml_cannot_carry_is_left_out(world: World, channel: str) -> None:
+def test_characters_that_xml_cannot_represent_are_left_out(world: World, channel: str) -> None:
     world.upload(channel, "a\x00b\ud800c\x0bd", at=T0)
     (entry,) = entries(Visitor(world).feed(channel))
     assert entry.findtext(f"{ATOM}title") == "abcd"
@@ -230,19 +230,19 @@ def test_text_that_xml_cannot_carry_is_left_out(world: World, channel: str) -> N
         ("deep", 200, "text/xml; charset=UTF-8"),
     ],
 )
-def test_faults_that_spoil_a_feed(world: World, channel: str, fault: str, status: int, kind: str) -> None:
+def test_faults_of_a_feed(world: World, channel: str, fault: str, status: int, kind: str) -> None:
     world.upload(channel, "v", at=T0)
     answer = Visitor(world, faults=f"feed:{fault}").feed(channel)
     assert (answer.status_code, answer.headers["content-type"]) == (status, kind)
     assert channel not in answer.text.partition("<entry>")[2] or fault == "truncated"
 
 
-def test_a_pause_is_asked_for_by_retry_after(world: World, channel: str) -> None:
+def test_a_status_fault_can_send_retry_after(world: World, channel: str) -> None:
     answer = Visitor(world, faults="any:429=30").feed(channel)
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
 
 
-def test_a_night_is_over_when_its_window_ends(world: World) -> None:
+def test_a_preset_ends_with_its_window(world: World) -> None:
     refs = [world.add_channel(f"c{n}", at=T0).id for n in range(50)]
     visitor = Visitor(world, faults="night@0-60")
     first = [visitor.feed(ref).status_code for ref in refs]
@@ -252,7 +252,7 @@ def test_a_night_is_over_when_its_window_ends(world: World) -> None:
     assert {visitor.feed(ref).status_code for ref in refs} == {200}
 
 
-def test_a_gzip_bomb_is_small_on_the_wire(world: World, channel: str) -> None:
+def test_a_gzip_bomb_is_small_when_compressed(world: World, channel: str) -> None:
     answer = Visitor(world, faults="feed:gzip").feed(channel)
     assert answer.headers["content-encoding"] == "gzip"
     assert int(answer.headers["content-length"]) < 100_000
@@ -260,7 +260,7 @@ def test_a_gzip_bomb_is_small_on_the_wire(world: World, channel: str) -> None:
 
 
 @pytest.fixture
-def ledgered(world: World, channel: str, tmp_path: Path) -> Visitor:
+def with_ledger(world: World, channel: str, tmp_path: Path) -> Visitor:
     return Visitor(world, ledger_path=tmp_path / "served.jsonl")
 
 
@@ -269,11 +269,11 @@ def lines(visitor: Visitor) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_ledger_has_each_item_once(ledgered: Visitor, world: World, channel: str) -> None:
+def test_the_ledger_has_each_item_once(with_ledger: Visitor, world: World, channel: str) -> None:
     video = world.upload(channel, "v", at=T0 - 5).id
     for _ in range(3):
-        ledgered.feed(channel)
-    assert lines(ledgered) == [
+        with_ledger.feed(channel)
+    assert lines(with_ledger) == [
         {
             "at": T0,
             "kind": "feed",
@@ -286,11 +286,11 @@ def test_the_ledger_has_each_item_once(ledgered: Visitor, world: World, channel:
 
 
 @pytest.mark.parametrize("fault", ["404", "500", "html", "empty", "truncated", "bomb", "gzip", "redirect"])
-def test_a_spoiled_answer_is_not_ledgered(ledgered: Visitor, world: World, channel: str, fault: str) -> None:
+def test_a_faulty_response_is_not_in_the_ledger(with_ledger: Visitor, world: World, channel: str, fault: str) -> None:
     world.upload(channel, "v", at=T0)
-    ledgered.site.set_faults(f"feed:{fault}")
-    ledgered.feed(channel)
-    assert lines(ledgered) == []
-    ledgered.site.set_faults("feed:slow=1ms")
-    ledgered.feed(channel)
-    assert len(lines(ledgered)) == 1
+    with_ledger.site.set_faults(f"feed:{fault}")
+    with_ledger.feed(channel)
+    assert lines(with_ledger) == []
+    with_ledger.site.set_faults("feed:slow=1ms")
+    with_ledger.feed(channel)
+    assert len(lines(with_ledger)) == 1

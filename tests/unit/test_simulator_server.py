@@ -1,4 +1,4 @@
-"""The simulated YouTube on real sockets: torn connections, many at once, and the command."""
+"""The simulated YouTube on real sockets: broken connections, concurrency, and the command."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.fakes.youtube import simulated_youtube
 BRIEF = httpx.Timeout(5, read=0.05)
 
 
-def test_a_handle_shows_the_world_and_the_counters() -> None:
+def test_world_and_counters_are_readable_from_the_test() -> None:
     with simulated_youtube(channels=2, playlists=1, videos=3) as yt, httpx.Client() as http:
         video = yt.upload(yt.channels[0], "fresh")
         answer = http.get(yt.feed_url(yt.channels[0]))
@@ -47,7 +47,7 @@ def test_uvicorn_adds_no_header_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("fault", ["reset", "cut"])
-def test_a_torn_connection_is_an_error_and_not_ledgered(fault: str, tmp_path: Path) -> None:
+def test_a_broken_connection_is_an_error_and_not_in_the_ledger(fault: str, tmp_path: Path) -> None:
     path = tmp_path / "served.jsonl"
     with simulated_youtube(channels=1, videos=15, ledger_path=path, faults=f"feed:{fault}") as yt:
         with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
@@ -59,7 +59,7 @@ def test_a_torn_connection_is_an_error_and_not_ledgered(fault: str, tmp_path: Pa
         yt.wait_for(lambda: len(path.read_text().splitlines()) == 15)
 
 
-def test_a_client_that_gave_up_waiting_was_not_served(tmp_path: Path) -> None:
+def test_a_client_that_disconnected_was_not_served(tmp_path: Path) -> None:
     path = tmp_path / "served.jsonl"
     with simulated_youtube(channels=1, videos=2, ledger_path=path, faults="feed:slow=400ms") as yt:
         with pytest.raises(httpx.ReadTimeout):
@@ -68,7 +68,7 @@ def test_a_client_that_gave_up_waiting_was_not_served(tmp_path: Path) -> None:
         assert path.read_text() == ""
 
 
-def test_a_drip_comes_whole_for_the_patient_only(tmp_path: Path) -> None:
+def test_a_dripping_response_is_complete_only_without_a_client_timeout(tmp_path: Path) -> None:
     path = tmp_path / "served.jsonl"
     with simulated_youtube(channels=1, videos=3, ledger_path=path, faults="feed:drip=0.1ms") as yt:
         assert httpx.get(yt.feed_url(yt.channels[0])).text.endswith("</feed>\n")
@@ -79,7 +79,7 @@ def test_a_drip_comes_whole_for_the_patient_only(tmp_path: Path) -> None:
         yt.wait_for(lambda: yt.requests.count(status=0) == 1)
 
 
-def test_stopping_does_not_wait_for_hanging_answers() -> None:
+def test_stopping_does_not_wait_for_hanging_responses() -> None:
     with simulated_youtube(channels=1, faults="feed:hang") as yt:
         with pytest.raises(httpx.ReadTimeout):
             httpx.get(yt.feed_url(yt.channels[0]), timeout=BRIEF)
@@ -90,7 +90,7 @@ def test_stopping_does_not_wait_for_hanging_answers() -> None:
     assert time.monotonic() - begun < 2
 
 
-def test_hundreds_at_once_share_their_latency() -> None:
+def test_hundreds_of_requests_wait_for_the_latency_concurrently() -> None:
     with simulated_youtube(channels=300, videos=1, latency=0.3) as yt:
         lines = asyncio.run(get_all(yt.base_url, yt.channels))
         assert lines == {b"HTTP/1.1 200 OK\r\n"}
@@ -98,7 +98,7 @@ def test_hundreds_at_once_share_their_latency() -> None:
 
 
 async def get_all(base_url: str, refs: tuple[str, ...]) -> set[bytes]:
-    """Status lines; without a client library, whose own work would be most of the time."""
+    """Status lines, read without a client library: its own work would take most of the time."""
     port = int(base_url.rpartition(":")[2])
 
     async def get_one(ref: str) -> bytes:
@@ -111,7 +111,7 @@ async def get_all(base_url: str, refs: tuple[str, ...]) -> set[bytes]:
     return set(await asyncio.gather(*map(get_one, refs)))
 
 
-def test_a_taken_port_is_said() -> None:
+def test_a_taken_port_is_an_error() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(PortInUse, match="is taken by another program"):
         listen("127.0.0.1", taken.getsockname()[1])
 
@@ -144,7 +144,7 @@ def announced(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_announces_itself_serves_and_stops(sign: signal.Signals, tmp_path: Path) -> None:
+def test_the_command_prints_its_address_serves_and_stops(sign: signal.Signals, tmp_path: Path) -> None:
     ledger = tmp_path / "served.jsonl"
     options = [
         "--channels",

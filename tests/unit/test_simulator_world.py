@@ -1,4 +1,4 @@
-"""The simulated YouTube's model."""
+"""Channels, videos and playlists of the simulated YouTube."""
 
 import base64
 import threading
@@ -36,7 +36,7 @@ def test_ids_have_the_real_lengths_and_come_from_the_seed(channel: str) -> None:
     assert World(seed=8).add_channel("Lighthouses", at=T0).id != channel
 
 
-def test_newest_first_and_in_one_second_the_later_upload_is_newer(world: World, channel: str) -> None:
+def test_newest_first_and_the_later_of_two_uploads_with_the_same_time_is_newer(world: World, channel: str) -> None:
     first = world.upload(channel, "first", at=T0).id
     second = world.upload(channel, "second", at=T0).id
     old = world.upload(channel, "old", at=T0 - 100).id
@@ -44,7 +44,7 @@ def test_newest_first_and_in_one_second_the_later_upload_is_newer(world: World, 
     assert [v.id for v in world.newest(channel, 1)] == [second]
 
 
-def test_going_public_publishes_once(world: World, channel: str) -> None:
+def test_the_publication_time_is_set_when_a_video_first_becomes_public(world: World, channel: str) -> None:
     video = world.upload(channel, "kept back", at=T0, privacy="private").id
     world.upload(channel, "between", at=T0 + 10)
     assert len(world.newest(channel)) == 1
@@ -65,7 +65,7 @@ def test_a_new_item_is_last_unless_added_at_the_top(world: World, channel: str) 
     assert [(e.position, e.video.id) for e in listing.entries] == [(0, c), (1, a), (2, b)]
 
 
-def test_item_ids_are_base64_of_the_list_and_a_tail(world: World, channel: str) -> None:
+def test_item_ids_are_base64_of_the_list_id_and_a_suffix(world: World, channel: str) -> None:
     ref = world.add_playlist("List", owner=channel, at=T0).id
     video = world.upload(channel, "v", at=T0).id
     twice = [world.add_to_playlist(ref, video, at=T0).id for _ in range(2)]
@@ -78,7 +78,7 @@ def test_item_ids_are_base64_of_the_list_and_a_tail(world: World, channel: str) 
     assert base64.b64decode(listing.entries[0].item_id).decode() == f"{uploads(channel)}.{video}"
 
 
-def test_removing_and_deleting_are_two_things(world: World, channel: str) -> None:
+def test_a_removed_item_disappears_and_a_deleted_video_stays_as_deleted(world: World, channel: str) -> None:
     ref = world.add_playlist("List", owner=channel, at=T0).id
     gone, removed = (world.upload(channel, name, at=T0).id for name in ("gone", "removed"))
     for video in (gone, removed):
@@ -92,14 +92,14 @@ def test_removing_and_deleting_are_two_things(world: World, channel: str) -> Non
         world.remove_from_playlist(ref, removed)
 
 
-def test_private_lists_and_empty_uploads_are_not_there(world: World, channel: str) -> None:
+def test_private_playlists_and_empty_uploads_lists_are_not_found(world: World, channel: str) -> None:
     secret = world.add_playlist("Secret", owner=channel, at=T0, privacy="private").id
     assert world.listing(secret) is None
     assert world.listing(uploads(channel)) is None
     assert world.listing("PLnothing") is None
 
 
-def test_siblings_of_the_uploads_list_hold_one_kind(world: World, channel: str) -> None:
+def test_the_lists_beside_the_uploads_list_have_one_kind_of_video(world: World, channel: str) -> None:
     world.upload(channel, "long", at=T0)
     short = world.upload(channel, "short", at=T0, kind="short").id
     ref = "UUSH" + channel[2:]
@@ -110,7 +110,7 @@ def test_siblings_of_the_uploads_list_hold_one_kind(world: World, channel: str) 
     assert channel_of("PL" + "x" * 32) is None
 
 
-def test_a_version_moves_only_with_what_it_stands_for(world: World, channel: str) -> None:
+def test_a_version_changes_only_with_its_own_content(world: World, channel: str) -> None:
     other = world.add_channel("Other", at=T0).id
     ref = world.add_playlist("List", owner=other, at=T0).id
     video = world.upload(channel, "v", at=T0).id
@@ -128,7 +128,7 @@ def test_a_stream_goes_from_upcoming_to_live_to_a_video(world: World, channel: s
     assert (ended.kind, ended.duration, ended.published_at) == ("video", 600, T0)
 
 
-def test_a_deleted_channel_takes_its_videos_along(world: World, channel: str) -> None:
+def test_deleting_a_channel_deletes_its_videos(world: World, channel: str) -> None:
     owner = world.add_channel("Owner", at=T0).id
     ref = world.add_playlist("List", owner=owner, at=T0).id
     video = world.upload(channel, "v", at=T0).id
@@ -140,14 +140,14 @@ def test_a_deleted_channel_takes_its_videos_along(world: World, channel: str) ->
     assert listing.entries[0].video.privacy == "deleted"
 
 
-def test_unknown_ids_say_what_to_do(world: World) -> None:
+def test_an_unknown_id_is_an_error_with_a_remedy(world: World) -> None:
     with pytest.raises(UnknownIdError, match="no channel 'UCnone'"):
         world.upload("UCnone", "x", at=T0)
     with pytest.raises(UnknownIdError, match="no video 'none'"):
         world.edit_title("none", "x", at=T0)
 
 
-def test_threads_may_upload_at_once(world: World, channel: str) -> None:
+def test_threads_can_upload_concurrently(world: World, channel: str) -> None:
     def work() -> None:
         for number in range(200):
             world.upload(channel, str(number), at=T0)
@@ -160,11 +160,11 @@ def test_threads_may_upload_at_once(world: World, channel: str) -> None:
     assert len({v.id for v in world.newest(channel)}) == 800
 
 
-def test_traffic_makes_every_sort_of_item_from_its_seed() -> None:
+def test_traffic_creates_every_kind_of_item_and_repeats_with_its_seed() -> None:
     def live(seed: int) -> tuple[World, list[str]]:
         world = World(seed)
-        cast = populate(world, channels=3, playlists=2, videos=2, at=T0)
-        traffic = Traffic(world, cast, seed)
+        content = populate(world, channels=3, playlists=2, videos=2, at=T0)
+        traffic = Traffic(world, content, seed)
         for number in range(600):
             traffic.step(T0 + number / 10)
             traffic.publish_due(T0 + number / 10)
@@ -184,10 +184,10 @@ def test_traffic_makes_every_sort_of_item_from_its_seed() -> None:
     assert len(set(stamps)) < len(stamps)
 
 
-def test_traffic_outlives_a_deleted_channel() -> None:
+def test_traffic_continues_after_its_channel_was_deleted() -> None:
     world = World()
-    cast = populate(world, channels=1, playlists=0, videos=0, at=T0)
-    world.delete_channel(cast.channels[0])
-    traffic = Traffic(world, cast)
+    content = populate(world, channels=1, playlists=0, videos=0, at=T0)
+    world.delete_channel(content.channels[0])
+    traffic = Traffic(world, content)
     traffic.step(T0)
     assert (traffic.made, world.video_count()) == (1, 0)
