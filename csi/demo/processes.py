@@ -174,7 +174,7 @@ def printable(text: str) -> str:
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """A `preexec_fn`: on Linux the kernel stops the child when this process is killed and cannot do it."""
+    """A `preexec_fn`: on Linux the kernel terminates the child when this process is killed. None on other systems."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()

@@ -189,7 +189,7 @@ class DemoRun:
         self._view.update(DemoPhase(self.sidecar, phase, elapsed, hint), self.progress.snapshot())
 
     def _worker_heartbeat(self) -> float | None:
-        """The worker's first heartbeat follows its migrations, so the database is not opened before the file exists."""
+        """None until the worker has migrated the database and written its first heartbeat."""
         database = self._home / "csi.db"
         if not database.exists():
             return None

@@ -91,7 +91,7 @@ class Traffic:
         self.made = 0
 
     def step(self, at: float) -> None:
-        """One new item in a random channel or playlist. None if the channel was deleted; the step still counts."""
+        """Create one item in a random channel or playlist. Without effect if the channel was deleted."""
         refs = self._content.channels + self._content.playlists
         ref = self._random.choice(refs) if refs else ""
         is_playlist = ref in self._content.playlists
