@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import logs
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.terminal import ago, plain, table
 from csi.status import backlog as reasons

@@ -9,8 +9,8 @@ import click
 
 from csi import logs
 from csi.catalog import archive_files, catalog_retention
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, stamp
 from csi.cli.terminal import table
 from csi.store.catalog import archives

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from csi import logs
-from csi.cli.config import json_option
+from csi.cli.options import json_option
 from csi.cli.output import AgeType, echo_json
 from csi.cli.processing_session import processing_option, processing_session, redacted
 from csi.cli.terminal import table

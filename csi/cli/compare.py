@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi.admin import old_poller_log, parallel_run
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option, json_option
 from csi.cli.output import AgeType, confirm, echo_json, plural
 from csi.cli.terminal import ago, plain
 

@@ -1,4 +1,4 @@
-"""`csi completion`: the script that makes a shell complete our commands."""
+"""`csi completion`: print a shell completion script."""
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
@@ -18,7 +18,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     fish: csi completion fish > ~/.config/fish/completions/csi.fish
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # click has all three
+    assert kind is not None  # click supports all three
     script = kind(ctx.find_root().command, {}, "csi", "_CSI_COMPLETE")
-    # Not the shell's own `source`: bash's would start a bash, only to ask for its version.
+    # Not the subclass's `source`: the one for bash starts a bash to ask for its version.
     click.echo(ShellComplete.source(script))

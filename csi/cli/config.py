@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import pydantic
@@ -15,7 +15,9 @@ import yaml
 
 from csi import net, runtime
 from csi.adapters import registry
-from csi.cli import schema as schemas
+from csi.cli.options import config_option, json_option
+from csi.cli.output import echo_json
+from csi.cli.schema import schema_text
 from csi.config import loader, variables
 from csi.config.secrets import MASK, hide_password
 from csi.pipeline import schedule
@@ -26,24 +28,12 @@ if TYPE_CHECKING:
 
     Origin = Callable[[KeyPath], str] | None
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def config_option(command: F) -> F:
-    """`--config PATH`, the same for every command."""
-    text = "Configuration file.  [default: $CSI_CONFIG_PATH, else /etc/csi/config.yaml]"
-    return click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="PATH", help=text)(command)
-
-
-def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
 
 @click.group()
 def config() -> None:
     """Check, show and describe the configuration.
 
-    The environment wins over the file, the file over the defaults.
+    The environment takes precedence over the file, the file over the defaults.
     """
 
 
@@ -51,13 +41,26 @@ def config() -> None:
 @config_option
 @json_option
 def check(config_path: Path | None, as_json: bool) -> None:
-    """Say whether the configuration can be used; every problem is one line on stderr, exit code 3."""
+    """Check whether the configuration is valid; each problem is one line on stderr, exit code 3."""
     loaded = _read(config_path)
-    warnings = [*loaded.warnings, *_not_readable(loaded), *_not_deliverable(loaded)]
+    settings = loaded.settings
+    # Adapters report which key they lack; that needs neither database nor network.
+    rt = runtime.Runtime(settings, net.Net())
+    specs = [(source, spec.via) for source in rt.enabled_sources() for spec in rt.adapter(source).watches()]
+    warnings = [*loaded.warnings, *schedule.keyless(rt, specs)]
+    if settings.features.delivery:
+        required = (("ua_endpoint", "CSI_UA_ENDPOINT"), ("shared_secret", "CSI_UA_SHARED_SECRET"))
+        missing = [pair for pair in required if getattr(settings.delivery, pair[0]) is None]
+        warnings += [f"delivery.{key}: not set, so nothing can be delivered; set {name}" for key, name in missing]
+    running = [source for source in settings.sources.values() if source.enabled]
+    watches = sum(len(source.watches) for source in running)
     if as_json:
-        click.echo(json.dumps({"ok": True, **_counts(loaded), "warnings": warnings}, indent=2))
+        counts = {"path": str(loaded.path), "sources": len(running), "watches": watches}
+        echo_json({"ok": True, **counts, "warnings": warnings})
         return
-    click.echo(_summary(loaded))
+    profiles = len(settings.route_profiles)
+    parts = (_count(len(running), "enabled source"), _count(watches, "watch", "es"), _count(profiles, "route profile"))
+    click.echo(f"{loaded.path}: valid; {', '.join(parts)}")
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
 
@@ -65,9 +68,9 @@ def check(config_path: Path | None, as_json: bool) -> None:
 @config.command()
 @config_option
 @json_option
-@click.option("--origin", "with_origin", is_flag=True, help="Say of each value where it comes from.")
+@click.option("--origin", "with_origin", is_flag=True, help="Show where each value comes from.")
 def show(config_path: Path | None, as_json: bool, with_origin: bool) -> None:
-    """Print the configuration in effect; secrets only as ******** (set) or null."""
+    """Print the effective configuration; secrets appear as ******** (set) or null."""
     loaded = _read(config_path)
     values = effective(loaded)
     origin = loaded.origin if with_origin else None
@@ -77,14 +80,14 @@ def show(config_path: Path | None, as_json: bool, with_origin: bool) -> None:
         click.echo("\n".join(_yaml_lines(values, origin, ())))
 
 
-@config.command()
-def schema() -> None:
+@config.command("schema")
+def print_schema() -> None:
     """Print the JSON Schema of the configuration file."""
-    click.echo(schemas.schema_text("config"))
+    click.echo(schema_text("config"))
 
 
 def effective(loaded: LoadedConfig) -> dict[str, Any]:
-    """All settings as plain data without a secret in it; the secrets' names come last, by variable."""
+    """All settings as plain data without secret values; the secrets' variable names come last."""
     shown: dict[str, Any] = _plain(loaded.settings.model_dump())
     for key in ("database", "queue"):
         shown["csi"][key] = shown["csi"][key] and hide_password(shown["csi"][key])
@@ -114,40 +117,8 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _counts(loaded: LoadedConfig) -> dict[str, Any]:
-    running = [source for source in loaded.settings.sources.values() if source.enabled]
-    watches = sum(len(source.watches) for source in running)
-    return {"path": str(loaded.path), "sources": len(running), "watches": watches}
-
-
-def _summary(loaded: LoadedConfig) -> str:
-    found, profiles = _counts(loaded), len(loaded.settings.route_profiles)
-    parts = [
-        _count(found["sources"], "enabled source"),
-        _count(found["watches"], "watch", "es"),
-        _count(profiles, "route profile"),
-    ]
-    return f"{loaded.path}: good; {', '.join(parts)}"
-
-
 def _count(number: int, word: str, plural: str = "s") -> str:
     return f"{number} {word}{'' if number == 1 else plural}"
-
-
-def _not_readable(loaded: LoadedConfig) -> list[str]:
-    rt = runtime.Runtime(
-        loaded.settings, net.Net()
-    )  # neither database nor network: adapters are only asked what they lack
-    specs = [(source, spec.via) for source in rt.enabled_sources() for spec in rt.adapter(source).watches()]
-    return schedule.keyless(rt, specs)
-
-
-def _not_deliverable(loaded: LoadedConfig) -> Iterator[str]:
-    delivery, wanted = loaded.settings.delivery, loaded.settings.features.delivery
-    if wanted and delivery.ua_endpoint is None:
-        yield "delivery.ua_endpoint: not set, so nothing can be delivered; set CSI_UA_ENDPOINT"
-    if wanted and delivery.shared_secret is None:
-        yield "delivery.shared_secret: not set, so nothing can be delivered; set CSI_UA_SHARED_SECRET"
 
 
 def _with_origins(value: Any, origin: Origin, path: KeyPath) -> Any:
@@ -159,7 +130,7 @@ def _with_origins(value: Any, origin: Origin, path: KeyPath) -> Any:
 
 
 def _yaml_lines(value: Any, origin: Origin, path: KeyPath) -> Iterator[str]:
-    """Block style by hand, because a comment behind each value is what no YAML writer gives."""
+    """Block style written by hand: no YAML writer puts a comment behind each value."""
     for key, inner in _items(value):
         inner_path = (*path, key)
         lead = "- " if isinstance(key, int) else f"{_scalar(key)}:"
@@ -176,7 +147,7 @@ def _items(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 
 def _is_leaf(value: Any) -> bool:
-    """A scalar, an empty block, or a list of scalars: what stands on one line."""
+    """A scalar, an empty block, or a list of scalars: printed on one line."""
     if isinstance(value, list):
         return not any(isinstance(inner, dict) for inner in value)
     return not isinstance(value, dict) or not value

@@ -1,12 +1,10 @@
-"""csi db: migrate, status, backup, copy."""
+"""`csi db`: migrate, inspect, back up and copy the database."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +12,11 @@ import click
 
 from csi import clock, runtime
 from csi.admin import copy_to_postgres
-from csi.cli.output import plural, progress
-from csi.cli.terminal import table
+from csi.cli.options import json_option
+from csi.cli.output import echo_table, plural, progress
 from csi.config import settings
 from csi.config.secrets import hide_password
-from csi.store import db as database
+from csi.store import db
 
 if TYPE_CHECKING:
     from csi.admin.copy_to_postgres import CopyReport
@@ -26,124 +24,104 @@ if TYPE_CHECKING:
 _CONFIG = click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The configuration; default CSI_CONFIG_PATH."
 )
+_BACKUP_NAME = re.compile(r"csi-\d{8}T\d{6}Z\.db")
 
 
-_COPY = re.compile(r"csi-\d{8}T\d{6}Z\.db")
+@click.group("db")
+def db_group() -> None:
+    """Migrate, inspect, back up and copy the database."""
 
 
-@click.group()
-def db() -> None:
-    """Migrate, inspect, back up and move the database."""
-
-
-@db.command()
+@db_group.command()
 @_CONFIG
 def migrate(config_path: Path | None) -> None:
-    """Bring the schema up to date. Worker and sidecar do this by themselves at start."""
+    """Bring the schema up to date. Worker and sidecar also do this when they start."""
     _open(config_path)
-    applied = database.migrate()
+    applied = db.migrate()
     click.echo(f"applied {', '.join(applied)}" if applied else "the schema is up to date")
 
 
-@db.command()
+@db_group.command()
 @_CONFIG
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def status(config_path: Path | None, as_json: bool) -> None:
-    """Say where the database is, and which migrations it has."""
+    """Show the database's location, and its applied and pending migrations."""
     where = _open(config_path)
-    report = {
-        "database": where,
-        "applied": database.applied_migrations(),
-        "pending": database.pending_migrations(),
-    }
+    applied, pending = db.applied_migrations(), db.pending_migrations()
     if as_json:
-        click.echo(json.dumps(report))
+        click.echo(json.dumps({"database": where, "applied": applied, "pending": pending}))
         return
-    click.echo(f"database  {report['database']}")
-    click.echo(f"applied   {', '.join(report['applied']) or 'nothing'}")
-    click.echo(f"pending   {', '.join(report['pending']) or 'nothing'}")
+    click.echo(f"database  {where}")
+    click.echo(f"applied   {', '.join(applied) or 'nothing'}")
+    click.echo(f"pending   {', '.join(pending) or 'nothing'}")
 
 
-@db.command()
+@db_group.command()
 @_CONFIG
-@click.option("--keep", type=click.IntRange(1), help="With a directory: remove all but this many of our copies there.")
+@click.option("--keep", type=click.IntRange(1), help="With a directory: delete all but the newest N backups there.")
 @click.argument("target", type=click.Path(path_type=Path))
 def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
-    """Write a consistent copy to TARGET while everything runs, and check it (SQLite only).
+    """Write a consistent, verified copy to TARGET while the worker runs (SQLite only).
 
-    In a directory the copy is named by the time. Nothing is ever overwritten.
+    In a directory the file name contains the time. Existing files are never overwritten.
     """
     if keep is not None and not target.is_dir():
-        raise click.UsageError(f"--keep needs a directory, and {target} is none.")
+        raise click.UsageError(f"--keep needs a directory; {target} is not one.")
     _open(config_path)
-    copy = target / _copy_name() if target.is_dir() else target
-    database.backup(copy)
+    name = f"csi-{re.sub('[-:]', '', clock.iso(clock.now()))}.db"
+    copy = target / name if target.is_dir() else target
+    db.backup(copy)
     click.echo(f"wrote {copy} ({copy.stat().st_size:,} bytes), checked")
-    for old in _copies(target)[:-keep] if keep else []:
-        old.unlink()
-        click.echo(f"removed {old}")
+    if keep:
+        # Only files that this command named: the directory may hold other databases.
+        for old in sorted(path for path in target.iterdir() if _BACKUP_NAME.fullmatch(path.name))[:-keep]:
+            old.unlink()
+            click.echo(f"removed {old}")
 
 
-@db.command("copy")
+@db_group.command("copy")
 @_CONFIG
 @click.option("--to", "target", required=True, metavar="URL", help="An empty database: postgresql://USER@HOST/NAME.")
-@click.option("--live", is_flag=True, help="Copy a snapshot while the worker runs; a run without this ends it.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--live", is_flag=True, help="Copy a snapshot while the worker runs; finish with a run without --live.")
+@json_option
 def copy_all(config_path: Path | None, target: str, live: bool, as_json: bool) -> None:
     """Copy the whole database into PostgreSQL, and compare both sides at the end.
 
-    Whatever ends it, another run goes on: only what differs is written. The worker must not run, so that nothing is
-    missing at the end; --live copies a snapshot meanwhile. Arguments are seen by everybody on this machine: leave the
-    password to PGPASSWORD or ~/.pgpass.
+    An interrupted copy continues with the next run: only rows that differ are written. The worker must be stopped, so
+    that the copy is complete; --live copies a snapshot before that. Every user of this machine can read command-line
+    arguments: pass the password by PGPASSWORD or ~/.pgpass.
     """
     if not settings.looks_like_postgres(target):
         raise click.UsageError("--to: expected postgresql://USER@HOST/NAME.")
-    with _percents("copying and comparing") as notice:
-        done = copy_to_postgres.copy_database(runtime.load_settings(config_path), target, live=live, notice=notice)
-    _say_copied(done, hide_password(target), as_json=as_json)
-
-
-@contextmanager
-def _percents(label: str) -> Iterator[Callable[[int, int], None]]:
     shown = 0
+    with progress(100, "copying and comparing") as advance:
 
-    def notice(done: int, total: int) -> None:
-        nonlocal shown
-        now = 100 * done // max(total, 1)
-        advance(now - shown)
-        shown = now
+        def notice(done: int, total: int) -> None:
+            nonlocal shown
+            percent = 100 * done // max(total, 1)
+            advance(percent - shown)
+            shown = percent
 
-    with progress(100, label) as advance:
-        yield notice
+        report = copy_to_postgres.copy_database(runtime.load_settings(config_path), target, live=live, notice=notice)
+    _show_copy(report, hide_password(target), as_json=as_json)
 
 
-def _say_copied(done: CopyReport, target: str, *, as_json: bool) -> None:
+def _show_copy(report: CopyReport, target: str, *, as_json: bool) -> None:
     if as_json:
-        tables = [dataclasses.asdict(it) for it in done.tables]
-        report = {"source": done.source, "target": target, "complete": done.complete, "mended_texts": done.mended}
-        click.echo(json.dumps(report | {"tables": tables}))
+        facts = {"source": report.source, "target": target, "complete": report.complete, "mended_texts": report.mended}
+        click.echo(json.dumps(facts | {"tables": [dataclasses.asdict(it) for it in report.tables]}))
         return
-    rows = [[it.table, f"{it.rows:,}", f"{it.written:,}", f"{it.removed:,}", it.sha256[:16]] for it in done.tables]
-    for line in table(("TABLE", "ROWS", "WRITTEN", "REMOVED", "SHA256"), rows):
-        click.echo(line)
-    if done.mended:
-        click.echo(f"{plural(done.mended, 'text')} with NUL or broken UTF-8 have U+FFFD there instead", err=True)
-    if done.complete:
-        click.echo("the same on both sides; set csi.database (CSI_DATABASE_URL) to it and start the worker", err=True)
+    rows = [[it.table, f"{it.rows:,}", f"{it.written:,}", f"{it.removed:,}", it.sha256[:16]] for it in report.tables]
+    echo_table(("TABLE", "ROWS", "WRITTEN", "REMOVED", "SHA256"), rows)
+    if report.mended:
+        click.echo(f"{plural(report.mended, 'text')} contained NUL or invalid UTF-8, replaced by U+FFFD", err=True)
+    if report.complete:
+        click.echo("both sides are equal; set csi.database (CSI_DATABASE_URL) to it and start the worker", err=True)
     else:
-        click.echo("a snapshot is there; stop worker and sidecar, and run it again without --live", err=True)
-
-
-def _copy_name() -> str:
-    return f"csi-{re.sub('[-:]', '', clock.iso(clock.now()))}.db"
-
-
-def _copies(directory: Path) -> list[Path]:
-    """Those that this command named, oldest first."""
-    return sorted(path for path in directory.iterdir() if _COPY.fullmatch(path.name))
+        click.echo("the snapshot is copied; stop worker and sidecar, and run again without --live", err=True)
 
 
 def _open(config_path: Path | None) -> str:
     url = runtime.load_settings(config_path).csi.database_url
-    database.open_database(url)
+    db.open_database(url)
     return hide_password(url)

@@ -11,8 +11,8 @@ import click
 
 from csi.admin import replay_by_command
 from csi.cli import dead_letter_output
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option, json_option
 from csi.cli.output import SOME_FAILED, AgeType, confirm, echo_json, is_terminal, plural, progress
 from csi.dlq import dead_letters as letters
 from csi.dlq import discard_and_prune, search

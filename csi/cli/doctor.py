@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import logs
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import sidecar_url
+from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.terminal import plain
 from csi.doctor import finding, report

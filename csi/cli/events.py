@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from csi import logs
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option, json_option
 from csi.cli.output import AgeType, echo_json, iso, plural, stamp
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean

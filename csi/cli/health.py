@@ -11,8 +11,8 @@ import click
 
 from csi import logs, runtime
 from csi import net as wire
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed, sidecar_url
+from csi.cli.options import config_option, json_option
 from csi.cli.terminal import plain
 from csi.errors import CsiError, NetError
 from csi.web import facts as known

@@ -1,13 +1,13 @@
-"""`csi init`: a first configuration, from four questions or from options, written and tested."""
+"""`csi init`: write and test a first configuration, from four questions or from options."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import click
 from csi import logs
 from csi.adapters.youtube.references import FREE_FORMS, parse_reference
 from csi.cli.doctor import examine_queue, show
-from csi.cli.envfile import read as read_variables
+from csi.cli.envfile import read_variables
 from csi.cli.init_files import InitChoices, config_text, env_text
 from csi.cli.installation import sidecar_url
 from csi.cli.output import is_terminal
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 OWN_RECEIVER = "http://127.0.0.1:8090/api/v1/signals/ingest"
 SECRET, KEY, TOKEN = "CSI_UA_SHARED_SECRET", "YOUTUBE_API_KEY", "CSI_ADMIN_TOKEN"
 COMMENTS = {
-    "CSI_CONFIG_PATH": "the configuration that belongs to it",
+    "CSI_CONFIG_PATH": "the configuration file of this installation",
     "CSI_UA_ENDPOINT": "URL of the receiver's ingest endpoint: https, or http on this machine",
-    SECRET: "secret; signs every request; the receiver needs the same (ours: UA_SIGNALS_INGEST_SHARED_SECRET)",
+    SECRET: "secret; signs every request; the receiver needs the same (CSI's own: UA_SIGNALS_INGEST_SHARED_SECRET)",
     KEY: "secret; YouTube Data API key, needed to watch playlists",
-    TOKEN: "secret; opens the admin API and the dashboard's buttons",
+    TOKEN: "secret; grants access to the admin API and the dashboard's buttons",
 }
 
 
 class WillNotOverwrite(CsiError):
-    """Files that are there already."""
+    """The files exist, and --force was not given."""
 
 
 @dataclass(frozen=True)
 class InitAnswers:
-    """What the files are made of."""
+    """The content of both files."""
 
     choices: InitChoices
     variables: dict[str, str]
@@ -58,9 +58,9 @@ class InitAnswers:
 @click.option("--endpoint", metavar="URL", help="The receiver's ingest endpoint.")
 @click.option("--instance-id", default="csi-01", show_default=True, help="Names this instance to the receiver.")
 @click.option("--watch", "watched", multiple=True, metavar="ID|URL", help="A channel or playlist; repeatable.")
-@click.option("--yes", is_flag=True, help="Ask nothing: options, environment and defaults decide.")
-@click.option("--force", is_flag=True, help="Replace files that are there; the old ones are kept as *.old.")
-@click.option("--no-test", is_flag=True, help="Do not ask the receiver and the sources whether it works.")
+@click.option("--yes", is_flag=True, help="Ask nothing; use options, environment and defaults.")
+@click.option("--force", is_flag=True, help="Replace existing files; they are kept as *.old.")
+@click.option("--no-test", is_flag=True, help="Do not contact the receiver and the sources.")
 def init(
     config_path: Path | None,
     env_path: Path | None,
@@ -74,52 +74,45 @@ def init(
 ) -> None:
     """Write a first configuration and the variables that go with it, and test both.
 
-    Asks for the receiver's address, its secret, an API key and what to watch. Secrets are never options: they are
-    asked for without being shown, or taken from CSI_UA_SHARED_SECRET and YOUTUBE_API_KEY; without a secret one is
-    made. Both files get mode 0600. Exit code 6 when they are written and the test finds a fault.
+    Asks for the receiver's address, its secret, an API key and what to watch. Secrets are not options: they are read
+    from a hidden prompt, or from CSI_UA_SHARED_SECRET and YOUTUBE_API_KEY; without a secret, one is generated. Both
+    files get mode 0600. Exit code 6 when the files are written and the test finds a problem.
     """
     logs.setup(level="CRITICAL", format="text")
-    config, env = _places(config_path, env_path)
-    _refuse_existing([config, env], force=force)
-    state = (state_dir or _state_home(config)).absolute()
-    choices = InitChoices(config, state, instance_id)
-    answers = _answers(choices, endpoint, watched, ask=is_terminal() and not yes)
+    system = Path("/etc/csi/config.yaml")
+    usual = system if os.geteuid() == 0 and system.parent.is_dir() else Path("config.yaml")
+    config = (config_path or Path(os.environ.get("CSI_CONFIG_PATH") or usual)).absolute()
+    env = (env_path or config.parent / "env").absolute()
+    found = [str(path) for path in (config, env) if path.exists() or path.is_symlink()]
+    if found and not force:
+        raise WillNotOverwrite(f"{' and '.join(found)} exist; --force replaces them and keeps the old ones as *.old")
+    state = state_dir or (Path("/var/lib/csi") if config.is_relative_to("/etc/csi") else config.parent / "state")
+    answers = _answers(
+        InitChoices(config, state.absolute(), instance_id), endpoint, watched, ask=is_terminal() and not yes
+    )
     _write({config: config_text(answers.choices), env: env_text(answers.variables, COMMENTS)})
     click.echo(f"wrote {config} and {env}, both readable by you alone")
     sys.exit(_test(config, env, online=not no_test))
-
-
-def _places(config: Path | None, env: Path | None) -> tuple[Path, Path]:
-    system = Path("/etc/csi/config.yaml")
-    usual = system if os.geteuid() == 0 and system.parent.is_dir() else Path("config.yaml")
-    chosen = (config or Path(os.environ.get("CSI_CONFIG_PATH") or usual)).absolute()
-    return chosen, (env or chosen.parent / "env").absolute()
-
-
-def _state_home(config: Path) -> Path:
-    return Path("/var/lib/csi") if config.is_relative_to("/etc/csi") else config.parent / "state"
-
-
-def _refuse_existing(paths: Sequence[Path], *, force: bool) -> None:
-    found = [str(path) for path in paths if path.exists() or path.is_symlink()]
-    if found and not force:
-        raise WillNotOverwrite(f"already there: {' and '.join(found)}; --force replaces it, and keeps the old as *.old")
 
 
 # ── the questions ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _answers(choices: InitChoices, endpoint: str | None, watched: tuple[str, ...], *, ask: bool) -> InitAnswers:
-    url = endpoint or os.environ.get("CSI_UA_ENDPOINT") or (_ask_endpoint() if ask else OWN_RECEIVER)
-    secret = _known_secret(SECRET) or (_ask_secret("The receiver's secret (empty: make one)", SECRET) if ask else "")
+    url = endpoint or os.environ.get("CSI_UA_ENDPOINT") or OWN_RECEIVER
+    if ask and not endpoint and not os.environ.get("CSI_UA_ENDPOINT"):
+        url = str(click.prompt("The receiver's address", default=OWN_RECEIVER, err=True)).strip()
+    secret = _known_secret(SECRET) or (
+        _ask_secret("The receiver's secret (empty: generate one)", SECRET) if ask else ""
+    )
     key = _known_secret(KEY) or (_ask_secret("A YouTube API key (empty: none, channels only)", KEY) if ask else "")
-    texts = watched or (_ask_watches() if ask else ())
-    references = [_reference(text) for text in texts]
+    if ask and not watched:
+        text = click.prompt("Channels and playlists to watch (ids or URLs, empty: later)", default="", err=True)
+        watched = tuple(str(text).replace(",", " ").split())
+    references = [_reference(text) for text in watched]
     return InitAnswers(
-        InitChoices(
-            choices.config_path,
-            choices.state_dir,
-            choices.instance_id,
+        replace(
+            choices,
             channels=tuple(dict.fromkeys(one.value for one in references if one.kind == "channel")),
             playlists=tuple(dict.fromkeys(one.value for one in references if one.kind == "playlist")),
         ),
@@ -133,12 +126,8 @@ def _answers(choices: InitChoices, endpoint: str | None, watched: tuple[str, ...
     )
 
 
-def _ask_endpoint() -> str:
-    return str(click.prompt("The receiver's address", default=OWN_RECEIVER, err=True)).strip()
-
-
 def _ask_secret(question: str, name: str) -> str:
-    """Hidden, and asked again until it can be one."""
+    """A hidden prompt, repeated until the value can be used."""
     while True:
         given = str(click.prompt(question, default="", hide_input=True, show_default=False, err=True)).strip()
         fault = _fault(name, given) if given else None
@@ -147,13 +136,8 @@ def _ask_secret(question: str, name: str) -> str:
         click.echo(f"that {fault}", err=True)
 
 
-def _ask_watches() -> tuple[str, ...]:
-    text = click.prompt("Channels and playlists to watch (ids or URLs, empty: later)", default="", err=True)
-    return tuple(str(text).replace(",", " ").split())
-
-
 def _known_secret(name: str) -> str:
-    """From the environment, or the file that NAME_FILE names. ConfigError never shows it."""
+    """The value from the environment, or from the file that NAME_FILE names. ConfigError never quotes it."""
     try:
         value = read_variable(name, os.environ) or ""
     except ValueError as error:
@@ -171,7 +155,7 @@ def _reference(text: str) -> Reference:
     found = parse_reference(text)
     if not found.is_ready:
         raise ConfigError(
-            f"{plain(text, 60)!r} has to be looked up first: give {FREE_FORMS}; or add it later with csi sources add"
+            f"{plain(text, 60)!r} needs an API lookup: give {FREE_FORMS}, or add it later with csi sources add"
         )
     return found
 
@@ -180,11 +164,14 @@ def _reference(text: str) -> Reference:
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """All files or none, and never for other eyes, not even for a moment."""
+    """Write all files or none. Drafts are created with mode 0600, so that secrets are never readable by others."""
     drafts = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}") for path in texts}
     try:
         for path, text in texts.items():
-            _draft(drafts[path], text)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(drafts[path], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
         for path, draft in drafts.items():
             if path.exists():
                 os.replace(path, path.with_name(f"{path.name}.old"))
@@ -195,12 +182,6 @@ def _write(texts: Mapping[Path, str]) -> None:
         for draft in drafts.values():
             with suppress(OSError):
                 draft.unlink()
-
-
-def _draft(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _test(config: Path, env: Path, *, online: bool) -> int:

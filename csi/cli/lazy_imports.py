@@ -1,4 +1,4 @@
-"""Imports that wait: a command names what it works with, and loads it when it runs. `--help` never does."""
+"""Lazy module loading, so that `csi … --help` and shell completion do not load the database and HTTP libraries."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,21 +8,21 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-_THEIRS = ("pydantic", "yaml")
-"""Libraries that a command's module names itself."""
+_LAZY_LIBRARIES = ("pydantic", "yaml")
+"""Libraries that a command's module imports directly."""
 
 
-class _Waiting(MetaPathFinder):
-    """Finds what commands are made with as usual, and has it loaded when it is first touched.
+class _LazyFinder(MetaPathFinder):
+    """Finds modules as usual, and lets them load at the first attribute access.
 
-    Only a module can wait: `from csi import runtime` does, `from csi.runtime import Runtime` touches it at once.
+    Only a module import is lazy: `from csi import runtime` is, `from csi.runtime import Runtime` loads it at once.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         ours = fullname.startswith(("csi.", "tasks.")) and not fullname.startswith(("csi.cli", "tasks.cli"))
-        if not ours and fullname not in _THEIRS:
+        if not ours and fullname not in _LAZY_LIBRARIES:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
@@ -31,9 +31,9 @@ class _Waiting(MetaPathFinder):
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
-    """What is imported meanwhile waits."""
-    finder = _Waiting()
+def lazy_imports() -> Iterator[None]:
+    """Modules imported in this block are loaded when they are first used."""
+    finder = _LazyFinder()
     sys.meta_path.insert(0, finder)
     try:
         yield

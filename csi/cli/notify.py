@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import logs
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, plural, stamp
 from csi.cli.terminal import plain, table
 from csi.errors import MissingSetting

@@ -1,22 +1,23 @@
-"""What commands have in common: JSON, times, questions before anything is destroyed, a progress bar."""
+"""Output that the commands share: JSON, tables, times, confirmation questions, a progress bar."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from csi import clock
+from csi.cli.terminal import plain, table
 from csi.config import durations
 from csi.errors import SOME_FAILED as SOME_FAILED
 
 
 class AgeType(click.ParamType[float]):
-    """`90d`, `1h30m`; with `ago` also `1 hour ago`. Never a bare number."""
+    """A duration as an option's value: `90d`, `1h30m`; with `ago` also `1 hour ago`. A bare number is refused."""
 
     name = "duration"
 
@@ -36,6 +37,20 @@ def echo_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=2))
 
 
+def echo_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]], widest: int = 44) -> None:
+    echo_lines(table(head, rows, widest))
+
+
+def echo_fields(fields: dict[str, Any], width: int) -> None:
+    """One `name value` pair per line; names are padded to `width`."""
+    echo_lines(f"{name:<{width}} {'–' if value is None else plain(value, 100)}" for name, value in fields.items())
+
+
 def stamp(moment: float | None) -> str:
     return "–" if moment is None else clock.iso(moment)
 
@@ -44,17 +59,22 @@ def iso(moment: float | None) -> str | None:
     return None if moment is None else clock.iso(moment)
 
 
+def number(value: object) -> str:
+    """A table cell: integers with separators, a dash for None."""
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def is_terminal() -> bool:
-    """A person sits there, who can answer."""
+    """An operator can answer questions: stdin and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on only when somebody said so: with --yes, or at the terminal."""
+    """Return when the operator agreed, by --yes or at the terminal; otherwise the command ends."""
     if yes:
         return
     if not is_terminal():
-        raise click.UsageError(f"{question} Nobody is there to answer: say --yes, or --dry-run to look first.")
+        raise click.UsageError(f"{question} stdin is not a terminal: pass --yes, or preview with --dry-run.")
     click.confirm(question, abort=True, err=True)
 
 
@@ -64,7 +84,7 @@ def plural(number: int, word: str) -> str:
 
 @contextmanager
 def progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, silence elsewhere. Call what it gives with how many are done more."""
+    """A progress bar on a terminal, no output elsewhere. Yields a function that takes how many more are done."""
     if not sys.stderr.isatty() or total < 2:
         yield lambda done: None
         return

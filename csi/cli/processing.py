@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import clock, logs
-from csi.cli.config import json_option
+from csi.cli.options import json_option
 from csi.cli.output import SOME_FAILED, confirm, echo_json
 from csi.cli.processing_session import processing_option, processing_session, redacted
 from csi.cli.terminal import ago, plain, table

@@ -1,4 +1,4 @@
-"""`csi prune`: remove what is older than its time, now instead of bit by bit every hour."""
+"""`csi prune`: delete rows that are older than their retention, without waiting for the hourly run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
-from csi.cli.output import confirm, echo_json, plural, progress
-from csi.cli.terminal import table
+from csi.cli.options import config_option, dry_run_option, json_option, yes_option
+from csi.cli.output import confirm, echo_json, echo_table, plural, progress
 from csi.web import json_views
 from csi.worker import retention
 
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 @click.command()
 @config_option
 @json_option
-@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run_option
+@yes_option
 def prune(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
-    """Remove events, attempts, closed dead letters and dedupe keys that are older than `retention` says.
+    """Delete events, attempts, closed dead letters and dedupe keys that are older than `retention` allows.
 
-    The worker does this by itself every hour. What is pending, on its way, or an open dead letter stays.
+    The worker does this every hour. Pending and in-flight events and open dead letters are kept.
     """
     with installed(config_path) as rt:
         plan = retention.survey(rt)
@@ -35,7 +34,7 @@ def prune(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> 
             _report(rt, plan, "WOULD GO", as_json=as_json)
             return
         if plan.total:
-            confirm(f"Remove {plural(plan.total, 'old row')}?", yes=yes)
+            confirm(f"Delete {plural(plan.total, 'old row')}?", yes=yes)
         with progress(plan.total, "removing") as notice:
             done = retention.prune(rt, notice=notice)
         _report(rt, done, "REMOVED", as_json=as_json)
@@ -48,8 +47,9 @@ def _report(rt: Runtime, report: Pruned, word: str, *, as_json: bool) -> None:
         echo_json(json_views.pruned(report, dry_run=word != "REMOVED"))
         return
     rows = [[name, f"{days.get(name, kept.events_days)} d", f"{count:,}"] for name, count in report.removed.items()]
-    for line in table(("TABLE", "KEPT", word), rows):
-        click.echo(line)
+    echo_table(("TABLE", "KEPT", word), rows)
     if report.open_letters:
         count = plural(report.open_letters, "open dead letter")
-        click.echo(f"{count} older than {kept.dlq_days} days stay until you replay, discard or prune them", err=True)
+        click.echo(
+            f"{count} older than {kept.dlq_days} days are kept until you replay, discard or prune them", err=True
+        )

@@ -1,8 +1,7 @@
-"""`csi quota`: what is left of the day's API units, and how far they go."""
+"""`csi quota`: show today's API units and the polling intervals that they allow."""
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import click
 from csi import clock, runtime
 from csi.admin import watches
 from csi.catalog import data_api
-from csi.cli.config import config_option, json_option
+from csi.cli.options import config_option, json_option
+from csi.cli.output import echo_json
 from csi.pipeline import quota_schedule
 from csi.store import api_units, db
 from csi.web import json_views
@@ -21,35 +21,28 @@ from csi.web import json_views
 @config_option
 @json_option
 def quota(config_path: Path | None, as_json: bool) -> None:
-    """Show the API units of this Pacific day, and the intervals that they are enough for."""
+    """Show the API units of this Pacific day, and the polling intervals that they allow."""
     rt = runtime.open_runtime(config_path)
     with db.connection():
         watches.sync_without_worker(rt)
         found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
     if as_json:
         catalogue = {"catalogue": json_views.catalogue_share(share)} if found else {}
-        click.echo(json.dumps(json_views.forecast(found) | catalogue, indent=2))
+        echo_json(json_views.forecast(found) | catalogue)
         return
     if found is None:
-        click.echo("no source that is switched on uses API units")
+        click.echo("no enabled source uses API units")
         return
-    for line in [*_lines(found), _share_line(share)]:
-        click.echo(line)
-
-
-def _share_line(share: data_api.CatalogShare) -> str:
+    ends = datetime.fromtimestamp(found.ends_at, api_units.PACIFIC).strftime("%Y-%m-%d %H:%M")
+    low = "; below the buffer, so every watch polls at its idle interval" if found.is_low else ""
+    click.echo(f"day       {found.day} Pacific, until {ends} ({clock.iso(found.ends_at)})")
+    click.echo(
+        f"used      {found.used:,} of {found.limit:,} units; {found.left:,} left, {found.buffer:,} reserved{low}"
+    )
+    click.echo(f"rate      {found.per_hour:,.0f} units an hour; planned until midnight: {found.planned_units:,}")
+    click.echo(f"forecast  {quota_schedule.sentence(found)}")
+    if found.warning:
+        click.echo(f"warning   {found.warning}")
     short = f": {data_api.TOO_MUCH}" if share.is_short else ""
     fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
-    return f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}"
-
-
-def _lines(found: quota_schedule.Forecast) -> list[str]:
-    ends = datetime.fromtimestamp(found.ends_at, api_units.PACIFIC).strftime("%Y-%m-%d %H:%M")
-    low = "; less than the buffer is left, so everything is idle" if found.is_low else ""
-    lines = [
-        f"day       {found.day} Pacific, until {ends} ({clock.iso(found.ends_at)})",
-        f"used      {found.used:,} of {found.limit:,} units; {found.left:,} left, {found.buffer:,} kept back{low}",
-        f"rate      {found.per_hour:,.0f} units an hour; planned until midnight: {found.planned_units:,}",
-        f"forecast  {quota_schedule.sentence(found)}",
-    ]
-    return [*lines, *([f"warning   {found.warning}"] if found.warning else [])]
+    click.echo(f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}")

@@ -12,7 +12,7 @@ import click
 
 from csi import clock, logs, server
 from csi import net as wire
-from csi.cli.config import json_option
+from csi.cli.options import json_option
 from csi.cli.output import echo_json
 from csi.cli.terminal import plain
 from csi.receiver import app as ingest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from csi.cli.config import json_option
+from csi.cli.options import json_option
 from csi.cli.output import echo_json
 from csi.cli.processing import checked_day
 from csi.cli.processing_session import processing_option, processing_session

@@ -30,12 +30,10 @@ def schema(what: str) -> None:
 
 
 def schema_text(what: str) -> str:
-    described = _model(what).model_json_schema()
-    document: dict[str, Any] = {"$schema": DIALECT, **described, "title": TITLES[what]}
-    return json.dumps(document, indent=2, ensure_ascii=False)
-
-
-def _model(what: str) -> type[BaseModel]:
+    model: type[BaseModel] = event.CSIIngestRequest
     if what == "config":
-        return loader.file_model(registry.settings_models())
-    return event.CreatorSignalEvent if what == "event" else event.CSIIngestRequest
+        model = loader.file_model(registry.settings_models())
+    elif what == "event":
+        model = event.CreatorSignalEvent
+    document: dict[str, Any] = {"$schema": DIALECT, **model.model_json_schema(), "title": TITLES[what]}
+    return json.dumps(document, indent=2, ensure_ascii=False)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi.cli.config import config_option, json_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option, json_option
 from csi.cli.output import AgeType, echo_json, stamp
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY

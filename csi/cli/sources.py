@@ -14,7 +14,7 @@ import click
 
 from csi import logs, runtime
 from csi.admin import channel_lists, watches
-from csi.cli.config import config_option, json_option
+from csi.cli.options import config_option, json_option
 from csi.cli.output import SOME_FAILED, confirm, is_terminal
 from csi.cli.terminal import ago, plain, table
 from csi.store import db, watch_admin

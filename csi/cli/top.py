@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi.cli.config import config_option
 from csi.cli.installation import installed
+from csi.cli.options import config_option
 from csi.cli.output import AgeType
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table

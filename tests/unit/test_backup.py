@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 from click.testing import CliRunner
 
-from csi.cli.db import db as command
+from csi.cli.db import db_group
 from csi.errors import StoreError
 from csi.store import db
 
@@ -21,7 +21,7 @@ def box(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+    return CliRunner().invoke(db_group, [str(argument) for argument in arguments])
 
 
 def test_a_copy_in_a_directory_is_named_by_the_time_and_private(box):

@@ -53,7 +53,7 @@ def test_a_channel_from_its_handle_to_its_hot_videos(at, channel):
     result = at.call("channels", "add", channel.handle, "--priority", "7")
     assert result.exit_code == 0, result.output
     assert f"({channel.id})" in result.stdout
-    assert "its feed: added" in result.stdout
+    assert "feed: added" in result.stdout
     do_jobs(at)
     (row,) = at.json("channels", "list")["channels"]
     assert (row["id"], row["priority"], row["status"], row["video_count"]) == (channel.id, 7, "active", 3)

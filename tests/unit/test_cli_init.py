@@ -35,7 +35,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def written(tmp_path: Path) -> tuple[dict[str, str], object]:
     """The variables, and the settings that they and the config make."""
-    env = envfile.read(tmp_path / "etc" / "env")
+    env = envfile.read_variables(tmp_path / "etc" / "env")
     return env, read_config(Path(env["CSI_CONFIG_PATH"]), env=env, sources=registry.settings_models()).settings
 
 
@@ -113,7 +113,7 @@ def test_a_test_leaves_no_database_behind(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "env", "said"),
     [
-        (["--watch", "@handle"], {}, "looked up first"),
+        (["--watch", "@handle"], {}, "needs an API lookup"),
         (["--watch", "nonsense"], {}, "not a channel, playlist or video"),
         ([], {"CSI_UA_SHARED_SECRET": "your-secret-here"}, "CSI_UA_SHARED_SECRET: is a placeholder"),
         ([], {"CSI_UA_SHARED_SECRET_FILE": "/nowhere/at/all"}, "cannot be read"),
@@ -142,6 +142,6 @@ def test_any_text_survives_in_both_files(tmp_path):
     choices = InitChoices(tmp_path / "config.yaml", tmp_path / "st ate", HOSTILE)
     (tmp_path / "config.yaml").write_text(config_text(choices))
     (tmp_path / "env").write_text(env_text({"A": HOSTILE, "B": "plain", "C": ""}, dict.fromkeys("ABC", "why")))
-    assert envfile.read(tmp_path / "env") == {"A": HOSTILE, "B": "plain"}
+    assert envfile.read_variables(tmp_path / "env") == {"A": HOSTILE, "B": "plain"}
     text = yaml.safe_load((tmp_path / "config.yaml").read_text())["csi"]["instance_id"]
     assert expand(text, {"HOME": "not this"}) == HOSTILE

@@ -59,7 +59,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_a_file_of_variables_is_read_as_systemd_and_shells_read_it(tmp_path):
     text = '# note\n\n; note\nA=plain\nexport B=\'single $x\'\nC="a \\"b\\" \\$c"\nD=\nE = spaced \n'
-    found = envfile.read(write(tmp_path, text))
+    found = envfile.read_variables(write(tmp_path, text))
     assert found == {"A": "plain", "B": "single $x", "C": 'a "b" $c', "D": "", "E": "spaced"}
 
 
@@ -81,17 +81,17 @@ def test_the_environment_wins_over_the_file_and_an_empty_variable_counts_as_not_
 )
 def test_a_bad_file_is_named_with_its_line_and_never_quoted(tmp_path, text, said):
     with pytest.raises(ConfigError) as caught:
-        envfile.read(write(tmp_path, text))
+        envfile.read_variables(write(tmp_path, text))
     assert said in str(caught.value)
     assert "the-secret-value" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
-        envfile.read(tmp_path / "absent")
+        envfile.read_variables(tmp_path / "absent")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="not UTF-8"):
-        envfile.read(tmp_path / "binary")
+        envfile.read_variables(tmp_path / "binary")
 
 
 def test_every_command_takes_its_variables_from_the_file(tmp_path):

@@ -212,7 +212,7 @@ def test_the_quota_is_told_in_words_and_numbers(call):
     with db.connection():
         api_units.book(1_200, 10_000, clock.now())
     said = call("quota").stdout
-    assert "used      1,200 of 10,000 units; 8,800 left, 1,000 kept back" in said
+    assert "used      1,200 of 10,000 units; 8,800 left, 1,000 reserved" in said
     assert "forecast  at this rate the budget lasts until " in said
     assert "1 playlist can stay at 30 s" in said
     data = json.loads(call("quota", "--json").stdout)

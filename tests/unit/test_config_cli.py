@@ -33,7 +33,7 @@ def call(*arguments: str, env: dict[str, str] | None = None) -> Result:
 def test_check_is_one_line_when_all_is_good() -> None:
     result = call("config", "check", "--config", str(DATA / "prd.yaml"))
     assert result.exit_code == 0
-    assert result.stdout == f"{DATA}/prd.yaml: good; 2 enabled sources, 2 watches, 2 route profiles\n"
+    assert result.stdout == f"{DATA}/prd.yaml: valid; 2 enabled sources, 2 watches, 2 route profiles\n"
     assert result.stderr == ""
 
 
