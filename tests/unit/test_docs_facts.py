@@ -15,6 +15,7 @@ from csi.store import db
 from tests.fakes.pages import ALL, PAGES, ROOT, anchors, blocks, codes, links, rows, section
 
 PROCESSING = ROOT / "docs/processing.md"
+DECISIONS = ROOT / "ops/decisions/README.md"
 ARCHITECTURE, OPERATE, RUNBOOK = ROOT / "docs/architecture.md", ROOT / "docs/operate.md", ROOT / "ops/runbook.md"
 SOURCES = [
     path
@@ -156,6 +157,21 @@ def test_the_outcomes_of_an_attempt_are_all_named():
     finished = re.findall(r'finish_attempt\((?:this\.)?result, "(\w+)"', flow) + re.findall(r"'([a-z]+)'", store)
     named = codes(re.search(r"^Outcomes: .*(?:\n.+)*", RUNBOOK.read_text(), re.MULTILINE)[0])
     assert set(finished) | {"probe_failed"} == set(named)
+
+
+def test_the_index_names_every_decision_and_the_numbers_that_are_not_used():
+    files = {path.name[:4]: path for path in (ROOT / "ops/decisions").glob("0*.md")}
+    told = {re.sub(r"\D.*", "", cells[0].lstrip("[")): cells[1] for cells in rows(DECISIONS.read_text())}
+    titles = {number: path.read_text().partition("\n")[0] for number, path in files.items()}
+    assert list(told) == [f"{number:04}" for number in range(1, int(max(files)) + 1)]
+    assert {number: f"# {number} {told[number]}" for number in files} == titles
+    assert all(text.startswith("number not used") for number, text in told.items() if number not in files)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "ops/decisions").glob("0*.md")), ids=lambda path: path.name[:4])
+def test_a_decision_has_context_decision_and_consequences(path):
+    labels = re.findall(r"^\*\*(Context|Decision|Consequences)\.\*\*", path.read_text(), re.MULTILINE)
+    assert labels == ["Context", "Decision", "Consequences"]
 
 
 @pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
