@@ -70,7 +70,7 @@ class ReadResult:
 
 
 @dataclass(frozen=True)
-class Probe:
+class WatchSize:
     """Size and version of a playlist, from a call that does not read its items."""
 
     item_count: int
@@ -202,7 +202,7 @@ class SourceAdapter(ABC):
         """Whether this watch still exists according to the API. Costs a unit; never raises SourceError."""
         return "unknown"
 
-    def probe(self, refs: Sequence[str]) -> dict[str, Probe]:
+    def sizes(self, refs: Sequence[str]) -> dict[str, WatchSize]:
         """Size and version of many watches for a unit per 50. A ref that is missing in the result may still exist."""
         return {}
 

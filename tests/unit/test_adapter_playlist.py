@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from csi.adapters.base import Position, Probe
+from csi.adapters.base import Position, WatchSize
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import SourceError
 from tests.fakes.stub_net import Asked, Ledger, StubNet, refusal, reply, tools
@@ -389,10 +389,10 @@ def test_what_stays_unknown_is_asked_for_again_only_after_a_while():
     assert read.net.count("/videos") == 2
 
 
-# ── the probe, and whether it is gone ───────────────────────────────────────────────────────────────────
+# ── sizes, and whether it is gone ───────────────────────────────────────────────────────────────────
 
 
-def test_a_probe_tells_the_size_of_fifty_lists_for_a_unit():
+def test_sizes_gives_the_size_of_fifty_lists_for_a_unit():
     def answer(asked: Asked):
         names = asked.query["id"].split(",")
         assert len(names) <= 50
@@ -401,9 +401,9 @@ def test_a_probe_tells_the_size_of_fifty_lists_for_a_unit():
         return reply({"items": [row for row in rows if row["id"] != "PL3"]})
 
     read = Read(answer)
-    found = read.adapter.probe([f"PL{n}" for n in range(120)])
+    found = read.adapter.sizes([f"PL{n}" for n in range(120)])
     assert (len(found), read.ledger.used) == (119, 3)
-    assert found["PL0"] == Probe(7, "tag-PL0")
+    assert found["PL0"] == WatchSize(7, "tag-PL0")
     assert "PL3" not in found
 
 

@@ -1,4 +1,4 @@
-"""The adapters against the simulated YouTube over real HTTP: private lists by OAuth, gaps, uploads, probes."""
+"""The adapters against the simulated YouTube over real HTTP: private lists by OAuth, gaps, uploads, sizes."""
 
 import pytest
 
@@ -130,11 +130,11 @@ def test_what_is_gone_is_confirmed_and_what_is_there_too(yt, net, clock):
     assert playlists(yt, net, KEY, clock).confirm(yt.playlists[0]) == "exists"
 
 
-def test_a_probe_sees_an_addition(yt, net, clock):
+def test_the_size_shows_an_addition(yt, net, clock):
     adapter, ref = playlists(yt, net, KEY, clock), yt.playlists[0]
-    before = adapter.probe([ref])[ref]
+    before = adapter.sizes([ref])[ref]
     yt.add(ref)
-    after = adapter.probe([ref])[ref]
+    after = adapter.sizes([ref])[ref]
     assert (after.item_count - before.item_count, after.etag != before.etag) == (1, True)
     assert yt.site.quota.used(clock()) == 2
 
