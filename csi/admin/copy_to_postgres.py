@@ -9,7 +9,7 @@ from csi import clock
 from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
 from csi.store import copy_tables, db
-from csi.store.copy_tables import Copied
+from csi.store.copy_tables import CopiedTable
 from csi.store.worker_lock import without_worker
 
 SNAPSHOT = "copy-snapshot.db"
@@ -22,7 +22,7 @@ class CopyReport:
 
     source: str
     complete: bool
-    tables: tuple[Copied, ...]
+    tables: tuple[CopiedTable, ...]
     mended: int
     """Texts that PostgreSQL cannot hold as they were."""
 

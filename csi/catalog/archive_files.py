@@ -49,7 +49,7 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
     if not choose():
         return 0
     with writing():
-        book = archives.hold(name, kind, month)
+        book = archives.lock(name, kind, month)
         rows = choose() if (book.kept_until or 0.0) <= rt.now() else []
         if not rows:
             return 0
@@ -58,7 +58,7 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
             raise ArchiveError(
                 f"{name}: rows changed while they were archived; they stay, and the next run tries again"
             )
-        archives.note(name, len(rows), size, rt.now())
+        archives.record_write(name, len(rows), size, rt.now())
         return len(rows)
 
 
@@ -71,14 +71,14 @@ def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> RestoreR
         raise ArchiveError(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
     count, until = sum(1 for _ in read(rt, book)), rt.now() + keep_days * DAY
     with writing():
-        archives.keep(name, until)
-    put_back = archives.put_stats_back if book.kind == "video_stats" else archives.put_jobs_back
+        archives.keep_restored_until(name, until)
+    put_back = archives.restore_stats if book.kind == "video_stats" else archives.restore_jobs
     rows = read(rt, book)
     while chunk := list(islice(rows, archives.CHUNK)):
         with writing():
             put_back(chunk)
     with writing():
-        archives.note_restored(name)
+        archives.mark_restored(name)
     log.info("archive restored", archive=name, rows=count)
     return RestoreResult(name, count, until)
 

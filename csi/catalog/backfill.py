@@ -16,7 +16,7 @@ from csi.jobs.run_job import JobDone, StepDone
 from csi.runtime import Runtime
 from csi.store.catalog import channels, videos
 from csi.store.catalog.channels import ChannelFacts
-from csi.store.catalog.jobs import Job
+from csi.store.catalog.jobs import CatalogJob
 from csi.store.catalog.videos import VideoFacts
 
 MOST_RESTARTS = 3
@@ -24,12 +24,12 @@ MOST_RESTARTS = 3
 that is never good must not use up the day."""
 
 
-def backfill(rt: Runtime, job: Job) -> StepDone | JobDone:
+def backfill(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     api = data_api.open_api(rt, job)
     return _read_page(rt, api, job) if "uploads" in job.progress else _read_channel(rt, api, job)
 
 
-def _read_channel(rt: Runtime, api: DataApi, job: Job) -> StepDone:
+def _read_channel(rt: Runtime, api: DataApi, job: CatalogJob) -> StepDone:
     channel_id = _channel_of(job)
     facts = data_api.read_channels(api, [channel_id]).get(channel_id)
     if facts is None:
@@ -43,7 +43,7 @@ def _save_channel(rt: Runtime, facts: ChannelFacts) -> None:
     capture.record_channel(facts, rt.now())
 
 
-def _read_page(rt: Runtime, api: DataApi, job: Job) -> StepDone | JobDone:
+def _read_page(rt: Runtime, api: DataApi, job: CatalogJob) -> StepDone | JobDone:
     channel_id, done = _channel_of(job), job.progress
     page = _page(api, done["uploads"], done["token"])
     if page is None:
@@ -105,18 +105,18 @@ def _end(rt: Runtime, channel_id: str, save: partial[None]) -> None:
     channels.note_backfilled(channel_id, rt.now())
 
 
-def _room(rt: Runtime, job: Job) -> int | None:
+def _room(rt: Runtime, job: CatalogJob) -> int | None:
     """How many more videos are wanted; None: all."""
     cap = job.payload.get("videos") or rt.settings.catalog.backfill_videos
     return None if cap is None else max(int(cap) - job.progress["videos"] - job.progress["missing"], 0)
 
 
-def _is_full(rt: Runtime, job: Job, progress: dict[str, Any]) -> bool:
+def _is_full(rt: Runtime, job: CatalogJob, progress: dict[str, Any]) -> bool:
     cap = job.payload.get("videos") or rt.settings.catalog.backfill_videos
     return cap is not None and progress["videos"] + progress["missing"] >= int(cap)
 
 
-def _channel_of(job: Job) -> str:
+def _channel_of(job: CatalogJob) -> str:
     if job.channel_id is None:
         raise SourceError("the job names no channel", kind="denied")
     return job.channel_id

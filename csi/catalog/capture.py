@@ -6,8 +6,8 @@ from csi.catalog import gains, refresh_schedule
 from csi.catalog.gains import DAILY, HOURLY, BaselineWindow
 from csi.store.catalog import channels, stats, videos
 from csi.store.catalog.channels import ChannelFacts
-from csi.store.catalog.stats import Count
-from csi.store.catalog.videos import Due, Plan, VideoFacts
+from csi.store.catalog.stats import CountSample
+from csi.store.catalog.videos import DueVideo, RefreshPlan, VideoFacts
 from csi.store.uuid7 import new_id
 
 
@@ -17,7 +17,7 @@ def record_channel(facts: ChannelFacts, now: float) -> None:
     before = stats.channel_baseline(facts.id, *DAILY.bounds(now))
 
     def daily(name: str) -> int | None:
-        old = None if before is None else Count(before.captured_at, getattr(before, name))
+        old = None if before is None else CountSample(before.captured_at, getattr(before, name))
         return gains.gain(getattr(facts, name), now, old, DAILY)
 
     stats.save_channel(
@@ -57,7 +57,7 @@ def record_videos(found: Sequence[VideoFacts], now: float) -> None:
     )
 
 
-def record_missing(gone: Iterable[Due], now: float) -> int:
+def record_missing(gone: Iterable[DueVideo], now: float) -> int:
     """The API does not show them: marked, never deleted, and looked for again. Returns how many are newly missing."""
     return sum(videos.note_missing(video.id, refresh_schedule.plan_missing(video, now), now) for video in gone)
 
@@ -65,11 +65,11 @@ def record_missing(gone: Iterable[Due], now: float) -> int:
 def enter_unseen(listed: Sequence[VideoFacts], now: float) -> None:
     """An uploads list names them, and the API does not show them: they are known as missing."""
     rows = [
-        (facts, Plan(refresh_schedule.tier_of(facts.published_at, now), now + refresh_schedule.HOUR))
+        (facts, RefreshPlan(refresh_schedule.tier_of(facts.published_at, now), now + refresh_schedule.HOUR))
         for facts in listed
     ]
-    videos.enter(rows, now, missing=True)
+    videos.add_unknown(rows, now, missing=True)
 
 
-def _baselines(ids: Sequence[str], window: BaselineWindow, now: float) -> dict[str, Count]:
+def _baselines(ids: Sequence[str], window: BaselineWindow, now: float) -> dict[str, CountSample]:
     return stats.view_baselines(ids, *window.bounds(now))

@@ -13,7 +13,7 @@ from csi.runtime import Runtime
 from csi.store import watch_admin, watches
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import Channel, ChannelFacts
-from csi.store.catalog.jobs import Enqueued, Job
+from csi.store.catalog.jobs import CatalogJob, EnqueueResult
 from csi.store.db import writing
 
 WATCHED_AT_ONCE = 50
@@ -32,7 +32,7 @@ class RegisterResult:
 
     result: Literal["added", "known"]
     channel: Channel
-    job: Job | None
+    job: CatalogJob | None
     watch: str
     """What became of its feed: `added`, `known`, or why it is not watched."""
     remark: str | None = None
@@ -97,7 +97,7 @@ def _look(rt: Runtime, target: WatchTarget) -> tuple[ChannelFacts | None, str | 
 
 def _store(
     rt: Runtime, target: WatchTarget, facts: ChannelFacts | None, priority: int, videos: int | None
-) -> Job | None:
+) -> CatalogJob | None:
     """None: somebody else added it a moment ago."""
     now = rt.now()
     with writing():
@@ -133,7 +133,7 @@ def register_watched(rt: Runtime) -> int:
 
 def backfill(
     rt: Runtime, channel: Channel, *, priority: int | None = None, videos: int | None = None, until_known: bool = False
-) -> Enqueued:
+) -> EnqueueResult:
     """Fetch what it published: everything, the newest so many, or back to what is known."""
     if priority is not None:
         _check_priority(priority)
@@ -153,7 +153,7 @@ def pause(rt: Runtime, channel: Channel) -> bool:
     with writing():
         if not channels.pause(channel.id):
             return False
-        videos.hold(channel.id)
+        videos.stop_refreshing(channel.id)
         feed = channels.feed_of(channel.id)
         if feed is not None:
             watch_admin.pause(feed.watch_id)
@@ -161,13 +161,13 @@ def pause(rt: Runtime, channel: Channel) -> bool:
     return True
 
 
-def resume(rt: Runtime, channel: Channel) -> Job | None:
+def resume(rt: Runtime, channel: Channel) -> CatalogJob | None:
     """Its feed is read again, everything of it is due, and what it published meanwhile is fetched. None: not paused."""
     now = rt.now()
     with writing():
         if not channels.resume(channel.id, now):
             return None
-        videos.release(channel.id, now)
+        videos.refresh_now(channel.id, now)
         feed = channels.feed_of(channel.id)
         if feed is not None:
             watch_admin.resume(feed.watch_id, now)

@@ -13,7 +13,7 @@ from csi.runtime import Runtime
 from csi.store import api_units
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import ChannelFacts
-from csi.store.catalog.jobs import Job
+from csi.store.catalog.jobs import CatalogJob
 from csi.store.catalog.videos import VideoFacts
 
 UNITS = "catalog_units"
@@ -64,7 +64,7 @@ def share_of(rt: Runtime) -> CatalogShare:
     return CatalogShare(rt.settings.catalog.units_per_day, api_units.share_used(UNITS, rt.now()), daily_units().total)
 
 
-def open_api(rt: Runtime, job: Job | None = None) -> DataApi:
+def open_api(rt: Runtime, job: CatalogJob | None = None) -> DataApi:
     """The first source's API that has a key. `job`: who pays."""
     for name, settings in rt.settings.sources.items():
         if not isinstance(settings, ApiSettings):
@@ -104,7 +104,7 @@ def _spread(number: int, hours: int) -> int:
     return min(number, hours) * ceil(ceil(number / hours) / BATCH) if number else 0
 
 
-def _charge(rt: Runtime, job: Job | None, units: int) -> None:
+def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
     now, limit, share = rt.now(), rt.api_limit(), rt.settings.catalog.units_per_day
     if job is not None and not jobs.heartbeat(job, now):
         raise JobLeaseLost("lost before a call: no unit is spent for it")

@@ -24,8 +24,8 @@ def plan_jobs(rt: Runtime) -> list[Wake]:
     now = rt.now()
     register_watched(rt)
     with writing():
-        videos.age("medium", "tail", now - MEDIUM_DAYS * DAY)
-        videos.age("hot", "medium", now - HOT_DAYS * DAY)
+        videos.move_older_to("medium", "tail", now - MEDIUM_DAYS * DAY)
+        videos.move_older_to("hot", "medium", now - HOT_DAYS * DAY)
     wanted = [type for tier, type in TIERS.items() if videos.due(tier, now, 1)]
     wanted += ["REFRESH_CHANNEL_STATS"] if channels.due(now, 1) else []
     wanted += ["REQUEUE_STUCK"] if _hour_is_new(now) else []

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from csi.store.catalog.stats import Count
+from csi.store.catalog.stats import CountSample
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -25,7 +25,7 @@ DAILY = BaselineWindow(DAY, 8 * DAY)
 """Eight days: what is counted once a week has a gain, too, the average of its days."""
 
 
-def gain(value: int | None, now: float, before: Count | None, window: BaselineWindow) -> int | None:
+def gain(value: int | None, now: float, before: CountSample | None, window: BaselineWindow) -> int | None:
     """None without a baseline, or where one of the two counts is hidden. May be negative: YouTube takes views back."""
     if value is None or before is None or before.value is None or before.at >= now:
         return None

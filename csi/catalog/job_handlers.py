@@ -7,10 +7,10 @@ from csi.jobs.run_job import Handler, JobDone, StepDone
 from csi.pipeline.poll import poll
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs
-from csi.store.catalog.jobs import Job
+from csi.store.catalog.jobs import CatalogJob
 
 
-def poll_feed(rt: Runtime, job: Job) -> StepDone | JobDone:
+def poll_feed(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     """RSS_POLL_CHANNEL: the ingester's own read of the channel's watch, now."""
     feed = channels.feed_of(job.channel_id or "")
     if feed is None or feed.status == "paused":
@@ -21,7 +21,7 @@ def poll_feed(rt: Runtime, job: Job) -> StepDone | JobDone:
     return JobDone({"items": len(wakes)}, wakes=tuple(wakes))
 
 
-def requeue_stuck(rt: Runtime, job: Job) -> StepDone | JobDone:
+def requeue_stuck(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     return JobDone({"jobs": jobs.requeue_stuck(rt.now())})
 
 

@@ -6,11 +6,11 @@ from typing import Any
 from csi import clock
 from csi.logs import redact
 from csi.store.catalog.channels import Channel, ChannelFeed
-from csi.store.catalog.jobs import Job, JobEvent
+from csi.store.catalog.jobs import CatalogJob, JobEvent
 from csi.store.catalog.stats import ChannelStats, VideoStats
-from csi.store.catalog.videos import Video
+from csi.store.catalog.videos import CatalogVideo
 
-Entity = Channel | ChannelFeed | Video | ChannelStats | VideoStats | Job | JobEvent
+Entity = Channel | ChannelFeed | CatalogVideo | ChannelStats | VideoStats | CatalogJob | JobEvent
 _TIMES = ("_at", "_since")
 _OURS = ("lease_token", "lease_until", "changed_at", "captured_on")
 

@@ -10,8 +10,8 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import ChannelFacts
-from csi.store.catalog.jobs import Job
-from csi.store.catalog.videos import Due, Tier, VideoFacts
+from csi.store.catalog.jobs import CatalogJob
+from csi.store.catalog.videos import DueVideo, Tier, VideoFacts
 
 BATCH = 50
 
@@ -21,7 +21,7 @@ def refresh_tier(tier: Tier) -> Handler:
     return partial(_refresh_videos, tier)
 
 
-def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> StepDone | JobDone:
+def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     done = {"videos": 0, "missing": 0, "asked": 0} | job.progress
     wanted = _wanted(tier, rt, job, done["asked"])
     if not wanted:
@@ -36,9 +36,9 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: Job) -> StepDone | JobDone:
     return StepDone(progress, partial(_save_videos, rt, list(found.values()), gone))
 
 
-def _wanted(tier: Tier, rt: Runtime, job: Job, asked: int) -> list[Due]:
+def _wanted(tier: Tier, rt: Runtime, job: CatalogJob, asked: int) -> list[DueVideo]:
     if job.video_ids:
-        return videos.chosen(job.video_ids[asked : asked + BATCH])
+        return videos.by_ids(job.video_ids[asked : asked + BATCH])
     return videos.due(tier, rt.now(), BATCH)
 
 
@@ -48,7 +48,7 @@ def _ours(found: dict[str, VideoFacts]) -> dict[str, VideoFacts]:
     return {ref: facts for ref, facts in found.items() if facts.channel_id in tracked}
 
 
-def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[Due]) -> None:
+def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[DueVideo]) -> None:
     now = rt.now()
     capture.record_videos(found, now)
     newly = capture.record_missing(gone, now)
@@ -56,7 +56,7 @@ def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[Due]) -> None:
         log.info("videos are missing at YouTube", videos=newly)
 
 
-def refresh_channels(rt: Runtime, job: Job) -> StepDone | JobDone:
+def refresh_channels(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     done = {"channels": 0, "missing": 0} | job.progress
     ids = channels.due(rt.now(), BATCH)
     if not ids:

@@ -6,7 +6,7 @@ week that their id chooses, so that the work is spread evenly and nobody has to 
 
 import zlib
 
-from csi.store.catalog.videos import Due, Plan, Tier
+from csi.store.catalog.videos import DueVideo, RefreshPlan, Tier
 
 HOUR, DAY = 3600.0, 86_400.0
 WEEK = 7 * DAY
@@ -22,20 +22,20 @@ def tier_of(published_at: float, now: float) -> Tier:
     return "hot" if age <= HOT_DAYS * DAY else "medium" if age <= MEDIUM_DAYS * DAY else "tail"
 
 
-def plan_video(video_id: str, published_at: float, now: float) -> Plan:
+def plan_video(video_id: str, published_at: float, now: float) -> RefreshPlan:
     """When a video that was just looked at is looked at next."""
     tier = tier_of(published_at, now)
-    return Plan(tier, _slot(video_id, HOURS[tier], now))
+    return RefreshPlan(tier, _slot(video_id, HOURS[tier], now))
 
 
-def plan_missing(video: Due, now: float) -> Plan:
+def plan_missing(video: DueVideo, now: float) -> RefreshPlan:
     """When a video that the API did not show is looked for next. The first time within the hour, whatever its tier:
     the answer may have been less than whole."""
     tier = tier_of(video.published_at, now)
     if video.missing_since is None:
-        return Plan(tier, _slot(video.id, HOURS["hot"], now))
+        return RefreshPlan(tier, _slot(video.id, HOURS["hot"], now))
     is_given_up = now - video.missing_since >= GIVE_UP
-    return Plan(tier, _slot(video.id, HOURS["tail" if is_given_up else tier], now))
+    return RefreshPlan(tier, _slot(video.id, HOURS["tail" if is_given_up else tier], now))
 
 
 def next_channel_refresh(now: float) -> float:

@@ -17,7 +17,7 @@ from csi.jobs import job_admin
 from csi.store.catalog import jobs
 
 if TYPE_CHECKING:
-    from csi.store.catalog.jobs import Job
+    from csi.store.catalog.jobs import CatalogJob
 
 _JOB = click.argument("job", metavar="JOB")
 _LIMIT = click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
@@ -78,7 +78,7 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     _echo_jobs(rows, now)
 
 
-def _echo_jobs(rows: list[Job], now: float) -> None:
+def _echo_jobs(rows: list[CatalogJob], now: float) -> None:
     cells = []
     for job in rows:
         wait = job.scheduled_at - now

@@ -107,7 +107,7 @@ def run() -> None:
 
         if not isinstance(error, DatabaseError):
             raise  # a bug: show the traceback
-        found = error_causes.name(error)
+        found = error_causes.identify(error)
         click.echo(f"csi: {found.text}; {found.remedy}", err=True)
         sys.exit(StoreError.exit_code)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from csi.adapters.youtube.video_fields import valid_id
 from csi.errors import CsiError
-from csi.store.catalog.jobs import NewJob
+from csi.store.catalog.jobs import NewCatalogJob
 
 MOST_VIDEOS = 1_000
 LONGEST_KEY = 200
@@ -55,7 +55,7 @@ def new_job(
     payload: dict[str, object] | None = None,
     scheduled_at: float | None = None,
     max_attempts: int = 5,
-) -> NewJob:
+) -> NewCatalogJob:
     """A job of this kind, or JobRefused with the reason. One open job for a kind, its channel and its videos."""
     kind = KINDS.get(type)
     if kind is None:
@@ -64,7 +64,7 @@ def new_job(
         raise JobRefused("a priority is a whole number from 1 to 10; higher is sooner")
     _check_target(kind, channel_id, video_ids)
     ids = tuple(sorted(set(video_ids)))
-    return NewJob(
+    return NewCatalogJob(
         type=type,
         dedup_key=_key(type, channel_id, ids),
         priority=kind.priority if priority is None else priority,

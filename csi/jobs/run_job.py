@@ -11,7 +11,7 @@ from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import api_units, counters, db
 from csi.store.catalog import jobs
-from csi.store.catalog.jobs import Job
+from csi.store.catalog.jobs import CatalogJob
 from csi.store.db import writing
 
 
@@ -40,7 +40,7 @@ class JobDone:
     wakes: tuple[Wake, ...] = ()
 
 
-Handler = Callable[[Runtime, Job], StepDone | JobDone]
+Handler = Callable[[Runtime, CatalogJob], StepDone | JobDone]
 """Does the next step of a job by its `progress`. May raise SourceError: then the step is tried again later."""
 
 
@@ -53,7 +53,7 @@ def run_next_job(rt: Runtime, handlers: Mapping[str, Handler]) -> list[Wake]:
     return [*wakes, *([Wake("job", 0)] if not rt.stopping() and jobs.due(rt.now(), 1) else [])]
 
 
-def _carry_out(rt: Runtime, job: Job, handler: Handler | None) -> tuple[Wake, ...]:
+def _carry_out(rt: Runtime, job: CatalogJob, handler: Handler | None) -> tuple[Wake, ...]:
     try:
         if handler is None:
             raise SourceError(f"this version knows no job type {job.type}", kind="denied")
@@ -70,7 +70,7 @@ def _carry_out(rt: Runtime, job: Job, handler: Handler | None) -> tuple[Wake, ..
     return ()
 
 
-def _steps(rt: Runtime, job: Job, handler: Handler) -> tuple[Wake, ...]:
+def _steps(rt: Runtime, job: CatalogJob, handler: Handler) -> tuple[Wake, ...]:
     current = job
     while True:
         outcome = handler(rt, current)
@@ -82,7 +82,7 @@ def _steps(rt: Runtime, job: Job, handler: Handler) -> tuple[Wake, ...]:
             return ()
 
 
-def _save(rt: Runtime, job: Job, outcome: StepDone) -> Job:
+def _save(rt: Runtime, job: CatalogJob, outcome: StepDone) -> CatalogJob:
     with writing():
         if not jobs.checkpoint(job, outcome.progress, rt.now()):
             raise JobLeaseLost("lost before its step was stored")
@@ -93,7 +93,7 @@ def _save(rt: Runtime, job: Job, outcome: StepDone) -> Job:
     return found
 
 
-def _finish(rt: Runtime, job: Job, outcome: JobDone) -> tuple[Wake, ...]:
+def _finish(rt: Runtime, job: CatalogJob, outcome: JobDone) -> tuple[Wake, ...]:
     now = rt.now()
     with writing():
         found = jobs.find(job.id)
@@ -106,7 +106,7 @@ def _finish(rt: Runtime, job: Job, outcome: JobDone) -> tuple[Wake, ...]:
     return outcome.wakes
 
 
-def _settle_failure(rt: Runtime, job: Job, error: SourceError) -> None:
+def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
     now, found = rt.now(), jobs.find(job.id)
     if found is None or found.lease_token != job.lease_token:
         return
@@ -122,7 +122,7 @@ def _settle_failure(rt: Runtime, job: Job, error: SourceError) -> None:
         _say(found, error, verdict)
 
 
-def _record(job: Job, verdict: Verdict, now: float) -> bool:
+def _record(job: CatalogJob, verdict: Verdict, now: float) -> bool:
     with writing():
         match verdict:
             case PostponeJob(until, why):
@@ -132,10 +132,10 @@ def _record(job: Job, verdict: Verdict, now: float) -> bool:
                 counters.add("jobs", source=job.type, label="failed")
                 return jobs.fail(job, why, until, now)
             case GiveUpJob(why):
-                return jobs.bury(job, why, now)
+                return jobs.mark_dead(job, why, now)
 
 
-def _say(job: Job, error: SourceError, verdict: Verdict) -> None:
+def _say(job: CatalogJob, error: SourceError, verdict: Verdict) -> None:
     facts = {"job": job.id, "type": job.type, "channel": job.channel_id, "error": str(error), "kind": error.kind}
     if isinstance(verdict, GiveUpJob):
         log.error("job is dead", **facts)

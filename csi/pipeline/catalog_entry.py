@@ -5,7 +5,7 @@ from typing import Any
 from csi import clock
 from csi.ingester.event import CreatorSignalEvent
 from csi.store.catalog import channels, videos
-from csi.store.catalog.videos import Plan, VideoFacts
+from csi.store.catalog.videos import RefreshPlan, VideoFacts
 
 
 def enter(event: CreatorSignalEvent, now: float) -> bool:
@@ -13,7 +13,7 @@ def enter(event: CreatorSignalEvent, now: float) -> bool:
     facts = _facts(event.subject)
     if facts is None or not channels.is_tracked(facts.channel_id):
         return False
-    return bool(videos.enter([(facts, Plan("hot", now))], now))
+    return bool(videos.add_unknown([(facts, RefreshPlan("hot", now))], now))
 
 
 def _facts(subject: dict[str, Any]) -> VideoFacts | None:

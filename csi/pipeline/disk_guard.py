@@ -9,7 +9,7 @@ from csi.errors import StoreError
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import db, disk, error_causes, heartbeats
-from csi.store.disk import MB, Room
+from csi.store.disk import MB, DiskSpace
 
 SHORTEN_ABOVE = 34 * MB
 """A log that was started anew keeps up to 32 MB of its file (journal_size_limit)."""
@@ -45,7 +45,7 @@ class Place:
 
 def has_room(rt: Runtime) -> bool:
     """False: polling stops here, before the disk is full, so that what was read can still be delivered."""
-    found = disk.look()
+    found = disk.measure()
     enough = found is None or found.free >= rt.settings.csi.min_free_mb * MB
     if enough != rt.memo.get("has_room", True):
         rt.memo["has_room"] = enough
@@ -55,14 +55,14 @@ def has_room(rt: Runtime) -> bool:
 
 def keep_log_short(rt: Runtime) -> None:
     """Cheap, for every pulse. SQLite starts its log anew only in a moment without readers: a busy worker has few."""
-    found = disk.look()
+    found = disk.measure()
     if found is not None and found.log > SHORTEN_ABOVE:
-        disk.shorten_log(Path(rt.settings.csi.database_url))
+        disk.truncate_wal(Path(rt.settings.csi.database_url))
 
 
 def watch_log(rt: Runtime) -> None:
     """Where somebody else keeps the write-ahead log long, say so once, and once when that is over."""
-    found = disk.look()
+    found = disk.measure()
     is_long = found is not None and found.log > LONG_LOG
     if is_long != rt.memo.get("long_log", False):
         rt.memo["long_log"] = is_long
@@ -75,7 +75,7 @@ def watch_log(rt: Runtime) -> None:
 
 def place(rt: Runtime) -> Place:
     """For a process that answers others. Whether the lock is free is asked only when the worker has fallen silent."""
-    found, wanted = disk.look(), rt.settings.csi.min_free_mb
+    found, wanted = disk.measure(), rt.settings.csi.min_free_mb
     if found is None:
         return Place()
     reasons = [_nearly_full(found, wanted)] if found.free < wanted * MB else []
@@ -100,7 +100,7 @@ def check_storage(settings: Settings, *, thorough: bool = False) -> list[Finding
 
 def _look_at_file(path: Path, wanted: int) -> Iterator[Finding]:
     try:
-        found = disk.look_at(path)
+        found = disk.measure_at(path)
     except StoreError as error:
         yield Finding("unusable", False, str(error), error_causes.READ_ONLY.remedy)
         return
@@ -110,7 +110,7 @@ def _look_at_file(path: Path, wanted: int) -> Iterator[Finding]:
         text = LONG_READER.format(log=found.log // MB)
         yield Finding("long_reader", False, text, "find who (fuser -v on the file): an open shell, a copy tool")
     if path.exists():
-        yield from _findings(lambda: disk.try_lock(path))
+        yield from _findings(lambda: disk.check_write_lock(path))
 
 
 def _open(url: str, *, thorough: bool) -> list[Finding]:
@@ -134,7 +134,7 @@ def _findings(question: Callable[[], None]) -> Iterator[Finding]:
     except OldSchema as error:
         yield Finding("old", False, str(error), "run csi db migrate, or start the worker")
     except StoreError as error:
-        named = error_causes.name(error)
+        named = error_causes.identify(error)
         yield Finding(named.kind, False, str(error), named.remedy)
 
 
@@ -145,13 +145,13 @@ def _is_silent(rt: Runtime) -> bool:
 
 def _why_silent(path: Path) -> list[str]:
     try:
-        disk.try_lock(path)
+        disk.check_write_lock(path)
     except StoreError as error:
-        return [error_causes.name(error).text]
+        return [error_causes.identify(error).text]
     return []
 
 
-def _say_room(found: Room | None, wanted: int) -> None:
+def _say_room(found: DiskSpace | None, wanted: int) -> None:
     free = None if found is None else found.free // MB
     if found is not None and found.free < wanted * MB:
         log.warning("the disk is nearly full; nothing is read until there is room", free_mb=free, wanted_mb=wanted)
@@ -159,5 +159,5 @@ def _say_room(found: Room | None, wanted: int) -> None:
         log.info("there is room on the disk again", free_mb=free)
 
 
-def _nearly_full(found: Room, wanted: int) -> str:
+def _nearly_full(found: DiskSpace, wanted: int) -> str:
     return NEARLY_FULL.format(free=found.free // MB, wanted=wanted)

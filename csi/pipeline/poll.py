@@ -206,7 +206,7 @@ def _item_counts(source: str, new: Sorted, known: set[str]) -> list[Count]:
 def _known(watch: Watch, found: Found) -> set[str]:
     """After a reset by command, what was only marked as seen is emitted now."""
     if watch.first_read_at is None and watch.last_success_at is not None and watch.first_poll == '"all"':
-        watch_admin.forget_silent(sorted(found.known))
+        watch_admin.forget_unemitted(sorted(found.known))
         return dedupe.known(sorted(found.known))
     return found.known
 

@@ -283,7 +283,7 @@ def _free_poll(rt: Runtime, watch: Watch, now: float, fresh_until: float | None)
 
 def _promise(watch: Watch, seconds: float) -> None:
     if watch.planned_interval != seconds:
-        watch_admin.promise(watch.id, seconds)
+        watch_admin.set_planned_interval(watch.id, seconds)
 
 
 def _paid_poll(rt: Runtime, now: float, seconds: float, outlook: _Outlook, load: Load) -> float:

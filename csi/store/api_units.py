@@ -18,7 +18,7 @@ HOURLY = "api_units"
 
 
 @dataclass(frozen=True)
-class Day:
+class QuotaDay:
     """One Pacific day, 23 to 25 hours long, and what was used of it."""
 
     id: str
@@ -98,8 +98,8 @@ def used(now: float) -> int:
     return int(row.quota_used) if row else 0
 
 
-def today(now: float) -> Day:
-    return Day(day_of(now), used(now), day_starts(now), day_ends(now), _last_hour(now))
+def today(now: float) -> QuotaDay:
+    return QuotaDay(day_of(now), used(now), day_starts(now), day_ends(now), _last_hour(now))
 
 
 def _count_hour(units: int, now: float) -> None:

@@ -8,7 +8,7 @@ KEPT = 10_000
 
 
 @dataclass(frozen=True)
-class Entry:
+class AuditRecord:
     """One act. `status` None: its process ended before it did."""
 
     id: int
@@ -36,10 +36,10 @@ def finish(number: int, now: float, *, status: int | None, detail: str | None = 
         run("UPDATE audit SET status = ?, detail = ?, finished_at = ? WHERE id = ?", status, detail, now, number)
 
 
-def page(limit: int, before: int | None = None) -> list[Entry]:
+def page(limit: int, before: int | None = None) -> list[AuditRecord]:
     """Newest first; `before` is the id of the last row of the page before this one."""
     sql = (
         "SELECT id, at, via, role, client, action, detail, status, finished_at FROM audit WHERE id < ? "
         "ORDER BY id DESC LIMIT ?"
     )
-    return [Entry(*row) for row in fetch(sql, before or 2**62, limit)]
+    return [AuditRecord(*row) for row in fetch(sql, before or 2**62, limit)]

@@ -54,7 +54,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopiedTable:
     """What became of a table. Both sides have these rows and this checksum."""
 
     table: str
@@ -64,7 +64,7 @@ class Copied:
     sha256: str
 
 
-class Source:
+class SqliteSource:
     """A SQLite file as it is at one moment, whatever others write meanwhile."""
 
     def __init__(self, path: Path) -> None:
@@ -142,7 +142,7 @@ class Source:
         self._db.close()
 
 
-class Target:
+class PostgresTarget:
     """A PostgreSQL database: read through a connection of its own, written through the store's."""
 
     def __init__(self, url: str) -> None:
@@ -199,13 +199,13 @@ def copy(
     now: Callable[[], float],
     is_last: bool = True,
     notice: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[list[Copied], int]:
+) -> tuple[list[CopiedTable], int]:
     """Make the target what the file is, and prove it. Returns what became of each table, and how many texts had to be
     mended. `is_last`: nobody may have written to the file meanwhile, and the copy is complete."""
     store.open_database(url)
     with _said(url):
         store.migrate()
-        with closing(Source(path)) as source, store.connection(), closing(Target(url)) as target:
+        with closing(SqliteSource(path)) as source, store.connection(), closing(PostgresTarget(url)) as target:
             _be_alone()
             tables = source.tables()
             copy_marker.begin(origin, now(), is_empty=all(map(target.is_empty, tables)))
@@ -216,7 +216,9 @@ def copy(
             return done, source.mended
 
 
-def _mirror(source: Source, target: Target, tables: list[Table], notice: Callable[[int, int], None]) -> list[Copied]:
+def _mirror(
+    source: SqliteSource, target: PostgresTarget, tables: list[Table], notice: Callable[[int, int], None]
+) -> list[CopiedTable]:
     total, passed = 2 * sum(source.count(table) for table in tables), 0
 
     def watched(rows: Iterator[Row]) -> Iterator[Row]:
@@ -231,16 +233,16 @@ def _mirror(source: Source, target: Target, tables: list[Table], notice: Callabl
     removed = {table.name: _remove_gone(source, target, table) for table in reversed(tables)}
     for table in tables:  # before anybody reads it: making a month waits for whoever does
         for month in source.months(table):
-            partitions.make_room(table.name, partitions.month_starts(month))
+            partitions.ensure_partition(table.name, partitions.month_starts(month))
     written = {table.name: _write_news(watched(source.rows(table)), target, table) for table in tables}
     target.set_sequences(source.sequences())
     mended, proofs = source.mended, [_prove(watched(source.rows(table)), target, table) for table in tables]
     source.mended = mended  # they were met again
     notice(total, total)
-    return [Copied(name, rows, written[name], removed[name], digest) for name, rows, digest in proofs]
+    return [CopiedTable(name, rows, written[name], removed[name], digest) for name, rows, digest in proofs]
 
 
-def _remove_gone(source: Source, target: Target, table: Table) -> int:
+def _remove_gone(source: SqliteSource, target: PostgresTarget, table: Table) -> int:
     """Rows that the source does not have any more. An empty target costs nothing."""
     if target.is_empty(table):
         return 0
@@ -254,7 +256,7 @@ def _remove_gone(source: Source, target: Target, table: Table) -> int:
     return removed
 
 
-def _write_news(ours: Iterator[Row], target: Target, table: Table) -> int:
+def _write_news(ours: Iterator[Row], target: PostgresTarget, table: Table) -> int:
     put, written = target.append if target.is_empty(table) else target.write, 0
     news = (here for here, _ in _differences(table, ours, target.rows(table)) if here is not None)
     for rows in _by_thousands(news):
@@ -294,7 +296,7 @@ def _in_order(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
-def _prove(ours: Iterator[Row], target: Target, table: Table) -> tuple[str, int, str]:
+def _prove(ours: Iterator[Row], target: PostgresTarget, table: Table) -> tuple[str, int, str]:
     """The same rows on both sides, each read anew from beginning to end."""
     here, there = _digest(ours), _digest(target.rows(table))
     if here != there:
@@ -326,7 +328,7 @@ def _be_alone() -> None:
         raise StoreError("another copy into the target is under way; wait for its end")
 
 
-def _refuse_written(source: Source) -> None:
+def _refuse_written(source: SqliteSource) -> None:
     if source.was_written_to():
         raise StoreError(
             "somebody wrote to the source during the copy (the sidecar, a command): stop it and run this again; "

@@ -17,7 +17,7 @@ SHORTEN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Room:
+class DiskSpace:
     """In bytes."""
 
     free: int
@@ -26,21 +26,21 @@ class Room:
     is_read_only: bool
 
 
-def look() -> Room | None:
+def measure() -> DiskSpace | None:
     """None: the database is a server, and its room is the server's business."""
-    return None if is_postgres() else look_at(Path(database.database))
+    return None if is_postgres() else measure_at(Path(database.database))
 
 
-def look_at(path: Path) -> Room:
+def measure_at(path: Path) -> DiskSpace:
     try:
         disk = os.statvfs(path.parent)
     except OSError as error:
         raise StoreError(f"the directory {path.parent} cannot be looked at: {error.strerror}") from error
     read_only = bool(disk.f_flag & os.ST_RDONLY) or (path.exists() and not os.access(path, os.W_OK))
-    return Room(disk.f_bavail * disk.f_frsize, _size(Path(f"{path}-wal")), read_only)
+    return DiskSpace(disk.f_bavail * disk.f_frsize, _size(Path(f"{path}-wal")), read_only)
 
 
-def try_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:
+def check_write_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:
     """Take the writer's lock and give it back. StoreError when that cannot be done: locked, read-only, damaged."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=seconds)) as connection:
@@ -51,7 +51,7 @@ def try_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:
         raise StoreError(f"the database cannot be written: {error}") from error
 
 
-def shorten_log(path: Path, seconds: float = SHORTEN_SECONDS) -> bool:
+def truncate_wal(path: Path, seconds: float = SHORTEN_SECONDS) -> bool:
     """Write the log into the database and empty it. False: somebody reads an old state, or is writing right now."""
     with closing(sqlite3.connect(path, timeout=seconds)) as connection:
         try:

@@ -7,7 +7,7 @@ Kind = Literal["full", "locked", "read_only", "damaged", "newer", "away", "unusa
 
 
 @dataclass(frozen=True)
-class Trouble:
+class DatabaseFault:
     """A sentence for whoever looks from outside: it names no path, no host and no user."""
 
     kind: Kind
@@ -15,27 +15,27 @@ class Trouble:
     remedy: str
 
 
-FULL = Trouble("full", "the disk is full", "make room; everything goes on by itself")
-LOCKED = Trouble(
+FULL = DatabaseFault("full", "the disk is full", "make room; everything goes on by itself")
+LOCKED = DatabaseFault(
     "locked",
     "somebody holds the database's write lock",
     "find who (fuser -v on the file) and close it; everything goes on by itself",
 )
-READ_ONLY = Trouble(
+READ_ONLY = DatabaseFault(
     "read_only",
     "the database cannot be opened for writing",
     "look at the owner and mode of the state directory, and whether its file system is mounted read-only",
 )
-DAMAGED = Trouble("damaged", "the database is damaged", "keep its files and restore the last backup")
-NEWER = Trouble(
+DAMAGED = DatabaseFault("damaged", "the database is damaged", "keep its files and restore the last backup")
+NEWER = DatabaseFault(
     "newer",
     "the database was made by a newer csi",
     "install that version again, or restore a backup from before the upgrade",
 )
-AWAY = Trouble("away", "the database server does not answer", "start it, and look at csi.database")
-UNUSABLE = Trouble("unusable", "the database cannot be used", "csi db status says more")
+AWAY = DatabaseFault("away", "the database server does not answer", "start it, and look at csi.database")
+UNUSABLE = DatabaseFault("unusable", "the database cannot be used", "csi db status says more")
 
-_WORDS: tuple[tuple[Trouble, tuple[str, ...]], ...] = (
+_WORDS: tuple[tuple[DatabaseFault, tuple[str, ...]], ...] = (
     (NEWER, ("made by a newer csi",)),
     (FULL, ("disk is full", "no space left", "disk full")),
     (LOCKED, ("is locked", "table is locked", "did not answer within")),
@@ -48,7 +48,7 @@ _WORDS: tuple[tuple[Trouble, tuple[str, ...]], ...] = (
 )
 
 
-def name(error: object) -> Trouble:
+def identify(error: object) -> DatabaseFault:
     """The first that fits."""
     text = str(error).lower()
     return next((trouble for trouble, words in _WORDS if any(word in text for word in words)), UNUSABLE)

@@ -14,7 +14,7 @@ from peewee import (
 database = DatabaseProxy()
 
 
-class Row(Model):
+class TableModel(Model):
     """The base of all tables."""
 
     class Meta:
@@ -22,7 +22,7 @@ class Row(Model):
         legacy_table_names = False
 
 
-class Watch(Row):
+class Watch(TableModel):
     """One playlist or channel, and when it is read next."""
 
     id = AutoField()
@@ -70,7 +70,7 @@ class Watch(Row):
         table_name = "watches"
 
 
-class Host(Row):
+class Host(TableModel):
     """A machine that watches are read from: whether it asked for a pause, and whether it is in trouble."""
 
     host = TextField(primary_key=True)
@@ -88,7 +88,7 @@ class Host(Row):
         table_name = "hosts"
 
 
-class InboxItem(Row):
+class InboxItem(TableModel):
     """One raw item between the poll that saw it and the event it becomes. Deleted when it became one."""
 
     id = AutoField()
@@ -109,7 +109,7 @@ class InboxItem(Row):
         table_name = "inbox"
 
 
-class Batch(Row):
+class BatchRow(TableModel):
     """Events that travel together, frozen when they were claimed."""
 
     id = AutoField()
@@ -136,7 +136,7 @@ class Batch(Row):
         table_name = "batches"
 
 
-class Event(Row):
+class Event(TableModel):
     """One CreatorSignalEvent and how far it has come."""
 
     id = AutoField()
@@ -165,7 +165,7 @@ class Event(Row):
         table_name = "events"
 
 
-class OutboxEntry(Row):
+class OutboxEntry(TableModel):
     """One event on its way to one destination. Deleted when it arrived or died."""
 
     id = AutoField()
@@ -183,7 +183,7 @@ class OutboxEntry(Row):
         table_name = "outbox"
 
 
-class BatchEvent(Row):
+class BatchEvent(TableModel):
     """Which events travelled in which batch: frozen when the batch was opened."""
 
     batch_id = IntegerField()
@@ -194,7 +194,7 @@ class BatchEvent(Row):
         primary_key = CompositeKey("event_pk", "batch_id")
 
 
-class DedupeKey(Row):
+class DedupeKey(TableModel):
     """An item that is known, and why: emitted, first_poll, filtered, malformed."""
 
     key = TextField(primary_key=True)
@@ -206,7 +206,7 @@ class DedupeKey(Row):
         table_name = "dedupe_keys"
 
 
-class DeliveryAttempt(Row):
+class DeliveryAttempt(TableModel):
     """One request to a receiver. Written before it is sent, finished when it is answered."""
 
     id = AutoField()
@@ -226,7 +226,7 @@ class DeliveryAttempt(Row):
         table_name = "delivery_attempts"
 
 
-class DeadLetter(Row):
+class DeadLetter(TableModel):
     """One event that could not be delivered, or one item that could not become an event."""
 
     id = AutoField()
@@ -251,7 +251,7 @@ class DeadLetter(Row):
         table_name = "dead_letter"
 
 
-class Endpoint(Row):
+class Endpoint(TableModel):
     """What is known of a receiver: whether it works, until when it asked for a pause, which JSON it verifies."""
 
     destination = TextField(primary_key=True)
@@ -275,7 +275,7 @@ class Endpoint(Row):
         table_name = "endpoints"
 
 
-class Counter(Row):
+class Counter(TableModel):
     """A number that only grows; the sidecar's metrics read it."""
 
     name = TextField()
@@ -288,7 +288,7 @@ class Counter(Row):
         primary_key = CompositeKey("name", "source", "label")
 
 
-class ApiBudget(Row):
+class ApiBudget(TableModel):
     """Units of the YouTube Data API used in one Pacific day."""
 
     id = TextField(primary_key=True)
@@ -302,7 +302,7 @@ class ApiBudget(Row):
         table_name = "api_budget"
 
 
-class Heartbeat(Row):
+class Heartbeat(TableModel):
     """A process that was alive a moment ago."""
 
     name = TextField(primary_key=True)
@@ -317,7 +317,7 @@ class Heartbeat(Row):
         table_name = "heartbeats"
 
 
-class Downtime(Row):
+class Downtime(TableModel):
     """A time in which a process gave no sign of life."""
 
     id = AutoField()
@@ -329,7 +329,7 @@ class Downtime(Row):
         table_name = "downtimes"
 
 
-class AuditEntry(Row):
+class AuditEntry(TableModel):
     """One thing that somebody did through the admin API or the dashboard."""
 
     id = AutoField()
@@ -350,7 +350,7 @@ ALL = (
     Watch,
     Host,
     InboxItem,
-    Batch,
+    BatchRow,
     Event,
     OutboxEntry,
     BatchEvent,

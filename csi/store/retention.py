@@ -42,7 +42,7 @@ _LETTER_GOES = f"state IN {_CLOSED} AND closed_at < ?"
 
 
 @dataclass(frozen=True)
-class Limits:
+class RetentionLimits:
     """Older than this goes."""
 
     events: float
@@ -52,7 +52,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class RetentionChunk:
     """One step: what went, by table, and where the next step begins. `after` None: there is no more."""
 
     removed: dict[str, int] = field(default_factory=dict)
@@ -63,56 +63,56 @@ class Chunk:
         return sum(self.removed.values())
 
 
-Step = Callable[[Limits, Any], Chunk]
+Step = Callable[[RetentionLimits, Any], RetentionChunk]
 
 
-def drop_events(limits: Limits, after: Any) -> Chunk:
+def drop_events(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Events with their places in batches."""
     window = fetch("SELECT id, first_seen_at FROM events WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
     if not any(seen_at < limits.events for _, seen_at in window):
-        return Chunk()
+        return RetentionChunk()
     first, last = window[0][0], window[-1][0]
     with writing():
         sql = f"SELECT e.id FROM events e WHERE e.id BETWEEN ? AND ? AND {_EVENT_GOES} {_locked('e')}"
         ids = [row[0] for row in fetch(sql, first, last, limits.events)]
-        return Chunk(_delete(ids, ("batch_events", "event_pk"), ("events", "id")), last)
+        return RetentionChunk(_delete(ids, ("batch_events", "event_pk"), ("events", "id")), last)
 
 
-def drop_batches(limits: Limits, after: Any) -> Chunk:
+def drop_batches(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Batches none of whose events is left, with their attempts."""
     window = fetch("SELECT id, created_at FROM batches WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
     if not any(created_at < limits.events for _, created_at in window):
-        return Chunk()
+        return RetentionChunk()
     first, last = window[0][0], window[-1][0]
     with writing():
         sql = f"SELECT b.id FROM batches b WHERE b.id BETWEEN ? AND ? AND {_BATCH_GOES} {_locked('b')}"
         ids = [row[0] for row in fetch(sql, first, last, limits.events)]
-        return Chunk(_delete(ids, ("delivery_attempts", "batch_id"), ("batches", "id")), last)
+        return RetentionChunk(_delete(ids, ("delivery_attempts", "batch_id"), ("batches", "id")), last)
 
 
-def drop_attempts(limits: Limits, after: Any) -> Chunk:
+def drop_attempts(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Attempts without a batch: probes and tests of a receiver."""
     ids = _chosen("SELECT id FROM delivery_attempts", _LONE_ATTEMPT, limits.events)
     with writing():
         removed = _delete(ids, ("delivery_attempts", "id"))
-    return Chunk(removed, _more(ids))
+    return RetentionChunk(removed, _more(ids))
 
 
-def drop_letters(limits: Limits, after: Any) -> Chunk:
+def drop_letters(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Letters that were closed long ago. An open one is never old: it waits for somebody's decision."""
     ids = _chosen("SELECT id FROM dead_letter", _LETTER_GOES, limits.letters)
     with writing():
         removed = _delete(ids, ("dead_letter", "id"), unless_changed=(_LETTER_GOES, limits.letters))
-    return Chunk(removed, _more(ids))
+    return RetentionChunk(removed, _more(ids))
 
 
-def drop_keys(limits: Limits, after: Any) -> Chunk:
+def drop_keys(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Dedupe keys whose items were not seen for their whole life."""
     end = clock.iso(limits.keys)
     keys = _chosen("SELECT key FROM dedupe_keys", "expires_at < ?", end, order="expires_at")
     with writing():
         removed = _delete(keys, ("dedupe_keys", "key"), unless_changed=("expires_at < ?", end))
-    return Chunk(removed, _more(keys))
+    return RetentionChunk(removed, _more(keys))
 
 
 def has_forgotten_keys(read_at: float, now: float, days: float) -> bool:
@@ -127,7 +127,7 @@ def has_forgotten_keys(read_at: float, now: float, days: float) -> bool:
 STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_letters, drop_keys)
 
 
-def survey(limits: Limits) -> dict[str, int]:
+def survey(limits: RetentionLimits) -> dict[str, int]:
     """What would go, by table. Reads everything, blocks nobody."""
     goes = f"SELECT e.id FROM events e WHERE {_EVENT_GOES}"
     batches = f"SELECT b.id FROM batches b WHERE {_BATCH_WILL_GO}"

@@ -133,7 +133,7 @@ def reset(watch_id: int, first_poll: Any, now: float) -> bool:
         return bool(anew.where((Watch.id == watch_id) & (Watch.state != "removed")).execute())
 
 
-def forget_silent(keys: Sequence[str]) -> int:
+def forget_unemitted(keys: Sequence[str]) -> int:
     """Forget those keys that were only marked as seen, by a first poll or a filter. An item that became an event keeps
     its key, so that it is not delivered twice. Part of the caller's transaction."""
     silent = DedupeKey.reason.in_(("first_poll", "filtered"))
@@ -157,7 +157,7 @@ def paid(sources: Iterable[str]) -> list[PaidWatch]:
     return [PaidWatch(*row) for row in rows]
 
 
-def promise(watch_id: int, seconds: float | None) -> None:
+def set_planned_interval(watch_id: int, seconds: float | None) -> None:
     """What the plan promises this watch now; part of the caller's transaction."""
     Watch.update(planned_interval=seconds).where(Watch.id == watch_id).execute()
 

@@ -112,7 +112,7 @@ async def _report(request: Request, judge: Callable[[Facts], Report], otherwise:
 
 def _why(error: CsiError) -> str:
     """In a sentence of ours: the error's own may name paths and hosts."""
-    known = error_causes.name(error) if isinstance(error, StoreError) else error_causes.UNUSABLE
+    known = error_causes.identify(error) if isinstance(error, StoreError) else error_causes.UNUSABLE
     return CANNOT_READ if known is error_causes.UNUSABLE else f"{known.text}: {known.remedy}"
 
 

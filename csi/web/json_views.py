@@ -231,7 +231,7 @@ def imported(lines: list[ImportLineResult], *, dry_run: bool) -> dict[str, Any]:
     return {**counted, "dry_run": dry_run, "lines": [vars(line) for line in lines]}
 
 
-def act(one: audit.Entry) -> dict[str, Any]:
+def act(one: audit.AuditRecord) -> dict[str, Any]:
     return {
         "id": one.id,
         "at": iso(one.at),

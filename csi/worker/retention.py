@@ -9,7 +9,7 @@ from csi.logs import log
 from csi.pipeline import clock_check
 from csi.runtime import Runtime
 from csi.store import heartbeats, retention
-from csi.store.retention import Limits
+from csi.store.retention import RetentionLimits
 
 DAY = 86_400.0
 CHUNKS_PER_RUN = 1_000
@@ -38,9 +38,9 @@ class Pruned:
         return sum(self.removed.values())
 
 
-def limits(rt: Runtime, moment: float) -> Limits:
+def limits(rt: Runtime, moment: float) -> RetentionLimits:
     days = rt.settings.retention
-    return Limits(
+    return RetentionLimits(
         events=moment - days.events_days * DAY, letters=moment - days.dlq_days * DAY, keys=moment - KEY_MARGIN
     )
 

@@ -15,7 +15,7 @@ from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.world import SimulatedChannel, World
 from csi.store import api_units, db
 from csi.store.catalog import jobs
-from csi.store.catalog.jobs import Job
+from csi.store.catalog.jobs import CatalogJob
 from tests.fakes.line import Line
 from tests.fakes.site_net import SiteNet
 
@@ -45,7 +45,7 @@ class Shop:
             self.world.upload(made.id, f"Video {number}", at=self.clock() - HOUR - number * every)
         return made
 
-    def add(self, channel: SimulatedChannel, **wishes: Any) -> Job:
+    def add(self, channel: SimulatedChannel, **wishes: Any) -> CatalogJob:
         added = channel_admin.register(self.rt, channel.id, **wishes)
         assert added.job is not None
         return added.job
@@ -71,7 +71,7 @@ class Shop:
             self.clock.time = min((self.clock() // step + 1) * step + 1, end)
             self.run()
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> CatalogJob:
         found = jobs.find(job_id)
         assert found is not None
         return found

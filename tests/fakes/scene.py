@@ -94,7 +94,7 @@ def fill_catalogue(built: Desk) -> None:
         record_videos([VideoFacts(VIDEO, CHANNEL, "A hot video", now - 2 * HOUR, view_count=views)], moment)
     stats.save_videos([stats.VideoStats(new_id(LONG_AGO), VIDEO, LONG_AGO, 1, 0, 0, None, None)])
     archive_old_rows(built.rt, rest=lambda seconds: None)
-    jobs.bury(_running(_job("BACKFILL_CHANNEL", DEAD_JOB, now), now), "http 404: no such channel", now)
+    jobs.mark_dead(_running(_job("BACKFILL_CHANNEL", DEAD_JOB, now), now), "http 404: no such channel", now)
     _job("RSS_POLL_CHANNEL", OPEN_JOB, now)
 
 
@@ -119,7 +119,7 @@ def fill_processing(home: Path) -> dict[str, str]:
     }
 
 
-def _job(kind: str, job_id: str, now: float) -> jobs.Job:
+def _job(kind: str, job_id: str, now: float) -> jobs.CatalogJob:
     """A job whose id is known, as it is in the documents."""
     made = jobs.enqueue(new_job(kind, channel_id=CHANNEL, scheduled_at=now), now)
     db.run("UPDATE jobs SET id = ? WHERE id = ?", job_id, made.job.id)
@@ -128,7 +128,7 @@ def _job(kind: str, job_id: str, now: float) -> jobs.Job:
     return found
 
 
-def _running(job: jobs.Job, now: float) -> jobs.Job:
+def _running(job: jobs.CatalogJob, now: float) -> jobs.CatalogJob:
     claimed = jobs.claim(now)
     assert claimed is not None
     assert claimed.id == job.id

@@ -309,7 +309,7 @@ def test_an_api_that_stays_away_kills_the_job_and_marks_the_channel_and_a_retry_
             jobs.release_failed(clock())
         assert (here.job(job.id).status, channels.find(channel.id).status) == ("dead", "error")
         here.site.set_faults("")
-        assert jobs.revive(here.job(job.id), clock())
+        assert jobs.retry_now(here.job(job.id), clock())
         here.work()
         assert (here.job(job.id).status, numbers()[0]) == ("completed", 60)
 

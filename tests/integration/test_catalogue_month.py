@@ -35,7 +35,7 @@ def arrive(here: Shop, ref: str) -> None:
     """What the ingester does when a feed shows a new upload; test_catalogue_refresh.py has it whole."""
     newest = here.world.newest(ref, 1)[0]
     facts = videos.VideoFacts(newest.id, ref, newest.title, newest.published_at)
-    videos.enter([(facts, videos.Plan("hot", here.clock()))], here.clock())
+    videos.add_unknown([(facts, videos.RefreshPlan("hot", here.clock()))], here.clock())
 
 
 def check_hot_were_hourly(since: float, until: float) -> int:

@@ -14,7 +14,7 @@ from ops.bench import catalogue
 NOW = 1_771_761_600.0
 UC = "UC" + "a" * 22
 
-LAST = videos.Video("v9", UC, "T", NOW - 9 * 3_600)
+LAST = videos.CatalogVideo("v9", UC, "T", NOW - 9 * 3_600)
 
 # name: (what is called, the index that must be used; in PostgreSQL's partitions indexes have names of their own)
 PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -50,12 +50,12 @@ WHOLE = {"channel dashboard": {"c", "channels"}}
 def filled(store: str) -> str:
     channels.add(UC, "Somebody", 5, NOW)
     facts = [videos.VideoFacts(f"v{number}", UC, "T", NOW - number * 3_600) for number in range(300)]
-    videos.save([(one, videos.Plan("hot", NOW)) for one in facts], NOW)
+    videos.save([(one, videos.RefreshPlan("hot", NOW)) for one in facts], NOW)
     for hour in range(10):
         captures = [stats.VideoStats(f"{one.id}-{hour}", one.id, NOW - hour * 3_600, 1, 1, 1, 1, 1) for one in facts]
         stats.save_videos(captures)
     for number in range(400):
-        job = jobs.enqueue(jobs.NewJob("REFRESH_HOT_VIDEOS", f"k{number}"), NOW).job
+        job = jobs.enqueue(jobs.NewCatalogJob("REFRESH_HOT_VIDEOS", f"k{number}"), NOW).job
         if number > 20:
             db.run("UPDATE jobs SET status = 'completed', completed_at = ? WHERE id = ?", NOW - 1, job.id)
     stats.save_channel(stats.make_channel_stats(UC, NOW, **dict.fromkeys(stats._CHANNEL[4:])))

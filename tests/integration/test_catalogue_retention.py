@@ -14,7 +14,7 @@ from csi.net import Net
 from csi.runtime import Runtime
 from csi.store import api_units, counters, heartbeats
 from csi.store.catalog import archives, channels, jobs, partitions, stats, videos
-from csi.store.catalog.jobs import NewJob
+from csi.store.catalog.jobs import NewCatalogJob
 from csi.store.db import fetch, run, writing
 
 NOW = 1_771_761_600.0  # 2026-02-22T12:00:00Z
@@ -27,7 +27,9 @@ UNTOLD = ("removed api_budget", "forgotten counters")
 def rt(store, tmp_path, clock) -> Runtime:
     channels.add(UC, "Somebody", 5, NOW)
     for name in ("v1", "v2"):
-        videos.save([(videos.VideoFacts(name, UC, name, NOW - 900 * DAY, view_count=9), videos.Plan("tail", NOW))], NOW)
+        videos.save(
+            [(videos.VideoFacts(name, UC, name, NOW - 900 * DAY, view_count=9), videos.RefreshPlan("tail", NOW))], NOW
+        )
     settings = Settings(csi=CsiSettings(state_dir=tmp_path), catalog=CatalogSettings(), retention=RetentionSettings())
     return Runtime(settings, Net(), now=clock)
 
@@ -119,7 +121,7 @@ def test_whoever_dies_while_a_month_comes_back_restores_it_again(rt, monkeypatch
     capture("v1", *moments)
     put_away(rt)
     (book,) = archives.every()
-    put_back, calls = archives.put_stats_back, []
+    put_back, calls = archives.restore_stats, []
 
     def dying(rows: list) -> int:
         calls.append(len(rows))
@@ -183,7 +185,9 @@ def test_a_folder_that_cannot_be_written_keeps_the_rows(rt, tmp_path):
 def test_jobs_lose_their_payload_after_a_month_and_go_after_a_year(rt, clock):
     settled = settle_job("old", NOW - 31 * DAY)
     fresh = settle_job("fresh", NOW - 29 * DAY)
-    waiting = jobs.enqueue(NewJob("BACKFILL_CHANNEL", "waits", channel_id=UC, payload={"a": 1}), NOW - 400 * DAY).job
+    waiting = jobs.enqueue(
+        NewCatalogJob("BACKFILL_CHANNEL", "waits", channel_id=UC, payload={"a": 1}), NOW - 400 * DAY
+    ).job
     assert put_away(rt) == {"archived jobs": 1}
     assert (jobs.find(settled).payload, jobs.find(settled).status, jobs.find(settled).units) == ({}, "completed", 0)
     assert jobs.find(fresh).payload == {"videos": 5}
@@ -198,7 +202,7 @@ def test_jobs_lose_their_payload_after_a_month_and_go_after_a_year(rt, clock):
 
 
 def settle_job(key: str, at: float) -> str:
-    jobs.enqueue(NewJob("BACKFILL_CHANNEL", key, payload={"videos": 5}), at)
+    jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", key, payload={"videos": 5}), at)
     job = jobs.claim(at)
     jobs.complete(job, {}, at)
     return job.id

@@ -199,7 +199,7 @@ def fill_catalogue(told: str) -> None:
 
 def archive_job(built, told: str) -> None:
     job = jobs.enqueue(new_job("REQUEUE_STUCK"), LONG_AGO).job
-    jobs.bury(job, told, LONG_AGO)
+    jobs.mark_dead(job, told, LONG_AGO)
     archive_old_rows(built.rt, rest=lambda seconds: None)
 
 

@@ -189,12 +189,12 @@ def test_killed_in_the_middle_another_run_goes_on(box, postgres_url):
         "import sys, os, signal; from pathlib import Path; from csi.store import copy_tables\n"
         "calls = []\n"
         "def doom(name):\n"
-        "    whole = getattr(copy_tables.Target, name)\n"
+        "    whole = getattr(copy_tables.PostgresTarget, name)\n"
         "    def doomed(self, table, rows):\n"
         "        whole(self, table, rows)\n"
         "        calls.append(table.name)\n"
         "        if calls.count('events') == int(sys.argv[3]): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    setattr(copy_tables.Target, name, doomed)\n"
+        "    setattr(copy_tables.PostgresTarget, name, doomed)\n"
         "doom('append'); doom('write')\n"
         "copy_tables.copy(Path(sys.argv[1]), sys.argv[2], origin=sys.argv[1], now=lambda: 0.0)\n"
     )
@@ -231,7 +231,7 @@ def test_a_key_that_cannot_be_kept_is_named(box, postgres_url):
 
 
 def test_a_difference_that_nobody_expects_is_found(box, postgres_url, monkeypatch):
-    monkeypatch.setattr(copy_tables.Target, "append", lambda self, table, rows: None)
+    monkeypatch.setattr(copy_tables.PostgresTarget, "append", lambda self, table, rows: None)
     assert "do not agree" in said(run("db", "copy", "--to", postgres_url))
 
 

@@ -311,9 +311,9 @@ def test_jobs_of_the_catalogue_that_died_or_wait_are_worth_knowing(patient):
     db.open_database(str(patient.database))
     with db.connection():
         now = time.time()
-        jobs.enqueue(jobs.NewJob("REFRESH_CHANNEL_STATS", "a"), now)
-        jobs.bury(jobs.claim(now), "it can never work", now)
-        jobs.enqueue(jobs.NewJob("REFRESH_HOT_VIDEOS", "b", scheduled_at=now - 3 * 3_600), now)
+        jobs.enqueue(jobs.NewCatalogJob("REFRESH_CHANNEL_STATS", "a"), now)
+        jobs.mark_dead(jobs.claim(now), "it can never work", now)
+        jobs.enqueue(jobs.NewCatalogJob("REFRESH_HOT_VIDEOS", "b", scheduled_at=now - 3 * 3_600), now)
     found = [
         one for one in json.loads(patient.csi("doctor", "--offline", "--json"))["checks"] if one["check"] == "jobs"
     ]

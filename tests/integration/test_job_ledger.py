@@ -7,7 +7,7 @@ import pytest
 from csi.errors import StoreError
 from csi.store import counters, db, leases
 from csi.store.catalog import channels, jobs, partitions
-from csi.store.catalog.jobs import MOVES, NewJob
+from csi.store.catalog.jobs import MOVES, NewCatalogJob
 
 NOW = 1_771_761_600.0
 UC = [f"UC{number:022d}" for number in range(5)]
@@ -19,16 +19,16 @@ def tracked(store):
         channels.add(ref, ref, 5, NOW)
 
 
-def put(key: str = "k", **values: object) -> jobs.Job:
-    return jobs.enqueue(NewJob("BACKFILL_CHANNEL", key, **values), NOW).job
+def put(key: str = "k", **values: object) -> jobs.CatalogJob:
+    return jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", key, **values), NOW).job
 
 
-def words(job: jobs.Job) -> list[str]:
+def words(job: jobs.CatalogJob) -> list[str]:
     return [event.event_type for event in jobs.history(job.id)]
 
 
 def test_the_second_job_with_a_key_is_the_first_ones_job():
-    first, second = (jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k", channel_id=UC[0]), NOW) for _ in range(2))
+    first, second = (jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", "k", channel_id=UC[0]), NOW) for _ in range(2))
     assert (first.is_duplicate, second.is_duplicate) == (False, True)
     assert second.job.id == first.job.id
 
@@ -36,15 +36,15 @@ def test_the_second_job_with_a_key_is_the_first_ones_job():
 def test_a_key_is_free_again_when_its_job_is_settled():
     first = jobs.claim(NOW) if put() else None
     jobs.complete(first, {}, NOW)
-    assert not jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k"), NOW).is_duplicate
+    assert not jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", "k"), NOW).is_duplicate
 
 
 def test_many_enqueue_at_once_and_one_row_is_made(store):
-    found: list[jobs.Enqueued] = []
+    found: list[jobs.EnqueueResult] = []
 
     def enqueue() -> None:
         with db.connection():
-            found.append(jobs.enqueue(NewJob("BACKFILL_CHANNEL", "same"), NOW))
+            found.append(jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", "same"), NOW))
 
     in_threads(8, enqueue)
     assert [one.is_duplicate for one in found].count(False) == 1
@@ -203,11 +203,11 @@ def test_a_dead_job_is_retried_where_it_was_unless_another_does_it():
     put()
     job = jobs.claim(NOW)
     jobs.checkpoint(job, {"page": 7}, NOW)
-    jobs.bury(jobs.find(job.id), "no", NOW)
+    jobs.mark_dead(jobs.find(job.id), "no", NOW)
     twin = put()
-    assert not jobs.revive(jobs.find(job.id), NOW)
+    assert not jobs.retry_now(jobs.find(job.id), NOW)
     jobs.cancel(twin, NOW)
-    assert jobs.revive(jobs.find(job.id), NOW)
+    assert jobs.retry_now(jobs.find(job.id), NOW)
     assert jobs.claim(NOW).progress == {"page": 7}
 
 
@@ -262,7 +262,7 @@ def test_months_are_there_before_their_rows(store):
 def test_a_job_that_was_put_off_comes_sooner_when_it_is_wanted_sooner():
     put("k", scheduled_at=NOW + 86_400)
     assert jobs.due(NOW) == []
-    found = jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k"), NOW)
+    found = jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", "k"), NOW)
     assert (found.is_duplicate, found.job.scheduled_at) == (True, NOW)
     assert [job.dedup_key for job in jobs.due(NOW)] == ["k"]
 
@@ -270,7 +270,7 @@ def test_a_job_that_was_put_off_comes_sooner_when_it_is_wanted_sooner():
 def test_a_job_that_waits_for_a_reason_keeps_its_wait():
     put("k")
     jobs.snooze(jobs.claim(NOW), "the budget is spent", NOW + 3_600, NOW)
-    assert jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k"), NOW).job.scheduled_at == NOW + 3_600
+    assert jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", "k"), NOW).job.scheduled_at == NOW + 3_600
 
 
 def test_a_job_that_ended_all_its_workers_is_counted_and_its_channel_marked():
@@ -286,7 +286,7 @@ def test_a_cancelled_job_needs_nobody_and_says_nothing_when_it_is_back():
     job = put("k")
     jobs.cancel(job, NOW)
     assert (jobs.dead_count(), jobs.unfinished()) == (0, {})
-    jobs.revive(jobs.find(job.id), NOW)
+    jobs.retry_now(jobs.find(job.id), NOW)
     assert jobs.find(job.id).error_message is None
 
 

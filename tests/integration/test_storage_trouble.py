@@ -37,7 +37,7 @@ WORDS = [
 
 @pytest.mark.parametrize(("words", "kind"), WORDS, ids=[words[:30] for words, _ in WORDS])
 def test_trouble_has_one_name_and_a_remedy_that_gives_nothing_away(words: str, kind: str) -> None:
-    named = error_causes.name(words)
+    named = error_causes.identify(words)
     assert named.kind == kind
     assert named.remedy
     assert "/var" not in named.text + named.remedy
@@ -238,16 +238,16 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
         stranger.execute("SELECT * FROM heartbeats").fetchall()
         rescue.beat(home.rt, home.rt.now())
         rescue.rescue(home.rt)
-        under_a_snapshot = disk.look().log
+        under_a_snapshot = disk.measure().log
         stranger.execute("ROLLBACK")
         rescue.rescue(home.rt)
         disk_guard.watch_log(home.rt)
-        assert (under_a_snapshot > 0, disk.look().log) == (True, 0)
+        assert (under_a_snapshot > 0, disk.measure().log) == (True, 0)
     assert [level for level, text in said if "log" in text] == ["WARNING", "INFO"]
 
 
 def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres_url: str) -> None:
     with stand(tmp_path, accept, database=postgres_url) as s:
-        assert (disk.look(), disk_guard.has_room(s.rt), disk_guard.place(s.rt)) == (None, True, disk_guard.Place())
+        assert (disk.measure(), disk_guard.has_room(s.rt), disk_guard.place(s.rt)) == (None, True, disk_guard.Place())
         assert [finding.kind for finding in check_storage(s.rt.settings)] == ["ok"]
         assert schedule.plan(s.rt, horizon=0) != []

@@ -336,7 +336,7 @@ def test_a_gaps_other_end_is_what_was_known_before_it(store):
 
 def expire(now: float) -> int:
     """One step of retention; how many keys it deleted."""
-    return retention.drop_keys(retention.Limits(events=0, letters=0, keys=now), None).total
+    return retention.drop_keys(retention.RetentionLimits(events=0, letters=0, keys=now), None).total
 
 
 def test_keys_expire_unless_their_items_are_still_seen(store):

@@ -10,8 +10,8 @@ from csi.catalog.refresh_schedule import DAY, HOUR, next_channel_refresh, plan_m
 from csi.errors import SourceError
 from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryJob, judge
 from csi.jobs.job_kinds import KINDS, JobRefused, new_job
-from csi.store.catalog.stats import Count
-from csi.store.catalog.videos import Due
+from csi.store.catalog.stats import CountSample
+from csi.store.catalog.videos import DueVideo
 from csi.store.uuid7 import new_id
 
 NOW = 1_771_761_600.0
@@ -20,15 +20,15 @@ NOW = 1_771_761_600.0
 @pytest.mark.parametrize(
     ("value", "before", "window", "expected"),
     [
-        pytest.param(1_100, Count(NOW - HOUR, 1_000), HOURLY, 100, id="an-hour"),
-        pytest.param(1_100, Count(NOW - 2 * HOUR, 1_000), HOURLY, 50, id="two-hours"),
-        pytest.param(1_700, Count(NOW - 7 * DAY, 1_000), DAILY, 100, id="a-week"),
-        pytest.param(900, Count(NOW - HOUR, 1_000), HOURLY, -100, id="views-taken-back"),
+        pytest.param(1_100, CountSample(NOW - HOUR, 1_000), HOURLY, 100, id="an-hour"),
+        pytest.param(1_100, CountSample(NOW - 2 * HOUR, 1_000), HOURLY, 50, id="two-hours"),
+        pytest.param(1_700, CountSample(NOW - 7 * DAY, 1_000), DAILY, 100, id="a-week"),
+        pytest.param(900, CountSample(NOW - HOUR, 1_000), HOURLY, -100, id="views-taken-back"),
         pytest.param(1_000, None, HOURLY, None, id="no-baseline"),
-        pytest.param(1_000, Count(NOW - HOUR, None), HOURLY, None, id="hidden-before"),
-        pytest.param(None, Count(NOW - HOUR, 1_000), HOURLY, None, id="hidden-now"),
-        pytest.param(1_000, Count(NOW, 900), HOURLY, None, id="no-time-passed"),
-        pytest.param(0, Count(NOW - HOUR, 0), HOURLY, 0, id="nothing-gained-is-zero"),
+        pytest.param(1_000, CountSample(NOW - HOUR, None), HOURLY, None, id="hidden-before"),
+        pytest.param(None, CountSample(NOW - HOUR, 1_000), HOURLY, None, id="hidden-now"),
+        pytest.param(1_000, CountSample(NOW, 900), HOURLY, None, id="no-time-passed"),
+        pytest.param(0, CountSample(NOW - HOUR, 0), HOURLY, 0, id="nothing-gained-is-zero"),
     ],
 )
 def test_a_gain_is_what_came_over_the_time_that_passed(value, before, window, expected):
@@ -59,7 +59,7 @@ def test_hot_videos_come_every_hour_others_at_an_hour_of_their_own():
 
 
 def missing(days: float, since: float | None, now: float = NOW) -> float | None:
-    return plan_missing(Due("v", NOW - days * DAY, since), now).at
+    return plan_missing(DueVideo("v", NOW - days * DAY, since), now).at
 
 
 def test_a_video_that_is_newly_missing_is_looked_for_within_the_hour_however_old_it_is():

@@ -190,8 +190,8 @@ def test_the_catalogues_share_is_in_the_quota(at, channel):
 
 
 def test_an_answers_own_words_are_told_without_secrets(at):
-    jobs.enqueue(jobs.NewJob("RSS_POLL_CHANNEL", "k"), at.now)
-    jobs.bury(jobs.claim(at.now), "refused: X-Goog-Api-Key: AIzaSyA1234567890abcdefghijklmnopqrstuv", at.now)
+    jobs.enqueue(jobs.NewCatalogJob("RSS_POLL_CHANNEL", "k"), at.now)
+    jobs.mark_dead(jobs.claim(at.now), "refused: X-Goog-Api-Key: AIzaSyA1234567890abcdefghijklmnopqrstuv", at.now)
     job = jobs.page()[0].id
     for command in (
         ["jobs", "dead"],

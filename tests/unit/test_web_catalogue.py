@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
-from csi.store.catalog.jobs import NewJob
+from csi.store.catalog.jobs import NewCatalogJob
 from csi.web import line_chart
 from csi.web.app import create_app
 from ops.screenshot import TOKEN, open_show
@@ -35,10 +35,10 @@ def rt(tmp_path: Path) -> Runtime:
         gains = {"daily_views": 5, "daily_subscribers": None, "daily_videos": 0}
         stats.save_channel(stats.make_channel_stats(UC, now - (10 - days) * DAY, **numbers, **gains))
     facts = videos.VideoFacts("vid-1", UC, HOSTILE, now - 3_600, view_count=5_000)
-    videos.save([(facts, videos.Plan("hot", now))], now)
+    videos.save([(facts, videos.RefreshPlan("hot", now))], now)
     stats.save_videos([stats.VideoStats("s1", "vid-1", now, 5_000, None, None, 777, None)])
-    jobs.enqueue(NewJob("BACKFILL_CHANNEL", "k", channel_id=UC), now)
-    jobs.bury(jobs.claim(now), HOSTILE, now)
+    jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", "k", channel_id=UC), now)
+    jobs.mark_dead(jobs.claim(now), HOSTILE, now)
     return found
 
 
@@ -225,7 +225,7 @@ async def test_the_api_tells_of_channels_what_the_command_tells(client):
 async def test_videos_come_page_by_page_and_none_twice(client, rt):
     now = rt.now()
     facts = [videos.VideoFacts(f"same-{n}", UC, "T", now - 9_999) for n in range(5)]
-    videos.save([(one, videos.Plan("hot", now)) for one in facts], now)
+    videos.save([(one, videos.RefreshPlan("hot", now)) for one in facts], now)
     seen, following = [], ""
     while following is not None:
         page = (await client.get(f"/admin/videos?channel={UC}&limit=2&before={following}", headers=ADMIN)).json()
@@ -236,8 +236,8 @@ async def test_videos_come_page_by_page_and_none_twice(client, rt):
 
 @pytest.mark.asyncio
 async def test_an_error_is_told_without_secrets(client):
-    job = jobs.enqueue(NewJob("RSS_POLL_CHANNEL", "s"), 1.0).job
-    jobs.bury(jobs.claim(2.0), "refused: X-Goog-Api-Key: AIzaSyA1234567890abcdefghijklmnopqrstuv", 2.0)
+    job = jobs.enqueue(NewCatalogJob("RSS_POLL_CHANNEL", "s"), 1.0).job
+    jobs.mark_dead(jobs.claim(2.0), "refused: X-Goog-Api-Key: AIzaSyA1234567890abcdefghijklmnopqrstuv", 2.0)
     for path in ("/admin/jobs", f"/admin/jobs/{job.id}"):
         answer = (await client.get(path, headers=ADMIN)).text
         assert "refused" in answer

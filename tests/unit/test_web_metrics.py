@@ -151,12 +151,12 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
 def test_the_catalogues_jobs_are_told_by_type_and_status(rt: Runtime) -> None:
     now = rt.now()
     with db.connection():
-        jobs.enqueue(jobs.NewJob("REFRESH_HOT_VIDEOS", "a", scheduled_at=now - 300), now)
-        jobs.enqueue(jobs.NewJob("REFRESH_VIDEO_STATS", "b", scheduled_at=now - 900), now)
+        jobs.enqueue(jobs.NewCatalogJob("REFRESH_HOT_VIDEOS", "a", scheduled_at=now - 300), now)
+        jobs.enqueue(jobs.NewCatalogJob("REFRESH_VIDEO_STATS", "b", scheduled_at=now - 900), now)
         dead = jobs.claim(now)
         assert dead is not None
-        jobs.bury(dead, "it can never work", now)
-        jobs.enqueue(jobs.NewJob('MADE_UP"}', "c", scheduled_at=now - 9), now)
+        jobs.mark_dead(dead, "it can never work", now)
+        jobs.enqueue(jobs.NewCatalogJob('MADE_UP"}', "c", scheduled_at=now - 9), now)
         api_units.book_share(7, 10_000, "catalog_units", 3_000, now)
     found = scrape(rt)
     assert value(found, "csi_jobs", type=dead.type, status="dead") == 1

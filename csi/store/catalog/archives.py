@@ -41,24 +41,24 @@ def find(name: str) -> Archive | None:
     return Archive(*rows[0]) if rows else None
 
 
-def hold(name: str, kind: str, month: str) -> Archive:
+def lock(name: str, kind: str, month: str) -> Archive:
     """This file's row, ours until the transaction ends: two workers never write one file."""
     run("INSERT INTO archives (name, kind, month) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING", name, kind, month)
     lock = "FOR UPDATE" if is_postgres() else ""
     return Archive(*fetch(f"SELECT {_COLUMNS} FROM archives WHERE name = ? {lock}", name)[0])
 
 
-def note(name: str, rows: int, size: int, now: float) -> None:
+def record_write(name: str, rows: int, size: int, now: float) -> None:
     sql = "UPDATE archives SET rows = rows + ?, bytes = ?, written_at = ? WHERE name = ?"
     run(sql, rows, size, now, name)
 
 
-def keep(name: str, until: float) -> None:
+def keep_restored_until(name: str, until: float) -> None:
     """Rows of its month stay in the tables until then."""
     run("UPDATE archives SET kept_until = ? WHERE name = ?", until, name)
 
 
-def note_restored(name: str) -> None:
+def mark_restored(name: str) -> None:
     """Its rows are in the tables again: the file counts for nothing, and begins anew when they go."""
     run("UPDATE archives SET rows = 0, bytes = 0 WHERE name = ?", name)
 
@@ -130,9 +130,9 @@ def drop_stats(rows: Sequence[tuple[Any, ...]]) -> int:
     return changed(sql, low, high, *ids)
 
 
-def put_stats_back(rows: Sequence[dict[str, Any]]) -> int:
+def restore_stats(rows: Sequence[dict[str, Any]]) -> int:
     for month in sorted({partitions.month_of(row["captured_at"]) for row in rows}):
-        partitions.make_room("video_stats", partitions.month_starts(month))
+        partitions.ensure_partition("video_stats", partitions.month_starts(month))
     put = 0
     for chunk in chunks(rows, CHUNK):
         places = ", ".join([f"({marks(STATS)})"] * len(chunk))
@@ -193,7 +193,7 @@ def strip_jobs(rows: Sequence[tuple[Any, ...]], now: float) -> int:
     return changed(sql, now, *ids)
 
 
-def put_jobs_back(rows: Sequence[dict[str, Any]]) -> int:
+def restore_jobs(rows: Sequence[dict[str, Any]]) -> int:
     sql = "UPDATE jobs SET payload = ?, video_ids = ?, progress = ?, archived_at = NULL WHERE id = ?"
     return sum(changed(sql, row["payload"], row["video_ids"], row["progress"], row["id"]) for row in rows)
 

@@ -38,7 +38,7 @@ SETTLED = ("completed", "dead")
 
 
 @dataclass(frozen=True)
-class Job:
+class CatalogJob:
     """One piece of work, under the names of the specification, and what the ledger needs beside them."""
 
     id: str
@@ -68,7 +68,7 @@ class Job:
     archived_at: float | None
 
 
-COLUMNS = ", ".join(Job.__dataclass_fields__)
+COLUMNS = ", ".join(CatalogJob.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class JobEvent:
 
 
 @dataclass(frozen=True)
-class NewJob:
+class NewCatalogJob:
     """Work to be done. `scheduled_at` None: now."""
 
     type: str
@@ -99,28 +99,28 @@ class NewJob:
 
 
 @dataclass(frozen=True)
-class Enqueued:
+class EnqueueResult:
     """The job that does it, and whether that one was there before."""
 
-    job: Job
+    job: CatalogJob
     is_duplicate: bool
 
 
 # ── in ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def enqueue(new: NewJob, now: float) -> Enqueued:
+def enqueue(new: NewCatalogJob, now: float) -> EnqueueResult:
     """One open job for a key: whoever comes second gets the first one's job. Race-free by the index on open keys.
     A job that was put off and is wanted sooner by now comes sooner."""
     for _ in range(CLAIM_TRIES):
         job_id = _insert(new, now)
         found = find(job_id) if job_id else find_open(new.dedup_key)
         if found is not None:  # None: the open one was finished between our two looks
-            return Enqueued(_hasten(found, new.scheduled_at or now), job_id is None)
+            return EnqueueResult(_hasten(found, new.scheduled_at or now), job_id is None)
     raise StoreError(f"job {new.dedup_key} could not be stored; try again")
 
 
-def _hasten(job: Job, at: float) -> Job:
+def _hasten(job: CatalogJob, at: float) -> CatalogJob:
     """One that was begun and waits keeps its wait: there is a reason for it."""
     if job.scheduled_at <= at:
         return job
@@ -136,7 +136,7 @@ _INSERT = """
 """
 
 
-def _insert(new: NewJob, now: float) -> str | None:
+def _insert(new: NewCatalogJob, now: float) -> str | None:
     at = now if new.scheduled_at is None else new.scheduled_at
     ids = json.dumps(new.video_ids) if new.video_ids else None
     payload = json.dumps(new.payload or {})
@@ -169,14 +169,14 @@ def due_sql(limit: int, *, locking: bool = False) -> str:
     return _NEXT.format(index="" if is_postgres() else "INDEXED BY idx_jobs_ready", limit=limit, lock=lock)
 
 
-def due(now: float, limit: int = 10) -> list[Job]:
+def due(now: float, limit: int = 10) -> list[CatalogJob]:
     """The jobs that could be taken now, the most urgent first."""
     return [_job(row) for row in fetch(due_sql(limit), now)]
 
 
-def claim(now: float) -> Job | None:
+def claim(now: float) -> CatalogJob | None:
     """The most urgent job that is due, in our hands under a lease. One channel has one running job at most."""
-    partitions.make_room("job_events", now)
+    partitions.ensure_partition("job_events", now)
     for _ in range(CLAIM_TRIES):
         try:
             with writing():
@@ -196,7 +196,7 @@ def claim(now: float) -> Job | None:
     return None
 
 
-def checkpoint(job: Job, progress: dict[str, Any], now: float) -> bool:
+def checkpoint(job: CatalogJob, progress: dict[str, Any], now: float) -> bool:
     """It moved forward, and keeps its lease. Part of the transaction that stores what was done. False: it is not ours
     any more, and nothing of it may be stored."""
     sql = """UPDATE jobs SET progress = ?, attempts = 0, lease_until = ?
@@ -204,7 +204,7 @@ def checkpoint(job: Job, progress: dict[str, Any], now: float) -> bool:
     return bool(changed(sql, json.dumps(progress), now + LEASE_SECONDS, job.id, job.lease_token))
 
 
-def heartbeat(job: Job, now: float) -> bool:
+def heartbeat(job: CatalogJob, now: float) -> bool:
     """Still at it. False: it was cancelled, or taken for stuck."""
     sql = "UPDATE jobs SET lease_until = ? WHERE id = ? AND status = 'running' AND lease_token = ?"
     return bool(changed(sql, now + LEASE_SECONDS, job.id, job.lease_token))
@@ -214,25 +214,25 @@ def add_units(job_id: str, units: int) -> None:
     run("UPDATE jobs SET units = units + ? WHERE id = ?", units, job_id)
 
 
-def complete(job: Job, details: dict[str, Any], now: float) -> bool:
+def complete(job: CatalogJob, details: dict[str, Any], now: float) -> bool:
     with writing():
         return _move(job, "completed", now, details, completed_at=now, progress=None)
 
 
-def fail(job: Job, why: str, until: float, now: float) -> bool:
+def fail(job: CatalogJob, why: str, until: float, now: float) -> bool:
     """It is tried again at `until`."""
     with writing():
         return _move(job, "failed", now, {"error": why}, scheduled_at=until, error_message=why[:ERROR_TEXT])
 
 
-def snooze(job: Job, why: str, until: float, now: float) -> bool:
+def snooze(job: CatalogJob, why: str, until: float, now: float) -> bool:
     """Not its fault: it waits, and this was no attempt."""
     with writing():
         values = {"scheduled_at": until, "error_message": why[:ERROR_TEXT], "attempts": max(job.attempts - 1, 0)}
         return _move(job, "pending", now, {"reason": why, "until": until}, **values)
 
 
-def bury(job: Job, why: str, now: float) -> bool:
+def mark_dead(job: CatalogJob, why: str, now: float) -> bool:
     """Given up, and its channel is in trouble."""
     with writing():
         if not _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why[:ERROR_TEXT]):
@@ -245,23 +245,23 @@ def bury(job: Job, why: str, now: float) -> bool:
 # ── by command ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def cancel(job: Job, now: float) -> bool:
+def cancel(job: CatalogJob, now: float) -> bool:
     """Whatever it is doing: a worker that holds it finds out at its next step, and stores nothing more."""
-    partitions.make_room("job_events", now)
+    partitions.ensure_partition("job_events", now)
     with writing():
         return _move(job, "dead", now, {"reason": "cancelled"}, completed_at=now, error_message="cancelled")
 
 
-def wait_no_more(job: Job, now: float) -> bool:
+def make_due_now(job: CatalogJob, now: float) -> bool:
     """It waits (for the budget, for its time) and is due now instead. False: it does not wait any more."""
     with writing():
         return bool(changed("UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending'", now, job.id))
 
 
-def revive(job: Job, now: float) -> bool:
+def retry_now(job: CatalogJob, now: float) -> bool:
     """A dead or failed job is due again, with all its attempts; it goes on where it was. False: it is neither, or
     another job does the same by now."""
-    partitions.make_room("job_events", now)
+    partitions.ensure_partition("job_events", now)
     try:
         with writing():
             values = {"attempts": 0, "scheduled_at": now, "completed_at": None, "error_message": None}
@@ -278,7 +278,7 @@ def release_failed(now: float, limit: int = 100) -> int:
     rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND scheduled_at <= ? LIMIT ?", now, limit)
     if not rows:
         return 0
-    partitions.make_room("job_events", now)
+    partitions.ensure_partition("job_events", now)
     with writing():
         return sum(_move(_job(row), "pending", now) for row in rows)
 
@@ -296,17 +296,17 @@ def requeue_all(now: float) -> int:
     return sum(_requeue(_job(row), now) for row in rows)
 
 
-def give_back_own(now: float) -> int:
+def release_own(now: float) -> int:
     """At an orderly end: what did not finish is due at once, and this was no attempt."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND lease_token LIKE ?"
     rows = [_job(row) for row in fetch(sql, f"{OWNER}.%")]
     return sum(snooze(job, "the worker ended", now, now) for job in rows)
 
 
-def _requeue(job: Job, now: float) -> bool:
-    partitions.make_room("job_events", now)
+def _requeue(job: CatalogJob, now: float) -> bool:
+    partitions.ensure_partition("job_events", now)
     if job.attempts >= job.max_attempts:
-        return bury(job, f"its worker ended {job.attempts} times in the middle of it", now)
+        return mark_dead(job, f"its worker ended {job.attempts} times in the middle of it", now)
     with writing():
         return _move(job, "pending", now, {"reason": "stuck"}, scheduled_at=now, error_message="its worker ended")
 
@@ -314,7 +314,7 @@ def _requeue(job: Job, now: float) -> bool:
 # ── the one place ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _move(job: Job, after: str, now: float, details: dict[str, Any] | None = None, **values: Any) -> bool:
+def _move(job: CatalogJob, after: str, now: float, details: dict[str, Any] | None = None, **values: Any) -> bool:
     """Change the status of a job that is still as we know it, and write its history. Part of a transaction."""
     word = MOVES.get((job.status, after))
     if word is None:
@@ -333,25 +333,25 @@ def _move(job: Job, after: str, now: float, details: dict[str, Any] | None = Non
 
 def _write_event(job_id: str, word: str, now: float, details: dict[str, Any], seconds: float) -> None:
     sql = "INSERT INTO job_events (id, job_id, event_type, occurred_at, details, duration_ms) VALUES (?, ?, ?, ?, ?, ?)"
-    partitions.make_room("job_events", now)
+    partitions.ensure_partition("job_events", now)
     run(sql, new_id(now), job_id, word, now, json.dumps(details), max(round(seconds * 1000), 0))
 
 
 # ── looks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def find(job_id: str) -> Job | None:
+def find(job_id: str) -> CatalogJob | None:
     rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", job_id)
     return _job(rows[0]) if rows else None
 
 
-def find_open(dedup_key: str) -> Job | None:
+def find_open(dedup_key: str) -> CatalogJob | None:
     sql = f"SELECT {COLUMNS} FROM jobs WHERE dedup_key = ? AND status IN ('pending', 'running', 'failed')"
     rows = fetch(sql, dedup_key)
     return _job(rows[0]) if rows else None
 
 
-def beginning(text: str, limit: int = 5) -> list[Job]:
+def matching_id(text: str, limit: int = 5) -> list[CatalogJob]:
     """Jobs whose id begins so: people type the first characters, or the last."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE id LIKE ? OR id LIKE ? ORDER BY id LIMIT ?"
     return [_job(row) for row in fetch(sql, f"{text}%", f"%{text}", limit)]
@@ -360,7 +360,7 @@ def beginning(text: str, limit: int = 5) -> list[Job]:
 def page(
     *, status: str | None = None, type: str | None = None, channel_id: str | None = None, limit: int = 50,
     before: str | None = None,
-) -> list[Job]:  # fmt: skip
+) -> list[CatalogJob]:  # fmt: skip
     """The newest first; `before` is the id of the last one that was shown."""
     # Nearly all are completed: an index would find them all and sort them, where a look from the end finds a page.
     by_status = "status || ''" if status == "completed" else "status"
@@ -378,7 +378,7 @@ def history(job_id: str) -> list[JobEvent]:
     return [JobEvent(one, job, word, at, json.loads(told), took) for one, job, word, at, told, took in rows]
 
 
-def retryable(limit: int = 100) -> list[Job]:
+def retryable(limit: int = 100) -> list[CatalogJob]:
     """Failed jobs that will be tried again."""
     sql = (
         f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND attempts < max_attempts ORDER BY scheduled_at LIMIT ?"
@@ -424,7 +424,7 @@ def running_count(now: float) -> int:
     return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'running' AND lease_until >= ?", now)[0][0])
 
 
-def _job(row: tuple[Any, ...]) -> Job:
-    values = dict(zip(Job.__dataclass_fields__, row, strict=True))
+def _job(row: tuple[Any, ...]) -> CatalogJob:
+    values = dict(zip(CatalogJob.__dataclass_fields__, row, strict=True))
     values |= {name: json.loads(values[name] or "{}") for name in ("payload", "progress")}
-    return Job(**values | {"video_ids": tuple(json.loads(values["video_ids"] or "[]"))})
+    return CatalogJob(**values | {"video_ids": tuple(json.loads(values["video_ids"] or "[]"))})

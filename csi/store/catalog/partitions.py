@@ -26,7 +26,7 @@ def month_after(month: str) -> str:
     return month_of(month_starts(month) + 32 * 86_400)
 
 
-def make_room(table: str, moment: float) -> None:
+def ensure_partition(table: str, moment: float) -> None:
     """Afterwards a row of this time can be inserted. Inside a transaction it is looked up anew each time: what a
     transaction makes may be taken back."""
     if not is_postgres():

@@ -41,7 +41,7 @@ class VideoStats:
 
 
 @dataclass(frozen=True)
-class Count:
+class CountSample:
     """A number and when it was counted."""
 
     at: float
@@ -59,7 +59,7 @@ def day_of(moment: float) -> str:
 
 def save_channel(found: ChannelStats) -> None:
     """One row for a channel and day: a second capture of the day replaces the first. Part of a transaction."""
-    partitions.make_room("channel_stats", found.captured_at)
+    partitions.ensure_partition("channel_stats", found.captured_at)
     fresh = ", ".join(f"{name} = excluded.{name}" for name in _CHANNEL if name not in ("id", "channel_id"))
     sql = f"""INSERT INTO channel_stats ({", ".join(_CHANNEL)}) VALUES ({marks(_CHANNEL)})
         ON CONFLICT (channel_id, captured_on) DO UPDATE SET {fresh}"""
@@ -70,7 +70,7 @@ def save_videos(found: Sequence[VideoStats]) -> None:
     """A second capture at the same moment replaces the first. Part of a transaction."""
     if not found:
         return
-    partitions.make_room("video_stats", found[0].captured_at)
+    partitions.ensure_partition("video_stats", found[0].captured_at)
     fresh = ", ".join(f"{name} = excluded.{name}" for name in _VIDEO[3:])
     rows = ", ".join([f"({marks(_VIDEO)})"] * len(found))
     sql = f"""INSERT INTO video_stats ({", ".join(_VIDEO)}) VALUES {rows}
@@ -86,7 +86,7 @@ def channel_baseline(channel_id: str, earliest: float, latest: float) -> Channel
     return ChannelStats(*rows[0]) if rows else None
 
 
-def view_baselines(ids: Sequence[str], earliest: float, latest: float) -> dict[str, Count]:
+def view_baselines(ids: Sequence[str], earliest: float, latest: float) -> dict[str, CountSample]:
     """For each of these videos, the newest capture between these times: one look into the index for each."""
     if not ids:
         return {}
@@ -94,7 +94,7 @@ def view_baselines(ids: Sequence[str], earliest: float, latest: float) -> dict[s
         ON s.video_id = v.id AND s.captured_at = (SELECT MAX(b.captured_at) FROM video_stats b
             WHERE b.video_id = v.id AND b.captured_at BETWEEN ? AND ?)
         WHERE v.id IN ({marks(ids)})"""
-    return {video: Count(at, value) for video, at, value in fetch(sql, earliest, latest, *ids)}
+    return {video: CountSample(at, value) for video, at, value in fetch(sql, earliest, latest, *ids)}
 
 
 def recent(video_id: str, limit: int = 24) -> list[VideoStats]:

@@ -34,7 +34,7 @@ class VideoFacts:
 
 
 @dataclass(frozen=True)
-class Video(VideoFacts):
+class CatalogVideo(VideoFacts):
     """One video, under the names of the specification."""
 
     first_seen_at: float = 0.0
@@ -46,7 +46,7 @@ class Video(VideoFacts):
 
 
 @dataclass(frozen=True)
-class Due:
+class DueVideo:
     """A video whose statistics are wanted."""
 
     id: str
@@ -55,7 +55,7 @@ class Due:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RefreshPlan:
     """When a video is looked at next."""
 
     tier: Tier
@@ -63,7 +63,7 @@ class Plan:
 
 
 _FACTS = tuple(VideoFacts.__dataclass_fields__)
-COLUMNS = ", ".join(Video.__dataclass_fields__)
+COLUMNS = ", ".join(CatalogVideo.__dataclass_fields__)
 _NAMES = (*_FACTS, "first_seen_at", "last_refreshed_at", "missing_since", "refresh_tier", "next_refresh_at")
 _KEPT = ("id", "first_seen_at")
 _UPSERT = f"""
@@ -77,14 +77,14 @@ _HOLD = """
 """
 
 
-def save(rows: Sequence[tuple[VideoFacts, Plan]], now: float) -> None:
+def save(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float) -> None:
     """What the API told, now: new rows, or new facts. Part of the caller's transaction."""
     if rows:
         _insert(_UPSERT, [_row(facts, plan, first=now, refreshed=now) for facts, plan in rows])
         _hold_paused([facts for facts, _ in rows])
 
 
-def enter(rows: Sequence[tuple[VideoFacts, Plan]], now: float, *, missing: bool = False) -> int:
+def add_unknown(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float, *, missing: bool = False) -> int:
     """Videos that somebody saw elsewhere (a feed, an uploads list): what is known already stays as it is known.
     `missing`: the API was asked for them and does not show them. Returns how many were new."""
     if not rows:
@@ -107,14 +107,14 @@ def _hold_paused(found: Sequence[VideoFacts]) -> None:
 
 
 def _row(
-    facts: VideoFacts, plan: Plan, *, first: float, refreshed: float | None = None, missing: float | None = None
+    facts: VideoFacts, plan: RefreshPlan, *, first: float, refreshed: float | None = None, missing: float | None = None
 ) -> list[Any]:
     values = [getattr(facts, name) for name in _FACTS]
     values[_FACTS.index("tags")] = json.dumps(facts.tags)
     return [*values, first, refreshed, missing, plan.tier, plan.at]
 
 
-def note_missing(video_id: str, plan: Plan, now: float) -> bool:
+def note_missing(video_id: str, plan: RefreshPlan, now: float) -> bool:
     """True: it was there when it was asked for last."""
     sql = "UPDATE videos SET missing_since = ? WHERE id = ? AND missing_since IS NULL"
     is_new = bool(changed(sql, now, video_id))
@@ -124,23 +124,23 @@ def note_missing(video_id: str, plan: Plan, now: float) -> bool:
     return is_new
 
 
-def age(tier: Tier, older: Tier, before: float) -> int:
+def move_older_to(tier: Tier, older: Tier, before: float) -> int:
     """Videos published before this time leave a tier; when they are due stays as it was."""
     sql = "UPDATE videos SET refresh_tier = ? WHERE refresh_tier = ? AND published_at < ?"
     return changed(sql, older, tier, before)
 
 
-def due(tier: Tier, now: float, limit: int = 50) -> list[Due]:
+def due(tier: Tier, now: float, limit: int = 50) -> list[DueVideo]:
     """The longest due first."""
     sql = """SELECT id, published_at, missing_since FROM videos WHERE refresh_tier = ? AND next_refresh_at <= ?
         ORDER BY next_refresh_at LIMIT ?"""
-    return [Due(*row) for row in fetch(sql, tier, now, limit)]
+    return [DueVideo(*row) for row in fetch(sql, tier, now, limit)]
 
 
-def chosen(ids: Sequence[str]) -> list[Due]:
+def by_ids(ids: Sequence[str]) -> list[DueVideo]:
     """These, whether they are due or not."""
     sql = f"SELECT id, published_at, missing_since FROM videos WHERE id IN ({marks(ids)})"
-    return [Due(*row) for row in fetch(sql, *ids)] if ids else []
+    return [DueVideo(*row) for row in fetch(sql, *ids)] if ids else []
 
 
 def in_tier(tier: Tier) -> int:
@@ -158,22 +158,24 @@ def published_since(channel_id: str, since: float) -> int:
     return int(fetch(sql, channel_id, since)[0][0])
 
 
-def hold(channel_id: str) -> None:
+def stop_refreshing(channel_id: str) -> None:
     """Not refreshed any more."""
     run("UPDATE videos SET next_refresh_at = NULL WHERE channel_id = ?", channel_id)
 
 
-def release(channel_id: str, now: float) -> None:
+def refresh_now(channel_id: str, now: float) -> None:
     """Due at once, all of them: a channel was away for who knows how long."""
     run("UPDATE videos SET next_refresh_at = ? WHERE channel_id = ? AND next_refresh_at IS NULL", now, channel_id)
 
 
-def find(video_id: str) -> Video | None:
+def find(video_id: str) -> CatalogVideo | None:
     rows = fetch(f"SELECT {COLUMNS} FROM videos WHERE id = ?", video_id)
     return _video(rows[0]) if rows else None
 
 
-def of_channel(channel_id: str, *, since: float = 0.0, limit: int = 50, before: Video | None = None) -> list[Video]:
+def of_channel(
+    channel_id: str, *, since: float = 0.0, limit: int = 50, before: CatalogVideo | None = None
+) -> list[CatalogVideo]:
     """The newest first, `before` the last one that was shown. With `since` a week ago these are the hot videos."""
     upper, values = ("AND (published_at, id) < (?, ?)", [before.published_at, before.id]) if before else ("", [])
     sql = f"""SELECT {COLUMNS} FROM videos WHERE channel_id = ? AND published_at >= ? {upper}
@@ -181,9 +183,9 @@ def of_channel(channel_id: str, *, since: float = 0.0, limit: int = 50, before: 
     return [_video(row) for row in fetch(sql, channel_id, since, *values, limit)]
 
 
-def hottest(limit: int = 50) -> list[tuple[Video, int | None, int | None]]:
+def hottest(limit: int = 50) -> list[tuple[CatalogVideo, int | None, int | None]]:
     """Young videos with the views of their last hour and day, the most viewed first."""
-    names = ", ".join(f"v.{name}" for name in Video.__dataclass_fields__)
+    names = ", ".join(f"v.{name}" for name in CatalogVideo.__dataclass_fields__)
     sql = f"""SELECT {names}, s.hourly_views, s.daily_views FROM videos v LEFT JOIN video_stats s
         ON s.video_id = v.id AND s.captured_at = v.last_refreshed_at
         WHERE v.refresh_tier = 'hot' AND v.missing_since IS NULL
@@ -198,8 +200,8 @@ def count_of(channel_id: str) -> tuple[int, int]:
     return int(total), int(missing)
 
 
-def _video(row: tuple[Any, ...]) -> Video:
-    video = Video(*row)
+def _video(row: tuple[Any, ...]) -> CatalogVideo:
+    video = CatalogVideo(*row)
     is_told = video.caption_available is not None
     return replace(
         video, tags=tuple(json.loads(row[_FACTS.index("tags")])),

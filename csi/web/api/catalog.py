@@ -14,8 +14,8 @@ from csi.logs import redact
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
-from csi.store.catalog.jobs import Job
-from csi.store.catalog.videos import Video
+from csi.store.catalog.jobs import CatalogJob
+from csi.store.catalog.videos import CatalogVideo
 from csi.web.api.operation import MAX_LIMIT, Call, Given, Operation, Refusal, Whole
 from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
 from csi.web.json_views import hidden
@@ -176,7 +176,7 @@ def list_videos(rt: Runtime, call: Call) -> dict[str, Any]:
     return {"channel_id": wanted.channel, "videos": [told(row) for row in shown], "next": following}
 
 
-def _last_shown(wanted: VideoListing) -> Video | None:
+def _last_shown(wanted: VideoListing) -> CatalogVideo | None:
     if wanted.before is None:
         return None
     row = videos.find(wanted.before)
@@ -247,7 +247,7 @@ def cancel(rt: Runtime, call: Call) -> dict[str, Any]:
     return {"id": row.id, "status": "dead"}
 
 
-def find_job(call: Call) -> Job:
+def find_job(call: Call) -> CatalogJob:
     row = jobs.find(call.path["id"])
     if row is None:
         raise Refusal(404, "there is no job of that id")

@@ -11,7 +11,7 @@ from csi.errors import CsiError
 from csi.jobs import job_admin
 from csi.runtime import Runtime
 from csi.store.catalog import jobs
-from csi.store.catalog.jobs import Job
+from csi.store.catalog.jobs import CatalogJob
 from csi.web.page_rendering import Facts, Page, back, present
 from csi.web.runtime_access import Sidecar
 
@@ -37,7 +37,7 @@ async def show_one(request: Request) -> Response:
     return await present(request, "job.html", lambda rt: {"row": _find(ref), "history": jobs.history(ref)})
 
 
-def _find(ref: str) -> Job:
+def _find(ref: str) -> CatalogJob:
     row = jobs.find(ref)
     if row is None:
         raise HTTPException(404)
@@ -52,9 +52,9 @@ async def cancel(request: Request) -> Response:
     return await _act(request, job_admin.cancel, "is cancelled.")
 
 
-async def _act(request: Request, act: Callable[[Runtime, Job], None], text: str) -> Response:
+async def _act(request: Request, act: Callable[[Runtime, CatalogJob], None], text: str) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
-    row: Job = await sidecar.ask(lambda rt: _find(request.path_params["id"]))
+    row: CatalogJob = await sidecar.ask(lambda rt: _find(request.path_params["id"]))
     try:
         await sidecar.work(lambda rt: act(rt, row))
     except CsiError as error:
