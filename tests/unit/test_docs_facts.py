@@ -159,6 +159,25 @@ def test_the_outcomes_of_an_attempt_are_all_named():
     assert set(finished) | {"probe_failed"} == set(named)
 
 
+def test_every_fault_case_is_in_the_catalogue_and_its_tests_exist():
+    catalogue = rows(section(ROOT / "docs/faults.md", "The catalogue"))
+    told = {
+        cells[0]: [
+            name.removeprefix("tests/faults/") for name in codes(cells[3]) if "/" in name or name.endswith(".py")
+        ]
+        for cells in catalogue
+    }
+    real = {
+        (number, path.name)
+        for path in (ROOT / "tests/faults").glob("test_*.py")
+        for number in re.findall(r"def test_case_(\d+)_", path.read_text())
+    }
+    assert [case for case in sorted(real) if case[1] not in told.get(case[0], [])] == []
+    names = {name if "/" in name else f"tests/faults/{name}" for tests in told.values() for name in tests}
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    assert len(told) == len(catalogue) >= 99
+
+
 def test_the_index_names_every_decision_and_the_numbers_that_are_not_used():
     files = {path.name[:4]: path for path in (ROOT / "ops/decisions").glob("0*.md")}
     told = {re.sub(r"\D.*", "", cells[0].lstrip("[")): cells[1] for cells in rows(DECISIONS.read_text())}
