@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.unit.test_receiver_store import arrival, batch_of
 
 from csi.cli.receiver import receiver
 from csi.receiver import store as store_module
@@ -13,7 +14,6 @@ from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import SignalStore
 from csi.simulator.http_server import serve_in_background
-from tests.unit.test_receiver_store import arrival, batch_of
 
 SECRET = "csi-test-secret-0123456789-0123456789"
 
