@@ -1,4 +1,4 @@
-"""Dead letters sent again by command: rows change here, the worker sends, and whoever wants may wait for the result."""
+"""Replay dead letters by command: make them pending, and wait for the results if asked. The worker sends them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ ALIVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """How a replay ended. `result` None: it has not, yet."""
+    """How a replay ended. `result` is None while it has not ended."""
 
     letter_id: int
     result: str | None
@@ -32,19 +32,15 @@ class ReplayResult:
 def replay_all(
     rt: Runtime, ids: Sequence[int], notice: Callable[[int], None] = lambda done: None
 ) -> list[RequeueResult]:
-    """Send these again, in the order given, some in each transaction: an interruption leaves whole ones behind."""
+    """Make these pending again in the given order, one transaction per chunk: an interruption loses no chunk."""
     outcomes: list[RequeueResult] = []
     for chunk in chunks(ids, CHUNK):
-        outcomes += _replay_some(rt, chunk)
+        letters = dead_letters.by_ids(chunk)
+        done = {outcome.letter_id: outcome for outcome in replay.replay(letters, rt.now(), known=rt.destinations)}
+        absent = "this dead letter does not exist"
+        outcomes += [done.get(number) or RequeueResult(number, "", is_sent=False, note=absent) for number in chunk]
         notice(len(chunk))
     return outcomes
-
-
-def _replay_some(rt: Runtime, ids: Sequence[int]) -> list[RequeueResult]:
-    letters = dead_letters.by_ids(ids)
-    done = {outcome.letter_id: outcome for outcome in replay.replay(letters, rt.now(), known=rt.destinations)}
-    absent = "there is no such dead letter"
-    return [done.get(number) or RequeueResult(number, "", is_sent=False, note=absent) for number in ids]
 
 
 def wait_for_results(
@@ -53,10 +49,14 @@ def wait_for_results(
     notice: Callable[[int], None] = lambda done: None,
     rest: Callable[[float], None] = time.sleep,
 ) -> list[ReplayResult]:
-    """Look until every replay has ended, or the time is up."""
+    """Poll until every replay has ended, or the time is up."""
     deadline, ended = time.monotonic() + seconds, 0
     while True:
-        results = [ReplayResult(letter.id, _ending(letter)) for letter in dead_letters.by_ids(ids)]
+        # A dead letter that is open again was reopened: its event was not sent.
+        results = [
+            ReplayResult(letter.id, None if letter.state == "replaying" else letter.result or f"is {letter.state}")
+            for letter in dead_letters.by_ids(ids)
+        ]
         now_ended = sum(one.result is not None for one in results)
         notice(now_ended - ended)
         ended = now_ended
@@ -65,26 +65,19 @@ def wait_for_results(
         rest(LOOK_SECONDS)
 
 
-def _ending(letter: dead_letters.StoredDeadLetter) -> str | None:
-    """An open letter is one that was called back: it did not go out."""
-    if letter.state == "replaying":
-        return None
-    return letter.result or f"is {letter.state}"
-
-
 def obstacles(rt: Runtime, names: Sequence[str]) -> list[str]:
-    """Why what is pending now will not go out soon."""
+    """Reasons why pending events will not be sent soon."""
     now, beat = rt.now(), heartbeats.last_beat("worker")
-    found = [] if beat is not None and abs(now - beat) < ALIVE_SECONDS else ["no worker seems to run; start one"]
+    found = [] if beat is not None and abs(now - beat) < ALIVE_SECONDS else ["no worker is running; start one"]
     if not rt.settings.features.delivery:
-        return [*found, "delivery is switched off (features.delivery)"]
+        return [*found, "delivery is disabled (features.delivery)"]
     for name in dict.fromkeys(names):
         endpoint = destinations.get(name)
         match destination_state.current(endpoint, now):
             case "paused":
-                found.append(f"delivery to {name} is paused by command: {endpoint.held}; csi delivery resume")
+                found.append(f"delivery to {name} is paused by the operator: {endpoint.held}; csi delivery resume")
             case "throttled":
-                found.append(f"{name} asked for a pause: {endpoint.last_error}")
+                found.append(f"{name} is throttled by its receiver: {endpoint.last_error}")
             case "circuit_open" | "half_open":
-                found.append(f"{name} is away: {endpoint.reason}")
+                found.append(f"the circuit of {name} is open: {endpoint.reason}")
     return found

@@ -1,17 +1,17 @@
-"""Dead letters for people and for programs: as a table, as groups, one of them whole, or as JSON."""
+"""Print dead letters: a list, groups, one in full, the result of a replay; as text or as JSON."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from csi import logs
-from csi.cli.output import echo_json, plural, stamp
-from csi.cli.terminal import plain, table
+from csi.cli.output import echo_json, echo_table, plural, stamp
+from csi.cli.terminal import plain
 from csi.web import json_views
 
 if TYPE_CHECKING:
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 SHOWN_FAILURES = 20
 LOOK_FIRST = 10
+WIDEST = 70
 
 CAUSES: dict[str, str] = {
-    "transient": "the receiver did not answer as it should, three times",
-    "endpoint": "the receiver, or our access to it, is wrong",
-    "event": "the receiver does not want this event",
-    "malformed": "the item cannot be read",
+    "transient": "three attempts failed, for a reason that may pass",
+    "endpoint": "the receiver or its authentication is misconfigured",
+    "event": "the receiver refused this event",
+    "malformed": "the item cannot be normalized",
     "crash": "handling it ended the process three times",
 }
 
@@ -38,8 +39,22 @@ def show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool)
         echo_json({"total": total, "letters": [json_views.letter(letter) for letter in letters]})
         return
     if letters:
+        rows = [
+            [
+                str(letter.id),
+                stamp(letter.died_at),
+                letter.state,
+                letter.source,
+                letter.destination or "–",
+                letter.cause,
+                str(letter.retry_count),
+                letter.event_id,
+                logs.redact(letter.reason or ""),
+            ]
+            for letter in letters
+        ]
         head = ("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR")
-        echo_table(head, [_row(letter) for letter in letters])
+        echo_table(head, rows, WIDEST)
     more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
     click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
 
@@ -50,12 +65,16 @@ def show_groups(groups: Sequence[DeadLetterGroup], group_by: str, *, as_json: bo
         echo_json({"group_by": group_by, "total": total, "groups": [json_views.group(group) for group in groups]})
         return
     if groups:
-        head = ("LETTERS", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper())
-        echo_table(head, [_group_row(group) for group in groups])
+        rows = []
+        for group in groups:
+            times = stamp(group.first_died_at), stamp(group.last_died_at)
+            key = logs.redact(group.key) or "–"
+            rows.append([f"{group.count:,}", ",".join(group.causes), *times, str(group.example), key])
+        echo_table(("COUNT", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper()), rows, WIDEST)
     click.echo(plural(total, "dead letter"), err=True)
 
 
-def show_letter(letter: StoredDeadLetter, attempts: Sequence[Request], *, as_json: bool) -> None:
+def show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[Request], *, as_json: bool) -> None:
     if as_json:
         echo_json(
             json_views.letter(letter)
@@ -65,16 +84,20 @@ def show_letter(letter: StoredDeadLetter, attempts: Sequence[Request], *, as_jso
     for name, value in _facts(letter):
         click.echo(f"{name:<12}{plain(logs.redact(value))}")
     if letter.kind == "event":
-        click.echo(f"\nattempts    {len(attempts) or 'none are left: its event was removed by retention'}")
+        click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
     for attempt in attempts:
-        _show_attempt(attempt)
+        took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
+        why = f": {attempt.reason}" if attempt.reason else ""
+        click.echo(plain(logs.redact(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}")))
+        if attempt.answer:
+            click.echo(f"      {plain(logs.redact(attempt.answer))}")
     click.echo("\npayload")
     for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines():
         click.echo(f"  {plain(line)}")
 
 
 def show_plan(what: str, letters: Sequence[StoredDeadLetter], *, as_json: bool) -> None:
-    """What a command would do."""
+    """Show what a command would do."""
     if as_json:
         echo_json(
             {"dry_run": True, "chosen": len(letters), "letters": [json_views.letter(letter) for letter in letters]}
@@ -82,7 +105,11 @@ def show_plan(what: str, letters: Sequence[StoredDeadLetter], *, as_json: bool) 
         return
     click.echo(f"{plural(len(letters), 'dead letter')} {what}")
     if letters:
-        echo_table(("ID", "DIED", "STATE", "EVENT", "ERROR"), [_short(letter) for letter in letters[:LOOK_FIRST]])
+        rows = [
+            [str(letter.id), stamp(letter.died_at), letter.state, letter.event_id, logs.redact(letter.reason or "")]
+            for letter in letters[:LOOK_FIRST]
+        ]
+        echo_table(("ID", "DIED", "STATE", "EVENT", "ERROR"), rows, WIDEST)
     if len(letters) > LOOK_FIRST:
         click.echo(f"… and {len(letters) - LOOK_FIRST:,} more")
 
@@ -96,15 +123,28 @@ def show_replay(
     as_json: bool,
 ) -> None:
     if as_json:
-        echo_json(_replay_dict(outcomes, results, failures, hints))
+        ended = {one.letter_id: one.result for one in results}
+        echo_json(
+            {
+                "chosen": len(outcomes),
+                "sent": sum(outcome.is_sent for outcome in outcomes),
+                "failed": len(failures),
+                "letters": [
+                    {"id": one.letter_id, "event_id": one.event_id or None, "sent": one.is_sent, "note": one.note}
+                    | ({"result": ended.get(one.letter_id)} if results else {})
+                    for one in outcomes
+                ],
+                "notes": [logs.redact(hint) for hint in hints],
+            }
+        )
         return
     if not outcomes:
-        click.echo("no open dead letter fits")
+        click.echo("no open dead letter matches")
         return
     sent = sum(outcome.is_sent for outcome in outcomes)
     click.echo(f"{sent:,} of {plural(len(outcomes), 'dead letter')} pending again; the worker sends them")
     if results:
-        click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} arrived")
+        click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} delivered")
     for hint in hints:
         click.echo(f"note: {plain(logs.redact(hint))}", err=True)
     show_failures(failures)
@@ -115,37 +155,14 @@ def show_failures(failures: dict[int, str]) -> None:
         click.echo(f"failed: {number}: {plain(logs.redact(why))}", err=True)
     if len(failures) > SHOWN_FAILURES:
         reasons = "; ".join(f"{count} × {why}" for why, count in Counter(failures.values()).most_common(5))
-        click.echo(f"failed: {len(failures):,} in all: {plain(logs.redact(reasons))}", err=True)
-
-
-def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    for line in table(head, rows, widest=70):
-        click.echo(line)
-
-
-def _row(letter: StoredDeadLetter) -> list[str]:
-    return [
-        str(letter.id),
-        stamp(letter.died_at),
-        letter.state,
-        letter.source,
-        letter.destination or "–",
-        letter.cause,
-        str(letter.retry_count),
-        letter.event_id,
-        logs.redact(letter.reason or ""),
-    ]
-
-
-def _short(letter: StoredDeadLetter) -> list[str]:
-    return [str(letter.id), stamp(letter.died_at), letter.state, letter.event_id, logs.redact(letter.reason or "")]
+        click.echo(f"failed: {len(failures):,} in total: {plain(logs.redact(reasons))}", err=True)
 
 
 def _facts(letter: StoredDeadLetter) -> list[tuple[str, str]]:
     closed = f" at {stamp(letter.closed_at)}: {letter.result or ''}" if letter.closed_at is not None else ""
-    again = f", sent again {plural(letter.rounds, 'time')}" if letter.rounds else ""
+    again = f", replayed {plural(letter.rounds, 'time')}" if letter.rounds else ""
     return [
-        ("letter", f"{letter.id} ({letter.kind})"),
+        ("dead letter", f"{letter.id} ({letter.kind})"),
         ("state", f"{letter.state}{closed}"),
         ("event", letter.event_id),
         ("source", letter.source),
@@ -157,39 +174,3 @@ def _facts(letter: StoredDeadLetter) -> list[tuple[str, str]]:
         ("first seen", stamp(letter.first_seen_at)),
         ("died", stamp(letter.died_at)),
     ]
-
-
-def _show_attempt(attempt: Request) -> None:
-    took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
-    why = f": {attempt.reason}" if attempt.reason else ""
-    click.echo(plain(logs.redact(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}")))
-    if attempt.answer:
-        click.echo(f"      {plain(logs.redact(attempt.answer))}")
-
-
-def _group_row(group: DeadLetterGroup) -> list[str]:
-    return [
-        f"{group.count:,}",
-        ",".join(group.causes),
-        stamp(group.first_died_at),
-        stamp(group.last_died_at),
-        str(group.example),
-        logs.redact(group.key) or "–",
-    ]
-
-
-def _replay_dict(
-    outcomes: Sequence[RequeueResult], results: Sequence[ReplayResult], failures: dict[int, str], hints: Sequence[str]
-) -> dict[str, Any]:
-    ended = {one.letter_id: one.result for one in results}
-    return {
-        "chosen": len(outcomes),
-        "sent": sum(outcome.is_sent for outcome in outcomes),
-        "failed": len(failures),
-        "letters": [
-            {"id": one.letter_id, "event_id": one.event_id or None, "sent": one.is_sent, "note": one.note}
-            | ({"result": ended.get(one.letter_id)} if results else {})
-            for one in outcomes
-        ],
-        "notes": [logs.redact(hint) for hint in hints],
-    }

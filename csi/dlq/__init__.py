@@ -1,1 +1,1 @@
-"""What failed, and the way back."""
+"""Dead letters: events and items that were given up; replay, search, discard."""

@@ -1,4 +1,7 @@
-"""Dead letters: `open` → `replaying` → `replayed`, or `discarded`. None is ever deleted by replay."""
+"""The dead_letter table and its states: `open` → `replaying` → `replayed`, or `open` → `discarded`.
+
+A replay closes the row and never deletes it; an event that dies again gets a new row.
+"""
 
 import json
 from collections import Counter
@@ -17,10 +20,10 @@ Cause = Literal["transient", "endpoint", "event", "malformed", "crash"]
 Kind = Literal["event", "item"]
 
 REDRIVABLE: tuple[Cause, ...] = ("transient", "endpoint")
-"""The receiver's fault, not the event's."""
+"""Causes for which auto-redrive applies: the receiver failed, not the event."""
 
 CRASH_ROUNDS = 1
-"""An event whose sending ended the process may only have been there when something else did: it gets one more try."""
+"""Auto-redrives of an event whose sending ended the process: another event may have been the reason."""
 
 STATES = ("open", "replaying", "replayed", "discarded")
 
@@ -29,7 +32,7 @@ COLUMNS = (
     "first_seen_at, died_at, closed_at, result"
 )
 _REPLAYING = "state = 'replaying' AND destination = ?"
-_WRITE = """
+_INSERT = """
     INSERT INTO dead_letter (event_id, item_key, event_json, error_reason, retry_count, created_at, source, destination,
         cause, status, rounds, first_seen_at, died_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -38,18 +41,18 @@ _WRITE = """
 
 @dataclass(frozen=True)
 class StoredDeadLetter:
-    """One dead letter as it was when it was read: an event that could not be delivered to one destination, or an item
-    that could not become an event."""
+    """One row of dead_letter: an event that could not be delivered to one destination, or an item that could not
+    become an event."""
 
     id: int
     event_id: str
-    """The key of the item, where there is no event."""
+    """The item's dedupe key, where there is no event."""
     event_json: str
     reason: str
     retry_count: int
     source: str
     destination: str
-    """Empty for an item: it never had one."""
+    """Empty for an item."""
     cause: Cause
     status: int | None
     state: str
@@ -61,7 +64,7 @@ class StoredDeadLetter:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The event, or the raw item under `raw`. Empty: what is stored cannot be read."""
+        """The event, or the raw item under `raw`. Empty when the stored JSON cannot be read."""
         try:
             found = json.loads(self.event_json)
         except ValueError:
@@ -70,7 +73,7 @@ class StoredDeadLetter:
 
     @property
     def title(self) -> str:
-        """Of what it is about; empty where nothing says it."""
+        """The title of the event's subject, or an empty string."""
         subject = self.payload.get("subject")
         text = subject.get("title") if isinstance(subject, dict) else None
         return text if isinstance(text, str) else ""
@@ -90,12 +93,15 @@ def add_events(
     attempts: int,
     now: float,
 ) -> None:
-    """Events of a batch become dead letters. Call it inside the transaction that settles the batch."""
+    """Store events of a batch as dead letters. Call it inside the transaction that settles the batch."""
     event_ids = [row.event_id for row in rows]
-    rounds = _rounds(event_ids, batch.destination)
+    rounds: dict[str, int] = {}
+    for chunk in chunks(event_ids):  # the new row continues the replay count of the row that is closed below
+        sql = f"SELECT event_id, rounds FROM dead_letter WHERE {_REPLAYING} AND event_id IN ({marks(chunk)})"
+        rounds |= dict(fetch(sql, batch.destination, *chunk))
     close_replays(event_ids, batch.destination, result="died again", now=now)
     for row in rows:
-        _write(
+        _insert(
             event_id=row.event_id,
             item_key=row.dedupe_key,
             event_json=json.dumps(events.as_contract(row, clock.iso(now) if attempts else None)),
@@ -116,8 +122,8 @@ def add_events(
 def add_item(
     key: str, source: str, raw: dict[str, Any], *, cause: Cause, reason: str, seen_at: float, now: float
 ) -> None:
-    """An item that could not become an event is kept with its raw payload."""
-    _write(
+    """Store an item that could not become an event, with its raw payload."""
+    _insert(
         event_id=key,
         item_key=key,
         event_json=json.dumps({"raw": raw}),
@@ -130,7 +136,7 @@ def add_item(
     )
 
 
-def _write(
+def _insert(
     *,
     event_id: str,
     item_key: str,
@@ -145,23 +151,13 @@ def _write(
     status: int | None = None,
     rounds: int = 0,
 ) -> None:
-    written = clock.iso(now)
     what, why = (event_id, item_key, event_json, redact(error_reason)), (source, destination, cause, status, rounds)
-    run(_WRITE, *what, retry_count, written, *why, first_seen_at, now)
+    run(_INSERT, *what, retry_count, clock.iso(now), *why, first_seen_at, now)
     counters.add("events", source=source, label="dlq" if destination else "malformed")
 
 
-def _rounds(event_ids: Sequence[str], destination: str) -> dict[str, int]:
-    """How often each event was sent again already."""
-    found: dict[str, int] = {}
-    for chunk in chunks(event_ids):
-        sql = f"SELECT event_id, rounds FROM dead_letter WHERE {_REPLAYING} AND event_id IN ({marks(chunk)})"
-        found |= dict(fetch(sql, destination, *chunk))
-    return found
-
-
 def close_replays(event_ids: Sequence[str], destination: str, *, result: str, now: float) -> None:
-    """What was being replayed has ended: `delivered`, or `died again` (a new letter then stands beside it)."""
+    """Close the replays of these events as `delivered`, or as `died again` (a new dead letter is then written)."""
     for chunk in chunks(event_ids):
         closed = fetch(
             "UPDATE dead_letter SET state = 'replayed', closed_at = ?, result = ? "
@@ -176,24 +172,24 @@ def close_replays(event_ids: Sequence[str], destination: str, *, result: str, no
 
 
 def close_item(letter_id: int, *, result: str, now: float) -> None:
-    """An item that came back was handled: it became an event, was known already, or died again."""
+    """Close the replay of an item: it became an event, was known already, or died again."""
     sql = "UPDATE dead_letter SET state = 'replayed', closed_at = ?, result = ? WHERE id = ? AND state = 'replaying'"
     run(sql, now, result, letter_id)
 
 
 def begin_replay(letter_id: int) -> bool:
-    """`open` → `replaying`. False: somebody else was first, or it is closed."""
+    """`open` → `replaying`. False when another process was first, or it is closed."""
     sql = "UPDATE dead_letter SET state = 'replaying', rounds = rounds + 1 WHERE id = ? AND state = 'open'"
     return bool(changed(sql, letter_id))
 
 
 def reopen(letter_id: int) -> None:
-    """It could not be sent again after all. The round counts: what cannot be sent is not tried for ever."""
+    """`replaying` → `open`: it could not be requeued. The round counts, so that auto-redrive ends."""
     run("UPDATE dead_letter SET state = 'open' WHERE id = ? AND state = 'replaying'", letter_id)
 
 
 def discard(letter_id: int, now: float, result: str) -> bool:
-    """`open` → `discarded`. False: it was not open."""
+    """`open` → `discarded`. False when it was not open."""
     sql = "UPDATE dead_letter SET state = 'discarded', closed_at = ?, result = ? WHERE id = ? AND state = 'open'"
     return bool(changed(sql, now, result, letter_id))
 
@@ -201,7 +197,7 @@ def discard(letter_id: int, now: float, result: str) -> bool:
 def redrivable(
     destination: str, max_rounds: int, *, success_at: float, crash_before: float, limit: int
 ) -> list[StoredDeadLetter]:
-    """Oldest first: what died of the receiver, which has worked since (`success_at`), or of a crash some time ago."""
+    """For auto-redrive, oldest first: the receiver failed and has succeeded since (`success_at`), or an old crash."""
     sql = (
         f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND destination = ? "
         f"AND ((cause IN ({marks(REDRIVABLE)}) AND rounds < ? AND died_at <= ?) "
@@ -212,7 +208,7 @@ def redrivable(
 
 
 def first_waiting(destination: str, max_rounds: int) -> StoredDeadLetter | None:
-    """The oldest that died of this receiver's fault and goes out again when it works."""
+    """The oldest dead letter that auto-redrive would send: it serves as the probe of a failing receiver."""
     sql = (
         f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
         "AND destination = ? AND rounds < ? ORDER BY id LIMIT 1"
@@ -222,7 +218,7 @@ def first_waiting(destination: str, max_rounds: int) -> StoredDeadLetter | None:
 
 
 def attribute_to_receiver(destination: str, since: float) -> int:
-    """These were refused one after the other while nothing was taken: they go out again when the receiver works."""
+    """The receiver refused everything: set the cause of recent refusals to `endpoint`, so that auto-redrive applies."""
     sql = (
         "UPDATE dead_letter SET cause = 'endpoint' "
         "WHERE state = 'open' AND cause = 'event' AND destination = ? AND died_at > ?"
@@ -231,7 +227,7 @@ def attribute_to_receiver(destination: str, since: float) -> int:
 
 
 def reopen_after_probe(batch: Batch, rows: Sequence[StoredEvent]) -> None:
-    """It asked whether the receiver is back, and it is not: a dead letter as before, and no round was used."""
+    """`replaying` → `open` after a failed probe: the dead letter is as before, and the probe uses no round."""
     ids = [row.id for row in rows]
     outbox.leave(batch.id, ids)
     events.mark(ids, "dead", "pending", "in_flight")
@@ -245,7 +241,7 @@ def find(letter_id: int) -> StoredDeadLetter | None:
 
 
 def by_ids(ids: Sequence[int]) -> list[StoredDeadLetter]:
-    """Those that exist, in the order of their ids."""
+    """The existing ones, ordered by id."""
     return [
         StoredDeadLetter(*row)
         for chunk in chunks(ids)
@@ -254,7 +250,7 @@ def by_ids(ids: Sequence[int]) -> list[StoredDeadLetter]:
 
 
 def of_item(key: str) -> list[StoredDeadLetter]:
-    """All letters of this item and of its events, oldest first."""
+    """All dead letters of this item and of its events, oldest first."""
     return [
         StoredDeadLetter(*row)
         for row in fetch(f"SELECT {COLUMNS} FROM dead_letter WHERE item_key = ? ORDER BY id", key)
@@ -262,7 +258,7 @@ def of_item(key: str) -> list[StoredDeadLetter]:
 
 
 def open_count(destination: str | None = None) -> int:
-    """What the size of the DLQ counts, over all destinations or for one."""
+    """The size of the DLQ: open dead letters of all destinations, or of one."""
     sql = "SELECT COUNT(*) FROM dead_letter WHERE state = 'open'"
     found = fetch(sql) if destination is None else fetch(f"{sql} AND destination = ?", destination)
     return int(found[0][0])

@@ -1,4 +1,4 @@
-"""Dead letters that nobody will send any more: discarded one by one, or deleted when they are old."""
+"""Close dead letters without delivery: discard chosen ones, delete old ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from csi.store.db import fetch, marks, run, writing
 
 CHUNK = 200
 
-# The age of a letter is the time since anything happened to it. One that is on its way is never old.
+# Age counts from the last change of state. A dead letter that is being replayed is never old.
 _OLD = "state <> 'replaying' AND COALESCE(closed_at, died_at) < ?"
 
 
 @dataclass(frozen=True)
 class OldDeadLetters:
-    """How many letters are old, and how many of them were never delivered."""
+    """How many dead letters are old, and how many of those are open, so never delivered."""
 
     count: int
     open: int
 
 
 def discard(letters: Sequence[StoredDeadLetter], now: float, *, result: str, key_days: float) -> list[int]:
-    """Close letters for good: their events are not delivered. Returns the ids of those that were open."""
+    """Close dead letters without delivering their events. Returns the ids of those that were open."""
     with writing():
         closed = [letter for letter in letters if dead_letters.discard(letter.id, now, result)]
-        _let_go([letter.event_id for letter in closed if letter.cause == "crash"], now, key_days)
+        _drop_from_inbox([letter.event_id for letter in closed if letter.cause == "crash"], now, key_days)
     return [letter.id for letter in closed]
 
 
@@ -37,18 +37,18 @@ def count_old(before: float) -> OldDeadLetters:
 
 
 def prune(before: float, now: float, *, key_days: float) -> int:
-    """Delete a few letters that are older than this, whatever their state. Returns how many; 0: there are none."""
+    """Delete one chunk of dead letters older than this, open ones too. Returns how many; 0 when none is left."""
     with writing():
         sql = f"SELECT id, event_id, state, cause FROM dead_letter WHERE {_OLD} ORDER BY id LIMIT ?"
         rows = fetch(sql, before, CHUNK)
         if not rows:
             return 0
-        _let_go([row[1] for row in rows if row[2:] == ("open", "crash")], now, key_days)
+        _drop_from_inbox([row[1] for row in rows if row[2:] == ("open", "crash")], now, key_days)
         run(f"DELETE FROM dead_letter WHERE id IN ({marks(rows)})", *(row[0] for row in rows))
     return len(rows)
 
 
-def _let_go(keys: Sequence[str], now: float, key_days: float) -> None:
-    """A quarantined item leaves the inbox, but stays known: the source may show it for years."""
+def _drop_from_inbox(keys: Sequence[str], now: float, key_days: float) -> None:
+    """Delete quarantined items. Their keys stay known, because the source may list the items for years."""
     if keys:
         dedupe.remember(inbox.give_up(keys), "discarded", now, key_days)

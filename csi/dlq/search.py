@@ -1,4 +1,4 @@
-"""Looking for dead letters: by number, age, error, source, destination or state; one by one or in groups."""
+"""Search dead letters by number, age, error, source, destination or state; list or group them."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +17,7 @@ _GROUP_COLUMNS: dict[GroupBy, str] = {
 
 @dataclass(frozen=True)
 class DeadLetterFilter:
-    """Which letters are meant. What is not said does not matter; several conditions all hold."""
+    """Which dead letters to select: all given conditions must hold; None means any."""
 
     ids: tuple[int, ...] = ()
     states: tuple[str, ...] = ("open",)
@@ -27,12 +27,12 @@ class DeadLetterFilter:
     error_like: str | None = None
     cause: str | None = None
     error: str | None = None
-    """Exactly this error, as `groups` tells it."""
+    """Exactly this error, as returned by `groups`."""
 
 
 @dataclass(frozen=True)
 class DeadLetterGroup:
-    """Letters that have one thing in common."""
+    """Dead letters with the same value in one column."""
 
     key: str
     count: int
@@ -40,37 +40,37 @@ class DeadLetterGroup:
     first_died_at: float
     last_died_at: float
     example: int
-    """The newest of them, to look at."""
+    """The id of the newest one."""
 
 
-def newest(wish: DeadLetterFilter, limit: int) -> list[StoredDeadLetter]:
-    """Newest first."""
-    where, values = _where(wish)
+def newest(chosen: DeadLetterFilter, limit: int) -> list[StoredDeadLetter]:
+    """The newest first."""
+    where, values = _where(chosen)
     sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} ORDER BY died_at DESC, id DESC LIMIT ?"
     return [StoredDeadLetter(*row) for row in fetch(sql, *values, limit)]
 
 
-def page(wish: DeadLetterFilter, limit: int, before: int | None = None) -> list[StoredDeadLetter]:
-    """By number, the newest first; `before` is the number of the last one of the page before this one."""
-    where, values = _where(wish)
+def page(chosen: DeadLetterFilter, limit: int, before: int | None = None) -> list[StoredDeadLetter]:
+    """By id, the newest first; `before` is the last id of the previous page."""
+    where, values = _where(chosen)
     sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?"
     return [StoredDeadLetter(*row) for row in fetch(sql, *values, before or 2**62, limit)]
 
 
-def ids(wish: DeadLetterFilter) -> list[int]:
-    """All of them, oldest first: the order in which they go out again."""
-    where, values = _where(wish)
+def ids(chosen: DeadLetterFilter) -> list[int]:
+    """All ids, oldest first: the order in which they are replayed."""
+    where, values = _where(chosen)
     return [row[0] for row in fetch(f"SELECT id FROM dead_letter WHERE {where} ORDER BY id", *values)]
 
 
-def count(wish: DeadLetterFilter) -> int:
-    where, values = _where(wish)
+def count(chosen: DeadLetterFilter) -> int:
+    where, values = _where(chosen)
     return int(fetch(f"SELECT COUNT(*) FROM dead_letter WHERE {where}", *values)[0][0])
 
 
-def groups(wish: DeadLetterFilter, by: GroupBy) -> list[DeadLetterGroup]:
+def groups(chosen: DeadLetterFilter, by: GroupBy) -> list[DeadLetterGroup]:
     """The largest group first."""
-    where, values = _where(wish)
+    where, values = _where(chosen)
     column = _GROUP_COLUMNS[by]
     sql = (
         f"SELECT {column}, COUNT(*), MIN(cause), MAX(cause), MIN(died_at), MAX(died_at), MAX(id) FROM dead_letter "
@@ -82,27 +82,22 @@ def groups(wish: DeadLetterFilter, by: GroupBy) -> list[DeadLetterGroup]:
     ]
 
 
-def _where(wish: DeadLetterFilter) -> tuple[str, list[Any]]:
+def _where(chosen: DeadLetterFilter) -> tuple[str, list[Any]]:
     conditions: list[tuple[str, list[Any]]] = [("1 = 1", [])]
-    if wish.ids:
-        conditions.append((f"id IN ({marks(wish.ids)})", [*wish.ids]))
-    if wish.states:
-        conditions.append((f"state IN ({marks(wish.states)})", [*wish.states]))
-    if wish.since is not None:
-        conditions.append(("died_at >= ?", [wish.since]))
-    if wish.source is not None:
-        conditions.append(("source = ?", [wish.source]))
-    if wish.destination is not None:
-        conditions.append(("destination = ?", [wish.destination]))
-    if wish.cause is not None:
-        conditions.append(("cause = ?", [wish.cause]))
-    if wish.error is not None:
-        conditions.append(("COALESCE(error_reason, '') = ?", [wish.error]))
-    if wish.error_like is not None:
-        conditions.append(("LOWER(COALESCE(error_reason, '')) LIKE ? ESCAPE '!'", [_pattern(wish.error_like)]))
+    if chosen.ids:
+        conditions.append((f"id IN ({marks(chosen.ids)})", [*chosen.ids]))
+    if chosen.states:
+        conditions.append((f"state IN ({marks(chosen.states)})", [*chosen.states]))
+    exact = {
+        "died_at >= ?": chosen.since,
+        "source = ?": chosen.source,
+        "destination = ?": chosen.destination,
+        "cause = ?": chosen.cause,
+        "COALESCE(error_reason, '') = ?": chosen.error,
+    }
+    conditions += [(sql, [value]) for sql, value in exact.items() if value is not None]
+    if chosen.error_like is not None:
+        # `%` stays a wildcard, as in SQL; `_` is literal, because error texts contain it.
+        pattern = f"%{chosen.error_like.lower().replace('!', '!!').replace('_', '!_')}%"
+        conditions.append(("LOWER(COALESCE(error_reason, '')) LIKE ? ESCAPE '!'", [pattern]))
     return " AND ".join(text for text, _ in conditions), [value for _, values in conditions for value in values]
-
-
-def _pattern(text: str) -> str:
-    """Anywhere in the text, in any case; `%` stands for anything, as people who know SQL expect."""
-    return f"%{text.lower().replace('!', '!!').replace('_', '!_')}%"

@@ -75,7 +75,7 @@ def test_when_one_dies_the_other_is_ended_and_the_code_is_the_first_ones(box, vi
     os.kill(pids[victim], signal.SIGKILL)
     assert process.wait(40) == 137
     assert all(is_gone(pid) for pid in pids.values())
-    assert f"csi: the {victim} ended by itself (exit code 137)" in box.log.read_text()
+    assert f"csi: the {victim} exited unexpectedly (exit code 137)" in box.log.read_text()
 
 
 def test_a_port_in_use_ends_both_with_its_code(box):

@@ -202,8 +202,8 @@ def test_replay_says_when_nothing_will_be_sent(at_desk):
     destinations.change("default", held="maintenance", held_at=at_desk.now)
     notes = at_desk.json("dlq", "replay", "--id", str(number))["notes"]
     assert notes == [
-        "no worker seems to run; start one",
-        "delivery to default is paused by command: maintenance; csi delivery resume",
+        "no worker is running; start one",
+        "delivery to default is paused by the operator: maintenance; csi delivery resume",
     ]
 
 
@@ -215,7 +215,7 @@ def test_replay_by_error_since_and_all(at_desk):
     assert at_desk.json("dlq", "replay", "--since", "1 hour ago")["sent"] == 1
     assert at_desk.json("dlq", "replay", "--all")["sent"] == 2
     assert at_desk.json("dlq", "replay", "--all")["chosen"] == 0
-    assert at_desk.call("dlq", "replay", "--all").stdout == "no open dead letter fits\n"
+    assert at_desk.call("dlq", "replay", "--all").stdout == "no open dead letter matches\n"
 
 
 def test_some_failed_is_exit_code_5_with_the_reason_of_each(at_desk):
@@ -226,8 +226,8 @@ def test_some_failed_is_exit_code_5_with_the_reason_of_each(at_desk):
     assert result.stdout.startswith("1 of 4 dead letters pending again")
     failed = [line for line in result.stderr.splitlines() if line.startswith("failed")]
     assert failed[0].startswith(f"failed: {closed}: it was discarded at ")
-    assert failed[1] == f"failed: {gone}: its destination 'gone' is not configured any more"
-    assert failed[2] == "failed: 99: there is no such dead letter"
+    assert failed[1] == f"failed: {gone}: its destination 'gone' is no longer configured"
+    assert failed[2] == "failed: 99: this dead letter does not exist"
     assert [letter.state for letter in DeadLetter.select().order_by(DeadLetter.id)] == [
         "replaying",
         "discarded",
@@ -239,14 +239,14 @@ def test_a_letter_that_is_being_replayed_is_not_replayed_again(at_desk):
     number = str(at_desk.dead("a"))
     assert at_desk.json("dlq", "replay", "--id", number)["sent"] == 1
     again = at_desk.json("dlq", "replay", "--id", number, code=5)
-    assert (again["sent"], again["letters"][0]["note"]) == (0, "it is being replayed already")
+    assert (again["sent"], again["letters"][0]["note"]) == (0, "it is already being replayed")
     assert OutboxEntry.select().count() == 1
 
 
 def test_dry_run_changes_nothing(at_desk):
     at_desk.dead("a")
     result = at_desk.call("dlq", "replay", "--all", "--dry-run")
-    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "1 dead letter would be sent again")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "1 dead letter would be replayed")
     assert (DeadLetter.get().state, OutboxEntry.select().count()) == ("open", 0)
 
 
@@ -259,7 +259,7 @@ def test_dry_run_says_what_would_fail(at_desk, command):
     assert (result.exit_code, result.stdout.startswith("1 dead letter would be")) == (5, True)
     assert result.stderr.splitlines() == [
         f"failed: {first}: it is replaying",
-        "failed: 99: there is no such dead letter",
+        "failed: 99: this dead letter does not exist",
     ]
     assert at_desk.json("dlq", command, *ids, "--dry-run", code=5)["chosen"] == 1
 
@@ -289,7 +289,7 @@ def test_an_event_whose_row_is_gone_is_made_anew_with_the_same_id(at_desk):
     for table in ("batch_events", "events"):
         events.run(f"DELETE FROM {table}")
     (outcome,) = replay.replay([letter], at_desk.now)
-    assert (outcome.is_sent, outcome.note) == (True, "pending; its event was made anew from the letter")
+    assert (outcome.is_sent, outcome.note) == (True, "pending; its event was rebuilt from the dead letter")
     assert events.as_contract(Event.get(), None) == before
     assert OutboxEntry.get().destination == "default"
 
@@ -308,7 +308,7 @@ def test_an_event_that_is_on_its_way_already_is_not_sent_twice(at_desk):
     number = at_desk.dead("a")
     outbox.put_again(contract("a").event_id, "default", at_desk.now)
     result = at_desk.json("dlq", "replay", "--id", str(number))
-    assert result["letters"][0]["note"] == "is on its way already; the letter closes with it"
+    assert result["letters"][0]["note"] == "already in the outbox; the dead letter closes with its delivery"
     assert OutboxEntry.select().count() == 1
     dlq.close_replays([contract("a").event_id], "default", result="delivered", now=at_desk.now)
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
@@ -342,7 +342,7 @@ def test_a_malformed_item_whose_watch_nobody_knows_says_so(at_desk):
     number = malformed(at_desk)
     events.run("UPDATE dead_letter SET event_json = ?", json.dumps({"raw": {"payload": {}, "watch": "PLgone"}}))
     note = at_desk.json("dlq", "replay", "--id", str(number), code=5)["letters"][0]["note"]
-    assert note == "its watch 'PLgone' is not known any more"
+    assert note == "its watch 'PLgone' no longer exists"
 
 
 # --- discard and prune

@@ -224,7 +224,7 @@ def test_the_commands_beside_a_running_worker(tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.splitlines() == [
             "1 of 1 dead letter pending again; the worker sends them",
-            "1 of 1 arrived",
+            "1 of 1 delivered",
         ]
         assert site.delivered() == 1
         assert csi(site, "delivery", "pause", "--reason", "tea").returncode == 0

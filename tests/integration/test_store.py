@@ -635,4 +635,4 @@ def test_replaying_an_event_that_is_pending_does_nothing():
     found = letters()
     replay.replay(found, NOW)
     (again,) = replay.replay(found, NOW)
-    assert (again.is_sent, again.note) == (False, "it is being replayed already")
+    assert (again.is_sent, again.note) == (False, "it is already being replayed")
