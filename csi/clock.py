@@ -35,6 +35,11 @@ def boot_id() -> str | None:
         return None
 
 
+def iso_precise(epoch: float) -> str:
+    """With milliseconds, where it matters which of two steps came first."""
+    return f"{iso(epoch)[:-1]}.{int(epoch % 1 * 1000):03d}Z"
+
+
 def iso(epoch: float) -> str:
     """`2026-02-22T12:00:00Z`, the only form of a timestamp in an event or a PRD column."""
     return datetime.fromtimestamp(int(epoch), UTC).isoformat()[:19] + "Z"

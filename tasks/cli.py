@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from csi import logs
+from csi import api_models, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, plural
@@ -19,7 +19,6 @@ from csi.cli.terminal import ago, plain, table
 from csi.status import backlog as reasons
 from csi.store import batches, watches
 from csi.store.queries import backlog, timeline
-from csi.web import json_views
 from tasks import queue_inspection
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
     if as_json:
         shown = [_work_dict(one) for one in found[:limit]]
         report = {"tasks": shown, "total": len(found), "unreadable": looked.unreadable, "has_key": looked.has_key}
-        echo_json(report | {"waiting": [json_views.waiting(one) for one in rest]})
+        echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
     for line in table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]]):
         click.echo(line)
@@ -114,7 +113,7 @@ def stats(config_path: Path | None, as_json: bool) -> None:
         listed = [{"task": name, **numbers} for name, numbers in rows.items()]
         report = {"worker_alive": gone is None, "totals": totals, "unreadable": looked.unreadable}
         report |= {"has_key": looked.has_key, "tasks": listed}
-        echo_json(report | {"waiting": [json_views.waiting(one) for one in rest]})
+        echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
     for line in table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), [_counts(name, rows[name]) for name in names]):
         click.echo(line)

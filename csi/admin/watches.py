@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from csi import clock
 from csi.adapters.youtube.api import ApiSettings, DataApi
 from csi.adapters.youtube.lookup import ChannelMatch, find_channel
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, parse_reference
@@ -16,7 +15,7 @@ from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
 from csi.config.settings import FirstPollLast, SourceSettings, WatchSettings
 from csi.errors import CsiError
-from csi.logs import log, redact
+from csi.logs import log
 from csi.pipeline import quota_schedule
 from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll
@@ -367,40 +366,9 @@ def page_url(watch: Watch) -> str | None:
 # ── what is there ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe(rt: Runtime, rows: Sequence[Watch]) -> list[dict[str, Any]]:
-    """Watches as plain data, in a shape that only ever grows."""
-    notes = notes_of(rows)
-    return [_described(rt, row, notes.get(row.id)) for row in rows]
-
-
 def notes_of(rows: Sequence[Watch]) -> dict[int, str]:
     """By number: what the worker noted of a watch, and a title pattern that is not applied."""
     refused = filters.refused_patterns({row.filters_json for row in rows})
     faults = {text: f"title pattern is not applied: {why}" for text, why in refused.items()}
     notes = {row.id: "; ".join(filter(None, (row.note, faults.get(row.filters_json)))) for row in rows}
     return {number: note for number, note in notes.items() if note}
-
-
-def _described(rt: Runtime, row: Watch, note: str | None) -> dict[str, Any]:
-    settings = rt.settings.sources.get(row.source)
-    times = ("first_read_at", "last_poll_at", "last_success_at", "last_new_at", "next_poll_at", "health_since")
-    plain = ("id", "source", "ref", "name", "origin", "state", "health", "via", "route_profile", "tier", "errors")
-    return {
-        **{name: getattr(row, name) for name in plain},
-        "source_enabled": settings is not None and settings.enabled,
-        "url": page_url(row),
-        "interval_seconds": row.interval_seconds,
-        "planned_interval_seconds": row.planned_interval or row.interval_seconds,
-        "tags": json.loads(row.tags_json),
-        "filters": json.loads(row.filters_json),
-        "first_poll": json.loads(row.first_poll),
-        "pages": row.pages,
-        **{name: _iso(getattr(row, name)) for name in times},
-        "error_kind": row.error_kind,
-        "last_error": row.last_error and redact(row.last_error),
-        "note": note and redact(note),
-    }
-
-
-def _iso(moment: float | None) -> str | None:
-    return None if moment is None else clock.iso(moment)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
-from csi.catalog import channel_admin, data_api, json_shapes, listing
+from csi import api_models, logs
+from csi.catalog import channel_admin, data_api
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_fields, echo_json, echo_table, number, plural
@@ -49,10 +49,7 @@ def add(
         echo_json(
             {
                 "result": added.result,
-                "channel": json_shapes.shape(added.channel),
-                "job": added.job.id if added.job else None,
-                "watch": logs.redact(added.watch),
-                "remark": added.remark and logs.redact(added.remark),
+                **api_models.ChannelAdded.of(added, job=added.job.id if added.job else None).model_dump(),
             }
         )
         return
@@ -74,7 +71,7 @@ def list_channels(status: str | None, config_path: Path | None, as_json: bool) -
     """List the channels with today's statistics."""
     with installed(config_path) as rt:
         if as_json:
-            echo_json(listing.all_channels(rt, status))
+            echo_json(api_models.all_channels(rt, status))
             return
         now, share = rt.now(), data_api.share_of(rt)
         rows = [row for row in channels.dashboard(stats.day_of(now)) if status in (None, row["status"])]
@@ -99,18 +96,18 @@ def show(channel: str, config_path: Path | None, as_json: bool) -> None:
     """Show a channel, its feed and its newest jobs."""
     with installed(config_path) as rt:
         row = channel_admin.find_channel(rt, channel)
-        facts = listing.one_channel(rt, row)
+        found = api_models.one_channel(rt, row)
     if as_json:
-        echo_json(facts)
+        echo_json(found)
         return
-    echo_fields(json_shapes.shape(row), 20)
-    counted = f"{facts['known_videos']:,}, of which {facts['missing_videos']:,} are missing at YouTube"
+    echo_fields(api_models.ChannelJson.of(row).model_dump(), 20)
+    counted = f"{found.known_videos:,}, of which {found.missing_videos:,} are missing at YouTube"
     click.echo(f"{'videos known':<20} {counted}")
-    feed = facts["feed"]
-    shown = "not watched" if feed is None else f"{feed['status']}, last poll {feed['last_polled_at'] or '–'}"
+    feed = found.feed
+    shown = "not watched" if feed is None else f"{feed.status}, last poll {feed.last_polled_at or '–'}"
     click.echo(f"{'feed':<20} {shown}")
-    for job in facts["jobs"]:
-        click.echo(f"{'job':<20} {job['id']}  {job['type']}  {job['status']}  {plain(job['error_message'] or '')}")
+    for job in found.jobs:
+        click.echo(f"{'job':<20} {job.id}  {job.type}  {job.status}  {plain(job.error_message or '')}")
 
 
 @channels_group.command()
@@ -161,7 +158,7 @@ def backfill(
         row = channel_admin.find_channel(rt, channel)
         found = channel_admin.backfill(rt, row, priority=priority, videos=cap)
     if as_json:
-        echo_json({"job": json_shapes.shape(found.job), "duplicate": found.is_duplicate})
+        echo_json(api_models.JobEnqueued.of(found))
         return
     word = "is already open as job" if found.is_duplicate else "is enqueued as job"
     click.echo(f"the backfill of {_title(row)} {word} {found.job.id}")
@@ -179,15 +176,17 @@ def trend(channel: str, days: int, as_csv: bool, config_path: Path | None, as_js
         raise click.UsageError("--csv and --json exclude each other")
     with installed(config_path) as rt:
         row = channel_admin.find_channel(rt, channel)
-        rows = [listing.trend_day(one) for one in stats.trend(row.id, rt.now() - days * listing.DAY)]
+        captures = stats.trend(row.id, rt.now() - days * 86_400)
+    rows = [api_models.TrendDay.of(one).model_dump() for one in captures]
+    names = list(api_models.TrendDay.model_fields)
     if as_json:
         echo_json({"channel_id": row.id, "days": rows})
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, fieldnames=listing.TREND, lineterminator="\n")
+        writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     else:
-        echo_table([name.upper() for name in listing.TREND], [[*map(number, day.values())] for day in rows])
+        echo_table([name.upper() for name in names], [[*map(number, day.values())] for day in rows])
 
 
 def _title(row: Channel) -> str:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
+from csi import api_models, logs
 from csi.cli.output import echo_json, echo_table, plural, stamp
 from csi.cli.terminal import plain
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.admin.replay_by_command import ReplayResult
@@ -36,7 +35,7 @@ CAUSES: dict[str, str] = {
 
 def show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool) -> None:
     if as_json:
-        echo_json({"total": total, "letters": [json_views.letter(letter) for letter in letters]})
+        echo_json(api_models.DeadLetterList.of(total=total, dead_letters=letters))
         return
     if letters:
         rows = [
@@ -62,7 +61,7 @@ def show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool)
 def show_groups(groups: Sequence[DeadLetterGroup], group_by: str, *, as_json: bool) -> None:
     total = sum(group.count for group in groups)
     if as_json:
-        echo_json({"group_by": group_by, "total": total, "groups": [json_views.group(group) for group in groups]})
+        echo_json(api_models.DeadLetterGroups.of(group_by=group_by, total=total, groups=groups))
         return
     if groups:
         rows = []
@@ -76,10 +75,7 @@ def show_groups(groups: Sequence[DeadLetterGroup], group_by: str, *, as_json: bo
 
 def show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[Request], *, as_json: bool) -> None:
     if as_json:
-        echo_json(
-            json_views.letter(letter)
-            | {"attempts": [json_views.attempt(one) for one in attempts], "payload": letter.payload}
-        )
+        echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
         return
     for name, value in _facts(letter):
         click.echo(f"{name:<12}{plain(logs.redact(value))}")
@@ -99,9 +95,7 @@ def show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[Request], *, a
 def show_plan(what: str, letters: Sequence[StoredDeadLetter], *, as_json: bool) -> None:
     """Show what a command would do."""
     if as_json:
-        echo_json(
-            {"dry_run": True, "chosen": len(letters), "letters": [json_views.letter(letter) for letter in letters]}
-        )
+        echo_json(api_models.DeadLetterPlan.of(chosen=len(letters), dead_letters=letters))
         return
     click.echo(f"{plural(len(letters), 'dead letter')} {what}")
     if letters:

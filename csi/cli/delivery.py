@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
+from csi import api_models, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, stamp
@@ -17,7 +17,6 @@ from csi.cli.terminal import ago, plain, table
 from csi.doctor import destination as checkup
 from csi.ingester.text import clean
 from csi.status import destinations
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.doctor.destination import Checkup
@@ -49,9 +48,8 @@ def status(config_path: Path | None, as_json: bool, destination: str | None) -> 
     with installed(config_path) as rt:
         found = destinations.standings(rt, destination)
         if as_json:
-            echo_json(
-                {"enabled": rt.settings.features.delivery, "destinations": [json_views.standing(one) for one in found]}
-            )
+            shown = [api_models.DestinationJson.of_status(one) for one in found]
+            echo_json({"enabled": rt.settings.features.delivery, "destinations": shown})
             return
         if not rt.settings.features.delivery:
             click.echo("delivery is switched off (features.delivery)")
@@ -135,7 +133,7 @@ def test(config_path: Path | None, as_json: bool, destination: str | None) -> No
     with installed(config_path) as rt:
         done = [checkup.check(rt, name) for name in _names(rt, destination)]
         if as_json:
-            echo_json({"destinations": [json_views.checkup(one) for one in done]})
+            echo_json({"destinations": [api_models.DestinationTest.of(one) for one in done]})
         else:
             click.echo("\n\n".join("\n".join(_checkup_lines(one)) for one in done))
         sys.exit(0 if all(one.is_good for one in done) else 1)

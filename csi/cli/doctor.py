@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
+from csi import api_models, logs
 from csi.cli.installation import sidecar_url
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.terminal import plain
 from csi.doctor import finding, report
 from csi.errors import UNHEALTHY
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.config.settings import Settings
@@ -46,7 +45,7 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     found = show(report.examine(visit), quiet=as_json)
     counted = Counter(one.level for one in found)
     if as_json:
-        echo_json(json_views.examination(found))
+        echo_json(api_models.DoctorReport.of_findings(found))
     else:
         faults = plural(counted["fail"], "fault")
         click.echo(f"{counted['ok']} good, {plural(counted['warn'], 'warning')}, {faults}")

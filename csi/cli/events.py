@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from csi import logs
+from csi import api_models, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import AgeType, echo_json, iso, plural, stamp
@@ -20,7 +20,6 @@ from csi.ingester.text import clean
 from csi.status import item_lookup
 from csi.store import events as stored
 from csi.store.queries import event_list, timeline
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -114,7 +113,10 @@ def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
         "destinations": [_leg_dict(leg) for leg in story.legs] if story else [],
-        "attempts": [json_views.attempt(one) for one in timeline.requests_of([journey.pk for journey in journeys])],
+        "attempts": [
+            api_models.AttemptJson.of(one).model_dump()
+            for one in timeline.requests_of([journey.pk for journey in journeys])
+        ],
         "event": stored.as_contract(event, event.emitted_at),
     }
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
-from csi.catalog import channel_admin, json_shapes
+from csi import api_models, logs
+from csi.catalog import channel_admin
 from csi.cli.installation import installed
 from csi.cli.options import config_option, dry_run_option, json_option, yes_option
 from csi.cli.output import AgeType, confirm, echo_fields, echo_json, echo_table
@@ -58,7 +58,7 @@ def list_jobs(
         rows = jobs.page(status=status, type=kind, channel_id=ref, limit=limit)
         counted, now = jobs.counts(), rt.now()
     if as_json:
-        echo_json({"jobs": [json_shapes.shape(job) for job in rows], "counts": counted})
+        echo_json(api_models.JobList.of(jobs=rows, counts=counted))
         return
     _echo_jobs(rows, now)
     click.echo(", ".join(f"{number:,} {word}" for word, number in counted.items()), err=True)
@@ -73,7 +73,7 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         rows, now = jobs.page(status="dead", limit=limit), rt.now()
     if as_json:
-        echo_json({"jobs": [json_shapes.shape(job) for job in rows]})
+        echo_json({"jobs": [api_models.JobJson.of(job) for job in rows]})
         return
     _echo_jobs(rows, now)
 
@@ -97,14 +97,14 @@ def show(job: str, config_path: Path | None, as_json: bool) -> None:
     """Show a job and its history."""
     with installed(config_path):
         row = job_admin.find_job(job)
-        history = [json_shapes.shape(event) for event in jobs.history(row.id)]
+        found = api_models.JobDetail.of(row, history=jobs.history(row.id))
     if as_json:
-        echo_json(json_shapes.shape(row) | {"history": history})
+        echo_json(found)
         return
-    echo_fields(json_shapes.shape(row), 16)
+    echo_fields(found.model_dump(exclude={"history"}), 16)
     cells = [
-        [event["occurred_at"], event["event_type"], f"{event['duration_ms'] or 0:,} ms", plain(event["details"])]
-        for event in history
+        [event.occurred_at, event.event_type, f"{event.duration_ms or 0:,} ms", plain(event.details)]
+        for event in found.history
     ]
     echo_table(("WHEN", "WHAT", "AFTER", "DETAILS"), cells)
 
@@ -126,7 +126,7 @@ def enqueue(
         ref = channel_admin.find_channel(rt, channel).id if channel else None
         found = job_admin.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
     if as_json:
-        echo_json({"job": json_shapes.shape(found.job), "duplicate": found.is_duplicate})
+        echo_json(api_models.JobEnqueued.of(found))
         return
     click.echo(f"{found.job.type} is {'already open' if found.is_duplicate else 'enqueued'}: job {found.job.id}")
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
+from csi import api_models, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, plural, stamp
 from csi.cli.terminal import plain, table
 from csi.errors import MissingSetting
-from csi.web import json_views
 from csi.worker import alerting
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         found = alerting.standing(rt)
     if as_json:
-        echo_json(json_views.lookout(found))
+        echo_json(api_models.AlertStatus.of(found))
         return
     heartbeat = "is" if found.heartbeat else "is not"
     click.echo(f"told through {plural(found.services, 'service')}; heartbeat URL {heartbeat} set")

@@ -34,7 +34,8 @@ class AgeType(click.ParamType[float]):
 
 
 def echo_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=2))
+    """Print an object of csi.api_models, or plain data that may contain some."""
+    click.echo(json.dumps(data, indent=2, default=lambda model: model.model_dump()))
 
 
 def echo_lines(lines: Iterable[str]) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from csi import api_models
 from csi.cli.installation import installed
 from csi.cli.options import config_option, dry_run_option, json_option, yes_option
 from csi.cli.output import confirm, echo_json, echo_table, plural, progress
-from csi.web import json_views
 from csi.worker import retention
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _report(rt: Runtime, report: Pruned, word: str, *, as_json: bool) -> None:
     kept = rt.settings.retention
     days = {"dead_letter": kept.dlq_days, "dedupe_keys": kept.dedupe_days}
     if as_json:
-        echo_json(json_views.pruned(report, dry_run=word != "REMOVED"))
+        echo_json(api_models.PruneReport.of(report, dry_run=word != "REMOVED"))
         return
     rows = [[name, f"{days.get(name, kept.events_days)} d", f"{count:,}"] for name, count in report.removed.items()]
     echo_table(("TABLE", "KEPT", word), rows)

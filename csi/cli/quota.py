@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 
-from csi import clock, runtime
+from csi import api_models, clock, runtime
 from csi.admin import watches
 from csi.catalog import data_api
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json
 from csi.pipeline import quota_schedule
 from csi.store import api_units, db
-from csi.web import json_views
 
 
 @click.command()
@@ -25,11 +24,10 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     rt = runtime.open_runtime(config_path)
     with db.connection():
         watches.sync_without_worker(rt)
+        if as_json:
+            echo_json(api_models.quota(rt))
+            return
         found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
-    if as_json:
-        catalogue = {"catalogue": json_views.catalogue_share(share)} if found else {}
-        echo_json(json_views.forecast(found) | catalogue)
-        return
     if found is None:
         click.echo("no enabled source uses API units")
         return

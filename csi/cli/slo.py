@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from csi import api_models
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import AgeType, echo_json, stamp
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY
 from csi.status import slo as figures
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.status.slo import Report, Spread, TierLatency
@@ -37,7 +37,7 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
     with installed(config_path) as rt:
         found = figures.report(rt, since)
     if as_json:
-        echo_json(json_views.report(found))
+        echo_json(api_models.SloReport.of(found))
     else:
         click.echo("\n".join(_lines(found)))
     sys.exit(UNHEALTHY if check and found.is_met is False else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from csi import logs, runtime
+from csi import api_models, logs, runtime
 from csi.admin import channel_lists, watches
 from csi.cli.options import config_option, json_option
-from csi.cli.output import SOME_FAILED, confirm, is_terminal
+from csi.cli.output import SOME_FAILED, confirm, echo_json, is_terminal
 from csi.cli.terminal import ago, plain, table
 from csi.store import db, watch_admin
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -59,7 +57,7 @@ def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None
     with _runtime(config_path) as rt:
         rows, now = watch_admin.every(removed=removed), rt.now()
         if as_json:
-            click.echo(json.dumps({"watches": watches.describe(rt, rows)}, indent=2))
+            echo_json({"watches": api_models.WatchJson.of_rows(rt, rows)})
             return
         notes = watches.notes_of(rows)
         head = ("NO", "SOURCE", "REF", "NAME", "FROM", "STATE", "HEALTH", "EVERY", "LAST", "NEXT", "TROUBLE")
@@ -155,7 +153,7 @@ def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as
     with _runtime(config_path) as rt:
         added = watches.add(rt, what, _wish(name, **given), dry_run=dry_run)
     if as_json:
-        click.echo(json.dumps(json_views.added(added, dry_run=dry_run), indent=2))
+        echo_json(api_models.WatchAdded.of(added, dry_run=dry_run))
         return
     for line in _added_words(added, dry_run=dry_run):
         click.echo(line)
@@ -275,8 +273,7 @@ def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> 
             return
         found = watches.poll_now(rt, row)
     if as_json:
-        result = {"watch": found.ref, "new_items": found.new_items, "busy": found.is_busy, "error": found.error}
-        click.echo(json.dumps(result | {"units": found.units}))
+        echo_json(api_models.PollResult.of(found))
     else:
         click.echo(_polled_words(row, found))
     if found.error or found.is_busy:
@@ -323,8 +320,7 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
         lines = watches.import_list(rt, content, _wish(**given), dry_run=dry_run)
     counted = Counter(line.result for line in lines)
     if as_json:
-        summary = {word: counted[word] for word in ("added", "known", "invalid")}
-        click.echo(json.dumps({**summary, "dry_run": dry_run, "lines": [vars(line) for line in lines]}, indent=2))
+        echo_json(api_models.ImportReport.of_lines(lines, dry_run=dry_run))
     else:
         for line in lines:
             click.echo(_import_words(line))

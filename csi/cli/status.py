@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
+from csi import api_models, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.terminal import ago, plain, table
 from csi.pipeline import quota_schedule
 from csi.status import backlog, overview
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.status.destinations import Standing
@@ -34,7 +33,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
     with installed(config_path) as rt:
         found = overview.overview(rt)
     if as_json:
-        echo_json(json_views.status(found))
+        echo_json(api_models.StatusJson.of_overview(found))
         return
     for line in lines(found):
         click.echo(line)

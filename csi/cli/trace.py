@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
+from csi import api_models, clock, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json
 from csi.cli.terminal import plain
 from csi.status import item_lookup
-from csi.web import json_views
 
 if TYPE_CHECKING:
     from csi.status.timeline import Step, Story
@@ -36,8 +35,8 @@ def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> Non
     with installed(config_path) as rt:
         found = item_lookup.trace(rt, what)
     if as_json:
-        stories = [json_views.story(story) for story in found.stories]
-        echo_json({"query": found.query, "found": len(stories), "more": found.is_cut, "items": stories})
+        count = len(found.stories)
+        echo_json(api_models.Trace.of(query=found.query, found=count, more=found.is_cut, items=found.stories))
     elif found.stories:
         click.echo("\n\n".join("\n".join(_lines(story, full=full)) for story in found.stories))
         if found.is_cut:
@@ -64,7 +63,7 @@ def _lines(story: Story, *, full: bool) -> Iterator[str]:
 
 
 def _step_lines(step: Step, *, full: bool) -> Iterator[str]:
-    yield f"  {json_views.precise(step.at)}  {step.what:<10}{_safe(step.text)}"
+    yield f"  {clock.iso_precise(step.at)}  {step.what:<10}{_safe(step.text)}"
     answer = step.details.get("answer")
     if answer:
         yield f"{'':36}{plain(logs.redact(answer), None if full else ANSWER_COLUMNS)}"

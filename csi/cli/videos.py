@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from csi.catalog import channel_admin, json_shapes
+from csi import api_models
+from csi.catalog import channel_admin
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_fields, echo_json, echo_table, number
@@ -33,7 +34,7 @@ def list_videos(channel: str, days: int | None, limit: int, config_path: Path | 
         now, row = rt.now(), channel_admin.find_channel(rt, channel)
         found = videos.of_channel(row.id, since=now - days * 86_400 if days else 0.0, limit=limit)
     if as_json:
-        echo_json({"channel_id": row.id, "videos": [json_shapes.shape(video) for video in found]})
+        echo_json(api_models.VideoList.of(channel_id=row.id, videos=found))
         return
     cells = []
     for video in found:
@@ -50,18 +51,19 @@ def list_videos(channel: str, days: int | None, limit: int, config_path: Path | 
 def show(video: str, config_path: Path | None, as_json: bool) -> None:
     """Show a video and its last 24 captures."""
     with installed(config_path):
-        row, captures = videos.find(video), [json_shapes.shape(one) for one in stats.recent(video, 24)]
+        row, captures = videos.find(video), stats.recent(video, 24)
     if row is None:
         raise channel_admin.CatalogRefused(
             f"video {video[:40]!r} is not in the catalogue; VIDEO is the id behind watch?v="
         )
+    found = api_models.VideoDetail.of(row, stats=captures)
     if as_json:
-        echo_json(json_shapes.shape(row) | {"stats": captures})
+        echo_json(found)
         return
-    echo_fields(json_shapes.shape(row), 18)
+    echo_fields(found.model_dump(exclude={"stats"}), 18)
     names = ("captured_at", "view_count", "like_count", "comment_count", "hourly_views", "daily_views")
     head = ("CAPTURED", "VIEWS", "LIKES", "COMMENTS", "LAST HOUR", "LAST DAY")
-    echo_table(head, [[number(one[name]) for name in names] for one in captures])
+    echo_table(head, [[number(getattr(one, name)) for name in names] for one in found.stats])
 
 
 @videos_group.command()
@@ -74,7 +76,7 @@ def hot(limit: int, config_path: Path | None, as_json: bool) -> None:
         now, rows = rt.now(), videos.hottest(limit)
     if as_json:
         echo_json(
-            {"videos": [json_shapes.shape(row) | {"hourly_views": hour, "daily_views": day} for row, hour, day in rows]}
+            {"videos": [api_models.HotVideo.of(row, hourly_views=hour, daily_views=day) for row, hour, day in rows]}
         )
         return
     cells = [

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from typing import ClassVar
 
 from csi import clock
 from csi.config.settings import TIERS
@@ -37,6 +38,7 @@ class Spread:
 class Success:
     """What became of the events first seen in the window. Those that still wait are not judged yet."""
 
+    target: ClassVar[float] = SUCCESS_TARGET
     delivered: int = 0
     dead: int = 0
     waiting: int = 0
@@ -59,6 +61,7 @@ class Success:
 class Duplicates:
     """How many of the events that were sent the receiver may have got twice, at worst."""
 
+    target: ClassVar[float] = REPEAT_TARGET
     repeats: Repeats
 
     @property
@@ -75,6 +78,7 @@ class Duplicates:
 class Uptime:
     """The share of the time in which the worker gave signs of life."""
 
+    target: ClassVar[float] = UPTIME_TARGET
     attendance: Attendance
     until: float
 

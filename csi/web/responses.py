@@ -1,4 +1,4 @@
-"""What is sent back: JSON, or `application/problem+json` (RFC 9457) where something is wrong."""
+"""HTTP responses: JSON, and `application/problem+json` (RFC 9457) for errors."""
 
 import json
 from collections.abc import Mapping
@@ -7,15 +7,26 @@ from typing import Any
 
 from starlette.responses import Response
 
+from csi.api_models import ApiModel
+from csi.errors import CsiError
+
 PROBLEM = "application/problem+json"
 
 
-def reply(body: Mapping[str, Any], status: int = 200) -> Response:
-    # ASCII on the wire: no text that a stranger chose can break the encoding.
-    return Response(json.dumps(body, allow_nan=False), status, media_type="application/json")
+class HttpProblem(CsiError):
+    """A request that is refused, with its status. The text never repeats a secret or what was sent."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+def reply(body: ApiModel | Mapping[str, Any], status: int = 200) -> Response:
+    # ASCII: JSON from outside can hold half of a surrogate pair, which UTF-8 cannot encode.
+    content = body.model_dump() if isinstance(body, ApiModel) else body
+    return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """`detail` is one sentence for the caller; it never repeats a secret or a piece of a hostile request."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     return Response(json.dumps(body), status, headers=dict(headers or {}), media_type=PROBLEM)

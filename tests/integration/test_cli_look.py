@@ -66,7 +66,9 @@ def test_events_wait_for_the_gate_that_is_shut(at_work, changes, gate, words):
 def test_a_day_whose_units_are_used_up_is_said_and_breaks_nothing(at_work):
     api_units.exhaust(10_000, at_work.now)
     assert "today's units are used up" in at_work.call("status").stdout
-    assert at_work.json("quota")["intervals"] == [{"seconds": None, "watches": 2, "as_wished": False}]
+    assert at_work.json("quota")["intervals"] == [
+        {"seconds": None, "watches": 2, "as_configured": False, "as_wished": False}
+    ]
 
 
 def test_an_idle_installation(tmp_path):

@@ -150,7 +150,7 @@ def test_the_help_of_no_command_loads_what_only_its_work_needs():
     done = subprocess.run([sys.executable, "-c", EVERY_HELP], capture_output=True, text=True, timeout=60, check=True)
     assert len(done.stdout.splitlines()) > 100
     assert "csi dlq replay" in done.stdout.splitlines()
-    ours = {"csi.runtime", "csi.net", "csi.store.db", "csi.logs", "csi.web.json_views", "csi.config.settings"}
+    ours = {"csi.runtime", "csi.net", "csi.store.db", "csi.logs", "csi.api_models", "csi.config.settings"}
     assert set(done.stderr.split()) & (ours | HEAVY) == set()
 
 

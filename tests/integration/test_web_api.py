@@ -260,7 +260,7 @@ async def test_nothing_is_destroyed_without_confirmation(client: httpx.AsyncClie
         _check("POST", path, 200, looked.json())
     assert dead_letters.open_count() == 1
     gone = await client.post("/dlq/discard", json={"ids": [1, 7], "confirm": True, "reason": "spam"})
-    assert gone.json() == {"discarded": [1], "failed": {"7": "there is no such dead letter"}}
+    assert gone.json() == {"discarded": [1], "failed": {"7": "there is no dead letter with this id"}}
     assert DeadLetter.get_by_id(1).result == "spam"
     at.dead("old2", ago=100 * 86_400.0)
     pruned = await client.post("/dlq/prune", json={"older_than": "90d", "confirm": True})

@@ -1,268 +1,185 @@
-"""`/admin/dlq`: dead letters. What `csi dlq` can do."""
+"""`/admin/dlq`: dead letters, as `csi dlq` shows and changes them."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from csi.admin import replay_by_command
+from csi.admin.replay_by_command import obstacles, replay_all
+from csi.api_models import (
+    DeadLetterDetail,
+    DeadLetterGroups,
+    DeadLetterPage,
+    DeadLetterPlan,
+    DeadLetterPrune,
+    DiscardReport,
+    ReplayReport,
+)  # fmt: skip
+from csi.api_models.dead_letters import DeadLetterCause, DeadLetterState
 from csi.config.durations import parse_duration
-from csi.dlq import dead_letters as letters
-from csi.dlq import discard_and_prune, search
+from csi.dlq import dead_letters, discard_and_prune, search
 from csi.dlq.dead_letters import StoredDeadLetter
 from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.store.queries import timeline
-from csi.web import json_views
-from csi.web.api.operation import BIGGEST, MAX_LIMIT, Ago, Call, Given, Operation, Refusal, Whole
-from csi.web.api.schema import STAMP, listed, maybe, named, shape, word
+from csi.web.api.operation import MAX_LIMIT, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
+from csi.web.responses import HttpProblem
 
 MOST_IDS = 10_000
 
 
-class Filters(Given):
-    """Which letters; several conditions all hold."""
+class DeadLetterConditions(RequestModel):
+    """Which dead letters; all conditions must hold."""
 
-    since: Ago | None = Field(None, ge=0, description="Died within this time: 1h, 2d")
-    source: str | None = Field(None, max_length=100, description="Of this source only")
-    destination: str | None = Field(None, max_length=100, description="On its way to this destination only")
-    error_like: str | None = Field(None, max_length=500, description="With this in its error, in any case")
-    cause: Literal["transient", "endpoint", "event", "malformed", "crash"] | None = Field(
-        None, description="Of this cause only"
-    )
+    since: Ago | None = Field(None, ge=0, description="Given up within this time: 1h, 2d")
+    source: str | None = Field(None, max_length=100, description="Only of this source")
+    destination: str | None = Field(None, max_length=100, description="Only for this destination")
+    error_like: str | None = Field(None, max_length=500, description="Only with this text in the error, in any case")
+    cause: DeadLetterCause | None = Field(None, description="Only of this cause")
+
+    def condition(self, now: float, states: tuple[str, ...] = ("open",)) -> DeadLetterFilter:
+        return DeadLetterFilter(
+            states=states,
+            since=None if self.since is None else now - self.since,
+            source=self.source,
+            destination=self.destination,
+            error_like=self.error_like,
+            cause=self.cause,
+        )
 
 
-class Listing(Filters):
-    """Which letters, and how they are shown."""
+class DeadLetterQuery(DeadLetterConditions):
+    """Which dead letters, and how they are listed."""
 
-    limit: Whole = Field(50, ge=1, le=MAX_LIMIT, description="Rows on a page")
-    before: Whole | None = Field(None, ge=1, le=BIGGEST, description="The `next` of the page before")
-    state: Literal["open", "replaying", "replayed", "discarded", "all"] = Field("open", description="In this state")
+    limit: Limit = 50
+    before: BeforeId = None
+    state: DeadLetterState | Literal["all"] = Field("open", description="Only those in this state")
     group_by: Literal["error", "cause", "source", "destination"] | None = Field(None, description="Count by this")
 
 
-class Replay(Filters):
-    """Say which: `ids`, conditions, or `all`."""
+class ReplayRequest(DeadLetterConditions):
+    """Which dead letters: `ids`, conditions, or `all`."""
 
-    ids: tuple[int, ...] = Field((), max_length=MOST_IDS, description="Numbers of letters")
-    all: bool = Field(False, description="Every open letter")
-    dry_run: bool = Field(False, description="Say which would be sent, and change nothing")
+    ids: tuple[int, ...] = Field((), max_length=MOST_IDS, description="Ids of dead letters")
+    all: bool = Field(False, description="Every open dead letter")
+    dry_run: bool = Field(False, description="List what would be sent, and change nothing")
 
 
-class Discard(Given):
-    """What to give up."""
+class DiscardRequest(RequestModel):
+    """Which dead letters to discard."""
 
-    ids: tuple[int, ...] = Field(min_length=1, max_length=MOST_IDS, description="Numbers of letters")
-    reason: str = Field("by the admin API", max_length=200, description="Kept with the letter")
-    dry_run: bool = Field(False, description="Say which would be discarded, and change nothing")
+    ids: tuple[int, ...] = Field(min_length=1, max_length=MOST_IDS, description="Ids of dead letters")
+    reason: str = Field("by the admin API", max_length=200, description="Stored with the dead letter")
+    dry_run: bool = Field(False, description="List what would be discarded, and change nothing")
     confirm: bool = Field(False, description="Must be true unless dry_run is")
 
 
-class Prune(Given):
-    """What to delete for ever."""
+class DeadLetterPruneRequest(RequestModel):
+    """Which dead letters to delete."""
 
-    older_than: str = Field(max_length=40, description="Nothing happened to them for so long: 90d")
-    dry_run: bool = Field(False, description="Say how many would be deleted, and change nothing")
+    older_than: str = Field(max_length=40, description="Those that did not change for this time: 90d")
+    dry_run: bool = Field(False, description="Count what would be deleted, and change nothing")
     confirm: bool = Field(False, description="Must be true unless dry_run is")
 
 
-def list_letters(rt: Runtime, call: Call) -> dict[str, Any]:
-    asked: Listing = call.query
-    states = letters.STATES if asked.state == "all" else (asked.state,)
-    wish = wish_of(asked, rt.now(), states)
-    if asked.group_by:
-        groups = search.groups(wish, asked.group_by)
-        total = sum(group.count for group in groups)
-        return {"group_by": asked.group_by, "total": total, "groups": [json_views.group(one) for one in groups]}
-    rows = search.page(wish, asked.limit + 1, asked.before)
-    shown = rows[: asked.limit]
-    following = shown[-1].id if len(rows) > asked.limit else None
-    return {"total": search.count(wish), "letters": [json_views.letter(one) for one in shown], "next": following}
+def list_dead_letters(rt: Runtime, call: ApiRequest) -> DeadLetterPage | DeadLetterGroups:
+    query: DeadLetterQuery = call.query
+    wish = query.condition(rt.now(), dead_letters.STATES if query.state == "all" else (query.state,))
+    if query.group_by:
+        groups = search.groups(wish, query.group_by)
+        return DeadLetterGroups.of(group_by=query.group_by, total=sum(one.count for one in groups), groups=groups)
+    shown, following = page_of(search.page(wish, query.limit + 1, query.before), query.limit)
+    return DeadLetterPage.of(total=search.count(wish), dead_letters=shown, next=following)
 
 
-def show_letter(rt: Runtime, call: Call) -> dict[str, Any]:
-    letter = letters.find(call.number)
-    if letter is None:
-        raise Refusal(404, "there is no dead letter of that number")
-    attempts = attempts_of(letter)
-    return json_views.letter(letter) | {
-        "attempts": [json_views.attempt(one) for one in attempts],
-        "payload": letter.payload,
-    }
+def show_dead_letter(rt: Runtime, call: ApiRequest) -> DeadLetterDetail:
+    found = dead_letters.find(call.number)
+    if found is None:
+        raise HttpProblem(404, "there is no dead letter with this id")
+    return DeadLetterDetail.of(found, attempts=attempts_of(found))
 
 
 def attempts_of(letter: StoredDeadLetter) -> list[timeline.Request]:
     return timeline.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
 
 
-def wish_of(filters: Filters, now: float, states: tuple[str, ...] = ("open",)) -> DeadLetterFilter:
-    return DeadLetterFilter(
-        states=states,
-        since=None if filters.since is None else now - filters.since,
-        source=filters.source,
-        destination=filters.destination,
-        error_like=filters.error_like,
-        cause=filters.cause,
+def replay(rt: Runtime, call: ApiRequest) -> ReplayReport | DeadLetterPlan:
+    asked: ReplayRequest = call.body
+    conditions = any(getattr(asked, name) is not None for name in DeadLetterConditions.model_fields)
+    if not (asked.ids or asked.all or conditions):
+        raise HttpProblem(400, "give ids, since, error_like, source, destination, cause or all")
+    if asked.ids and (asked.all or conditions):
+        raise HttpProblem(400, "ids names the dead letters; remove the other conditions")
+    chosen = list(dict.fromkeys(asked.ids)) or search.ids(asked.condition(rt.now()))
+    if asked.dry_run:
+        still_open = search.ids(DeadLetterFilter(ids=tuple(chosen))) if asked.ids else chosen
+        rows = dead_letters.by_ids(still_open[:MAX_LIMIT])
+        return DeadLetterPlan.of(chosen=len(still_open), dead_letters=rows)
+    outcomes = replay_all(rt, chosen)
+    sent = [one.letter_id for one in outcomes if one.is_sent]
+    names = [letter.destination for letter in dead_letters.by_ids(sent) if letter.destination]
+    return ReplayReport.of(
+        chosen=len(outcomes),
+        sent=len(sent),
+        failed=len(outcomes) - len(sent),
+        dead_letters=outcomes,
+        notes=obstacles(rt, names) if sent else [],
     )
 
 
-def replay(rt: Runtime, call: Call) -> dict[str, Any]:
-    asked: Replay = call.body
-    chosen = _chosen(asked, rt.now())
-    if asked.dry_run:
-        still_open = search.ids(DeadLetterFilter(ids=tuple(chosen))) if asked.ids else chosen
-        return _plan(letters.by_ids(still_open[:MAX_LIMIT]), len(still_open))
-    outcomes = replay_by_command.replay_all(rt, chosen)
-    sent = [one.letter_id for one in outcomes if one.is_sent]
-    names = [letter.destination for letter in letters.by_ids(sent) if letter.destination]
-    return {
-        "chosen": len(outcomes),
-        "sent": len(sent),
-        "failed": len(outcomes) - len(sent),
-        "letters": [json_views.outcome(one) for one in outcomes],
-        "notes": [json_views.hidden(note) for note in replay_by_command.obstacles(rt, names)] if sent else [],
-    }
-
-
-def _chosen(asked: Replay, now: float) -> list[int]:
-    conditions = any(getattr(asked, name) is not None for name in Filters.model_fields)
-    if not (asked.ids or asked.all or conditions):
-        raise Refusal(400, "which ones? Give ids, since, error_like, source, destination, cause or all")
-    if asked.ids and (asked.all or conditions):
-        raise Refusal(400, "ids names the letters already; leave the other conditions out")
-    return list(dict.fromkeys(asked.ids)) or search.ids(wish_of(asked, now))
-
-
-def _plan(rows: list[StoredDeadLetter], count: int) -> dict[str, Any]:
-    return {"dry_run": True, "chosen": count, "letters": [json_views.letter(one) for one in rows]}
-
-
-def discard(rt: Runtime, call: Call) -> dict[str, Any]:
-    asked: Discard = call.body
-    found = letters.by_ids(asked.ids)
+def discard(rt: Runtime, call: ApiRequest) -> DiscardReport | DeadLetterPlan:
+    asked: DiscardRequest = call.body
+    found = dead_letters.by_ids(asked.ids)
     if asked.dry_run:
         still_open = [letter for letter in found if letter.state == "open"]
-        return _plan(still_open, len(still_open))
+        return DeadLetterPlan.of(chosen=len(still_open), dead_letters=still_open)
     _refuse_unconfirmed(asked)
     days, result = rt.settings.retention.dedupe_days, clean(asked.reason, 200)
     closed = discard_and_prune.discard(found, rt.now(), result=result, key_days=days)
-    states = {letter.id: f"it is {letter.state}" for letter in letters.by_ids(asked.ids)}
+    states = {letter.id: f"it is {letter.state}" for letter in dead_letters.by_ids(asked.ids)}
     rest = [number for number in asked.ids if number not in closed]
-    return {
-        "discarded": closed,
-        "failed": {str(number): states.get(number, "there is no such dead letter") for number in rest},
-    }
+    failed = {str(number): states.get(number, "there is no dead letter with this id") for number in rest}
+    return DiscardReport.of(discarded=closed, failed=failed)
 
 
-def prune(rt: Runtime, call: Call) -> dict[str, Any]:
-    asked: Prune = call.body
+def prune(rt: Runtime, call: ApiRequest) -> DeadLetterPrune:
+    asked: DeadLetterPruneRequest = call.body
     try:
         before = rt.now() - parse_duration(asked.older_than)
     except ValueError as error:
-        raise Refusal(400, "older_than: write a number with a unit, as in 12h or 90d") from error
-    old = discard_and_prune.count_old(before)
+        raise HttpProblem(400, "older_than: must be a number with a unit, like 12h or 90d") from error
+    old, deleted = discard_and_prune.count_old(before), 0
     if not asked.dry_run:
         _refuse_unconfirmed(asked)
-    return {"old": old.count, "open": old.open, "deleted": _prune(rt, before, asked.dry_run), "dry_run": asked.dry_run}
+        while chunk := discard_and_prune.prune(before, rt.now(), key_days=rt.settings.retention.dedupe_days):
+            deleted += chunk
+    return DeadLetterPrune(old=old.count, open=old.open, deleted=deleted, dry_run=asked.dry_run)
 
 
-def _prune(rt: Runtime, before: float, dry_run: bool) -> int:
-    days, gone = rt.settings.retention.dedupe_days, 0
-    while not dry_run and (now_gone := discard_and_prune.prune(before, rt.now(), key_days=days)):
-        gone += now_gone
-    return gone
-
-
-def _refuse_unconfirmed(asked: Discard | Prune) -> None:
+def _refuse_unconfirmed(asked: DiscardRequest | DeadLetterPruneRequest) -> None:
     if not asked.confirm:
-        raise Refusal(400, "what this does cannot be undone: say confirm: true, or dry_run: true to look first")
+        raise HttpProblem(400, "this cannot be undone: send confirm: true, or dry_run: true for a preview")
 
-
-LETTER = shape(
-    id=int,
-    kind=word("event", "item"),
-    event_id=str,
-    source=str,
-    destination=maybe(str),
-    cause=word("transient", "endpoint", "event", "malformed", "crash"),
-    error=str,
-    status=maybe(int),
-    retry_count=int,
-    rounds=int,
-    state=word(*letters.STATES),
-    first_seen_at=maybe(STAMP),
-    died_at=STAMP,
-    closed_at=maybe(STAMP),
-    result=maybe(str),
-)
-_ATTEMPT = shape(
-    started_at=STAMP,
-    finished_at=maybe(STAMP),
-    attempt=int,
-    request_id=str,
-    form=str,
-    outcome=str,
-    status=maybe(int),
-    reason=maybe(str),
-    answer=maybe(str),
-)
-_GROUP = shape(key=str, count=int, causes=listed(str), first_died_at=STAMP, last_died_at=STAMP, example=int)
-SCHEMAS = {"Letter": LETTER}
-_LIST = shape(total=int, letters=listed(named("Letter")), next=maybe(int))
-_GROUPS = shape(group_by=str, total=int, groups=listed(_GROUP))
-_PLAN = shape(dry_run=bool, chosen=int, letters=listed(named("Letter")))
-_REPLAYED = shape(
-    chosen=int,
-    sent=int,
-    failed=int,
-    letters=listed(shape(id=int, event_id=maybe(str), sent=bool, note=str)),
-    notes=listed(str),
-)
 
 OPERATIONS = [
     Operation(
-        "GET",
-        "/dlq",
-        "listLetters",
-        "Dead letters, newest first, or counted by what they have in common",
-        {"anyOf": [_LIST, _GROUPS]},
-        list_letters,
-        query=Listing,
+        "GET", "/dlq", "listLetters", "Dead letters, newest first, or counted by a property", list_dead_letters,
+        query=DeadLetterQuery,
     ),
     Operation(
-        "GET",
-        "/dlq/{id}",
-        "getLetter",
-        "One dead letter whole: why it died, every attempt with its answer, its payload",
-        {"allOf": [named("Letter"), shape(attempts=listed(_ATTEMPT), payload=dict)]},
-        show_letter,
-        refusals={404: "No dead letter of that number"},
+        "GET", "/dlq/{id}", "getLetter", "One dead letter: its error, every attempt with its response, its payload",
+        show_dead_letter, refusals={404: "No dead letter with this id"},
     ),
     Operation(
-        "POST",
-        "/dlq/replay",
-        "replayLetters",
-        "Send dead letters again: the same event, the same id",
-        {"anyOf": [_REPLAYED, _PLAN]},
-        replay,
-        body=Replay,
+        "POST", "/dlq/replay", "replayLetters", "Send dead letters again: the same events, the same ids", replay,
+        body=ReplayRequest,
     ),
     Operation(
-        "POST",
-        "/dlq/discard",
-        "discardLetters",
-        "Close letters for good: what they hold is never delivered",
-        {"anyOf": [shape(discarded=listed(int), failed=dict), _PLAN]},
-        discard,
-        body=Discard,
+        "POST", "/dlq/discard", "discardLetters", "Close dead letters for good: they are never delivered", discard,
+        body=DiscardRequest,
     ),
     Operation(
-        "POST",
-        "/dlq/prune",
-        "pruneLetters",
-        "Delete old letters for ever, open ones too",
-        shape(old=int, open=int, deleted=int, dry_run=bool),
-        prune,
-        body=Prune,
+        "POST", "/dlq/prune", "pruneLetters", "Delete old dead letters, also open ones", prune,
+        body=DeadLetterPruneRequest,
     ),
-]
+]  # fmt: skip

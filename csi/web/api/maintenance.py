@@ -1,84 +1,53 @@
-"""`/admin/doctor`, `notify`, `prune`: what `csi doctor`, `csi notify status` and `csi prune` can do."""
+"""`/admin/doctor`, `/admin/notify`, `/admin/prune`: as `csi doctor`, `csi notify status` and `csi prune`."""
 
 import os
-from typing import Any
 
 from pydantic import Field
 
+from csi.api_models import AlertStatus, DoctorReport, PruneReport
 from csi.doctor import report
 from csi.runtime import Runtime
-from csi.web import json_views
-from csi.web.api.operation import Call, Given, Operation
-from csi.web.api.schema import STAMP, listed, maybe, shape, word
+from csi.web.api.operation import ApiRequest, Operation, RequestModel
 from csi.worker import alerting, retention
 
 
-class Prune(Given):
-    """Whether to do it."""
+class RetentionRequest(RequestModel):
+    """Whether to remove rows."""
 
-    dry_run: bool = Field(True, description="Say what would go, and change nothing; false removes it for ever")
-
-
-def look(rt: Runtime, call: Call) -> dict[str, Any]:
-    return json_views.examination(list(report.examine_running(rt, os.environ, online=False)))
+    dry_run: bool = Field(True, description="Count what would be removed, and change nothing; false removes it")
 
 
-def examine(rt: Runtime, call: Call) -> dict[str, Any]:
-    return json_views.examination(list(report.examine_running(rt, os.environ, online=True)))
+def examine_offline(rt: Runtime, call: ApiRequest) -> DoctorReport:
+    return DoctorReport.of_findings(list(report.examine_running(rt, os.environ, online=False)))
 
 
-def notices(rt: Runtime, call: Call) -> dict[str, Any]:
-    return json_views.lookout(alerting.standing(rt))
+def examine(rt: Runtime, call: ApiRequest) -> DoctorReport:
+    return DoctorReport.of_findings(list(report.examine_running(rt, os.environ, online=True)))
 
 
-def prune(rt: Runtime, call: Call) -> dict[str, Any]:
-    """One bounded run, as the worker's hourly one: a request must not last for hours."""
-    if call.body.dry_run:
-        return json_views.pruned(retention.survey(rt), dry_run=True)
-    return json_views.pruned(retention.prune(rt, max_chunks=retention.CHUNKS_PER_RUN), dry_run=False)
+def alerts(rt: Runtime, call: ApiRequest) -> AlertStatus:
+    return AlertStatus.of(alerting.standing(rt))
 
 
-_LEVELS = ("ok", "warn", "fail", "skip")
-EXAMINATION = shape(
-    ok=bool,
-    counts=shape(**dict.fromkeys(_LEVELS, int)),
-    checks=listed(shape(check=str, level=word(*_LEVELS), text=str, remedy=maybe(str))),
-)
-LOOKOUT = shape(
-    services=int,
-    heartbeat=bool,
-    current=listed(shape(name=str, subject=str, text=str)),
-    noted=listed(shape(trouble=str, subject=str, text=str, since=STAMP, told_at=maybe(STAMP), ended_at=maybe(STAMP))),
-)
-PRUNED = shape(dry_run=bool, tables=dict, total=int, complete=bool, open_letters_past_their_time=int)
+def prune(rt: Runtime, call: ApiRequest) -> PruneReport:
+    """One bounded run, like the worker's hourly one, so that a request does not last for hours."""
+    dry_run = call.body.dry_run
+    found = retention.survey(rt) if dry_run else retention.prune(rt, max_chunks=retention.CHUNKS_PER_RUN)
+    return PruneReport.of(found, dry_run=dry_run)
+
 
 OPERATIONS = [
     Operation(
-        "GET",
-        "/doctor",
-        "getExamination",
-        "Examine the installation without contacting anybody; every fault with its remedy",
-        EXAMINATION,
-        look,
+        "GET", "/doctor", "getExamination", "Check the installation without network access; each problem with a remedy",
+        examine_offline,
     ),
     Operation(
-        "POST",
-        "/doctor",
-        "examine",
-        "The same, and ask each receiver and each source once; a playlist costs one API unit",
-        EXAMINATION,
-        examine,
+        "POST", "/doctor", "examine",
+        "The same, and one request to each receiver and each source; a playlist costs one API unit", examine,
     ),
+    Operation("GET", "/notify", "getTroubles", "Alerts that are firing, and the last alerts", alerts),
     Operation(
-        "GET", "/notify", "getTroubles", "What is wrong now, and which troubles were noted and told", LOOKOUT, notices
+        "POST", "/prune", "prune", "Remove rows older than `retention`; a dry run unless dry_run is false", prune,
+        body=RetentionRequest,
     ),
-    Operation(
-        "POST",
-        "/prune",
-        "prune",
-        "Remove what is older than `retention` says; only looks unless dry_run is false",
-        PRUNED,
-        prune,
-        body=Prune,
-    ),
-]
+]  # fmt: skip

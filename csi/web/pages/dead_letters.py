@@ -10,12 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi.admin import replay_by_command
+from csi.api_models import AttemptJson
 from csi.dlq import dead_letters as letters
 from csi.dlq import discard_and_prune, search
 from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
-from csi.web import formatting, json_views
+from csi.web import formatting
 from csi.web.api.dlq import attempts_of
 from csi.web.page_rendering import Facts, Page, back, present
 from csi.web.runtime_access import Sidecar
@@ -70,7 +71,7 @@ def _one(number: int) -> Facts:
         raise HTTPException(404)
     return {
         "letter": letter,
-        "attempts": [json_views.attempt(one) for one in attempts_of(letter)],
+        "attempts": [AttemptJson.of(one) for one in attempts_of(letter)],
         "payload": json.dumps(letter.payload, indent=2, ensure_ascii=False),
     }
 

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from csi.api_models import TimelineJson
+from csi.api_models.events import TimelineStep
 from csi.config.durations import parse_since
 from csi.config.settings import TIERS
 from csi.dlq import dead_letters
@@ -19,7 +21,7 @@ from csi.status.item_lookup import story_of
 from csi.store import events
 from csi.store.queries import event_search
 from csi.store.queries.event_search import Listed, Wanted
-from csi.web import curl_command, json_views
+from csi.web import curl_command
 from csi.web.api.events import EVENT_STATES
 from csi.web.page_rendering import Facts, Page, present
 
@@ -45,7 +47,7 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
     shown = rows[:SHOWN]
     older = {name: value for name, value in kept.items() if value} | {"before": shown[-1].id if shown else 0}
     return {
-        "rows": [(row, json_views.title(row.subject_json)) for row in shown],
+        "rows": shown,
         "given": kept,
         "older": urlencode(older) if len(rows) > SHOWN else None,
         "states": EVENT_STATES,
@@ -81,17 +83,17 @@ def _one(rt: Runtime, number: int) -> Facts:
     row = event_search.find(number) if number < 2**62 else None
     if row is None:
         raise HTTPException(404)
-    told = json_views.story(story_of(rt, row.dedupe_key))
+    story = TimelineJson.of(story_of(rt, row.dedupe_key))
     contract = _contract(row)
     return {
         "row": row,
-        "story": told,
+        "story": story,
         "letters": dead_letters.of_item(row.dedupe_key),
-        "steps": [_step(step) for step in told["steps"]],
+        "steps": [_step(step) for step in story.steps],
         "payload": json.dumps(contract, indent=2, ensure_ascii=False),
         # Escaped here, so that it is left as it is: what looks like a credential in it is the name of a variable.
         "curl": escape(curl_command.command(contract, rt.settings.csi.instance_id)),
-        "link": _link(told["url"]),
+        "link": _link(story.url),
     }
 
 
@@ -100,12 +102,12 @@ def _contract(row: Listed) -> dict[str, Any]:
     return events.as_contract(stored, stored.emitted_at)
 
 
-def _step(step: dict[str, Any]) -> dict[str, Any]:
+def _step(step: TimelineStep) -> dict[str, Any]:
     """Without what is said elsewhere in the step; the answer of a receiver stands by itself."""
-    details = dict(step["details"])
+    details = dict(step.details)
     answer = details.pop("answer", None)
     shown = {name: value for name, value in details.items() if value not in (None, "")}
-    return step | {"details": shown, "answer": answer, "mood": shown.get("outcome", step["what"])}
+    return {**vars(step), "details": shown, "answer": answer, "mood": shown.get("outcome", step.what)}
 
 
 def _link(url: str | None) -> str | None:

@@ -8,15 +8,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi.admin import watches as steps
+from csi.api_models import WatchJson
 from csi.errors import CsiError
 from csi.runtime import Runtime
 from csi.store import watch_admin, watches
 from csi.store.models import Watch
 from csi.store.queries import charts, event_search
-from csi.web import json_views
-from csi.web.api.operation import Refusal
 from csi.web.api.sources import refuse_poll
 from csi.web.page_rendering import Facts, Page, back, present
+from csi.web.responses import HttpProblem
 from csi.web.runtime_access import Sidecar
 
 UNWELL = ("backing_off", "throttled", "outage", "suspect", "dead")
@@ -61,9 +61,8 @@ async def show_one(request: Request) -> Response:
 def _one(rt: Runtime, number: int) -> Facts:
     row = _find(number)
     recent = event_search.page(event_search.Wanted(watch_id=number), RECENT)
-    told = steps.describe(rt, [row])[0]
-    titled = [(event, json_views.title(event.subject_json)) for event in recent]
-    return {"row": row, "told": told, "recent": titled, "waiting": watch_admin.waiting_items(number)}
+    watch = WatchJson.of_rows(rt, [row])[0]
+    return {"row": row, "watch": watch, "recent": recent, "waiting": watch_admin.waiting_items(number)}
 
 
 def _find(number: int) -> Watch:
@@ -84,9 +83,9 @@ def _poll(rt: Runtime, row: Watch) -> str:
     refuse_poll(rt.settings, row.source)
     found = steps.poll_now(rt, row)
     if found.is_busy:
-        raise Refusal(409, "it is being read already, or its host asked for a pause")
+        raise HttpProblem(409, "it is being read already, or its host asked for a pause")
     if found.error:
-        raise Refusal(409, found.error)
+        raise HttpProblem(409, found.error)
     cost = f" ({found.units} API units)" if found.units else ""
     return f"was read: {found.new_items} new{cost}."
 
@@ -106,7 +105,7 @@ async def reset(request: Request) -> Response:
 
     def act(rt: Runtime, row: Watch) -> str:
         if emit not in ("all", "none"):
-            raise Refusal(400, "say what the next read should emit")
+            raise HttpProblem(400, "say what the next read should emit")
         steps.reset(rt, row, "all" if emit == "all" else "none")
         return f"was reset: its next read is like the first, and emits {emit} of what is there."
 

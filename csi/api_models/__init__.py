@@ -1,0 +1,35 @@
+"""The JSON objects of the admin API, of `--json` and of OpenAPI: one pydantic model each, built from rows."""
+
+from csi.api_models.base import ApiModel
+from csi.api_models.catalog import (
+    ChannelAdded, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority, ChannelResumed,
+    ChannelTrend, HotVideo, HotVideos, JobChanged, JobDetail, JobEnqueued, JobJson, JobList, JobPage, TrendDay,
+    VideoDetail, VideoList, VideoPage,
+)  # fmt: skip
+from csi.api_models.dead_letters import (
+    DeadLetterDetail, DeadLetterGroups, DeadLetterList, DeadLetterPage, DeadLetterPlan, DeadLetterPrune,
+    DiscardReport, ReplayReport, ReplayResult,
+)  # fmt: skip
+from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
+from csi.api_models.events import AttemptJson, EventDetail, EventJson, EventList, TimelineJson, TimelineStep, Trace
+from csi.api_models.maintenance import AlertStatus, DoctorReport, PruneReport
+from csi.api_models.queries import all_channels, one_channel, quota
+from csi.api_models.status import (
+    AuditLog, Backlog, InstallationStatus, NoQuota, QueueJson, QuotaJson, SloReport, StatusJson,
+)  # fmt: skip
+from csi.api_models.watches import (
+    ImportReport, PollResult, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson, WatchList,
+    WatchPaused,
+)  # fmt: skip
+
+__all__ = [
+    "AlertStatus", "ApiModel", "AttemptJson", "AuditLog", "Backlog", "ChannelAdded", "ChannelDetail", "ChannelJson",
+    "ChannelList", "ChannelPaused", "ChannelPriority", "ChannelResumed", "ChannelTrend", "DeadLetterDetail",
+    "DeadLetterGroups", "DeadLetterList", "DeadLetterPage", "DeadLetterPlan", "DeadLetterPrune", "DeliveryStatus",
+    "DestinationJson", "DestinationTest", "DiscardReport", "DoctorReport", "EventDetail", "EventJson", "EventList",
+    "HotVideo", "HotVideos", "ImportReport", "InstallationStatus", "JobChanged", "JobDetail", "JobEnqueued",
+    "JobJson", "JobList", "JobPage", "NoQuota", "PauseResult", "PollResult", "PruneReport", "QueueJson",
+    "QuotaJson", "ReplayReport", "ReplayResult", "SloReport", "SourcePollReport", "StatusJson", "TimelineJson",
+    "TimelineStep", "Trace", "TrendDay", "VideoDetail", "VideoList", "VideoPage", "WatchAdded", "WatchChanged",
+    "WatchDetail", "WatchJson", "WatchList", "WatchPaused", "all_channels", "one_channel", "quota",
+]  # fmt: skip

@@ -1,0 +1,116 @@
+"""Dead letters as JSON: one, a list, groups, and what a replay or a removal did."""
+
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field
+
+from csi.api_models.base import ApiModel, Redacted, TextOrNone, Time, TimeOrNone, renamed
+from csi.api_models.events import AttemptJson
+
+DeadLetterState = Literal["open", "replaying", "replayed", "discarded"]
+DeadLetterCause = Literal["transient", "endpoint", "event", "malformed", "crash"]
+
+
+class DeadLetterJson(ApiModel):
+    """An event or item that was given up."""
+
+    id: int
+    kind: Literal["event", "item"]
+    event_id: str
+    source: str
+    destination: TextOrNone
+    cause: DeadLetterCause
+    error: Redacted = Field(validation_alias="reason")
+    status: int | None
+    retry_count: int
+    rounds: int
+    state: DeadLetterState
+    first_seen_at: TimeOrNone
+    died_at: Time
+    closed_at: TimeOrNone
+    result: str | None
+
+
+class DeadLetterDetail(DeadLetterJson):
+    """A dead letter with every attempt and its payload."""
+
+    attempts: list[AttemptJson]
+    payload: dict[str, Any]
+
+
+class DeadLetterList(ApiModel):
+    """Dead letters."""
+
+    total: int
+    dead_letters: list[DeadLetterJson]
+    letters: list[DeadLetterJson] = renamed("dead_letters", validation_alias="dead_letters")
+
+
+class DeadLetterPage(DeadLetterList):
+    """A page of dead letters. `next` null: there are no more."""
+
+    next: int | None
+
+
+class DeadLetterGroupJson(ApiModel):
+    """Dead letters that have something in common."""
+
+    key: Redacted
+    count: int
+    causes: list[str]
+    first_died_at: Time
+    last_died_at: Time
+    example: int
+
+
+class DeadLetterGroups(ApiModel):
+    """Dead letters counted by one property."""
+
+    group_by: str
+    total: int
+    groups: list[DeadLetterGroupJson]
+
+
+class DeadLetterPlan(ApiModel):
+    """What a dry run would change."""
+
+    dry_run: Literal[True] = True
+    chosen: int
+    dead_letters: list[DeadLetterJson]
+    letters: list[DeadLetterJson] = renamed("dead_letters", validation_alias="dead_letters")
+
+
+class ReplayResult(ApiModel):
+    """Whether one dead letter is pending again."""
+
+    id: int = Field(validation_alias=AliasChoices("dead_letter_id", "letter_id"))
+    event_id: TextOrNone
+    sent: bool = Field(validation_alias="is_sent")
+    note: Redacted
+
+
+class ReplayReport(ApiModel):
+    """What a replay did."""
+
+    chosen: int
+    sent: int
+    failed: int
+    dead_letters: list[ReplayResult]
+    letters: list[ReplayResult] = renamed("dead_letters", validation_alias="dead_letters")
+    notes: list[Redacted]
+
+
+class DiscardReport(ApiModel):
+    """Which dead letters were discarded, and why others were not."""
+
+    discarded: list[int]
+    failed: dict[str, str]
+
+
+class DeadLetterPrune(ApiModel):
+    """How many old dead letters there are, and how many were deleted."""
+
+    old: int
+    open: int
+    deleted: int
+    dry_run: bool

@@ -1,0 +1,105 @@
+"""Destinations as JSON: their state, and the result of a connection test."""
+
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import AliasPath, Field
+
+from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, Seconds, TimeOrNone, renamed
+
+if TYPE_CHECKING:
+    from csi.status.destinations import Standing
+
+STATES = {"open": "accepting", "held": "paused", "paused": "throttled", "away": "circuit_open", "probe": "half_open"}
+"""The words of release 1.0, which the deprecated key `gate` still has, and the destination states that they name."""
+
+DestinationState = Literal["accepting", "paused", "throttled", "circuit_open", "half_open"]
+
+
+class LaneJson(ApiModel):
+    """One delivery queue of a destination."""
+
+    lane: str = Field(validation_alias="name")
+    pending: int
+    in_flight: int
+    oldest_seen_at: TimeOrNone
+    next_due_at: TimeOrNone
+
+
+class DestinationBrief(ApiModel):
+    """One destination: whether it accepts events, and what is queued for it."""
+
+    destination: str = Field(validation_alias="name")
+    state: DestinationState
+    gate: str = renamed("state")
+    reason: RedactedOrNone
+    pending: int
+    in_flight: int
+    dead_letters: int = Field(validation_alias="dead")
+    last_success_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_success_at"))
+
+    @classmethod
+    def of_status(cls, one: "Standing") -> Self:
+        return cls.of(one, state=STATES[one.gate], reason=one.endpoint.held or one.endpoint.reason)
+
+
+class DestinationJson(ApiModel):
+    """One destination with its circuit breaker and its lanes."""
+
+    destination: str = Field(validation_alias="name")
+    configured: bool = Field(validation_alias="is_configured")
+    state: DestinationState
+    gate: str = renamed("state")
+    pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "held"))
+    held: RedactedOrNone = renamed("pause_reason", validation_alias=AliasPath("endpoint", "held"))
+    paused_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "held_at"))
+    held_at: TimeOrNone = renamed("paused_at", validation_alias=AliasPath("endpoint", "held_at"))
+    breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("endpoint", "breaker"))
+    breaker_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "reason"))
+    opened_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "opened_at"))
+    next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "next_probe_at"))
+    throttled_until: TimeOrNone
+    paused_until: TimeOrNone = renamed("throttled_until", validation_alias="throttled_until")
+    canonical_json: str = Field(validation_alias="form")
+    last_success_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_success_at"))
+    last_failure_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_failure_at"))
+    last_error: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "last_error"))
+    pending: int
+    in_flight: int
+    dead_letters: int = Field(validation_alias="dead")
+    lanes: list[LaneJson]
+
+    @classmethod
+    def of_status(cls, one: "Standing") -> Self:
+        state = STATES[one.gate]
+        return cls.of(one, state=state, throttled_until=one.endpoint.paused_until if state == "throttled" else None)
+
+
+class DeliveryStatus(ApiModel):
+    """Whether delivery is switched on, and every destination."""
+
+    enabled: bool
+    destinations: list[DestinationJson]
+
+
+class PauseResult(ApiModel):
+    """What pausing or resuming a destination did."""
+
+    destination: str
+    changed: bool
+    pause_reason: str | None
+    held: str | None = renamed("pause_reason", validation_alias="pause_reason")
+
+
+class DestinationTest(ApiModel):
+    """The response to a signed empty batch, explained."""
+
+    ok: bool = Field(validation_alias="is_good")
+    destination: str
+    url: Redacted
+    status: int | None
+    seconds: Seconds
+    text: Redacted
+    forms: str
+    forms_text: str
+    clock_ahead: float | None
+    clock_text: str

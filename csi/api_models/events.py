@@ -1,0 +1,113 @@
+"""Events and their timelines as JSON."""
+
+from typing import Literal
+
+from pydantic import AliasChoices, Field
+
+from csi.api_models.base import (
+    ApiModel,
+    ForeignText,
+    JsonColumn,
+    PreciseTime,
+    Redacted,
+    RedactedDetails,
+    RedactedOrNone,
+    Time,
+    TimeOrNone,
+    renamed,
+)  # fmt: skip
+
+EventState = Literal["pending", "in_flight", "delivered", "dead", "quarantined"]
+
+
+class EventJson(ApiModel):
+    """An event as it is sent, and where it is."""
+
+    id: int
+    event_id: str
+    dedupe_key: str
+    source: str
+    event_type: str
+    occurred_at: Time
+    received_at: Time
+    emitted_at: TimeOrNone
+    subject: JsonColumn = Field(validation_alias="subject_json")
+    routing: JsonColumn = Field(validation_alias="routing_json")
+    metadata: JsonColumn = Field(validation_alias="metadata_json")
+    raw_ref: str | None
+    contract_version: str
+    state: EventState
+    tier: str
+    first_seen_at: Time
+    delivered_at: TimeOrNone
+
+
+class EventList(ApiModel):
+    """A page of events."""
+
+    events: list[EventJson]
+    next: int | None
+
+
+class TimelineDestination(ApiModel):
+    """Where an event is on its way to one destination."""
+
+    destination: str
+    state: str
+    reason: Redacted
+
+
+class TimelineStep(ApiModel):
+    """One thing that happened to an item."""
+
+    at: PreciseTime
+    what: str
+    text: Redacted
+    details: RedactedDetails
+
+
+class TimelineJson(ApiModel):
+    """The history of one item, from its first sighting to its receipt."""
+
+    dedupe_key: str = Field(validation_alias=AliasChoices("key", "dedupe_key"))
+    event_id: str | None
+    state: str
+    reason: Redacted
+    source: str | None
+    event_type: str | None
+    title: ForeignText
+    url: ForeignText
+    watch: ForeignText
+    destinations: list[TimelineDestination] = Field(validation_alias=AliasChoices("destinations", "legs"))
+    steps: list[TimelineStep]
+
+
+class EventDetail(EventJson):
+    """An event with its timeline."""
+
+    timeline: TimelineJson
+    story: TimelineJson = renamed("timeline", validation_alias="timeline")
+
+
+class Trace(ApiModel):
+    """The timelines of the items that a query found."""
+
+    query: str
+    found: int
+    more: bool
+    items: list[TimelineJson]
+
+
+class AttemptJson(ApiModel):
+    """One HTTP request of a batch, and its response."""
+
+    started_at: Time
+    finished_at: TimeOrNone
+    attempt: int
+    request_id: str
+    form: str
+    outcome: str
+    status: int | None
+    reason: RedactedOrNone
+    response: RedactedOrNone = Field(validation_alias=AliasChoices("response", "answer"))
+    answer: RedactedOrNone = renamed("response", validation_alias=AliasChoices("answer", "response"))

@@ -1,0 +1,326 @@
+"""Status, backlog, SLO figures, queue, quota and audit log as JSON."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
+
+from csi.api_models.base import ApiModel, Ratio, Redacted, Seconds, Time, TimeOrNone, renamed
+from csi.api_models.delivery import DestinationBrief
+
+if TYPE_CHECKING:
+    from csi.status.overview import Overview
+
+
+class BacklogEntry(ApiModel):
+    """Rows of one kind that are waiting, and the reason."""
+
+    step: str
+    what: str
+    count: int
+    why: str
+    since: TimeOrNone
+    until: TimeOrNone
+
+
+class Backlog(ApiModel):
+    """What is waiting, and the reason."""
+
+    backlog: list[BacklogEntry]
+    waiting: list[BacklogEntry] = renamed("backlog", validation_alias="backlog")
+
+
+# ── status ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class WorkerJson(ApiModel):
+    """Whether the worker is alive."""
+
+    alive: bool
+    problem: str | None
+    trouble: str | None = renamed("problem", validation_alias="problem")
+    clock_hold: str | None
+    started_at: TimeOrNone
+    heartbeat_age_seconds: float | None
+
+
+class SourceJson(ApiModel):
+    """One source and the health of its watches."""
+
+    source: str = Field(validation_alias="name")
+    enabled: bool = Field(validation_alias="is_enabled")
+    active: int
+    paused: int
+    failing: int
+    last_success_at: TimeOrNone
+    last_new_at: TimeOrNone
+    next_poll_at: TimeOrNone
+
+
+class HostJson(ApiModel):
+    """A host that rate-limited us, or at which many watches fail."""
+
+    host: str
+    kind: Literal["pause", "outage"]
+    since: TimeOrNone
+    until: TimeOrNone
+    reason: Redacted
+
+
+class EventCounts(ApiModel):
+    """What became of the events of a window."""
+
+    seen: int
+    delivered: int
+    dead: int
+    waiting: int
+
+
+class DeliveryBrief(ApiModel):
+    """Whether delivery is switched on, and each destination in short."""
+
+    enabled: bool
+    destinations: list[DestinationBrief]
+
+
+class QuotaBrief(ApiModel):
+    """API units of this Pacific day."""
+
+    day: str
+    limit: int
+    used: int
+    left: int
+    low: bool = Field(validation_alias="is_low")
+
+
+class StatusJson(ApiModel):
+    """The whole installation on one page."""
+
+    at: Time = Field(validation_alias="now")
+    version: str
+    instance_id: str = Field(validation_alias="instance")
+    worker: WorkerJson
+    sources: list[SourceJson]
+    hosts: list[HostJson] = Field(validation_alias="troubles")
+    last_hour: EventCounts = Field(validation_alias="hour")
+    last_day: EventCounts = Field(validation_alias="day")
+    delivery: DeliveryBrief
+    backlog: list[BacklogEntry] = Field(validation_alias=AliasChoices("backlog", "waiting"))
+    waiting: list[BacklogEntry] = renamed("backlog", validation_alias=AliasChoices("backlog", "waiting"))
+    dead_letters: int
+    quota: QuotaBrief | None
+
+    @classmethod
+    def of_overview(cls, found: "Overview", **more: object) -> Self:
+        beat, problem = found.beat, found.worker_trouble
+        worker = {
+            "alive": problem is None,
+            "problem": problem,
+            "clock_hold": found.clock_hold,
+            "started_at": beat.started_at if beat else None,
+            "heartbeat_age_seconds": round(found.now - beat.beat_at, 1) if beat else None,
+        }
+        destinations = [DestinationBrief.of_status(one) for one in found.destinations]
+        delivery = {"enabled": found.delivery_is_on, "destinations": destinations}
+        return cls.of(found, worker=worker, delivery=delivery, **more)
+
+
+class InstallationStatus(StatusJson):
+    """The status with the answers of `/readyz` and `/livez`."""
+
+    ready: bool
+    live: bool
+    reasons: list[str]
+    readiness: dict[str, Any]
+
+
+# ── SLO ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SloFigure(ApiModel):
+    """One figure and its target; null where nothing was counted."""
+
+    target: float
+    value: Ratio
+    met: bool | None = Field(validation_alias="is_met")
+
+
+class SuccessFigure(SloFigure, EventCounts):
+    """The share of settled events that were delivered."""
+
+
+class DuplicateFigure(SloFigure):
+    """The share of events that may have been accepted twice."""
+
+    sent: int = Field(validation_alias=AliasPath("repeats", "sent"))
+    reported: int = Field(validation_alias=AliasPath("repeats", "reported"))
+    possible: int = Field(validation_alias=AliasPath("repeats", "possible"))
+
+
+class UptimeFigure(SloFigure):
+    """The share of time in which the worker was alive."""
+
+    known_since: TimeOrNone = Field(validation_alias=AliasPath("attendance", "since"))
+    interruptions: Annotated[int, BeforeValidator(len)] = Field(validation_alias=AliasPath("attendance", "gaps"))
+    down_seconds: Seconds = Field(validation_alias=AliasPath("attendance", "down_seconds"))
+
+
+class Percentiles(ApiModel):
+    """Percentiles in seconds."""
+
+    p50: Seconds
+    p95: Seconds
+    p99: Seconds
+
+
+class TierLatencyJson(ApiModel):
+    """How long the events of one tier took."""
+
+    tier: str
+    target_p95_seconds: float | None = Field(validation_alias="target")
+    met: bool | None = Field(validation_alias="is_met")
+    events: int
+    old_items: int
+    late: int
+    occurred_to_seen: Percentiles = Field(validation_alias="to_seen")
+    seen_to_accepted: Percentiles = Field(validation_alias="to_accepted")
+    occurred_to_accepted: Percentiles = Field(validation_alias="total")
+
+
+class SloReport(ApiModel):
+    """The figures of PRD §6 over one window."""
+
+    since: Time
+    until: Time
+    rows_since: Time
+    met: bool | None = Field(validation_alias="is_met")
+    delivery: SuccessFigure = Field(validation_alias="success")
+    duplicates: DuplicateFigure
+    uptime: UptimeFigure
+    latency: list[TierLatencyJson] = Field(validation_alias="latencies")
+    notes: list[str]
+
+
+# ── queue ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class HeartbeatJson(ApiModel):
+    """The worker's last heartbeat; all null where no worker ever ran."""
+
+    heartbeat_at: TimeOrNone = Field(None, validation_alias="beat_at")
+    beat_at: TimeOrNone = renamed("heartbeat_at", default=None)
+    started_at: TimeOrNone = None
+    queued: int | None = None
+
+
+class InboxJson(ApiModel):
+    """Items that are not events yet."""
+
+    waiting: int
+    quarantined: int
+    oldest_seen_at: TimeOrNone = Field(validation_alias="oldest_at")
+
+
+class BatchJson(ApiModel):
+    """A batch that is not settled."""
+
+    batch_id: str
+    destination: str
+    lane: str
+    size: int
+    state: str
+    attempts: int
+    next_attempt_at: TimeOrNone
+
+
+class NextPoll(ApiModel):
+    """A watch and when it is polled next."""
+
+    id: int
+    source: str
+    ref: str
+    name: str | None
+    next_poll_at: TimeOrNone
+
+
+class QueueJson(ApiModel):
+    """What happens next: polls, batches, inbox, queued tasks."""
+
+    worker: Annotated[HeartbeatJson, BeforeValidator(lambda beat: {} if beat is None else beat)]
+    due: int
+    due_within_a_minute: int = Field(validation_alias="soon")
+    polling: int = Field(validation_alias="reading")
+    being_read: int = renamed("polling", validation_alias="reading")
+    inbox: InboxJson
+    batches: list[BatchJson]
+    unsettled: dict[str, int]
+    polls: list[NextPoll] = Field(validation_alias="reads")
+    reads: list[NextPoll] = renamed("polls")
+
+
+# ── quota ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PollInterval(ApiModel):
+    """Watches that are polled at one interval. `seconds` null: not at all."""
+
+    seconds: Annotated[float | None, BeforeValidator(lambda seconds: None if seconds == float("inf") else seconds)]
+    watches: int
+    as_configured: bool = Field(validation_alias="is_fast")
+    as_wished: bool = renamed("as_configured", validation_alias="is_fast")
+
+
+class CatalogShareJson(ApiModel):
+    """The catalogue's share of the API units."""
+
+    limit: int
+    used: int
+    needed_per_day: int = Field(validation_alias="needed")
+    needed_a_day: int = renamed("needed_per_day", validation_alias="needed")
+    short: bool = Field(validation_alias="is_short")
+
+
+class NoQuota(ApiModel):
+    """No enabled source uses API units."""
+
+    enabled: Literal[False] = False
+
+
+class QuotaJson(QuotaBrief):
+    """API units of this Pacific day, and the intervals that they allow."""
+
+    enabled: Literal[True] = True
+    buffer: int
+    ends_at: Time
+    lasts_until: Time
+    units_per_hour: Annotated[float, BeforeValidator(lambda units: round(units, 1))] = Field(
+        validation_alias="per_hour"
+    )
+    planned_units: int
+    intervals: list[PollInterval] = Field(validation_alias="groups")
+    forecast: str
+    warning: str | None
+    catalogue: CatalogShareJson
+
+
+# ── audit ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AuditRecordJson(ApiModel):
+    """One change through the API or the dashboard. `status` null: its process ended before it did."""
+
+    id: int
+    at: Time
+    via: Literal["api", "dashboard"]
+    role: Literal["admin", "reader"]
+    client: str | None
+    action: str
+    detail: str | None
+    status: int | None
+    finished_at: TimeOrNone
+
+
+class AuditLog(ApiModel):
+    """A page of the audit log."""
+
+    actions: list[AuditRecordJson]
+    next: int | None
