@@ -1,13 +1,16 @@
 """JSON shapes of release 1.0.0: every key that the admin API and `--json` had is still there, with its type."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from csi.api_models import TimelineJson
 from csi.store import db
+from csi.web import openapi
 from csi.web.app import create_app
 from tests.fakes.desk import Desk
 from tests.fakes.scene import CHANNEL, DEAD_JOB, OPEN_JOB, VIDEO, scene
@@ -124,3 +127,27 @@ async def test_every_key_of_1_0_0_is_still_there_with_its_type(tmp_path: Path) -
     old = json.loads(SHAPES.read_text())
     assert set(old) <= set(found)
     assert [text for name in old for text in differences(old[name], found[name], name)] == []
+
+
+def test_every_deprecated_key_is_in_the_table_of_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text().partition("## Renamed keys")[2]
+    documented = set(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE))
+    properties = [one.get("properties", {}) for one in openapi.document()["components"]["schemas"].values()]
+    deprecated = {
+        (key, re.findall(r"`(\w+)`", schema["description"])[0])
+        for fields in properties
+        for key, schema in fields.items()
+        if schema.get("deprecated")
+    }
+    assert deprecated == documented
+
+
+@pytest.mark.parametrize("text", ["\ud800 half a pair", "Üben ✓"])
+def test_text_from_outside_is_never_an_error(text: str) -> None:
+    step = {"at": 0.5, "what": "seen", "text": text, "details": {"answer": text}}
+    timeline = TimelineJson.of(
+        key="k", event_id=None, state="dead", reason=text, source=None, event_type=None, title=text, url=text, watch=None,
+        destinations=[], steps=[step],
+    )  # fmt: skip
+    json.dumps(timeline.model_dump()).encode()
+    assert timeline.steps[0].at == "1970-01-01T00:00:00.500Z"
