@@ -146,8 +146,8 @@ def test_every_deprecated_key_is_in_the_table_of_the_documentation() -> None:
 def test_text_from_outside_is_never_an_error(text: str) -> None:
     step = {"at": 0.5, "what": "seen", "text": text, "details": {"answer": text}}
     timeline = TimelineJson.of(
-        key="k", event_id=None, state="dead", reason=text, source=None, event_type=None, title=text, url=text, watch=None,
-        destinations=[], steps=[step],
+        key="k", event_id=None, state="dead", reason=text, source=None, event_type=None, title=text, url=text,
+        watch=None, destinations=[], steps=[step],
     )  # fmt: skip
     json.dumps(timeline.model_dump()).encode()
     assert timeline.steps[0].at == "1970-01-01T00:00:00.500Z"
