@@ -8,7 +8,7 @@ from csi.api_models.catalog import (
 )  # fmt: skip
 from csi.api_models.dead_letters import (
     DeadLetterDetail, DeadLetterGroups, DeadLetterList, DeadLetterPage, DeadLetterPlan, DeadLetterPrune,
-    DiscardReport, ReplayReport, ReplayResult,
+    DiscardReport, ReplayReport,
 )  # fmt: skip
 from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
 from csi.api_models.events import AttemptJson, EventDetail, EventJson, EventList, TimelineJson, TimelineStep, Trace
@@ -29,7 +29,7 @@ __all__ = [
     "DestinationJson", "DestinationTest", "DiscardReport", "DoctorReport", "EventDetail", "EventJson", "EventList",
     "HotVideo", "HotVideos", "ImportReport", "InstallationStatus", "JobChanged", "JobDetail", "JobEnqueued",
     "JobJson", "JobList", "JobPage", "NoQuota", "PauseResult", "PollResult", "PruneReport", "QueueJson",
-    "QuotaJson", "ReplayReport", "ReplayResult", "SloReport", "SourcePollReport", "StatusJson", "TimelineJson",
-    "TimelineStep", "Trace", "TrendDay", "VideoDetail", "VideoList", "VideoPage", "WatchAdded", "WatchChanged",
-    "WatchDetail", "WatchJson", "WatchList", "WatchPaused", "all_channels", "one_channel", "quota",
+    "QuotaJson", "ReplayReport", "SloReport", "SourcePollReport", "StatusJson", "TimelineJson", "TimelineStep",
+    "Trace", "TrendDay", "VideoDetail", "VideoList", "VideoPage", "WatchAdded", "WatchChanged", "WatchDetail",
+    "WatchJson", "WatchList", "WatchPaused", "all_channels", "one_channel", "quota",
 ]  # fmt: skip

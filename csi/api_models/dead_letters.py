@@ -80,7 +80,7 @@ class DeadLetterPlan(ApiModel):
     letters: list[DeadLetterJson] = renamed("dead_letters", validation_alias="dead_letters")
 
 
-class ReplayResult(ApiModel):
+class ReplayResultJson(ApiModel):
     """Whether one dead letter is pending again."""
 
     id: int = Field(validation_alias=AliasChoices("dead_letter_id", "letter_id"))
@@ -95,8 +95,8 @@ class ReplayReport(ApiModel):
     chosen: int
     sent: int
     failed: int
-    dead_letters: list[ReplayResult]
-    letters: list[ReplayResult] = renamed("dead_letters", validation_alias="dead_letters")
+    dead_letters: list[ReplayResultJson]
+    letters: list[ReplayResultJson] = renamed("dead_letters", validation_alias="dead_letters")
     notes: list[Redacted]
 
 
