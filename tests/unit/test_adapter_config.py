@@ -10,7 +10,6 @@ from csi.adapters.base import Position
 from csi.errors import ConfigError, SourceError
 from csi.net import Net
 from csi.runtime import Runtime, load_settings, secret_values
-from csi.store import api_units
 
 OAUTH = {
     "YOUTUBE_OAUTH_CLIENT_ID": "client-id-canary",
@@ -97,19 +96,3 @@ def test_a_simulated_feed_never_takes_its_key_to_the_real_api(tmp_path):
     assert adapter.fill_gap(Position("UC1"), 0.0) is None
     with pytest.raises(SourceError, match="api_base_url"):
         adapter.read(Position("UC1", via="api"))
-
-
-def test_both_sources_book_in_one_ledger_and_optional_work_leaves_the_buffer_alone(tmp_path, sqlite_store, clock):
-    rule = {"quota_limit": 10, "adaptive_polling": {"min_quota_buffer": 4}}
-    settings = settings_of(tmp_path, youtube_playlist=rule, youtube_channel_rss={})
-    runtime = Runtime(settings, Net(), now=clock)
-    lists, channels = (runtime.adapter(name).tools for name in ("youtube_playlist", "youtube_channel_rss"))
-    lists.charge(5)
-    assert channels.spare(1)
-    channels.charge(1)
-    assert not lists.spare(1)
-    lists.charge(4)
-    assert api_units.used(clock()) == 10
-    with pytest.raises(SourceError) as caught:
-        channels.charge(1)
-    assert caught.value.kind == "budget"

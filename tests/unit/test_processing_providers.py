@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import youtube_transcript_api as library
 
-from csi import clock
 from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
 from csi.processing.config import ProcessingSecrets
@@ -20,12 +19,7 @@ from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.providers.transcript_formats import from_json
 from csi.processing.runtime import Notifier, Processing, create
 from csi.processing.settings import ProcessingSettings
-from csi.simulator.http_server import serve_in_background
-from csi.simulator.youtube.app import create_app
-from csi.simulator.youtube.captions import speech
-from csi.simulator.youtube.world import World
 from tests.fakes.processing_bench import TEXT
-from tests.fakes.providers import FakeChat
 
 WANTED = TranscriptRequest("dQw4w9WgXcQ", "https://youtu.be/x", 60)
 
@@ -135,45 +129,6 @@ def notifier(*urls: str) -> Notifier:
     return notify.configured_notifier(Processing(ProcessingSettings(), Net(), ProcessingSecrets(notify_urls=urls)))
 
 
-def test_apprise_sends_for_us(tmp_path):
-    from tests.fakes.receiver import ScriptedReceiver
-
-    with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
-        notifier(server.url.replace("http://", "json://"))("Title", "Body")
-        assert server.requests[0].envelope["title"] == "Title"
-
-
-def test_a_message_that_is_longer_than_a_service_takes_goes_out_in_parts():
-    from tests.fakes.receiver import ScriptedReceiver
-
-    with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
-        url = server.url.replace("http://", "json://")
-        notifier(url, f"{url}?overflow=truncate")("Digest", "a line of it\n" * 5_000)
-        lengths = [len(request.envelope["message"]) for request in server.requests]
-    assert len(lengths) == 3
-    assert sum(lengths) > 65_000
-    assert max(lengths) <= 32_768
-
-
-def test_the_simulators_captions_are_read_and_absent_where_nobody_speaks():
-    world = World(1)
-    channel = world.add_channel("C", at=0.0).id
-    video = world.upload(channel, "Sourdough in ten minutes", at=1.0)
-    live = world.upload(channel, "Now", kind="live", at=2.0)
-    with serve_in_background(create_app(world)) as url:
-        provider = CaptionTranscriber(Net(), url)
-        found = provider.fetch(TranscriptRequest(video.id, "u", 1))
-        assert found.text == " ".join(speech(video))
-        assert found.segments[1].start == 4.0
-        for absent in (live.id, "nothing0000"):
-            with pytest.raises(ProviderError) as caught:
-                provider.fetch(TranscriptRequest(absent, "u", 1))
-            assert caught.value.code == "captions_off"
-        with pytest.raises(ProviderError) as caught:
-            provider.fetch(TranscriptRequest(video.id, "u", 1, languages=("de",)))
-        assert caught.value.code == "wrong_language"
-
-
 def test_an_extractive_summary_only_quotes_and_says_so():
     written = ExtractiveSummariser().write(SummaryInput("T", "C", "https://x", TEXT, max_bullets=3), ("concept",), None)
     assert len(written.summary.bullets) == 3
@@ -196,15 +151,6 @@ def test_transcripts_of_any_shape_are_read_as_far_as_they_go(found):
     read = from_json(found, provider="file", source="x")
     assert all(segment.start == 0.0 and segment.speaker is None for segment in read.segments)
     assert read.words == len(read.segments)
-
-
-def test_a_date_in_retry_after_is_a_wait_from_now():
-    with FakeChat() as server:
-        server.always = {"/api/timedtext": (429, {}, {"Retry-After": "Sun, 22 Feb 2026 12:02:00 GMT"})}
-        provider = CaptionTranscriber(Net(), server.url, now=lambda: clock.parse("2026-02-22T12:00:00Z"))
-        with pytest.raises(ProviderError) as caught:
-            provider.fetch(WANTED)
-    assert caught.value.retry_after == 120.0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import threading
 
-from csi.exclusive import Desk, left
+from csi.exclusive import Desk
 from csi.net import Net
 from tests.fakes.receiver import ReceivedRequest, ScriptedReceiver, ScriptedReply
 
@@ -17,22 +17,6 @@ def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
 
     threading.Thread(target=sit_down, daemon=True).start()
     return got.wait(seconds)
-
-
-def test_who_has_the_desk_keeps_it_and_may_sit_down_again():
-    desk = Desk()
-    with desk, desk:
-        assert not taken_by_another(desk, 0.05)
-    assert taken_by_another(desk)
-
-
-def test_a_desk_that_was_left_is_free_and_comes_back():
-    desk = Desk()
-    with desk, desk:
-        with left():
-            assert taken_by_another(desk)
-        assert not taken_by_another(desk, 0.05)
-    assert taken_by_another(desk)
 
 
 def test_a_desk_is_free_while_its_thread_waits_for_an_answer():
