@@ -1,4 +1,4 @@
-"""Processing's own Huey and worker: `huey_consumer tasks.processing.huey`. The rows say what to do; this only wakes."""
+"""Processing's own queue and worker (`huey_consumer tasks.processing.huey`). Tasks carry ids; the work is in rows."""
 
 import datetime
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any
 
-os.environ["TZ"] = "UTC"  # a consumer in another zone shifts the schedule by hours
+os.environ["TZ"] = "UTC"  # in another time zone Huey would shift the schedule by hours
 
 from huey import crontab
 
@@ -30,23 +30,23 @@ from tasks.storage import IDLE_SECONDS
 
 NAME = "csi-processing"
 SECRET = "CSI_PROCESSING_QUEUE_SECRET"  # noqa: S105 the name of a variable
-PULSE_SECONDS = 0.5
-SLOW = 10
-"""Pulses between two renewals of leases, heartbeats and looks at the run: five seconds."""
+LOOP_SECONDS = 0.5
+MAINTAIN_EVERY = 10
+"""Rounds of the maintenance loop between two renewals of leases and heartbeat: five seconds."""
 
 PRIORITY = {"notify": 40, "summarise": 30, "transcribe": 20, "admit": 15, "intake": 10}
-"""Finish before you begin."""
+"""Later steps come first: started videos are finished before new ones begin."""
 
 
 class ProcessingHuey(QueueHuey):
-    """Huey for processing's wake-ups: another queue, another worker, the same habits."""
+    """Processing's queue. Its consumer checks first that this process may work."""
 
     def create_consumer(self, **options: Any) -> WorkerConsumer:
         _boot()
         self.drop_messages_of_1_0()
         options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
         consumer = WorkerConsumer(self, **options)
-        consumer.worker = Worker()
+        consumer.worker = ProcessingWorker()
         return consumer
 
 
@@ -56,7 +56,7 @@ def create_queue(settings: ProcessingSettings) -> ProcessingHuey:
         return ProcessingHuey(NAME, **storage_of(settings.queue_url), **common)
     except CsiError:
         raise
-    except Exception as error:  # no access, a folder of that name, a server that is away
+    except Exception as error:  # no access, a directory of that name, an unreachable server
         reason = " ".join(str(error).split())[:300]
         raise StoreError(f"processing's queue cannot be used: {reason}") from error
 
@@ -87,14 +87,14 @@ def runtime() -> Processing:
     return open_processing()
 
 
-class Worker:
-    """The process around the consumer: its pulse, and its orderly end."""
+class ProcessingWorker:
+    """The maintenance loop beside the consumer's threads, and the orderly shutdown."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
 
     def start(self, consumer: Any) -> None:
-        threading.Thread(target=self._pulse, name="Pulse", daemon=True).start()
+        threading.Thread(target=self._maintenance_loop, name="Maintenance", daemon=True).start()
 
     def pause(self) -> None:
         self._stopping.set()
@@ -103,32 +103,27 @@ class Worker:
     def stop(self) -> None:
         try:
             with db.writing():
-                freed = jobs.release_leases()
-            log.info("processing ends", released=freed)
-        except Exception:  # noqa: BLE001 the end of the process: leases run out by themselves
+                released = jobs.release_leases()
+            log.info("processing ends", released=released)
+        except Exception:  # noqa: BLE001 the process ends: unreleased leases expire
             log.exception("leases could not be released")
 
-    def _pulse(self) -> None:
+    def _maintenance_loop(self) -> None:
         count = 0
         while not self._stopping.is_set():
             try:
-                _beat(slow=count % SLOW == 0)
-            except Exception as error:  # noqa: BLE001 the pulse must outlive a locked database or a lost server
-                log.error("processing's rescue failed; it is tried again", error=f"{type(error).__name__}: {error}")
+                if count % MAINTAIN_EVERY == 0:
+                    dispatch(maintenance.maintain(runtime()))
+                dispatch(maintenance.due_wakes(runtime(), huey.pending_count()))
+            except Exception as error:  # noqa: BLE001 the loop must survive a locked database or a lost server
+                log.error("processing maintenance failed; retrying", error=f"{type(error).__name__}: {error}")
                 db.drop_broken_connection()
             count += 1
-            self._stopping.wait(PULSE_SECONDS)
-
-
-def _beat(*, slow: bool) -> None:
-    rt = runtime()
-    if slow:
-        dispatch(maintenance.maintain(rt))
-    dispatch(maintenance.due_wakes(rt, huey.pending_count()))
+            self._stopping.wait(LOOP_SECONDS)
 
 
 def _boot() -> None:
-    """Make sure that this process can and may work; an error is one sentence and its exit code."""
+    """Open the database and take the worker lock. An error is one sentence on stderr and its exit code."""
     try:
         rt = runtime()
         logs.take_over("huey")
@@ -150,7 +145,7 @@ except CsiError as problem:
 
 
 def dispatch(wakes: Sequence[StepWake]) -> None:
-    """Make it happen. Should it fail, the rows are due all the same and the next pulse finds them."""
+    """Enqueue these. When that fails, the rows stay due and the maintenance loop finds them."""
     try:
         now = [_task(wake) for wake in wakes if wake.at is None]
         if now:
@@ -158,12 +153,12 @@ def dispatch(wakes: Sequence[StepWake]) -> None:
         for wake in wakes:
             if wake.at is not None:
                 huey.add_schedule(_task(wake))
-    except Exception as error:  # noqa: BLE001 queue deleted, locked, server away: the rows remain
+    except Exception as error:  # noqa: BLE001 queue deleted or locked, server unreachable: the rows stay due
         log.warning("wake-ups could not be queued; rescue repeats them", wakes=len(wakes), error=str(error))
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The edge of a task: what goes wrong is one line with its context, and the row's lease brings it back."""
+    """Log the error of a task. Its row becomes due again when the lease expires."""
 
     @wraps(function)
     def edge(*args: Any) -> None:
@@ -184,7 +179,7 @@ def run_step(step: str, key: str) -> None:
     wake = StepWake(step, key)
     try:
         dispatch(maintenance.run_step(runtime(), wake))
-    except Exception as error:  # noqa: BLE001 the edge: whatever it was, the job must not stay in our hands
+    except Exception as error:  # noqa: BLE001 any error must release the job, or it waits for its lease
         maintenance.release_failed_job(runtime(), wake, error)
 
 
@@ -195,5 +190,6 @@ def rescue_rows() -> None:
 
 
 def _task(wake: StepWake) -> Any:
-    eta = None if wake.at is None else datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
+    # Aware: Huey truncates a naive time to whole seconds, and a task that runs before its row is due does nothing.
+    eta = None if wake.at is None else datetime.datetime.fromtimestamp(wake.at, datetime.UTC)
     return run_step.s(wake.step, wake.key, eta=eta, priority=PRIORITY[wake.step])

@@ -1,4 +1,4 @@
-"""`csi audit`: who did what, when, at what cost, and what came of it."""
+"""`csi audit`: read processing's audit log."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from csi.cli.options import json_option
 from csi.cli.output import AgeType, echo_json
 from csi.cli.processing_session import processing_option, processing_session, redacted
 from csi.cli.terminal import table
-from csi.processing.store import audit as log
 
 _OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
 
 
 @click.group()
 def audit() -> None:
-    """Read processing's audit log. The database lets nobody change it, and entries end only with their retention."""
+    """Read processing's audit log. It is append-only: entries are deleted only after their retention."""
 
 
 @audit.command("list")
@@ -28,7 +27,7 @@ def audit() -> None:
 @click.option("--agent", help="Of this agent only.")
 @click.option("--outcome", type=_OUTCOMES, help="With this outcome only.")
 @click.option("--video", help="About this video only.")
-@click.option("--correlation", help="Of one event's whole way: its event_id.")
+@click.option("--correlation", help="About one event: its event_id.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000))
 def list_entries(
     config_path: Path | None,
@@ -40,14 +39,16 @@ def list_entries(
     correlation: str | None,
     limit: int,
 ) -> None:
-    """List entries, the newest first. `sensitive`: the act touched personal or confidential text."""
+    """List entries, the newest first. `sensitive`: the action touched personal or confidential text."""
+    from csi.processing.store.audit import search
+
     with processing_session(config_path) as rt:
         after = rt.now() - since if since is not None else 0.0
-        found = log.search(limit=limit, since=after, agent=agent, outcome=outcome, video=video, correlation=correlation)
+        entries = search(limit=limit, since=after, agent=agent, outcome=outcome, video=video, correlation=correlation)
     if as_json:
-        echo_json([redacted(entry.shape()) for entry in found])
+        echo_json([redacted(entry.shape()) for entry in entries])
         return
-    head = ("time", "agent", "action", "outcome", "ms", "USD", "sensitive", "about", "words")
+    head = ("time", "agent", "action", "outcome", "ms", "USD", "sensitive", "about", "details")
     rows = [
         (
             entry.timestamp,
@@ -60,6 +61,6 @@ def list_entries(
             entry.resource_id or "",
             logs.redact(entry.error_message or entry.data_summary or ""),
         )
-        for entry in found
+        for entry in entries
     ]
     click.echo("\n".join(table(head, rows)) if rows else "no entries")

@@ -1,4 +1,4 @@
-"""`csi processing`: from received signals to transcripts and summaries; what it did, what it cost, what failed."""
+"""`csi processing`: run the worker; show videos, costs and dead letters; export documents."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ from csi.cli.processing_session import processing_option, processing_session, re
 from csi.cli.terminal import ago, plain, table
 from csi.errors import CsiError, StoreError
 from csi.processing import config, receiver_database, runtime
-from csi.processing.pipeline import dead_letters as desk
-from csi.processing.pipeline import digest as digests
-from csi.processing.pipeline import maintenance, runs
+from csi.processing.pipeline import dead_letters, digest, maintenance, runs
 from csi.processing.states import STATUSES
-from csi.processing.store import artifacts, db, dead_jobs, heartbeats, jobs, notices, paid_calls, signals, videos
-from csi.processing.store import export as exports
+from csi.processing.store import (
+    artifacts,
+    db,
+    dead_jobs,
+    export,
+    heartbeats,
+    jobs,
+    notices,
+    paid_calls,
+    signals,
+    videos,
+)
 
 if TYPE_CHECKING:
     from csi.processing.documents import DeadLetterJobDocument
@@ -53,7 +61,7 @@ def processing() -> None:
 @processing_option
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(1, 64), help="Threads.")
 def run(config_path: Path | None, workers: int) -> None:
-    """Run the worker in the foreground: the Procfile's line, with --config passed on."""
+    """Run the worker in the foreground."""
     if config_path:
         os.environ[config.PATH] = str(config_path)
     config.read_secrets(config.load(config_path))
@@ -64,13 +72,13 @@ def run(config_path: Path | None, workers: int) -> None:
 @processing.command()
 @processing_option
 def check(config_path: Path | None) -> None:
-    """Read the configuration and the secrets it needs; say what is wrong, or what will be done."""
+    """Check the configuration and the secrets it needs, and show what processing will do."""
     settings = config.load(config_path)
     runtime.create(settings, config.read_secrets(settings)).net.close()
     for name, route in sorted(settings.routes.items()):
         click.echo(f"{plain(name)}: {route.action}" + (f" + {', '.join(route.documents)}" if route.documents else ""))
     providers = ", ".join(settings.transcription.providers)
-    click.echo(f"transcripts by {providers}; summaries by {settings.summarization.provider}")
+    click.echo(f"transcripts from {providers}; summaries from {settings.summarization.provider}")
     click.echo(f"at most {settings.budget.daily_usd} USD a day")
 
 
@@ -78,7 +86,7 @@ def check(config_path: Path | None) -> None:
 @processing_option
 @json_option
 def status(config_path: Path | None, as_json: bool) -> None:
-    """Show how far everything is, today's money, and what waits for somebody."""
+    """Show the worker, videos by status, today's spending, open jobs and dead letters."""
     with processing_session(config_path) as rt:
         facts = _facts(rt)
     if as_json:
@@ -92,17 +100,17 @@ def status(config_path: Path | None, as_json: bool) -> None:
     click.echo(f"dead letters   {facts['dead_letters']}")
     click.echo(f"notices        {facts['waiting_notices']} waiting")
     for name, count in facts["unknown_pipelines"].items():
-        click.echo(f"no route for   {plain(name)}: {count} signals wait; add it to routes")
+        click.echo(f"no route for   {plain(name)}: {count} signals waiting; add it to routes")
 
 
 def _facts(rt: Processing) -> dict[str, Any]:
     beat = heartbeats.last_heartbeat(maintenance.WORKER)
-    known = videos.counts()
+    counts = videos.counts()
     return {
         "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",
         "worker_beat_at": None if beat is None else clock.iso(beat),
         "receiver": _receiver(rt),
-        "videos": {name: known[name] for name in STATUSES if name in known},
+        "videos": {name: counts[name] for name in STATUSES if name in counts},
         "signals": signals.counts(),
         "unknown_pipelines": signals.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
@@ -114,15 +122,15 @@ def _facts(rt: Processing) -> dict[str, Any]:
 
 
 def _receiver(rt: Processing) -> str:
-    """What comes from there, or why nothing does."""
+    """How many signals were read from the receiver's database, or why none can be read."""
     path = rt.settings.receiver_db
     if not path.exists():
-        return f"there is no database at {path} yet: is receiver_db (or {config.RECEIVER_DB}) right?"
+        return f"there is no database at {path} yet; check receiver_db (or {config.RECEIVER_DB})"
     try:
-        count = receiver_database.count_after(path, signals.cursor(), 1_000_000)
+        unread = receiver_database.count_after(path, signals.cursor(), 1_000_000)
     except StoreError as error:
         return str(error)
-    return f"{sum(signals.counts().values()):,} signals taken over, {count:,} wait"
+    return f"{sum(signals.counts().values()):,} signals read, {unread:,} unread"
 
 
 @processing.command("list")
@@ -131,7 +139,7 @@ def _receiver(rt: Processing) -> str:
 @click.option("--status", "wanted", type=click.Choice(list(STATUSES)), help="Only these.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 100_000))
 def list_videos(config_path: Path | None, as_json: bool, wanted: str | None, limit: int) -> None:
-    """List videos, the last changed first."""
+    """List videos, the last updated first."""
     with processing_session(config_path):
         found = videos.page(limit, status=wanted)
     if as_json:
@@ -146,42 +154,40 @@ def list_videos(config_path: Path | None, as_json: bool, wanted: str | None, lim
 @json_option
 @click.argument("video_id")
 def show(config_path: Path | None, as_json: bool, video_id: str) -> None:
-    """Show one video's whole way: its steps, jobs, costs, artifacts and errors."""
+    """Show one video: its timeline, jobs, costs, artifacts and errors."""
     with processing_session(config_path) as rt:
         video = videos.find(video_id)
         if video is None:
             raise CsiError(f"there is no video {video_id}; see: csi processing list")
         found = jobs.of_video(video_id)
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "video": redacted(video.doc.shape()),
             "steps": [{"status": name, "at": clock.iso(at)} for name, at in videos.steps(video_id)],
             "jobs": [redacted(job.doc.shape()) | {"cost_usd": str(paid_calls.spent_on(job.id))} for job in found],
             "artifacts": {one.kind: str(rt.settings.artifacts / one.path) for one in artifacts.of_video(video_id)},
         }
     if as_json:
-        echo_json(told)
+        echo_json(facts)
         return
     click.echo(f"{plain(video.doc.title)}\n{plain(video.url)}\n{video.status} ({video.doc.processing_stage})")
-    for step in told["steps"]:
+    for step in facts["steps"]:
         click.echo(f"  {step['at']}  {step['status']}")
-    for job in told["jobs"]:
+    for job in facts["jobs"]:
         words = plain(job.get("error_message", ""), 100)
         click.echo(f"  {job['job_id']}: {job['status']}, {job['cost_usd']} USD {words}".rstrip())
-    for kind, path in told["artifacts"].items():
+    for kind, path in facts["artifacts"].items():
         click.echo(f"  {kind}: {path}")
 
 
-@processing.command()
+@processing.command("export")
 @processing_option
 @click.option("--collection", required=True, type=click.Choice(COLLECTIONS), help="Which documents.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file instead of standard output.")
-def export(config_path: Path | None, collection: str, out: Path | None) -> None:
-    """Print a collection as JSON lines in the specification's exact shape."""
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+def export_collection(config_path: Path | None, collection: str, out: Path | None) -> None:
+    """Print a collection as JSON lines in the specification's shape."""
     with processing_session(config_path):
-        lines = (
-            json.dumps(redacted(doc.shape()), ensure_ascii=False) + "\n"
-            for doc in exports.collection_documents(collection)
-        )
+        documents = export.collection_documents(collection)
+        lines = (json.dumps(redacted(doc.shape()), ensure_ascii=False) + "\n" for doc in documents)
         if out is None:
             for line in lines:
                 click.echo(line, nl=False)
@@ -193,15 +199,15 @@ def export(config_path: Path | None, collection: str, out: Path | None) -> None:
             raise CsiError(f"{out}: the export cannot be written: {error.strerror}") from error
 
 
-@processing.command()
+@processing.command("digest")
 @processing_option
 @click.option("--day", help="YYYY-MM-DD. [default: today]")
 @click.option("--html", is_flag=True, help="HTML instead of Markdown.")
-def digest(config_path: Path | None, day: str | None, html: bool) -> None:
-    """Print the digest of a day, as it is now."""
+def print_digest(config_path: Path | None, day: str | None, html: bool) -> None:
+    """Print the digest of a day, from the current data."""
     with processing_session(config_path) as rt:
-        made = digests.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
-    click.echo(logs.redact(made.html if html else made.markdown))
+        text = digest.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
+    click.echo(logs.redact(text.html if html else text.markdown))
 
 
 def checked_day(text: str) -> str:
@@ -216,14 +222,14 @@ def checked_day(text: str) -> str:
 @processing.command()
 @processing_option
 def release(config_path: Path | None) -> None:
-    """Let what waits for tomorrow's limit be looked at again now, after you raised it."""
+    """Check videos again that a daily limit deferred to tomorrow. Use it after you raised the limit."""
     with processing_session(config_path) as rt, db.writing():
-        click.echo(f"{videos.release_deferred(rt.now())} videos are looked at again")
+        click.echo(f"{videos.release_deferred(rt.now())} videos are checked again")
 
 
 @processing.group()
 def dlq() -> None:
-    """Look at jobs that failed for good, take them over, try them again or give them up."""
+    """Show, assign, note, resolve, abandon and retry jobs that failed for good."""
 
 
 @dlq.command("list")
@@ -239,23 +245,21 @@ def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int
         echo_json([redacted(letter.doc.shape()) for letter in found])
         return
     head = ("job", "status", "priority", "level", "failure", "attempts", "assigned", "died", "error")
-    rows = [_row(letter.doc) for letter in found]
+    rows = [
+        (
+            doc.job_id,
+            doc.dlq_status,
+            doc.priority,
+            str(doc.escalation_level),
+            doc.failure_type,
+            str(doc.total_attempts),
+            logs.redact(doc.assigned_to or ""),
+            doc.moved_to_dlq_at,
+            logs.redact(doc.final_error),
+        )
+        for doc in (dead_job.doc for dead_job in found)
+    ]
     click.echo("\n".join(table(head, rows)) if rows else "no dead letters")
-
-
-def _row(doc: DeadLetterJobDocument) -> tuple[str, ...]:
-    level, attempts = str(doc.escalation_level), str(doc.total_attempts)
-    return (
-        doc.job_id,
-        doc.dlq_status,
-        doc.priority,
-        level,
-        doc.failure_type,
-        attempts,
-        logs.redact(doc.assigned_to or ""),
-        doc.moved_to_dlq_at,
-        logs.redact(doc.final_error),
-    )
 
 
 @dlq.command("show")
@@ -263,9 +267,9 @@ def _row(doc: DeadLetterJobDocument) -> tuple[str, ...]:
 @json_option
 @click.argument("job_id")
 def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
-    """Show one dead letter whole."""
+    """Show one dead letter."""
     with processing_session(config_path):
-        doc = redacted(desk.get(job_id).doc.shape())
+        doc = redacted(dead_letters.get(job_id).doc.shape())
     if as_json:
         echo_json(doc)
         return
@@ -278,9 +282,9 @@ def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
 @click.argument("job_id")
 @click.argument("person")
 def assign(config_path: Path | None, job_id: str, person: str) -> None:
-    """Say who looks into it; it is `investigating` from here on."""
+    """Assign it to a person; its status becomes `investigating`."""
     with processing_session(config_path) as rt:
-        _echo(desk.assign(rt, job_id, person))
+        _echo(dead_letters.assign(rt, job_id, person))
 
 
 @dlq.command()
@@ -288,9 +292,9 @@ def assign(config_path: Path | None, job_id: str, person: str) -> None:
 @click.argument("job_id")
 @click.argument("text")
 def note(config_path: Path | None, job_id: str, text: str) -> None:
-    """Write something down."""
+    """Add a note."""
     with processing_session(config_path) as rt:
-        _echo(desk.note(rt, job_id, text))
+        _echo(dead_letters.note(rt, job_id, text))
 
 
 @dlq.command()
@@ -298,67 +302,53 @@ def note(config_path: Path | None, job_id: str, text: str) -> None:
 @click.argument("job_id")
 @click.option("--note", "text", default="resolved by hand", show_default=True)
 def resolve(config_path: Path | None, job_id: str, text: str) -> None:
-    """Close it: settled by other means. Its video stays failed."""
+    """Close it as resolved by other means. Its video stays failed."""
     with processing_session(config_path) as rt:
-        _echo(desk.resolve(rt, job_id, text))
+        _echo(dead_letters.resolve(rt, job_id, text))
 
 
 @dlq.command()
 @processing_option
 @click.argument("job_id")
 @click.option("--note", "text", default="given up by hand", show_default=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def abandon(config_path: Path | None, job_id: str, text: str, yes: bool) -> None:
-    """Give it up for good: its video is skipped."""
+    """Give it up: its video is skipped."""
     with processing_session(config_path) as rt:
-        confirm(f"Give up {job_id}? Its video will be skipped.", yes=yes)
-        _echo(desk.abandon(rt, job_id, text))
+        confirm(f"Abandon {job_id}? Its video will be skipped.", yes=yes)
+        _echo(dead_letters.abandon(rt, job_id, text))
 
 
 @dlq.command()
 @processing_option
 @click.argument("job_ids", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every open letter that can be tried again.")
-@click.option("--force", is_flag=True, help="Also what will probably fail again, or is too early.")
-@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@click.option("--all", "everything", is_flag=True, help="Every open dead letter that can be retried.")
+@click.option("--force", is_flag=True, help="Also jobs that will probably fail again, or whose retry is not due.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen and change nothing.")
 def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, force: bool, dry_run: bool) -> None:
-    """Try jobs again. What was paid and answered is not asked for again. Exit code 5 when some cannot be tried.
+    """Retry jobs. Paid calls that have an answer are not repeated. Exit code 5 when some cannot be retried.
 
-    --all leaves out jobs of which nobody knows whether they were paid: look at the provider's usage, then name them.
+    --all leaves out jobs whose last call may have been paid: check the provider's usage, then name them.
     """
     if bool(job_ids) == everything:
-        raise click.UsageError("which ones? Give job ids, or --all.")
+        raise click.UsageError("pass job ids or --all")
+    failed = False
     with processing_session(config_path) as rt:
-        found = job_ids or [letter.doc.job_id for letter in dead_jobs.search(status=None, limit=100_000)]
-        unsure = [job_id for job_id in found if everything and not force and _may_be_paid(job_id)]
-        failed = len(unsure)
-        for job_id in unsure:
-            click.echo(
-                f"csi: {job_id}: may have been paid already; look at the provider's usage, then name it", err=True
-            )
-        for job_id in [job_id for job_id in found if job_id not in unsure]:
-            failed += not (_plan(job_id) if dry_run else _retry(rt, job_id, force=force))
+        for job_id in job_ids or [dead_job.doc.job_id for dead_job in dead_jobs.search(status=None, limit=100_000)]:
+            try:
+                doc = dead_letters.get(job_id).doc
+                if everything and not force and doc.failure_type == "manual_intervention":
+                    raise CsiError(f"{job_id}: may have been paid already; check the provider's usage, then name it")
+                if dry_run:
+                    click.echo(f"{job_id}: would be retried" if doc.can_retry else f"{job_id}: only with --force")
+                    continue
+                dead_letters.retry(rt, job_id, force=force)
+            except CsiError as error:
+                failed = True
+                click.echo(f"csi: {plain(logs.redact(str(error)))}", err=True)
+            else:
+                click.echo(f"{job_id}: is retried")
     sys.exit(SOME_FAILED if failed else 0)
-
-
-def _may_be_paid(job_id: str) -> bool:
-    return desk.get(job_id).doc.failure_type == "manual_intervention"
-
-
-def _plan(job_id: str) -> bool:
-    doc = desk.get(job_id).doc
-    click.echo(f"{job_id}: would be tried again" if doc.can_retry else f"{job_id}: only with --force")
-    return True
-
-
-def _retry(rt: Processing, job_id: str, *, force: bool) -> bool:
-    try:
-        desk.retry(rt, job_id, force=force)
-    except CsiError as error:
-        click.echo(f"csi: {plain(logs.redact(str(error)))}", err=True)
-        return False
-    click.echo(f"{job_id}: is tried again")
-    return True
 
 
 def _echo(doc: DeadLetterJobDocument) -> None:

@@ -1,4 +1,4 @@
-"""What processing's commands have in common: its config, its database, and nothing is made by looking at it."""
+"""What processing's commands share: the option --config, the open database, and redacted documents."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from csi.errors import StoreError
 from csi.processing import config, runtime
 from csi.processing.store import db
 
-TOLD = {"assigned_to", "data_summary", "error_message", "final_error", "last_error", "resolution_notes", "stack_trace"}
-"""Where the words of providers and people are. The rest of a document is shown as it is."""
+FREE_TEXT_FIELDS = {
+    "assigned_to",
+    "data_summary",
+    "error_message",
+    "final_error",
+    "last_error",
+    "resolution_notes",
+    "stack_trace",
+}
+"""Fields with text of providers and people, which may contain a secret. Other fields are shown unchanged."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,13 +39,13 @@ def processing_option(command: F) -> F:
 
 @contextmanager
 def processing_session(config_path: Path | None) -> Iterator[runtime.Processing]:
-    """Settings and database. A command must not create a database: as root it would lock the worker out."""
+    """Open the existing database. A command never creates it: a file that root creates locks the worker out."""
     settings = config.load(config_path)
     logs.setup(level="WARNING", format=settings.log_format, secrets=config.available_secrets(settings).all)
     url = settings.database_url
     if "://" not in url and not Path(url).exists():
         raise StoreError(
-            f"there is no database at {url}: csi processing run makes it; is --config (or {config.STATE_DIR}) right?"
+            f"there is no database at {url}: csi processing run creates it; check --config (or {config.STATE_DIR})"
         )
     db.open_database(url)
     missing = db.pending_migrations()
@@ -48,10 +56,10 @@ def processing_session(config_path: Path | None) -> Iterator[runtime.Processing]
 
 
 def redacted(value: Any) -> Any:
-    """A document without secrets: an error may hold a provider's own words, and those what we sent."""
+    """The document without secrets: an error may quote a provider's answer, and that a key we sent."""
     if isinstance(value, dict):
         return {
-            name: logs.redact(one) if name in TOLD and isinstance(one, str) else redacted(one)
+            name: logs.redact(one) if name in FREE_TEXT_FIELDS and isinstance(one, str) else redacted(one)
             for name, one in value.items()
         }
     return [redacted(one) for one in value] if isinstance(value, list) else value

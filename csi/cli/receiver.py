@@ -1,4 +1,4 @@
-"""`csi receiver`: run the receiving side of the wire."""
+"""`csi receiver`: run the receiver of signed batches, and check it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import clock, logs, server
-from csi import net as wire
+from csi import clock, logs, net, server
 from csi.cli.options import json_option
 from csi.cli.output import echo_json
 from csi.cli.terminal import plain
-from csi.receiver import app as ingest
-from csi.receiver import doctor as examination
-from csi.receiver import settings as wishes
+from csi.receiver import app, doctor, settings
 
 if TYPE_CHECKING:
-    import socket
-
     from starlette.routing import Route
 
     from csi.receiver.settings import ReceiverSettings
@@ -69,62 +64,60 @@ def receiver(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run the receiving side of the wire: verify, store and acknowledge signed batches of events.
+    """Run the receiver: verify, store and acknowledge signed batches of events.
 
     The secret comes from UA_SIGNALS_INGEST_SHARED_SECRET, or from the file that
     UA_SIGNALS_INGEST_SHARED_SECRET_FILE names.
     """
     if ctx.invoked_subcommand is not None:
         return
-    settings = wishes.from_env(os.environ, db_path=db, ledger_path=ledger)
-    beside, hidden = _dashboard(settings, processing)
-    logs.setup(level=log_level.upper(), format=log_format, secrets=[*settings.hidden, *hidden])
-    with server.listen(server.resolve(host, port, setting="--host"), setting="--port") as door:
-        app = ingest.create_app(settings, extra_routes=beside)
-        click.echo(f"receiver listening on {_url(door)}")
+    chosen = settings.from_env(os.environ, db_path=db, ledger_path=ledger)
+    routes, secrets = _dashboard(chosen, processing)
+    logs.setup(level=log_level.upper(), format=log_format, secrets=[*chosen.hidden, *secrets])
+    with server.listen(server.resolve(host, port, setting="--host"), setting="--port") as listener:
+        receiver_app = app.create_app(chosen, extra_routes=routes)
+        address, bound_port = listener.getsockname()[:2]
+        url_host = f"[{address}]" if ":" in address else address
+        click.echo(f"receiver listening on http://{url_host}:{bound_port}{app.INGEST_PATH}")
         server.leave_on_signals()
-        sys.exit(server.run(app, door, server.ServerLimits(head_bytes=256 * 1024, grace_seconds=20)))
+        sys.exit(server.run(receiver_app, listener, server.ServerLimits(head_bytes=256 * 1024, grace_seconds=20)))
 
 
-def _dashboard(settings: ReceiverSettings, wanted: Path | None) -> tuple[list[Route], list[str]]:
-    """The pages of processing, where they are asked for, and the secrets that must not be logged."""
-    if wanted is None:
+def _dashboard(chosen: ReceiverSettings, config_path: Path | None) -> tuple[list[Route], list[str]]:
+    """The routes of processing's dashboard and the secrets to redact; nothing without --processing."""
+    if config_path is None:
         return [], []
+    # Imported here: a receiver without the dashboard does not load processing.
     from csi.processing import config
     from csi.processing.pages.app import DashboardContext, routes
     from csi.processing.runtime import Processing
     from csi.processing.store import db
 
-    chosen = config.load(wanted if wanted != Path("") else None)
-    secrets = config.read_secrets(chosen)
-    db.open_database(chosen.database_url)
+    processing = config.load(config_path if config_path != Path("") else None)
+    secrets = config.read_secrets(processing)
+    db.open_database(processing.database_url)
     db.migrate()
-    pages = DashboardContext(Processing(chosen, wire.Net(), secrets), settings.dashboard_password, secrets.webhook)
-    return routes(pages), secrets.all
+    context = DashboardContext(Processing(processing, net.Net(), secrets), chosen.dashboard_password, secrets.webhook)
+    return routes(context), secrets.all
 
 
-def _url(door: socket.socket) -> str:
-    host, port = door.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{ingest.INGEST_PATH}"
-
-
-@receiver.command()
+@receiver.command("doctor")
 @click.option(
     "--db",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Database file. [default: UA_SIGNALS_DB_PATH, else ./csi-receiver.db]",
 )
-@click.option("--url", help="Also ask a running receiver: its ingest URL.")
+@click.option("--url", help="Also send test requests to a running receiver: its ingest URL.")
 @json_option
-def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
-    """Check settings, database, disk and, with --url, a running receiver with each secret. Exit code 1 when ill."""
-    settings = wishes.from_env(os.environ, db_path=db)
-    logs.setup(level="ERROR", secrets=settings.hidden)
-    with wire.Net() as net:
-        found = examination.examine(settings, net, url, clock.now())
+def run_doctor(db: Path | None, url: str | None, as_json: bool) -> None:
+    """Check settings, database, disk and, with --url, a running receiver. Exit code 1 when a check is ill."""
+    chosen = settings.from_env(os.environ, db_path=db)
+    logs.setup(level="ERROR", secrets=chosen.hidden)
+    with net.Net() as client:
+        checks = doctor.examine(chosen, client, url, clock.now())
     if as_json:
-        echo_json([asdict(finding) for finding in found])
+        echo_json([asdict(check) for check in checks])
     else:
-        for finding in found:
-            click.echo(f"{finding.state:<5} {finding.what}: {plain(finding.words)}")
-    sys.exit(1 if any(finding.state == "ill" for finding in found) else 0)
+        for check in checks:
+            click.echo(f"{check.state:<5} {check.what}: {plain(check.words)}")
+    sys.exit(1 if any(check.state == "ill" for check in checks) else 0)

@@ -12,13 +12,11 @@ from csi.cli.processing import checked_day
 from csi.cli.processing_session import processing_option, processing_session
 from csi.cli.terminal import plain, table
 from csi.errors import CsiError
-from csi.processing.pipeline import runs as days
-from csi.processing.store import runs as rows_of
 
 
 @click.group()
 def runs() -> None:
-    """Show the daily runs: planned, running, completed; every number counted from the rows."""
+    """Show the daily runs: planned, running, completed. Every number is counted from rows."""
 
 
 @runs.command("list")
@@ -27,10 +25,12 @@ def runs() -> None:
 @click.option("--limit", default=30, show_default=True, type=click.IntRange(1, 10_000))
 def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
     """List runs, the newest first."""
+    from csi.processing.store.runs import page
+
     with processing_session(config_path):
-        found = rows_of.page(limit)
+        listed = page(limit)
     if as_json:
-        echo_json([run.shape() for run in found])
+        echo_json([run.shape() for run in listed])
         return
     head = ("run", "status", "discovered", "summarized", "skipped", "failed", "dlq", "USD", "success %")
     lines = [
@@ -45,7 +45,7 @@ def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
             f"{run.budget_used_usd:.4f}",
             f"{run.success_rate:g}",
         )
-        for run in found
+        for run in listed
     ]
     click.echo("\n".join(table(head, lines)) if lines else "no runs yet")
 
@@ -55,12 +55,15 @@ def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
 @json_option
 @click.argument("run_id", required=False)
 def show(config_path: Path | None, as_json: bool, run_id: str | None) -> None:
-    """Show one run, counted now; today's without an argument."""
+    """Show one run, counted now. Without an argument: today's run."""
+    from csi.processing.pipeline.runs import describe_run
+    from csi.processing.store.runs import find
+
     with processing_session(config_path) as rt:
         day = checked_day(run_id) if run_id else rt.today()
-        if day != rt.today() and rows_of.find(day) is None:
+        if day != rt.today() and find(day) is None:
             raise CsiError(f"there was no run on {day}; see: csi runs list")
-        doc = days.describe_run(rt, day).shape()
+        doc = describe_run(rt, day).shape()
     if as_json:
         echo_json(doc)
         return

@@ -45,7 +45,7 @@ def test_status_tells_videos_money_and_dead_letters(csi):
 
 
 def test_status_says_what_comes_from_the_receiver_or_why_nothing_does(csi, tmp_path, monkeypatch):
-    assert "signals taken over, 0 wait" in csi("processing", "status")
+    assert "signals read, 0 unread" in csi("processing", "status")
     monkeypatch.setenv("UA_SIGNALS_DB_PATH", str(tmp_path / "nowhere.db"))
     assert "there is no database at" in csi("processing", "status")
     (tmp_path / "nowhere.db").write_text("no database" * 100)
@@ -111,7 +111,7 @@ def test_the_resolution_workflow(csi):
     assert "the file is broken" in told["resolution_notes"]
     csi("processing", "dlq", "retry", job, code=5)
     assert videos.get("vid00000002").status == "failed"
-    assert "tried again" in csi("processing", "dlq", "retry", job, "--force")
+    assert "is retried" in csi("processing", "dlq", "retry", job, "--force")
     assert videos.get("vid00000002").status == "transcription_queued"
     assert "already" in csi("processing", "dlq", "assign", job, "bob", code=1)
 
@@ -180,4 +180,4 @@ def test_retry_all_leaves_out_what_may_have_been_paid_until_it_is_named(csi, mon
     dead_jobs.put(dead_jobs.DeadJob(unsure), retry_after=None, moved_at=1.0)
     assert "may have been paid already" in csi("processing", "dlq", "retry", "--all", code=5)
     assert dead_jobs.find("tr_vid00000002").doc.dlq_status == "pending"
-    assert "is tried again" in csi("processing", "dlq", "retry", "tr_vid00000002")
+    assert "is retried" in csi("processing", "dlq", "retry", "tr_vid00000002")
