@@ -2,9 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+)
+from pydantic_core import CoreSchema
 
 from csi import clock
 from csi.logs import redact
@@ -43,9 +52,31 @@ class _Overlay:
         return getattr(self._source, name)
 
 
-def renamed(new_name: str, **options: Any) -> Any:
-    """A key of release 1.0 that has another name now."""
-    return Field(json_schema_extra={"deprecated": True}, description=f"Deprecated: renamed to `{new_name}`.", **options)
+class RenamedKeys(ApiModel):
+    """An object that still has keys of release 1.0 under their old names."""
+
+    _old_names: ClassVar[dict[str, str]] = {}
+    """Old name: new name."""
+
+    def __init_subclass__(cls, *, renamed: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._old_names = {**cls._old_names, **(renamed or {})}
+
+    @model_serializer(mode="wrap")
+    def _with_old_names(self, serialize: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        # Without a return type on purpose: with one, the JSON schema would be that type and not the fields.
+        found = serialize(self)
+        return found | {old: found[new] for old, new in self._old_names.items()}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:  # fmt: skip
+        found = handler.resolve_ref_schema(handler(core_schema))
+        for old, new in cls._old_names.items():
+            text = f"Deprecated: renamed to `{new}`."
+            found["properties"][old] = found["properties"][new] | {"deprecated": True, "description": text}
+        return found
 
 
 def _iso(moment: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from csi.api_models.base import ApiModel, Redacted, RedactedDetails, RedactedOrNone, Time, TimeOrNone, renamed
+from csi.api_models.base import ApiModel, Redacted, RedactedDetails, RedactedOrNone, RenamedKeys, Time, TimeOrNone
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,12 +110,11 @@ class ChannelToday(ChannelJson):
     daily_videos: int | None
 
 
-class ChannelList(ApiModel):
+class ChannelList(RenamedKeys, renamed={"units_a_day": "units_per_day"}):
     """Every channel, and what refreshing them costs."""
 
     channels: list[ChannelToday]
     units_per_day: int
-    units_a_day: int = renamed("units_per_day", validation_alias="units_per_day")
     share: int
 
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
 
-from csi.api_models.base import ApiModel, Redacted, TextOrNone, Time, TimeOrNone, renamed
+from csi.api_models.base import ApiModel, Redacted, RenamedKeys, TextOrNone, Time, TimeOrNone
 from csi.api_models.events import AttemptJson
 
 DeadLetterState = Literal["open", "replaying", "replayed", "discarded"]
@@ -38,12 +38,11 @@ class DeadLetterDetail(DeadLetterJson):
     payload: dict[str, Any]
 
 
-class DeadLetterList(ApiModel):
+class DeadLetterList(RenamedKeys, renamed={"letters": "dead_letters"}):
     """Dead letters."""
 
     total: int
     dead_letters: list[DeadLetterJson]
-    letters: list[DeadLetterJson] = renamed("dead_letters", validation_alias="dead_letters")
 
 
 class DeadLetterPage(DeadLetterList):
@@ -71,13 +70,12 @@ class DeadLetterGroups(ApiModel):
     groups: list[DeadLetterGroupJson]
 
 
-class DeadLetterPlan(ApiModel):
+class DeadLetterPlan(RenamedKeys, renamed={"letters": "dead_letters"}):
     """What a dry run would change."""
 
     dry_run: Literal[True] = True
     chosen: int
     dead_letters: list[DeadLetterJson]
-    letters: list[DeadLetterJson] = renamed("dead_letters", validation_alias="dead_letters")
 
 
 class ReplayResultJson(ApiModel):
@@ -89,14 +87,13 @@ class ReplayResultJson(ApiModel):
     note: Redacted
 
 
-class ReplayReport(ApiModel):
+class ReplayReport(RenamedKeys, renamed={"letters": "dead_letters"}):
     """What a replay did."""
 
     chosen: int
     sent: int
     failed: int
     dead_letters: list[ReplayResultJson]
-    letters: list[ReplayResultJson] = renamed("dead_letters", validation_alias="dead_letters")
     notes: list[Redacted]
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import AliasPath, Field
 
-from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, Seconds, TimeOrNone, renamed
+from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, RenamedKeys, Seconds, TimeOrNone
 
 if TYPE_CHECKING:
     from csi.status.destinations import Standing
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 STATES = {"open": "accepting", "held": "paused", "paused": "throttled", "away": "circuit_open", "probe": "half_open"}
 """The words of release 1.0, which the deprecated key `gate` still has, and the destination states that they name."""
 
+OLD_STATE = Field(json_schema_extra={"deprecated": True}, description="Deprecated: renamed to `state`.")
 DestinationState = Literal["accepting", "paused", "throttled", "circuit_open", "half_open"]
 
 
@@ -30,7 +31,7 @@ class DestinationBrief(ApiModel):
 
     destination: str = Field(validation_alias="name")
     state: DestinationState
-    gate: str = renamed("state")
+    gate: str = OLD_STATE
     reason: RedactedOrNone
     pending: int
     in_flight: int
@@ -42,23 +43,22 @@ class DestinationBrief(ApiModel):
         return cls.of(one, state=STATES[one.gate], reason=one.endpoint.held or one.endpoint.reason)
 
 
-class DestinationJson(ApiModel):
+class DestinationJson(
+    RenamedKeys, renamed={"held": "pause_reason", "held_at": "paused_at", "paused_until": "throttled_until"}
+):
     """One destination with its circuit breaker and its lanes."""
 
     destination: str = Field(validation_alias="name")
     configured: bool = Field(validation_alias="is_configured")
     state: DestinationState
-    gate: str = renamed("state")
+    gate: str = OLD_STATE
     pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "held"))
-    held: RedactedOrNone = renamed("pause_reason", validation_alias=AliasPath("endpoint", "held"))
     paused_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "held_at"))
-    held_at: TimeOrNone = renamed("paused_at", validation_alias=AliasPath("endpoint", "held_at"))
     breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("endpoint", "breaker"))
     breaker_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "reason"))
     opened_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "opened_at"))
     next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "next_probe_at"))
     throttled_until: TimeOrNone
-    paused_until: TimeOrNone = renamed("throttled_until", validation_alias="throttled_until")
     canonical_json: str = Field(validation_alias="form")
     last_success_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_success_at"))
     last_failure_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_failure_at"))
@@ -81,13 +81,12 @@ class DeliveryStatus(ApiModel):
     destinations: list[DestinationJson]
 
 
-class PauseResult(ApiModel):
+class PauseResult(RenamedKeys, renamed={"held": "pause_reason"}):
     """What pausing or resuming a destination did."""
 
     destination: str
     changed: bool
     pause_reason: str | None
-    held: str | None = renamed("pause_reason", validation_alias="pause_reason")
 
 
 class DestinationTest(ApiModel):

@@ -12,9 +12,9 @@ from csi.api_models.base import (
     Redacted,
     RedactedDetails,
     RedactedOrNone,
+    RenamedKeys,
     Time,
     TimeOrNone,
-    renamed,
 )  # fmt: skip
 
 EventState = Literal["pending", "in_flight", "delivered", "dead", "quarantined"]
@@ -82,11 +82,10 @@ class TimelineJson(ApiModel):
     steps: list[TimelineStep]
 
 
-class EventDetail(EventJson):
+class EventDetail(EventJson, RenamedKeys, renamed={"story": "timeline"}):
     """An event with its timeline."""
 
     timeline: TimelineJson
-    story: TimelineJson = renamed("timeline", validation_alias="timeline")
 
 
 class Trace(ApiModel):
@@ -98,7 +97,7 @@ class Trace(ApiModel):
     items: list[TimelineJson]
 
 
-class AttemptJson(ApiModel):
+class AttemptJson(RenamedKeys, renamed={"answer": "response"}):
     """One HTTP request of a batch, and its response."""
 
     started_at: Time
@@ -110,4 +109,3 @@ class AttemptJson(ApiModel):
     status: int | None
     reason: RedactedOrNone
     response: RedactedOrNone = Field(validation_alias=AliasChoices("response", "answer"))
-    answer: RedactedOrNone = renamed("response", validation_alias=AliasChoices("answer", "response"))

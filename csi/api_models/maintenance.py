@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import AliasChoices, Field
 
-from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, Time, TimeOrNone, renamed
+from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, RenamedKeys, Time, TimeOrNone
 
 if TYPE_CHECKING:
     from csi.doctor.finding import Finding
@@ -51,32 +51,27 @@ class AlertJson(ApiModel):
     text: Redacted
 
 
-class AlertRecord(ApiModel):
+class AlertRecord(RenamedKeys, renamed={"trouble": "alert", "told_at": "notified_at", "ended_at": "resolved_at"}):
     """An alert of the past or present. `resolved_at` null: it is firing."""
 
     alert: str = Field(validation_alias="name")
-    trouble: str = renamed("alert", validation_alias="name")
     subject: str
     text: Redacted
     since: Time
     notified_at: TimeOrNone = Field(validation_alias=AliasChoices("notified_at", "told_at"))
-    told_at: TimeOrNone = renamed("notified_at", validation_alias=AliasChoices("notified_at", "told_at"))
     resolved_at: TimeOrNone = Field(validation_alias=AliasChoices("resolved_at", "ended_at"))
-    ended_at: TimeOrNone = renamed("resolved_at", validation_alias=AliasChoices("resolved_at", "ended_at"))
 
 
-class AlertStatus(ApiModel):
+class AlertStatus(RenamedKeys, renamed={"current": "firing", "noted": "records"}):
     """Alerts that are firing, the last records, and how the operator is notified."""
 
     services: int
     heartbeat: bool
     firing: list[AlertJson] = Field(validation_alias=AliasChoices("firing", "current"))
-    current: list[AlertJson] = renamed("firing", validation_alias=AliasChoices("firing", "current"))
     records: list[AlertRecord] = Field(validation_alias=AliasChoices("records", "noted"))
-    noted: list[AlertRecord] = renamed("records", validation_alias=AliasChoices("records", "noted"))
 
 
-class PruneReport(ApiModel):
+class PruneReport(RenamedKeys, renamed={"open_letters_past_their_time": "expired_open_dead_letters"}):
     """What retention removed, or would remove."""
 
     dry_run: bool
@@ -84,6 +79,3 @@ class PruneReport(ApiModel):
     total: int
     complete: bool
     expired_open_dead_letters: int = Field(validation_alias=AliasChoices("open_dead_letters", "open_letters"))
-    open_letters_past_their_time: int = renamed(
-        "expired_open_dead_letters", validation_alias=AliasChoices("open_dead_letters", "open_letters")
-    )

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 
-from csi.api_models.base import ApiModel, Ratio, Redacted, Seconds, Time, TimeOrNone, renamed
+from csi.api_models.base import ApiModel, Ratio, Redacted, RenamedKeys, Seconds, Time, TimeOrNone
 from csi.api_models.delivery import DestinationBrief
 
 if TYPE_CHECKING:
@@ -22,22 +22,20 @@ class BacklogEntry(ApiModel):
     until: TimeOrNone
 
 
-class Backlog(ApiModel):
+class Backlog(RenamedKeys, renamed={"waiting": "backlog"}):
     """What is waiting, and the reason."""
 
     backlog: list[BacklogEntry]
-    waiting: list[BacklogEntry] = renamed("backlog", validation_alias="backlog")
 
 
 # ── status ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class WorkerJson(ApiModel):
+class WorkerJson(RenamedKeys, renamed={"trouble": "problem"}):
     """Whether the worker is alive."""
 
     alive: bool
     problem: str | None
-    trouble: str | None = renamed("problem", validation_alias="problem")
     clock_hold: str | None
     started_at: TimeOrNone
     heartbeat_age_seconds: float | None
@@ -92,7 +90,7 @@ class QuotaBrief(ApiModel):
     low: bool = Field(validation_alias="is_low")
 
 
-class StatusJson(ApiModel):
+class StatusJson(RenamedKeys, renamed={"waiting": "backlog"}):
     """The whole installation on one page."""
 
     at: Time = Field(validation_alias="now")
@@ -105,7 +103,6 @@ class StatusJson(ApiModel):
     last_day: EventCounts = Field(validation_alias="day")
     delivery: DeliveryBrief
     backlog: list[BacklogEntry] = Field(validation_alias=AliasChoices("backlog", "waiting"))
-    waiting: list[BacklogEntry] = renamed("backlog", validation_alias=AliasChoices("backlog", "waiting"))
     dead_letters: int
     quota: QuotaBrief | None
 
@@ -203,11 +200,10 @@ class SloReport(ApiModel):
 # ── queue ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class HeartbeatJson(ApiModel):
+class HeartbeatJson(RenamedKeys, renamed={"beat_at": "heartbeat_at"}):
     """The worker's last heartbeat; all null where no worker ever ran."""
 
     heartbeat_at: TimeOrNone = Field(None, validation_alias="beat_at")
-    beat_at: TimeOrNone = renamed("heartbeat_at", default=None)
     started_at: TimeOrNone = None
     queued: int | None = None
 
@@ -242,40 +238,36 @@ class NextPoll(ApiModel):
     next_poll_at: TimeOrNone
 
 
-class QueueJson(ApiModel):
+class QueueJson(RenamedKeys, renamed={"being_read": "polling", "reads": "polls"}):
     """What happens next: polls, batches, inbox, queued tasks."""
 
     worker: Annotated[HeartbeatJson, BeforeValidator(lambda beat: {} if beat is None else beat)]
     due: int
     due_within_a_minute: int = Field(validation_alias="soon")
     polling: int = Field(validation_alias="reading")
-    being_read: int = renamed("polling", validation_alias="reading")
     inbox: InboxJson
     batches: list[BatchJson]
     unsettled: dict[str, int]
     polls: list[NextPoll] = Field(validation_alias="reads")
-    reads: list[NextPoll] = renamed("polls")
 
 
 # ── quota ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class PollInterval(ApiModel):
+class PollInterval(RenamedKeys, renamed={"as_wished": "as_configured"}):
     """Watches that are polled at one interval. `seconds` null: not at all."""
 
     seconds: Annotated[float | None, BeforeValidator(lambda seconds: None if seconds == float("inf") else seconds)]
     watches: int
     as_configured: bool = Field(validation_alias="is_fast")
-    as_wished: bool = renamed("as_configured", validation_alias="is_fast")
 
 
-class CatalogShareJson(ApiModel):
+class CatalogShareJson(RenamedKeys, renamed={"needed_a_day": "needed_per_day"}):
     """The catalogue's share of the API units."""
 
     limit: int
     used: int
     needed_per_day: int = Field(validation_alias="needed")
-    needed_a_day: int = renamed("needed_per_day", validation_alias="needed")
     short: bool = Field(validation_alias="is_short")
 
 
