@@ -1,4 +1,4 @@
-"""The strict grammar of a duration: `90s`, `5m`, `1h30m`, `1.5 hours`; never a bare number, never a word."""
+"""Parse durations: `90s`, `5m`, `1h30m`, `1.5 hours`. By hand: the libraries for this accept almost any text."""
 
 import math
 import re
@@ -14,10 +14,13 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. ValueError says what is accepted."""
+    """Seconds. The message of the ValueError says what is accepted."""
     rest, total = text.strip().lower(), 0.0
     while match := _PART.match(rest):
-        total += float(match[1]) * _unit(match[2], text)
+        unit = _WORDS.get(match[2].removesuffix("s"), match[2])
+        if unit not in _UNITS:
+            raise ValueError(f"{text[:40]!r} has the unknown unit {match[2][:20]!r}; known are ms, s, m, h, d, w")
+        total += float(match[1]) * _UNITS[unit]
         rest = rest[match.end() :]
     if rest or not text.strip() or not math.isfinite(total):
         raise ValueError(f"{text[:40]!r} is not a duration; write a number with a unit, as in 90s, 5m, 1h30m, 90d")
@@ -25,38 +28,27 @@ def parse_duration(text: str) -> float:
 
 
 def parse_since(text: str) -> float:
-    """Seconds before now: a duration, as in `1h`, or the same said backwards, as in `1 hour ago`."""
+    """Seconds before now: `1h` or `1 hour ago`."""
     rest = text.strip()
     if rest[-4:].lower() == " ago":
         rest = rest[:-4]
     return parse_duration(rest)
 
 
-def _unit(word: str, text: str) -> float:
-    unit = _WORDS.get(word.removesuffix("s"), word)
-    if unit not in _UNITS:
-        raise ValueError(f"{text[:40]!r} has the unknown unit {word[:20]!r}; known are ms, s, m, h, d, w")
-    return _UNITS[unit]
-
-
 def _seconds(value: Any) -> float:
-    """In a config a bare number is seconds. The message leaves the value out: it may come from a variable."""
+    """A bare number is seconds. The message does not repeat the value: it may come from a variable."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(_EXPECTED)
     try:
-        seconds = _number(value)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(_EXPECTED) from error
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        try:
+            seconds = parse_duration(str(value))
+        except ValueError as error:
+            raise ValueError(_EXPECTED) from error
     if not 0 <= seconds <= _LONGEST:
         raise ValueError("expected a duration of 0 seconds to 10 years")
     return seconds
-
-
-def _number(value: int | float | str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        return parse_duration(str(value))
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=float | str), PlainSerializer(float)]

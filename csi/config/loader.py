@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model
 
-from csi.config.problems import explain, spot_of, unknown_name
+from csi.config.problems import explain, position_of, unknown_name
 from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
 from csi.config.settings import (
@@ -228,7 +228,7 @@ def _blame_profiles(draft: ConfigDraft, sources: SourceModels) -> None:
 
 def _profile_problem(draft: ConfigDraft, path: KeyPath, profile: str, known: dict[str, Any]) -> ConfigProblem:
     shown = "" if path in draft.used else f" {profile[:40]!r}"
-    return ConfigProblem(unknown_name(f"route profile{shown}", profile[:100], known), spot_of(draft, path), path)
+    return ConfigProblem(unknown_name(f"route profile{shown}", profile[:100], known), position_of(draft, path), path)
 
 
 def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[WatchProblem]:
@@ -243,7 +243,7 @@ def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[Watc
 
 
 def _blame_repeats(draft: ConfigDraft, blocks: dict[str, SourceSettings]) -> None:
-    _add(draft, [ConfigProblem(text, spot_of(draft, path), path) for path, text in repeated_watches(blocks)])
+    _add(draft, [ConfigProblem(text, position_of(draft, path), path) for path, text in repeated_watches(blocks)])
 
 
 def _add(draft: ConfigDraft, problems: list[ConfigProblem]) -> None:

@@ -1,4 +1,4 @@
-"""What pydantic found, as sentences for the person who wrote the file: where, what, and what to do."""
+"""Turn pydantic's errors into problems of the configuration file: where, what, and what to do."""
 
 import difflib
 import typing
@@ -43,7 +43,7 @@ _NEVER_SHOWN = ("secret", "token", "password", "key", "_env")
 
 
 def explain(error: ValidationError, draft: ConfigDraft, model: type[BaseModel]) -> list[ConfigProblem]:
-    """One problem for each place; the complaints of a union's members about one place are joined by `or`."""
+    """One problem per key: the errors of a union's members for one key are joined by `or`."""
     problems: dict[KeyPath, ConfigProblem] = {}
     for item in error.errors(include_url=False):
         problem = _problem(item, draft, model)
@@ -53,8 +53,8 @@ def explain(error: ValidationError, draft: ConfigDraft, model: type[BaseModel]) 
     return list(problems.values())
 
 
-def spot_of(draft: ConfigDraft, path: KeyPath) -> Any:
-    """The variable that set it, its place in the file, or the block it is missing from."""
+def position_of(draft: ConfigDraft, path: KeyPath) -> Any:
+    """The variable that set the key, its position in the file, or that of the block it is missing from."""
     if name := draft.overridden.get(path):
         return f"environment variable {name}"
     return draft.document.values.get(path) or draft.document.nearest(path)
@@ -65,7 +65,7 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_name(kind: str, word: str, known: Iterable[str]) -> str:
-    """`unknown key; did you mean …?`, or what there is to choose from."""
+    """`unknown key; did you mean …?`, or the list of known names."""
     names = sorted(known)
     if guess := suggest(word, names):
         return f"unknown {kind}; did you mean {guess}?"
@@ -81,35 +81,35 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _problem(item: ErrorDetails, draft: ConfigDraft, model: type[BaseModel]) -> ConfigProblem:
-    path = _path_of(item["loc"], draft.data)
+    path, value = _locate(item["loc"], draft.data)
     match item["type"]:
         case "missing":
             return ConfigProblem("this key is required", draft.document.nearest(path), (*path, item["loc"][-1]))
         case "extra_forbidden":
-            return ConfigProblem(_unknown(path, model), draft.document.keys.get(path), path)
+            return ConfigProblem(_unknown_key(path, model), draft.document.keys.get(path), path)
         case kind:
-            text = _sentence(kind, item.get("ctx") or {}, item["msg"])
-            return ConfigProblem(text + _but_was(draft, path), spot_of(draft, path), path)
+            context = item.get("ctx") or {}
+            pattern = str(context.get("pattern", "")).removeprefix("^").removesuffix("$")
+            template = _EXPECTED.get(kind)
+            text = template.format(**{**context, "pattern": pattern}) if template else item["msg"]
+            return ConfigProblem(text + _but_was(draft, path, value), position_of(draft, path), path)
 
 
-def _path_of(loc: tuple[int | str, ...], data: Any) -> KeyPath:
-    """The part of pydantic's location that is in the file: it also names the members of unions."""
+def _locate(loc: tuple[int | str, ...], data: Any) -> tuple[KeyPath, Any]:
+    """The part of pydantic's location that is in the file, and the value there. The rest names members of unions."""
     path: KeyPath = ()
     for part in loc:
         inside = isinstance(data, dict) and part in data
         if inside or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
             path, data = (*path, part), data[part]
-    return path
+    return path, data
 
 
-def _sentence(kind: str, context: dict[str, Any], otherwise: str) -> str:
-    pattern = str(context.get("pattern", "")).removeprefix("^").removesuffix("$")
-    template = _EXPECTED.get(kind)
-    return template.format(**{**context, "pattern": pattern}) if template else otherwise
-
-
-def _unknown(path: KeyPath, model: type[BaseModel]) -> str:
-    block = _model_at(path[:-1], model)
+def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
+    block: type[BaseModel] | None = model
+    for part in path[:-1]:  # an index of a list and a free name (`route_profiles.x`) are no fields: the block stays
+        entry = block.model_fields.get(str(part)) if block else None
+        block = next(models_in(entry.annotation), None) if entry else block
     known = block.model_fields if block else {}
     if path[:-1] == ("sources",):
         guess = suggest(str(path[-1]), known)
@@ -117,20 +117,10 @@ def _unknown(path: KeyPath, model: type[BaseModel]) -> str:
     return unknown_name("key", str(path[-1]), known)
 
 
-def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel] | None:
-    """Which block stands at this path; a list position or a free name (`route_profiles.x`) adds none."""
-    block: type[BaseModel] | None = model
-    for part in path:
-        entry = block.model_fields.get(str(part)) if block else None
-        block = next(models_in(entry.annotation), None) if entry else block
-    return block
-
-
-def _but_was(draft: ConfigDraft, path: KeyPath) -> str:
-    """The value, where it is short and cannot be a secret that stands in the wrong place."""
+def _but_was(draft: ConfigDraft, path: KeyPath, value: Any) -> str:
+    """The value, if it is short and cannot be a secret in the wrong place."""
     if name := draft.used.get(path):
         return f" (the value comes from ${{{name}}})"
-    value = _value_at(draft.data, path)
     if path in draft.overridden or any(word in str(path[-1:]) for word in _NEVER_SHOWN):
         return ""
     if value is None and path in draft.document.values:
@@ -138,12 +128,3 @@ def _but_was(draft: ConfigDraft, path: KeyPath) -> str:
     if isinstance(value, str) and "://" not in value:
         return f", not {value!r}" if len(value) <= 40 else ""
     return f", not {str(value).lower()}" if isinstance(value, bool | int | float) and len(str(value)) <= 40 else ""
-
-
-def _value_at(data: Any, path: KeyPath) -> Any:
-    for part in path:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data

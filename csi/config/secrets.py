@@ -1,4 +1,4 @@
-"""A secret from the environment, or from the file that NAME_FILE names; never shown, even when refused."""
+"""Read secrets from the environment or from the file that NAME_FILE names. No error message shows a value."""
 
 import re
 from collections.abc import Mapping
@@ -22,15 +22,26 @@ def is_set(name: str, env: Environment) -> bool:
 
 
 def read_variable(name: str, env: Environment) -> str | None:
-    """The value of NAME, or the content of the file that NAME_FILE names. ValueError says what is wrong."""
+    """The value of NAME, or the content of the file that NAME_FILE names. None: neither is set."""
     value, file_name = env.get(name) or None, env.get(f"{name}_FILE") or None
     if value and file_name:
         raise ValueError(f"both {name} and {name}_FILE are set; keep one")
-    return _file_content(name, file_name) if file_name else value
+    if file_name is None:
+        return value
+    try:
+        with Path(file_name).open("rb") as file:
+            content = file.read(_MAX_SECRET + 1)
+        text = content.decode()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"{name}_FILE names a file that cannot be read: {reason}") from error
+    if len(content) > _MAX_SECRET:
+        raise ValueError(f"{name}_FILE names a file of more than {_MAX_SECRET:,} bytes; expected one secret")
+    return re.sub(r"\r?\n\Z", "", text)
 
 
 def read_secret(name: str, env: Environment, *, shortest: int = 1) -> str | None:
-    """A secret that can be used, or None when it is not set. ValueError never shows the value."""
+    """The secret, or None when it is not set. Raises ValueError for one that cannot be used."""
     value = read_variable(name, env)
     if value is not None and (fault := secret_fault(value, shortest=shortest)):
         raise ValueError(fault)
@@ -38,7 +49,7 @@ def read_secret(name: str, env: Environment, *, shortest: int = 1) -> str | None
 
 
 def secret_fault(value: str, *, shortest: int = 1) -> str | None:
-    """Why this cannot be a secret, without showing it."""
+    """Why this value cannot be used as a secret, without the value. None: it can."""
     if len(value) < shortest:
         return f"is shorter than {shortest} characters; make one with: openssl rand -hex 32" if value else "is empty"
     if value != value.strip():
@@ -56,21 +67,8 @@ def url_password(url: str) -> str | None:
 
 
 def hide_password(url: str) -> str:
-    """The same URL with its password starred out, for people's eyes."""
+    """The same URL with its password masked."""
     return _URL_PASSWORD.sub(rf"\1\4{MASK}\3", url)
-
-
-def _file_content(name: str, file_name: str) -> str:
-    try:
-        with Path(file_name).open("rb") as file:
-            content = file.read(_MAX_SECRET + 1)
-        text = content.decode()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ValueError(f"{name}_FILE names a file that cannot be read: {reason}") from error
-    if len(content) > _MAX_SECRET:
-        raise ValueError(f"{name}_FILE names a file of more than {_MAX_SECRET:,} bytes; expected one secret")
-    return re.sub(r"\r?\n\Z", "", text)
 
 
 def _is_placeholder(value: str) -> bool:

@@ -1,4 +1,7 @@
-"""YAML read so that every value knows its line: no tags, no merges, no key twice, no bombs."""
+"""Read YAML with the line and column of every key and value. Tags, merge keys, repeated keys and bombs are refused.
+
+By hand, over PyYAML's nodes: its constructors drop the positions, follow tags and keep the last of two equal keys.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +14,7 @@ from yaml.reader import Reader
 MAX_DEPTH = 20
 MAX_ALIASES = 100
 MAX_VALUES = 200_000
-"""Values after aliases are followed: enough for 20,000 watches, too few for a billion laughs."""
+"""Values after aliases are followed: enough for 20,000 watches, too few for an alias bomb ("billion laughs")."""
 
 KeyPath = tuple[str | int, ...]
 
@@ -24,7 +27,7 @@ _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 @dataclass(frozen=True, order=True)
 class FilePosition:
-    """A place in the file, counted from 1 as editors do."""
+    """Line and column in the file, counted from 1 as editors do."""
 
     line: int
     column: int
@@ -32,7 +35,7 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class ConfigProblem:
-    """One sentence about one place: a spot in the file, or the name of what else is to blame."""
+    """One sentence about one place: a position in the file, or the name of an environment variable."""
 
     text: str
     where: FilePosition | str | None = None
@@ -41,54 +44,69 @@ class ConfigProblem:
 
 @dataclass
 class YamlDocument:
-    """The file as plain data, where each key and value stands, and what is wrong with it so far."""
+    """The file as plain data, the position of each key and value, and the problems found so far."""
 
     data: dict[str, Any] = field(default_factory=dict)
     keys: dict[KeyPath, FilePosition] = field(default_factory=dict)
     values: dict[KeyPath, FilePosition] = field(default_factory=dict)
     plain: set[KeyPath] = field(default_factory=set)
+    """Values that are not in quotes: YAML decides their type."""
     problems: list[ConfigProblem] = field(default_factory=list)
 
     def nearest(self, path: KeyPath) -> FilePosition | None:
-        """Where a key that is not there would have been: its block."""
+        """The position of the block that a missing key belongs to."""
         while path and path not in self.values:
             path = path[:-1]
         return self.keys.get(path) or self.values.get(path)
 
 
 def parse_yaml(text: str) -> YamlDocument:
-    """Never raises: a text that is no configuration gives an empty document and the reason."""
+    """Never raises: a text that cannot be read gives an empty document with its problems."""
     try:
         if problems := list(_refusals(text)):
             return YamlDocument(problems=problems)
-        return _build(yaml.compose(text, Loader=_Loader))
+        root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         return YamlDocument(problems=[_syntax(error)])
     except yaml.YAMLError:
         return YamlDocument(problems=[ConfigProblem("not valid YAML")])
+    if root is None:
+        return YamlDocument(problems=[ConfigProblem("the file is empty; start from config/config.example.yaml")])
+    if not isinstance(root, yaml.MappingNode):
+        expected = "expected keys and values at the top (csi:, sources:, delivery:)"
+        return YamlDocument(problems=[ConfigProblem(expected, _position(root))])
+    document = YamlDocument()
+    try:
+        document.data = _value(document, root, ())
+    except _TooBigError:
+        reason = f"more than {MAX_VALUES:,} values, or an alias inside its own anchor; write the values out"
+        document.data, document.problems = {}, [ConfigProblem(reason, _position(root))]
+    return document
 
 
 def retype(text: str) -> Any:
-    """What YAML would make of this text as a plain scalar: `5` a number, `yes` a switch, `` nothing."""
+    """The value that YAML gives this text without quotes: `5` a number, `yes` true, an empty text None."""
     tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
     return _scalar(yaml.ScalarNode(tag, text))
 
 
 def dotted(path: KeyPath) -> str:
-    """`sources.youtube_playlist.playlists[0].id`; what would disturb a terminal is escaped."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{_tame(part)}" for part in path)
+    """`sources.youtube_playlist.playlists[0].id`; control characters are escaped."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" for part in path)
     return "".join(parts).removeprefix(".")
 
 
 def is_clean(text: str) -> bool:
-    """No control characters but tab and newline, and nothing that cannot be written as UTF-8."""
+    """No control characters except tab and newline, and no character that UTF-8 cannot encode."""
     return _ODD.search(text) is None
 
 
 def _refusals(text: str) -> Iterator[ConfigProblem]:
-    """What is refused before anything is built. Reading events is flat: depth cannot hurt here."""
+    """What is refused before nodes are built. Reading events takes no recursion, so deep nesting is harmless here."""
     if odd := Reader.NON_PRINTABLE.search(text):
-        yield ConfigProblem(f"not YAML: character U+{ord(odd[0]):04X} is not allowed", _spot_at(text, odd.start()))
+        before = text[: odd.start()]
+        position = FilePosition(before.count("\n") + 1, odd.start() - before.rfind("\n"))
+        yield ConfigProblem(f"not YAML: character U+{ord(odd[0]):04X} is not allowed", position)
         return
     depth = aliases = documents = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -96,95 +114,64 @@ def _refusals(text: str) -> Iterator[ConfigProblem]:
         aliases += isinstance(event, yaml.AliasEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if tag := getattr(event, "tag", None):
-            yield ConfigProblem(f"the tag {_tag_name(tag)} is not allowed; write the plain value", _spot(event))
-        if reason := _too_much(depth, aliases, documents):
-            yield ConfigProblem(reason, _spot(event))
-            return
-
-
-def _too_much(depth: int, aliases: int, documents: int) -> str | None:
-    if depth > MAX_DEPTH:
-        return f"nested deeper than {MAX_DEPTH} levels"
-    if aliases > MAX_ALIASES:
-        return f"more than {MAX_ALIASES} aliases (*name)"
-    if documents > 1:
-        return "a second document begins here; the file holds one, so remove the line ---"
-    return None
+            name = _printable(tag.replace("tag:yaml.org,2002:", "!!"))
+            yield ConfigProblem(f"the tag {name} is not allowed; write the plain value", _position(event))
+        if depth > MAX_DEPTH:
+            reason = f"nested deeper than {MAX_DEPTH} levels"
+        elif aliases > MAX_ALIASES:
+            reason = f"more than {MAX_ALIASES} aliases (*name)"
+        elif documents > 1:
+            reason = "a second document begins here; the file holds one, so remove the line ---"
+        else:
+            continue
+        yield ConfigProblem(reason, _position(event))
+        return
 
 
 class _TooBigError(Exception):
-    """Following the aliases gives more than anybody would write."""
-
-
-def _build(root: yaml.Node | None) -> YamlDocument:
-    document = YamlDocument()
-    if root is None:
-        document.problems.append(ConfigProblem("the file is empty; start from config/config.example.yaml"))
-    elif not isinstance(root, yaml.MappingNode):
-        text = "expected keys and values at the top (csi:, sources:, delivery:)"
-        document.problems.append(ConfigProblem(text, _spot(root)))
-    else:
-        _fill(document, root)
-    return document
-
-
-def _fill(document: YamlDocument, root: yaml.Node) -> None:
-    try:
-        document.data = _value(document, root, ())
-    except _TooBigError:
-        text = f"more than {MAX_VALUES:,} values, or an alias inside its own anchor; write the values out"
-        document.data, document.problems = {}, [ConfigProblem(text, _spot(root))]
+    """With its aliases followed, the file has too many values."""
 
 
 def _value(document: YamlDocument, node: yaml.Node, path: KeyPath) -> Any:
     if len(document.values) >= MAX_VALUES or len(path) > MAX_DEPTH:
         raise _TooBigError
-    document.values[path] = _spot(node)
+    document.values[path] = _position(node)
     if isinstance(node, yaml.MappingNode):
         return _mapping(document, node, path)
-    if isinstance(node, yaml.ScalarNode):
-        return _leaf(document, node, path)
-    return [_value(document, item, (*path, index)) for index, item in enumerate(node.value)]
-
-
-def _mapping(document: YamlDocument, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        reason = _key_fault(document, key_node, path, result)
-        if reason:
-            document.problems.append(ConfigProblem(reason, _spot(key_node), _inner(path, key_node)))
-        else:
-            inner = (*path, key_node.value)
-            document.keys[inner] = _spot(key_node)
-            result[key_node.value] = _value(document, value_node, inner)
-    return result
-
-
-def _key_fault(document: YamlDocument, node: yaml.Node, path: KeyPath, known: dict[str, Any]) -> str | None:
     if not isinstance(node, yaml.ScalarNode):
-        return "a key is a word, not a list or a block; text that holds { or [ must be in quotes"
-    if node.tag.endswith(":merge"):
-        return "merge keys (<<) are not supported; write the keys out"
-    if node.value in known:
-        return f"written twice; the first is in line {document.keys[(*path, node.value)].line}"
-    return None if is_clean(node.value) else "a key is a word without control characters"
-
-
-def _inner(path: KeyPath, node: yaml.Node) -> KeyPath:
-    return (*path, node.value) if isinstance(node, yaml.ScalarNode) else path
-
-
-def _leaf(document: YamlDocument, node: yaml.ScalarNode, path: KeyPath) -> Any:
+        return [_value(document, item, (*path, index)) for index, item in enumerate(node.value)]
     if not is_clean(node.value):
-        document.problems.append(ConfigProblem("contains a control character", _spot(node), path))
+        document.problems.append(ConfigProblem("contains a control character", _position(node), path))
         return None
     if node.style not in _QUOTED:
         document.plain.add(path)
     return _scalar(node)
 
 
+def _mapping(document: YamlDocument, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        inner = (*path, key_node.value) if isinstance(key_node, yaml.ScalarNode) else path
+        if reason := _key_problem(document, key_node, inner):
+            document.problems.append(ConfigProblem(reason, _position(key_node), inner))
+        else:
+            document.keys[inner] = _position(key_node)
+            result[key_node.value] = _value(document, value_node, inner)
+    return result
+
+
+def _key_problem(document: YamlDocument, node: yaml.Node, path: KeyPath) -> str | None:
+    if not isinstance(node, yaml.ScalarNode):
+        return "a key is a word, not a list or a block; text that holds { or [ must be in quotes"
+    if node.tag.endswith(":merge"):
+        return "merge keys (<<) are not supported; write the keys out"
+    if path in document.keys:
+        return f"written twice; the first is in line {document.keys[path].line}"
+    return None if is_clean(node.value) else "a key is a word without control characters"
+
+
 def _scalar(node: yaml.ScalarNode) -> Any:
-    """Numbers, switches and nothing; all else, dates and numbers beyond 64 bits too, stays text."""
+    """A number, true, false or None. All other values, also dates and numbers beyond 64 bits, stay text."""
     try:
         match node.tag.rpartition(":")[2]:
             case "null":
@@ -210,19 +197,10 @@ def _syntax(error: yaml.MarkedYAMLError) -> ConfigProblem:
     return ConfigProblem(f"not valid YAML: {reason}", FilePosition(mark.line + 1, mark.column + 1) if mark else None)
 
 
-def _spot(item: Any) -> FilePosition:
+def _position(item: Any) -> FilePosition:
     return FilePosition(item.start_mark.line + 1, item.start_mark.column + 1)
 
 
-def _spot_at(text: str, offset: int) -> FilePosition:
-    before = text[:offset]
-    return FilePosition(before.count("\n") + 1, offset - before.rfind("\n"))
-
-
-def _tag_name(tag: str) -> str:
-    return _tame(tag.replace("tag:yaml.org,2002:", "!!"))
-
-
-def _tame(text: str) -> str:
+def _printable(text: str) -> str:
     short = text if len(text) <= 60 else f"{text[:60]}…"
     return short if short.isprintable() and short else ascii(short)
