@@ -34,9 +34,9 @@ RECEIVER = {
     receiver.SECRET: "secret; the sender's `CSI_UA_SHARED_SECRET`, 8 to 1,024 characters; required",
     receiver.PREVIOUS: "secret; accepted beside the current one while a secret is being replaced",
     receiver.BEARER: "secret; the sender's `CSI_UA_BEARER_TOKEN`; default: the secrets above",
-    receiver.INSTANCES: "instance ids that may send, with commas between them; default: everybody who can sign",
+    receiver.INSTANCES: "instance ids that may send, with commas between them; default: every sender with a valid signature",
     receiver.ENABLED: "`1` or `0`; `0` answers 503 `ingest_disabled`; default `1`",
-    receiver.DASHBOARD: "secret; opens `/ui` to others than this machine, as the password of HTTP Basic",
+    receiver.DASHBOARD: "secret; the password (HTTP Basic) for `/ui` from other machines",
     receiver.DB_PATH: "database file; `--db` wins; default `csi-receiver.db` in the current directory",
     "CSI_LOG_LEVEL": "as above; `--log-level` wins",
 }
@@ -49,7 +49,7 @@ PROCESSING = {
     "ASSEMBLYAI_API_KEY": "secret; the key of AssemblyAI (the variable that `api_key_env` names)",
     "CSI_ASSEMBLYAI_WEBHOOK_SECRET": "secret; AssemblyAI sends it back with its webhook",
     "OPENAI_API_KEY": "secret; the key of the model's endpoint (the variable that `api_key_env` names)",
-    "CSI_NOTIFY_URLS": "secret; apprise addresses, with blanks between them; default: a file",
+    "CSI_NOTIFY_URLS": "secret; apprise URLs with spaces between them; default: a file",
     "CSI_ADMIN_READ_TOKEN": "secret; the sender's, for its dead letters (the variable that `ingester_token_env` names)",
 }
 

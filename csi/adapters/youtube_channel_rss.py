@@ -41,7 +41,7 @@ class ChannelWatch(WatchSettings):
     """One channel."""
 
     channel_id: YouTubeId
-    creator_name: str | None = Field(None, max_length=200, description="The name, where `name` is not set")
+    creator_name: str | None = Field(None, max_length=200, description="The name, if `name` is not set")
     via: Via | None = Field(None, description="Overrides the source's via")
 
     @property
@@ -62,11 +62,11 @@ class ChannelSettings(ApiSettings):
     priority: TierName = "standard"
     feed_url_template: SourceUrl = Field(
         "https://www.youtube.com/feeds/videos.xml?channel_id={channel_id}",
-        description="The feed's address, {channel_id} in it",
+        description="URL of the feed, with {channel_id}",
     )
-    respect_cache_headers: bool = Field(False, description="Poll just after the feed's Expires")
-    via: Via = Field("feed", description="Read the feed (free), the API (a unit each poll), or both")
-    enrich: bool = Field(False, description="Ask for length and live state of new items, where the budget has room")
+    respect_cache_headers: bool = Field(False, description="Poll when the feed's cached response expires")
+    via: Via = Field("feed", description="Read the feed (free), the API (a unit per poll), or both")
+    enrich: bool = Field(False, description="Look up length and live state of new items, if the budget has room")
     watchlist: tuple[ChannelWatch, ...] = ()
 
     @property

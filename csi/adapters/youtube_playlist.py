@@ -40,7 +40,7 @@ class PlaylistSettings(ApiSettings):
     poll_interval_seconds: Seconds = 30
     priority: TierName = "urgent"
     adaptive_polling: AdaptivePolling = AdaptivePolling()
-    enrich: bool = Field(True, description="Ask for length and live state of new items, where the budget has room")
+    enrich: bool = Field(True, description="Look up length and live state of new items, if the budget has room")
     playlists: tuple[PlaylistWatch, ...] = ()
 
     @property

@@ -1,12 +1,12 @@
-"""The configuration from its file and the environment: all of it valid, or every problem with its place."""
+"""Load the configuration from its file and the environment, or report every problem with line and column."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 from csi.config.problems import explain, position_of, unknown_name
 from csi.config.quota_warnings import budget_warnings
@@ -17,7 +17,6 @@ from csi.config.settings import (
     Model,
     Settings,
     SourceSettings,
-    WatchProblem,
     is_server,
     is_unprotected_redis,
     repeated_watches,
@@ -36,7 +35,7 @@ SourceModels = Mapping[str, type[SourceSettings]]
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """Settings, and what a person may ask about them."""
+    """The settings, their warnings, and the origin of each value."""
 
     settings: Settings
     path: Path
@@ -55,26 +54,32 @@ class LoadedConfig:
 
 
 def load(path: Path | None, *, env: Environment, sources: SourceModels) -> Settings:
-    """The settings, or a ConfigError with one line for each problem."""
+    """The settings. Raises ConfigError with one line for each problem."""
     return read_config(path, env=env, sources=sources).settings
 
 
 def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -> LoadedConfig:
-    """Like `load`, with the warnings and the origin of every value."""
+    """Like `load`, with warnings and the origin of every value."""
     file = find_file(path, env)
     draft = fill(parse_yaml(read_text(file)), env)
-    settings = _validated(draft, file_model(sources), sources, env)
+    settings = _validate(draft, file_model(sources), sources, env)
     if settings is None or draft.problems:
         raise ConfigError(_report(draft.problems, file))
     return LoadedConfig(settings, file, draft, tuple(warnings_for(settings)))
 
 
 def require_delivery(settings: Settings) -> None:
-    """MissingSetting unless events can be sent; whether they should be is the feature flag's business."""
+    """Raise MissingSetting unless every destination has its endpoint and secret, also with `features.delivery` off."""
     delivery = settings.delivery
     given = {"CSI_UA_ENDPOINT": delivery.ua_endpoint, "CSI_UA_SHARED_SECRET": delivery.shared_secret}
     missing = [name for name, value in given.items() if not value]
-    _require_secrets(settings)
+    for name, destination in delivery.destinations.items():
+        for variable in variable_names(destination):
+            if variable not in settings.secrets.named:
+                raise MissingSetting(
+                    f"delivery.destinations.{name}: {variable} is not set. Set it in the environment or in "
+                    f"/etc/csi/env, or name a file that holds it in {variable}_FILE."
+                )
     if missing and not (delivery.destinations and len(missing) == len(given)):
         raise MissingSetting(
             f"delivery is not configured: {' and '.join(missing)} not set. Set it in the environment or in "
@@ -97,19 +102,8 @@ def require_queue(settings: Settings) -> None:
         )
 
 
-def _require_secrets(settings: Settings) -> None:
-    """Every destination has its secret."""
-    for name, destination in settings.delivery.destinations.items():
-        for variable in variable_names(destination):
-            if variable not in settings.secrets.named:
-                raise MissingSetting(
-                    f"delivery.destinations.{name}: {variable} is not set. Set it in the environment or in "
-                    f"/etc/csi/env, or name a file that holds it in {variable}_FILE."
-                )
-
-
 def warnings_for(settings: Settings) -> Iterator[str]:
-    """What is allowed but probably not meant."""
+    """Settings that are valid but probably a mistake."""
     running = {name: source for name, source in settings.sources.items() if source.enabled}
     if not any(source.watches or source.watch_key is None for source in running.values()):
         yield "sources: nothing is watched"
@@ -123,10 +117,10 @@ def warnings_for(settings: Settings) -> Iterator[str]:
 
 
 def file_model(sources: SourceModels) -> type[ConfigFile]:
-    """The file's model with a block for each source. Validation and JSON Schema both come from it."""
+    """The model of the file, with a block for each source. Validation and JSON Schema use it."""
     blocks: dict[str, Any] = {name: (block | None, None) for name, block in sources.items()}
     source_blocks: type[Model] = create_model("Sources", __base__=Model, **blocks)
-    described = Field(source_blocks(), description="What is watched, one block for each kind of source")
+    described = Field(source_blocks(), description="The sources, one block each, with their watches")
     return create_model("CsiConfig", __base__=ConfigFile, sources=(source_blocks, described))
 
 
@@ -136,20 +130,9 @@ def find_file(path: Path | None, env: Environment) -> Path:
 
 
 def read_text(file: Path) -> str:
-    content = _read_bytes(file)
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{file}: larger than {MAX_BYTES // 1024:,} KiB, which no configuration is")
-    try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{file}:{line}: not YAML: the file is not UTF-8 text") from error
-
-
-def _read_bytes(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+            content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(
             f"{file}: there is no configuration file; csi init writes one, or copy config/config.example.yaml "
@@ -157,26 +140,39 @@ def _read_bytes(file: Path) -> bytes:
         ) from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: cannot be read: {getattr(error, 'strerror', error)}") from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{file}: larger than {MAX_BYTES // 1024:,} KiB, the limit for a configuration file")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{file}:{line}: not YAML: the file is not UTF-8 text") from error
 
 
-def _validated(draft: ConfigDraft, model: type[ConfigFile], sources: SourceModels, env: Environment) -> Settings | None:
-    """None when the file's values do not stand up; the draft then holds the reasons."""
-    _blame_profiles(draft, sources)
-    judge(_title_patterns(draft.data))  # all that need a trial in one child process; validation then finds the verdicts
+def _validate(draft: ConfigDraft, model: type[ConfigFile], sources: SourceModels, env: Environment) -> Settings | None:
+    """None when the draft has problems."""
+    _check_profiles(draft, sources)
+    judge(_title_patterns(draft.data))  # one child process tries all patterns; validation then uses the verdicts
     try:
         checked = model.model_validate(draft.data)
     except ValidationError as error:
         _add(draft, explain(error, draft, model))
-        _blame_repeats(draft, _sound_sources(draft, sources))
+        _check_repeats(draft, _valid_sources(draft, sources))
         return None
     blocks = {name: block for name, block in checked.sources if block is not None}  # type: ignore[attr-defined]
-    _blame_repeats(draft, blocks)
-    named = _named_secrets(draft, [*blocks.values(), *checked.delivery.destinations.values()], env)
-    return None if draft.problems else _settings(checked, blocks, _secrets(draft, named))
+    _check_repeats(draft, blocks)
+    with_variables = (*blocks.values(), *checked.delivery.destinations.values())
+    variables = {name for block in with_variables for name in variable_names(block)}
+    named = {name: secret for name in sorted(variables) if (secret := take_secret(draft, name, env)) is not None}
+    if draft.problems:
+        return None
+    secrets = EnvironmentSecrets(named=named, **{field: draft.secrets.get(name) for name, field in SECRETS.items()})
+    shared = {name: getattr(checked, name) for name in ConfigFile.model_fields}
+    return Settings(**shared, sources=blocks, secrets=secrets)
 
 
 def _title_patterns(value: Any) -> set[str]:
-    """Every pattern of the file, before it is valid."""
+    """Every title pattern of the file, before validation."""
     if isinstance(value, list):
         return set().union(*map(_title_patterns, value))
     if not isinstance(value, dict):
@@ -186,70 +182,49 @@ def _title_patterns(value: Any) -> set[str]:
     return {text for text in given if isinstance(text, str)}.union(*map(_title_patterns, value.values()))
 
 
-def _settings(checked: ConfigFile, blocks: dict[str, SourceSettings], secrets: EnvironmentSecrets) -> Settings:
-    shared = {name: getattr(checked, name) for name in ConfigFile.model_fields}
-    return Settings(**shared, sources=blocks, secrets=secrets)
-
-
-def _secrets(draft: ConfigDraft, named: dict[str, SecretStr]) -> EnvironmentSecrets:
-    own = {field: draft.secrets.get(name) for name, field in SECRETS.items()}
-    return EnvironmentSecrets(named=named, **own)
-
-
-def _named_secrets(draft: ConfigDraft, blocks: Sequence[BaseModel], env: Environment) -> dict[str, SecretStr]:
-    """The values of the variables that sources and destinations name in their `…_env` keys, where they are set."""
-    names = sorted({name for block in blocks for name in variable_names(block)})
-    found = {name: take_secret(draft, name, env) for name in names}
-    return {name: secret for name, secret in found.items() if secret is not None}
-
-
 def variable_names(block: BaseModel) -> list[str]:
-    """What the `…_env` keys of this block, and of the blocks inside it, name."""
+    """The variables that the `…_env` keys of this block, and of the blocks inside it, name."""
     named = [value for key, value in block if key.endswith("_env") and isinstance(value, str)]
     return named + [name for _, inner in block if isinstance(inner, BaseModel) for name in variable_names(inner)]
 
 
-def _sound_sources(draft: ConfigDraft, sources: SourceModels) -> dict[str, SourceSettings]:
-    """The sources that are valid by themselves, so that their other faults are told in the same run."""
+def _valid_sources(draft: ConfigDraft, sources: SourceModels) -> dict[str, SourceSettings]:
+    """The sources without problems of their own. Their repeated watches are reported in the same run."""
     given = draft.data.get("sources")
-    sound = {}
+    valid = {}
     for name, block in given.items() if isinstance(given, dict) else ():
         with suppress(ValidationError, KeyError):
-            sound[name] = sources[name].model_validate(block)
-    return sound
+            valid[name] = sources[name].model_validate(block)
+    return valid
 
 
-def _blame_profiles(draft: ConfigDraft, sources: SourceModels) -> None:
-    known = draft.data.get("route_profiles") or {}
-    named = _profile_names(draft.data, sources) if isinstance(known, dict) else ()
-    unknown = [(path, profile) for path, profile in named if profile not in known]
-    _add(draft, [_profile_problem(draft, path, profile, known) for path, profile in unknown[:MAX_PROBLEMS]])
-
-
-def _profile_problem(draft: ConfigDraft, path: KeyPath, profile: str, known: dict[str, Any]) -> ConfigProblem:
-    shown = "" if path in draft.used else f" {profile[:40]!r}"
-    return ConfigProblem(unknown_name(f"route profile{shown}", profile[:100], known), position_of(draft, path), path)
-
-
-def _profile_names(data: dict[str, Any], sources: SourceModels) -> Iterator[WatchProblem]:
-    """Every profile that a watch names, read before validation so that one fault does not hide another."""
+def _check_profiles(draft: ConfigDraft, sources: SourceModels) -> None:
+    """Report unknown route profiles, before validation: one problem must not hide another."""
+    known, blocks = draft.data.get("route_profiles") or {}, draft.data.get("sources")
+    if not isinstance(known, dict) or not isinstance(blocks, dict):
+        return
+    problems: list[ConfigProblem] = []
     for name, model in sources.items():
-        blocks = data.get("sources")
-        block = blocks.get(name) if isinstance(blocks, dict) else None
+        block = blocks.get(name)
         rows = block.get(model.watch_key) if isinstance(block, dict) and model.watch_key else None
         for index, row in enumerate(rows if isinstance(rows, list) else ()):
-            if isinstance(row, dict) and isinstance(row.get("route_profile"), str):
-                yield ("sources", name, str(model.watch_key), index, "route_profile"), row["route_profile"]
+            profile = row.get("route_profile") if isinstance(row, dict) else None
+            if isinstance(profile, str) and profile not in known and len(problems) < MAX_PROBLEMS:
+                path = ("sources", name, str(model.watch_key), index, "route_profile")
+                shown = "" if path in draft.used else f" {profile[:40]!r}"  # the value of a variable is not shown
+                text = unknown_name(f"route profile{shown}", profile[:100], known)
+                problems.append(ConfigProblem(text, position_of(draft, path), path))
+    _add(draft, problems)
 
 
-def _blame_repeats(draft: ConfigDraft, blocks: dict[str, SourceSettings]) -> None:
+def _check_repeats(draft: ConfigDraft, blocks: dict[str, SourceSettings]) -> None:
     _add(draft, [ConfigProblem(text, position_of(draft, path), path) for path, text in repeated_watches(blocks)])
 
 
 def _add(draft: ConfigDraft, problems: list[ConfigProblem]) -> None:
-    """One problem for each place: what follows from an earlier one is left out."""
-    told = {(problem.path, problem.where) for problem in draft.problems}
-    draft.problems += [problem for problem in problems if (problem.path, problem.where) not in told]
+    """Add one problem per place: a second one usually follows from the first."""
+    known = {(problem.path, problem.where) for problem in draft.problems}
+    draft.problems += [problem for problem in problems if (problem.path, problem.where) not in known]
 
 
 def _intervals(source: SourceSettings) -> Iterator[tuple[str, float]]:
@@ -268,15 +243,13 @@ def _active(source: SourceSettings) -> float:
 
 
 def _report(problems: list[ConfigProblem], file: Path) -> str:
-    lines = list(dict.fromkeys(_line(problem, file) for problem in sorted(problems, key=_order)))
+    lines: dict[str, None] = {}
+    for problem in sorted(problems, key=_order):
+        place = problem.where
+        where = f"{file}:{place.line}:{place.column}" if isinstance(place, FilePosition) else place or str(file)
+        lines[": ".join(filter(None, (where, dotted(problem.path), problem.text.replace("\n", " "))))] = None
     rest = len(lines) - MAX_PROBLEMS
-    return "\n".join([*lines[:MAX_PROBLEMS], *([f"{file}: and {rest} more problems"] if rest > 0 else [])])
-
-
-def _line(problem: ConfigProblem, file: Path) -> str:
-    place = problem.where
-    where = f"{file}:{place.line}:{place.column}" if isinstance(place, FilePosition) else place or str(file)
-    return ": ".join(filter(None, (where, dotted(problem.path), problem.text.replace("\n", " "))))
+    return "\n".join([*list(lines)[:MAX_PROBLEMS], *([f"{file}: and {rest} more problems"] if rest > 0 else [])])
 
 
 def _order(problem: ConfigProblem) -> tuple[bool, FilePosition]:

@@ -1,20 +1,20 @@
-"""What reading costs in units of the YouTube Data API, in numbers and in words."""
+"""Warn about watches that need more units of the YouTube Data API than a day has."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from csi.config.settings import Settings, SourceSettings
+from csi.config.settings import Settings
 
 DAY = 86_400.0
 
 
 def daily_units(seconds: float, pages: int = 1) -> int:
-    """Units for a day of reads that are so many seconds apart."""
+    """API units that one watch uses in a day when it is read every `seconds`."""
     return round(DAY / seconds * pages)
 
 
 def too_much(reads: Iterable[tuple[float, int]], limit: int, buffer: int) -> str | None:
-    """One sentence with the sum when these reads (interval, pages) need more than a day has; None when they fit."""
+    """A sentence with the sum if these reads (interval, pages) need more units than a day has. None: they fit."""
     counted = Counter(reads)
     needed = sum(count * daily_units(seconds, pages) for (seconds, pages), count in counted.items())
     if needed <= limit - buffer:
@@ -28,20 +28,16 @@ def too_much(reads: Iterable[tuple[float, int]], limit: int, buffer: int) -> str
 
 
 def budget_warnings(settings: Settings) -> Iterator[str]:
-    """What the configuration asks for and the API does not give, by the configured watches alone."""
+    """Warnings for the configured watches; watches that were added by command are not counted."""
     for name, source in settings.sources.items():
         rule, limit = source.adaptive, source.budget_units
         if not source.enabled or rule is None or limit is None:
             continue
         if rule.min_quota_buffer >= limit:
             kept = f"min_quota_buffer {rule.min_quota_buffer:,} leaves nothing of quota_limit {limit:,}"
-            yield f"sources.{name}.adaptive_polling: {kept}; everything is always idle"
-        elif said := too_much(_slowest(source), limit, rule.min_quota_buffer):
-            yield f"sources.{name}: {said}"
-
-
-def _slowest(source: SourceSettings) -> Iterator[tuple[float, int]]:
-    for watch in source.watches:
-        fast = watch.poll_interval_seconds or source.poll_interval_seconds
-        rule = source.adaptive
-        yield (max(fast, rule.idle_interval_seconds) if rule and rule.enabled else fast), 1
+            yield f"sources.{name}.adaptive_polling: {kept}; all watches are always polled at the idle interval"
+        else:
+            intervals = [watch.poll_interval_seconds or source.poll_interval_seconds for watch in source.watches]
+            idle = rule.idle_interval_seconds if rule.enabled else 0.0
+            if warning := too_much([(max(fast, idle), 1) for fast in intervals], limit, rule.min_quota_buffer):
+                yield f"sources.{name}: {warning}"

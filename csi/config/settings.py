@@ -1,4 +1,4 @@
-"""The configuration as validated values. Reading the file, its variables and its errors: `config_file`."""
+"""The settings models of the configuration file: names, types, limits and defaults of all keys but those of sources."""
 
 import ipaddress
 import re
@@ -27,12 +27,12 @@ from csi.config.durations import Seconds
 from csi.config.secrets import url_password
 from csi.patterns import check_pattern
 
-# A validator's message never repeats the value: the loader adds it where it is short and no secret.
+# A validator's message never repeats the value: the loader adds it if it is short and not a secret.
 
 Tier = Literal["urgent", "standard", "high_volume"]
 TIERS: tuple[Tier, ...] = ("urgent", "standard", "high_volume")
 
-# PRD §7.1 and Appendix A say "normal" and "low"; its config says "standard". They are one tier (DECISIONS 6).
+# PRD §7.1 and Appendix A use "normal" and "low", the PRD's sample config "standard": all are the tier standard.
 _TIER_WORDS = {"normal": "standard", "low": "standard"}
 TierName = Annotated[Tier, BeforeValidator(lambda word: _TIER_WORDS.get(str(word), word))]
 LogLevel = Annotated[
@@ -40,7 +40,7 @@ LogLevel = Annotated[
     BeforeValidator(lambda word: word.upper() if isinstance(word, str) else word),
 ]
 
-# Wide enough for the PRD's own placeholders (PLxxx, UCxxx), narrow enough never to leave its place in a URL.
+# Accepts the PRD's placeholders (PLxxx, UCxxx), and no character that has a meaning in a URL.
 YouTubeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{2,64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
@@ -54,21 +54,21 @@ def _names_a_variable(text: str) -> str:
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"), AfterValidator(_names_a_variable)]
 
 
-def _sane_interval(seconds: float) -> float:
+def _check_interval(seconds: float) -> float:
     if not 1 <= seconds <= 604_800:
         raise ValueError("expected an interval of 1 second to 7 days")
     return seconds
 
 
-Interval = Annotated[Seconds, AfterValidator(_sane_interval)]
+Interval = Annotated[Seconds, AfterValidator(_check_interval)]
 
 
 class PlainHttpError(ValueError):
-    """Plain http to somewhere that is not this machine."""
+    """Plain http to another machine."""
 
 
 def check_url(text: str, *, plain_http: bool = False) -> str:
-    """The same text, or a ValueError when nobody should be contacted there."""
+    """The same text. Raises ValueError if it is not a URL that CSI may send a request to."""
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname, parts.port
@@ -93,21 +93,24 @@ def is_loopback(host: str) -> bool:
 
 
 SourceUrl = Annotated[str, AfterValidator(check_url)]
-"""An address that a source reads: https, or plain http on this machine. Stays text."""
+"""A URL as text: https, or plain http on this machine."""
 
 
 class Model(BaseModel):
-    """Every block of the config: unknown keys are refused, values do not change after loading."""
+    """Base of every block of the file: unknown keys are refused, and values do not change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _empty_means_default(cls, data: Any) -> Any:
-        """A block whose every line is commented out is as good as absent; an empty scalar is an error."""
+        """A block or list with all its lines commented out has its default. An empty scalar is an error."""
         if not isinstance(data, dict):
             return data
-        return {key: value for key, value in data.items() if value is not None or not cls._may_be_empty(key)}
+        fields = {key: cls.model_fields.get(key) for key, value in data.items() if value is None}
+        defaults = {key: field.get_default(call_default_factory=True) for key, field in fields.items() if field}
+        empty = {key for key, default in defaults.items() if isinstance(default, Model | tuple | dict)}
+        return {key: value for key, value in data.items() if key not in empty}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -117,20 +120,15 @@ class Model(BaseModel):
             raise ValueError("expected a number")
         return value
 
-    @classmethod
-    def _may_be_empty(cls, key: Any) -> bool:
-        field = cls.model_fields.get(key) if isinstance(key, str) else None
-        return field is not None and isinstance(field.get_default(call_default_factory=True), Model | tuple | dict)
-
 
 class FirstPollLast(Model):
-    """`first_poll: {last: N}`: emit the newest N, remember the rest."""
+    """`first_poll: {last: N}`: emit the newest N and mark the rest as seen."""
 
     last: int = Field(ge=0, le=1000)
 
 
 def _first_poll(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """One sentence instead of one complaint for each form."""
+    """One message instead of one per member of the union."""
     try:
         return check(value)
     except ValueError as error:
@@ -142,7 +140,7 @@ FirstPoll = Annotated[Literal["mark_seen", "all"] | FirstPollLast, WrapValidator
 
 ItemKind = Literal["video", "short", "live", "upcoming"]
 KINDS: tuple[ItemKind, ...] = ("video", "short", "live", "upcoming")
-"""What an item can be (`subject.kind`). Everything is wanted by default (DECISIONS 43)."""
+"""The kinds of an item (`subject.kind`). All are included by default."""
 
 
 def _some_kind(kinds: tuple[ItemKind, ...]) -> tuple[ItemKind, ...]:
@@ -155,7 +153,7 @@ ItemKinds = Annotated[tuple[ItemKind, ...], AfterValidator(_some_kind)]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 Length = Annotated[Seconds, Field(ge=0)]
 
-# Built by call because one of its keys, `not`, is a word of Python.
+# Created by a call because `not`, one of its keys, is a keyword of Python.
 TitleFilter = create_model(
     "TitleFilter",
     __base__=Model,
@@ -167,13 +165,13 @@ TitleFilter = create_model(
 )
 
 FILTERS = ("include", "title", "min_duration_seconds", "max_duration_seconds")
-"""The keys that say which items of a watch are wanted; a watch's own win over its source's."""
+"""The keys that filter items. A watch's own value wins over that of its source."""
 
 
 class WatchSettings(Model):
-    """One thing to watch. Subclasses name the field that identifies it."""
+    """One watch. Subclasses add the field that identifies it."""
 
-    name: str | None = Field(None, max_length=200, description="A name for people")
+    name: str | None = Field(None, max_length=200, description="A name that is shown beside the id")
     route_profile: str | None = Field(None, description="A key of route_profiles")
     tags: tuple[str, ...] = Field((), description="Added to the route profile's tags")
     poll_interval_seconds: Interval | None = Field(None, description="Overrides the source's interval")
@@ -189,13 +187,13 @@ class WatchSettings(Model):
 
     @property
     def label(self) -> str | None:
-        """What people see of it beside its ref."""
+        """The name that is shown beside the ref."""
         return self.name
 
     @property
     def ref(self) -> str:
         """What identifies this watch within its source."""
-        raise NotImplementedError(f"{type(self).__name__} must say what identifies a watch")
+        raise NotImplementedError(f"{type(self).__name__} must define what identifies a watch")
 
 
 W = TypeVar("W", "WatchSettings", "SourceSettings")
@@ -204,14 +202,14 @@ W = TypeVar("W", "WatchSettings", "SourceSettings")
 def _check_lengths(settings: W) -> W:
     low, high = settings.min_duration_seconds, settings.max_duration_seconds
     if low is not None and high is not None and low > high:
-        raise ValueError("min_duration_seconds is more than max_duration_seconds, so nothing would be wanted")
+        raise ValueError("min_duration_seconds is more than max_duration_seconds, so no item would be included")
     return settings
 
 
 class AdaptivePolling(Model):
-    """FR-1.3: fast while something happens, slow when nothing does."""
+    """Two polling intervals (FR-1.3): a short one while new items appear, a long one otherwise."""
 
-    enabled: bool = Field(True, description="Slow down while nothing happens, where that saves quota")
+    enabled: bool = Field(True, description="Poll at the idle interval while nothing new appears, if that saves quota")
     active_interval_seconds: Seconds | None = Field(
         None, gt=0, description="Interval while active; default: poll_interval_seconds"
     )
@@ -221,36 +219,36 @@ class AdaptivePolling(Model):
 
 
 class SourceSettings(Model):
-    """What every source has. An adapter's own settings are a subclass in the adapter's file."""
+    """The keys of every source. Each adapter's module has a subclass with its own."""
 
     enabled: bool = Field(True, description="Poll this source")
     poll_interval_seconds: Seconds = Field(300, description="Time between two polls of one watch")
     priority: TierName = Field("standard", description="Delivery tier of this source's events")
     first_poll: FirstPoll = Field("mark_seen", description="What the first successful read of a watch emits")
-    include: ItemKinds = Field(KINDS, description="Which kinds of items are wanted")
-    title: TitleFilter = Field(TitleFilter(), description="Which titles are wanted")
-    min_duration_seconds: Length | None = Field(None, description="Shortest item wanted, where its length is known")
-    max_duration_seconds: Length | None = Field(None, description="Longest item wanted, where its length is known")
+    include: ItemKinds = Field(KINDS, description="Kinds of items that become events")
+    title: TitleFilter = Field(TitleFilter(), description="Titles of items that become events")
+    min_duration_seconds: Length | None = Field(None, description="Drop shorter items, if their length is known")
+    max_duration_seconds: Length | None = Field(None, description="Drop longer items, if their length is known")
 
     streaming_mode: bool = Field(False, description="Send each event at once and alone, several in parallel, unordered")
-    max_concurrent_events: int = Field(10, ge=1, le=64, description="With streaming_mode: events on their way at once")
+    max_concurrent_events: int = Field(10, ge=1, le=64, description="With streaming_mode: events in flight at once")
 
     watch_key: ClassVar[str | None] = None
-    """The key that holds the list of watches, where a source has one."""
+    """The key of the list of watches. None: the source has no such list and is one watch."""
 
     @property
     def adaptive(self) -> AdaptivePolling | None:
-        """The two speeds of a source that has them."""
+        """The two intervals of a source that polls adaptively."""
         return None
 
     @property
     def budget_units(self) -> int | None:
-        """Units of the YouTube Data API this source may use in a day; None: it uses none."""
+        """Units of the YouTube Data API that this source may use in a day. None: it uses none."""
         return None
 
     @property
     def waits_for_caches(self) -> bool:
-        """Whether a watch is read just after the source's caches let go, and not at its interval."""
+        """Whether a watch is read when the source's cached response expires, and not at its interval."""
         return False
 
     @property
@@ -258,11 +256,17 @@ class SourceSettings(Model):
         return getattr(self, self.watch_key) if self.watch_key else ()
 
     def filters_of(self, watch: WatchSettings | None = None) -> dict[str, Any]:
-        """What differs from "everything", as plain JSON; the watch's own keys win."""
-        own = watch or WatchSettings()
-        chosen = {key: getattr(self if getattr(own, key) is None else own, key) for key in FILTERS}
-        plain = {key: _plain_filter(value) for key, value in chosen.items()}
-        return {key: value for key, value in plain.items() if value and value != list(KINDS)}
+        """The filters that exclude items, as plain JSON; the watch's own keys win."""
+        own, plain = watch or WatchSettings(), dict[str, Any]()
+        for key in FILTERS:
+            value = getattr(self if getattr(own, key) is None else own, key)
+            if isinstance(value, BaseModel):
+                value = value.model_dump(exclude_none=True)
+            elif isinstance(value, tuple):
+                value = [kind for kind in KINDS if kind in value]
+            if value and value != list(KINDS):
+                plain[key] = value
+        return plain
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> "SourceSettings":
@@ -271,19 +275,11 @@ class SourceSettings(Model):
     @field_validator("poll_interval_seconds")
     @classmethod
     def _interval_is_sane(cls, value: float) -> float:
-        return _sane_interval(value)  # holds for a subclass that gives the field another default, too
-
-
-def _plain_filter(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(exclude_none=True)
-    if isinstance(value, tuple):
-        return [kind for kind in KINDS if kind in value]
-    return value
+        return _check_interval(value)  # not in the annotation: subclasses redeclare the field with another default
 
 
 class RouteProfile(Model):
-    """Where the receiver should take an event."""
+    """Routing hints for the receiver."""
 
     pipeline: str = Field(min_length=1, max_length=200)
     priority: TierName = "standard"
@@ -294,7 +290,7 @@ class CsiSettings(Model):
     """The instance itself."""
 
     instance_id: Name = Field("csi-vps-01", description="Names this instance to the receiver")
-    environment: str = Field("production", max_length=64, description="Free text for people and logs")
+    environment: str = Field("production", max_length=64, description="Free text, for example production or staging")
     log_level: LogLevel = Field("INFO", description="Least level logged")
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
     state_dir: Path = Field(Path("/var/lib/csi"), description="Database, queue and locks live here (mode 0700)")
@@ -307,7 +303,7 @@ class CsiSettings(Model):
     allow_unprotected_queue: bool = Field(False, description="Allow a Redis queue on another host without a password")
 
     min_free_mb: int = Field(
-        64, ge=0, le=1_000_000, description="Free disk space below which nothing is read any more; 0: never mind"
+        64, ge=0, le=1_000_000, description="Below this much free disk space polling is paused; 0: no limit"
     )
 
     @field_validator("database")
@@ -330,7 +326,7 @@ class CsiSettings(Model):
 
 
 def _place(text: str, schemes: tuple[str, ...]) -> str:
-    """A path, or a URL of a known kind. `sqlite:///x` is the path x, so an absolute one has four slashes."""
+    """A path, or a URL with a known scheme. `sqlite:///x` is the path x, so an absolute path has four slashes."""
     path = text.removeprefix("sqlite:///")
     if "://" in path and not path.startswith(schemes):
         raise ValueError(f"expected a path or {' or '.join(scheme + '…' for scheme in schemes)}")
@@ -345,7 +341,7 @@ class TierSettings(Model):
 
 
 STREAM = "stream"
-"""The lane of sources with streaming_mode: one event a request, at once."""
+"""The lane of sources with streaming_mode: one event per request, sent at once."""
 
 _STREAM = TierSettings(batch_size=1, max_delay_seconds=0)
 
@@ -360,7 +356,7 @@ class PriorityBehavior(Model):
     @field_validator("urgent", "standard", "high_volume", mode="before")
     @classmethod
     def _rest_is_default(cls, value: Any, info: ValidationInfo) -> Any:
-        """What a tier does not say keeps its default."""
+        """A key that a tier leaves out keeps that tier's default."""
         default: TierSettings = cls.model_fields[str(info.field_name)].default
         return default.model_dump() | value if isinstance(value, dict) else value
 
@@ -372,7 +368,7 @@ class PriorityBehavior(Model):
 
 def _shorter_than_a_lease(value: float) -> float:
     if not 0.1 <= value <= 45:
-        raise ValueError("expected 0.1 to 45 seconds: a lease outlasts the request and ends within 60")
+        raise ValueError("expected 0.1 to 45 seconds: the lease of a batch, 60 s at most, must outlast the request")
     return value
 
 
@@ -381,14 +377,14 @@ JsonForm = Literal["auto", "ascii", "utf8"]
 
 
 class DestinationSettings(Model):
-    """One more receiver, beside the one of `ua_endpoint`. What it does not say is as under `delivery`."""
+    """A destination beside `ua_endpoint`. A key that it leaves out has the value of `delivery`."""
 
     endpoint: SourceUrl = Field(description="URL of its ingest endpoint")
     secret_env: VariableName = Field(description="Variable that holds its HMAC secret")
     bearer_env: VariableName | None = Field(None, description="Variable that holds its bearer token, if not the secret")
-    sources: tuple[str, ...] = Field((), description="Only events of these sources; nothing: all")
-    event_types: tuple[str, ...] = Field((), description="Only events of these types; nothing: all")
-    tags: tuple[str, ...] = Field((), description="Only events with one of these tags; nothing: all")
+    sources: tuple[str, ...] = Field((), description="Only events of these sources; empty: all")
+    event_types: tuple[str, ...] = Field((), description="Only events of these types; empty: all")
+    tags: tuple[str, ...] = Field((), description="Only events with one of these tags; empty: all")
     priority_behavior: PriorityBehavior | None = Field(None, description="Tier settings of its own")
     timeout_seconds: RequestTime | None = Field(None, description="Total time for one request")
     max_events_per_request: int | None = Field(None, ge=1, le=100, description="Events in one request")
@@ -398,12 +394,13 @@ class DestinationSettings(Model):
 
 
 class DeliverySettings(Model):
-    """The receiver. Endpoint and secret come from the environment; without them nothing starts."""
+    """The default destination and what all destinations share. Worker and sidecar do not start without endpoint and
+    secret, which come from the environment."""
 
     allow_insecure_http: bool = Field(False, description="Allow plain http to a host that is not loopback")
     ua_endpoint: str | None = Field(None, description="URL of the receiver's ingest endpoint")
     shared_secret: SecretStr | None = Field(None, description="HMAC secret; only as ${CSI_UA_SHARED_SECRET}")
-    bearer_token: SecretStr | None = Field(None, description="Bearer token, where it is not the secret")
+    bearer_token: SecretStr | None = Field(None, description="Bearer token, if it is not the secret")
     priority_behavior: PriorityBehavior = PriorityBehavior()
     timeout_seconds: RequestTime = Field(30, description="Total time for one request, connect to last byte")
     max_events_per_request: int = Field(100, ge=1, le=100)
@@ -411,7 +408,8 @@ class DeliverySettings(Model):
     canonical_json: JsonForm = Field("auto", description="Form of the signed JSON; auto learns it from the receiver")
     standard_webhooks: bool = Field(False, description="Send Standard Webhooks headers beside ours")
     destinations: dict[Name, DestinationSettings] = Field(
-        default_factory=dict, description="More receivers, by name, each with its own filters, breaker and dead letters"
+        default_factory=dict,
+        description="More destinations by name, each with its own filters and circuit breaker",
     )
 
     @field_validator("destinations")
@@ -424,7 +422,7 @@ class DeliverySettings(Model):
     @field_validator("ua_endpoint")
     @classmethod
     def _safe_endpoint(cls, value: str | None, info: ValidationInfo) -> str | None:
-        # allow_insecure_http stands above ua_endpoint so that it is known here.
+        # pydantic validates in the order of the fields: allow_insecure_http is declared first, so it is known here.
         plain_http = info.data.get("allow_insecure_http", False)
         try:
             return check_url(value, plain_http=plain_http) if value else None
@@ -435,7 +433,7 @@ class DeliverySettings(Model):
 class DlqSettings(Model):
     """Dead letters."""
 
-    auto_redrive: bool = Field(True, description="Send again what died of the receiver's fault, once it works")
+    auto_redrive: bool = Field(True, description="Resend dead letters of a failing receiver once it accepts events")
     max_redrive_rounds: int = Field(3, ge=1, le=100)
 
 
@@ -451,20 +449,20 @@ class RetentionSettings(Model):
 
 
 class CatalogSettings(Model):
-    """The catalogue of channels and videos, and the jobs that keep it fresh."""
+    """The catalogue of channels and videos, and its jobs."""
 
-    enabled: bool = Field(True, description="Run its jobs; false: they wait")
-    track_watched: bool = Field(False, description="Register every watched channel by itself")
+    enabled: bool = Field(True, description="Run the catalogue's jobs; false: they wait")
+    track_watched: bool = Field(False, description="Add every watched channel to the catalogue")
     units_per_day: int = Field(3000, ge=0, description="API units a day for the catalogue, out of quota_limit")
-    backfill_videos: int | None = Field(None, ge=1, description="Most videos of one backfill; default: all")
-    max_attempts: int = Field(5, ge=1, le=100, description="Tries of a job without progress before it is dead")
-    archive_dir: Path | None = Field(None, description="Where old rows go as files; default <state_dir>/archive")
-    hourly_stats_days: int = Field(30, ge=2, le=36_500, description="Every capture of a video is kept so long")
-    daily_stats_days: int = Field(365, ge=2, le=36_500, description="One capture a day is kept so long")
-    job_events_days: int = Field(90, ge=1, le=36_500, description="The history of jobs")
-    jobs_days: int = Field(30, ge=1, le=36_500, description="Settled jobs keep their payload so long")
-    job_metadata_days: int = Field(365, ge=1, le=36_500, description="Settled jobs are kept so long")
-    api_budget_days: int = Field(365, ge=2, le=36_500, description="Days of the API budget")
+    backfill_videos: int | None = Field(None, ge=1, description="Most videos that one backfill fetches; default: all")
+    max_attempts: int = Field(5, ge=1, le=100, description="Attempts of a job without progress before it is given up")
+    archive_dir: Path | None = Field(None, description="Directory for archived rows; default <state_dir>/archive")
+    hourly_stats_days: int = Field(30, ge=2, le=36_500, description="How long every capture of a video is kept")
+    daily_stats_days: int = Field(365, ge=2, le=36_500, description="How long one capture per day is kept")
+    job_events_days: int = Field(90, ge=1, le=36_500, description="How long the history of jobs is kept")
+    jobs_days: int = Field(30, ge=1, le=36_500, description="How long finished jobs keep their payload")
+    job_metadata_days: int = Field(365, ge=1, le=36_500, description="How long finished jobs are kept")
+    api_budget_days: int = Field(365, ge=2, le=36_500, description="How long the daily rows of the API budget are kept")
 
     @model_validator(mode="after")
     def _times_fit(self) -> "CatalogSettings":
@@ -486,10 +484,12 @@ class WebSettings(Model):
 
 
 class NotifySettings(Model):
-    """Telling people. Where to comes from CSI_NOTIFY_URLS and CSI_HEARTBEAT_URL: such URLs are secrets."""
+    """Notifications. The addresses are secrets: CSI_NOTIFY_URLS and CSI_HEARTBEAT_URL."""
 
-    enabled: bool = Field(True, description="Tell people of troubles, where CSI_NOTIFY_URLS says how")
-    after_seconds: Seconds = Field(300, ge=0, le=86_400, description="A trouble is told when it has lasted this long")
+    enabled: bool = Field(True, description="Send notifications of alerts to CSI_NOTIFY_URLS")
+    after_seconds: Seconds = Field(
+        300, ge=0, le=86_400, description="An alert is sent after its condition lasted this long"
+    )
     heartbeat_seconds: Seconds = Field(60, ge=15, le=86_400, description="Time between two pings of CSI_HEARTBEAT_URL")
 
 
@@ -503,7 +503,7 @@ class FeatureFlags(Model):
 
 
 class EnvironmentSecrets(BaseModel):
-    """What comes from the environment only. Never printed: every field is a SecretStr."""
+    """Secrets of the environment. Every field is a SecretStr, which is never printed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -517,42 +517,41 @@ class EnvironmentSecrets(BaseModel):
 
 
 class ConfigFile(Model):
-    """What the file may say, but for `sources`, whose blocks belong to the adapters."""
+    """The file without `sources`, whose blocks are defined by the adapters."""
 
     csi: CsiSettings = Field(CsiSettings(), description="The instance itself")
-    route_profiles: dict[str, RouteProfile] = Field({}, description="Where the receiver should take an event")
-    delivery: DeliverySettings = Field(DeliverySettings(), description="The receiver")
+    route_profiles: dict[str, RouteProfile] = Field({}, description="Routing hints for the receiver, by name")
+    delivery: DeliverySettings = Field(DeliverySettings(), description="Where and how events are sent")
     dlq: DlqSettings = Field(DlqSettings(), description="Dead letters")
     retention: RetentionSettings = Field(RetentionSettings(), description="How long rows are kept")
     catalog: CatalogSettings = Field(CatalogSettings(), description="Channels, videos and statistics over time")
     web: WebSettings = Field(WebSettings(), description="The sidecar")
-    notify: NotifySettings = Field(NotifySettings(), description="Telling people of troubles")
+    notify: NotifySettings = Field(NotifySettings(), description="Notifications")
     features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")
 
 
 class Settings(ConfigFile):
-    """The whole configuration: the file, its sources, and the secrets of the environment."""
+    """The whole configuration: the file, its sources, and the secrets."""
 
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
     secrets: EnvironmentSecrets = Field(default_factory=EnvironmentSecrets, exclude=True)
 
     @model_validator(mode="after")
     def _watches_fit(self) -> "Settings":
-        faults = [*self._unknown_profiles(), *repeated_watches(self.sources)]
-        if faults:
-            raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in faults))
-        return self
-
-    def _unknown_profiles(self) -> "Iterator[WatchProblem]":
+        problems: list[WatchProblem] = []
         for name, source in self.sources.items():
             for index, watch in enumerate(source.watches):
                 if watch.route_profile is not None and watch.route_profile not in self.route_profiles:
                     path = ("sources", name, source.watch_key or "", index, "route_profile")
-                    yield path, f"unknown route profile {watch.route_profile!r}"
+                    problems.append((path, f"unknown route profile {watch.route_profile!r}"))
+        problems += repeated_watches(self.sources)
+        if problems:
+            raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems))
+        return self
 
 
 WatchProblem = tuple[tuple[str | int, ...], str]
-"""Where, as a path of keys, and one sentence."""
+"""The path of the key, and one sentence."""
 
 
 def repeated_watches(sources: dict[str, SourceSettings]) -> Iterator[WatchProblem]:
@@ -569,7 +568,7 @@ def looks_like_postgres(url: str) -> bool:
 
 
 def is_server(url: str) -> bool:
-    """Whether a database or queue is on a server; else it is a SQLite file."""
+    """Whether a database or queue is on a server and not a SQLite file."""
     return "://" in url
 
 

@@ -1,6 +1,6 @@
-"""What the environment adds to the file: variables inside its values, settings above it, and every secret.
+"""Apply the environment to the configuration file: variables inside values, overrides of keys, and every secret.
 
-The environment wins over the file, the file over the default. A variable that is empty counts as not set.
+The environment wins over the file, the file over the default. An empty variable counts as not set.
 """
 
 import re
@@ -22,13 +22,13 @@ OVERRIDES: dict[str, KeyPath] = {
     "CSI_QUEUE_URL": ("csi", "queue"),
     "PORT": ("web", "port"),
 }
-"""Variables that set a key of the file. CSI_DB_PATH is apart: it gives way to PostgreSQL."""
+"""Variables that override a key of the file. CSI_DB_PATH is not among them: a PostgreSQL URL wins over it."""
 
 SECRET_KEYS: dict[KeyPath, str] = {
     ("delivery", "shared_secret"): "CSI_UA_SHARED_SECRET",
     ("delivery", "bearer_token"): "CSI_UA_BEARER_TOKEN",
 }
-"""Secrets that are keys of the file, where they may only be written as ${NAME}."""
+"""Secrets that have a key in the file. There only ${NAME} may be written."""
 
 SECRETS = {
     "CSI_ADMIN_TOKEN": "admin_token",
@@ -37,7 +37,7 @@ SECRETS = {
     "CSI_NOTIFY_URLS": "notify_urls",
     "CSI_HEARTBEAT_URL": "heartbeat_url",
 }
-"""Secrets that no key of the file stands for: variable and field of `Secrets`."""
+"""Secrets without a key in the file: variable and field of `EnvironmentSecrets`."""
 
 SOURCE_SECRETS = (
     "YOUTUBE_API_KEY",
@@ -45,7 +45,7 @@ SOURCE_SECRETS = (
     "YOUTUBE_OAUTH_CLIENT_SECRET",
     "YOUTUBE_OAUTH_REFRESH_TOKEN",
 )
-"""Secrets that sources name in their `…_env` keys, by their usual names."""
+"""The default values of the `…_env` keys of sources."""
 
 _KNOWN_SECRETS = {*SECRET_KEYS.values(), *SECRETS, *SOURCE_SECRETS}
 _SHORTEST: dict[KeyPath, int] = {("delivery", "shared_secret"): 8}
@@ -62,21 +62,21 @@ _SECRET_REFERENCE = re.compile(rf"\$\{{(?P<name>{_NAME})(?::\?(?P<message>[^}}]*
 
 @dataclass
 class ConfigDraft:
-    """The file's data on its way to settings, and where each value that is not from the file came from."""
+    """The file's data before validation, and the origin of each value that is not from the file."""
 
     document: YamlDocument
     data: dict[str, Any]
     problems: list[ConfigProblem]
     overridden: dict[KeyPath, str] = field(default_factory=dict)
-    """Set by this variable, whatever the file says."""
+    """Keys that a variable overrides, with its name."""
     used: dict[KeyPath, str] = field(default_factory=dict)
-    """Written in the file with this variable in it."""
+    """Keys whose value in the file contains ${NAME}, with that name."""
     secrets: dict[str, SecretStr] = field(default_factory=dict)
-    """By variable name."""
+    """Secrets by the name of their variable."""
 
 
 class UnsetVariable(LookupError):
-    """A variable the file needs. `str(error)` is the sentence."""
+    """The file refers to a variable that is not set. `str(error)` is the sentence for the operator."""
 
     def __init__(self, name: str, message: str | None) -> None:
         hint = message or f"set it in the environment, or write ${{{name}:-default}}"
@@ -85,28 +85,49 @@ class UnsetVariable(LookupError):
 
 
 def fill(document: YamlDocument, env: Environment) -> ConfigDraft:
-    """Variables filled in, then the environment on top. Problems are collected, never raised."""
+    """The file with its variables expanded and the environment's overrides. Problems are collected, never raised."""
     draft = ConfigDraft(document, document.data, list(document.problems))
     _refuse_passwords(draft)
     for path, name in SECRET_KEYS.items():
-        _secret_key(draft, path, name, env)
+        _take_secret_key(draft, path, name, env)
     skipped = {path for name, path in OVERRIDES.items() if is_set(name, env)}
-    draft.data = _expanded(draft, draft.data, (), env, skipped)
+    draft.data = _expand_all(draft, draft.data, (), env, skipped)
     for name, path in OVERRIDES.items():
         _override(draft, path, name, env)
-    _sqlite_path(draft, env)
+    _override_sqlite_path(draft, env)
     for name in SECRETS:
         take_secret(draft, name, env, shortest=8)
-    _check_heartbeat(draft)
+    if url := draft.secrets.get("CSI_HEARTBEAT_URL"):
+        try:
+            check_url(url.get_secret_value())
+        except ValueError as error:
+            draft.problems.append(ConfigProblem(str(error), _variable("CSI_HEARTBEAT_URL")))
     return draft
 
 
 def expand(text: str, env: Environment) -> str:
     """`${VAR}`, `${VAR:-default}`, `${VAR:?message}`; `$${` is a literal. Values are not expanded again."""
-    return _TOKEN.sub(lambda match: _replaced(match, env), text)
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        inner = _INNER.fullmatch(match["inner"] or "")
+        if inner is None:
+            raise ValueError("write ${NAME}, ${NAME:-default} or ${NAME:?message}, not nested; $${ is a literal ${")
+        if inner["name"] in _KNOWN_SECRETS:
+            raise ValueError(f"{inner['name']} is a secret and does not belong here; CSI reads it from the environment")
+        value = env.get(inner["name"])
+        if inner["how"] == ":-":
+            return value or inner["rest"]
+        if value is None or (inner["how"] and not value):
+            raise UnsetVariable(inner["name"], inner["rest"])
+        return value
+
+    return _TOKEN.sub(replaced, text)
 
 
 def take_secret(draft: ConfigDraft, name: str, env: Environment, *, shortest: int = 1) -> SecretStr | None:
+    """Read a secret into the draft. None: it is not set, or it cannot be used and the draft has the problem."""
     try:
         value = read_secret(name, env, shortest=shortest)
     except ValueError as error:
@@ -117,90 +138,65 @@ def take_secret(draft: ConfigDraft, name: str, env: Environment, *, shortest: in
     return draft.secrets.get(name)
 
 
-def _check_heartbeat(draft: ConfigDraft) -> None:
-    """Its URL is a secret, and an address that is contacted: https, or this machine. The value is never shown."""
-    url = draft.secrets.get("CSI_HEARTBEAT_URL")
-    try:
-        check_url(url.get_secret_value() if url else "https://nobody")
-    except ValueError as error:
-        draft.problems.append(ConfigProblem(str(error), _variable("CSI_HEARTBEAT_URL")))
-
-
-def _replaced(match: re.Match[str], env: Environment) -> str:
-    if match[0] == "$${":
-        return "${"
-    inner = _INNER.fullmatch(match["inner"] or "")
-    if inner is None:
-        raise ValueError("write ${NAME}, ${NAME:-default} or ${NAME:?message}, not nested; $${ is a literal ${")
-    if inner["name"] in _KNOWN_SECRETS:
-        raise ValueError(f"{inner['name']} is a secret and does not belong here; it is read by itself")
-    value = env.get(inner["name"])
-    if inner["how"] == ":-":
-        return value or inner["rest"]
-    if value is None or (inner["how"] and not value):
-        raise UnsetVariable(inner["name"], inner["rest"])
-    return value
-
-
-def _expanded(draft: ConfigDraft, value: Any, path: KeyPath, env: Environment, skipped: set[KeyPath]) -> Any:
+def _expand_all(draft: ConfigDraft, value: Any, path: KeyPath, env: Environment, skipped: set[KeyPath]) -> Any:
     if isinstance(value, dict):
-        return {key: _expanded(draft, inner, (*path, key), env, skipped) for key, inner in value.items()}
+        return {key: _expand_all(draft, inner, (*path, key), env, skipped) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_expanded(draft, inner, (*path, index), env, skipped) for index, inner in enumerate(value)]
+        return [_expand_all(draft, inner, (*path, index), env, skipped) for index, inner in enumerate(value)]
     if isinstance(value, str) and "${" in value and path not in skipped:
-        return _expanded_text(draft, value, path, env)
+        return _expand_value(draft, value, path, env)
     return value
 
 
-def _expanded_text(draft: ConfigDraft, raw: str, path: KeyPath, env: Environment) -> Any:
+def _expand_value(draft: ConfigDraft, raw: str, path: KeyPath, env: Environment) -> Any:
     try:
         text = expand(raw, env)
     except UnsetVariable as unset:
         optional = path in _OPTIONAL and not unset.demanded
-        return None if optional else _blame(draft, path, str(unset))
+        return None if optional else _add_problem(draft, path, str(unset))
     except ValueError as error:
-        return _blame(draft, path, str(error))
-    draft.used[path] = _first_name(raw)
+        return _add_problem(draft, path, str(error))
+    names = (_INNER.match(match["inner"] or "") for match in _TOKEN.finditer(raw))
+    name = draft.used[path] = next((name["name"] for name in names if name), "")
     if not is_clean(text):
-        return _blame(draft, path, f"the variable {_first_name(raw)} contains a control character")
+        return _add_problem(draft, path, f"the variable {name} contains a control character")
+    # An unquoted value that is nothing but ${NAME} gets the type that YAML gives the variable's text.
     return retype(text) if path in draft.document.plain and _SOLE.fullmatch(raw) else text
 
 
-def _blame(draft: ConfigDraft, path: KeyPath, text: str) -> None:
+def _add_problem(draft: ConfigDraft, path: KeyPath, text: str) -> None:
     draft.problems.append(ConfigProblem(text, draft.document.values.get(path), path))
 
 
-def _first_name(raw: str) -> str:
-    names = (_INNER.match(match["inner"] or "") for match in _TOKEN.finditer(raw))
-    return next((name["name"] for name in names if name), "")
-
-
 def _refuse_passwords(draft: ConfigDraft) -> None:
-    """FR-6.2: a password in a URL of the file is a secret in the file."""
+    """A password in a URL of the file is a secret in the file (PRD FR-6.2)."""
     for path in _URL_KEYS:
         raw = _look(draft.data, path)
         found = url_password(raw) if isinstance(raw, str) else None
         if found and "${" not in found:
             name = next(name for name, place in OVERRIDES.items() if place == path)
-            _blame(draft, path, f"a password does not belong in the file; write ${{VARIABLE}} or set {name}")
+            _add_problem(draft, path, f"a password does not belong in the file; write ${{VARIABLE}} or set {name}")
 
 
-def _secret_key(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) -> None:
-    """A secret the file may only refer to. A literal is refused even where the environment has the secret."""
+def _take_secret_key(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) -> None:
+    """Move a secret's key from the file's data to the secrets.
+
+    A literal is refused even if the environment sets the secret: the file would still hold one.
+    """
     raw = _look(draft.data, path)
     reference = _SECRET_REFERENCE.fullmatch(raw) if isinstance(raw, str) else None
-    _drop(draft.data, path)
+    block = draft.data.get(str(path[0]))
+    if isinstance(block, dict):
+        block.pop(path[1], None)
     if raw is not None and reference is None:
-        _blame(draft, path, f"a secret does not belong in the file; write ${{{name}}} and set that variable")
-    elif is_set(name, env) or reference is None:
-        _put_secret(draft, path, name, env)
-    elif is_set(reference["name"], env):
-        _put_secret(draft, path, reference["name"], env)
-    elif reference["message"] is not None:
-        _blame(draft, path, str(UnsetVariable(reference["name"], reference["message"])))
-
-
-def _put_secret(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) -> None:
+        _add_problem(draft, path, f"a secret does not belong in the file; write ${{{name}}} and set that variable")
+        return
+    if reference is not None and not is_set(name, env):
+        name = reference["name"]
+        if not is_set(name, env):
+            if reference["message"] is not None:
+                _add_problem(draft, path, str(UnsetVariable(name, reference["message"])))
+            return
     secret = take_secret(draft, name, env, shortest=_SHORTEST.get(path, 1))
     if secret is not None:
         _put(draft, path, secret, name)
@@ -218,14 +214,13 @@ def _override(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) ->
         _put(draft, path, value, name)
 
 
-def _sqlite_path(draft: ConfigDraft, env: Environment) -> None:
-    """CSI_DB_PATH wins over any other SQLite file, and never takes an instance off its PostgreSQL."""
+def _override_sqlite_path(draft: ConfigDraft, env: Environment) -> None:
+    """CSI_DB_PATH wins over any other SQLite path, but not over PostgreSQL: a leftover variable must not move an
+    instance from its server to an empty file."""
     chosen = _look(draft.data, _DATABASE)
     if "://" in env.get("CSI_DB_PATH", ""):
-        problem = ConfigProblem(
-            "expected a path; a URL goes into CSI_DATABASE_URL", _variable("CSI_DB_PATH"), _DATABASE
-        )
-        draft.problems.append(problem)
+        text = "expected a path; a URL goes into CSI_DATABASE_URL"
+        draft.problems.append(ConfigProblem(text, _variable("CSI_DB_PATH"), _DATABASE))
     elif not (isinstance(chosen, str) and looks_like_postgres(chosen)):
         _override(draft, _DATABASE, "CSI_DB_PATH", env)
 
@@ -239,14 +234,8 @@ def _look(data: dict[str, Any], path: KeyPath) -> Any:
     return block.get(path[1]) if isinstance(block, dict) else None
 
 
-def _drop(data: dict[str, Any], path: KeyPath) -> None:
-    block = data.get(str(path[0]))
-    if isinstance(block, dict):
-        block.pop(path[1], None)
-
-
 def _put(draft: ConfigDraft, path: KeyPath, value: Any, name: str) -> None:
-    """A block that is no block is left alone: it is refused later, with its line."""
+    """Set a key. A block that is not a mapping stays as it is: validation reports it with its line."""
     block = draft.data.get(str(path[0]))
     if block is None:
         block = draft.data[str(path[0])] = {}

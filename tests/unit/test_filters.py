@@ -88,7 +88,7 @@ def test_everything_is_stored_as_nothing():
         ("title: {match: '(?<!b)(a+)+$'}", "this pattern can match one title in more than 50,000,000 ways"),
         ("title: {maych: x}", "unknown key; did you mean match?"),
         ("min_duration_seconds: soon", "expected seconds (90, 1.5) or a duration"),
-        ("{min_duration_seconds: 90, max_duration_seconds: 60}", "nothing would be wanted"),
+        ("{min_duration_seconds: 90, max_duration_seconds: 60}", "no item would be included"),
     ],
 )
 def test_a_bad_filter_is_a_config_error_with_its_line(tmp_path, key, said):

@@ -40,7 +40,7 @@ class ApiSettings(SourceSettings):
     quota_limit: int = Field(10_000, gt=0, description="API units a Pacific day, for all sources together")
     api_key_env: VariableName = Field("YOUTUBE_API_KEY", description="Variable that holds the API key")
     api_base_url: SourceUrl = Field(
-        "https://www.googleapis.com/youtube/v3", description="The Data API, or a stand-in for it"
+        "https://www.googleapis.com/youtube/v3", description="URL of the Data API or of a stand-in"
     )
     oauth: OAuthSettings = Field(OAuthSettings(), description="A refresh token instead of the key")
 
