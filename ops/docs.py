@@ -34,7 +34,7 @@ RECEIVER = {
     receiver.SECRET: "secret; the sender's `CSI_UA_SHARED_SECRET`, 8 to 1,024 characters; required",
     receiver.PREVIOUS: "secret; accepted beside the current one while a secret is being replaced",
     receiver.BEARER: "secret; the sender's `CSI_UA_BEARER_TOKEN`; default: the secrets above",
-    receiver.INSTANCES: "instance ids that may send, with commas between them; default: every sender with a valid signature",
+    receiver.INSTANCES: "instance ids that may send, with commas between them; default: all with a valid signature",
     receiver.ENABLED: "`1` or `0`; `0` answers 503 `ingest_disabled`; default `1`",
     receiver.DASHBOARD: "secret; the password (HTTP Basic) for `/ui` from other machines",
     receiver.DB_PATH: "database file; `--db` wins; default `csi-receiver.db` in the current directory",
