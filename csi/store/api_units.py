@@ -1,4 +1,4 @@
-"""The API budget: one row per Pacific day, booked before each call, exact under several workers."""
+"""The YouTube API budget: one row per Pacific day, booked before each call, exact with several workers."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from csi import clock
 from csi.store import counters
-from csi.store.db import fetch, writing
+from csi.store.db import writing
 from csi.store.models import ApiBudget, Counter
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
@@ -14,19 +14,19 @@ PACIFIC = ZoneInfo("America/Los_Angeles")
 
 HOUR = 3600.0
 HOURLY = "api_units"
-"""A counter per hour beside the day's row: how fast units are used now. Kept for two days."""
+"""One counter per hour shows how fast units are used now. Kept for two days."""
 
 
 @dataclass(frozen=True)
 class QuotaDay:
-    """One Pacific day, 23 to 25 hours long, and what was used of it."""
+    """One Pacific day, 23 to 25 hours long, and the units used in it."""
 
     id: str
     used: int
     starts: float
     ends: float
     per_second: float | None
-    """How fast units were used in the last hour; None: too little was seen of it to say."""
+    """The rate of the last hour; None while less than ten minutes of it were measured."""
 
 
 def day_of(now: float) -> str:
@@ -39,12 +39,13 @@ def day_starts(now: float) -> float:
 
 def day_ends(now: float) -> float:
     """The next Pacific midnight; days are 23 or 25 hours long when the clocks change."""
-    return _midnight_after(datetime.fromtimestamp(now, PACIFIC)).timestamp()
+    tomorrow = datetime.fromtimestamp(now, PACIFIC).date() + timedelta(days=1)
+    return datetime(tomorrow.year, tomorrow.month, tomorrow.day, tzinfo=PACIFIC).timestamp()
 
 
 def book(units: int, limit: int, now: float) -> bool:
-    """Take units from today's budget. False: they are not there, and nothing was booked. What is booked stays
-    booked, whatever becomes of the call: the API counts a call that failed, too."""
+    """Take units from today's budget. False: fewer are left, and nothing was booked. Booked units are never returned:
+    the API also counts calls that failed."""
     with writing():
         _open_day(limit, now)
         fits = ApiBudget.quota_used + units <= limit
@@ -54,22 +55,27 @@ def book(units: int, limit: int, now: float) -> bool:
             .execute()
         )
         if booked:
-            _count_hour(units, now)
+            hour = int(now // HOUR)
+            counters.add(HOURLY, units, label=str(hour))
+            # One row is added an hour, so old ones are deleted only now and then. Labels (hours since 1970) compare as
+            # text: all have six digits.
+            if int(now) % 60 == 0:
+                Counter.delete().where((Counter.name == HOURLY) & (Counter.label < str(hour - 48))).execute()
         return bool(booked)
 
 
 class _ShareSpent(Exception):
-    """Takes the booking back."""
+    """Rolls the booking back."""
 
 
 def book_share(units: int, limit: int, name: str, share: int, now: float) -> bool:
-    """Like `book`, for one kind of work that has its own share of the day. False: nothing was booked."""
+    """Like `book`, for one kind of work that may use only a share of the day. False: nothing was booked."""
     try:
         with writing():
             if not book(units, limit, now):
                 return False
             counters.add(name, units, label=day_of(now))
-            if share_used(name, now) > share:  # the day's row is locked by `book`: this is exact
+            if share_used(name, now) > share:  # exact: `book` holds the lock on the day's row
                 raise _ShareSpent
     except _ShareSpent:
         return False
@@ -80,13 +86,8 @@ def share_used(name: str, now: float) -> int:
     return int(counters.all_of(name).get(("", day_of(now)), 0))
 
 
-def used_since(period_start: str) -> int:
-    """Units of all days that began at this time or later."""
-    return int(fetch("SELECT COALESCE(SUM(quota_used), 0) FROM api_budget WHERE period_start >= ?", period_start)[0][0])
-
-
 def exhaust(limit: int, now: float) -> None:
-    """The API says that nothing is left: believe it over our own count."""
+    """Mark today's budget as used up: the API reported so, and other programs may use the same key."""
     with writing():
         _open_day(limit, now)
         full = ApiBudget.update(quota_used=limit, quota_limit=limit, last_updated_at=clock.iso(now))
@@ -102,15 +103,8 @@ def today(now: float) -> QuotaDay:
     return QuotaDay(day_of(now), used(now), day_starts(now), day_ends(now), _last_hour(now))
 
 
-def _count_hour(units: int, now: float) -> None:
-    hour = int(now // HOUR)
-    counters.add(HOURLY, units, label=str(hour))
-    if int(now) % 60 == 0:  # once in a while is enough: it is a row an hour
-        Counter.delete().where((Counter.name == HOURLY) & (Counter.label < str(hour - 48))).execute()
-
-
 def _last_hour(now: float) -> float | None:
-    """This hour's units and its share of the one before. Labels are hours since 1970: as long as each other."""
+    """Units per second: this hour's, plus the part of the previous hour that lies within 60 minutes."""
     hour, into = int(now // HOUR), now % HOUR
     by_hour = {label: value for (_, label), value in counters.all_of(HOURLY).items()}
     before, ours = by_hour.get(str(hour - 1)), by_hour.get(str(hour), 0.0)
@@ -128,8 +122,3 @@ def _open_day(limit: int, now: float) -> None:
         period_end=clock.iso(day_ends(now)),
         last_updated_at=clock.iso(now),
     ).on_conflict_ignore().execute()
-
-
-def _midnight_after(local: datetime) -> datetime:
-    tomorrow = local.date() + timedelta(days=1)
-    return datetime(tomorrow.year, tomorrow.month, tomorrow.day, tzinfo=PACIFIC)

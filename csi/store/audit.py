@@ -1,4 +1,4 @@
-"""Who did what through the sidecar: a row before the act, finished with what came of it. The newest stay."""
+"""The audit log of the sidecar: a row before each action, completed with its result. The newest rows are kept."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ KEPT = 10_000
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """One act. `status` None: its process ended before it did."""
+    """One action. `status` None: the process ended before the action did."""
 
     id: int
     at: float
@@ -23,7 +23,7 @@ class AuditRecord:
 
 
 def begin(now: float, *, via: str, role: str, client: str | None, action: str) -> int:
-    """An act that cannot be written down is not done: StoreError comes from here, before it."""
+    """Record an action before it is done. StoreError when that fails: the action must then not be done."""
     sql = "INSERT INTO audit (at, via, role, client, action) VALUES (?, ?, ?, ?, ?) RETURNING id"
     with writing():
         number = int(fetch(sql, now, via, role, client, action)[0][0])
@@ -37,7 +37,7 @@ def finish(number: int, now: float, *, status: int | None, detail: str | None = 
 
 
 def page(limit: int, before: int | None = None) -> list[AuditRecord]:
-    """Newest first; `before` is the id of the last row of the page before this one."""
+    """Newest first; `before` is the id of the last row of the previous page."""
     sql = (
         "SELECT id, at, via, role, client, action, detail, status, finished_at FROM audit WHERE id < ? "
         "ORDER BY id DESC LIMIT ?"

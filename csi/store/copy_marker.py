@@ -1,16 +1,16 @@
-"""Whether this database is the copy of another: `begun`, then `complete`, then in use, and the row is gone."""
+"""Whether this database is a copy of another: `begun`, then `complete`; the row is deleted when a worker uses it."""
 
 from csi.errors import StoreError
 from csi.store.db import fetch, run, writing
 
 
 def begin(source: str, now: float, *, is_empty: bool) -> None:
-    """Into an empty database, or one that was begun from the same place. StoreError for any other."""
+    """Mark a copy as begun. StoreError unless the database is empty or holds a copy from the same source."""
     begun = [row[0] for row in fetch("SELECT source FROM copies")]
     if begun and begun != [source]:
-        raise StoreError(f"the copy in the target was begun from {begun[0]}; name an empty database")
+        raise StoreError(f"the target holds a copy of {begun[0]}; choose an empty database")
     if not begun and not is_empty:
-        raise StoreError("the target holds rows that no copy put there; name an empty database")
+        raise StoreError("the target holds rows that were not written by a copy; choose an empty database")
     with writing():
         run("INSERT INTO copies (source, begun_at) VALUES (?, ?) ON CONFLICT (source) DO NOTHING", source, now)
         run("UPDATE copies SET state = 'begun', finished_at = NULL WHERE source = ?", source)
@@ -21,7 +21,8 @@ def finish(source: str, now: float) -> None:
 
 
 def take_into_use() -> None:
-    """A worker starts here: from now on this is no copy any more. StoreError while half of the rows may be missing."""
+    """Called when a worker starts: later copies must not overwrite this database. StoreError when the copy is
+    incomplete, because rows may be missing."""
     begun = fetch("SELECT source FROM copies WHERE state = 'begun'")
     if begun:
         raise StoreError(

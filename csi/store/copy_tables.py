@@ -1,7 +1,7 @@
-"""Everything from a SQLite file into PostgreSQL, row by row in the order of keys: only what differs is written.
+"""Copy all tables of a SQLite file into PostgreSQL and verify the result. Only rows that differ are written.
 
-So a copy that was killed goes on where it was, and one that was made while the worker ran is brought up to date by
-another. Two streams in the same order are held against each other; neither is ever whole in memory.
+Both sides are read in key order and compared row by row, so memory stays small, a killed copy is continued by the next
+run, and a copy made while the worker runs is brought up to date by another run.
 """
 
 import hashlib
@@ -20,21 +20,20 @@ from peewee import PeeweeException
 from csi.config.secrets import MASK, hide_password, url_password
 from csi.errors import StoreError
 from csi.sql import BUSY_SECONDS
-from csi.store import copy_marker
-from csi.store import db as store
+from csi.store import copy_marker, db
 from csi.store.catalog import partitions
 from csi.store.models import database
 
 Row = tuple[Any, ...]
 
-OWN = ("schema_migration", "duties", "copies")
-"""What belongs to a database and not to the installation."""
+NOT_COPIED = ("schema_migration", "duties", "copies")
+"""Tables that describe one database and not the installation."""
 
-AT_ONCE = 1_000
-"""Rows in a transaction: what a kill costs."""
+ROWS_PER_TRANSACTION = 1_000
+"""A killed copy loses at most this many rows of work."""
 
-_LOCK = 7234508
-_MENDED = "\ufffd"
+_ADVISORY_LOCK = 7234508
+_REPLACEMENT = "\ufffd"
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class Table:
     name: str
     columns: tuple[str, ...]
     key: int
-    """So many of the columns are the key."""
+    """The number of key columns."""
     flags: frozenset[int]
-    """Places of booleans, which SQLite has as numbers."""
+    """Positions of booleans, which SQLite stores as integers."""
     texts: frozenset[int]
 
     def key_of(self, row: Row) -> Row:
@@ -55,7 +54,7 @@ class Table:
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """What became of a table. Both sides have these rows and this checksum."""
+    """The result for one table: both sides have this many rows and this checksum."""
 
     table: str
     rows: int
@@ -65,17 +64,17 @@ class CopiedTable:
 
 
 class SqliteSource:
-    """A SQLite file as it is at one moment, whatever others write meanwhile."""
+    """A SQLite file as it was when the copy began: one read transaction, unaffected by later writes."""
 
     def __init__(self, path: Path) -> None:
         self.mended = 0
-        """Texts that PostgreSQL cannot hold, or nobody can read: NUL and broken UTF-8 become U+FFFD."""
+        """Texts changed because PostgreSQL cannot store them: NUL and invalid UTF-8 become U+FFFD."""
         self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)
         self._db.text_factory = self._text
         self._db.execute("PRAGMA query_only = 1")
         self._version = self._number("PRAGMA data_version")
         self._db.execute("BEGIN")
-        self._number("SELECT COUNT(*) FROM sqlite_master")  # the transaction begins with the first read
+        self._number("SELECT COUNT(*) FROM sqlite_master")  # SQLite takes the snapshot at the first read
 
     def _text(self, raw: bytes) -> str:
         try:
@@ -86,24 +85,24 @@ class SqliteSource:
         if "\0" not in text:
             return text
         self.mended += 1
-        return text.replace("\0", _MENDED)
+        return text.replace("\0", _REPLACEMENT)
 
     def _number(self, sql: str) -> int:
         return int(self._db.execute(sql).fetchone()[0])
 
     def tables(self) -> list[Table]:
-        """Those that others refer to come first."""
+        """Every table after the tables that its foreign keys refer to."""
         names = [row[0] for row in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        ours = [name for name in names if name not in OWN and not name.startswith("sqlite_")]
-        graph = {name: self._parents(name) - {name} for name in ours}
-        return [self._table(name) for name in TopologicalSorter(graph).static_order()]
-
-    def _parents(self, name: str) -> set[str]:
-        return {row[2] for row in self._db.execute(f"PRAGMA foreign_key_list({name})")}
+        parents = {
+            name: {row[2] for row in self._db.execute(f"PRAGMA foreign_key_list({name})")} - {name}
+            for name in names
+            if name not in NOT_COPIED and not name.startswith("sqlite_")
+        }
+        return [self._table(name) for name in TopologicalSorter(parents).static_order()]
 
     def _table(self, name: str) -> Table:
         kinds = {row[1]: row[2].upper() for row in self._db.execute(f"PRAGMA table_info({name})")}
-        key = database.get_primary_keys(name)  # the target's: where it has partitions, their column is part of it
+        key = database.get_primary_keys(name)  # the target's: the key of a partitioned table includes its time column
         columns = (*key, *(column for column in kinds if column not in key))
         flags, texts = (
             frozenset(at for at, column in enumerate(columns) if kinds[column] == kind) for kind in ("BOOLEAN", "TEXT")
@@ -116,13 +115,12 @@ class SqliteSource:
     def rows(self, table: Table) -> Iterator[Row]:
         order = ", ".join(table.columns[: table.key])
         for row in self._db.execute(f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {order}"):
-            yield self._plain(table, row) if table.flags else row
-
-    def _plain(self, table: Table, row: Row) -> Row:
-        return tuple(bool(it) if at in table.flags and it is not None else it for at, it in enumerate(row))
+            if table.flags:
+                row = tuple(bool(it) if at in table.flags and it is not None else it for at, it in enumerate(row))
+            yield row
 
     def months(self, table: Table) -> list[str]:
-        """That its rows are of, where PostgreSQL keeps them by the month."""
+        """The months of its rows, for tables that PostgreSQL partitions by month."""
         column = partitions.BY_TIME.get(table.name)
         if column is None:
             return []
@@ -130,11 +128,11 @@ class SqliteSource:
         return [row[0] for row in self._db.execute(f"SELECT DISTINCT {month} FROM {table.name}")]
 
     def sequences(self) -> dict[str, int]:
-        """The highest id that was ever given, which may be gone: ids are never given twice."""
+        """The highest id that each table ever assigned, even if that row was deleted: ids are never reused."""
         return dict(self._db.execute("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
 
     def was_written_to(self) -> bool:
-        """Somebody committed since this was opened. Ends the moment that it shows."""
+        """Whether another connection committed since this one was opened. Ends the snapshot."""
         self._db.rollback()
         return self._number("PRAGMA data_version") != self._version
 
@@ -143,7 +141,8 @@ class SqliteSource:
 
 
 class PostgresTarget:
-    """A PostgreSQL database: read through a connection of its own, written through the store's."""
+    """A PostgreSQL database: read through its own connection, because a cursor stays open while the store's connection
+    commits."""
 
     def __init__(self, url: str) -> None:
         import psycopg
@@ -151,21 +150,21 @@ class PostgresTarget:
         self._reader = psycopg.connect(url)
 
     def is_empty(self, table: Table) -> bool:
-        return not store.fetch(f"SELECT 1 FROM {table.name} LIMIT 1")
+        return not db.fetch(f"SELECT 1 FROM {table.name} LIMIT 1")
 
     def rows(self, table: Table) -> Iterator[Row]:
-        """Sorted as SQLite sorts: byte by byte, whatever the database's own language."""
+        """Sorted as SQLite sorts: by bytes, whatever the collation of the database."""
         keys = enumerate(table.columns[: table.key])
         order = ", ".join(f'{name} COLLATE "C"' if at in table.texts else name for at, name in keys)
         with self._reader.transaction(), self._reader.cursor(name="csi_copy") as cursor:
-            cursor.itersize = AT_ONCE
+            cursor.itersize = ROWS_PER_TRANSACTION
             cursor.execute(f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {order}")
             yield from cursor
 
     def append(self, table: Table, rows: Sequence[Row]) -> None:
-        """Where nothing was before: the quick way in."""
+        """Insert into an empty table with COPY, which is much faster than INSERT."""
         sql = f"COPY {table.name} ({', '.join(table.columns)}) FROM STDIN"
-        with store.writing(), database.cursor().copy(sql) as stream:
+        with db.writing(), database.cursor().copy(sql) as stream:
             for row in rows:
                 stream.write_row(row)
 
@@ -185,7 +184,7 @@ class PostgresTarget:
 
     def set_sequences(self, highest: dict[str, int]) -> None:
         for table, value in highest.items():
-            store.run("SELECT setval(pg_get_serial_sequence(?, 'id'), ?)", table, value)
+            db.run("SELECT setval(pg_get_serial_sequence(?, 'id'), ?)", table, value)
 
     def close(self) -> None:
         self._reader.close()
@@ -200,18 +199,24 @@ def copy(
     is_last: bool = True,
     notice: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[CopiedTable], int]:
-    """Make the target what the file is, and prove it. Returns what became of each table, and how many texts had to be
-    mended. `is_last`: nobody may have written to the file meanwhile, and the copy is complete."""
-    store.open_database(url)
-    with _said(url):
-        store.migrate()
-        with closing(SqliteSource(path)) as source, store.connection(), closing(PostgresTarget(url)) as target:
-            _be_alone()
+    """Make the target equal to the file and verify it. Returns the result for each table, and how many texts were
+    changed. `is_last`: the copy is marked complete; StoreError when the file was written to meanwhile."""
+    db.open_database(url)
+    with _explained(url):
+        db.migrate()
+        with closing(SqliteSource(path)) as source, db.connection(), closing(PostgresTarget(url)) as target:
+            # PostgreSQL releases this lock when the connection ends, however the process ends.
+            if not db.fetch("SELECT pg_try_advisory_lock(?)", _ADVISORY_LOCK)[0][0]:
+                raise StoreError("another copy into the target is running; wait for its end")
             tables = source.tables()
             copy_marker.begin(origin, now(), is_empty=all(map(target.is_empty, tables)))
             done = _mirror(source, target, tables, notice)
             if is_last:
-                _refuse_written(source)
+                if source.was_written_to():
+                    raise StoreError(
+                        "another process wrote to the source during the copy (the sidecar, a command): stop it and run "
+                        "this again; only the changes are written"
+                    )
                 copy_marker.finish(origin, now())
             return done, source.mended
 
@@ -225,34 +230,36 @@ def _mirror(
         nonlocal passed
         for row in rows:
             passed += 1
-            if passed % AT_ONCE == 0:
+            if passed % ROWS_PER_TRANSACTION == 0:
                 notice(passed, total)
             yield row
 
-    # Children go first and come last: no row ever refers to one that is not there.
+    # Referring rows are deleted first and inserted last, so every foreign key holds at each commit.
     removed = {table.name: _remove_gone(source, target, table) for table in reversed(tables)}
-    for table in tables:  # before anybody reads it: making a month waits for whoever does
+    # Before the comparison opens its cursor: creating a partition waits until no transaction reads the table.
+    for table in tables:
         for month in source.months(table):
             partitions.ensure_partition(table.name, partitions.month_starts(month))
     written = {table.name: _write_news(watched(source.rows(table)), target, table) for table in tables}
     target.set_sequences(source.sequences())
-    mended, proofs = source.mended, [_prove(watched(source.rows(table)), target, table) for table in tables]
-    source.mended = mended  # they were met again
+    mended = source.mended
+    verified = [_verify(watched(source.rows(table)), target, table) for table in tables]
+    source.mended = mended  # the second read counted the same texts again
     notice(total, total)
-    return [CopiedTable(name, rows, written[name], removed[name], digest) for name, rows, digest in proofs]
+    return [CopiedTable(name, rows, written[name], removed[name], digest) for name, rows, digest in verified]
 
 
 def _remove_gone(source: SqliteSource, target: PostgresTarget, table: Table) -> int:
-    """Rows that the source does not have any more. An empty target costs nothing."""
+    """Delete the target's rows that the source does not have any more."""
     if target.is_empty(table):
         return 0
-    met, removed = source.mended, 0
+    mended, removed = source.mended, 0
     found = _differences(table, source.rows(table), target.rows(table))
     gone = (table.key_of(there) for here, there in found if here is None and there is not None)
     for keys in _by_thousands(gone):
         target.remove(table, keys)
         removed += len(keys)
-    source.mended = met
+    source.mended = mended  # `_write_news` reads the same rows and counts them
     return removed
 
 
@@ -266,7 +273,7 @@ def _write_news(ours: Iterator[Row], target: PostgresTarget, table: Table) -> in
 
 
 def _differences(table: Table, ours: Iterator[Row], theirs: Iterator[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Pairs of rows of the same key that are not the same; None where one side has none."""
+    """Merge two sorted streams: pairs of rows that have the same key and differ, None where a side lacks the row."""
     ours, theirs = _in_order(table, ours), _in_order(table, theirs)
     here, there = next(ours, None), next(theirs, None)
     while here is not None or there is not None:
@@ -283,24 +290,27 @@ def _differences(table: Table, ours: Iterator[Row], theirs: Iterator[Row]) -> It
 
 
 def _in_order(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
-    """The comparison rests on it, and a key with NUL in it would break it unseen."""
+    """Pass the rows on. StoreError when keys do not grow: NUL or invalid UTF-8 in a key changes its order, and the
+    comparison would miss rows."""
     last: Row | None = None
     for row in rows:
         key = table.key_of(row)
         if None in key or (last is not None and key <= last):
             raise StoreError(
-                f"{table.name}: a key has NUL, broken UTF-8 or nothing in it, which PostgreSQL cannot hold; "
+                f"{table.name}: a key has NUL, invalid UTF-8 or NULL in it, which PostgreSQL cannot store; "
                 f"correct or delete that row, {last!r} or {key!r}"
             )
         last = key
         yield row
 
 
-def _prove(ours: Iterator[Row], target: PostgresTarget, table: Table) -> tuple[str, int, str]:
-    """The same rows on both sides, each read anew from beginning to end."""
+def _verify(ours: Iterator[Row], target: PostgresTarget, table: Table) -> tuple[str, int, str]:
+    """Read both sides again from beginning to end and compare count and checksum."""
     here, there = _digest(ours), _digest(target.rows(table))
     if here != there:
-        raise StoreError(f"{table.name}: {here[0]:,} rows here and {there[0]:,} there do not agree; run it again")
+        raise StoreError(
+            f"{table.name}: {here[0]:,} rows of the source and {there[0]:,} of the target do not agree; run it again"
+        )
     return table.name, *here
 
 
@@ -312,33 +322,19 @@ def _digest(rows: Iterator[Row]) -> tuple[int, str]:
 
 
 def _by_thousands(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while found := list(islice(rows, AT_ONCE)):
+    while found := list(islice(rows, ROWS_PER_TRANSACTION)):
         yield found
 
 
 def _run_many(sql: str, rows: Sequence[Row]) -> None:
-    """In one transaction, and without waiting for each answer."""
-    with store.writing():
+    """In one transaction; psycopg sends the statements as a pipeline, without a round trip for each row."""
+    with db.writing():
         database.cursor().executemany(sql, rows)
 
 
-def _be_alone() -> None:
-    """Until the connection ends, however it ends."""
-    if not store.fetch("SELECT pg_try_advisory_lock(?)", _LOCK)[0][0]:
-        raise StoreError("another copy into the target is under way; wait for its end")
-
-
-def _refuse_written(source: SqliteSource) -> None:
-    if source.was_written_to():
-        raise StoreError(
-            "somebody wrote to the source during the copy (the sidecar, a command): stop it and run this again; "
-            "only what changed is written"
-        )
-
-
 @contextmanager
-def _said(url: str) -> Iterator[None]:
-    """Trouble with either side as one sentence without the password."""
+def _explained(url: str) -> Iterator[None]:
+    """Raise an error of either side as a StoreError of one sentence, without the password of the URL."""
     import psycopg
 
     try:
@@ -348,10 +344,10 @@ def _said(url: str) -> Iterator[None]:
     except StoreError as error:
         raise StoreError(f"copy to {hide_password(url)}: {_without_password(error, url)}") from error
     except (PeeweeException, psycopg.Error) as error:
-        said = f"copy to {hide_password(url)} stopped: {_without_password(error, url)}"
-        raise StoreError(f"{said}; what is there stays: run it again and it goes on") from error
+        stopped = f"copy to {hide_password(url)} stopped: {_without_password(error, url)}"
+        raise StoreError(f"{stopped}; rows copied so far are kept: run it again to continue") from error
 
 
 def _without_password(error: Exception, url: str) -> str:
-    said, password = " ".join(str(error).split())[:400], url_password(url)
-    return said.replace(password, MASK) if password else said
+    text, password = " ".join(str(error).split())[:400], url_password(url)
+    return text.replace(password, MASK) if password else text

@@ -1,4 +1,4 @@
-"""Numbers that only grow, kept where every process can add to them and the sidecar can read them."""
+"""Counters that only grow: every process adds to them, the sidecar's metrics show them."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -19,7 +19,7 @@ _ADD = """
 
 @dataclass(frozen=True)
 class Count:
-    """So much more of one number."""
+    """An amount to add to one counter."""
 
     name: str
     amount: float = 1
@@ -32,7 +32,8 @@ def add(name: str, amount: float = 1, *, source: str = "", label: str = "") -> N
 
 
 def add_all(counts: Iterable[Count]) -> None:
-    """Several at once, each number at most once: a statement costs more than the rows in it."""
+    """Add to several counters in one statement; each counter may occur once. Rows are sorted so that two workers lock
+    them in the same order."""
     rows = [(count.name, count.source, count.label, count.amount) for count in counts if count.amount]
     if rows:
         values = ", ".join(["(?, ?, ?, ?)"] * len(rows))
@@ -40,20 +41,16 @@ def add_all(counts: Iterable[Count]) -> None:
 
 
 def observe(name: str, values: Sequence[float], buckets: tuple[float, ...], *, source: str) -> None:
-    """Values of a histogram: their buckets, and their sum."""
+    """Add values to a histogram: one counter for each bucket, and one for their sum."""
     add_all(observed(name, values, buckets, source=source))
 
 
 def observed(name: str, values: Sequence[float], buckets: tuple[float, ...], *, source: str) -> list[Count]:
-    """What `observe` adds, for whoever has more to add."""
-    counted = Counter(_bucket(value, buckets) for value in values)
+    """What `observe` adds, for callers that add other counters in the same statement."""
+    labels = (*map(str, buckets), "+Inf")
+    counted = Counter(labels[bisect_left(buckets, value)] for value in values)
     found = [Count(name, count, source, label) for label, count in counted.items()]
     return [*found, Count(f"{name}_sum", sum(values), source)]
-
-
-def _bucket(value: float, buckets: tuple[float, ...]) -> str:
-    index = bisect_left(buckets, value)
-    return str(buckets[index]) if index < len(buckets) else "+Inf"
 
 
 def all_of(name: str) -> dict[tuple[str, str], float]:

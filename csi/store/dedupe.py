@@ -1,4 +1,4 @@
-"""Which items are known. A key expires `dedupe_days` after its item was last seen at the source."""
+"""Dedupe keys of known items. A key expires `dedupe_days` after the source last listed its item."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ DAY = 86_400.0
 
 
 def known(keys: Sequence[str]) -> set[str]:
-    """Those of the keys that were emitted, marked as seen, or wait in the inbox."""
+    """Those of the keys that were emitted, marked as seen, or are in the inbox."""
     found: set[str] = set()
     for chunk in chunks(keys):
         listed = marks(chunk)
@@ -23,7 +23,7 @@ def known(keys: Sequence[str]) -> set[str]:
 
 
 def known_before(keys: Sequence[str], moment: float) -> set[str]:
-    """Those of the keys that were known before this moment: where a gap that was noticed then has its other end."""
+    """Those of the keys that were known before this moment. A poll gap noticed at that moment ends at such an item."""
     found: set[str] = set()
     for chunk in chunks(keys):
         old = DedupeKey.first_seen_at.is_null() | (DedupeKey.first_seen_at < moment)
@@ -43,7 +43,7 @@ def remember(keys: Iterable[str], reason: str, now: float, days: float) -> int:
 
 
 def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) -> set[str]:
-    """The same for the events of one task. Returns the keys that were new."""
+    """Like `remember`, in one statement for the events of one task. Returns the keys that were new."""
     expires, row = clock.iso(now + days * DAY), "(?, ?, ?, ?)"
     found: set[str] = set()
     for chunk in chunks(list(dict.fromkeys(keys)), 100):
@@ -56,8 +56,8 @@ def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) 
 
 
 def refresh(keys: Sequence[str], now: float, days: float) -> None:
-    """Keep keys alive whose items are still visible. Writes at most once a day per key (a poll is mostly reads), and
-    long before the end of its life where that is short."""
+    """Extend keys whose items the source still lists. Each key is written at most once a day, because a poll should be
+    mostly reads; more often where `dedupe_days` is so short that it could expire in between."""
     life = days * DAY
     expires, stale = clock.iso(now + life), clock.iso(now + life - min(DAY, life / 4))
     for chunk in chunks(keys):
@@ -66,5 +66,5 @@ def refresh(keys: Sequence[str], now: float, days: float) -> None:
 
 
 def forget(key: str, reason: str) -> None:
-    """This key is not known any more, if it was known for this reason only."""
+    """Delete a key that was stored for this reason; one stored for another reason is kept."""
     run("DELETE FROM dedupe_keys WHERE key = ? AND reason = ?", key, reason)

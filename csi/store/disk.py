@@ -1,4 +1,4 @@
-"""The place where a SQLite database lies: how much room is left, whether it may be written, how long its log is."""
+"""The file system below a SQLite database: free space, write access, size of the write-ahead log."""
 
 import os
 import sqlite3
@@ -13,21 +13,21 @@ from csi.store.models import database
 MB = 1_048_576
 LOCK_SECONDS = 1.0
 SHORTEN_SECONDS = 0.2
-"""How long writers may have to wait for readers to leave."""
+"""How long other writers may be blocked while the checkpoint waits for readers."""
 
 
 @dataclass(frozen=True)
 class DiskSpace:
-    """In bytes."""
+    """Sizes in bytes."""
 
     free: int
     log: int
-    """The write-ahead log. It cannot be shortened while somebody reads an old state of the database."""
+    """The write-ahead log. SQLite cannot truncate it while a connection reads an older state of the database."""
     is_read_only: bool
 
 
 def measure() -> DiskSpace | None:
-    """None: the database is a server, and its room is the server's business."""
+    """None on PostgreSQL: the disk belongs to the server."""
     return None if is_postgres() else measure_at(Path(database.database))
 
 
@@ -35,13 +35,17 @@ def measure_at(path: Path) -> DiskSpace:
     try:
         disk = os.statvfs(path.parent)
     except OSError as error:
-        raise StoreError(f"the directory {path.parent} cannot be looked at: {error.strerror}") from error
+        raise StoreError(f"the directory {path.parent} cannot be read: {error.strerror}") from error
     read_only = bool(disk.f_flag & os.ST_RDONLY) or (path.exists() and not os.access(path, os.W_OK))
-    return DiskSpace(disk.f_bavail * disk.f_frsize, _size(Path(f"{path}-wal")), read_only)
+    try:
+        wal = Path(f"{path}-wal").stat().st_size
+    except OSError:
+        wal = 0  # no connection is open, or the last one has just deleted it
+    return DiskSpace(disk.f_bavail * disk.f_frsize, wal, read_only)
 
 
 def check_write_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:
-    """Take the writer's lock and give it back. StoreError when that cannot be done: locked, read-only, damaged."""
+    """Take SQLite's write lock and release it. StoreError when that fails: locked, read-only, damaged."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=seconds)) as connection:
             connection.isolation_level = None
@@ -52,17 +56,10 @@ def check_write_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:
 
 
 def truncate_wal(path: Path, seconds: float = SHORTEN_SECONDS) -> bool:
-    """Write the log into the database and empty it. False: somebody reads an old state, or is writing right now."""
+    """Checkpoint the write-ahead log and truncate it. False: a connection reads an older state or is writing."""
     with closing(sqlite3.connect(path, timeout=seconds)) as connection:
         try:
             ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.OperationalError:
             return False
     return not busy
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -1,4 +1,4 @@
-"""What is wrong with a database, by the words of its error: one name, one sentence, one remedy. Pure."""
+"""Identify what is wrong with a database from the text of its error: a kind, a sentence, a remedy. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,23 +8,23 @@ Kind = Literal["full", "locked", "read_only", "damaged", "newer", "away", "unusa
 
 @dataclass(frozen=True)
 class DatabaseFault:
-    """A sentence for whoever looks from outside: it names no path, no host and no user."""
+    """Shown on unauthenticated pages (/readyz), so the texts name no path, no host and no user."""
 
     kind: Kind
     text: str
     remedy: str
 
 
-FULL = DatabaseFault("full", "the disk is full", "make room; everything goes on by itself")
+FULL = DatabaseFault("full", "the disk is full", "free disk space; processing resumes when there is enough")
 LOCKED = DatabaseFault(
     "locked",
-    "somebody holds the database's write lock",
-    "find who (fuser -v on the file) and close it; everything goes on by itself",
+    "another process holds the database's write lock",
+    "find it (fuser -v on the file) and close it; processing resumes when the lock is released",
 )
 READ_ONLY = DatabaseFault(
     "read_only",
     "the database cannot be opened for writing",
-    "look at the owner and mode of the state directory, and whether its file system is mounted read-only",
+    "check the owner and mode of the state directory, and whether its file system is mounted read-only",
 )
 DAMAGED = DatabaseFault("damaged", "the database is damaged", "keep its files and restore the last backup")
 NEWER = DatabaseFault(
@@ -32,10 +32,10 @@ NEWER = DatabaseFault(
     "the database was made by a newer csi",
     "install that version again, or restore a backup from before the upgrade",
 )
-AWAY = DatabaseFault("away", "the database server does not answer", "start it, and look at csi.database")
-UNUSABLE = DatabaseFault("unusable", "the database cannot be used", "csi db status says more")
+AWAY = DatabaseFault("away", "the database server does not answer", "start it, and check csi.database")
+UNUSABLE = DatabaseFault("unusable", "the database cannot be used", "run csi db status for details")
 
-_WORDS: tuple[tuple[DatabaseFault, tuple[str, ...]], ...] = (
+_ERROR_TEXTS: tuple[tuple[DatabaseFault, tuple[str, ...]], ...] = (
     (NEWER, ("made by a newer csi",)),
     (FULL, ("disk is full", "no space left", "disk full")),
     (LOCKED, ("is locked", "table is locked", "did not answer within")),
@@ -49,6 +49,6 @@ _WORDS: tuple[tuple[DatabaseFault, tuple[str, ...]], ...] = (
 
 
 def identify(error: object) -> DatabaseFault:
-    """The first that fits."""
+    """The first fault whose known error text occurs in this error; UNUSABLE when none does."""
     text = str(error).lower()
-    return next((trouble for trouble, words in _WORDS if any(word in text for word in words)), UNUSABLE)
+    return next((fault for fault, known in _ERROR_TEXTS if any(part in text for part in known)), UNUSABLE)

@@ -1,4 +1,4 @@
-"""How each attempt to take a new configuration went; the last one is what counts."""
+"""The result of each configuration reload; status pages show the last one."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ KEPT = 100
 
 @dataclass(frozen=True)
 class Reload:
-    """One attempt. `error` None: it was taken."""
+    """One reload. `error` None: the new configuration is in use; otherwise the old one is still in use."""
 
     at: float
     error: str | None

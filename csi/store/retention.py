@@ -1,7 +1,7 @@
-"""What is old goes, a few rows a transaction; never what is on its way, and never what waits for a decision.
+"""Delete old rows, a few per transaction; never undelivered events, and never dead letters that are still open.
 
-Rows are chosen without a lock and deleted under one, where everything that protects them is asked again. Events,
-batches and attempts are walked by their ids, which grow with time: that needs no index on the way of every event.
+Rows are chosen without a lock and deleted under one, where the conditions that protect them are checked again. Events,
+batches and attempts are scanned by id, which grows with time: an index on time would slow down every insert.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from csi.store.db import changed, fetch, is_postgres, marks, writing
 
 DAY = 86_400.0
 HEARTBEAT = "retention"
-"""Its time is the one up to which rows were deleted."""
+"""The `beat_at` of this row is the time up to which rows were deleted."""
 
 CHUNK = 100
-"""Rows in one transaction: about ten milliseconds of the writer's lock, under 50 on a busy machine."""
+"""Rows in one transaction: it holds the write lock for about 10 ms, under 50 ms on a busy machine."""
 
 _SETTLED = "('delivered', 'dead', 'split', 'released')"
 _CLOSED = "('replayed', 'discarded')"
-# Delivered, or dead and decided upon. The last condition keeps the events of letters that somebody may still replay.
+# Delivered, or dead with a closed dead letter: an open or replaying dead letter needs its event.
 _EVENT_GOES = """
     e.state IN ('delivered', 'dead', 'quarantined') AND COALESCE(e.delivered_at, e.first_seen_at) < ?
     AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = e.id)
@@ -43,17 +43,17 @@ _LETTER_GOES = f"state IN {_CLOSED} AND closed_at < ?"
 
 @dataclass(frozen=True)
 class RetentionLimits:
-    """Older than this goes."""
+    """Rows older than these times are deleted."""
 
     events: float
     letters: float
     keys: float
-    """A key carries the time of its own end."""
+    """Compared with `expires_at` of a dedupe key."""
 
 
 @dataclass(frozen=True)
 class RetentionChunk:
-    """One step: what went, by table, and where the next step begins. `after` None: there is no more."""
+    """One step: deleted rows by table, and where the next step continues. `after` None: nothing is left to delete."""
 
     removed: dict[str, int] = field(default_factory=dict)
     after: Any = None
@@ -67,7 +67,7 @@ Step = Callable[[RetentionLimits, Any], RetentionChunk]
 
 
 def drop_events(limits: RetentionLimits, after: Any) -> RetentionChunk:
-    """Events with their places in batches."""
+    """Delete events with their rows in `batch_events`."""
     window = fetch("SELECT id, first_seen_at FROM events WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
     if not any(seen_at < limits.events for _, seen_at in window):
         return RetentionChunk()
@@ -79,7 +79,7 @@ def drop_events(limits: RetentionLimits, after: Any) -> RetentionChunk:
 
 
 def drop_batches(limits: RetentionLimits, after: Any) -> RetentionChunk:
-    """Batches none of whose events is left, with their attempts."""
+    """Delete batches that have no event left, with their attempts."""
     window = fetch("SELECT id, created_at FROM batches WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
     if not any(created_at < limits.events for _, created_at in window):
         return RetentionChunk()
@@ -91,7 +91,7 @@ def drop_batches(limits: RetentionLimits, after: Any) -> RetentionChunk:
 
 
 def drop_attempts(limits: RetentionLimits, after: Any) -> RetentionChunk:
-    """Attempts without a batch: probes and tests of a receiver."""
+    """Delete attempts without a batch: probes and tests of a receiver."""
     ids = _chosen("SELECT id FROM delivery_attempts", _LONE_ATTEMPT, limits.events)
     with writing():
         removed = _delete(ids, ("delivery_attempts", "id"))
@@ -99,7 +99,7 @@ def drop_attempts(limits: RetentionLimits, after: Any) -> RetentionChunk:
 
 
 def drop_letters(limits: RetentionLimits, after: Any) -> RetentionChunk:
-    """Letters that were closed long ago. An open one is never old: it waits for somebody's decision."""
+    """Delete closed dead letters. An open one is kept at any age: the operator has to decide about it."""
     ids = _chosen("SELECT id FROM dead_letter", _LETTER_GOES, limits.letters)
     with writing():
         removed = _delete(ids, ("dead_letter", "id"), unless_changed=(_LETTER_GOES, limits.letters))
@@ -107,7 +107,7 @@ def drop_letters(limits: RetentionLimits, after: Any) -> RetentionChunk:
 
 
 def drop_keys(limits: RetentionLimits, after: Any) -> RetentionChunk:
-    """Dedupe keys whose items were not seen for their whole life."""
+    """Delete expired dedupe keys: the source has not listed their items for `dedupe_days`."""
     end = clock.iso(limits.keys)
     keys = _chosen("SELECT key FROM dedupe_keys", "expires_at < ?", end, order="expires_at")
     with writing():
@@ -116,8 +116,8 @@ def drop_keys(limits: RetentionLimits, after: Any) -> RetentionChunk:
 
 
 def has_forgotten_keys(read_at: float, now: float, days: float) -> bool:
-    """Whether keys of items that were listed at this read may be deleted. Only retention deletes keys, by its own
-    clock: how far the wall clock moved since that read proves nothing (decision 0041)."""
+    """Whether keys of items that the source listed at `read_at` may be deleted already. Retention deletes keys by the
+    time in its own heartbeat, so a wall clock that jumped since that read proves nothing (decision 0041)."""
     if now - read_at <= days * DAY:
         return False
     pruned_to = heartbeats.last_beat(HEARTBEAT)
@@ -128,7 +128,7 @@ STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_letter
 
 
 def survey(limits: RetentionLimits) -> dict[str, int]:
-    """What would go, by table. Reads everything, blocks nobody."""
+    """How many rows would be deleted, by table. Reads whole tables, takes no lock."""
     goes = f"SELECT e.id FROM events e WHERE {_EVENT_GOES}"
     batches = f"SELECT b.id FROM batches b WHERE {_BATCH_WILL_GO}"
     old = (limits.events, limits.events)
@@ -144,7 +144,7 @@ def survey(limits: RetentionLimits) -> dict[str, int]:
 
 
 def old_open_letters(before: float) -> int:
-    """Letters that are older than their time and still wait for somebody."""
+    """Dead letters older than the limit that are still open."""
     return _count("FROM dead_letter WHERE state = 'open' AND died_at < ?", before)
 
 
@@ -169,7 +169,7 @@ def _more(chosen: Sequence[Any]) -> bool | None:
 
 
 def _locked(name: str) -> str:
-    """On PostgreSQL, rows that somebody is changing right now stay for the next time."""
+    """On PostgreSQL, skip rows that another transaction has locked; the next run deletes them."""
     return f"FOR UPDATE OF {name} SKIP LOCKED" if is_postgres() else ""
 
 

@@ -1,4 +1,4 @@
-"""Ids that grow with time (UUID version 7, RFC 9562): unique everywhere, and an index on them grows at its end."""
+"""UUID version 7 (RFC 9562): unique ids that grow with time, so that inserts go to the end of an index."""
 
 import secrets
 import threading
@@ -8,7 +8,7 @@ _SEQUENCE = 2**26
 
 
 class _Sequence:
-    """Numbers the ids of one millisecond, so that those of one process are in the order in which they were made."""
+    """Numbers the ids of one millisecond: the ids of one process sort in the order of creation."""
 
     def __init__(self) -> None:
         self._lock, self._stamp, self._number = threading.Lock(), -1, 0

@@ -1,4 +1,4 @@
-"""Watches as a person manages them: added, paused, removed and reset by command; what they cost; what was promised."""
+"""Watches managed by commands (added, paused, resumed, removed, reset), their API cost and planned intervals."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ CLEAN = {
     "missing_since": None,
     "gap_json": None,
 }
-"""A watch that begins anew, or that a person wants tried again."""
+"""Column values of a watch without a history of errors."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class NewWatch:
 
 @dataclass(frozen=True)
 class PaidWatch:
-    """What the budget plan must know of a watch that costs units, in the order in which `paid` selects it."""
+    """A watch that uses API units, as the quota plan needs it. Fields are in the order that `paid` selects."""
 
     id: int
     source: str
@@ -55,13 +55,13 @@ class PaidWatch:
 
 
 def every(*, removed: bool = False) -> list[Watch]:
-    """All watches in a stable order; those that were removed only on request."""
+    """All watches in a stable order, without removed ones unless `removed`."""
     rows = Watch.select().order_by(Watch.source, Watch.id)
     return list(rows if removed else rows.where(Watch.state != "removed"))
 
 
 def matching(text: str) -> list[Watch]:
-    """Watches that are still there and have this id, ref or name."""
+    """Watches that have this id, ref or name and are not removed."""
     same = (Watch.ref == text) | (Watch.name == text)
     if text.isascii() and text.isdigit() and len(text) < 19:
         same |= Watch.id == int(text)
@@ -74,13 +74,13 @@ def find(source: str, ref: str) -> Watch | None:
 
 
 def added_by_command(pairs: set[tuple[str, str]]) -> list[Watch]:
-    """Those of these (source, ref) that were added by command and are still there."""
+    """Watches with one of these (source, ref) that were added by command and are not removed."""
     rows = Watch.select().where((Watch.origin == "command") & (Watch.state != "removed"))
     return [row for row in rows if (row.source, row.ref) in pairs]
 
 
 def add(new: NewWatch, now: float) -> int:
-    """Insert it, or bring back one that was removed; it continues where it was. The id."""
+    """Insert a watch, or activate a removed one, which continues with its stored state. Returns the id."""
     values: dict[str, Any] = {
         "name": new.name,
         "route_profile": new.route_profile,
@@ -107,25 +107,26 @@ def add(new: NewWatch, now: float) -> int:
 
 
 def pause(watch_id: int) -> bool:
-    """Not read until it is resumed, over restarts and changes of the configuration. False: it was not active."""
+    """Stop polling until `resume`, across restarts and configuration changes. False: the watch was not active."""
     with writing():
         return _move(watch_id, "active", state="paused")
 
 
 def resume(watch_id: int, now: float) -> bool:
+    """Poll a paused watch again, now. False: it was not paused."""
     with writing():
         return _move(watch_id, "paused", state="active", next_poll_at=now, wake_at=now, **CLEAN)
 
 
 def remove(watch_id: int) -> bool:
-    """Not read any more. Its row stays: events name it, and what it knows is known if it comes back."""
+    """Stop polling for good. The row stays: events refer to it, and a watch that is added again continues with it."""
     with writing():
         gone = Watch.update(state="removed", lease_token=None, lease_until=None)
         return bool(gone.where((Watch.id == watch_id) & (Watch.state != "removed")).execute())
 
 
 def reset(watch_id: int, first_poll: Any, now: float) -> bool:
-    """Forget the baseline: the next successful read is a first read, with this policy."""
+    """Forget the baseline: the next successful poll is a first poll with this policy."""
     values = {"first_read_at": None, "etag": None, "last_modified": None, "probe_json": None, "walked_at": None}
     due = {"next_poll_at": now, "wake_at": now, "last_new_at": None}
     with writing():
@@ -134,22 +135,22 @@ def reset(watch_id: int, first_poll: Any, now: float) -> bool:
 
 
 def forget_unemitted(keys: Sequence[str]) -> int:
-    """Forget those keys that were only marked as seen, by a first poll or a filter. An item that became an event keeps
-    its key, so that it is not delivered twice. Part of the caller's transaction."""
+    """Delete keys that a first poll or a filter marked as seen. An item that became an event keeps its key, so it is
+    not delivered twice. Part of the caller's transaction."""
     silent = DedupeKey.reason.in_(("first_poll", "filtered"))
     gone = [DedupeKey.delete().where(DedupeKey.key.in_(chunk) & silent) for chunk in chunks(keys)]
     return sum(int(query.execute()) for query in gone)
 
 
 def waiting_items(watch_id: int) -> int:
-    """Items of this watch that were seen and are not delivered yet."""
+    """Items and events of this watch that are not delivered yet."""
     inbox = InboxItem.select().where(InboxItem.watch_id == watch_id).count()
     pending = Event.select().where((Event.watch_id == watch_id) & Event.state.in_(("pending", "in_flight"))).count()
     return int(inbox) + int(pending)
 
 
 def paid(sources: Iterable[str]) -> list[PaidWatch]:
-    """Active watches of sources that always cost units, and of others that are read through the API."""
+    """Active watches of these sources, which always use units, and watches of others that are polled by API."""
     costs = Watch.source.in_([*sources, ""]) | (Watch.via != "feed")
     columns = (Watch.id, Watch.source, Watch.interval_seconds, Watch.pages, Watch.via)
     times = (Watch.last_new_at, Watch.first_read_at)
@@ -158,12 +159,12 @@ def paid(sources: Iterable[str]) -> list[PaidWatch]:
 
 
 def set_planned_interval(watch_id: int, seconds: float | None) -> None:
-    """What the plan promises this watch now; part of the caller's transaction."""
+    """The interval that the quota plan allows this watch; part of the caller's transaction."""
     Watch.update(planned_interval=seconds).where(Watch.id == watch_id).execute()
 
 
 def active_spells(sources: Iterable[str], since: float, spell: float) -> dict[int, int]:
-    """By watch: in how many spells of this length something new was seen since then."""
+    """By watch: in how many periods of `spell` seconds since then at least one event was first seen."""
     named = [*sources, ""]
     sql = f"""SELECT watch_id, first_seen_at FROM events
         WHERE id >= ? AND first_seen_at >= ? AND source IN ({marks(named)}) AND watch_id IS NOT NULL"""
@@ -172,8 +173,8 @@ def active_spells(sources: Iterable[str], since: float, spell: float) -> dict[in
 
 
 def _first_since(moment: float) -> int:
-    """Events with a lower id were seen before this moment. Ids grow with time, so it is found in some twenty steps; an
-    index on the time would be paid for by every event."""
+    """The first event id that was seen at or after this moment. Ids grow with time, so a binary search finds it in
+    some twenty reads; an index on the time would slow down every insert."""
     low, high = 0, int(fetch("SELECT COALESCE(MAX(id), 0) FROM events")[0][0])
     while low < high:
         middle = (low + high) // 2

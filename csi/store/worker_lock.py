@@ -1,4 +1,4 @@
-"""One worker per SQLite state directory, by a kernel lock: it ends with its process, whatever ended that."""
+"""One worker per SQLite state directory, by flock: the kernel releases it however the process ends."""
 
 import fcntl
 import os
@@ -10,12 +10,12 @@ from typing import TextIO
 from csi.errors import AlreadyRunning, StoreError
 from csi.sql import open_private_file
 
-_held: list[TextIO] = []  # keeping the file open keeps the lock
+_held: list[TextIO] = []  # an open file keeps its lock; the garbage collector would close it
 
 
 def hold_worker_lock(state_dir: Path) -> None:
-    """Hold the directory until this process ends. AlreadyRunning when another worker has it."""
-    handle = _take(state_dir, "stop it, or give this one its own csi.state_dir")
+    """Lock the directory until this process ends. AlreadyRunning when another worker holds the lock."""
+    handle = _lock(state_dir, "stop it, or give this one its own csi.state_dir")
     handle.seek(0)
     handle.truncate()
     handle.write(f"{os.getpid()}\n")
@@ -25,12 +25,12 @@ def hold_worker_lock(state_dir: Path) -> None:
 
 @contextmanager
 def without_worker(state_dir: Path, remedy: str) -> Iterator[None]:
-    """Inside, no worker runs here and none can start. AlreadyRunning when one does; `remedy` says what to do then."""
-    with _take(state_dir, remedy):
+    """Inside, no worker runs here and none can start. AlreadyRunning when one runs; `remedy` ends its message."""
+    with _lock(state_dir, remedy):
         yield
 
 
-def _take(state_dir: Path, remedy: str) -> TextIO:
+def _lock(state_dir: Path, remedy: str) -> TextIO:
     path = state_dir / "worker.lock"
     try:
         handle = open_private_file(path)

@@ -103,19 +103,19 @@ def _jobs(finished: int) -> Iterator[tuple[Any, ...]]:
 CALLS: dict[str, Callable[[], Any]] = {
     NEXT_JOB: lambda: jobs.due(NOW, 10),
     "pending jobs": lambda: jobs.pending_count(),
-    "failed jobs": lambda: jobs.retryable(),
+    "failed jobs that are due": lambda: jobs.release_failed(NOW),
     "unfinished jobs by type": lambda: jobs.unfinished(),
     "oldest due job": lambda: jobs.waiting_since(NOW),
     "completed jobs, a page": lambda: jobs.page(status="completed"),
     "jobs by status": lambda: jobs.counts(),
-    "channel status": lambda: channels.status_of(channel_id(7)),
+    "channel status": lambda: channels.find(channel_id(7)),
     "recent video stats": lambda: stats.recent(video_id(77), 24),
     "hot videos of a channel": lambda: videos.of_channel(channel_id(7), since=NOW - 7 * DAY),
     "due videos": lambda: videos.due("hot", NOW),
     "baselines of 50 videos": lambda: stats.view_baselines([video_id(n) for n in range(50)], NOW - DAY, NOW - HOUR),
     "channel dashboard": lambda: channels.dashboard(clock.iso(NOW)[:10]),
     "trend of 90 days": lambda: stats.trend(channel_id(7), NOW - 90 * DAY),
-    "quota used": lambda: api_units.used_since("2026-01-01"),
+    "quota used": lambda: api_units.used(NOW),
 }
 
 

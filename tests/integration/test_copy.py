@@ -162,7 +162,7 @@ def test_a_database_that_is_in_use_is_never_copied_over(box, postgres_url):
         copy_marker.take_into_use()
     refused = run("db", "copy", "--to", postgres_url)
     assert code(refused) == 7
-    assert "no copy put there" in said(refused)
+    assert "not written by a copy" in said(refused)
 
 
 def test_another_installation_is_not_mixed_in(box, postgres_url):
@@ -170,21 +170,21 @@ def test_another_installation_is_not_mixed_in(box, postgres_url):
     db.migrate()
     with db.connection():
         copy_marker.begin("/elsewhere/csi.db", 0.0, is_empty=True)
-    assert "begun from /elsewhere/csi.db" in said(run("db", "copy", "--to", postgres_url))
+    assert "a copy of /elsewhere/csi.db" in said(run("db", "copy", "--to", postgres_url))
 
 
-def test_nobody_may_write_to_the_source_during_the_last_copy(box, postgres_url):
+def test_a_write_to_the_source_during_the_last_copy_is_refused(box, postgres_url):
     def meddle(done: int, total: int) -> None:
         with opened(box) as file:
             file.execute("UPDATE watches SET errors = errors + 1")
 
     path = box / "state" / "csi.db"
-    with pytest.raises(StoreError, match="somebody wrote"):
+    with pytest.raises(StoreError, match="another process wrote"):
         copy_tables.copy(path, postgres_url, origin="x", now=lambda: 0.0, notice=meddle)
     assert ask(postgres_url, "SELECT state FROM copies") == [("begun",)]
 
 
-def test_killed_in_the_middle_another_run_goes_on(box, postgres_url):
+def test_a_copy_killed_in_the_middle_is_continued_by_the_next_run(box, postgres_url):
     program = (
         "import sys, os, signal; from pathlib import Path; from csi.store import copy_tables\n"
         "calls = []\n"
@@ -230,7 +230,7 @@ def test_a_key_that_cannot_be_kept_is_named(box, postgres_url):
     assert "dedupe_keys: a key has NUL" in said(done)
 
 
-def test_a_difference_that_nobody_expects_is_found(box, postgres_url, monkeypatch):
+def test_an_unexpected_difference_is_found(box, postgres_url, monkeypatch):
     monkeypatch.setattr(copy_tables.PostgresTarget, "append", lambda self, table, rows: None)
     assert "do not agree" in said(run("db", "copy", "--to", postgres_url))
 

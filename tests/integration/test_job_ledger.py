@@ -127,12 +127,13 @@ def test_every_change_is_in_the_history_with_its_duration():
     assert jobs.history(job.id)[-1].details == {"videos": 3}
 
 
-def test_a_failed_job_is_found_until_it_is_due():
+def test_a_failed_job_waits_until_it_is_due():
     put()
     jobs.fail(jobs.claim(NOW), "no", NOW + 60, NOW)
-    assert [job.error_message for job in jobs.retryable()] == ["no"]
-    jobs.release_failed(NOW + 60)
-    assert jobs.retryable() == []
+    assert jobs.release_failed(NOW + 59) == 0
+    assert [job.error_message for job in jobs.page(status="failed")] == ["no"]
+    assert jobs.release_failed(NOW + 60) == 1
+    assert jobs.page(status="failed") == []
 
 
 def test_what_is_not_in_the_table_cannot_happen():

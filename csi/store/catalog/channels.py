@@ -94,12 +94,6 @@ def matching(text: str) -> list[Channel]:
     return [Channel(*row) for row in fetch(sql, text, text, handle, f"@{handle}")]
 
 
-def status_of(channel_id: str) -> tuple[str, float | None] | None:
-    """Status and last refresh."""
-    rows = fetch("SELECT status, last_refreshed_at FROM channels WHERE id = ?", channel_id)
-    return (rows[0][0], rows[0][1]) if rows else None
-
-
 def every(status: str | None = None) -> list[Channel]:
     where, values = ("WHERE status = ?", [status]) if status else ("", [])
     sql = f"SELECT {COLUMNS} FROM channels {where} ORDER BY priority DESC, title, id"

@@ -378,14 +378,6 @@ def history(job_id: str) -> list[JobEvent]:
     return [JobEvent(one, job, word, at, json.loads(told), took) for one, job, word, at, told, took in rows]
 
 
-def retryable(limit: int = 100) -> list[CatalogJob]:
-    """Failed jobs that will be tried again."""
-    sql = (
-        f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND attempts < max_attempts ORDER BY scheduled_at LIMIT ?"
-    )
-    return [_job(row) for row in fetch(sql, limit)]
-
-
 def counts() -> dict[str, int]:
     """How many jobs are in each status."""
     found = dict(fetch("SELECT status, COUNT(*) FROM jobs GROUP BY status"))
