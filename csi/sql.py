@@ -1,4 +1,4 @@
-"""What every store here needs: one database, its transactions, its dialect, its migrations, and private files."""
+"""One SQL database on SQLite or PostgreSQL: statements, transactions, migrations; and private files."""
 
 import errno
 import fcntl
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 BUSY_SECONDS = 10
 OWNER = f"{os.getpid()}-{secrets.token_hex(4)}"
-"""The name of this process in leases: it renews those it holds and releases them when it ends."""
+"""The name of this process in lease tokens: it releases its own leases at shutdown."""
 
 STATE_DIR_REMEDY = "set csi.state_dir (or CSI_STATE_DIR) to a directory that this user may write"
 
 WRITER_CACHE = -8000
-"""In kB, which SQLite marks by the negative sign."""
+"""Negative: SQLite takes it as kB."""
 
 
 class SqliteOneWriter(SqliteDatabase):
@@ -236,7 +236,7 @@ def chunks(values: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
 
 
 def new_token() -> str:
-    """A lease token: who holds the row, and which claim it was."""
+    """A lease token: the process that holds the row, and a random part for this claim."""
     return f"{OWNER}.{secrets.token_hex(6)}"
 
 

@@ -1,4 +1,4 @@
-"""The ingester's database: SQLite through one writer connection, or PostgreSQL; its backup."""
+"""The ingester's database, SQLite with one writer connection or PostgreSQL, and its backup."""
 
 import sqlite3
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -20,7 +20,7 @@ _sql = SqlDatabase(
     advisory_lock=7234501,
     pragmas={
         "journal_mode": "wal",
-        "synchronous": "normal",  # a power cut loses at most the last commits: the source is read again
+        "synchronous": "normal",  # a power cut may lose the last commits: their items are polled again
         "foreign_keys": 1,
         "cache_size": -2000,
         "wal_autocheckpoint": 4000,  # pages, 16 MB: a quarter of the fsyncs of the default 1000 (decision 0034)
@@ -49,7 +49,7 @@ def skip_locked() -> str:
 
 
 def check_pages() -> None:
-    """Read the whole SQLite file: some seconds for each gigabyte. StoreError says what is damaged."""
+    """Read the whole SQLite file, some seconds per gigabyte. StoreError names the damage."""
     if is_postgres():
         return
     with reading():

@@ -1,4 +1,4 @@
-"""The rows as Peewee models. Other modules of `csi.store` change them; nobody else does."""
+"""The tables of the ingester as Peewee models. Only modules of `csi.store` write to them."""
 
 from peewee import (
     AutoField,
@@ -23,7 +23,7 @@ class TableModel(Model):
 
 
 class Watch(TableModel):
-    """One playlist or channel, and when it is read next."""
+    """One configured feed, playlist or subreddit, and when it is polled next."""
 
     id = AutoField()
     source = TextField()
@@ -71,7 +71,7 @@ class Watch(TableModel):
 
 
 class Host(TableModel):
-    """A machine that watches are read from: whether it asked for a pause, and whether it is in trouble."""
+    """A host that watches are polled from: rate limiting (`paused_until`) and outages."""
 
     host = TextField(primary_key=True)
     paused_until = DoubleField(null=True)
@@ -89,7 +89,7 @@ class Host(TableModel):
 
 
 class InboxItem(TableModel):
-    """One raw item between the poll that saw it and the event it becomes. Deleted when it became one."""
+    """One item that a poll stored and that is not yet an event. Deleted when it becomes one."""
 
     id = AutoField()
     watch_id = IntegerField()
@@ -110,7 +110,7 @@ class InboxItem(TableModel):
 
 
 class BatchRow(TableModel):
-    """Events that travel together, frozen when they were claimed."""
+    """Events that are sent together. The set does not change after it was claimed."""
 
     id = AutoField()
     batch_id = TextField(unique=True)
@@ -137,7 +137,7 @@ class BatchRow(TableModel):
 
 
 class Event(TableModel):
-    """One CreatorSignalEvent and how far it has come."""
+    """One CreatorSignalEvent and its delivery state."""
 
     id = AutoField()
     event_id = TextField(unique=True)
@@ -166,7 +166,7 @@ class Event(TableModel):
 
 
 class OutboxEntry(TableModel):
-    """One event on its way to one destination. Deleted when it arrived or died."""
+    """One event to deliver to one destination. Deleted when it was delivered or given up."""
 
     id = AutoField()
     event_pk = IntegerField()
@@ -184,7 +184,7 @@ class OutboxEntry(TableModel):
 
 
 class BatchEvent(TableModel):
-    """Which events travelled in which batch: frozen when the batch was opened."""
+    """Which events were sent in which batch; kept after the outbox entry is gone."""
 
     batch_id = IntegerField()
     event_pk = IntegerField()
@@ -195,7 +195,7 @@ class BatchEvent(TableModel):
 
 
 class DedupeKey(TableModel):
-    """An item that is known, and why: emitted, first_poll, filtered, malformed."""
+    """The key of a known item, and the reason: emitted, first_poll, filtered, malformed."""
 
     key = TextField(primary_key=True)
     expires_at = TextField()
@@ -207,7 +207,7 @@ class DedupeKey(TableModel):
 
 
 class DeliveryAttempt(TableModel):
-    """One request to a receiver. Written before it is sent, finished when it is answered."""
+    """One request to a receiver. Inserted before it is sent, completed with the answer."""
 
     id = AutoField()
     batch_id = IntegerField(null=True)
@@ -252,7 +252,7 @@ class DeadLetter(TableModel):
 
 
 class Endpoint(TableModel):
-    """What is known of a receiver: whether it works, until when it asked for a pause, which JSON it verifies."""
+    """The state of a destination: circuit breaker, throttling by the receiver, pause by the operator, JSON form."""
 
     destination = TextField(primary_key=True)
     breaker = TextField(default="closed")
@@ -276,7 +276,7 @@ class Endpoint(TableModel):
 
 
 class Counter(TableModel):
-    """A number that only grows; the sidecar's metrics read it."""
+    """A counter that only grows; the sidecar's metrics read it."""
 
     name = TextField()
     source = TextField(default="")
@@ -303,7 +303,7 @@ class ApiBudget(TableModel):
 
 
 class Heartbeat(TableModel):
-    """A process that was alive a moment ago."""
+    """When a process last proved to be alive."""
 
     name = TextField(primary_key=True)
     beat_at = DoubleField()
@@ -318,7 +318,7 @@ class Heartbeat(TableModel):
 
 
 class Downtime(TableModel):
-    """A time in which a process gave no sign of life."""
+    """A period without heartbeats of a process."""
 
     id = AutoField()
     name = TextField()
@@ -330,7 +330,7 @@ class Downtime(TableModel):
 
 
 class AuditEntry(TableModel):
-    """One thing that somebody did through the admin API or the dashboard."""
+    """One action through the admin API or the dashboard."""
 
     id = AutoField()
     at = DoubleField()

@@ -6,7 +6,7 @@ import pytest
 
 from csi.errors import StoreError
 from csi.store import counters, db, leases
-from csi.store.catalog import channels, jobs, partitions
+from csi.store.catalog import channels, jobs
 from csi.store.catalog.jobs import MOVES, NewCatalogJob
 
 NOW = 1_771_761_600.0
@@ -255,9 +255,8 @@ def test_months_are_there_before_their_rows(store):
     put(scheduled_at=NOW)
     jobs.complete(jobs.claim(NOW + 40 * 86_400), {}, NOW + 80 * 86_400)
     assert len(db.fetch("SELECT 1 FROM job_events")) == 2
-    months = ["job_events_2026_04", "job_events_2026_05"]
     if store == "postgres":
-        assert partitions._all_of("job_events") == months
+        assert {"job_events_2026_04", "job_events_2026_05"} <= set(db.database.get_tables())
 
 
 def test_a_job_that_was_put_off_comes_sooner_when_it_is_wanted_sooner():

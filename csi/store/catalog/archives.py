@@ -1,23 +1,22 @@
-"""The archive's book, and the rows that go into it: what is in which file, to the byte."""
+"""The `archives` table (which rows are in which file, up to which byte) and the rows that are archived."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.catalog import partitions
-from csi.store.catalog.jobs import COLUMNS as JOB_COLUMNS
+from csi.store.catalog import jobs, partitions
 from csi.store.db import changed, chunks, fetch, is_postgres, marks, run
 
 CHUNK = 500
 DAY = 86_400.0
 STATS = ("id", "video_id", "captured_at", "view_count", "like_count", "comment_count", "hourly_views", "daily_views")
-JOBS = tuple(JOB_COLUMNS.split(", "))
+JOBS = tuple(jobs.COLUMNS.split(", "))
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One file. `bytes` is how much of it counts: what is behind that was left by a crash, and is written over."""
+    """One file. `bytes` is its committed length: bytes after it were left by a crash and are overwritten."""
 
     name: str
     kind: str
@@ -26,7 +25,7 @@ class Archive:
     bytes: int
     written_at: float | None
     kept_until: float | None
-    """Its rows were put back into the tables, and stay there until then."""
+    """Its rows were restored into the tables and stay there until then."""
 
 
 _COLUMNS = ", ".join(Archive.__dataclass_fields__)
@@ -42,7 +41,7 @@ def find(name: str) -> Archive | None:
 
 
 def lock(name: str, kind: str, month: str) -> Archive:
-    """This file's row, ours until the transaction ends: two workers never write one file."""
+    """Lock this file's row until the transaction ends, so that two workers never write the same file."""
     run("INSERT INTO archives (name, kind, month) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING", name, kind, month)
     lock = "FOR UPDATE" if is_postgres() else ""
     return Archive(*fetch(f"SELECT {_COLUMNS} FROM archives WHERE name = ? {lock}", name)[0])
@@ -54,12 +53,12 @@ def record_write(name: str, rows: int, size: int, now: float) -> None:
 
 
 def keep_restored_until(name: str, until: float) -> None:
-    """Rows of its month stay in the tables until then."""
+    """Keep the rows of its month in the tables until then."""
     run("UPDATE archives SET kept_until = ? WHERE name = ?", until, name)
 
 
 def mark_restored(name: str) -> None:
-    """Its rows are in the tables again: the file counts for nothing, and begins anew when they go."""
+    """Its rows are in the tables again: the file counts as empty and is written from the start next time."""
     run("UPDATE archives SET rows = 0, bytes = 0 WHERE name = ?", name)
 
 
@@ -68,13 +67,13 @@ def forget(name: str) -> None:
 
 
 def kept_months(kind: str, now: float) -> list[str]:
-    """Months whose rows were put back and are not to go yet."""
+    """Months whose restored rows must stay in the tables for now."""
     sql = "SELECT month FROM archives WHERE kind = ? AND kept_until > ?"
     return [row[0] for row in fetch(sql, kind, now)]
 
 
 def released_months(kind: str, now: float) -> list[str]:
-    """Months whose rows were put back and may go by now."""
+    """Months whose restored rows may be archived again."""
     sql = "SELECT month FROM archives WHERE kind = ? AND kept_until <= ?"
     return [row[0] for row in fetch(sql, kind, now)]
 
@@ -87,17 +86,17 @@ def end_keeping(now: float) -> None:
 
 
 def oldest_stats(before: float) -> float | None:
-    """When the oldest capture before this time was made."""
+    """The time of the oldest capture before this time."""
     return _first("SELECT MIN(captured_at) FROM video_stats WHERE captured_at < ?", before)
 
 
 def next_stats(at: float, before: float) -> float | None:
-    """The first capture from this time on, and before the other."""
+    """The time of the first capture from `at` to `before`."""
     return _first("SELECT MIN(captured_at) FROM video_stats WHERE captured_at >= ? AND captured_at < ?", at, before)
 
 
 def old_stats(low: float, high: float) -> list[tuple[Any, ...]]:
-    """Captures of this time, the oldest first."""
+    """Captures between these times, the oldest first."""
     sql = f"""SELECT {", ".join(STATS)} FROM video_stats WHERE captured_at >= ? AND captured_at < ?
         ORDER BY captured_at LIMIT ?"""
     return fetch(sql, low, high, CHUNK)
@@ -142,7 +141,7 @@ def restore_stats(rows: Sequence[dict[str, Any]]) -> int:
 
 
 def drop_stats_before(before: float) -> dict[str, int]:
-    """A chunk of all statistics before this time, archived or not (youtube_policy: strict)."""
+    """Delete a chunk of all statistics before this time, archived or not (youtube_policy: strict)."""
     gone = {}
     for table in ("video_stats", "channel_stats"):
         ids = [row[0] for row in fetch(f"SELECT id FROM {table} WHERE captured_at < ? LIMIT ?", before, CHUNK)]
@@ -151,7 +150,7 @@ def drop_stats_before(before: float) -> dict[str, int]:
 
 
 def count_stats_before(before: float) -> dict[str, int]:
-    """What `drop_stats_before` would remove in the end."""
+    """How many rows repeated calls of `drop_stats_before` would delete."""
     tables = ("video_stats", "channel_stats")
     return {table: _count(f"SELECT COUNT(*) FROM {table} WHERE captured_at < ?", before) for table in tables}
 
@@ -160,7 +159,7 @@ def count_stats_before(before: float) -> dict[str, int]:
 
 
 def oldest_job(before: float) -> float | None:
-    """When the oldest settled job that still has its payload was settled."""
+    """When the oldest settled job with a payload was settled."""
     sql = (
         "SELECT MIN(completed_at) FROM jobs WHERE completed_at IS NOT NULL AND archived_at IS NULL AND completed_at < ?"
     )
@@ -174,7 +173,7 @@ def next_job(at: float, before: float) -> float | None:
 
 
 def old_jobs(low: float, high: float) -> list[tuple[Any, ...]]:
-    sql = f"""SELECT {JOB_COLUMNS} FROM jobs WHERE completed_at >= ? AND completed_at < ?
+    sql = f"""SELECT {jobs.COLUMNS} FROM jobs WHERE completed_at >= ? AND completed_at < ?
         AND completed_at IS NOT NULL AND archived_at IS NULL ORDER BY completed_at LIMIT ?"""
     return fetch(sql, low, high, CHUNK)
 
@@ -186,7 +185,7 @@ def count_jobs(low: float, high: float) -> int:
 
 
 def strip_jobs(rows: Sequence[tuple[Any, ...]], now: float) -> int:
-    """Their metadata stays."""
+    """Remove payload, video ids and progress of archived jobs; the other columns stay."""
     ids = [row[0] for row in rows]
     sql = f"""UPDATE jobs SET payload = NULL, video_ids = NULL, progress = NULL, archived_at = ?
         WHERE id IN ({marks(ids)}) AND archived_at IS NULL AND status IN ('completed', 'dead')"""
@@ -199,7 +198,7 @@ def restore_jobs(rows: Sequence[dict[str, Any]]) -> int:
 
 
 def drop_jobs(before: float) -> int:
-    """A chunk of archived jobs that were settled before this time, with what is left of their history."""
+    """Delete a chunk of archived jobs that were settled before this time, with their history."""
     sql = "SELECT id FROM jobs WHERE archived_at IS NOT NULL AND completed_at < ? ORDER BY completed_at LIMIT ?"
     ids = [row[0] for row in fetch(sql, before, CHUNK)]
     if not ids:
@@ -225,7 +224,7 @@ def drop_events(before: float) -> int:
 
 
 def drop_budget(before: str, share: str) -> int:
-    """Days of the API budget that ended before this date, with what was used of the share of this name."""
+    """Delete days of the API budget before this date, and the counters of this share."""
     run("DELETE FROM counters WHERE name = ? AND label < ?", share, before)
     return changed("DELETE FROM api_budget WHERE id < ?", before)
 

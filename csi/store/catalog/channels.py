@@ -1,4 +1,4 @@
-"""Channels of the catalogue: what is known of each, and when it is refreshed."""
+"""Channels of the catalogue: metadata, status, and when each is refreshed next."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class ChannelFacts:
-    """What the API tells of a channel. A counter that is hidden is None, never 0."""
+    """What the API returned for a channel. A hidden counter is None, never 0."""
 
     id: str
     title: str
@@ -50,7 +50,7 @@ class ChannelFacts:
 
 @dataclass(frozen=True)
 class ChannelFeed:
-    """The polling of a channel's feed: the ingester's own watch, seen under the names of the specification."""
+    """The polling of a channel's feed: the ingester's watch under the names of the specification."""
 
     channel_id: str
     feed_url: str | None
@@ -66,7 +66,7 @@ class ChannelFeed:
 
 COLUMNS = ", ".join(Channel.__dataclass_fields__)
 _FACTS = tuple(name for name in ChannelFacts.__dataclass_fields__ if name != "id")
-# A channel that came back, or whose job works again, is active; a pause stays a pause.
+# A deleted or failing channel that the API returns again is active; a paused one stays paused.
 _SAVE = f"""
     UPDATE channels SET {", ".join(f"{name} = ?" for name in _FACTS)}, last_refreshed_at = ?, missing_since = NULL,
         status = CASE WHEN status = 'paused' THEN 'paused' ELSE 'active' END,
@@ -76,7 +76,7 @@ _SAVE = f"""
 
 
 def add(channel_id: str, title: str, priority: int, now: float) -> bool:
-    """False: it was there before."""
+    """False: the channel is in the catalogue already."""
     sql = """INSERT INTO channels (id, title, priority, tracked_since, next_refresh_at) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT (id) DO NOTHING"""
     return bool(changed(sql, channel_id, title, priority, now, now))
@@ -88,7 +88,7 @@ def find(channel_id: str) -> Channel | None:
 
 
 def matching(text: str) -> list[Channel]:
-    """By id, title or handle. YouTube tells a handle in small letters, and told it without its @ in former times."""
+    """By id, title or handle. The API returns handles in lower case; in older responses they lack the @."""
     handle = text.lower().removeprefix("@")
     sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR LOWER(custom_url) IN (?, ?) ORDER BY id"
     return [Channel(*row) for row in fetch(sql, text, text, handle, f"@{handle}")]
@@ -109,7 +109,7 @@ def is_tracked(channel_id: str) -> bool:
 
 
 def save(facts: ChannelFacts, next_refresh_at: float, now: float) -> bool:
-    """What the API told, now. Part of the caller's transaction."""
+    """Store what the API returned now. Part of the caller's transaction. False: not in the catalogue."""
     values = [getattr(facts, name) for name in _FACTS]
     return bool(changed(_SAVE, *values, now, next_refresh_at, facts.id))
 
@@ -120,12 +120,13 @@ def due(now: float, limit: int = 50) -> list[str]:
 
 
 def refreshed_count() -> int:
-    """How many are not paused."""
+    """How many channels are refreshed, that is, not paused."""
     return int(fetch("SELECT COUNT(*) FROM channels WHERE next_refresh_at IS NOT NULL")[0][0])
 
 
 def note_missing(channel_id: str, gone_before: float, next_refresh_at: float, now: float) -> bool:
-    """The API does not show it. Twice, a day apart, means deleted; nothing of it is ever removed. True: it is now."""
+    """The API did not return this channel. Twice, a day apart, means `deleted`; its rows are kept. True: it is
+    `deleted` from now on."""
     sql = """UPDATE channels SET missing_since = COALESCE(missing_since, ?),
         next_refresh_at = CASE WHEN status = 'paused' THEN NULL ELSE ? END WHERE id = ?"""
     run(sql, now, next_refresh_at, channel_id)
@@ -134,7 +135,7 @@ def note_missing(channel_id: str, gone_before: float, next_refresh_at: float, no
 
 
 def note_error(channel_id: str) -> bool:
-    """A job for it died."""
+    """A job of this channel was given up. False: it was not active."""
     return bool(changed("UPDATE channels SET status = 'error' WHERE id = ? AND status = 'active'", channel_id))
 
 
@@ -143,7 +144,7 @@ def note_backfilled(channel_id: str, now: float) -> None:
 
 
 def pause(channel_id: str) -> bool:
-    """False: it is paused already."""
+    """False: the channel is paused already."""
     sql = "UPDATE channels SET status = 'paused', next_refresh_at = NULL WHERE id = ? AND status <> 'paused'"
     return bool(changed(sql, channel_id))
 
@@ -164,7 +165,7 @@ def feed_of(channel_id: str) -> ChannelFeed | None:
 
 
 def dashboard(today: str) -> list[dict[str, Any]]:
-    """Every channel with its statistics of this day, where there are some."""
+    """Every channel with its statistics of this day; None where there are none."""
     ours = [f"c.{name}" for name in Channel.__dataclass_fields__]
     stats = ["captured_at", "daily_views", "daily_subscribers", "daily_videos"]
     sql = f"""SELECT {", ".join([*ours, *(f"s.{name}" for name in stats)])} FROM channels c

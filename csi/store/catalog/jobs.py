@@ -1,6 +1,6 @@
-"""The job ledger: rows that say what must be done, who does it now, and everything that became of it.
+"""The job ledger of the catalogue: jobs, their leases, and the history of their status.
 
-Every change of a status goes through `_move`, is one of MOVES, and leaves a row in `job_events`.
+Every change of a status goes through `_move`, is one of MOVES, and writes a row into `job_events`.
 """
 
 import json
@@ -16,17 +16,17 @@ from csi.store.db import OWNER, changed, fetch, is_postgres, new_token, run, wri
 from csi.store.uuid7 import new_id
 
 LEASE_SECONDS = 55.0
-"""Outlasts one request to the API; lengthened after each step."""
+"""Longer than one request to the API; extended after each step."""
 
 ERROR_TEXT = 500
 CLAIM_TRIES = 5
 
-# (from, to): the word in the job's history. What is not here cannot happen.
+# (from, to): the event type in the job's history. Any other change is refused.
 MOVES: dict[tuple[str, str], str] = {
     ("pending", "running"): "started",
     ("running", "completed"): "completed",
     ("running", "failed"): "failed",
-    ("running", "pending"): "retried",  # it waits (for the budget, for a host), or its worker ended
+    ("running", "pending"): "retried",  # postponed (API budget, host), or its worker ended
     ("running", "dead"): "dead_lettered",
     ("failed", "pending"): "retried",
     ("failed", "dead"): "dead_lettered",
@@ -39,7 +39,7 @@ SETTLED = ("completed", "dead")
 
 @dataclass(frozen=True)
 class CatalogJob:
-    """One piece of work, under the names of the specification, and what the ledger needs beside them."""
+    """One job: the columns of the specification, and those of the ledger."""
 
     id: str
     type: str
@@ -49,7 +49,7 @@ class CatalogJob:
     dedup_key: str
     status: str
     attempts: int
-    """Begun since it last moved forward."""
+    """Attempts since its last progress."""
     max_attempts: int
     scheduled_at: float
     started_at: float | None
@@ -57,14 +57,14 @@ class CatalogJob:
     error_message: str | None
     payload: dict[str, Any]
     progress: dict[str, Any]
-    """Where it goes on after an interruption; saved in one transaction with what was done."""
+    """Where the next attempt continues; saved in one transaction with the work done."""
     units: int
     """API units booked for it."""
     lease_token: str | None
     lease_until: float | None
     created_at: float
     changed_at: float
-    """When its status changed last."""
+    """When its status last changed."""
     archived_at: float | None
 
 
@@ -81,12 +81,12 @@ class JobEvent:
     occurred_at: float
     details: dict[str, Any]
     duration_ms: int | None
-    """How long it was in the status that it left: how long it ran, or, for `started`, how long it waited."""
+    """Time spent in the previous status: how long it ran, or for `started` how long it waited."""
 
 
 @dataclass(frozen=True)
 class NewCatalogJob:
-    """Work to be done. `scheduled_at` None: now."""
+    """A job to enqueue. `scheduled_at` None: now."""
 
     type: str
     dedup_key: str
@@ -100,28 +100,28 @@ class NewCatalogJob:
 
 @dataclass(frozen=True)
 class EnqueueResult:
-    """The job that does it, and whether that one was there before."""
+    """The job for the key, and whether it existed before."""
 
     job: CatalogJob
     is_duplicate: bool
 
 
-# ── in ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── enqueue ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def enqueue(new: NewCatalogJob, now: float) -> EnqueueResult:
-    """One open job for a key: whoever comes second gets the first one's job. Race-free by the index on open keys.
-    A job that was put off and is wanted sooner by now comes sooner."""
+    """Insert a job, or return the open job of the same key; a unique index on open keys decides between two callers.
+    An open job that is scheduled later is moved to the earlier time."""
     for _ in range(CLAIM_TRIES):
         job_id = _insert(new, now)
         found = find(job_id) if job_id else find_open(new.dedup_key)
-        if found is not None:  # None: the open one was finished between our two looks
-            return EnqueueResult(_hasten(found, new.scheduled_at or now), job_id is None)
+        if found is not None:  # None: the open job was settled between the two statements
+            return EnqueueResult(_schedule_earlier(found, new.scheduled_at or now), job_id is None)
     raise StoreError(f"job {new.dedup_key} could not be stored; try again")
 
 
-def _hasten(job: CatalogJob, at: float) -> CatalogJob:
-    """One that was begun and waits keeps its wait: there is a reason for it."""
+def _schedule_earlier(job: CatalogJob, at: float) -> CatalogJob:
+    """A job that was started and postponed keeps its time: it waits for the budget or for a host."""
     if job.scheduled_at <= at:
         return job
     sql = "UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending' AND started_at IS NULL"
@@ -150,9 +150,9 @@ def _insert(new: NewCatalogJob, now: float) -> str | None:
     return str(found[0][0]) if found else None
 
 
-# ── taken, kept, settled ────────────────────────────────────────────────────────────────────────────────
+# ── claim, extend, settle ───────────────────────────────────────────────────────────────────────────────
 
-# The two lists are short, and each is read from an index that holds nothing else.
+# Both NOT IN lists are short, and each has a partial index of its own.
 _NEXT = f"""
     SELECT {COLUMNS} FROM jobs j {{index}}
     WHERE j.status = 'pending' AND j.scheduled_at <= ? AND (j.channel_id IS NULL OR (
@@ -163,19 +163,20 @@ _NEXT = f"""
 
 
 def due_sql(limit: int, *, locking: bool = False) -> str:
-    """The query that runs most often. SQLite has no statistics of a table that changes this fast: the index that
-    holds the order is named."""
+    """The most frequent query. The index is named because SQLite keeps no current statistics of a table that changes
+    this fast and would choose another."""
     lock = "FOR UPDATE OF j SKIP LOCKED" if is_postgres() and locking else ""
     return _NEXT.format(index="" if is_postgres() else "INDEXED BY idx_jobs_ready", limit=limit, lock=lock)
 
 
 def due(now: float, limit: int = 10) -> list[CatalogJob]:
-    """The jobs that could be taken now, the most urgent first."""
+    """The jobs that could be claimed now, the most urgent first."""
     return [_job(row) for row in fetch(due_sql(limit), now)]
 
 
 def claim(now: float) -> CatalogJob | None:
-    """The most urgent job that is due, in our hands under a lease. One channel has one running job at most."""
+    """Claim the most urgent due job under a lease. A channel has at most one running job: a unique index decides
+    between two workers."""
     partitions.ensure_partition("job_events", now)
     for _ in range(CLAIM_TRIES):
         try:
@@ -192,20 +193,20 @@ def claim(now: float) -> CatalogJob | None:
                 if _move(job, "running", now, started_at=now, error_message=None, **values):
                     return find(job.id)
         except IntegrityError:
-            continue  # another worker took a job of this channel at this moment
+            continue  # another worker claimed a job of the same channel first
     return None
 
 
 def checkpoint(job: CatalogJob, progress: dict[str, Any], now: float) -> bool:
-    """It moved forward, and keeps its lease. Part of the transaction that stores what was done. False: it is not ours
-    any more, and nothing of it may be stored."""
+    """Save progress and extend the lease, in the transaction that stores the work of this step. False: the lease was
+    lost, and the caller must roll back."""
     sql = """UPDATE jobs SET progress = ?, attempts = 0, lease_until = ?
         WHERE id = ? AND status = 'running' AND lease_token = ?"""
     return bool(changed(sql, json.dumps(progress), now + LEASE_SECONDS, job.id, job.lease_token))
 
 
 def heartbeat(job: CatalogJob, now: float) -> bool:
-    """Still at it. False: it was cancelled, or taken for stuck."""
+    """Extend the lease. False: the job was cancelled, or its lease expired and it was requeued."""
     sql = "UPDATE jobs SET lease_until = ? WHERE id = ? AND status = 'running' AND lease_token = ?"
     return bool(changed(sql, now + LEASE_SECONDS, job.id, job.lease_token))
 
@@ -220,20 +221,20 @@ def complete(job: CatalogJob, details: dict[str, Any], now: float) -> bool:
 
 
 def fail(job: CatalogJob, why: str, until: float, now: float) -> bool:
-    """It is tried again at `until`."""
+    """The attempt failed; the next one is at `until`."""
     with writing():
         return _move(job, "failed", now, {"error": why}, scheduled_at=until, error_message=why[:ERROR_TEXT])
 
 
 def snooze(job: CatalogJob, why: str, until: float, now: float) -> bool:
-    """Not its fault: it waits, and this was no attempt."""
+    """Postpone a job that cannot run now, without counting an attempt."""
     with writing():
         values = {"scheduled_at": until, "error_message": why[:ERROR_TEXT], "attempts": max(job.attempts - 1, 0)}
         return _move(job, "pending", now, {"reason": why, "until": until}, **values)
 
 
 def mark_dead(job: CatalogJob, why: str, now: float) -> bool:
-    """Given up, and its channel is in trouble."""
+    """Give the job up; the status of its channel becomes `error`."""
     with writing():
         if not _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why[:ERROR_TEXT]):
             return False
@@ -246,21 +247,22 @@ def mark_dead(job: CatalogJob, why: str, now: float) -> bool:
 
 
 def cancel(job: CatalogJob, now: float) -> bool:
-    """Whatever it is doing: a worker that holds it finds out at its next step, and stores nothing more."""
+    """Cancel in any status. A worker that runs the job loses the lease: its next `checkpoint` fails and stores
+    nothing."""
     partitions.ensure_partition("job_events", now)
     with writing():
         return _move(job, "dead", now, {"reason": "cancelled"}, completed_at=now, error_message="cancelled")
 
 
 def make_due_now(job: CatalogJob, now: float) -> bool:
-    """It waits (for the budget, for its time) and is due now instead. False: it does not wait any more."""
+    """A pending job is due now. False: it is not pending any more."""
     with writing():
         return bool(changed("UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending'", now, job.id))
 
 
 def retry_now(job: CatalogJob, now: float) -> bool:
-    """A dead or failed job is due again, with all its attempts; it goes on where it was. False: it is neither, or
-    another job does the same by now."""
+    """A dead or failed job is due now with all its attempts, and continues at its saved progress. False: it is neither,
+    or another job of the same key is open."""
     partitions.ensure_partition("job_events", now)
     try:
         with writing():
@@ -274,7 +276,7 @@ def retry_now(job: CatalogJob, now: float) -> bool:
 
 
 def release_failed(now: float, limit: int = 100) -> int:
-    """Failed jobs whose wait is over are due."""
+    """Make failed jobs pending whose retry time has come."""
     rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND scheduled_at <= ? LIMIT ?", now, limit)
     if not rows:
         return 0
@@ -284,20 +286,21 @@ def release_failed(now: float, limit: int = 100) -> int:
 
 
 def requeue_stuck(now: float, limit: int = 100) -> int:
-    """Jobs whose worker died. One that ended the process as often as it may be tried is dead (DESIGN §1)."""
+    """Requeue running jobs whose lease expired because their worker died. A job that ended the process in each of its
+    attempts is given up. A lease that ends later than any could comes from a clock that was ahead."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND (lease_until < ? OR lease_until > ?) LIMIT ?"
     rows = fetch(sql, now, now + 2 * LEASE_SECONDS, limit)
     return sum(_requeue(_job(row), now) for row in rows)
 
 
 def requeue_all(now: float) -> int:
-    """At the start of the only worker: whoever held a job is gone."""
+    """At the start of the only worker: every running job belongs to a process that ended."""
     rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'running'")
     return sum(_requeue(_job(row), now) for row in rows)
 
 
 def release_own(now: float) -> int:
-    """At an orderly end: what did not finish is due at once, and this was no attempt."""
+    """At an orderly shutdown: jobs of this process are due now, without counting an attempt."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND lease_token LIKE ?"
     rows = [_job(row) for row in fetch(sql, f"{OWNER}.%")]
     return sum(snooze(job, "the worker ended", now, now) for job in rows)
@@ -311,13 +314,14 @@ def _requeue(job: CatalogJob, now: float) -> bool:
         return _move(job, "pending", now, {"reason": "stuck"}, scheduled_at=now, error_message="its worker ended")
 
 
-# ── the one place ───────────────────────────────────────────────────────────────────────────────────────
+# ── the only place that changes a status ────────────────────────────────────────────────────────────────
 
 
 def _move(job: CatalogJob, after: str, now: float, details: dict[str, Any] | None = None, **values: Any) -> bool:
-    """Change the status of a job that is still as we know it, and write its history. Part of a transaction."""
-    word = MOVES.get((job.status, after))
-    if word is None:
+    """Change the status if status and lease are still those of `job`, and write its history. Part of a transaction.
+    False: another process changed the job since, or the change is not one of MOVES."""
+    event_type = MOVES.get((job.status, after))
+    if event_type is None:
         return False
     if after != "running":
         values |= {"lease_token": None, "lease_until": None}
@@ -327,17 +331,14 @@ def _move(job: CatalogJob, after: str, now: float, details: dict[str, Any] | Non
     known = [job.status, *([job.lease_token] if job.lease_token is not None else [])]
     if not changed(f"UPDATE jobs SET {names} WHERE id = ? AND {same}", *values.values(), job.id, *known):
         return False
-    _write_event(job.id, word, now, details or {}, now - job.changed_at)
+    sql = "INSERT INTO job_events (id, job_id, event_type, occurred_at, details, duration_ms) VALUES (?, ?, ?, ?, ?, ?)"
+    milliseconds = max(round((now - job.changed_at) * 1000), 0)
+    partitions.ensure_partition("job_events", now)
+    run(sql, new_id(now), job.id, event_type, now, json.dumps(details or {}), milliseconds)
     return True
 
 
-def _write_event(job_id: str, word: str, now: float, details: dict[str, Any], seconds: float) -> None:
-    sql = "INSERT INTO job_events (id, job_id, event_type, occurred_at, details, duration_ms) VALUES (?, ?, ?, ?, ?, ?)"
-    partitions.ensure_partition("job_events", now)
-    run(sql, new_id(now), job_id, word, now, json.dumps(details), max(round(seconds * 1000), 0))
-
-
-# ── looks ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── read ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def find(job_id: str) -> CatalogJob | None:
@@ -352,7 +353,7 @@ def find_open(dedup_key: str) -> CatalogJob | None:
 
 
 def matching_id(text: str, limit: int = 5) -> list[CatalogJob]:
-    """Jobs whose id begins so: people type the first characters, or the last."""
+    """Jobs whose id begins or ends with this text, as typed on the command line."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE id LIKE ? OR id LIKE ? ORDER BY id LIMIT ?"
     return [_job(row) for row in fetch(sql, f"{text}%", f"%{text}", limit)]
 
@@ -361,8 +362,8 @@ def page(
     *, status: str | None = None, type: str | None = None, channel_id: str | None = None, limit: int = 50,
     before: str | None = None,
 ) -> list[CatalogJob]:  # fmt: skip
-    """The newest first; `before` is the id of the last one that was shown."""
-    # Nearly all are completed: an index would find them all and sort them, where a look from the end finds a page.
+    """Newest first; `before` is the id of the last job of the previous page."""
+    # Nearly all jobs are completed: with the status index SQLite would sort them all, by primary key it reads one page.
     by_status = "status || ''" if status == "completed" else "status"
     wanted = {by_status: status, "type": type, "channel_id": channel_id}
     terms = [(f"{name} = ?", value) for name, value in wanted.items() if value is not None]
@@ -375,7 +376,7 @@ def page(
 def history(job_id: str) -> list[JobEvent]:
     names = ", ".join(JobEvent.__dataclass_fields__)
     rows = fetch(f"SELECT {names} FROM job_events WHERE job_id = ? ORDER BY occurred_at, id", job_id)
-    return [JobEvent(one, job, word, at, json.loads(told), took) for one, job, word, at, told, took in rows]
+    return [JobEvent(id, job, kind, at, json.loads(details), took) for id, job, kind, at, details, took in rows]
 
 
 def counts() -> dict[str, int]:
@@ -384,23 +385,23 @@ def counts() -> dict[str, int]:
     return {status: int(found.get(status, 0)) for status in (*OPEN, *SETTLED)}
 
 
-# Dead jobs that may need somebody: not those that somebody cancelled, nor those put away after a month.
-_TROUBLED = "status = 'dead' AND archived_at IS NULL AND error_message <> 'cancelled'"
+# Dead jobs that need attention: neither cancelled by command, nor archived after a month.
+_NEEDS_ATTENTION = "status = 'dead' AND archived_at IS NULL AND error_message <> 'cancelled'"
 
 
 def unfinished() -> dict[tuple[str, str], int]:
-    """How many jobs of each type are in each status that may need somebody, by (type, status)."""
+    """The number of open jobs and of dead jobs that need attention, by (type, status)."""
     sql = f"""SELECT type, status, COUNT(*) FROM jobs WHERE status IN ('pending', 'running', 'failed', 'dead')
-        AND (status <> 'dead' OR ({_TROUBLED})) GROUP BY type, status"""
+        AND (status <> 'dead' OR ({_NEEDS_ATTENTION})) GROUP BY type, status"""
     return {(type, status): int(count) for type, status, count in fetch(sql)}
 
 
 def dead_count() -> int:
-    return int(fetch(f"SELECT COUNT(*) FROM jobs WHERE {_TROUBLED}")[0][0])
+    return int(fetch(f"SELECT COUNT(*) FROM jobs WHERE {_NEEDS_ATTENTION}")[0][0])
 
 
 def waiting_since(now: float) -> float | None:
-    """When the longest waiting job that could be taken was due. Jobs of paused channels wait rightly."""
+    """When the longest waiting job that could be claimed was due. Jobs of paused channels do not count."""
     sql = """SELECT MIN(j.scheduled_at) FROM jobs j WHERE j.status = 'pending' AND j.scheduled_at <= ? AND (
         j.channel_id IS NULL OR j.channel_id NOT IN (SELECT c.id FROM channels c WHERE c.status = 'paused'))"""
     found = fetch(sql, now)[0][0]
@@ -412,7 +413,7 @@ def pending_count() -> int:
 
 
 def running_count(now: float) -> int:
-    """Jobs that somebody works on, in all processes."""
+    """Jobs that run now, in all processes."""
     return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'running' AND lease_until >= ?", now)[0][0])
 
 

@@ -1,4 +1,4 @@
-"""Months on PostgreSQL: tables that grow with time are partitioned, and a month is there before its first row."""
+"""Monthly partitions on PostgreSQL, created before the first row of a month is inserted."""
 
 from datetime import UTC, datetime
 
@@ -8,8 +8,8 @@ from csi.store.models import database
 BY_TIME = {"channel_stats": "captured_on", "video_stats": "captured_at", "job_events": "occurred_at"}
 _LOCK = 7234507
 
-# The months that this process knows to be there, with the database they are in.
-_there: set[tuple[str, str, str]] = set()
+# (database, table, month) of partitions that this process knows to exist.
+_existing: set[tuple[str, str, str]] = set()
 
 
 def month_of(moment: float) -> str:
@@ -27,58 +27,48 @@ def month_after(month: str) -> str:
 
 
 def ensure_partition(table: str, moment: float) -> None:
-    """Afterwards a row of this time can be inserted. Inside a transaction it is looked up anew each time: what a
-    transaction makes may be taken back."""
+    """Create the partition for this time if it is missing. It is remembered only outside of a transaction: the caller's
+    transaction may be rolled back, and the partition with it."""
     if not is_postgres():
         return
     month = month_of(moment)
-    place = (str(database.database), table, month)
-    if place in _there:
+    known = (str(database.database), table, month)
+    if known in _existing:
         return
-    is_ours = not database.in_transaction()
+    commits_here = not database.in_transaction()
     with writing():
-        if not _exists(_name(table, month)):
-            run("SELECT pg_advisory_xact_lock(?)", _LOCK)  # two workers at the turn of a month
-            _create(table, month)
-    if is_ours:
-        _there.add(place)
+        name = _name(table, month)
+        if not fetch("SELECT 1 FROM pg_class WHERE relname = ?", name):
+            run("SELECT pg_advisory_xact_lock(?)", _LOCK)  # two workers may do this at the turn of a month
+            low, high = _first_value(table, month), _first_value(table, month_after(month))
+            run(f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} FOR VALUES FROM ({low}) TO ({high})")
+    if commits_here:
+        _existing.add(known)
 
 
 def drop_empty(table: str, before: float) -> list[str]:
-    """Months that ended before this time and hold nothing any more. Returns the names of those dropped."""
+    """Drop empty partitions of months that ended before this time. Returns their names."""
     if not is_postgres():
         return []
-    month, dropped = month_of(before), []
-    for name in _all_of(table):
-        with writing():
-            if name.removeprefix(f"{table}_").replace("_", "-") < month and not fetch(f"SELECT 1 FROM {name} LIMIT 1"):
-                run(f"DROP TABLE {name}")
-                _there.difference_update({place for place in _there if _name(place[1], place[2]) == name})
-                dropped.append(name)
-    return dropped
-
-
-def _all_of(table: str) -> list[str]:
-    found = fetch(
+    partitions = fetch(
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
         "WHERE i.inhparent = ?::regclass ORDER BY c.relname",
         table,
     )
-    return [row[0] for row in found]
+    month, dropped = month_of(before), []
+    for (name,) in partitions:
+        with writing():
+            if name.removeprefix(f"{table}_").replace("_", "-") < month and not fetch(f"SELECT 1 FROM {name} LIMIT 1"):
+                run(f"DROP TABLE {name}")
+                _existing.difference_update({known for known in _existing if _name(known[1], known[2]) == name})
+                dropped.append(name)
+    return dropped
 
 
-def _create(table: str, month: str) -> None:
-    low, high = (_bound(table, each) for each in (month, month_after(month)))
-    run(f"CREATE TABLE IF NOT EXISTS {_name(table, month)} PARTITION OF {table} FOR VALUES FROM ({low}) TO ({high})")
-
-
-def _bound(table: str, month: str) -> str:
+def _first_value(table: str, month: str) -> str:
+    """The lower bound of a month's partition, as SQL."""
     return f"'{month}-01'" if BY_TIME[table] == "captured_on" else str(int(month_starts(month)))
 
 
 def _name(table: str, month: str) -> str:
     return f"{table}_{month.replace('-', '_')}"
-
-
-def _exists(name: str) -> bool:
-    return bool(fetch("SELECT 1 FROM pg_class WHERE relname = ?", name))

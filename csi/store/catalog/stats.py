@@ -1,4 +1,4 @@
-"""Statistics over time: what was counted when, and what the count was before it."""
+"""Statistics of channels and videos over time, and the earlier captures that gains are computed from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from csi.store.uuid7 import new_id
 
 @dataclass(frozen=True)
 class ChannelStats:
-    """A channel's numbers on one day (UTC). The gains are None where nothing was counted before."""
+    """A channel's counters on one day (UTC). The gains are None where there is no earlier capture."""
 
     id: str
     channel_id: str
@@ -28,7 +28,7 @@ class ChannelStats:
 
 @dataclass(frozen=True)
 class VideoStats:
-    """A video's numbers at one moment."""
+    """A video's counters at one moment."""
 
     id: str
     video_id: str
@@ -42,7 +42,7 @@ class VideoStats:
 
 @dataclass(frozen=True)
 class CountSample:
-    """A number and when it was counted."""
+    """A counter's value and when it was captured."""
 
     at: float
     value: int | None
@@ -87,7 +87,7 @@ def channel_baseline(channel_id: str, earliest: float, latest: float) -> Channel
 
 
 def view_baselines(ids: Sequence[str], earliest: float, latest: float) -> dict[str, CountSample]:
-    """For each of these videos, the newest capture between these times: one look into the index for each."""
+    """For each of these videos, the newest capture between these times, by one index lookup each."""
     if not ids:
         return {}
     sql = f"""SELECT s.video_id, s.captured_at, s.view_count FROM videos v JOIN video_stats s
@@ -115,7 +115,7 @@ def make_channel_stats(channel_id: str, now: float, **numbers: Any) -> ChannelSt
 
 
 def forget_counters(before: float) -> int:
-    """Counters that were not refreshed since then are unknown now (youtube_policy: strict)."""
+    """Set counters to NULL that were not refreshed since then (youtube_policy: strict)."""
     old = "last_refreshed_at < ? AND view_count IS NOT NULL"
     videos = f"UPDATE videos SET view_count = NULL, like_count = NULL, comment_count = NULL WHERE {old}"
     channels = f"UPDATE channels SET view_count = NULL, subscriber_count = NULL, video_count = NULL WHERE {old}"

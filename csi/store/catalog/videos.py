@@ -1,4 +1,4 @@
-"""Videos of the catalogue: what is known of each, whether it is still there, and when it is refreshed."""
+"""Videos of the catalogue: metadata, whether the API still returns them, and when each is refreshed next."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Tier = Literal["hot", "medium", "tail"]
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """What the API tells of a video. A counter that is hidden is None, never 0."""
+    """What the API returned for a video. A hidden counter is None, never 0."""
 
     id: str
     channel_id: str
@@ -40,14 +40,14 @@ class CatalogVideo(VideoFacts):
     first_seen_at: float = 0.0
     last_refreshed_at: float | None = None
     missing_since: float | None = None
-    """The API does not show it since then. It is never deleted here."""
+    """Since then the API does not return it. The row is never deleted."""
     refresh_tier: Tier = "tail"
     next_refresh_at: float | None = None
 
 
 @dataclass(frozen=True)
 class DueVideo:
-    """A video whose statistics are wanted."""
+    """A video whose statistics are to be refreshed."""
 
     id: str
     published_at: float
@@ -56,7 +56,7 @@ class DueVideo:
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """When a video is looked at next."""
+    """When a video is refreshed next; `at` None: never."""
 
     tier: Tier
     at: float | None
@@ -70,29 +70,29 @@ _UPSERT = f"""
     INSERT INTO videos ({", ".join(_NAMES)}) VALUES {{rows}}
     ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _NAMES if name not in _KEPT)}
 """
-_ENTER = f"INSERT INTO videos ({', '.join(_NAMES)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING"
-_HOLD = """
+_ADD_UNKNOWN = f"INSERT INTO videos ({', '.join(_NAMES)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING"
+_STOP_PAUSED = """
     UPDATE videos SET next_refresh_at = NULL WHERE id IN ({ids}) AND channel_id IN (
         SELECT c.id FROM channels c WHERE c.id IN ({channels}) AND c.status = 'paused')
 """
 
 
 def save(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float) -> None:
-    """What the API told, now: new rows, or new facts. Part of the caller's transaction."""
+    """Insert or update videos with what the API returned now. Part of the caller's transaction."""
     if rows:
         _insert(_UPSERT, [_row(facts, plan, first=now, refreshed=now) for facts, plan in rows])
-        _hold_paused([facts for facts, _ in rows])
+        _stop_paused([facts for facts, _ in rows])
 
 
 def add_unknown(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float, *, missing: bool = False) -> int:
-    """Videos that somebody saw elsewhere (a feed, an uploads list): what is known already stays as it is known.
-    `missing`: the API was asked for them and does not show them. Returns how many were new."""
+    """Insert videos that a feed or an uploads list named; existing rows are not changed. `missing`: the API was asked
+    for them and did not return them. Returns how many were new."""
     if not rows:
         return 0
     since = now if missing else None
-    entered = _insert(_ENTER, [_row(facts, plan, first=now, missing=since) for facts, plan in rows])
-    _hold_paused([facts for facts, _ in rows])
-    return entered
+    added = _insert(_ADD_UNKNOWN, [_row(facts, plan, first=now, missing=since) for facts, plan in rows])
+    _stop_paused([facts for facts, _ in rows])
+    return added
 
 
 def _insert(statement: str, rows: list[list[Any]]) -> int:
@@ -100,10 +100,10 @@ def _insert(statement: str, rows: list[list[Any]]) -> int:
     return changed(statement.format(rows=", ".join([place] * len(rows))), *(value for row in rows for value in row))
 
 
-def _hold_paused(found: Sequence[VideoFacts]) -> None:
-    """Videos of a channel that was paused while a job was at it are not refreshed either."""
+def _stop_paused(found: Sequence[VideoFacts]) -> None:
+    """A channel may have been paused while a job was running: its videos are not refreshed either."""
     ids, owners = [facts.id for facts in found], sorted({facts.channel_id for facts in found})
-    run(_HOLD.format(ids=marks(ids), channels=marks(owners)), *ids, *owners)
+    run(_STOP_PAUSED.format(ids=marks(ids), channels=marks(owners)), *ids, *owners)
 
 
 def _row(
@@ -115,7 +115,7 @@ def _row(
 
 
 def note_missing(video_id: str, plan: RefreshPlan, now: float) -> bool:
-    """True: it was there when it was asked for last."""
+    """The API did not return this video. True: it did so the last time."""
     sql = "UPDATE videos SET missing_since = ? WHERE id = ? AND missing_since IS NULL"
     is_new = bool(changed(sql, now, video_id))
     sql = """UPDATE videos SET refresh_tier = ?, next_refresh_at = CASE WHEN channel_id IN (
@@ -125,7 +125,7 @@ def note_missing(video_id: str, plan: RefreshPlan, now: float) -> bool:
 
 
 def move_older_to(tier: Tier, older: Tier, before: float) -> int:
-    """Videos published before this time leave a tier; when they are due stays as it was."""
+    """Move videos published before this time from `tier` to `older`; their due time does not change."""
     sql = "UPDATE videos SET refresh_tier = ? WHERE refresh_tier = ? AND published_at < ?"
     return changed(sql, older, tier, before)
 
@@ -138,13 +138,13 @@ def due(tier: Tier, now: float, limit: int = 50) -> list[DueVideo]:
 
 
 def by_ids(ids: Sequence[str]) -> list[DueVideo]:
-    """These, whether they are due or not."""
+    """These videos, due or not."""
     sql = f"SELECT id, published_at, missing_since FROM videos WHERE id IN ({marks(ids)})"
     return [DueVideo(*row) for row in fetch(sql, *ids)] if ids else []
 
 
 def in_tier(tier: Tier) -> int:
-    """How many are refreshed in this tier."""
+    """How many videos of this tier are refreshed."""
     sql = "SELECT COUNT(*) FROM videos WHERE refresh_tier = ? AND next_refresh_at IS NOT NULL"
     return int(fetch(sql, tier)[0][0])
 
@@ -159,12 +159,12 @@ def published_since(channel_id: str, since: float) -> int:
 
 
 def stop_refreshing(channel_id: str) -> None:
-    """Not refreshed any more."""
+    """Stop refreshing the videos of this channel."""
     run("UPDATE videos SET next_refresh_at = NULL WHERE channel_id = ?", channel_id)
 
 
 def refresh_now(channel_id: str, now: float) -> None:
-    """Due at once, all of them: a channel was away for who knows how long."""
+    """Make all videos of a resumed channel due now: the pause may have been long."""
     run("UPDATE videos SET next_refresh_at = ? WHERE channel_id = ? AND next_refresh_at IS NULL", now, channel_id)
 
 
@@ -176,7 +176,7 @@ def find(video_id: str) -> CatalogVideo | None:
 def of_channel(
     channel_id: str, *, since: float = 0.0, limit: int = 50, before: CatalogVideo | None = None
 ) -> list[CatalogVideo]:
-    """The newest first, `before` the last one that was shown. With `since` a week ago these are the hot videos."""
+    """Newest first; `before` is the last video of the previous page. With `since` a week ago: the hot videos."""
     upper, values = ("AND (published_at, id) < (?, ?)", [before.published_at, before.id]) if before else ("", [])
     sql = f"""SELECT {COLUMNS} FROM videos WHERE channel_id = ? AND published_at >= ? {upper}
         ORDER BY published_at DESC, id DESC LIMIT ?"""
@@ -184,7 +184,7 @@ def of_channel(
 
 
 def hottest(limit: int = 50) -> list[tuple[CatalogVideo, int | None, int | None]]:
-    """Young videos with the views of their last hour and day, the most viewed first."""
+    """Videos of the hot tier with the views of their last hour and day, the most viewed first."""
     names = ", ".join(f"v.{name}" for name in CatalogVideo.__dataclass_fields__)
     sql = f"""SELECT {names}, s.hourly_views, s.daily_views FROM videos v LEFT JOIN video_stats s
         ON s.video_id = v.id AND s.captured_at = v.last_refreshed_at
@@ -194,7 +194,7 @@ def hottest(limit: int = 50) -> list[tuple[CatalogVideo, int | None, int | None]
 
 
 def count_of(channel_id: str) -> tuple[int, int]:
-    """How many are known, and how many of them are missing now."""
+    """How many videos are known, and how many of them are missing now."""
     sql = "SELECT COUNT(*), COUNT(missing_since) FROM videos WHERE channel_id = ?"
     total, missing = fetch(sql, channel_id)[0]
     return int(total), int(missing)
@@ -202,8 +202,8 @@ def count_of(channel_id: str) -> tuple[int, int]:
 
 def _video(row: tuple[Any, ...]) -> CatalogVideo:
     video = CatalogVideo(*row)
-    is_told = video.caption_available is not None
+    captions = video.caption_available  # SQLite stores booleans as integers
     return replace(
         video, tags=tuple(json.loads(row[_FACTS.index("tags")])),
-        caption_available=bool(video.caption_available) if is_told else None,
+        caption_available=None if captions is None else bool(captions),
     )  # fmt: skip
