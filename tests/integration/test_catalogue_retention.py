@@ -130,7 +130,7 @@ def test_whoever_dies_while_a_month_comes_back_restores_it_again(rt, monkeypatch
         return put_back(rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archives, "put_stats_back", dying)
+        patch.setattr(archives, "restore_stats", dying)
         with pytest.raises(KeyboardInterrupt):
             archive_files.restore(rt, book.name)
     assert kept("v1") == moments[:4]
@@ -146,7 +146,7 @@ def test_a_writer_that_died_leaves_a_tail_that_the_next_cuts_off(rt, tmp_path, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(archives, "note", dying)
+        patch.setattr(archives, "record_write", dying)
         with pytest.raises(KeyboardInterrupt):
             put_away(rt)
     path = tmp_path / "archive" / "video_stats-2025-01.jsonl.gz"
