@@ -69,7 +69,7 @@ def test_a_video_delivered_twice_is_processed_once(open_desk):
     desk.drain()
     assert desk.statuses() == {"vid00000001": "summarized"}
     assert fetch("SELECT count(*) FROM jobs")[0][0] == 2
-    assert len(signals.of_video("vid00000001")) == 3
+    assert len(fetch("SELECT 1 FROM signals WHERE video_id = ?", "vid00000001")) == 3
 
 
 @pytest.mark.parametrize("until", ["intake", "transcribed", "summarized"])
@@ -347,7 +347,7 @@ def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open
     desk.drain()
     assert set(desk.statuses().values()) == {"summarized"}
     assert len(desk.statuses()) == 5 + count
-    assert len(signals.of_video("old0")) == 1
+    assert len(fetch("SELECT 1 FROM signals WHERE video_id = ?", "old0")) == 1
     assert maintenance.due_wakes(desk.rt) == []
 
 

@@ -1,1 +1,1 @@
-"""Who transcribes and who summarises: each provider behind one small interface."""
+"""Providers of transcripts and summaries, behind two small interfaces."""

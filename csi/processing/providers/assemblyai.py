@@ -1,4 +1,4 @@
-"""AssemblyAI: audio is uploaded, submitted once, and looked at until it is done (FACTS 6)."""
+"""The provider `assemblyai`: upload audio, submit it once, poll until the transcript is ready."""
 
 import json
 import re
@@ -18,21 +18,21 @@ from csi.net import HttpLimits, HttpResponse, Net
 from csi.processing.money import round_up, usd
 from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptPending, TranscriptRequest
 from csi.processing.providers.http_errors import read_json, refusal, unreachable
-from csi.processing.settings import AssemblyAISettings as Settings
+from csi.processing.settings import AssemblyAISettings
 
 WHO = "AssemblyAI"
 WEBHOOK_HEADER = "X-CSI-Webhook-Secret"
-PAGES = 5
-PAGE = 100
+MAX_PAGES = 5
+PAGE_SIZE = 100
 MEGABYTE = 1024 * 1024
 COMMAND_SECONDS = 1800
-LONGEST_MS = 366 * 86_400_000
-"""No recording is longer; what says so is no answer of theirs."""
+MAX_MILLISECONDS = 366 * 86_400_000
+"""One year: a longer offset or duration is an invalid response."""
 SUFFIXES = (".mp3", ".m4a", ".mp4", ".webm", ".opus", ".ogg", ".wav", ".flac")
 _UNKNOWN_SECONDS = Decimal(3600)
-"""What a video whose length nobody knows is estimated at."""
+"""The assumed duration of a video of unknown duration."""
 
-# Their word, ours (spec 001).
+# AssemblyAI's status and ours (spec 001).
 STATUSES = {"queued": "submitted", "processing": "processing", "completed": "completed", "error": "failed"}
 
 
@@ -40,154 +40,139 @@ STATUSES = {"queued": "submitted", "processing": "processing", "completed": "com
 class AssemblyTranscriber:
     """transcription.providers: [assemblyai]"""
 
-    settings: Settings
+    settings: AssemblyAISettings
     net: Net
     key: str = field(repr=False)
     webhook_secret: str | None = field(default=None, repr=False)
     now: Callable[[], float] = clock.now
     name: str = "assemblyai"
 
-    def estimate(self, wanted: TranscriptRequest) -> Decimal:
-        seconds = Decimal(str(wanted.duration)) if wanted.duration > 0 else _UNKNOWN_SECONDS
+    def estimate(self, request: TranscriptRequest) -> Decimal:
+        seconds = Decimal(str(request.duration)) if request.duration > 0 else _UNKNOWN_SECONDS
         return round_up(self.settings.usd_per_hour * seconds / 3600)
 
     def price(self, transcript: Transcript) -> Decimal:
         return usd(self.settings.usd_per_hour * Decimal(str(transcript.duration or 0)) / 3600)
 
-    def upload(self, wanted: TranscriptRequest) -> str:
-        """The address of the uploaded audio: free of charge, and its own for every upload."""
+    def upload(self, request: TranscriptRequest) -> str:
+        """Upload the audio and return its URL. It is free, and every upload gets a URL of its own."""
         with tempfile.TemporaryDirectory(prefix="csi-audio-") as folder:
-            audio = self._audio(wanted, Path(folder)).read_bytes()
+            audio = self._audio(request, Path(folder)).read_bytes()
         limits = HttpLimits(total=600.0)
-        headers = {"Content-Type": "application/octet-stream"}
-        found = read_json(self._post("/v2/upload", audio, headers, limits), WHO).get("upload_url")
+        found = self._post("/v2/upload", audio, "application/octet-stream", limits).get("upload_url")
         if not isinstance(found, str) or not found:
-            raise ProviderError(f"{WHO}: the upload gave no address", fault="transient", code="bad_answer")
+            raise ProviderError(f"{WHO}: the upload returned no URL", fault="transient", code="bad_answer")
         return found
 
-    def submit(self, upload_url: str, wanted: TranscriptRequest) -> str:
-        """The id of the new job: from here on it costs money."""
-        body: dict[str, Any] = {"audio_url": upload_url, "speaker_labels": wanted.speaker_labels}
-        if len(wanted.languages) == 1:
-            body["language_code"] = wanted.languages[0].replace("-", "_").lower()
+    def submit(self, upload_url: str, request: TranscriptRequest) -> str:
+        """Create the paid job and return its id."""
+        body: dict[str, Any] = {"audio_url": upload_url, "speaker_labels": request.speaker_labels}
+        if len(request.languages) == 1:
+            body["language_code"] = request.languages[0].replace("-", "_").lower()
         else:
             body["language_detection"] = True
         if self.settings.webhook_url and self.webhook_secret:
             body |= {"webhook_url": self.settings.webhook_url, "webhook_auth_header_name": WEBHOOK_HEADER}
             body["webhook_auth_header_value"] = self.webhook_secret
-        headers = {"Content-Type": "application/json"}
-        found = read_json(self._post("/v2/transcript", json.dumps(body).encode(), headers), WHO).get("id")
+        found = self._post("/v2/transcript", json.dumps(body).encode(), "application/json").get("id")
         if not isinstance(found, str) or not found:
-            raise ProviderError(f"{WHO}: the answer names no job", fault="unknown", code="bad_answer")
+            raise ProviderError(f"{WHO}: the response has no job id", fault="unknown", code="bad_answer")
         return found
 
     def find_submitted(self, upload_url: str) -> str | None:
-        """The job that was made of this upload, if a submission got through whose answer did not."""
+        """The job of this upload, when a submission arrived whose response was lost."""
         after: str | None = None
-        for _ in range(PAGES):
-            query = f"?limit={PAGE}" + (f"&before_id={after}" if after else "")
-            rows = read_json(self._get(f"/v2/transcript{query}"), WHO).get("transcripts")
+        for _ in range(MAX_PAGES):
+            query = f"?limit={PAGE_SIZE}" + (f"&before_id={after}" if after else "")
+            rows = self._get(f"/v2/transcript{query}").get("transcripts")
             rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
             for row in rows:
                 if row.get("audio_url") == upload_url and isinstance(row.get("id"), str):
                     return str(row["id"])
-            if len(rows) < PAGE:
+            if len(rows) < PAGE_SIZE:
                 return None
             after = str(rows[-1].get("id"))
         return None
 
     def look(self, provider_job_id: str) -> Transcript | TranscriptPending:
-        return read_transcript(read_json(self._get(f"/v2/transcript/{provider_job_id}"), WHO))
+        return read_transcript(self._get(f"/v2/transcript/{provider_job_id}"))
 
-    def _audio(self, wanted: TranscriptRequest, folder: Path) -> Path:
-        found = self._lying(wanted) or self._fetched(wanted, folder)
+    def _audio(self, request: TranscriptRequest, folder: Path) -> Path:
+        audio_dir = self.settings.audio_dir
+        files = [audio_dir / f"{request.video_id}{suffix}" for suffix in SUFFIXES] if audio_dir else []
+        found = next((path for path in files if path.is_file()), None) or self._run_command(request, folder)
         if found is None:
-            raise ProviderError(
-                f"no audio of {wanted.video_id}: set transcription.assemblyai.audio_dir or audio_command",
-                fault="absent",
-                code="no_audio",
-                error_type="invalid_audio",
-            )
+            words = f"no audio of {request.video_id}: set transcription.assemblyai.audio_dir or audio_command"
+            raise ProviderError(words, fault="absent", code="no_audio", error_type="invalid_audio")
         if found.stat().st_size > self.settings.max_audio_mb * MEGABYTE:
-            raise _bad_audio(f"the audio is larger than {self.settings.max_audio_mb} MB (max_audio_mb)")
+            raise _invalid_audio(f"the audio is larger than {self.settings.max_audio_mb} MB (max_audio_mb)")
         if not found.stat().st_size:
-            raise _bad_audio("the audio file is empty")
+            raise _invalid_audio("the audio file is empty")
         return found
 
-    def _lying(self, wanted: TranscriptRequest) -> Path | None:
-        folder = self.settings.audio_dir
-        names = [folder / f"{wanted.video_id}{suffix}" for suffix in SUFFIXES] if folder else []
-        return next((path for path in names if path.is_file()), None)
-
-    def _fetched(self, wanted: TranscriptRequest, folder: Path) -> Path | None:
-        """What the operator's own command fetched. No shell: each word is one argument."""
+    def _run_command(self, request: TranscriptRequest, folder: Path) -> Path | None:
+        """The file that the operator's audio_command wrote. There is no shell: each word is one argument."""
         if not self.settings.audio_command:
             return None
-        target = folder / "audio"
-        words = {"{url}": wanted.url, "{video_id}": wanted.video_id, "{out}": str(target)}
-        line = [_filled(word, words) for word in self.settings.audio_command]
+        values = {"{url}": request.url, "{video_id}": request.video_id, "{out}": str(folder / "audio")}
+        # One pass over each word: a placeholder inside of an inserted value is not replaced again.
+        names = re.compile("|".join(map(re.escape, values)))
+        line = [names.sub(lambda match: values[match[0]], word) for word in self.settings.audio_command]
         try:
             done = subprocess.run(line, capture_output=True, timeout=COMMAND_SECONDS, check=False)  # noqa: S603
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise ProviderError(
-                f"audio_command: {type(error).__name__}", fault="transient", code="audio_command"
-            ) from error
+            words = f"audio_command: {type(error).__name__}"
+            raise ProviderError(words, fault="transient", code="audio_command") from error
         if done.returncode != 0:
-            raise ProviderError(
-                f"audio_command ended with code {done.returncode}", fault="transient", code="audio_command"
-            )
+            words = f"audio_command ended with code {done.returncode}"
+            raise ProviderError(words, fault="transient", code="audio_command")
         return next(iter(sorted(folder.iterdir())), None)
 
-    def _post(self, path: str, body: bytes, headers: dict[str, str], limits: HttpLimits | None = None) -> HttpResponse:
+    def _post(self, path: str, body: bytes, content_type: str, limits: HttpLimits | None = None) -> dict[str, Any]:
+        headers = {"Content-Type": content_type, "Authorization": self.key}  # AssemblyAI expects no `Bearer`
+        return self._json(
+            lambda: self.net.post(self.settings.base_url + path, body=body, headers=headers, limits=limits)
+        )
+
+    def _get(self, path: str) -> dict[str, Any]:
+        headers, limits = {"Authorization": self.key}, HttpLimits(total=60.0, max_body=256 * MEGABYTE)
+        return self._json(lambda: self.net.get(self.settings.base_url + path, headers=headers, limits=limits))
+
+    def _json(self, send: Callable[[], HttpResponse]) -> dict[str, Any]:
         try:
-            answer = self.net.post(
-                self.settings.base_url + path, body=body, headers=self._keyed(headers), limits=limits
-            )
+            response = send()
         except NetError as error:
             raise unreachable(error, WHO) from error
-        return self._checked(answer)
-
-    def _get(self, path: str) -> HttpResponse:
-        limits = HttpLimits(total=60.0, max_body=256 * MEGABYTE)
-        try:
-            return self._checked(self.net.get(self.settings.base_url + path, headers=self._keyed({}), limits=limits))
-        except NetError as error:
-            raise unreachable(error, WHO) from error
-
-    def _checked(self, answer: HttpResponse) -> HttpResponse:
-        if answer.status != 200:
-            raise refusal(answer, WHO, self.now())
-        return answer
-
-    def _keyed(self, headers: dict[str, str]) -> dict[str, str]:
-        return {**headers, "Authorization": self.key}  # no `Bearer`
+        if response.status != 200:
+            raise refusal(response, WHO, self.now())
+        return read_json(response, WHO)
 
 
 class Utterance(BaseModel):
-    """What one speaker said, from so many milliseconds on."""
+    """A piece of speech of one speaker; `start` is in milliseconds."""
 
-    start: Annotated[float, Field(ge=0, le=LONGEST_MS)] = 0.0
+    start: Annotated[float, Field(ge=0, le=MAX_MILLISECONDS)] = 0.0
     text: str = ""
     speaker: str | None = None
 
 
 class TranscriptObject(BaseModel):
-    """Their transcript object, as far as we read it, when it is completed."""
+    """The fields that we read of AssemblyAI's completed transcript object."""
 
     text: str | None = None
     language_code: Annotated[str, Field(max_length=40)] | None = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    audio_duration: Annotated[float, Field(ge=0, le=LONGEST_MS / 1000)] | None = None
+    audio_duration: Annotated[float, Field(ge=0, le=MAX_MILLISECONDS / 1000)] | None = None
     audio_url: str | None = None
     utterances: list[Utterance] | None = None
 
 
 def read_transcript(data: dict[str, Any]) -> Transcript | TranscriptPending:
-    """Their transcript object as ours; their `error` is a refusal, and costs nothing."""
+    """Convert AssemblyAI's transcript object. Its status `error` means invalid audio, which is not charged."""
     status = STATUSES.get(str(data.get("status")))
     if status == "failed":
         reason = " ".join(str(data.get("error") or "no reason given").split())[:300]
-        raise _bad_audio(f"{WHO}: {reason}")
+        raise _invalid_audio(f"{WHO}: {reason}")
     if status != "completed":
         return TranscriptPending()
     try:
@@ -195,7 +180,7 @@ def read_transcript(data: dict[str, Any]) -> Transcript | TranscriptPending:
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors()[:3])
         raise ProviderError(
-            f"{WHO}: its transcript cannot be read ({fields})", fault="transient", code="bad_answer"
+            f"{WHO}: the transcript is invalid ({fields})", fault="transient", code="bad_answer"
         ) from error
     return Transcript(
         text=found.text or "",
@@ -208,10 +193,5 @@ def read_transcript(data: dict[str, Any]) -> Transcript | TranscriptPending:
     )
 
 
-def _filled(word: str, words: dict[str, str]) -> str:
-    """`{out}.%(ext)s` has its place filled, too. Each place once: what is filled in is not looked at again."""
-    return re.sub("|".join(map(re.escape, words)), lambda found: words[found[0]], word)
-
-
-def _bad_audio(text: str) -> ProviderError:
+def _invalid_audio(text: str) -> ProviderError:
     return ProviderError(text, fault="refused", code="invalid_audio", error_type="invalid_audio")

@@ -1,4 +1,4 @@
-"""What a provider is asked, what it may answer, and the words for everything that can go wrong."""
+"""The interfaces of providers, their requests and results, and ProviderError."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from csi.errors import CsiError
 from csi.processing.documents import ErrorType, VideoSummary
 
 Fault = Literal["transient", "absent", "refused", "quota", "unknown"]
-"""transient: try again · absent: there is nothing to transcribe · refused: never with this input · quota: no credit or
-no access, a person must act · unknown: the request may have been carried out, and nobody can say."""
+"""transient: repeat the call · absent: there is nothing to transcribe · refused: this input never succeeds · quota: no
+credit or no access, an operator must act · unknown: the request may have been carried out."""
 
 
 class ProviderError(CsiError):
-    """A provider gave nothing. `fault` decides what happens next, `code` is one word for tables."""
+    """A provider failed. `fault` decides what happens next, `code` is one word for tables."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ProviderError(CsiError):
 
 @dataclass(frozen=True)
 class TranscriptRequest:
-    """The video whose transcript is asked for."""
+    """The video to transcribe."""
 
     video_id: str
     url: str
@@ -47,7 +47,7 @@ class TranscriptRequest:
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of speech: seconds from the start, and who spoke, where that is known."""
+    """A piece of speech: seconds from the start, and the speaker, where known."""
 
     start: float
     text: str
@@ -56,7 +56,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was said. Zero words are possible: nobody spoke."""
+    """A transcript. Its text is empty when the video contains no speech."""
 
     text: str
     provider: str
@@ -65,7 +65,7 @@ class Transcript:
     segments: tuple[Segment, ...] = ()
     duration: float | None = None
     source: str = ""
-    """Where it was taken from, for the document's `audio_url`."""
+    """The URL or file it came from."""
 
     @property
     def words(self) -> int:
@@ -74,12 +74,12 @@ class Transcript:
 
 @dataclass(frozen=True)
 class TranscriptPending:
-    """The provider works on it; look again later."""
+    """The provider has not finished; poll again later."""
 
 
 @dataclass(frozen=True)
 class ModelReply:
-    """The text of one completed chat call, and what it used. `usage_known` is False where the server did not say."""
+    """The text and usage of one chat call. `usage_known` is False when the server did not report the usage."""
 
     text: str
     model: str
@@ -89,30 +89,30 @@ class ModelReply:
 
 
 class Transcriber(Protocol):
-    """A provider that gives a transcript at once, and for nothing."""
+    """A free provider that returns a transcript at once."""
 
     name: str
 
-    def fetch(self, wanted: TranscriptRequest) -> Transcript: ...
+    def fetch(self, request: TranscriptRequest) -> Transcript: ...
 
 
 class PaidTranscriber(Protocol):
-    """A provider that takes audio, is paid, and needs time. Each step is one request: a row stands between two."""
+    """A paid provider that transcribes audio in the background. One request per method; callers commit between them."""
 
     @property
     def name(self) -> str: ...
 
-    def estimate(self, wanted: TranscriptRequest) -> Decimal: ...
-    def upload(self, wanted: TranscriptRequest) -> str: ...
+    def estimate(self, request: TranscriptRequest) -> Decimal: ...
+    def upload(self, request: TranscriptRequest) -> str: ...
     def find_submitted(self, upload_url: str) -> str | None: ...
-    def submit(self, upload_url: str, wanted: TranscriptRequest) -> str: ...
+    def submit(self, upload_url: str, request: TranscriptRequest) -> str: ...
     def look(self, provider_job_id: str) -> Transcript | TranscriptPending: ...
     def price(self, transcript: Transcript) -> Decimal: ...
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt file: `id` and `version` go into every document made with it."""
+    """A prompt file. Its `id` and `version` are stored in every document made with it."""
 
     id: str
     version: str
@@ -121,7 +121,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class SummaryInput:
-    """What is to be summarised."""
+    """The transcript to summarize, and the options."""
 
     title: str
     channel: str
@@ -133,7 +133,7 @@ class SummaryInput:
 
 @dataclass(frozen=True)
 class SummaryResult:
-    """A finished summary, the documents beside it, and what they used."""
+    """A summary, the documents beside it, and the tokens used."""
 
     summary: VideoSummary
     model: str
@@ -143,14 +143,14 @@ class SummaryResult:
 
 
 AskModel = Callable[[str, str, str], ModelReply]
-"""(part, system text, user text) → reply: one paid call, made once, remembered for ever."""
+"""(part, system text, user text) → reply: one paid call, whose reply is stored and reused."""
 
 
 class Summariser(Protocol):
-    """A provider that writes summaries. It reaches the outside only through `ask`."""
+    """A provider of summaries. It makes paid calls only through `ask`."""
 
     name: str
     model: str
     paid: bool
 
-    def write(self, material: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult: ...
+    def write(self, source: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult: ...

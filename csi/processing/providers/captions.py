@@ -1,4 +1,4 @@
-"""YouTube's own captions: through youtube-transcript-api, or from an endpoint that serves them as YouTube's json3."""
+"""The provider `captions`: YouTube's captions by youtube-transcript-api, or an endpoint that serves json3."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ NEEDS = "captions need the extra: pip install 'csi[processing]' (or set transcri
 TIMEOUT = 20.0
 NO_CAPTIONS = ("captions_off", "there are no captions")
 
-# What the library says, and what it means to us. Named as text: the library is imported only when it is used.
+# The library's exceptions and our codes. By name: the library is an extra and imported only when it is used.
 _ABSENT = {
     "TranscriptsDisabled": "captions_off",
     "NoTranscriptFound": "wrong_language",
@@ -38,15 +38,15 @@ class CaptionTranscriber:
         self._net, self._base, self._api, self._now = net, base_url, api, now
 
     def check(self) -> None:
-        """MissingSetting where the library is absent: said at the start, not at the first video."""
+        """MissingSetting when the library is not installed; called at the start, before the first video."""
         if self._base is None and self._api is None:
             self._api = _library()
 
-    def fetch(self, wanted: TranscriptRequest) -> Transcript:
-        return self._from_endpoint(wanted) if self._base else self._from_youtube(wanted)
+    def fetch(self, request: TranscriptRequest) -> Transcript:
+        return self._from_endpoint(request) if self._base else self._from_youtube(request)
 
-    def _from_endpoint(self, wanted: TranscriptRequest) -> Transcript:
-        query = {"v": wanted.video_id, "fmt": "json3"} | ({"lang": wanted.languages[0]} if wanted.languages else {})
+    def _from_endpoint(self, request: TranscriptRequest) -> Transcript:
+        query = {"v": request.video_id, "fmt": "json3"} | ({"lang": request.languages[0]} if request.languages else {})
         try:
             answer = self._net.get(f"{self._base}/api/timedtext?{urlencode(query)}")
         except NetError as error:
@@ -55,60 +55,55 @@ class CaptionTranscriber:
             raise _absent(*NO_CAPTIONS)
         if answer.status != 200:
             raise refusal(answer, "captions", self._now())
-        data = read_json(answer, "captions")
-        found = from_json(data, provider=self.name, source=wanted.url)
-        _check_language(found.language, wanted)
+        found = from_json(read_json(answer, "captions"), provider=self.name, source=request.url)
+        languages = [base_language(name) for name in request.languages]
+        if languages and found.language and base_language(found.language) not in languages:
+            raise _absent("wrong_language", f"they are in {found.language}")
         return found
 
-    def _from_youtube(self, wanted: TranscriptRequest) -> Transcript:
+    def _from_youtube(self, request: TranscriptRequest) -> Transcript:
         self.check()
         try:
-            tracks = list(self._api.list(wanted.video_id))
-            track = _choose(tracks, wanted.languages)
+            tracks = list(self._api.list(request.video_id))
+            track = _choose(tracks, request.languages)
             fetched = None if track is None else track.fetch()
         except Exception as error:
-            raise _explain(error) from error
+            name = type(error).__name__
+            if name in _ABSENT:
+                raise _absent(_ABSENT[name], name) from error
+            words = f"captions: YouTube did not return them ({name})"
+            raise ProviderError(words, fault="transient", code=f"captions_{name}") from error
+        if fetched is None and tracks:
+            raise _absent("wrong_language", "none of them is in transcription.languages")
         if fetched is None:
-            raise _absent("wrong_language", "in none of the wanted languages") if tracks else _absent(*NO_CAPTIONS)
+            raise _absent(*NO_CAPTIONS)
         segments = tuple(Segment(piece.start, piece.text.replace("\n", " ")) for piece in fetched)
         return Transcript(
             text=" ".join(" ".join(segment.text for segment in segments).split()),
             provider=self.name,
             language=fetched.language_code,
             segments=segments,
-            source=wanted.url,
+            source=request.url,
         )
 
 
 def _choose(tracks: list[Any], languages: tuple[str, ...]) -> Any:
-    """A wanted language (`en` is also `en-GB`), written by people if possible; without a wish whatever there is.
+    """The best track in an accepted language (`en` includes `en-GB`), or None. Any language when none is given.
 
-    None where there is nothing of the kind.
+    The order of `languages` comes first, then people's captions before generated ones, then the exact code.
     """
-    wanted = [base_language(name) for name in languages]
-    fitting = [track for track in tracks if not wanted or base_language(track.language_code) in wanted]
-    return min(fitting, key=lambda track: _rank(track, languages, wanted), default=None)
+    accepted = [base_language(name) for name in languages]
 
+    def rank(track: Any) -> tuple[int, bool, bool]:
+        place = accepted.index(base_language(track.language_code)) if accepted else 0
+        return place, bool(track.is_generated), track.language_code not in languages
 
-def _rank(track: Any, languages: tuple[str, ...], wanted: list[str]) -> tuple[int, bool, bool]:
-    place = wanted.index(base_language(track.language_code)) if wanted else 0
-    return place, bool(track.is_generated), track.language_code not in languages
-
-
-def _explain(error: Exception) -> ProviderError:
-    name = type(error).__name__
-    if name in _ABSENT:
-        return _absent(_ABSENT[name], name)
-    return ProviderError(f"captions: YouTube did not give them ({name})", fault="transient", code=f"captions_{name}")
+    fitting = [track for track in tracks if not accepted or base_language(track.language_code) in accepted]
+    return min(fitting, key=rank, default=None)
 
 
 def _absent(code: str, words: str) -> ProviderError:
     return ProviderError(f"captions: {words}", fault="absent", code=code, error_type="invalid_audio")
-
-
-def _check_language(language: str | None, wanted: TranscriptRequest) -> None:
-    if wanted.languages and language and base_language(language) not in map(base_language, wanted.languages):
-        raise _absent("wrong_language", f"they are in {language}")
 
 
 def _library() -> Any:
@@ -118,5 +113,5 @@ def _library() -> Any:
     except ImportError as error:
         raise MissingSetting(NEEDS) from error
     session = Session()
-    session.request = partial(session.request, timeout=TIMEOUT)  # type: ignore[method-assign]  # it has none of its own
+    session.request = partial(session.request, timeout=TIMEOUT)  # type: ignore[method-assign]  # the library sets no timeout
     return YouTubeTranscriptApi(http_client=session)

@@ -1,4 +1,4 @@
-"""A summary without a model: the sentences that say most, word for word. It needs no key and invents nothing."""
+"""The provider `extractive`: a summary of the transcript's most significant sentences, without a model or a key."""
 
 import math
 import re
@@ -34,21 +34,23 @@ class ExtractiveSummariser:
     model = MODEL
     paid = False
 
-    def write(self, material: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
-        sentences = split_sentences(material.text)
-        weights = _weights(sentences, material.focus_areas)
-        best = _best(sentences, weights, material.max_bullets)
+    def write(self, source: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
+        sentences = split_sentences(source.text)
+        weights = Counter(word for sentence in sentences for word in _words(sentence))
+        for word in (word for area in source.focus_areas for word in _words(area)):
+            weights[word] *= 3
+        best = _best_sentences(sentences, weights, source.max_bullets)
         summary = VideoSummary(
             bullets=[sentences[index] for index in sorted(best)],
-            key_concepts=_concepts(weights),
+            key_concepts=[word for word, _ in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:8]],
             executive_summary=" ".join([NOTE, *(sentences[index] for index in sorted(best[:2]))]),
         )
-        made = {kind: _document(kind, material, summary, sentences) for kind in documents}
+        made = {kind: _document(kind, source, summary, sentences) for kind in documents}
         return SummaryResult(summary, MODEL, made)
 
 
 def split_sentences(text: str) -> list[str]:
-    """Captions often have no full stops, and Chinese no spaces: what is too long is cut into pieces to be read."""
+    """Captions often have no full stops, and Chinese has no spaces: sentences that are too long are cut."""
     pieces: list[str] = []
     for match in _SENTENCE.finditer(text):
         words = match[0].split()
@@ -63,19 +65,16 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(text) if len(word) > 2 and word.lower() not in _COMMON]
 
 
-def _weights(sentences: list[str], focus: tuple[str, ...]) -> Counter[str]:
-    counts = Counter(word for sentence in sentences for word in _words(sentence))
-    for word in (word for area in focus for word in _words(area)):
-        counts[word] *= 3
-    return counts
+def _best_sentences(sentences: list[str], weights: Counter[str], most: int) -> list[int]:
+    """The indexes of the sentences with the highest score, best first, without repeated sentences."""
 
+    def score(index: int) -> float:
+        words = _words(sentences[index])
+        return sum(math.log1p(weights[word]) for word in set(words)) / math.sqrt(len(words) + 5)
 
-def _best(sentences: list[str], weights: Counter[str], most: int) -> list[int]:
-    """The places of the sentences that say most, best first; no two that are the same."""
-    scored = sorted(range(len(sentences)), key=lambda index: (-_score(sentences[index], weights), index))
     seen: set[str] = set()
     chosen: list[int] = []
-    for index in scored:
+    for index in sorted(range(len(sentences)), key=lambda index: (-score(index), index)):
         key = " ".join(_words(sentences[index]))
         if key not in seen or not chosen:
             seen.add(key)
@@ -85,24 +84,15 @@ def _best(sentences: list[str], weights: Counter[str], most: int) -> list[int]:
     return chosen
 
 
-def _score(sentence: str, weights: Counter[str]) -> float:
-    words = _words(sentence)
-    return sum(math.log1p(weights[word]) for word in set(words)) / math.sqrt(len(words) + 5)
-
-
-def _concepts(weights: Counter[str]) -> list[str]:
-    return [word for word, _ in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:8]]
-
-
-def _document(kind: str, material: SummaryInput, summary: VideoSummary, sentences: list[str]) -> str:
-    """An honest skeleton: what was said, in its order, under the headings a reader looks for."""
+def _document(kind: str, source: SummaryInput, summary: VideoSummary, sentences: list[str]) -> str:
+    """Sentences of the transcript in their order, under the headings of the document."""
     steps = [line for line in sentences if re.match(r"(?i)(first|then|next|now|after|finally|step)\b", line)]
     lists = {
-        "concept": ("The ideas, as they were said", summary.bullets),
+        "concept": ("The ideas, in the words of the video", summary.bullets),
         "implementation": ("Sentences that sound like steps", steps[:30] or summary.bullets),
     }
     heading, lines = lists[kind]
     terms = ", ".join(summary.key_concepts) or "none found"
     body = "\n".join(f"- {line}" for line in lines)
-    title = markdown_line(material.title)
-    return f"# {title}\n\n{NOTE}\n\nSource: {material.url}\n\n## {heading}\n\n{body}\n\n## Terms\n\n{terms}\n"
+    title = markdown_line(source.title)
+    return f"# {title}\n\n{NOTE}\n\nSource: {source.url}\n\n## {heading}\n\n{body}\n\n## Terms\n\n{terms}\n"

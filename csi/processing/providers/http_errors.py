@@ -1,4 +1,4 @@
-"""What an HTTP answer of a provider means: one table for all of them."""
+"""Convert HTTP errors of any provider to ProviderError."""
 
 import json
 from typing import Any
@@ -8,24 +8,23 @@ from csi.errors import NetError
 from csi.net import HttpResponse
 from csi.processing.providers.base import ProviderError
 
-LONGEST_WAIT = 3600.0
-_MAYBE_DONE = (409, 504, 524)
-"""A gateway gave up waiting, or the same request is still being worked on: it may have been carried out, and paid."""
+MAX_RETRY_AFTER = 3600.0
+_OUTCOME_UNKNOWN = (409, 504, 524)
+"""A gateway timed out, or the same request is still running: it may have been carried out, and paid."""
 
 
 def unreachable(error: NetError, who: str) -> ProviderError:
-    """No complete answer. Whether the request was carried out is known only where it never left."""
-    timeout = error.kind == "timeout"
+    """No complete response. A request that was never sent is certainly not carried out."""
     return ProviderError(
         f"{who}: {error}",
         fault="unknown" if error.sent else "transient",
         code=f"net_{error.kind}",
-        error_type="timeout" if timeout else "api_error",
+        error_type="timeout" if error.kind == "timeout" else "api_error",
     )
 
 
 def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
-    """Every status that is not a success has its meaning here."""
+    """The meaning of every status that is not a success."""
     word, code = _message(answer.body), f"http_{answer.status}"
     text = f"{who}: {answer.status} {word}".rstrip()
     wait = _retry_after(answer, now)
@@ -42,7 +41,7 @@ def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
         kind = "timeout" if answer.status in (408, 504, 524) else "api_error"
         return ProviderError(
             text,
-            fault="unknown" if answer.status in _MAYBE_DONE else "transient",
+            fault="unknown" if answer.status in _OUTCOME_UNKNOWN else "transient",
             code=code,
             error_type=kind,  # type: ignore[arg-type]
             retry_after=wait,
@@ -62,7 +61,7 @@ def read_json(answer: HttpResponse, who: str) -> dict[str, Any]:
 
 
 def _message(body: bytes) -> str:
-    """The provider's own words, short. `{"error": ".."}` and `{"error": {"message": .., "code": ..}}` are both used."""
+    """The provider's message, shortened, from `{"error": ".."}` or `{"error": {"message": .., "code": ..}}`."""
     try:
         error = json.loads(body).get("error", "")
     except (ValueError, AttributeError, RecursionError):
@@ -80,4 +79,4 @@ def _retry_after(answer: HttpResponse, now: float) -> float | None:
         seconds = float(text) if text.replace(".", "", 1).isdigit() else clock.parse(text) - now
     except ValueError:
         return None
-    return min(max(seconds, 1.0), LONGEST_WAIT)
+    return min(max(seconds, 1.0), MAX_RETRY_AFTER)

@@ -1,4 +1,4 @@
-"""Any endpoint that speaks OpenAI's chat completions (FACTS 7): long transcripts are split, summarised and merged."""
+"""The provider `openai`: any endpoint with OpenAI's chat completions. Long transcripts are split and merged."""
 
 import json
 from collections.abc import Callable
@@ -18,21 +18,19 @@ from csi.processing.providers.base import AskModel, ModelReply, ProviderError, S
 from csi.processing.providers.http_errors import read_json, refusal, unreachable
 from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.sanitize import plain_line
-from csi.processing.settings import OpenAISettings as Settings
+from csi.processing.settings import OpenAISettings
 
 Model = TypeVar("Model", bound=BaseModel)
 
 WHO = "the model"
 MILLION = Decimal(1_000_000)
-LETTERS_PER_TOKEN = 3
-"""Fewer than the usual four: an estimate that is too low would pass the budget."""
-
-
-MOST_TOKENS = 100_000_000
+CHARACTERS_PER_TOKEN = 3
+"""Fewer than the usual four: an estimate that is too low would exceed the budget."""
+MAX_TOKENS = 100_000_000
 
 
 class SummaryReply(BaseModel):
-    """The JSON that the summary prompt asks for."""
+    """The JSON that the summary prompt requests."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -42,29 +40,29 @@ class SummaryReply(BaseModel):
 
 
 class MarkdownReply(BaseModel):
-    """The JSON that a document's prompt asks for."""
+    """The JSON that a document's prompt requests."""
 
     markdown: str = Field(min_length=1)
 
 
 @dataclass(frozen=True)
 class ChatClient:
-    """One request to the endpoint."""
+    """The client of the endpoint."""
 
-    settings: Settings
+    settings: OpenAISettings
     net: Net
     key: str | None = field(default=None, repr=False)
     now: Callable[[], float] = clock.now
 
     def estimate(self, system: str, user: str) -> Decimal:
-        letters = len(system.encode()) + len(user.encode())
-        return self._price(letters // LETTERS_PER_TOKEN + 20, self.settings.max_output_tokens, round_up)
+        size = len(system.encode()) + len(user.encode())
+        return self._price(size // CHARACTERS_PER_TOKEN + 20, self.settings.max_output_tokens, round_up)
 
     def price(self, reply: ModelReply) -> Decimal:
         return self._price(reply.input_tokens, reply.output_tokens, usd)
 
     def complete(self, system: str, user: str, *, key: str) -> ModelReply:
-        """One paid call. `key` names it: an endpoint that honours it never carries it out twice."""
+        """One paid call. An endpoint that honours the idempotency key never carries it out twice."""
         body = {
             "model": self.settings.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
@@ -92,7 +90,7 @@ class ChatClient:
 
 
 class UnusableReply(ProviderError):
-    """A paid answer that is no summary: cut off, refused or filtered. `reply` is what it cost."""
+    """A paid reply that cannot be used: cut off, refused, filtered or invalid. `reply` has its usage."""
 
     def __init__(self, message: str, code: str, reply: ModelReply) -> None:
         super().__init__(message, fault="refused", code=code)
@@ -100,38 +98,22 @@ class UnusableReply(ProviderError):
 
 
 def read_reply(data: dict[str, Any], asked: str) -> ModelReply:
-    """The answer's text and usage. Without `usage` the tokens are estimated, and the reply says so."""
+    """The text and usage of a response. Without `usage` the tokens are estimated, and `usage_known` is False."""
     choices = data.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    message, usage = _part(choice, "message"), _part(data, "usage")
+    message, usage = _mapping(choice, "message"), _mapping(data, "usage")
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     used_in, used_out = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
     reply = ModelReply(
         text=text,
         model=plain_line(data.get("model"), 200),
-        input_tokens=len(asked) // LETTERS_PER_TOKEN if used_in is None else used_in,
-        output_tokens=len(text) // LETTERS_PER_TOKEN if used_out is None else used_out,
+        input_tokens=len(asked) // CHARACTERS_PER_TOKEN if used_in is None else used_in,
+        output_tokens=len(text) // CHARACTERS_PER_TOKEN if used_out is None else used_out,
         usage_known=used_in is not None and used_out is not None,
     )
     if not choice:
-        raise ProviderError(f"{WHO}: an answer without choices", fault="unknown", code="bad_answer")
-    _refuse_unfinished(choice, message, reply)
-    return reply
-
-
-def _tokens(value: Any) -> int | None:
-    """None for a number that cannot be: it would be money."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and 0 <= value <= MOST_TOKENS else None
-
-
-def _part(data: dict[str, Any], name: str) -> dict[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _refuse_unfinished(choice: dict[str, Any], message: dict[str, Any], reply: ModelReply) -> None:
+        raise ProviderError(f"{WHO}: a response without choices", fault="unknown", code="bad_answer")
     reason = choice.get("finish_reason")
     if message.get("refusal"):
         raise UnusableReply(f"{WHO} refused to answer", "model_refused", reply)
@@ -139,8 +121,20 @@ def _refuse_unfinished(choice: dict[str, Any], message: dict[str, Any], reply: M
         raise UnusableReply(f"{WHO}: the answer was cut off (raise max_output_tokens)", "truncated", reply)
     if reason == "content_filter":
         raise UnusableReply(f"{WHO}: the answer was filtered", "content_filter", reply)
-    if not reply.text.strip():
+    if not text.strip():
         raise UnusableReply(f"{WHO}: an empty answer", "empty_answer", reply)
+    return reply
+
+
+def _tokens(value: Any) -> int | None:
+    """None for an impossible number: the price is calculated from it."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= MAX_TOKENS else None
+
+
+def _mapping(data: dict[str, Any], name: str) -> dict[str, Any]:
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 class OpenAISummariser:
@@ -149,21 +143,21 @@ class OpenAISummariser:
     name = "openai"
     paid = True
 
-    def __init__(self, settings: Settings, prompts_dir: Path | None) -> None:
+    def __init__(self, settings: OpenAISettings, prompts_dir: Path | None) -> None:
         self.model = settings.model
         self._words = settings.chunk_words
         names = ("summary", "merge", "concept", "implementation")
         self.prompts = {name: load_prompt(name, prompts_dir) for name in names}
 
-    def write(self, material: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
-        parts = split_words(material.text, self._words)
+    def write(self, source: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
+        parts = split_words(source.text, self._words)
         replies: list[ModelReply] = []
 
         def asked(part: str, prompt: str, user: str) -> ModelReply:
-            replies.append(ask(part, self._system(prompt, material), user))
+            replies.append(ask(part, self._system(prompt, source), user))
             return replies[-1]
 
-        head = f"Title: {material.title}\nChannel: {material.channel}\n\n"
+        head = f"Title: {source.title}\nChannel: {source.channel}\n\n"
         pieces = [
             read_summary(
                 asked(f"part-{number}", "summary", f"{head}Transcript, part {number} of {len(parts)}:\n{part}")
@@ -180,7 +174,7 @@ class OpenAISummariser:
     def _merge(
         self, head: str, pieces: list[VideoSummary], asked: Callable[[str, str, str], ModelReply]
     ) -> VideoSummary:
-        """By twenties, until one is left: a transcript of 500,000 words has more parts than fit into one request."""
+        """Merge groups of twenty until one is left: the parts of a long transcript do not fit into one request."""
         level = 0
         while len(pieces) > 1:
             level += 1
@@ -191,9 +185,9 @@ class OpenAISummariser:
             ]
         return pieces[0]
 
-    def _system(self, prompt: str, material: SummaryInput) -> str:
-        focus = ", ".join(material.focus_areas) or "whatever matters most"
-        return fill(self.prompts[prompt], max_bullets=str(material.max_bullets), focus_areas=focus)
+    def _system(self, prompt: str, source: SummaryInput) -> str:
+        focus = ", ".join(source.focus_areas) or "the most important points"
+        return fill(self.prompts[prompt], max_bullets=str(source.max_bullets), focus_areas=focus)
 
 
 def split_words(text: str, size: int) -> list[str]:
@@ -214,13 +208,13 @@ def read_markdown(reply: ModelReply) -> str:
 
 def _validated(model: type[Model], reply: ModelReply) -> Model:
     text = reply.text.strip()
-    if text.startswith("```"):  # some models wrap their JSON, however clearly they are asked not to
+    if text.startswith("```"):  # some models wrap their JSON in a code fence against the prompt
         text = text.strip("`").removeprefix("json").strip()
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, fault["loc"])) or "the whole" for fault in error.errors()[:3])
-        raise UnusableReply(f"{WHO}: not the JSON that was asked for ({fields})", "invalid_json", reply) from error
+        raise UnusableReply(f"{WHO}: not the requested JSON ({fields})", "invalid_json", reply) from error
 
 
 def _as_json(pieces: list[VideoSummary]) -> str:

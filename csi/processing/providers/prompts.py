@@ -1,4 +1,4 @@
-"""Prompt files: a head with id and version, then the text. An operator's own file of the same name wins."""
+"""Prompt files: a header with id and version, then the text. A file in `prompts_dir` replaces the shipped one."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def load_prompt(name: str, own: Path | None = None) -> Prompt:
 
 
 def fill(prompt: Prompt, **words: str) -> str:
-    """Only the named places are filled: a prompt holds JSON, whose braces are its own."""
+    """Replace only the named placeholders: a prompt contains JSON, whose braces must stay."""
     text = prompt.text
     for name, word in words.items():
         text = text.replace("{" + name + "}", word)

@@ -1,4 +1,4 @@
-"""Transcripts from a directory: `<video_id>.txt`, `.md` or `.json`. For tests, demos and people who have their own."""
+"""The provider `file`: transcripts from a directory, `<video_id>.txt`, `.md` or `.json`."""
 
 from pathlib import Path
 
@@ -17,18 +17,21 @@ class FileTranscriber:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def fetch(self, wanted: TranscriptRequest) -> Transcript:
+    def fetch(self, request: TranscriptRequest) -> Transcript:
         for suffix in SUFFIXES:
-            path = self._directory / f"{wanted.video_id}{suffix}"
+            path = self._directory / f"{request.video_id}{suffix}"
             if path.is_file():
-                return from_file(_read(path), is_json=suffix == ".json", provider=self.name, source=path.name)
-        raise ProviderError(f"no transcript of {wanted.video_id} in {self._directory}", fault="absent", code="no_file")
+                return self._read(path)
+        words = f"no transcript of {request.video_id} in {self._directory}"
+        raise ProviderError(words, fault="absent", code="no_file")
 
-
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ProviderError(f"{path.name}: larger than any transcript", fault="refused", code="bad_transcript")
-        return path.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise ProviderError(f"{path.name}: cannot be read as text", fault="refused", code="bad_transcript") from error
+    def _read(self, path: Path) -> Transcript:
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                words = f"{path.name}: larger than {MAX_BYTES // 1024**2} MB"
+                raise ProviderError(words, fault="refused", code="bad_transcript")
+            content = path.read_text("utf-8")
+        except (OSError, ValueError) as error:
+            words = f"{path.name}: cannot be read as text"
+            raise ProviderError(words, fault="refused", code="bad_transcript") from error
+        return from_file(content, is_json=path.suffix == ".json", provider=self.name, source=path.name)

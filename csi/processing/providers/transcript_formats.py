@@ -1,16 +1,16 @@
-"""Transcripts as text: JSON of the usual shapes and plain files become one Transcript."""
+"""Parse transcripts: plain text, JSON with segments, and YouTube's json3 become a Transcript."""
 
 import json
 from typing import Any
 
 from csi.processing.providers.base import ProviderError, Segment, Transcript
 
-LATEST = 366 * 86_400_000
-"""A moment in a recording, in seconds or milliseconds, that no recording reaches."""
+MAX_OFFSET = 366 * 86_400_000
+"""The largest accepted offset, in seconds or milliseconds: one year in milliseconds."""
 
 
 def base_language(code: str) -> str:
-    """`en` of `en-GB` and `en_us`."""
+    """`en` for `en-GB` and `en_us`."""
     return code.replace("_", "-").partition("-")[0].lower()
 
 
@@ -42,27 +42,29 @@ def from_json(data: dict[str, Any], *, provider: str, source: str) -> Transcript
     )
 
 
-def _segments(found: Any) -> list[Segment]:
-    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-    return [Segment(_number(row.get("start")), str(row.get("text", "")), _speaker(row)) for row in rows]
+def _segments(value: Any) -> list[Segment]:
+    found = []
+    for row in _dicts(value):
+        speaker = row.get("speaker")
+        found.append(
+            Segment(_offset(row.get("start")), str(row.get("text", "")), speaker if isinstance(speaker, str) else None)
+        )
+    return found
 
 
-def _timedtext(found: Any) -> list[Segment]:
+def _timedtext(value: Any) -> list[Segment]:
     """YouTube's json3: events with a start in milliseconds and pieces of text."""
-    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-    said = [(row, "".join(_pieces(row.get("segs")))) for row in rows]
-    return [Segment(_number(row.get("tStartMs")) / 1000, text.strip()) for row, text in said if text.strip()]
+    found = []
+    for row in _dicts(value):
+        text = "".join(str(piece.get("utf8", "")) for piece in _dicts(row.get("segs"))).strip()
+        if text:
+            found.append(Segment(_offset(row.get("tStartMs")) / 1000, text))
+    return found
 
 
-def _pieces(found: Any) -> list[str]:
-    parts = [part for part in found if isinstance(part, dict)] if isinstance(found, list) else []
-    return [str(part.get("utf8", "")) for part in parts]
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
-def _speaker(row: dict[str, Any]) -> str | None:
-    found = row.get("speaker")
-    return found if isinstance(found, str) else None
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and 0 <= value <= LATEST else 0.0
+def _offset(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value <= MAX_OFFSET else 0.0
