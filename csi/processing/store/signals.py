@@ -85,11 +85,6 @@ def between(start: float, end: float, action: str) -> list[Signal]:
     return [_signal(row) for row in fetch(sql, start, end, action)]
 
 
-def of_video(video_id: str) -> list[Signal]:
-    sql = f"SELECT {_COLUMNS} FROM signals WHERE video_id = ? ORDER BY seq"
-    return [_signal(row) for row in fetch(sql, video_id)]
-
-
 def pipelines_of(video_id: str) -> list[str]:
     """The pipelines that requested processing of this video, in order of arrival."""
     sql = """SELECT pipeline FROM signals WHERE video_id = ? AND action = 'process'

@@ -1,7 +1,7 @@
-"""The rows of processing: signal → video → job → document, with what it cost and who did it.
+"""The tables of processing: signals, videos, jobs, paid calls, artifacts, audit log, dead jobs, runs and notices.
 
-A document is kept whole in `doc`, in the specification's shape. The columns beside it are what is looked for and what
-the walk needs; a constraint holds the status in both to the same word.
+`doc` contains the whole document in the specification's shape. The columns beside it are for queries and the
+pipeline; a constraint keeps the status in both equal.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""A cursor that knows its file again, and `INSERT OR REPLACE` that passes by no trigger.
+"""The cursor stores the event id of its signal, and triggers also guard against `INSERT OR REPLACE`.
 
-SQLite deletes what REPLACE replaces without asking the triggers of a deletion. PostgreSQL knows no such statement.
+SQLite deletes the row that REPLACE replaces without running the triggers of DELETE. PostgreSQL has no such statement.
 """
 
 from typing import Any
