@@ -1,4 +1,4 @@
-"""One row per request: written before it is sent, finished when it is answered."""
+"""Delivery attempts, one row per request: inserted before it is sent, completed with the answer."""
 
 from csi.logs import redact
 from csi.store.db import changed, fetch, run
@@ -17,7 +17,7 @@ def start(batch_id: int | None, destination: str, request_id: str, attempt: int,
 def finish(
     attempt_id: int, outcome: str, now: float, *, status: int | None = None, reason: str = "", answer: str = ""
 ) -> None:
-    """Of the whole answer 2 kB are kept, without a secret that the receiver sends back."""
+    """Store the result and the first 2 kB of the answer, without secrets that the receiver sends back."""
     run(
         "UPDATE delivery_attempts SET outcome = ?, finished_at = ?, status = ?, reason = ?, answer = ? WHERE id = ?",
         outcome,
@@ -36,6 +36,6 @@ def _kept(answer: str) -> str:
 
 
 def interrupt(batch_id: int, now: float) -> int:
-    """Close attempts whose process went away: whether they arrived is not known."""
+    """Close attempts whose process died: it is unknown whether the receiver got them."""
     sql = "UPDATE delivery_attempts SET outcome = 'interrupted', finished_at = ?"
     return changed(f"{sql} WHERE batch_id = ? AND outcome = 'sending'", now, batch_id)

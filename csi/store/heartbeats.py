@@ -1,4 +1,4 @@
-"""Signs of life of the worker, for health checks in other processes."""
+"""Heartbeats of processes, and the periods without any, for health checks in other processes."""
 
 import os
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ from csi.store.db import fetch, run
 from csi.store.models import Heartbeat
 
 GAP_SECONDS = 30.0
-"""A process that was silent for longer was down. A restart takes less."""
+"""A process without a heartbeat for longer was down. A restart takes less."""
 
 KEPT_SECONDS = 400 * 86_400.0
 
 
 @dataclass(frozen=True)
 class Beat:
-    """When a process last gave a sign of life, and when it began."""
+    """The last heartbeat of a process, and when the process started."""
 
     beat_at: float
     started_at: float
     queued: int | None = None
-    """Wake-ups that waited in its queue; None: it did not say."""
+    """Tasks waiting in its queue; None: not measured."""
     clock_json: str | None = None
-    """What it measured of its clocks (csi.pipeline.clock_check)."""
+    """Its clock measurements (csi.pipeline.clock_check)."""
 
 
 @dataclass(frozen=True)
 class Attendance:
-    """When a process was not there, within a time of which that is known. `since` None: nothing is known."""
+    """The downtimes of a process since a time. `since` None: it never had a heartbeat."""
 
     since: float | None
     gaps: tuple[tuple[float, float], ...] = ()
@@ -46,7 +46,7 @@ def beat(name: str, now: float, started_at: float, *, queued: int | None = None,
 
 
 def note_gap(name: str, now: float) -> bool:
-    """Before a beat: where the last one is too long ago, the time between was a downtime, and is written down."""
+    """Called before a heartbeat: record a downtime when the last heartbeat is more than GAP_SECONDS ago."""
     run("UPDATE heartbeats SET first_beat_at = beat_at WHERE name = ? AND first_beat_at IS NULL", name)
     found = latest(name)
     if found is None or now - found.beat_at <= GAP_SECONDS:
@@ -57,7 +57,7 @@ def note_gap(name: str, now: float) -> bool:
 
 
 def attendance(name: str, since: float, now: float) -> Attendance:
-    """Gaps between `since` and now, the one that lasts included, each cut to that time."""
+    """Downtimes between `since` and now, clipped to that period; a current one is included."""
     known = fetch("SELECT COALESCE(first_beat_at, beat_at), beat_at FROM heartbeats WHERE name = ?", name)
     if not known:
         return Attendance(None)
@@ -75,6 +75,6 @@ def latest(name: str) -> Beat | None:
 
 
 def last_beat(name: str) -> float | None:
-    """When it was."""
+    """The time of the last heartbeat; None: there was none."""
     beat = latest(name)
     return beat.beat_at if beat else None

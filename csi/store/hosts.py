@@ -1,4 +1,4 @@
-"""What is known of the hosts that watches are read from, kept over restarts: pauses and outages."""
+"""Hosts that watches are polled from: pauses after rate limiting, and outages. Kept across restarts."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from csi.store.models import Host, Watch, database
 
 LONGEST_PAUSE = 3600.0
 NOTE_SECONDS = 5.0
-"""Successes and failures are written down at most this often: a poll is mostly reads."""
+"""Successes and failures are stored at most this often: a poll should be mostly reads."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Outage:
 
 
 def find(host: str) -> Host | None:
-    """None: nothing ever went wrong or right there."""
+    """None: no watch was polled from this host yet."""
     sql = "SELECT * FROM hosts WHERE host = ?".replace("?", database.param)
     return next(iter(list(Host.raw(sql, host))), None)
 
@@ -44,13 +44,13 @@ def troubled(now: float) -> list[Host]:
 
 
 def paused_until(host: Host | None, now: float) -> float | None:
-    """None: it may be asked. A pause that ends later than any may is left over from a clock that was wrong."""
+    """None: the host may be polled. A pause longer than LONGEST_PAUSE was written with a wrong clock and is ignored."""
     until = host.paused_until if host is not None else None
     return until if until is not None and now < until <= now + LONGEST_PAUSE else None
 
 
 def pause(host: Host, now: float, until: float, reason: str) -> bool:
-    """Leave it alone until then. Several that were told so at once are one pause, which ends when the last one says.
+    """Pause polling of this host until then. Responses that arrive during a pause extend it to the latest end.
     False: it was paused for as long already."""
     again = paused_until(host, now) is not None
     longer = Host.paused_until.is_null() | (Host.paused_until < until) | (Host.paused_until > now + LONGEST_PAUSE)
@@ -61,7 +61,7 @@ def pause(host: Host, now: float, until: float, reason: str) -> bool:
 
 
 def note_ok(host: Host, now: float) -> None:
-    """It answered as it should."""
+    """A poll of this host succeeded. A pause that has ended is cleared."""
     changes: dict[str, Any] = {}
     if _is_old(host.last_ok_at, now):
         changes["last_ok_at"] = now
@@ -77,8 +77,8 @@ def note_error(host: Host, now: float) -> None:
 
 
 def count(host: str, kinds: Sequence[str], since: float, *, but: int = 0) -> tuple[int, int]:
-    """Active watches of this host (`but` for one), and how many of them failed lately in one of these ways. Those
-    that fail by themselves (suspect, dead) are in neither number."""
+    """Active watches of this host except `but`, and how many of them failed since then with one of these error kinds.
+    Watches that fail alone (suspect, dead) are in neither number."""
     failed = (Watch.errors > 0) & Watch.error_kind.in_(kinds) & ((Watch.last_poll_at >= since) | _in_outage())
     ours = (Watch.host == host) & (Watch.state == "active") & Watch.health.not_in(("suspect", "dead"))
     ours &= Watch.id != but
@@ -87,7 +87,7 @@ def count(host: str, kinds: Sequence[str], since: float, *, but: int = 0) -> tup
 
 
 def begin_outage(host: Host, now: float, reason: str, failing: int) -> bool:
-    """False: somebody else said so already."""
+    """False: another thread has begun it already."""
     first = Host.update(
         outage_since=now, outage_reason=reason[: watches.ERROR_TEXT], outage_watches=failing, recovering_at=None
     ).where((Host.host == host.host) & Host.outage_since.is_null())
@@ -95,14 +95,14 @@ def begin_outage(host: Host, now: float, reason: str, failing: int) -> bool:
 
 
 def widen_outage(host: Host, failing: int) -> None:
-    """The most watches that it hit at once."""
+    """Record the largest number of watches that failed at once."""
     if failing <= host.outage_watches:
         return
     Host.update(outage_watches=failing).where((Host.host == host.host) & (Host.outage_watches < failing)).execute()
 
 
 def end_outage(host: Host, now: float) -> Outage | None:
-    """None: somebody else ended it already."""
+    """None: another thread has ended it already."""
     ended = Host.update(outage_since=None, outage_reason=None, outage_watches=0, recovering_at=None).where(
         (Host.host == host.host) & (Host.outage_since == host.outage_since)
     )
@@ -112,13 +112,13 @@ def end_outage(host: Host, now: float) -> Outage | None:
 
 
 def note_recovery(host: Host, now: float, every: float) -> bool:
-    """Whether it is time to read all its watches again: the first that succeeded, and then not more than so often."""
+    """Whether to poll all its watches again: at the first success, then at most once in `every` seconds."""
     rested = Host.recovering_at.is_null() | (Host.recovering_at <= now - every) | (Host.recovering_at > now)
     return bool(Host.update(recovering_at=now).where((Host.host == host.host) & rested).execute())
 
 
 def recall(host: str, now: float, times: Callable[[int, float], list[float]], rng: random.Random) -> int:
-    """Read the watches that waited for this host at these times, in any order, whatever their own wait was."""
+    """Poll the watches that waited for this host at these times, in random order, earlier than they were due."""
     waiting = (Watch.host == host) & (Watch.state == "active") & _in_outage() & Watch.lease_token.is_null()
     ids = [row.id for row in Watch.select(Watch.id).where(waiting).order_by(Watch.id)]
     rng.shuffle(ids)

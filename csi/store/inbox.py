@@ -23,19 +23,19 @@ INSERT = """
     VALUES {rows} ON CONFLICT DO NOTHING RETURNING id
 """
 MAX_CLAIMS = 3
-"""An item whose handling ended the process this often is set aside (DESIGN §1). Only a lease that was left behind
-counts; one that was given back does not."""
+"""An item is quarantined after its handling ended the process this often. A claim counts when its lease expired; a
+released lease does not count."""
 
 
 TOGETHER = 50
-"""Items that one task takes along: those of its watch that were woken with its own."""
+"""Items that one task handles: those of its watch that were woken together."""
 
 _COLUMNS = "id, watch_id, item_key, event_type, occurred_at, payload_json, seen_at, claims, lease_token, letter_id"
 _LOOK = """
     SELECT watch_id, wake_at, lease_token IS NULL AND claims = 0 FROM inbox
     WHERE id = ? AND state = 'new' AND (lease_until IS NULL OR lease_until < ?)
 """
-# One suspect at a time: should the process die again, it is clear of which.
+# One suspect at a time: if the process dies again, the item that caused it is known.
 _CLAIM_ONE = f"""
     UPDATE inbox SET claims = claims + CASE WHEN lease_token IS NULL THEN 0 ELSE 1 END,
         lease_token = ?, lease_until = ?, wake_at = ?
@@ -56,7 +56,7 @@ _CLAIM_RUN = f"""
 
 @dataclass(frozen=True)
 class ClaimedItem:
-    """An item in our hands."""
+    """An item that this thread has claimed."""
 
     id: int
     watch_id: int
@@ -68,7 +68,7 @@ class ClaimedItem:
     claims: int
     lease_token: str
     letter_id: int | None = None
-    """The dead letter that it comes from, when it is handled once more."""
+    """The dead letter that is replayed with this item."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ def _insert(rows: Sequence[tuple[Any, ...]]) -> list[int]:
 
 
 def claim(item_id: int, now: float) -> list[ClaimedItem]:
-    """Hold this item and, where nothing ever happened to it, those of its watch that were woken with it.
+    """Claim this item and, if it was never claimed before, those of its watch that were woken with it.
 
-    The claim is committed before anything is handled, so that a crash leaves a trace. An item that was in the hands of
-    a process that died is handled alone: should it be the one that kills, it does not take others along.
+    The claim is committed before anything is handled, so that a crash leaves an expired lease behind. An item with an
+    expired lease is claimed alone: if it ends the process again, no other item is counted with it.
     """
     seen = fetch(_LOOK, item_id, now)
     if not seen:
@@ -125,14 +125,15 @@ def claim(item_id: int, now: float) -> list[ClaimedItem]:
 
 
 def next_suspect(now: float) -> int | None:
-    """Another item that was in the hands of a process that died, and that nobody has taken up yet."""
+    """Another item whose lease expired with a process that died, and that is not claimed again yet."""
     sql = "SELECT id FROM inbox WHERE state = 'new' AND lease_token IS NOT NULL AND lease_until < ? ORDER BY id LIMIT 1"
     found = fetch(sql, now)
     return int(found[0][0]) if found else None
 
 
 def remove(items: Sequence[ClaimedItem]) -> set[int]:
-    """These became events or dead letters. Returns the ids of those that were still ours to say so about."""
+    """Delete items that became events or dead letters. Returns the ids of those whose lease was still held; the caller
+    must not store anything of the others."""
     if not items:
         return set()
     sql = f"DELETE FROM inbox WHERE lease_token = ? AND id IN ({marks(items)}) RETURNING id"
@@ -140,7 +141,7 @@ def remove(items: Sequence[ClaimedItem]) -> set[int]:
 
 
 def give_back(item: ClaimedItem, until: float) -> None:
-    """Not now: nothing was done, and nobody died over it."""
+    """Release the lease without a result; the item is due at `until`."""
     sql = "UPDATE inbox SET lease_token = NULL, lease_until = NULL, wake_at = ? WHERE id = ? AND lease_token = ?"
     run(sql, until, item.id, item.lease_token)
 
@@ -153,7 +154,7 @@ def quarantine(item: ClaimedItem) -> None:
 
 
 def put_again(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, now: float) -> bool:
-    """An item that was dead is handled once more. False: it waits already, and nobody has to bring it back."""
+    """Handle the item of a dead letter again. False: the item is in the inbox already."""
     return bool(
         changed(
             "INSERT INTO inbox "
@@ -173,7 +174,7 @@ def put_again(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, n
 
 
 def give_up(keys: Sequence[str]) -> list[str]:
-    """Quarantined items that nobody wants any more. Returns the keys of those that were there."""
+    """Delete quarantined items. Returns the keys of those that existed."""
     found = fetch(
         f"DELETE FROM inbox WHERE state = 'quarantined' AND item_key IN ({marks(keys)}) RETURNING item_key", *keys
     )
@@ -181,7 +182,7 @@ def give_up(keys: Sequence[str]) -> list[str]:
 
 
 def overdue(now: float, limit: int = 500) -> list[int]:
-    """Items whose wake-up seems lost, longest waiting first; each is handed out once until its next wake time."""
+    """Items whose wake-up was lost, longest waiting first. Moves their wake time: each is returned once until then."""
     found = fetch("SELECT id FROM inbox WHERE state = 'new' AND wake_at <= ? ORDER BY wake_at LIMIT ?", now, limit)
     ids = sorted(row[0] for row in found)
     if ids:

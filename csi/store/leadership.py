@@ -1,11 +1,11 @@
-"""Duties that one worker does for all that share a database: whoever holds the lease, until it runs out."""
+"""Leader roles: one of several workers that share a database holds a role until its lease expires."""
 
 from csi.store.db import OWNER, changed, fetch, run
 
 LEASE_SECONDS = 4.0
-"""How long nobody plans after the one who did has died."""
+"""How long a role is vacant at most after its holder died."""
 
-# A lease that ends later than any of ours could was given by a clock that is ahead: it binds nobody.
+# A lease that ends later than any could was written by a clock that is ahead: it is ignored.
 _TAKE = """
     INSERT INTO duties (name, holder, lease_until) VALUES (?, ?, ?)
     ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until
@@ -14,7 +14,7 @@ _TAKE = """
 
 
 def hold(name: str, now: float, seconds: float = LEASE_SECONDS, holder: str = OWNER) -> bool:
-    """Take the duty, or go on with it. False: somebody else has it. Writes only when half of the lease is used."""
+    """Take the role or extend its lease; writes only when half of the lease is used. False: another worker holds it."""
     found = fetch("SELECT holder, lease_until FROM duties WHERE name = ?", name)
     if found and now <= found[0][1] <= now + 2 * seconds:
         owner, until = found[0]
@@ -24,6 +24,6 @@ def hold(name: str, now: float, seconds: float = LEASE_SECONDS, holder: str = OW
 
 
 def give_up(name: str | None = None, holder: str = OWNER) -> None:
-    """This one, or all that are held: the next who asks has it at once."""
+    """Release this role, or all roles of the holder: another worker can take them at once."""
     which, params = (" AND name = ?", (name,)) if name else ("", ())
     run(f"DELETE FROM duties WHERE holder = ?{which}", holder, *params)

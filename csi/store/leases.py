@@ -1,4 +1,4 @@
-"""Giving back what a process held: at its orderly end, or for a dead one that was alone on this database."""
+"""Release the leases of a process: at its shutdown, or when the next one starts after it died."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _SCHEDULED = {
 
 
 def release_own(now: float) -> int:
-    """At shutdown: work that did not finish is due again at once, for whoever comes next."""
+    """At shutdown: unfinished work of this process is due again at once."""
     with writing():
         leadership.give_up()
         held = _held_batches(f"{OWNER}.", now)
@@ -31,7 +31,7 @@ def release_own(now: float) -> int:
 def release_all(now: float) -> int:
     """At the start of the only worker: every lease belongs to a process that is gone."""
     with writing():
-        # Ended, not erased: the claim that follows finds an orphan and counts one crash for the batch.
+        # Expired, not deleted: the next claim sees an expired lease and counts one crash for the batch.
         batches = BatchRow.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
         freed = int(batches) + _end_items(now) + _free_watches("", now) + jobs.requeue_all(now)
         _wake_watches()
@@ -39,7 +39,8 @@ def release_all(now: float) -> int:
 
 
 def shift_times(seconds: float, now: float) -> int:
-    """The clock went back by this much: what waits for a time waits as long as it was meant to. Returns the rows."""
+    """The clock was set back by this much: move future times back, so that the waits keep their length. Returns the
+    number of rows."""
     with writing():
         return sum(
             changed(f"UPDATE {table} SET {column} = {column} - ? WHERE {column} > ?", seconds, now)

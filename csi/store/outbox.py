@@ -50,7 +50,7 @@ class Entry:
     event_pk: int
     watch_id: int | None
     alone: bool = False
-    """It has died in company before: it travels by itself."""
+    """It was in batches that failed as a whole: it is sent in a batch of its own."""
 
 
 @dataclass(frozen=True)

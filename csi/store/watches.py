@@ -1,4 +1,4 @@
-"""Watches: what is read, when it is due, and who reads it now."""
+"""Watches: when each is due, and the lease of the thread that polls it now."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ LONGEST_LEASE = 60.0
 LONGEST_WAIT = 3600.0
 ERROR_TEXT = 500
 FAR = 1e12
-"""Later than any time: whoever reads early does not ask when it is due."""
+"""Later than any due time: an early poll does not depend on it."""
 
 # Plain SQL: for a row this wide Peewee takes longer to write a statement than the database to run it, and these run for
 # every read of every watch, or several times a second.
@@ -83,7 +83,7 @@ class DueWatch:
 
 @dataclass(frozen=True)
 class Glance:
-    """What decides whether a watch is read now, in the order in which `glance` selects it."""
+    """The columns that decide whether a watch is polled now, in the order that `glance` selects."""
 
     id: int
     source: str
@@ -105,7 +105,7 @@ class _Ahead:
 
 @dataclass(frozen=True)
 class WatchRouting:
-    """What becomes of a watch's items."""
+    """How the events of a watch are routed."""
 
     id: int
     source: str
@@ -117,7 +117,7 @@ class WatchRouting:
 
 @dataclass(frozen=True)
 class WatchTimes:
-    """When an active watch was read and when it is due, without saying which watch it is."""
+    """When an active watch was polled and when it is due next."""
 
     source: str
     interval: float
@@ -128,15 +128,15 @@ class WatchTimes:
 
 
 def sync(wanted: Iterable[WantedWatch], now: float) -> None:
-    """Make the watches of origin `config` those of the configuration. Nothing is deleted: a watch that went away is
-    `removed`, and continues where it was when it comes back. One that was added by command and is now in the
-    configuration, too, belongs to the configuration. A pause stays a pause."""
+    """Make the watches of origin `config` those of the configuration. Nothing is deleted: a watch that is not in it any
+    more is `removed`, and continues with its stored state when it is configured again. A watch that was added by
+    command and is now configured gets origin `config`. Paused watches stay paused."""
     with writing():
         stored = {(row.source, row.ref): row for row in Watch.select()}
         keep = {(want.source, want.ref): want for want in wanted}
         new = [_new_row(want, now) for place, want in keep.items() if place not in stored]
         for chunk in chunks(new):
-            # Ignored: on PostgreSQL another worker that starts at this moment may have been first.
+            # Conflicts are ignored: on PostgreSQL another worker that starts now may have inserted the same row.
             Watch.insert_many(chunk).on_conflict_ignore().execute()
         for place, row in stored.items():
             _adjust(row, _changes(row, keep.get(place), now))
@@ -167,7 +167,7 @@ def _changes(row: Watch, wanted: WantedWatch | None, now: float) -> dict[str, An
     if wanted is not None:
         values = _values(wanted) | _due_again(row, wanted.interval, now)
         if row.first_read_at is None and row.last_success_at is not None:
-            del values["first_poll"]  # it was reset by command, which said what the next read emits
+            del values["first_poll"]  # `csi sources reset` has set the policy of the next poll
         return values
     return {"state": "removed"} if row.origin == "config" else {}
 
@@ -180,7 +180,7 @@ def _adjust(row: Watch, changes: dict[str, Any]) -> None:
 
 
 def _due_again(found: Watch, interval: float, now: float) -> dict[str, Any]:
-    """One that comes back is due; a healthy one is not kept waiting by an interval that is now shorter."""
+    """A watch that is configured again is due now; a healthy one is due earlier if its interval is shorter now."""
     if found.state == "removed":
         return {"state": "active", "next_poll_at": now, "wake_at": now}
     if found.health == "healthy" and found.next_poll_at > now + max(interval, found.planned_interval or 0):
@@ -189,10 +189,10 @@ def _due_again(found: Watch, interval: float, now: float) -> dict[str, Any]:
 
 
 def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[str] | None = None) -> list[DueWatch]:
-    """Watches that fall due within the horizon and that nobody woke yet. Whoever gets one here wakes it: a second
-    planner at the same moment finds nothing. Those that were missed for a while are spread out."""
+    """Watches that are due within the horizon and were not woken yet. Moves their wake time, so that a second planner
+    at the same moment finds none: the caller must wake them. Watches that were missed for a while are spread out."""
     named = [] if sources is None else [*sources, ""]
-    # As an expression, so that SQLite searches by time and not by source: most watches are not due.
+    # `source || ''` keeps SQLite from using an index on source: searching by time is faster, most watches are not due.
     ours = f" AND (source || '') IN ({marks(named)})" if named else ""
     rows = [_Ahead(*row) for row in fetch(_DUE.replace("{ours}", ours), now + horizon, now, *named, limit)]
     if not rows:
@@ -203,7 +203,7 @@ def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[st
 
 
 def _spread(rows: list[_Ahead], now: float) -> dict[int, float]:
-    """When to wake each: at its time, or a few at a time where nobody looked for so long that many wait."""
+    """When to wake each: at its time, or AT_ONCE per second where many were missed."""
     missed = [row.id for row in rows if row.wake_at < now - MISSED_SECONDS]
     pace = max(AT_ONCE, len(missed) / MISSED_SECONDS)
     late = {watch_id: now + int(place / pace) for place, watch_id in enumerate(missed)}
@@ -218,7 +218,7 @@ def _mark_woken(row: _Ahead, at: float, now: float) -> bool:
 
 def mend_times(now: float) -> int:
     """After the clock was set back: a watch whose last read lies in the future waits as long as it would have waited
-    from then, but from now, and nobody holds it. Returns how many there were."""
+    from then, but from now, and its lease is released. Returns how many there were."""
     rows = fetch(_FROM_THE_FUTURE, now + MISSED_SECONDS, now + LONGEST_WAIT + MISSED_SECONDS)
     if not rows:
         return 0
@@ -231,16 +231,17 @@ def mend_times(now: float) -> int:
 
 
 def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = False) -> Watch | None:
-    """Hold this watch for one poll. None: it is not due, not active, or somebody else reads it."""
+    """Lease this watch for one poll. None: it is not due, not active, or leased by another thread."""
     until, latest = now + lease_seconds, FAR if early else now
     sql = _CLAIM.replace("?", database.param)
     values = (new_token(), until, until, now, watch_id, latest, now, now + 2 * LONGEST_LEASE)
-    # To the end, although there is at most one: SQLite ends the statement, and gives up its lock, behind the last row.
+    # Fetched to the end, although there is at most one row: SQLite ends the statement, and releases its lock, after
+    # the last one.
     return next(iter(list(Watch.raw(sql, *values))), None)
 
 
 def glance(watch_id: int) -> Glance | None:
-    """Only what decides whether it is read now. None: it is not active."""
+    """Only the columns that decide whether it is polled now. None: it is not active."""
     found = fetch(_GLANCE, watch_id)
     return Glance(*found[0]) if found else None
 
@@ -291,7 +292,7 @@ def keep_lease(now: float, lease_seconds: float) -> bool:
 
 
 def still_held(watch: Watch) -> bool:
-    """False: the lease ran out and somebody else may have read the watch meanwhile."""
+    """False: the lease expired, and another thread may have polled the watch meanwhile."""
     return bool(fetch("SELECT 1 FROM watches WHERE id = ? AND lease_token = ?", watch.id, watch.lease_token))
 
 
@@ -317,7 +318,7 @@ def find(watch_id: int) -> Watch | None:
 
 
 def routing_of(watch_id: int) -> WatchRouting:
-    """Also of a watch that was removed: what it saw is still dealt with."""
+    """Also of a removed watch: its items in the inbox are still handled."""
     return WatchRouting(
         *fetch("SELECT id, source, ref, tier, route_profile, tags_json FROM watches WHERE id = ?", watch_id)[0]
     )
@@ -348,6 +349,6 @@ def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:
 
 
 def find_id(source: str, ref: str) -> int | None:
-    """Also of a watch that was removed: what it saw may still be dealt with."""
+    """Also of a removed watch: its items may still be handled."""
     found = Watch.select(Watch.id).where((Watch.source == source) & (Watch.ref == ref)).first()
     return int(found.id) if found else None

@@ -1,4 +1,4 @@
-"""A dead letter may ask whether its receiver is back; and an item is found by the beginning of its key."""
+"""A batch that probes a receiver with a dead letter refers to it; items are found by the prefix of their key."""
 
 from typing import Any
 

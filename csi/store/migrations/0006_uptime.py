@@ -1,4 +1,4 @@
-"""Uptime: when the worker gave no sign of life, and since when that is known."""
+"""Downtimes of the worker, and the time of its first heartbeat."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the sidecar shows and does: who did what, how many wake-ups wait, and indexes for its charts."""
+"""The sidecar's audit log, the number of queued tasks, and indexes for its charts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What operating needs to remember: troubles that were told, and how the last reload of the configuration went."""
+"""Alerts that were notified, and results of configuration reloads."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TROUBLES = """
     )
 """
 
-# Of each trouble there is one that lasts, whoever notices it first.
+# Two workers may notice the same condition: only one alert of a name and subject is open.
 ONE_OPEN = "CREATE UNIQUE INDEX idx_troubles_open ON troubles (name, subject) WHERE ended_at IS NULL"
 
 RELOADS = """

@@ -1,4 +1,4 @@
-"""Heads of watches found by an index: a backlog of one watch is not walked through to reach the next one's."""
+"""An index finds the first pending event of each watch without reading the backlog of the others."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ STATEMENTS = [
     "UPDATE outbox SET watch_id = 0 WHERE watch_id IS NULL",
     "CREATE INDEX idx_outbox_watch ON outbox (destination, tier, watch_id, seq) WHERE state = 'pending'",
     "DROP INDEX idx_outbox_in_flight",
-    # An event that died in company twice goes out alone: one that fails every batch must not take others along.
+    # An event whose batches failed twice as a whole is sent alone: it must not fail other events with it.
     "ALTER TABLE outbox ADD COLUMN alone BOOLEAN NOT NULL DEFAULT FALSE",
 ]
 

@@ -1,4 +1,4 @@
-"""Past one machine: who plans for all workers, and whether a copy into this database is finished."""
+"""Several workers: the leader's lease, and whether a copy into this database is complete."""
 
 from typing import Any
 
