@@ -1,4 +1,4 @@
-# One image for worker, sidecar and receiver; compose.yaml says which command each runs.
+# One image for worker, sidecar and receiver; compose.yaml sets the command of each.
 FROM python:3.12-slim-bookworm AS build
 WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE huey_config.py ./

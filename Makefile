@@ -1,4 +1,4 @@
-# Two commands for a newcomer: `make demo` and `make test`. Both set up everything in .venv by themselves.
+# Start with `make demo` and `make test`. Both create the virtual environment in .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,55 +8,55 @@ PEERS := .bench-peers
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test faults soak lint format run bench bench-check bench-peer lock clean
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP)  ## the virtual environment in .venv; quick when nothing changed
+setup: $(STAMP)  ## create the virtual environment in .venv (quick when nothing changed)
 
 $(STAMP): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("csi needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import sys; sys.exit("csi needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Use another one: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $(STAMP)
 
-demo: setup  ## watch items travel from a simulated YouTube to a receiver (30 s)
+demo: setup  ## deliver items of a simulated YouTube to a receiver (30 s)
 	$(BIN)/csi demo --seconds 30
 
-test: setup lint  ## lint, types, import rules and all tests
+test: setup lint  ## run lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n 2
 
-faults: setup  ## every case of the fault catalogue, one line of numbers each (ten minutes to half an hour)
+faults: setup  ## run every case of the fault catalogue, one line of numbers each (ten minutes to half an hour)
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m pytest tests/acceptance tests/integration -m faults -n 2
 
-soak: setup  ## a long random run with faults on both sides: make soak SECONDS=600 SEED=7
+soak: setup  ## run for a long time with random faults on both sides: make soak SECONDS=600 SEED=7
 	$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
-lint: setup  ## ruff, mypy, import-linter
+lint: setup  ## run ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-format: setup  ## let ruff rewrite what it can
+format: setup  ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-run: setup  ## worker and sidecar in the foreground, as the Procfile says (needs CSI_CONFIG_PATH and its variables)
+run: setup  ## run worker and sidecar of the Procfile in the foreground (needs CSI_CONFIG_PATH and its variables)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/honcho start worker web
 
-bench: setup  ## speed and footprint beside their targets: make bench, make bench PART=line
+bench: setup  ## measure speed and footprint against their targets: make bench, make bench PART=line
 	PYTHONPATH="$(PEERS)" $(BIN)/python -m ops.bench $(PART)
 
-bench-check: setup  ## the same, and which ratio fell by more than a third since the baseline
+bench-check: setup  ## measure, and report ratios that fell by more than a third since the baseline
 	PYTHONPATH="$(PEERS)" $(BIN)/python -m ops.bench $(PART) --check
 
-bench-peer: setup  ## install Celery beside the project, for the bench alone
+bench-peer: setup  ## install Celery beside the project, for the benchmark only
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(PEERS) "celery[redis]>=5.5"
 
-lock: setup  ## rewrite requirements.lock from pyproject.toml (needs uv)
+lock: setup  ## write requirements.lock from pyproject.toml (needs uv)
 	$(BIN)/python -m ops.lock
 
-clean:  ## forget the virtual environment and all caches
+clean:  ## delete the virtual environment and all caches
 	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs CSI from this checkout as a systemd service, upgrades it, or goes back to the version before.
-# Running it again changes nothing that is right already. See docs/install.md.
+# Installs CSI from this checkout as systemd services, upgrades it, or rolls back to the previous version.
+# It can be run again: it changes only what differs. See docs/install.md.
 set -euo pipefail
 umask 022
 
@@ -47,16 +47,16 @@ read_options() {
 require_host() {
     if [ -z "$root" ]; then
         [ "$(id -u)" = 0 ] || die "run it as root (sudo ops/install.sh), or try it out with --root DIR"
-        command -v systemctl >/dev/null || die "this host has no systemd; see docs/install.md for other ways"
+        command -v systemctl >/dev/null || die "this host has no systemd; see docs/install.md for alternatives"
     fi
 }
 
 require_python() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-        die "$python is not Python 3.11 or newer; name another one with --python"
+        die "$python is not Python 3.11 or newer; choose another one with --python"
 }
 
-as_root() { [ -z "$root" ]; } # below a --root nobody can be made an owner
+as_root() { [ -z "$root" ]; } # below a --root ownership cannot be set
 
 make_user() {
     as_root || return 0
@@ -77,7 +77,7 @@ make_dirs() {
     make_dir 0750 root:csi /etc/csi
 }
 
-put_new() { # mode, owner:group, from, to: what an operator may have edited is never overwritten
+put_new() { # mode, owner:group, from, to: a file that an operator may have edited is never overwritten
     [ -e "$root$4" ] && return 0
     install -m "$1" "$3" "$root$4"
     if as_root; then chown "$2" "$4"; fi
@@ -92,9 +92,9 @@ release_name() { # the version and what is in it: the same checkout is the same 
     echo "$version-$digest"
 }
 
-build_release() { # `complete` is its last file: a half-made one is made again, never switched to
+build_release() { # `complete` is written last: an incomplete release is built again and never used
     local target=$home/releases/$1
-    [ -e "$target/complete" ] && { say "$1 is here already"; return 0; }
+    [ -e "$target/complete" ] && { say "$1 is already installed"; return 0; }
     rm -rf "$target"
     mkdir "$target"
     if [ -n "$venv" ]; then
@@ -121,11 +121,11 @@ switch_to() {
     [ "$was" = "$1" ] && return 0
     if [ -n "$was" ]; then ln -sfn "releases/$was" "$home/previous"; fi
     ln -sfn "releases/$1" "$home/current.new"
-    mv -T "$home/current.new" "$home/current" # one rename: there is no moment without a version
+    mv -T "$home/current.new" "$home/current" # one rename: a version exists at every moment
     say "current is $1${was:+ (before: $was)}"
 }
 
-csi_env() { # a command of the installed version, as its user and with its environment: root's files would lock it out
+csi_env() { # a command of the installed version, as its user and with its environment: files of root would lock it out
     (
         set -a
         # shellcheck disable=SC1091
@@ -142,7 +142,7 @@ csi_env() { # a command of the installed version, as its user and with its envir
     )
 }
 
-save_database() { # migrations only go forward: the copy is the way back
+save_database() { # migrations only go forward: a rollback needs the copy
     [ -e "$root/var/lib/csi/csi.db" ] || return 0
     local copy="$root/var/backups/csi/before-$1-$(date -u +%Y%m%d%H%M%S).db"
     if csi_env db backup "$copy" >/dev/null; then
@@ -167,7 +167,7 @@ put_units() {
     done
 }
 
-enable_units() { # what must survive a reboot
+enable_units() { # start at boot
     local units=(csi.target csi-worker.service csi-web.service csi-backup.timer csi-prune.timer)
     if as_root; then
         systemctl daemon-reload
@@ -185,7 +185,7 @@ start_service() {
         sed 's/^/    /' <<<"$faults" | head -5
     elif as_root && [ "$start" = yes ]; then
         systemctl restart csi.target csi-worker.service csi-web.service
-        say "started; look at it with: systemctl status 'csi-*'"
+        say "started; check it with: systemctl status 'csi-*'"
     else
         say "ready; start it with: systemctl restart csi.target"
     fi
@@ -219,10 +219,10 @@ install_release() {
 }
 
 roll_back() {
-    [ -L "$home/previous" ] || die "there is no version before this one"
+    [ -L "$home/previous" ] || die "there is no previous version"
     local was to
     was=$(current) to=$(basename "$(readlink "$home/previous")")
-    [ -e "$home/releases/$to/complete" ] || die "the version before, $to, is not there any more"
+    [ -e "$home/releases/$to/complete" ] || die "the previous version, $to, no longer exists"
     switch_to "$to"
     put_units
     enable_units

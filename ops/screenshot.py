@@ -219,7 +219,7 @@ def served(rt: Runtime) -> Iterator[str]:
 
 @contextmanager
 def browser(profile: Path, *flags: str, size: str = "1280,1000") -> Iterator[webdriver.Chrome]:
-    """A chromium of its own, which talks to nobody but loopback."""
+    """A chromium of its own, which contacts loopback only."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(BROWSER)
     rules = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"

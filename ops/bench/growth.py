@@ -76,7 +76,7 @@ def _open(home: Path, origin: stage.Source, to: stage.Receiver) -> Runtime:
 
 def fill(path: Path, stored: int, size: int) -> int:
     """Filler in chunks: a day of it is older than its time. Its keys sort before and after each other as they come;
-    those of the test lie all over. Without a log, which would be written twice: nobody else may have it open."""
+    those of the test lie all over. Without a log, which would be written twice: no other process may have it open."""
     now = time.time()
     text, subject = clock.iso(now), '{"platform":"youtube","title":"' + "x" * 200 + '"}'
     ends, seen = (now - DAY, DAY / KEYS_A_DAY), (now - 31 * DAY, DAY / EVENTS_A_DAY)

@@ -100,7 +100,7 @@ def running_worker(home: Path, facts: dict[str, Any]) -> Iterator[Worker]:
     env = {
         **os.environ,
         "CSI_CONFIG_PATH": str(_config(home, facts)),
-        "CSI_UA_ENDPOINT": "http://127.0.0.1:9/nobody",  # a first poll has nothing to send
+        "CSI_UA_ENDPOINT": "http://127.0.0.1:9/closed",  # a first poll has nothing to send
         "CSI_UA_SHARED_SECRET": secrets.token_hex(16),
     }
     line = [sys.executable, "-m", "huey.bin.huey_consumer", *WORKER]

@@ -77,7 +77,7 @@ def send(net: Net, url: str, secret: str, books: Books, ids: list[str]) -> None:
 
 
 def load(url: str, secret: str, books: Books, *, rate: int, seconds: float, per_request: int, threads: int) -> int:
-    """Requests at their time, whoever is free sends the next one. Returns how many events were sent."""
+    """Requests at their time; a free thread sends the next one. Returns how many events were sent."""
     total = int(rate * seconds / per_request)
     turn, lock, started = iter(range(total)), threading.Lock(), time.monotonic()
     net = Net(max_connections=threads)

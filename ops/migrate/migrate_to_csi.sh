@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From the old playlist poller to CSI (PRD, Appendix B), step by step; every step can be repeated, and taken back.
+# Migrates from the old playlist poller to CSI (PRD, Appendix B). Every step can be repeated and reverted.
 # See docs/install.md, "From the old poller".
 set -euo pipefail
 
@@ -8,7 +8,7 @@ usage() {
 usage: migrate_to_csi.sh STEP [options]
 
   check      is CSI ready: configuration, receiver, worker; changes nothing
-  parallel   start CSI beside the old poller
+  parallel   start CSI in parallel with the old poller
   compare    what each side saw and missed since the parallel run began (--log)
   cutover    stop and disable the old poller, take over what it has seen (--log)
   rollback   stop CSI, start the old poller again
@@ -16,7 +16,7 @@ usage: migrate_to_csi.sh STEP [options]
   --log FILE        the old poller's log, its state file, or a list of video ids; default: its journal
   --since TIME      for compare, default 24h
   --old-unit NAME   default universal-agent-youtube-playlist-poller (its .timer and .service)
-  --dry-run         say what would be done
+  --dry-run         print what would be done
   --yes             do not ask
 END
 }
@@ -37,7 +37,7 @@ read_options() {
             --dry-run) dry=yes ;;
             --yes) yes=yes ;;
             -h | --help) usage; exit 0 ;;
-            *) die "unknown word $1; see --help" 2 ;;
+            *) die "unknown argument $1; see --help" 2 ;;
         esac
         shift
     done
@@ -45,14 +45,14 @@ read_options() {
     [ -z "$log" ] || [ -r "$log" ] || die "$log cannot be read"
 }
 
-run() { # say it, and do it unless it is a rehearsal
+run() { # print the command, and run it unless --dry-run is set
     say "+ $*"
     [ "$dry" = yes ] || "$@"
 }
 
 confirm() {
     if [ "$dry" = yes ] || [ "$yes" = yes ]; then return 0; fi
-    [ -t 0 ] || die "$1 Nobody is there to answer: say --yes, or --dry-run to look first." 2
+    [ -t 0 ] || die "$1 stdin is not a terminal: pass --yes, or preview with --dry-run." 2
     read -r -p "$1 [y/N] " answer
     [ "$answer" = y ] || die "nothing was changed"
 }
@@ -70,7 +70,7 @@ step_check() {
 
 step_parallel() {
     run systemctl start csi.target
-    say "both run now. Give it a day, then: compare"
+    say "both are running. Wait a day, then: compare"
     say "to keep CSI's events from the real receiver meanwhile, see docs/install.md"
 }
 

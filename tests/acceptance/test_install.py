@@ -72,7 +72,7 @@ def test_the_first_install_and_the_second_that_changes_nothing(site: Site) -> No
     modes = {"var/lib/csi": 0o700, "var/backups/csi": 0o700, "etc/csi": 0o750, "etc/csi/env": 0o640}
     assert {name: (site.root / name).stat().st_mode & 0o777 for name in modes} == modes
     before = site.tree()
-    assert "is here already" in site.install()
+    assert "is already installed" in site.install()
     assert site.tree() == before
 
 
@@ -135,7 +135,7 @@ def test_old_versions_are_removed_but_not_the_one_before(site: Site) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--rollback",), 1, "no version before"),
+        (("--rollback",), 1, "no previous version"),
         (("--sideways",), 2, "unknown option"),
         (("--keep", "few"), 2, "--keep needs a number"),
         (("--prefix", "here"), 2, "absolute path"),

@@ -84,7 +84,7 @@ def test_from_the_parallel_run_over_the_cut_over_and_back(box):
     ("arguments", "code", "words"),
     [
         ((), 2, "usage:"),
-        (("sideways",), 2, "unknown word"),
+        (("sideways",), 2, "unknown argument"),
         (("compare", "--log", "/nowhere"), 1, "cannot be read"),
         (("compare", "--log"), 2, "needs a value"),
     ],
