@@ -1,4 +1,4 @@
-"""The sidecar as an ASGI app: health, metrics, the admin API behind its door, the dashboard in its hall."""
+"""The sidecar as an ASGI app: health, metrics, the admin API and the dashboard behind their guards."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +18,11 @@ from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
 from csi.store import error_causes
 from csi.web import api, health, metrics, openapi
-from csi.web.admin_endpoint import Porter
-from csi.web.dashboard_auth import Hall
 from csi.web.facts import gather
+from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import Facts, Report
-from csi.web.middleware import Edge
-from csi.web.page_rendering import plain_page, show_file
+from csi.web.middleware import SidecarMiddleware
+from csi.web.page_rendering import error_page, show_file
 from csi.web.pages import pages
 from csi.web.responses import problem, reply
 from csi.web.runtime_access import Sidecar
@@ -32,13 +31,13 @@ CANNOT_READ = "the configuration or the database cannot be read; the log says wh
 
 Handlers = Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]]
 
-_SENTENCES = {404: "there is nothing here", 405: "this method is not allowed here"}
+_DETAILS = {404: "there is nothing at this path", 405: "this method is not allowed here"}
 
 
 def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
-    """Nothing is opened here: `open_runtime` is called at the first request, or when the server starts.
+    """Opens nothing: `open_runtime` is called at the first request, or when the server starts.
 
-    `app.state.reset()` forgets the runtime, so that the next request opens one anew (tests, changed environment).
+    `app.state.reset()` closes the runtime, so that the next request opens a new one (tests, changed environment).
     """
     sidecar = Sidecar(open_runtime)
 
@@ -48,9 +47,10 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
         yield
         sidecar.forget()
 
-    porter = Porter(_guarded([one.route() for one in api.operations()], _HANDLERS), sidecar)
-    rooms = [route for page in pages() for route in page.routes]
-    hall = Hall(_guarded(rooms, _PAGE_HANDLERS), sidecar)
+    admin = ApiGuard(_router([one.route() for one in api.operations()], _HANDLERS), sidecar)
+    page_routes = [route for page in pages() for route in page.routes]
+    dashboard = DashboardGuard(_router(page_routes, _PAGE_HANDLERS), sidecar)
+    page_paths = dict.fromkeys(["/login", "/logout", *(route.path for route in page_routes)])
     app = Starlette(
         routes=[
             Route("/healthz", healthz),
@@ -58,12 +58,12 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
             Route("/livez", livez),
             Route("/metrics", show_metrics),
             Route("/openapi.json", show_document),
-            Route("/admin", porter),
-            Mount("/admin", porter),
+            Route("/admin", admin),
+            Mount("/admin", admin),
             Route("/static/{name}", show_file),
-            *(Route(path, hall) for path in dict.fromkeys(["/login", "/logout", *(room.path for room in rooms)])),
+            *(Route(path, dashboard) for path in page_paths),
         ],
-        middleware=[Middleware(Edge)],
+        middleware=[Middleware(SidecarMiddleware)],
         exception_handlers=_HANDLERS,
         lifespan=lifespan,
     )
@@ -73,13 +73,13 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
     return app
 
 
-def _guarded(routes: Sequence[Route], handlers: Handlers) -> ASGIApp:
-    """With an exception layer of its own, so that whoever stands before it sees the status of every answer."""
+def _router(routes: Sequence[Route], handlers: Handlers) -> ASGIApp:
+    """With exception handlers of its own, so that the guard in front of it sees the status of every response."""
     return ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers=handlers)
 
 
 async def healthz(request: Request) -> Response:
-    """200 as long as this process answers; it asks nobody."""
+    """200 while this process serves requests; it reads nothing."""
     return reply({"status": "healthy", "timestamp": clock.iso(clock.now())})
 
 
@@ -105,32 +105,32 @@ async def _report(request: Request, judge: Callable[[Facts], Report], otherwise:
     try:
         report = judge(await sidecar.ask(gather))
     except CsiError as error:
-        sidecar.say("health cannot be told", error)
+        sidecar.say("health not readable", error)
         report = health.unknown(otherwise, _why(error), clock.now())
     return reply(report.body, 200 if report.is_good else 503)
 
 
 def _why(error: CsiError) -> str:
-    """In a sentence of ours: the error's own may name paths and hosts."""
+    """A text without the error's own words, which may name paths and hosts."""
     known = error_causes.identify(error) if isinstance(error, StoreError) else error_causes.UNUSABLE
     return CANNOT_READ if known is error_causes.UNUSABLE else f"{known.text}: {known.remedy}"
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
-    sidecar.say("request cannot be answered", str(error))
+    sidecar.say("request failed: configuration or database not readable", str(error))
     return problem(503, CANNOT_READ, {"Retry-After": "5"})
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = error.headers if isinstance(error, HTTPException) else None
-    return problem(status, _SENTENCES.get(status, "this request is refused"), headers)
+    return problem(status, _DETAILS.get(status, "this request is refused"), headers)
 
 
 async def _page_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    return plain_page("refused.html", status, code=status, detail=_SENTENCES.get(status, "This request is refused."))
+    return error_page(status, _DETAILS.get(status, "this request is refused"))
 
 
 _HANDLERS: Handlers = {HTTPException: _http_error, CsiError: _unavailable}

@@ -1,4 +1,4 @@
-"""The book of acts: a row before something is done and its end after it, and one line in the log."""
+"""The audit log: a row before a change, its status after it, and one log line."""
 
 import time
 from dataclasses import dataclass, field
@@ -18,47 +18,45 @@ DETAIL_CHARS = 300
 
 
 @dataclass
-class Act:
-    """One act of somebody who was let in. An act that cannot be written down is not done."""
+class AuditedRequest:
+    """A request that changes something. Without its row in the audit log it is not executed."""
 
     sidecar: Sidecar
     request: Request
     number: int
     action: str
     detail: str
+    client: str | None
     started: float = field(default_factory=time.monotonic)
     status: int | None = None
 
     @classmethod
     async def begin(
         cls, sidecar: Sidecar, request: Request, *, via: Literal["api", "dashboard"], role: Role, detail: str
-    ) -> "Act":
-        action = f"{request.method} {clean(request.scope['path'], 200)}"[:200]
+    ) -> "AuditedRequest":
+        action = redact(f"{request.method} {clean(request.scope['path'], 200)}"[:200])
         client = request.client.host if request.client else None
-        number = await sidecar.ask(
-            lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=redact(action))
-        )
-        return cls(sidecar, request, number, action, clean(redact(detail), DETAIL_CHARS))
+        number = await sidecar.ask(lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=action))
+        return cls(sidecar, request, number, action, clean(redact(detail), DETAIL_CHARS), client)
 
-    async def witness(self, inside: ASGIApp, receive: Receive, send: Send) -> None:
-        """Let it happen, and write down what came of it."""
+    async def run(self, inner: ASGIApp, receive: Receive, send: Send) -> None:
+        """Executes the request, and stores its status also where it fails."""
 
-        async def watched(message: Message) -> None:
+        async def observed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self.status = message["status"]
             await send(message)
 
         try:
-            await inside(self.request.scope, receive, watched)
+            await inner(self.request.scope, receive, observed)
         finally:
-            await self._end()
+            seconds = round(time.monotonic() - self.started, 3)
+            log.info("admin action", action=self.action, client=self.client, status=self.status, seconds=seconds)
+            await self._finish()
 
-    async def _end(self) -> None:
-        client = self.request.client.host if self.request.client else None
-        seconds = round(time.monotonic() - self.started, 3)
-        log.info("admin action", action=self.action, client=client, status=self.status, seconds=seconds)
+    async def _finish(self) -> None:
         status, detail = self.status, self.detail or None
         try:
             await self.sidecar.ask(lambda rt: audit.finish(self.number, rt.now(), status=status, detail=detail))
         except CsiError as error:
-            self.sidecar.say("the end of an action could not be written down", error)
+            self.sidecar.say("audit record not completed", error)

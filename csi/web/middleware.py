@@ -1,4 +1,4 @@
-"""The outermost layer: no answer without its security headers, no exception beyond it, no crowd inside."""
+"""The outermost ASGI layer: security headers on every response, no exception beyond it, a limit of requests."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -7,7 +7,7 @@ from csi.logs import log
 from csi.web.responses import problem
 
 MAX_IN_FLIGHT = 200
-ALWAYS_ANSWERED = "/healthz"
+ALWAYS_SERVED = "/healthz"
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -18,51 +18,51 @@ HEADERS = {
 }
 
 
-class Edge:
-    """Counts the requests inside, so that `/healthz` is answered however many others wait."""
+class SidecarMiddleware:
+    """Counts the requests in flight, so that `/healthz` is served however many others wait."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._inside = 0
+        self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        guarded = _Guarded(send)
+        respond = _HeaderSend(send)
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-            await problem(400, "no text holds a NUL")(scope, receive, guarded)  # PostgreSQL cannot even be asked
-            return
-        if self._inside >= MAX_IN_FLIGHT and scope["path"] != ALWAYS_ANSWERED:
-            crowd = problem(503, "too many requests at once; try again shortly", {"Retry-After": "1"})
-            await crowd(scope, receive, guarded)
-            return
-        self._inside += 1
-        try:
-            await self._enter(scope, receive, guarded)
-        finally:
-            self._inside -= 1
+            # PostgreSQL refuses text with NUL, so no query could use it.
+            await problem(400, "text must not contain NUL")(scope, receive, respond)
+        elif self._in_flight >= MAX_IN_FLIGHT and scope["path"] != ALWAYS_SERVED:
+            busy = problem(503, "too many requests at once; try again shortly", {"Retry-After": "1"})
+            await busy(scope, receive, respond)
+        else:
+            self._in_flight += 1
+            try:
+                await self._serve(scope, receive, respond)
+            finally:
+                self._in_flight -= 1
 
-    async def _enter(self, scope: Scope, receive: Receive, send: "_Guarded") -> None:
+    async def _serve(self, scope: Scope, receive: Receive, respond: "_HeaderSend") -> None:
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, respond)
         except Exception:
             log.exception("request failed", method=scope["method"], path=scope["path"])
-            if send.begun:
-                raise  # half an answer is out: only a broken connection can tell that it is not whole
-            await problem(500, "this request failed; the log says why")(scope, receive, send)
+            if respond.has_begun:
+                raise  # part of the response is sent: only a broken connection tells the client that it is incomplete
+            await problem(500, "this request failed; the log says why")(scope, receive, respond)
 
 
-class _Guarded:
-    """A `send` that adds the headers and knows whether the answer has begun."""
+class _HeaderSend:
+    """A `send` that adds the headers and knows whether the response has begun."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.begun = False
+        self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.begun = True
+            self.has_begun = True
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)

@@ -21,7 +21,7 @@ from csi.web.auth import Role
 from csi.web.facts import gather
 from csi.web.responses import problem
 from csi.web.runtime_access import Sidecar
-from csi.web.session import Mood, Note
+from csi.web.session import FlashMessage, Mood
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -72,19 +72,19 @@ async def present(request: Request, template: str, question: Callable[[Runtime],
     """Ask the database and draw the page, both in a thread of their own."""
     sidecar: Sidecar = request.app.state.sidecar
     visitor: Visitor = request.state.visitor
-    note = session.unseal_note(request.cookies.get(session.NOTE_COOKIE, ""), visitor.key)
-    html = await sidecar.ask(lambda rt: _draw(rt, template, request.url.path, visitor, note, question(rt)))
-    answer = page_answer(html, status)
-    if note is not None:
-        answer.delete_cookie(session.NOTE_COOKIE, path="/", httponly=True, samesite="strict")
+    message = session.read_message(request.cookies.get(session.MESSAGE_COOKIE, ""), visitor.key)
+    html = await sidecar.ask(lambda rt: _draw(rt, template, request.url.path, visitor, message, question(rt)))
+    answer = html_response(html, status)
+    if message is not None:
+        answer.delete_cookie(session.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
     return answer
 
 
-def _draw(rt: Runtime, template: str, path: str, visitor: Visitor, note: Note | None, facts: Facts) -> str:
+def _draw(rt: Runtime, template: str, path: str, visitor: Visitor, message: FlashMessage | None, facts: Facts) -> str:
     from csi.web.pages import pages  # they are made of this module
 
     nav = [(page, page.count(rt) if page.count else 0) for page in pages()]
-    shared = {"now": rt.now(), "path": path, "visitor": visitor, "note": note, "nav": nav}
+    shared = {"now": rt.now(), "path": path, "visitor": visitor, "message": message, "nav": nav}
     return draw(template, **shared, troubles=troubles(rt), instance=rt.settings.csi.instance_id, **facts)
 
 
@@ -92,23 +92,25 @@ def draw(template: str, **facts: Any) -> str:
     return templates().get_template(template).render(**facts)
 
 
-def page_answer(html: str, status: int = 200) -> Response:
+def html_response(html: str, status: int = 200) -> Response:
     return Response(html, status, media_type="text/html", headers=HEADERS)
 
 
-def plain_page(template: str, status: int = 200, **facts: Any) -> Response:
-    """A page for somebody who was not let in: it asks nobody."""
-    return page_answer(draw(template, **facts), status)
+def standalone_page(template: str, status: int = 200, **facts: Any) -> Response:
+    """A page without navigation, for a browser without a session; it reads nothing."""
+    return html_response(draw(template, **facts), status)
+
+
+def error_page(status: int, detail: str) -> Response:
+    return standalone_page("error.html", status, code=status, detail=f"{detail[:1].upper()}{detail[1:]}.")
 
 
 def back(request: Request, path: str, text: str, mood: Mood = "good") -> Response:
     """After an act: to a page that tells what came of it."""
     visitor: Visitor = request.state.visitor
     answer = RedirectResponse(path, 303)
-    note = session.seal_note(Note(mood, redact(text)), visitor.key)
-    answer.set_cookie(
-        session.NOTE_COOKIE, note, max_age=session.NOTE_SECONDS, path="/", httponly=True, samesite="strict"
-    )
+    cookie = session.message_cookie(FlashMessage(mood, redact(text)), visitor.key)
+    answer.set_cookie(session.MESSAGE_COOKIE, cookie, session.MESSAGE_SECONDS, httponly=True, samesite="strict")
     return answer
 
 
@@ -171,5 +173,5 @@ def asset(name: str) -> str:
 async def show_file(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in files():
-        return problem(404, "there is nothing here")
+        return problem(404, "there is nothing at this path")
     return Response(files()[name], media_type=web_assets.media_type(name), headers=web_assets.CACHE_HEADERS)

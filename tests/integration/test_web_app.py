@@ -19,7 +19,7 @@ from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, destinations, events, heartbeats, watches
 from csi.store.models import Watch
-from csi.web import admin_endpoint, middleware, runtime_access
+from csi.web import guards, middleware, runtime_access
 from csi.web.app import create_app
 
 TOKEN, READ_TOKEN = "canary-admin-token-0123", "canary-reader-token-0123"
@@ -138,7 +138,7 @@ async def test_reset_reads_the_environment_anew(client: httpx.AsyncClient, app: 
     closed = await client.get("/admin/events", headers=ADMIN)
     assert closed.status_code == 403
     assert closed.headers["content-type"] == "application/problem+json"
-    assert closed.json()["detail"] == "the admin API is closed; set CSI_ADMIN_TOKEN"
+    assert closed.json()["detail"] == "the admin API needs a token: set CSI_ADMIN_TOKEN"
 
 
 @pytest.mark.asyncio
@@ -329,13 +329,13 @@ async def test_a_body_has_a_limit_with_and_without_a_length(
             sent += 1
             yield b"x" * 65536
 
-    assert (await client.post(path, headers=ADMIN, content=b"x" * admin_endpoint.MAX_BODY)).status_code == 404
-    assert (await client.post(path, headers=ADMIN, content=b"x" * (admin_endpoint.MAX_BODY + 1))).status_code == 413
+    assert (await client.post(path, headers=ADMIN, content=b"x" * guards.MAX_BODY)).status_code == 404
+    assert (await client.post(path, headers=ADMIN, content=b"x" * (guards.MAX_BODY + 1))).status_code == 413
     huge = ADMIN | {"Content-Length": "9" * 5000}
     assert (await client.post(path, headers=huge, content=b"")).status_code == 413
     assert (await client.post(path, headers=ADMIN, content=stream())).status_code == 413
     assert sent < 100
-    monkeypatch.setattr(admin_endpoint, "BODY_SECONDS", 0.01)
+    monkeypatch.setattr(guards, "BODY_SECONDS", 0.01)
     never = asyncio.Event()
 
     async def drip() -> AsyncIterator[bytes]:

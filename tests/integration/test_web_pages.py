@@ -20,7 +20,7 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import audit, db, destinations, heartbeats, hosts
 from csi.store.models import DeadLetter, Event, Watch
-from csi.web import admin_endpoint, curl_command
+from csi.web import curl_command, guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
 from csi.web.pages import pages
@@ -188,7 +188,7 @@ async def test_signing_out_ends_the_session_for_a_stolen_cookie_too(client: http
 
 @pytest.mark.asyncio
 async def test_a_form_has_limits(client: httpx.AsyncClient) -> None:
-    assert (await client.post("/sources/1/pause", content=b"x" * (admin_endpoint.MAX_BODY + 1))).status_code == 413
+    assert (await client.post("/sources/1/pause", content=b"x" * (guards.MAX_BODY + 1))).status_code == 413
     assert (await client.post("/sources/1/pause", content="&".join(f"a{n}=1" for n in range(500)))).status_code == 400
     assert (await client.post("/sources/1/pause", content=b"\xff=\xff")).status_code == 400
 

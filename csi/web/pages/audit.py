@@ -18,7 +18,7 @@ async def show(request: Request) -> Response:
         rows = audit.page(SHOWN + 1, int(before) if is_number else None)
         return {"rows": rows[:SHOWN], "older": rows[SHOWN - 1].id if len(rows) > SHOWN else None}
 
-    return await present(request, "actions.html", facts)
+    return await present(request, "audit.html", facts)
 
 
 PAGE = Page("/actions", "Actions", 90, [Route("/actions", show, methods=["GET"])])

@@ -38,7 +38,7 @@ def _all(rt: Runtime) -> Facts:
 
 
 async def show_hot(request: Request) -> Response:
-    return await present(request, "hot.html", lambda rt: {"rows": videos.hottest(100)})
+    return await present(request, "hot_videos.html", lambda rt: {"rows": videos.hottest(100)})
 
 
 async def show_one(request: Request) -> Response:

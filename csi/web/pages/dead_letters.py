@@ -31,7 +31,7 @@ MOST = 10_000
 
 async def show(request: Request) -> Response:
     given = {name: clean(value, 500).strip() for name, value in request.query_params.items()}
-    return await present(request, "letters.html", lambda rt: _facts(rt, given))
+    return await present(request, "dead_letters.html", lambda rt: _facts(rt, given))
 
 
 def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
@@ -62,7 +62,7 @@ def _wish(chosen: dict[str, str], states: tuple[str, ...] = ("open",)) -> DeadLe
 
 async def show_one(request: Request) -> Response:
     number = int(request.path_params["id"])
-    return await present(request, "letter.html", lambda rt: _one(number))
+    return await present(request, "dead_letter.html", lambda rt: _one(number))
 
 
 def _one(number: int) -> Facts:

@@ -1,12 +1,13 @@
-"""Who is let in to /admin: the rule alone."""
+"""Which requests the admin API authorizes: the rules alone."""
 
 import pytest
 from starlette.datastructures import Headers
 
-from csi.web.auth import Refused, Rule, admit, host_of
+from csi.web.auth import AccessRules, authorize_api_request, host_of
+from csi.web.responses import HttpProblem
 
 TOKEN, READ_TOKEN = "canary-admin-token-0123", "canary-reader-token-0123"
-OPEN = Rule(True, frozenset({"localhost", "127.0.0.1", "[::1]"}), TOKEN, READ_TOKEN)
+OPEN = AccessRules(True, frozenset({"localhost", "127.0.0.1", "[::1]"}), TOKEN, READ_TOKEN)
 BEARER = ("authorization", f"Bearer {TOKEN}")
 READER = ("authorization", f"Bearer {READ_TOKEN}")
 
@@ -16,9 +17,12 @@ def headers(*pairs: tuple[str, str], host: str | None = "localhost:8091") -> Hea
     return Headers(raw=[(name.encode(), value.encode("latin-1")) for name, value in named])
 
 
-def status(rule: Rule, method: str, given: Headers) -> int:
-    verdict = admit(rule, method, given)
-    return verdict.status if isinstance(verdict, Refused) else 200
+def status(rules: AccessRules, method: str, given: Headers) -> int:
+    try:
+        authorize_api_request(rules, method, given)
+    except HttpProblem as error:
+        return error.status
+    return 200
 
 
 @pytest.mark.parametrize(
@@ -57,17 +61,16 @@ def test_the_read_token_only_reads(method: str) -> None:
 
 
 def test_without_tokens_it_is_closed_even_to_an_empty_one() -> None:
-    closed = Rule(True, OPEN.hosts, None, None)
-    verdict = admit(closed, "GET", headers(("authorization", "Bearer ")))
-    assert verdict == Refused(403, "the admin API is closed; set CSI_ADMIN_TOKEN")
-    only_reader = Rule(True, OPEN.hosts, None, READ_TOKEN)
+    closed = AccessRules(True, OPEN.hosts, None, None)
+    assert status(closed, "GET", headers(("authorization", "Bearer "))) == 403
+    only_reader = AccessRules(True, OPEN.hosts, None, READ_TOKEN)
     assert status(only_reader, "GET", headers(("authorization", "Bearer "))) == 401
     assert status(only_reader, "GET", headers(READER)) == 200
     assert status(only_reader, "POST", headers(READER)) == 403
 
 
 def test_switched_off_is_not_there() -> None:
-    assert status(Rule(False, OPEN.hosts, TOKEN, None), "GET", headers(BEARER)) == 404
+    assert status(AccessRules(False, OPEN.hosts, TOKEN, None), "GET", headers(BEARER)) == 404
 
 
 @pytest.mark.parametrize(

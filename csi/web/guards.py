@@ -1,0 +1,192 @@
+"""ASGI guards in front of the admin API and the dashboard: authentication, request bodies and the audit log."""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlencode
+
+import anyio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+from csi.errors import CsiError
+from csi.logs import log
+from csi.web import health, session
+from csi.web.audit import AuditedRequest
+from csi.web.auth import SAFE_METHODS, AccessRules, access_rules, authorize_api_request, check_origin, role_of
+from csi.web.facts import gather
+from csi.web.page_rendering import Visitor, error_page, standalone_page
+from csi.web.responses import HttpProblem, problem
+from csi.web.runtime_access import Sidecar
+from csi.web.session import Session
+
+MAX_BODY = 1024 * 1024
+BODY_SECONDS = 10.0
+MAX_FIELDS = 200
+LONGEST_NEXT = 300
+
+
+class ApiGuard:
+    """Requests reach the operations of the admin API only through this guard."""
+
+    def __init__(self, inner: ASGIApp, sidecar: Sidecar) -> None:
+        self._inner = inner
+        self._sidecar = sidecar
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await WebSocketClose()(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            rules = access_rules(await self._sidecar.settings())
+            role = authorize_api_request(rules, request.method, request.headers)
+            if request.method in SAFE_METHODS:
+                await self._inner(scope, receive, send)
+                return
+            body = await read_body(request)
+        except HttpProblem as error:
+            self._sidecar.say("admin request refused", error)
+            headers = {"WWW-Authenticate": 'Bearer realm="csi"'} if error.status == 401 else {}
+            await problem(error.status, str(error), headers)(scope, receive, send)
+            return
+        detail = body.decode("utf-8", "replace")
+        audited = await AuditedRequest.begin(self._sidecar, request, via="api", role=role, detail=detail)
+        await audited.run(self._inner, _replayed(body, receive), send)
+
+
+class DashboardGuard:
+    """Pages are shown to a browser with a session; the admin role can change things."""
+
+    def __init__(self, inner: ASGIApp, sidecar: Sidecar) -> None:
+        self._inner = inner
+        self._sidecar = sidecar
+        self._ended: dict[str, float] = {}
+        """Ids of sessions that signed out before they expired, with their expiry."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await WebSocketClose()(scope, receive, send)
+            return
+        try:
+            response = await self._respond(Request(scope, receive), receive, send)
+        except HttpProblem as error:
+            response = error_page(error.status, str(error))
+        except CsiError as error:
+            self._sidecar.say("request failed: configuration or database not readable", error)
+            response = error_page(503, "the configuration or the database cannot be read; the log says why")
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _respond(self, request: Request, receive: Receive, send: Send) -> Response | None:
+        """None: a page has sent the response."""
+        settings = await self._sidecar.settings()
+        rules = access_rules(settings)
+        if not settings.features.dashboard:
+            raise HttpProblem(404, "the dashboard is switched off (features.dashboard)")
+        check_origin(rules, request.method, request.headers)
+        if not (rules.token or rules.read_token):
+            report = await self._sidecar.ask(lambda rt: health.readiness(gather(rt)))
+            facts = {"is_ready": report.is_good, "reasons": report.body["reasons"]}
+            return standalone_page("no_token.html", 403, **facts)
+        if request.url.path == "/login":
+            return await self._sign_in(request, rules)
+        key, now = session.signing_key(rules), self._sidecar.now()
+        self._ended = {number: until for number, until in self._ended.items() if until > now}
+        found = session.read_cookie(request.cookies.get(session.COOKIE, ""), key, now)
+        if found is None or found.number in self._ended:
+            return _to_sign_in(request)
+        request.state.visitor = Visitor(found.role, key, session.form_token(found, key))
+        if request.method not in SAFE_METHODS:
+            return await self._change(request, found, key, receive, send)
+        await self._inner(request.scope, receive, send)
+        return None
+
+    async def _change(
+        self, request: Request, found: Session, key: bytes, receive: Receive, send: Send
+    ) -> Response | None:  # fmt: skip
+        form = await _read_form(request)
+        if not session.is_form_token(form.pop("form_token", ""), found, key):
+            raise HttpProblem(403, "this form is not from this session; load the page again")
+        if request.url.path == "/logout":
+            self._ended[found.number] = found.until
+            response = RedirectResponse("/login", 303)
+            response.delete_cookie(session.COOKIE, path="/", httponly=True, samesite="strict")
+            return response
+        if found.role != "admin":
+            raise HttpProblem(403, "this session is read-only; sign in with CSI_ADMIN_TOKEN")
+        request.state.form = form
+        detail = urlencode(form)
+        audited = await AuditedRequest.begin(self._sidecar, request, via="dashboard", role=found.role, detail=detail)
+        await audited.run(self._inner, receive, send)
+        return None
+
+    async def _sign_in(self, request: Request, rules: AccessRules) -> Response:
+        if request.method in SAFE_METHODS:
+            return standalone_page("login.html", next=_own_path(request.query_params.get("next", "/")), wrong=False)
+        form = await _read_form(request)
+        target, role = _own_path(form.get("next", "/")), role_of(rules, form.get("token", "").strip())
+        if role is None:
+            self._sidecar.say("dashboard sign-in refused", "no token has this value")
+            return standalone_page("login.html", 401, next=target, wrong=True)
+        log.info("dashboard sign-in", role=role, client=request.client.host if request.client else None)
+        response = RedirectResponse(target, 303)
+        cookie = session.cookie_of(session.new_session(role, self._sidecar.now()), session.signing_key(rules))
+        # A proxy terminates TLS, so the scheme here is always http: the browser's Origin decides about `Secure`.
+        is_https = request.headers.get("origin", "").startswith("https://")
+        response.set_cookie(
+            session.COOKIE, cookie, session.SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https
+        )
+        return response
+
+
+async def read_body(request: Request) -> bytes:
+    """HttpProblem for a body that is too large, too slow or cut off."""
+    too_large = HttpProblem(413, f"the body is larger than {MAX_BODY} bytes")
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > MAX_BODY):
+        raise too_large
+    body = bytearray()
+    try:
+        with anyio.fail_after(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise too_large
+    except TimeoutError as error:
+        raise HttpProblem(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
+    except ClientDisconnect as error:
+        raise HttpProblem(400, "the body is incomplete") from error
+    return bytes(body)
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    """The fields of a form; the last one of several with the same name."""
+    body = await read_body(request)
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise HttpProblem(400, "this form cannot be read") from error
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that delivers the body again, for the operation behind the guard."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.method not in SAFE_METHODS:
+        raise HttpProblem(401, "your session has expired; sign in and try again")
+    query: Mapping[str, str] = {"next": _own_path(request.url.path)}
+    return RedirectResponse(f"/login?{urlencode(query)}" if request.url.path != "/" else "/login", 303)
+
+
+def _own_path(text: str) -> str:
+    """A path of this dashboard; `/` for the address of another site."""
+    is_own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isascii() and text.isprintable()
+    return text if is_own and len(text) <= LONGEST_NEXT else "/"
