@@ -1,1 +1,1 @@
-"""The catalogue: what is known of channels and videos, and the work that keeps it fresh."""
+"""The catalogue: channels, videos and their statistics, and the jobs that keep them fresh."""

@@ -1,4 +1,4 @@
-"""What an answer of the Data API says of a channel or a video, field by field. Pure; what is not usable is absent."""
+"""Convert a Data API response into the facts of a channel or video. Pure; unusable fields become None."""
 
 import re
 from typing import Any
@@ -16,7 +16,7 @@ _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 def channel_facts(row: ApiItem) -> ChannelFacts | None:
-    """None: it names no channel."""
+    """None when the row has no channel id."""
     ref, snippet, numbers = video_fields.valid_id(row.get("id")), part_of(row, "snippet"), part_of(row, "statistics")
     if ref is None:
         return None
@@ -38,13 +38,15 @@ def channel_facts(row: ApiItem) -> ChannelFacts | None:
 
 
 def video_facts(row: ApiItem) -> VideoFacts | None:
-    """None: it names no video, no channel, or no time at which it was published."""
+    """None when the row lacks the video id, the channel id or the publication time."""
     snippet, details = part_of(row, "snippet"), part_of(row, "contentDetails")
     numbers, status = part_of(row, "statistics"), part_of(row, "status")
     ref, channel = video_fields.valid_id(row.get("id")), video_fields.valid_id(snippet.get("channelId"))
     published = _moment(snippet.get("publishedAt"))
     if ref is None or channel is None or published is None:
         return None
+    tags, caption = snippet.get("tags"), details.get("caption")
+    words = tags[:MAX_TAGS] if isinstance(tags, list) else []
     return VideoFacts(
         id=ref,
         channel_id=channel,
@@ -57,9 +59,10 @@ def video_facts(row: ApiItem) -> VideoFacts | None:
         comment_count=count(numbers.get("commentCount")),
         thumbnail_url=_thumbnail(snippet),
         category_id=_text(snippet.get("categoryId"), 16),
-        tags=_tags(snippet.get("tags")),
+        tags=tuple(text for word in words if (text := _text(word, TITLE_CHARS))),
         language=_text(snippet.get("defaultAudioLanguage") or snippet.get("defaultLanguage"), 32),
-        caption_available=_flag(details.get("caption")),
+        # The API sends `caption` as the text "true" or "false".
+        caption_available=caption if isinstance(caption, bool) else {"true": True, "false": False}.get(str(caption)),
         definition=_text(details.get("definition"), 8),
         privacy_status=_text(status.get("privacyStatus"), 32),
         upload_status=_text(status.get("uploadStatus"), 32),
@@ -67,12 +70,10 @@ def video_facts(row: ApiItem) -> VideoFacts | None:
 
 
 def listed_video(item: ApiItem, channel_id: str) -> VideoFacts | None:
-    """The little that an uploads list tells of a video. None: not enough to know it by."""
+    """The facts that an uploads list contains. None when it lacks the id or the publication time."""
     snippet = part_of(item, "snippet")
-    ref, published = (
-        video_fields.valid_id(video_of(item)),
-        _moment(part_of(item, "contentDetails").get("videoPublishedAt")),
-    )
+    ref = video_fields.valid_id(video_of(item))
+    published = _moment(part_of(item, "contentDetails").get("videoPublishedAt"))
     if ref is None or published is None:
         return None
     return VideoFacts(
@@ -87,7 +88,7 @@ def listed_video(item: ApiItem, channel_id: str) -> VideoFacts | None:
 
 
 def count(value: Any) -> int | None:
-    """The API writes numbers as text. Absent, hidden or not a number: None, never 0."""
+    """The API sends numbers as text. An absent, hidden or invalid number is None, never 0."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if 0 <= value <= MAX_INTEGER else None
     number = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else None
@@ -98,20 +99,8 @@ def _text(value: Any, limit: int = TEXT_CHARS) -> str | None:
     return clean(value, limit) or None if isinstance(value, str) else None
 
 
-def _tags(value: Any) -> tuple[str, ...]:
-    words = value if isinstance(value, list) else []
-    return tuple(text for word in words[:MAX_TAGS] if (text := _text(word, TITLE_CHARS)))
-
-
-def _flag(value: Any) -> bool | None:
-    """`caption` is the text "true" or "false"."""
-    return (
-        {"true": True, "false": False, True: True, False: False}.get(value) if isinstance(value, str | bool) else None
-    )
-
-
 def _thumbnail(snippet: ApiItem) -> str | None:
-    """The largest that is told of."""
+    """The URL of the largest thumbnail."""
     sizes = [size for size in part_of(snippet, "thumbnails").values() if isinstance(size, dict)]
     urls = [(count(size.get("width")) or 0, size.get("url")) for size in sizes]
     good = [(width, url) for width, url in urls if isinstance(url, str) and _WEB.fullmatch(url)]

@@ -1,4 +1,4 @@
-"""Old rows as compressed monthly files: written to the byte that the database knows of, and readable again."""
+"""Archive files: old rows in one compressed file per kind and month, written, read and restored."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ _NAMES = {"video_stats": archives.STATS, "jobs": archives.JOBS}
 
 
 class ArchiveError(CsiError):
-    """A file of the archive cannot be written or read. Rows that were not written stay in the database."""
+    """An archive file cannot be written or read. Rows that were not written stay in the database."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,11 @@ def folder(rt: Runtime) -> Path:
 
 
 def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove: Callable[[Rows], int]) -> int:
-    """One chunk of rows goes into the month's file. One transaction: whoever dies leaves either all of it or a tail of
-    the file that the next writer cuts off."""
+    """Move one chunk of rows into the month's file, in one transaction. Returns how many rows were moved.
+
+    The row of `archives` holds the file's valid length. A crash before the commit leaves bytes behind that length; the
+    next write truncates them, and the rows are still in their table.
+    """
     name = f"{kind}-{month}.jsonl.gz"
     if not choose():
         return 0
@@ -56,19 +59,21 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
         size = _append(folder(rt) / name, book.bytes, archives.as_json(_NAMES[kind], rows))
         if remove(rows) != len(rows):
             raise ArchiveError(
-                f"{name}: rows changed while they were archived; they stay, and the next run tries again"
+                f"{name}: rows changed while they were archived; they are kept, and the next run tries again"
             )
         archives.record_write(name, len(rows), size, rt.now())
         return len(rows)
 
 
 def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> RestoreResult:
-    """Put the rows of a file back into their table, where they stay for so many days. A file that is damaged changes
-    nothing. A chunk at a time, so that nobody waits long for the database: whoever dies in between has some of the rows
-    back, and the file as it was."""
+    """Copy the rows of a file back into their table, where they stay for `keep_days`.
+
+    The file is read completely first, so that a damaged one changes nothing. Rows are written in chunks, so that other
+    writers do not wait long; a crash leaves some rows restored and the file unchanged, and a second run completes it.
+    """
     book = archives.find(name)
     if book is None:
-        raise ArchiveError(f"there is no archive {name[:80]!r}; `csi archive list` shows them all")
+        raise ArchiveError(f"there is no archive {name[:80]!r}; see `csi archive list`")
     count, until = sum(1 for _ in read(rt, book)), rt.now() + keep_days * DAY
     with writing():
         archives.keep_restored_until(name, until)
@@ -84,35 +89,35 @@ def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> RestoreR
 
 
 def read(rt: Runtime, book: Archive) -> Iterator[dict[str, Any]]:
-    """The rows of a file, as they were. ArchiveFault where they are not all there."""
+    """The rows of a file. ArchiveError when it is missing, damaged or incomplete."""
     path, count = folder(rt) / book.name, 0
     try:
-        with path.open("rb") as file, gzip.GzipFile(fileobj=io.BufferedReader(_Head(file, book.bytes))) as lines:
+        with path.open("rb") as file, gzip.GzipFile(fileobj=io.BufferedReader(_ValidBytes(file, book.bytes))) as lines:
             for line in lines:
                 count += 1
                 yield json.loads(line)
     except FileNotFoundError as error:
-        raise ArchiveError(f"{path} is not there; bring it back from a backup") from error
+        raise ArchiveError(f"{path} does not exist; restore it from a backup") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise ArchiveError(f"{path} is damaged: {error}; bring it back from a backup") from error
+        raise ArchiveError(f"{path} is damaged: {error}; restore it from a backup") from error
     if count != book.rows:
-        raise ArchiveError(f"{path} holds {count:,} of {book.rows:,} rows; bring it back from a backup")
+        raise ArchiveError(f"{path} holds {count:,} of {book.rows:,} rows; restore it from a backup")
 
 
 def delete(rt: Runtime, book: Archive) -> None:
-    """For good."""
+    """Delete a file and its row permanently."""
     with writing():
         archives.forget(book.name)
     (folder(rt) / book.name).unlink(missing_ok=True)
 
 
 def _append(path: Path, size: int, data: bytes) -> int:
-    """Behind the bytes that count. A chunk is a gzip member of its own, so that none has to be written anew."""
+    """Append behind the valid bytes. Each chunk is a gzip member of its own, so that nothing is rewritten."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
             if os.fstat(file.fileno()).st_size < size:
-                raise ArchiveError(f"{path} is shorter than it was written; bring it back from a backup")
+                raise ArchiveError(f"{path} is shorter than its recorded length; restore it from a backup")
             file.truncate(size)
             file.seek(size)
             file.write(gzip.compress(data, mtime=0))
@@ -123,8 +128,8 @@ def _append(path: Path, size: int, data: bytes) -> int:
         raise ArchiveError(f"{path} cannot be written: {error.strerror}; nothing was removed") from error
 
 
-class _Head(io.RawIOBase):
-    """The bytes of a file that count."""
+class _ValidBytes(io.RawIOBase):
+    """The valid bytes of a file: an interrupted write may have left more."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._left = file, size

@@ -1,9 +1,8 @@
-"""BACKFILL_CHANNEL: the channel, then its uploads page by page, each with its videos and their first statistics.
+"""BACKFILL_CHANNEL: fetch the channel, then its uploads page by page with their videos and first statistics.
 
-`progress` holds the page that comes next. A crash costs the page in hand, which is read again.
+`progress` holds the token of the next page. A crash costs the current page, which is fetched again.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,62 +14,64 @@ from csi.errors import SourceError
 from csi.jobs.run_job import JobDone, StepDone
 from csi.runtime import Runtime
 from csi.store.catalog import channels, videos
-from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.jobs import CatalogJob
 from csi.store.catalog.videos import VideoFacts
 
 MOST_RESTARTS = 3
-"""A page's token grows old, or its list changes: then the walk begins anew, and what was stored is stored. A token
-that is never good must not use up the day."""
+"""When a page token expires or the list changes, the backfill restarts at the first page; stored videos stay. The limit
+keeps a token that never works from spending the day's units."""
 
 
 def backfill(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
+    if job.channel_id is None:
+        raise SourceError("the job names no channel", kind="denied")
     api = data_api.open_api(rt, job)
-    return _read_page(rt, api, job) if "uploads" in job.progress else _read_channel(rt, api, job)
-
-
-def _read_channel(rt: Runtime, api: DataApi, job: CatalogJob) -> StepDone:
-    channel_id = _channel_of(job)
-    facts = data_api.read_channels(api, [channel_id]).get(channel_id)
+    if "uploads" in job.progress:
+        return _read_page(rt, api, job, job.channel_id)
+    facts = data_api.read_channels(api, [job.channel_id]).get(job.channel_id)
     if facts is None:
         raise SourceError("YouTube does not show this channel", kind="missing")
-    uploads = facts.uploads_playlist_id or f"UU{channel_id[2:]}"
+    uploads = facts.uploads_playlist_id or f"UU{job.channel_id[2:]}"
     progress = {"uploads": uploads, "token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": 0}
-    return StepDone(progress, partial(_save_channel, rt, facts))
+    return StepDone(progress, lambda: capture.record_channel(facts, rt.now()))
 
 
-def _save_channel(rt: Runtime, facts: ChannelFacts) -> None:
-    capture.record_channel(facts, rt.now())
-
-
-def _read_page(rt: Runtime, api: DataApi, job: CatalogJob) -> StepDone | JobDone:
-    channel_id, done = _channel_of(job), job.progress
+def _read_page(rt: Runtime, api: DataApi, job: CatalogJob, channel_id: str) -> StepDone | JobDone:
+    done, cap = job.progress, job.payload.get("videos") or rt.settings.catalog.backfill_videos
     page = _page(api, done["uploads"], done["token"])
     if page is None:
-        return _begin_anew(done)
-    listed = _listed(page, channel_id, _room(rt, job))
-    known = videos.known([facts.id for facts in listed])
-    found = _ask(api, [facts.id for facts in listed], channel_id)
-    unseen = [facts for facts in listed if facts.id not in found]
-    progress = done | {
-        "token": page.next,
+        if done["restarts"] >= MOST_RESTARTS:
+            raise SourceError(LIST_CHANGED)
+        restart = {"token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": done["restarts"] + 1}
+        return StepDone(done | restart)
+    items = [facts for item in page.items if is_readable(item) and (facts := listed_video(item, channel_id))]
+    room = None if cap is None else max(int(cap) - done["videos"] - done["missing"], 0)
+    listed = list({facts.id: facts for facts in items}.values())[:room]
+    ids = [facts.id for facts in listed]
+    known = videos.known(ids)
+    shown = data_api.read_videos(api, ids) if ids else {}
+    found = [facts for facts in shown.values() if facts.channel_id == channel_id]
+    found_ids = {facts.id for facts in found}
+    unseen = [facts for facts in listed if facts.id not in found_ids]
+    counts = {
         "pages": done["pages"] + 1,
         "videos": done["videos"] + len(found),
         "missing": done["missing"] + len(unseen),
     }
-    save = partial(_save_videos, rt, list(found.values()), unseen)
+    save = partial(_save_videos, rt, found, unseen)
     is_last = page.next is None or (job.payload.get("until_known") and len(known) == len(listed))
-    if is_last or _is_full(rt, job, progress):
-        counted = {name: progress[name] for name in ("pages", "videos", "missing")}
-        return JobDone(counted, partial(_end, rt, channel_id, save))
+    if is_last or (cap is not None and counts["videos"] + counts["missing"] >= int(cap)):
+        return JobDone(counts, partial(_save_last_videos, rt, channel_id, save))
+    progress: dict[str, Any] = done | counts | {"token": page.next}
     return StepDone(progress, save)
 
 
 def _page(api: DataApi, uploads: str, token: str | None) -> ApiPage | None:
-    """The uploads list of a channel without videos is "not found" (FACTS 1.1): it is empty. None: the token is old."""
+    """One page of the uploads list. None when the token has expired."""
     try:
         return api.items(uploads, token) or ApiPage(())
     except SourceError as error:
+        # The API answers "not found" for the uploads list of a channel without videos: the list is empty.
         if error.kind == "missing" and token is None:
             return ApiPage(())
         if token is not None and str(error) == LIST_CHANGED:
@@ -78,45 +79,11 @@ def _page(api: DataApi, uploads: str, token: str | None) -> ApiPage | None:
         raise
 
 
-def _begin_anew(done: dict[str, Any]) -> StepDone:
-    if done["restarts"] >= MOST_RESTARTS:
-        raise SourceError(LIST_CHANGED)
-    return StepDone(done | {"token": None, "pages": 0, "videos": 0, "missing": 0, "restarts": done["restarts"] + 1})
-
-
-def _listed(page: ApiPage, channel_id: str, room: int | None) -> list[VideoFacts]:
-    items = [facts for item in page.items if is_readable(item) and (facts := listed_video(item, channel_id))]
-    once = list({facts.id: facts for facts in items}.values())
-    return once if room is None else once[:room]
-
-
-def _ask(api: DataApi, ids: Sequence[str], channel_id: str) -> dict[str, VideoFacts]:
-    found = data_api.read_videos(api, ids) if ids else {}
-    return {name: facts for name, facts in found.items() if facts.channel_id == channel_id}
-
-
 def _save_videos(rt: Runtime, found: list[VideoFacts], unseen: list[VideoFacts]) -> None:
     capture.record_videos(found, rt.now())
-    capture.enter_unseen(unseen, rt.now())
+    capture.record_unseen(unseen, rt.now())
 
 
-def _end(rt: Runtime, channel_id: str, save: partial[None]) -> None:
+def _save_last_videos(rt: Runtime, channel_id: str, save: partial[None]) -> None:
     save()
     channels.note_backfilled(channel_id, rt.now())
-
-
-def _room(rt: Runtime, job: CatalogJob) -> int | None:
-    """How many more videos are wanted; None: all."""
-    cap = job.payload.get("videos") or rt.settings.catalog.backfill_videos
-    return None if cap is None else max(int(cap) - job.progress["videos"] - job.progress["missing"], 0)
-
-
-def _is_full(rt: Runtime, job: CatalogJob, progress: dict[str, Any]) -> bool:
-    cap = job.payload.get("videos") or rt.settings.catalog.backfill_videos
-    return cap is not None and progress["videos"] + progress["missing"] >= int(cap)
-
-
-def _channel_of(job: CatalogJob) -> str:
-    if job.channel_id is None:
-        raise SourceError("the job names no channel", kind="denied")
-    return job.channel_id

@@ -1,9 +1,9 @@
-"""What the API told, written down: facts as they are now, and statistics as they were at this moment."""
+"""Store API responses: the current facts of channels and videos, and a row of statistics for this moment."""
 
 from collections.abc import Iterable, Sequence
 
 from csi.catalog import gains, refresh_schedule
-from csi.catalog.gains import DAILY, HOURLY, BaselineWindow
+from csi.catalog.gains import DAILY, HOURLY
 from csi.store.catalog import channels, stats, videos
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.stats import CountSample
@@ -12,7 +12,7 @@ from csi.store.uuid7 import new_id
 
 
 def record_channel(facts: ChannelFacts, now: float) -> None:
-    """Part of the caller's transaction."""
+    """Runs in the caller's transaction."""
     channels.save(facts, refresh_schedule.next_channel_refresh(now), now)
     before = stats.channel_baseline(facts.id, *DAILY.bounds(now))
 
@@ -35,11 +35,12 @@ def record_channel(facts: ChannelFacts, now: float) -> None:
 
 
 def record_videos(found: Sequence[VideoFacts], now: float) -> None:
-    """Part of the caller's transaction."""
+    """Runs in the caller's transaction."""
     plans = {facts.id: refresh_schedule.plan_video(facts.id, facts.published_at, now) for facts in found}
     videos.save([(facts, plans[facts.id]) for facts in found], now)
     hot = [facts.id for facts in found if plans[facts.id].tier == "hot"]
-    hourly, daily = _baselines(hot, HOURLY, now), _baselines([facts.id for facts in found], DAILY, now)
+    hourly = stats.view_baselines(hot, *HOURLY.bounds(now))
+    daily = stats.view_baselines([facts.id for facts in found], *DAILY.bounds(now))
     stats.save_videos(
         [
             stats.VideoStats(
@@ -58,18 +59,15 @@ def record_videos(found: Sequence[VideoFacts], now: float) -> None:
 
 
 def record_missing(gone: Iterable[DueVideo], now: float) -> int:
-    """The API does not show them: marked, never deleted, and looked for again. Returns how many are newly missing."""
+    """Mark videos that the API does not show. They are not deleted, and are requested again later. Returns how many are
+    newly missing."""
     return sum(videos.note_missing(video.id, refresh_schedule.plan_missing(video, now), now) for video in gone)
 
 
-def enter_unseen(listed: Sequence[VideoFacts], now: float) -> None:
-    """An uploads list names them, and the API does not show them: they are known as missing."""
+def record_unseen(listed: Sequence[VideoFacts], now: float) -> None:
+    """Store videos that an uploads list names and the API does not show, as missing."""
     rows = [
         (facts, RefreshPlan(refresh_schedule.tier_of(facts.published_at, now), now + refresh_schedule.HOUR))
         for facts in listed
     ]
     videos.add_unknown(rows, now, missing=True)
-
-
-def _baselines(ids: Sequence[str], window: BaselineWindow, now: float) -> dict[str, CountSample]:
-    return stats.view_baselines(ids, *window.bounds(now))

@@ -1,10 +1,11 @@
-"""Keeping the catalogue small: hourly captures become daily ones, old rows become files, older ones go."""
+"""Retention of the catalogue: thin hourly captures to daily ones, archive old rows in files, delete older ones."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from csi.catalog import archive_files
 from csi.catalog.archive_files import ArchiveError
@@ -22,22 +23,23 @@ DAY = 86_400.0
 STRICT_DAYS = 30
 NAME = "catalog_retention"
 THINNED = "catalog_thinned"
-"""A heartbeat: captures of days before this time are thinned to one a day."""
+"""A heartbeat row: captures before this time are thinned to one per day."""
 
 CHUNKS_PER_RUN = 200
 REST_SECONDS = 0.02
 
+ArchiveKind = Literal["video_stats", "jobs"]
 Chunk = tuple[str, int]
-"""What became of rows (`archived …`, `removed …`), and how many they were."""
+"""What was done with rows (`archived …`, `removed …`), and with how many."""
 
 
 Span = tuple[str, float, float]
-"""A month, and the times in it that are meant."""
+"""A month, and the start and end of the time range in it."""
 
 
 @dataclass(frozen=True)
 class CatalogRetentionResult:
-    """What was done, by word. `complete` False: there is more, and the next run goes on."""
+    """Rows by what was done with them. Not `complete`: the next run continues."""
 
     rows: dict[str, int] = field(default_factory=dict)
     complete: bool = True
@@ -48,18 +50,19 @@ class CatalogRetentionResult:
 
 
 def archive_old_rows_hourly(rt: Runtime) -> CatalogRetentionResult:
-    """One bounded run. A file that cannot be written stops it; nothing is removed that was not written."""
+    """One bounded run. It stops when a file cannot be written; only rows that were written are deleted."""
     if clock_check.is_held(rt):
         return CatalogRetentionResult(complete=False)
     moment = trusted_moment(rt, NAME)
     try:
         done = archive_old_rows(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
     except ArchiveError as error:
-        log.error("the archive cannot be written; old rows stay", error=str(error))
+        log.error("the archive cannot be written; old rows are kept", error=str(error))
         return CatalogRetentionResult(complete=False)
     heartbeats.beat(NAME, moment, moment)
     if done.total:
-        log.info("old rows of the catalogue were put away", complete=done.complete, **_keys(done.rows))
+        rows = {word.replace(" ", "_"): count for word, count in done.rows.items()}
+        log.info("old catalogue rows archived or deleted", complete=done.complete, **rows)
     return done
 
 
@@ -70,7 +73,7 @@ def archive_old_rows(
     max_chunks: int | None = None,
     rest: Callable[[float], None] = time.sleep,
 ) -> CatalogRetentionResult:
-    """Everything that is older than its time by the clock `moment`, a chunk at a time."""
+    """Process all rows that are past their retention at `moment`, one chunk at a time."""
     now, done = rt.now() if moment is None else moment, Counter[str]()
     for number, (word, count) in enumerate(_chunks(rt, now), start=1):
         done[word] += count
@@ -81,11 +84,11 @@ def archive_old_rows(
 
 
 def survey(rt: Runtime) -> CatalogRetentionResult:
-    """What a run would do now. Nothing is changed."""
+    """What a run would do now; changes nothing."""
     now, days = rt.now(), rt.settings.catalog
     found = Counter(_surveyed_stats(rt, now))
     found["archived jobs"] = sum(
-        archives.count_jobs(low, high) for _, low, high in _old_job_months(now - days.jobs_days * DAY, now)
+        archives.count_jobs(low, high) for _, low, high in _old_months("jobs", now - days.jobs_days * DAY, now)
     )
     found["removed job_events"] = archives.count_events(now - days.job_events_days * DAY)
     found["removed jobs"] = archives.count_archived_jobs(now - days.job_metadata_days * DAY)
@@ -99,7 +102,7 @@ def _surveyed_stats(rt: Runtime, now: float) -> dict[str, int]:
         files = sum(book.kind == "video_stats" for book in archives.every())
         return {f"removed {table}": count for table, count in old.items()} | {"removed archive files": files}
     year, month = now - days.daily_stats_days * DAY, now - days.hourly_stats_days * DAY
-    old_rows = sum(archives.count_stats(low, high) for _, low, high in _old_months(year, now))
+    old_rows = sum(archives.count_stats(low, high) for _, low, high in _old_months("video_stats", year, now))
     surplus = sum(archives.count_surplus(low, high) for _, low, high in _unthinned_days(month, now) if low >= year)
     return {"archived video_stats": old_rows + surplus}
 
@@ -107,11 +110,12 @@ def _surveyed_stats(rt: Runtime, now: float) -> dict[str, int]:
 def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
     days = rt.settings.catalog
     if rt.settings.retention.youtube_policy == "strict":
-        yield from _forget_stats(rt, now - STRICT_DAYS * DAY)
+        yield from _delete_stats(rt, now - STRICT_DAYS * DAY)
     else:
-        yield from _archive_stats(rt, now - days.daily_stats_days * DAY, now)
+        yield from _archive_months(rt, "video_stats", now - days.daily_stats_days * DAY, now, archives.drop_stats)
         yield from _thin(rt, now - days.hourly_stats_days * DAY, now)
-    yield from _archive_jobs(rt, now - days.jobs_days * DAY, now)
+    strip = partial(archives.strip_jobs, now=rt.now())
+    yield from _archive_months(rt, "jobs", now - days.jobs_days * DAY, now, strip)
     yield from _until_empty("removed job_events", partial(archives.drop_events, now - days.job_events_days * DAY))
     yield from _until_empty("removed jobs", partial(archives.drop_jobs, now - days.job_metadata_days * DAY))
     if gone := archives.drop_budget(api_units.day_of(now - days.api_budget_days * DAY), UNITS):
@@ -120,26 +124,33 @@ def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
         partitions.drop_empty(table, now - DAY)
 
 
-def _archive_stats(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
-    """Captures older than a year, month by month."""
-    for month, low, high in _old_months(before, now):
-        choose = partial(archives.old_stats, low, high)
-        while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
-            yield "archived video_stats", moved
+def _archive_months(
+    rt: Runtime, kind: ArchiveKind, before: float, now: float, remove: Callable[[archive_files.Rows], int]
+) -> Iterator[Chunk]:
+    """Move rows older than `before` into the files of their months."""
+    choose = archives.old_stats if kind == "video_stats" else archives.old_jobs
+    for month, low, high in _old_months(kind, before, now):
+        while moved := archive_files.move(rt, kind, month, partial(choose, low, high), remove):
+            yield f"archived {kind}", moved
 
 
-def _old_months(before: float, now: float) -> Iterator[Span]:
-    kept, at = archives.kept_months("video_stats", now), archives.oldest_stats(before)
+def _old_months(kind: ArchiveKind, before: float, now: float) -> Iterator[Span]:
+    """Months with rows older than `before`, except restored months that are still kept."""
+    is_stats = kind == "video_stats"
+    oldest, following = (
+        (archives.oldest_stats, archives.next_stats) if is_stats else (archives.oldest_job, archives.next_job)
+    )
+    kept, at = archives.kept_months(kind, now), oldest(before)
     while at is not None:
         month = month_of(at)
         end = month_starts(month_after(month))
         if month not in kept:
             yield month, month_starts(month), min(end, before)
-        at = archives.next_stats(end, before)
+        at = following(end, before)
 
 
 def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
-    """Of each day that is over, a video keeps its last capture."""
+    """Archive all but the last capture of a video on each past day."""
     for month, day, end in _unthinned_days(before, now):
         choose = partial(archives.surplus_stats, day, end)
         while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
@@ -150,7 +161,7 @@ def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
 
 
 def _unthinned_days(before: float, now: float) -> Iterator[Span]:
-    """A day is gone through once; one of a month that was put back once more, when its time is over."""
+    """Each day is thinned once. The days of a restored month are thinned again after the time it was kept."""
     kept, last = archives.kept_months("video_stats", now), heartbeats.last_beat(THINNED)
     again = [month_starts(month) for month in archives.released_months("video_stats", now)]
     at = archives.oldest_stats(before) if last is None else archives.next_stats(min([last, *again]), before)
@@ -160,27 +171,13 @@ def _unthinned_days(before: float, now: float) -> Iterator[Span]:
         at = archives.next_stats(day + DAY, before)
 
 
-def _archive_jobs(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
-    strip = partial(archives.strip_jobs, now=rt.now())
-    for month, low, high in _old_job_months(before, now):
-        while moved := archive_files.move(rt, "jobs", month, partial(archives.old_jobs, low, high), strip):
-            yield "archived jobs", moved
-
-
-def _old_job_months(before: float, now: float) -> Iterator[Span]:
-    kept, at = archives.kept_months("jobs", now), archives.oldest_job(before)
-    while at is not None:
-        month = month_of(at)
-        end = month_starts(month_after(month))
-        if month not in kept:
-            yield month, month_starts(month), min(end, before)
-        at = archives.next_job(end, before)
-
-
-def _forget_stats(rt: Runtime, before: float) -> Iterator[Chunk]:
-    """YouTube's terms for clients that were not audited: nothing that the API counted is older than 30 days, neither
-    in the tables nor in files."""
-    while any((gone := _in_transaction(archives.drop_stats_before, before)).values()):
+def _delete_stats(rt: Runtime, before: float) -> Iterator[Chunk]:
+    """Delete statistics from tables and files after 30 days: YouTube's terms for API clients that were not audited."""
+    while True:
+        with writing():
+            gone = archives.drop_stats_before(before)
+        if not any(gone.values()):
+            break
         yield from ((f"removed {table}", count) for table, count in gone.items() if count)
     for book in archives.every():
         if book.kind == "video_stats":
@@ -193,18 +190,10 @@ def _forget_stats(rt: Runtime, before: float) -> Iterator[Chunk]:
 
 
 def _until_empty(word: str, drop: Callable[[], int]) -> Iterator[Chunk]:
+    """Delete chunk by chunk, one transaction each."""
     while True:
         with writing():
             count = drop()
         if not count:
             return
         yield word, count
-
-
-def _in_transaction(drop: Callable[[float], dict[str, int]], before: float) -> dict[str, int]:
-    with writing():
-        return drop(before)
-
-
-def _keys(rows: dict[str, int]) -> dict[str, int]:
-    return {word.replace(" ", "_"): count for word, count in rows.items()}

@@ -1,50 +1,51 @@
-"""What a person does to channels: register, pause, resume, rank, backfill. For CLI and admin API."""
+"""Operator actions on channels, for the CLI and the admin API: register, pause, resume, set priority, backfill."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from csi.admin import watches as sources
+from csi.admin import watches
 from csi.admin.watches import CHANNELS, WatchOptions, WatchRefused, WatchTarget
 from csi.catalog import capture, data_api
 from csi.errors import CsiError, SourceError
 from csi.jobs.job_kinds import new_job
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import watch_admin, watches
+from csi.store import watch_admin
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import Channel, ChannelFacts
 from csi.store.catalog.jobs import CatalogJob, EnqueueResult
 from csi.store.db import writing
+from csi.store.watches import untracked
 
 WATCHED_AT_ONCE = 50
 _LATER = ("budget", "quota", "transient", "throttled", "paused", "malformed")
 
 
 class CatalogRefused(CsiError):
-    """A wish that cannot be fulfilled, and what to do instead."""
+    """The request cannot be fulfilled; the text says why and what to do."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class RegisterResult:
-    """What became of the wish to track a channel."""
+    """The result of registering a channel."""
 
     result: Literal["added", "known"]
     channel: Channel
     job: CatalogJob | None
     watch: str
-    """What became of its feed: `added`, `known`, or why it is not watched."""
+    """The result for its feed: `added`, `known`, or why it is not watched."""
     remark: str | None = None
 
 
 def find_channel(rt: Runtime, text: str) -> Channel:
-    """By id, title, handle or URL. CatalogRefused when it is none, or more than one."""
-    found = channels.matching(text) or channels.matching(sources.reference_value(rt, text))
+    """By id, title, handle or URL. CatalogRefused when none or several match."""
+    found = channels.matching(text) or channels.matching(watches.reference_value(rt, text))
     if not found:
-        raise CatalogRefused(f"channel {text[:80]!r} is not in the catalogue; `csi channels list` shows them all")
+        raise CatalogRefused(f"channel {text[:80]!r} is not in the catalogue; see `csi channels list`")
     if len(found) > 1:
-        raise CatalogRefused(f"{text[:80]!r} is the title of {len(found)} channels; say which by its id")
+        raise CatalogRefused(f"{text[:80]!r} is the title of {len(found)} channels; give the id")
     return found[0]
 
 
@@ -54,51 +55,44 @@ def find_channel(rt: Runtime, text: str) -> Channel:
 def register(
     rt: Runtime, text: str, *, priority: int = 5, watch: bool = True, videos: int | None = None
 ) -> RegisterResult:
-    """Track the channel that the text names, watch its feed, and fetch what it published. Costs a unit to look."""
+    """Track the channel that the text names, watch its feed, and enqueue a backfill. The lookup costs one API unit."""
     _check_priority(priority)
-    target = _target(rt, text)
-    if target.source != CHANNELS:
-        raise CatalogRefused("that is a playlist; the catalogue tracks channels (UC…, a channel URL or an @handle)")
-    known = channels.find(target.ref)
-    if known is not None:
-        return _known(known)
-    facts, remark = _look(rt, target)
-    job = _store(rt, target, facts, priority, videos)
-    if job is None:
-        return _known(_stored(target.ref))
-    watched = _watch(rt, target, facts) if watch else "not wished for"
-    log.info("channel added by command", channel=target.ref, job=job.id)
-    return RegisterResult("added", _stored(target.ref), job, watched, remark)
-
-
-def _known(channel: Channel) -> RegisterResult:
-    return RegisterResult("known", channel, None, "known", f"tracked already, {channel.status}; nothing changed")
-
-
-def _target(rt: Runtime, text: str) -> WatchTarget:
     try:
-        return sources.target_of(rt, text)
+        target = watches.target_of(rt, text)
     except WatchRefused as error:
         raise CatalogRefused(str(error)) from error
+    if target.source != CHANNELS:
+        raise CatalogRefused("this is a playlist; the catalogue tracks channels (UC…, a channel URL or an @handle)")
+    known = channels.find(target.ref)
+    if known is None:
+        facts, remark = _look_up(rt, target)
+        job = _store(rt, target, facts, priority, videos)
+        if job is not None:
+            title = facts.title if facts else target.title
+            watched = _watch_feed(rt, replace(target, title=title, units=0, remark=None)) if watch else "not requested"
+            log.info("channel added by the operator", channel=target.ref, job=job.id)
+            return RegisterResult("added", _stored(target.ref), job, watched, remark)
+        known = _stored(target.ref)
+    return RegisterResult("known", known, None, "known", f"already tracked, {known.status}; nothing changed")
 
 
-def _look(rt: Runtime, target: WatchTarget) -> tuple[ChannelFacts | None, str | None]:
-    """What YouTube says of it now; where it cannot be asked now, the backfill asks later."""
+def _look_up(rt: Runtime, target: WatchTarget) -> tuple[ChannelFacts | None, str | None]:
+    """The channel's facts and a remark. No facts when the API cannot be asked now: the backfill fetches them later."""
     try:
         facts = data_api.read_channels(data_api.open_api(rt), [target.ref]).get(target.ref)
     except SourceError as error:
         if error.kind in _LATER:
-            return None, f"not looked at yet: {error}"
+            return None, f"not looked up yet: {error}"
         raise CatalogRefused(str(error)) from error
     if facts is None:
-        raise CatalogRefused(f"YouTube knows no channel {target.ref}")
+        raise CatalogRefused(f"YouTube has no channel {target.ref}")
     return facts, target.remark
 
 
 def _store(
     rt: Runtime, target: WatchTarget, facts: ChannelFacts | None, priority: int, videos: int | None
 ) -> CatalogJob | None:
-    """None: somebody else added it a moment ago."""
+    """Store the channel and its backfill job in one transaction. None when another process added it just before."""
     now = rt.now()
     with writing():
         if not channels.add(target.ref, facts.title if facts else target.title or "", priority, now):
@@ -108,33 +102,32 @@ def _store(
         return backfill(rt, _stored(target.ref), videos=videos).job
 
 
-def _watch(rt: Runtime, target: WatchTarget, facts: ChannelFacts | None) -> str:
-    """The feed tells of new uploads at once; without it they are found once a day."""
+def _watch_feed(rt: Runtime, target: WatchTarget) -> str:
+    """The feed shows new uploads within minutes; without it they are found once a day."""
     try:
-        title = facts.title if facts else target.title
-        return sources.watch_target(rt, WatchTarget(target.source, target.ref, title), WatchOptions({})).result
+        return watches.watch_target(rt, target, WatchOptions({})).result
     except CsiError as error:
         return f"not watched: {error}"
 
 
 def register_watched(rt: Runtime) -> int:
-    """`catalog.track_watched`: channels that are watched and not tracked yet, some at a time."""
+    """With `catalog.track_watched`: track watched channels that are not tracked yet, up to 50 per call."""
     if not rt.settings.catalog.track_watched:
         return 0
-    rows = watches.untracked(CHANNELS, WATCHED_AT_ONCE)
+    rows = untracked(CHANNELS, WATCHED_AT_ONCE)
     for ref, name in rows:
         _store(rt, WatchTarget(CHANNELS, ref, name), None, 5, None)
-        log.info("watched channel is tracked", channel=ref)
+        log.info("watched channel added to the catalogue", channel=ref)
     return len(rows)
 
 
-# ── what is there ───────────────────────────────────────────────────────────────────────────────────────
+# ── tracked channels ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def backfill(
     rt: Runtime, channel: Channel, *, priority: int | None = None, videos: int | None = None, until_known: bool = False
 ) -> EnqueueResult:
-    """Fetch what it published: everything, the newest so many, or back to what is known."""
+    """Enqueue a backfill: all videos, the newest `videos`, or back to the first known video (`until_known`)."""
     if priority is not None:
         _check_priority(priority)
     payload: dict[str, object] = {"videos": videos} if videos else {}
@@ -149,7 +142,7 @@ def backfill(
 
 
 def pause(rt: Runtime, channel: Channel) -> bool:
-    """No new work for it, and its feed rests, too; jobs in flight finish. False: it is paused already."""
+    """Stop refreshing the channel and polling its feed; running jobs finish. False when it was already paused."""
     with writing():
         if not channels.pause(channel.id):
             return False
@@ -157,12 +150,12 @@ def pause(rt: Runtime, channel: Channel) -> bool:
         feed = channels.feed_of(channel.id)
         if feed is not None:
             watch_admin.pause(feed.watch_id)
-    log.info("channel paused by command", channel=channel.id)
+    log.info("channel paused by the operator", channel=channel.id)
     return True
 
 
 def resume(rt: Runtime, channel: Channel) -> CatalogJob | None:
-    """Its feed is read again, everything of it is due, and what it published meanwhile is fetched. None: not paused."""
+    """Poll its feed again, make its refreshes due, and enqueue a backfill. None when it was not paused."""
     now = rt.now()
     with writing():
         if not channels.resume(channel.id, now):
@@ -172,12 +165,12 @@ def resume(rt: Runtime, channel: Channel) -> CatalogJob | None:
         if feed is not None:
             watch_admin.resume(feed.watch_id, now)
         job = backfill(rt, channel, until_known=channel.backfilled_at is not None).job
-    log.info("channel resumed by command", channel=channel.id)
+    log.info("channel resumed by the operator", channel=channel.id)
     return job
 
 
 def set_priority(channel: Channel, priority: int) -> None:
-    """For its jobs from now on."""
+    """Set the priority of its future jobs."""
     _check_priority(priority)
     channels.set_priority(channel.id, priority)
 
@@ -190,4 +183,4 @@ def _stored(channel_id: str) -> Channel:
 
 def _check_priority(priority: int) -> None:
     if not 1 <= priority <= 10:
-        raise CatalogRefused("a priority is a whole number from 1 to 10; higher is more important")
+        raise CatalogRefused("a priority is a whole number from 1 to 10; higher runs sooner")

@@ -1,10 +1,10 @@
-"""The Data API for the catalogue: every call booked for its job, out of the catalogue's share of the day."""
+"""The Data API for the catalogue: each call is booked for its job, within the catalogue's share of the day's units."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from csi.adapters.youtube.api import BATCH, ApiItem, ApiPage, ApiSettings, DataApi
+from csi.adapters.youtube.api import BATCH, ApiSettings, DataApi
 from csi.catalog.api_fields import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.job_kinds import KINDS
@@ -17,24 +17,24 @@ from csi.store.catalog.jobs import CatalogJob
 from csi.store.catalog.videos import VideoFacts
 
 UNITS = "catalog_units"
-"""A counter for each Pacific day: what the catalogue used of it."""
+"""A counter per Pacific day: the units that the catalogue used."""
 
 CHANNEL_PARTS = "snippet,contentDetails,statistics"
 VIDEO_PARTS = "snippet,contentDetails,statistics,status"
 HOUR, DAY_HOURS = 3600.0, 24
 LOOK_SECONDS = 300.0
 MOST_KEPT = 0.75
-"""Of the catalogue's units that work which yields leaves to refreshes: a quarter always moves a backfill on."""
+"""The largest part of the share that is reserved for refreshes: a quarter is always left for backfills."""
 
 NO_KEY = "the catalogue needs an API key; set YOUTUBE_API_KEY (or the variable that api_key_env names)"
-TOO_MUCH = "too many; raise catalog.units_per_day or pause some"
-SHARE_SPENT = "the catalogue's share of today's API units is spent; its jobs go on after midnight Pacific time"
-KEPT_BACK = "what is left of the catalogue's units today is kept for hourly and daily refreshes"
+TOO_MUCH = "more than the limit; raise catalog.units_per_day or pause channels"
+SHARE_SPENT = "the catalogue's share of today's API units is spent; its jobs resume after midnight Pacific time"
+KEPT_BACK = "the rest of the catalogue's units today is reserved for hourly and daily refreshes"
 
 
 @dataclass(frozen=True)
 class DailyUnits:
-    """Units a day that keeping the catalogue fresh takes."""
+    """Units per day that keep the catalogue fresh, by kind of refresh."""
 
     hot: int
     medium: int
@@ -48,12 +48,12 @@ class DailyUnits:
 
 @dataclass(frozen=True)
 class CatalogShare:
-    """The catalogue's part of a Pacific day's units."""
+    """The catalogue's share of a Pacific day's units."""
 
     limit: int
     used: int
     needed: int
-    """What keeping everything fresh takes a day."""
+    """Units per day that keep everything fresh."""
 
     @property
     def is_short(self) -> bool:
@@ -65,7 +65,7 @@ def share_of(rt: Runtime) -> CatalogShare:
 
 
 def open_api(rt: Runtime, job: CatalogJob | None = None) -> DataApi:
-    """The first source's API that has a key. `job`: who pays."""
+    """The API of the first source that has a key. Units are booked for `job`."""
     for name, settings in rt.settings.sources.items():
         if not isinstance(settings, ApiSettings):
             continue
@@ -78,19 +78,21 @@ def open_api(rt: Runtime, job: CatalogJob | None = None) -> DataApi:
 
 
 def read_channels(api: DataApi, ids: Sequence[str]) -> dict[str, ChannelFacts]:
-    """Those of at most 50 that the API shows."""
+    """The channels, of at most 50, that the API shows."""
     page = api.page("channels", {"part": CHANNEL_PARTS, "id": ",".join(ids), "maxResults": BATCH})
-    return {facts.id: facts for row in _rows(page) if (facts := channel_facts(row)) and facts.id in ids}
+    rows = page.items if page is not None else ()
+    return {facts.id: facts for row in rows if (facts := channel_facts(row)) and facts.id in ids}
 
 
 def read_videos(api: DataApi, ids: Sequence[str]) -> dict[str, VideoFacts]:
-    """Those of at most 50 that the API shows; `maxResults` may not stand beside ids here."""
+    """The videos, of at most 50, that the API shows. With ids the API refuses `maxResults` here."""
     page = api.page("videos", {"part": VIDEO_PARTS, "id": ",".join(ids)})
-    return {facts.id: facts for row in _rows(page) if (facts := video_facts(row)) and facts.id in ids}
+    rows = page.items if page is not None else ()
+    return {facts.id: facts for row in rows if (facts := video_facts(row)) and facts.id in ids}
 
 
 def daily_units() -> DailyUnits:
-    """What a day costs with the channels and videos that are tracked now."""
+    """The cost of a day with the currently tracked channels and videos."""
     return DailyUnits(
         hot=DAY_HOURS * ceil(videos.in_tier("hot") / BATCH),
         medium=_spread(videos.in_tier("medium"), DAY_HOURS),
@@ -100,14 +102,15 @@ def daily_units() -> DailyUnits:
 
 
 def _spread(number: int, hours: int) -> int:
-    """Calls for so many videos a day that are spread over its hours."""
+    """API calls for `number` videos a day, spread over its hours."""
     return min(number, hours) * ceil(ceil(number / hours) / BATCH) if number else 0
 
 
 def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
+    """Book units before the call is made: a crash then wastes units, and never exceeds the limit."""
     now, limit, share = rt.now(), rt.api_limit(), rt.settings.catalog.units_per_day
     if job is not None and not jobs.heartbeat(job, now):
-        raise JobLeaseLost("lost before a call: no unit is spent for it")
+        raise JobLeaseLost("lost before an API call: no unit is spent")
     yields = job is not None and job.type in KINDS and KINDS[job.type].yields
     kept = min(_reserve(rt, now), int(share * MOST_KEPT)) if yields else 0
     if api_units.share_used(UNITS, now) + units + kept > share:
@@ -119,14 +122,10 @@ def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
 
 
 def _reserve(rt: Runtime, now: float) -> int:
-    """What refreshes by the hour and the day still need today. Worked out now and then."""
+    """Units that hourly and daily refreshes still need today. Computed every few minutes."""
     looked_at: float = rt.memo.get("catalog_looked_at", float("-inf"))
     if not 0 <= now - looked_at < LOOK_SECONDS:
         rt.memo |= {"catalog_looked_at": now, "catalog_needs": daily_units()}
     found: DailyUnits = rt.memo["catalog_needs"]
     hours = ceil((api_units.day_ends(now) - now) / HOUR)
     return ceil((found.hot + found.medium) * hours / DAY_HOURS) + found.channels
-
-
-def _rows(page: ApiPage | None) -> tuple[ApiItem, ...]:
-    return page.items if page is not None else ()

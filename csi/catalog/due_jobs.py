@@ -1,4 +1,4 @@
-"""Which jobs are wanted now: one for each kind of statistics that something is due for."""
+"""Enqueue the jobs that are due: one for each kind of statistics with something to refresh."""
 
 from csi.catalog.channel_admin import register_watched
 from csi.catalog.refresh_schedule import DAY, HOT_DAYS, HOUR, MEDIUM_DAYS
@@ -18,7 +18,7 @@ TIERS: dict[Tier, str] = {
 
 
 def plan_jobs(rt: Runtime) -> list[Wake]:
-    """Every minute. A job that is open already is not doubled: it takes what is due when it comes to it."""
+    """Called every minute. An open job is not duplicated: when it runs, it takes everything that is due."""
     if not rt.settings.catalog.enabled:
         return []
     now = rt.now()
@@ -28,18 +28,9 @@ def plan_jobs(rt: Runtime) -> list[Wake]:
         videos.move_older_to("hot", "medium", now - HOT_DAYS * DAY)
     wanted = [type for tier, type in TIERS.items() if videos.due(tier, now, 1)]
     wanted += ["REFRESH_CHANNEL_STATS"] if channels.due(now, 1) else []
-    wanted += ["REQUEUE_STUCK"] if _hour_is_new(now) else []
-    return [Wake("job", place) for place, type in enumerate(wanted) if _enqueue(rt, type, now)]
-
-
-def _enqueue(rt: Runtime, type: str, now: float) -> bool:
-    new = new_job(type, max_attempts=rt.settings.catalog.max_attempts)
-    return not jobs.enqueue(new, now).is_duplicate
-
-
-def _hour_is_new(now: float) -> bool:
     last = heartbeats.last_beat("requeue_stuck")
-    if last is not None and 0 <= now - last < HOUR:
-        return False
-    heartbeats.beat("requeue_stuck", now, now)
-    return True
+    if last is None or not 0 <= now - last < HOUR:
+        heartbeats.beat("requeue_stuck", now, now)
+        wanted.append("REQUEUE_STUCK")
+    new = [new_job(type, max_attempts=rt.settings.catalog.max_attempts) for type in wanted]
+    return [Wake("job", slot) for slot, job in enumerate(new) if not jobs.enqueue(job, now).is_duplicate]

@@ -1,4 +1,4 @@
-"""Which code does which kind of job."""
+"""The handler of each kind of job."""
 
 from csi.catalog.backfill import backfill
 from csi.catalog.refresh import refresh_channels, refresh_tier
@@ -11,11 +11,11 @@ from csi.store.catalog.jobs import CatalogJob
 
 
 def poll_feed(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
-    """RSS_POLL_CHANNEL: the ingester's own read of the channel's watch, now."""
+    """RSS_POLL_CHANNEL: poll the channel's watch now."""
     feed = channels.feed_of(job.channel_id or "")
     if feed is None or feed.status == "paused":
         raise SourceError(
-            "the channel's feed is not watched, or paused; `csi sources add` or `resume` it", kind="denied"
+            "the channel's feed is not watched, or paused; use `csi sources add` or `csi sources resume`", kind="denied"
         )
     wakes = poll(rt, feed.watch_id, early=True)
     return JobDone({"items": len(wakes)}, wakes=tuple(wakes))

@@ -1,4 +1,7 @@
-"""REFRESH_…: statistics of what is due, 50 to a unit. What was refreshed is not due any more: a crash costs a call."""
+"""REFRESH_…: update the statistics of due channels and videos, 50 per API unit.
+
+A refreshed row is no longer due, so a crash costs at most one call.
+"""
 
 from functools import partial
 
@@ -23,10 +26,16 @@ def refresh_tier(tier: Tier) -> Handler:
 
 def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     done = {"videos": 0, "missing": 0, "asked": 0} | job.progress
-    wanted = _wanted(tier, rt, job, done["asked"])
+    if job.video_ids:
+        wanted = videos.by_ids(job.video_ids[done["asked"] : done["asked"] + BATCH])
+    else:
+        wanted = videos.due(tier, rt.now(), BATCH)
     if not wanted:
         return JobDone({"videos": done["videos"], "missing": done["missing"]})
-    found = _ours(data_api.read_videos(data_api.open_api(rt, job), [video.id for video in wanted]))
+    shown = data_api.read_videos(data_api.open_api(rt, job), [video.id for video in wanted])
+    # A video that moved to an untracked channel counts as missing: it could not be stored, and would stay due.
+    tracked = channels.known(list({facts.channel_id for facts in shown.values()}))
+    found = {ref: facts for ref, facts in shown.items() if facts.channel_id in tracked}
     gone = [video for video in wanted if video.id not in found]
     progress = {
         "videos": done["videos"] + len(found),
@@ -34,18 +43,6 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobD
         "asked": done["asked"] + BATCH,
     }
     return StepDone(progress, partial(_save_videos, rt, list(found.values()), gone))
-
-
-def _wanted(tier: Tier, rt: Runtime, job: CatalogJob, asked: int) -> list[DueVideo]:
-    if job.video_ids:
-        return videos.by_ids(job.video_ids[asked : asked + BATCH])
-    return videos.due(tier, rt.now(), BATCH)
-
-
-def _ours(found: dict[str, VideoFacts]) -> dict[str, VideoFacts]:
-    """A video that is with a channel which nobody tracks is gone: otherwise it would be due for ever."""
-    tracked = channels.known(list({facts.channel_id for facts in found.values()}))
-    return {ref: facts for ref, facts in found.items() if facts.channel_id in tracked}
 
 
 def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[DueVideo]) -> None:
@@ -78,19 +75,20 @@ def _save_channels(rt: Runtime, found: list[ChannelFacts], gone: list[str]) -> N
 
 
 def _catch_up(rt: Runtime, facts: ChannelFacts, now: float) -> None:
-    """More videos than the feed told of (a filter, an outage, no watch): the newest uploads are looked through."""
+    """Enqueue a backfill of the newest uploads when the channel gained more videos than the feed listed.
+
+    A filter, an outage or a missing watch can be the reason.
+    """
     before = channels.find(facts.id)
     if before is None or before.backfilled_at is None or before.video_count is None or facts.video_count is None:
         return
     seen = videos.published_since(facts.id, before.last_refreshed_at or now)
     if facts.video_count - before.video_count > seen:
-        jobs.enqueue(
-            new_job(
-                "BACKFILL_CHANNEL",
-                channel_id=facts.id,
-                priority=before.priority,
-                payload={"until_known": True},
-                max_attempts=rt.settings.catalog.max_attempts,
-            ),
-            now,
+        backfill = new_job(
+            "BACKFILL_CHANNEL",
+            channel_id=facts.id,
+            priority=before.priority,
+            payload={"until_known": True},
+            max_attempts=rt.settings.catalog.max_attempts,
         )
+        jobs.enqueue(backfill, now)

@@ -1,7 +1,7 @@
-"""How often a video or channel is looked at. Pure (DECISIONS 37).
+"""When a video or channel is refreshed next. Pure.
 
-Times are full hours, so that many videos share a call: hot ones every hour, others at an hour of the day or of the
-week that their id chooses, so that the work is spread evenly and nobody has to remember who comes when.
+Times are full hours, so that many videos share an API call: hot videos every hour, others at an hour of the day or of
+the week that a hash of their id selects. This spreads the calls evenly without storing a schedule.
 """
 
 import zlib
@@ -12,7 +12,7 @@ HOUR, DAY = 3600.0, 86_400.0
 WEEK = 7 * DAY
 HOT_DAYS, MEDIUM_DAYS = 7, 30
 GIVE_UP = DAY
-"""A video that is missing for longer is only looked for once a week."""
+"""A video that is missing for longer is requested only once a week."""
 
 HOURS = {"hot": 1, "medium": 24, "tail": 168}
 
@@ -23,14 +23,14 @@ def tier_of(published_at: float, now: float) -> Tier:
 
 
 def plan_video(video_id: str, published_at: float, now: float) -> RefreshPlan:
-    """When a video that was just looked at is looked at next."""
+    """The next refresh of a video that was just refreshed."""
     tier = tier_of(published_at, now)
     return RefreshPlan(tier, _slot(video_id, HOURS[tier], now))
 
 
 def plan_missing(video: DueVideo, now: float) -> RefreshPlan:
-    """When a video that the API did not show is looked for next. The first time within the hour, whatever its tier:
-    the answer may have been less than whole."""
+    """The next request for a video that the API did not show. The first one is within the hour, whatever the tier,
+    because the response may have been incomplete."""
     tier = tier_of(video.published_at, now)
     if video.missing_since is None:
         return RefreshPlan(tier, _slot(video.id, HOURS["hot"], now))
@@ -39,12 +39,12 @@ def plan_missing(video: DueVideo, now: float) -> RefreshPlan:
 
 
 def next_channel_refresh(now: float) -> float:
-    """Once a day, by UTC: one row of statistics for each day."""
+    """Once a day, by UTC: one row of statistics per day."""
     return (now // DAY + 1) * DAY
 
 
 def _slot(name: str, hours: int, now: float) -> float:
-    """The next full hour that belongs to this name in a round of so many hours."""
+    """The next full hour that the hash of this name selects in a cycle of `hours`."""
     this_hour = int(now // HOUR)
     ours = zlib.crc32(name.encode()) % hours
     wait = (ours - this_hour) % hours or hours

@@ -1,1 +1,1 @@
-"""The job ledger at work: what kinds of jobs there are, how one is run, and what becomes of it."""
+"""The job ledger: the kinds of jobs, how one job runs, and how failures are handled."""

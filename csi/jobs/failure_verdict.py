@@ -1,4 +1,4 @@
-"""What a failure means for a job. Pure."""
+"""Decide what a failure means for a job: postpone, retry or give up. Pure."""
 
 import random
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ FIRST_WAIT = 60.0
 LONGEST_WAIT = 3600.0
 KEY_WAIT = 900.0
 SPREAD = 600.0
-"""Jobs that waited for midnight do not all begin at midnight."""
+"""Jobs that wait for midnight are spread over this time, so that they do not all start at once."""
 
 
 @dataclass(frozen=True)
 class PostponeJob:
-    """Not the job's fault: it goes on then, and this was no attempt."""
+    """Run again at `until`; no attempt is counted, because the job itself did not fail."""
 
     until: float
     why: str
@@ -22,7 +22,7 @@ class PostponeJob:
 
 @dataclass(frozen=True)
 class RetryJob:
-    """Tried again then; an attempt is used up."""
+    """Run again at `until`; an attempt is counted."""
 
     until: float
     why: str
@@ -30,6 +30,8 @@ class RetryJob:
 
 @dataclass(frozen=True)
 class GiveUpJob:
+    """The job is dead."""
+
     why: str
 
 
@@ -39,7 +41,7 @@ Verdict = PostponeJob | RetryJob | GiveUpJob
 def judge(
     error: SourceError, *, attempts: int, max_attempts: int, now: float, midnight: float, rng: random.Random
 ) -> Verdict:
-    """`midnight`: when the API's day ends."""
+    """`midnight` is the end of the API's day."""
     why = str(error)
     if error.kind in ("budget", "quota"):
         return PostponeJob(midnight + 1.0 + rng.uniform(0.0, SPREAD), why)

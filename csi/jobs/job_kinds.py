@@ -1,4 +1,4 @@
-"""The kinds of jobs: what they are for, how urgent they are, what they need (DECISIONS 37)."""
+"""The kinds of jobs: purpose, priority, and which channel or videos each needs."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ LONGEST_KEY = 200
 
 
 class JobRefused(CsiError):
-    """A job that cannot be stored as it was asked for, and what to do."""
+    """The job cannot be stored; the text says why and what to do."""
 
     exit_code = 2
 
@@ -27,21 +27,21 @@ class JobKind:
     needs_channel: bool = False
     takes_videos: bool = False
     yields: bool = False
-    """It leaves units for what is refreshed by the hour and the day."""
+    """It leaves API units for the hourly and daily refreshes."""
 
 
 KINDS = {
     kind.type: kind
     for kind in (
-        JobKind("BACKFILL_CHANNEL", 5, "everything that a channel ever published", needs_channel=True, yields=True),
+        JobKind("BACKFILL_CHANNEL", 5, "all videos of a channel", needs_channel=True, yields=True),
         JobKind("REFRESH_CHANNEL_STATS", 8, "statistics of every channel, once a day"),
         JobKind("REFRESH_HOT_VIDEOS", 10, "statistics of videos up to 7 days old, every hour", takes_videos=True),
         JobKind("REFRESH_MEDIUM_VIDEOS", 9, "statistics of videos 7 to 30 days old, every day", takes_videos=True),
         JobKind(
             "REFRESH_VIDEO_STATS", 6, "statistics of all older videos, once a week", takes_videos=True, yields=True
         ),
-        JobKind("RSS_POLL_CHANNEL", 5, "one read of a channel's feed, now", needs_channel=True),
-        JobKind("REQUEUE_STUCK", 7, "jobs whose worker died are due again"),
+        JobKind("RSS_POLL_CHANNEL", 5, "one poll of a channel's feed, now", needs_channel=True),
+        JobKind("REQUEUE_STUCK", 7, "requeue jobs whose lease has expired"),
     )
 }  # fmt: skip
 
@@ -56,17 +56,19 @@ def new_job(
     scheduled_at: float | None = None,
     max_attempts: int = 5,
 ) -> NewCatalogJob:
-    """A job of this kind, or JobRefused with the reason. One open job for a kind, its channel and its videos."""
+    """A job of this kind, or JobRefused with the reason. The same kind, channel and videos get the same dedup key."""
     kind = KINDS.get(type)
     if kind is None:
         raise JobRefused(f"there is no job type {type[:40]!r}; there are {', '.join(KINDS)}")
     if priority is not None and not 1 <= priority <= 10:
-        raise JobRefused("a priority is a whole number from 1 to 10; higher is sooner")
+        raise JobRefused("a priority is a whole number from 1 to 10; higher runs sooner")
     _check_target(kind, channel_id, video_ids)
     ids = tuple(sorted(set(video_ids)))
+    key = ":".join([type, *([channel_id] if channel_id else []), *ids])
     return NewCatalogJob(
         type=type,
-        dedup_key=_key(type, channel_id, ids),
+        # Many video ids make a long key: a fingerprint of them serves the same purpose.
+        dedup_key=key if len(key) <= LONGEST_KEY else f"{type}:{hashlib.sha256(key.encode()).hexdigest()}",
         priority=kind.priority if priority is None else priority,
         channel_id=channel_id,
         video_ids=ids,
@@ -80,16 +82,10 @@ def _check_target(kind: JobKind, channel_id: str | None, video_ids: tuple[str, .
     if kind.needs_channel and channel_id is None:
         raise JobRefused(f"{kind.type} needs a channel")
     if channel_id is not None and not kind.needs_channel:
-        raise JobRefused(f"{kind.type} is for all channels; leave the channel out")
+        raise JobRefused(f"{kind.type} is for all channels; omit the channel")
     if video_ids and not kind.takes_videos:
         raise JobRefused(f"{kind.type} takes no videos")
     if len(video_ids) > MOST_VIDEOS:
-        raise JobRefused(f"a job takes at most {MOST_VIDEOS:,} videos; make several jobs")
+        raise JobRefused(f"a job takes at most {MOST_VIDEOS:,} videos; enqueue several jobs")
     if any(valid_id(ref) is None for ref in video_ids):
-        raise JobRefused("one of the videos is not an id; it is what stands behind watch?v=")
-
-
-def _key(type: str, channel_id: str | None, ids: tuple[str, ...]) -> str:
-    """The same for the same work; a fingerprint where many videos are named."""
-    text = ":".join([type, *([channel_id] if channel_id else []), *ids])
-    return text if len(text) <= LONGEST_KEY else f"{type}:{hashlib.sha256(text.encode()).hexdigest()}"
+        raise JobRefused("one of the videos is not an id; the id is the part behind watch?v=")

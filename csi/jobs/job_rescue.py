@@ -1,4 +1,4 @@
-"""What keeps the ledger moving: due jobs are woken, failed ones come back, and those of a dead worker do, too."""
+"""The maintenance loop's part for jobs: wake due jobs, requeue failed ones and those of a dead worker."""
 
 from csi.logs import log
 from csi.pipeline.wake import Wake
@@ -6,11 +6,11 @@ from csi.runtime import Runtime
 from csi.store.catalog import jobs
 
 WAKE_SECONDS = 2.0
-"""Between two wake-ups by the pulse; a job that ends wakes the next by itself."""
+"""Between two wake-ups by the maintenance loop; a finished job wakes the next one directly."""
 
 
 def wake_due(rt: Runtime) -> list[Wake]:
-    """As many wake-ups as there are free threads for jobs, where one is due. A wake-up takes the most urgent job."""
+    """One wake-up for each due job, up to the number of free job slots. A wake-up takes the most urgent job."""
     now = rt.now()
     if not rt.settings.catalog.enabled or 0 <= now - rt.memo.get("jobs_woken_at", float("-inf")) < WAKE_SECONDS:
         return []
@@ -18,13 +18,13 @@ def wake_due(rt: Runtime) -> list[Wake]:
     found = jobs.due(now, free) if free > 0 else []
     if found:
         rt.memo["jobs_woken_at"] = now
-    return [Wake("job", place) for place in range(len(found))]
+    return [Wake("job", slot) for slot in range(len(found))]
 
 
 def requeue_failed_and_stuck(rt: Runtime) -> int:
-    """Failed jobs whose wait is over, and running ones whose worker is gone, are due."""
+    """Make due: failed jobs whose wait has ended, and running jobs whose lease has expired. Returns how many."""
     now = rt.now()
     stuck = jobs.requeue_stuck(now)
     if stuck:
-        log.warning("jobs of a worker that died are due again", jobs=stuck)
+        log.warning("jobs with an expired lease requeued", jobs=stuck)
     return stuck + jobs.release_failed(now)

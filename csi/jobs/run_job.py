@@ -1,11 +1,11 @@
-"""One job, taken, carried out step by step, and settled. What a step did commits with where the next one begins."""
+"""Claim one job, run it step by step, and settle it. A step's data and the job's progress commit together."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from csi.errors import CsiError, SourceError
-from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryJob, Verdict, judge
+from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryJob, judge
 from csi.logs import log
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -16,16 +16,16 @@ from csi.store.db import writing
 
 
 class JobLeaseLost(CsiError):
-    """The job is not ours any more: cancelled, or taken for stuck. Nothing of the step was stored."""
+    """The job was cancelled, or its lease expired and it was requeued. Nothing of the current step was stored."""
 
 
 def _nothing() -> None:
-    """A step without anything to store."""
+    """A step without data to store."""
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """A step is done. `save` is called in the transaction that stores `progress`."""
+    """A step is done, and another follows. `save` is called in the transaction that stores `progress`."""
 
     progress: dict[str, Any]
     save: Callable[[], None] = _nothing
@@ -33,7 +33,7 @@ class StepDone:
 
 @dataclass(frozen=True)
 class JobDone:
-    """The last step is done. `details` are for the job's history."""
+    """The last step is done. `details` go into the job's history."""
 
     details: dict[str, Any] = field(default_factory=dict)
     save: Callable[[], None] = _nothing
@@ -41,49 +41,50 @@ class JobDone:
 
 
 Handler = Callable[[Runtime, CatalogJob], StepDone | JobDone]
-"""Does the next step of a job by its `progress`. May raise SourceError: then the step is tried again later."""
+"""Does the next step of a job, given its `progress`. After a SourceError the step is repeated later."""
 
 
 def run_next_job(rt: Runtime, handlers: Mapping[str, Handler]) -> list[Wake]:
-    """Take the most urgent job that is due, and do it. What is returned wakes the next."""
+    """Claim the most urgent due job and run it. Returns a wake-up for the next due job."""
     job = jobs.claim(rt.now())
     if job is None:
         return []
-    wakes = _carry_out(rt, job, handlers.get(job.type))
+    wakes = _run(rt, job, handlers.get(job.type))
     return [*wakes, *([Wake("job", 0)] if not rt.stopping() and jobs.due(rt.now(), 1) else [])]
 
 
-def _carry_out(rt: Runtime, job: CatalogJob, handler: Handler | None) -> tuple[Wake, ...]:
+def _run(rt: Runtime, job: CatalogJob, handler: Handler | None) -> tuple[Wake, ...]:
     try:
         if handler is None:
-            raise SourceError(f"this version knows no job type {job.type}", kind="denied")
-        return _steps(rt, job, handler)
+            raise SourceError(f"this version has no job type {job.type}", kind="denied")
+        return _run_steps(rt, job, handler)
     except JobLeaseLost:
-        log.info("job is not ours any more", job=job.id, type=job.type)
+        log.info("job lease lost", job=job.id, type=job.type)
     except SourceError as error:
         _settle_failure(rt, job, error)
     except db.DatabaseError:
-        raise  # not the job's fault; its lease brings it back
+        raise  # the job did not fail: its lease expires, and the maintenance loop requeues it
     except Exception as error:  # noqa: BLE001 a bug in one kind of job must not stop the others
-        log.exception("job failed by a fault of ours", job=job.id, type=job.type)
+        log.exception("job handler raised an unexpected error", job=job.id, type=job.type)
         _settle_failure(rt, job, SourceError(f"{type(error).__name__} in {job.type}", kind="bug"))
     return ()
 
 
-def _steps(rt: Runtime, job: CatalogJob, handler: Handler) -> tuple[Wake, ...]:
-    current = job
+def _run_steps(rt: Runtime, job: CatalogJob, handler: Handler) -> tuple[Wake, ...]:
     while True:
-        outcome = handler(rt, current)
+        outcome = handler(rt, job)
         if isinstance(outcome, JobDone):
-            return _finish(rt, current, outcome)
-        current = _save(rt, current, outcome)
+            return _finish(rt, job, outcome)
+        job = _save(rt, job, outcome)
         if rt.stopping():
-            jobs.snooze(current, "the worker ended", rt.now(), rt.now())
+            jobs.snooze(job, "the worker stopped", rt.now(), rt.now())
             return ()
 
 
 def _save(rt: Runtime, job: CatalogJob, outcome: StepDone) -> CatalogJob:
+    """Commit a step. A crash before the commit repeats the step, a crash after it resumes with the next one."""
     with writing():
+        # The checkpoint is conditional on the lease: raising here rolls back, so that two workers cannot both store.
         if not jobs.checkpoint(job, outcome.progress, rt.now()):
             raise JobLeaseLost("lost before its step was stored")
         outcome.save()
@@ -96,7 +97,7 @@ def _save(rt: Runtime, job: CatalogJob, outcome: StepDone) -> CatalogJob:
 def _finish(rt: Runtime, job: CatalogJob, outcome: JobDone) -> tuple[Wake, ...]:
     now = rt.now()
     with writing():
-        found = jobs.find(job.id)
+        found = jobs.find(job.id)  # units were booked on the row while the step ran
         units = found.units if found is not None else job.units
         if not jobs.complete(job, outcome.details | {"units": units}, now):
             raise JobLeaseLost("lost before it was finished")
@@ -118,28 +119,23 @@ def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
         midnight=api_units.day_ends(now),
         rng=rt.rng,
     )
-    if _record(found, verdict, now):
-        _say(found, error, verdict)
-
-
-def _record(job: CatalogJob, verdict: Verdict, now: float) -> bool:
-    with writing():
-        match verdict:
-            case PostponeJob(until, why):
-                counters.add("jobs", source=job.type, label="waits")
-                return jobs.snooze(job, why, until, now)
-            case RetryJob(until, why):
-                counters.add("jobs", source=job.type, label="failed")
-                return jobs.fail(job, why, until, now)
-            case GiveUpJob(why):
-                return jobs.mark_dead(job, why, now)
-
-
-def _say(job: CatalogJob, error: SourceError, verdict: Verdict) -> None:
     facts = {"job": job.id, "type": job.type, "channel": job.channel_id, "error": str(error), "kind": error.kind}
-    if isinstance(verdict, GiveUpJob):
-        log.error("job is dead", **facts)
-    elif isinstance(verdict, RetryJob):
-        log.warning("job failed; it is tried again", attempts=job.attempts, **facts)
-    else:
-        log.info("job waits", until=verdict.until, **facts)
+    # Each change is conditional on the lease: False means that the job was requeued meanwhile, and nothing is logged.
+    match verdict:
+        case PostponeJob(until, why):
+            with writing():
+                counters.add("jobs", source=job.type, label="waits")
+                changed = jobs.snooze(found, why, until, now)
+            if changed:
+                log.info("job postponed", until=until, **facts)
+        case RetryJob(until, why):
+            with writing():
+                counters.add("jobs", source=job.type, label="failed")
+                changed = jobs.fail(found, why, until, now)
+            if changed:
+                log.warning("job failed; it will be retried", attempts=found.attempts, **facts)
+        case GiveUpJob(why):
+            with writing():
+                changed = jobs.mark_dead(found, why, now)
+            if changed:
+                log.error("job given up", **facts)

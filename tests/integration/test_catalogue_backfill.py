@@ -124,7 +124,7 @@ def test_a_budget_that_ends_in_the_middle_waits_for_pacific_midnight_and_goes_on
         here.work()
         waiting = here.job(job.id)
         assert (waiting.status, waiting.attempts) == ("pending", 0)
-        assert "midnight Pacific" in waiting.error_message or "kept" in waiting.error_message
+        assert "midnight Pacific" in waiting.error_message or "reserved" in waiting.error_message
         midnight = api_units.day_ends(clock())
         assert midnight < waiting.scheduled_at < midnight + 601
         done = numbers()[0]
@@ -276,7 +276,7 @@ def test_tokens_that_are_never_good_do_not_use_up_the_day(tmp_path, clock):
 
 def test_a_channel_that_does_not_exist_is_refused_in_one_sentence(tmp_path, clock):
     with shop(tmp_path, clock) as here:
-        with pytest.raises(channel_admin.CatalogRefused, match="YouTube knows no channel UC"):
+        with pytest.raises(channel_admin.CatalogRefused, match="YouTube has no channel UC"):
             channel_admin.register(here.rt, "UC" + "z" * 22)
         assert channels.every() == []
         assert jobs.page() == []

@@ -39,7 +39,7 @@ def test_a_new_upload_that_the_ingester_saw_is_in_the_catalogue_at_once_and_hot(
 def test_uploads_of_channels_that_are_not_tracked_stay_out(tmp_path, clock):
     with shop(tmp_path, clock) as here:
         made = here.channel(videos=1)
-        channel_admin.sources.add(here.rt, made.id, channel_admin.Wish({}))
+        channel_admin.watches.add(here.rt, made.id, channel_admin.WatchOptions({}))
         read_feeds(here)
         clock.move(400)
         here.world.upload(made.id, "Not ours", at=clock())
@@ -130,7 +130,7 @@ def test_uploads_that_no_feed_told_of_are_found_by_the_daily_count(tmp_path, clo
 def test_watched_channels_are_tracked_where_the_configuration_says_so(tmp_path, clock):
     with shop(tmp_path, clock, catalog={"track_watched": True}) as here:
         made = here.channel(videos=4)
-        channel_admin.sources.add(here.rt, made.id, channel_admin.Wish({}))
+        channel_admin.watches.add(here.rt, made.id, channel_admin.WatchOptions({}))
         here.run()
         assert videos.count_of(made.id) == (4, 0)
         assert channels.find(made.id).title == "Somebody"
@@ -227,13 +227,13 @@ def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_p
 def test_two_who_add_a_channel_at_once_add_it_once(tmp_path, clock, monkeypatch):
     with shop(tmp_path, clock) as here:
         made = here.channel(videos=2)
-        look = channel_admin._look
+        look = channel_admin._look_up
 
         def looking(rt: Runtime, target: WatchTarget) -> Any:
             channels.add(target.ref, "by somebody else", 5, clock())
             return look(rt, target)
 
-        monkeypatch.setattr(channel_admin, "_look", looking)
+        monkeypatch.setattr(channel_admin, "_look_up", looking)
         assert channel_admin.register(here.rt, made.id).result == "known"
         assert jobs.page() == []
 

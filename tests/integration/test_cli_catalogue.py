@@ -84,17 +84,20 @@ def test_adding_twice_changes_nothing(at, channel):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["channels", "add", "UC" + "z" * 22], "YouTube knows no channel"),
-        (["channels", "add", "PL" + "z" * 20], "that is a playlist"),
+        (["channels", "add", "UC" + "z" * 22], "YouTube has no channel"),
+        (["channels", "add", "PL" + "z" * 20], "this is a playlist"),
         (["channels", "add", "nonsense"], "is not a channel"),
         (["channels", "show", "UC" + "y" * 22], "is not in the catalogue"),
         (["videos", "show", "xxx"], "is not in the catalogue"),
-        (["jobs", "show", "123"], "is not the id of a job"),
+        (["jobs", "show", "123"], "is not a job id"),
         (["jobs", "show", "0123456789"], "there is no job"),
         (["jobs", "enqueue", "NO_SUCH"], "there is no job type"),
         (["jobs", "enqueue", "BACKFILL_CHANNEL"], "needs a channel"),
         (["jobs", "enqueue", "REFRESH_HOT_VIDEOS", "--in", "31d"], "at most 30 days"),
-        (["jobs", "enqueue", "REFRESH_HOT_VIDEOS", "--video", "nobody1", "--video", "nobody2"], "nor are 1 others"),
+        (
+            ["jobs", "enqueue", "REFRESH_HOT_VIDEOS", "--video", "nobody1", "--video", "nobody2"],
+            "and 1 others are not",
+        ),
         (["channels", "add", "@nobody-of-that-name"], "YouTube knows no handle"),
         (["archive", "restore", "nothing"], "there is no archive"),
         (["archive", "show", "nothing"], "there is no archive"),
@@ -144,7 +147,7 @@ def test_jobs_are_listed_shown_cancelled_and_retried(at, channel):
     assert [row["id"] for row in at.json("jobs", "dead")["jobs"]] == [job]
     assert "nothing to cancel" in str(at.call("jobs", "cancel", job, "--yes").exception)
     assert at.call("jobs", "retry", job).exit_code == 0
-    assert "only one that failed, is dead or waits" in str(at.call("jobs", "retry", job).exception)
+    assert "only a failed, dead or postponed job" in str(at.call("jobs", "retry", job).exception)
     history = at.json("jobs", "show", job)["history"]
     assert [event["event_type"] for event in history] == ["dead_lettered", "retried"]
 
