@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -219,7 +219,12 @@ class SqlDatabase:
 
     def _open_sqlite(self, path: Path) -> SqliteDatabase:
         make_private_dir(path.parent, self._remedy)
-        _create_file(path)
+        try:
+            create_private_file(path)
+            if not os.access(path, os.R_OK | os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise StoreError(f"{path} cannot be opened for writing: {error.strerror}") from error
         options: dict[str, Any] = {"timeout": BUSY_SECONDS, "lock_type": "IMMEDIATE", "check_same_thread": False}
         return self._sqlite(str(path), pragmas=self._pragmas, **options)
 
@@ -253,16 +258,15 @@ def open_private_file(path: Path | str) -> TextIO:
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
 
 
-def _create_file(path: Path) -> None:
-    # A file that exists is never opened here: closing it would drop the locks of every SQLite connection that this
-    # process has to it, and another process could then delete the WAL under them (sqlite.org/howtocorrupt, 2.2).
-    try:
-        if not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        elif not os.access(path, os.R_OK | os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened for writing: {error.strerror}") from error
+def create_private_file(path: Path | str) -> None:
+    """Create an empty file that only this user can open. An existing file keeps its content and its mode.
+
+    An existing file is not even opened: closing it would drop the locks of every SQLite connection that this process
+    has to it, and another process could then delete the WAL under them (sqlite.org/howtocorrupt, 2.2). A link to a
+    file that does not exist yet is followed.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _open_postgres(url: str) -> PostgresqlDatabase:

@@ -11,12 +11,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from huey.storage import SqliteStorage
 
 from csi.logs import log
+from csi.sql import create_private_file
 
 AT_ONCE = 16
 """Messages taken from the file in one commit; what a crash loses of them, rescue finds again."""
@@ -143,8 +144,7 @@ class WakefulSqliteStorage(SqliteStorage):
     def _create_connection(self) -> sqlite3.Connection:
         if os.path.isdir(self.filename):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.filename)
-        with suppress(FileExistsError):  # one that is there is not opened: closing it would end our locks on it
-            os.close(os.open(self.filename, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        create_private_file(self.filename)
         connection: sqlite3.Connection = super()._create_connection()
         connection.execute("pragma synchronous=normal")  # wake-ups may be lost: the rows remain
         connection.execute("pragma journal_size_limit=16777216")

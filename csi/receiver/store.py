@@ -1,6 +1,5 @@
 """The receiver's database: each signal once, and each request id for as long as a replay could be valid."""
 
-import os
 import sqlite3
 import threading
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from csi.errors import StoreError
 from csi.receiver.batch import EventVerdict, ReceivedBatch, ReceivedEvent, status_of
 from csi.receiver.request_error import RequestError
+from csi.sql import create_private_file
 
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x43534952  # "CSIR": tells our files from those of other programs
@@ -196,9 +196,7 @@ def _open(path: Path, busy_timeout: float) -> sqlite3.Connection:
     """The file belongs to our user alone; a directory that exists keeps its mode."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            # Only a new file is opened here: closing a second handle would drop SQLite's locks in this process.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        create_private_file(path)
         path.chmod(0o600)
         db = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
