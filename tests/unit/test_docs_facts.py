@@ -43,13 +43,13 @@ def test_every_state_of_processing_is_named():
     schema = (processing_db.MIGRATIONS / "0001_processing.py").read_text()
     listed = re.findall(r"CHECK \(\w+ IN\s*\(([^){]*)\)", schema)
     states = {word for words in listed for word in re.findall(r"'([a-z_]+)'", words)} | set(STATUSES) | set(STAGES)
-    drawn = section(PROCESSING, "The way of a video") + section(PROCESSING, "Dead letters, audit, runs")
+    drawn = section(PROCESSING, "The pipeline") + section(PROCESSING, "Dead letters, audit, runs")
     assert len(states) > 25
     assert {state for state in states if f"`{state}`" not in drawn} == set()
 
 
 def test_the_transitions_of_a_video_are_the_codes():
-    told = {codes(cells[0])[0]: tuple(codes(cells[1])) for cells in rows(section(PROCESSING, "The way of a video"))}
+    told = {codes(cells[0])[0]: tuple(codes(cells[1])) for cells in rows(section(PROCESSING, "The pipeline"))}
     assert told == TRANSITIONS
 
 
