@@ -1,5 +1,6 @@
 """docs/contract.md: its verifier verifies, its table is judge's, its samples are what is sent."""
 
+import ast
 import json
 import re
 
@@ -121,6 +122,17 @@ def test_every_field_of_an_event_and_a_subject_is_explained(sent):
     told = {name for cells in rows(text) for name in codes(cells[0])}
     (real,) = sent("auto").envelope["events"]
     assert (real.keys() | real["subject"].keys()) <= told
+
+
+def test_every_event_type_of_an_adapter_is_listed():
+    calls = [
+        node
+        for path in (ROOT / "csi/adapters").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "RawEvent"
+    ]
+    (listed,) = [set(codes(cells[2])) for cells in rows(section(PAGE, "Event")) if cells[0] == "`event_type`"]
+    assert listed == {call.args[1].value for call in calls}
 
 
 def test_every_header_is_explained(sent):

@@ -12,13 +12,19 @@ from csi.config.loader import read_config
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.errors import ConfigError
 from csi.processing import config as processing_config
+from csi.worker import reload
 from ops import docs
-from tests.fakes.pages import ROOT, Block, blocks, every
+from tests.fakes.pages import ROOT, Block, blocks, codes, every, rows, section
 
 PAGE = ROOT / "docs" / "configure.md"
 SOURCES = [path for folder in ("csi", "tasks") for path in (ROOT / folder).rglob("*.py")]
 ENV = {"CSI_UA_ENDPOINT": "https://ua.example.net/ingest", "CSI_UA_SHARED_SECRET": "csi-test-secret"}
 BROKEN = "# broken on purpose"
+
+
+def test_the_keys_that_need_a_restart_are_those_that_a_reload_keeps():
+    told = [set(codes(cells[0])) for cells in rows(section(PAGE, "After a change"))]
+    assert set(reload.FIXED) in told
 
 
 @pytest.mark.parametrize("name", docs.blocks())
