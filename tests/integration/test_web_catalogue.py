@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.jobs import NewCatalogJob
-from csi.web import line_chart
+from csi.web import svg_charts
 from csi.web.app import create_app
 from ops.screenshot import TOKEN, open_show
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
@@ -248,17 +248,17 @@ async def test_an_error_is_told_without_secrets(client):
 
 
 def test_a_curve_without_counts_says_so():
-    assert line_chart.draw("Views", []).is_empty
-    assert line_chart.draw("Views", [(1.0, None)]).is_empty
+    assert svg_charts.curve("Views", []).empty_text
+    assert svg_charts.curve("Views", [(1.0, None)]).empty_text
 
 
 def test_a_count_between_two_gaps_is_a_dot():
-    found = line_chart.draw("Views", [(0.0, None), (1.0, 5), (2.0, None), (3.0, 6), (4.0, 7)])
+    found = svg_charts.curve("Views", [(0.0, None), (1.0, 5), (2.0, None), (3.0, 6), (4.0, 7)])
     assert (len(found.dots), len(found.lines)) == (1, 1)
 
 
 def test_a_flat_curve_is_drawn_in_the_middle():
-    found = line_chart.draw("Views", [(0.0, 5), (1.0, 5)])
+    found = svg_charts.curve("Views", [(0.0, 5), (1.0, 5)])
     assert {spot.partition(",")[2] for spot in found.lines[0].split()} == {f"{8 + (180 - 8 - 22) / 2:.1f}"}
 
 
@@ -266,4 +266,4 @@ def test_a_flat_curve_is_drawn_in_the_middle():
     ("value", "text"), [(7_190_986_011, "7.19B"), (2_290_000, "2.29M"), (190_000, "190k"), (9_999, "9,999"), (-3, "-3")]
 )
 def test_big_numbers_are_short(value, text):
-    assert line_chart.short(value) == text
+    assert svg_charts.short(value) == text

@@ -4,7 +4,7 @@ import pytest
 
 from csi.pipeline.quota_schedule import Forecast
 from csi.status.dashboard import Burn, Window, percentiles
-from csi.web import bar_chart, formatting
+from csi.web import formatting, svg_charts
 
 NOON = 1_771_761_600.0
 
@@ -14,40 +14,40 @@ def window(seen: tuple[int, ...], arrived: tuple[int, ...], died: tuple[int, ...
 
 
 def test_bars_stand_on_the_ground_and_the_dead_on_the_delivered() -> None:
-    drawn = bar_chart.flow(window((4, 0, 2), (2, 0, 1), (2, 0, 0)), "Last hour", 1800)
+    drawn = svg_charts.throughput(window((4, 0, 2), (2, 0, 1), (2, 0, 0)), "Last hour", 1800)
     came, died, late = drawn.boxes
-    ground = bar_chart.HEIGHT - bar_chart.BOTTOM
+    ground = svg_charts.HEIGHT - svg_charts.BOTTOM
     assert came.y + came.height == pytest.approx(ground)
     assert died.y + died.height == pytest.approx(came.y)
-    assert died.y == pytest.approx(bar_chart.TOP)
+    assert died.y == pytest.approx(svg_charts.TOP)
     assert (came.kind, died.kind, late.kind) == ("came", "died", "came")
     assert late.text == "12:30 UTC: 2 seen, 1 delivered, 0 died"
     assert drawn.title == "Last hour: 6 seen, 3 delivered, 2 died"
     assert [mark.text for mark in drawn.across] == ["0", "2", "4"]
     assert [mark.text for mark in drawn.along] == ["12:00", "12:30"]
-    assert not drawn.is_empty
+    assert drawn.empty_text is None
 
 
 def test_an_empty_time_says_so() -> None:
-    drawn = bar_chart.flow(window((0, 0), (0, 0), (0, 0)), "Last hour", 900)
-    assert (drawn.is_empty, drawn.boxes) == (True, ())
+    drawn = svg_charts.throughput(window((0, 0), (0, 0), (0, 0)), "Last hour", 900)
+    assert (drawn.empty_text, drawn.boxes) == ("nothing in this time", ())
 
 
 @pytest.mark.parametrize(("highest", "top"), [(0, 2), (3, 4), (5, 6), (7, 10), (11, 20), (41, 60), (61_000, 100_000)])
 def test_the_grid_ends_at_a_round_number(highest: int, top: int) -> None:
-    drawn = bar_chart.flow(window((highest,), (0,), (0,)), "x", 900)
-    assert drawn.across[-1].text == bar_chart._short(top)
+    drawn = svg_charts.throughput(window((highest,), (0,), (0,)), "x", 900)
+    assert drawn.across[-1].text == svg_charts.short(top)
 
 
 def test_the_burn_down_goes_from_the_limit_to_now_and_on_to_midnight() -> None:
     starts, now = NOON, NOON + 12 * 3600
     forecast = Forecast("d", 10_000, 5_000, 500, starts + 86_400, starts + 86_400, 250.0, 3_000, (), None)
-    drawn = bar_chart.burn(Burn(forecast, now, starts, (7_500, 5_000)))
-    spots = [tuple(map(float, spot.split(","))) for spot in drawn.line.split()]
-    assert spots[0] == (bar_chart.LEFT, bar_chart.TOP)
-    assert spots[-1][0] == pytest.approx((bar_chart.LEFT + bar_chart.WIDTH - bar_chart.RIGHT) / 2, abs=0.1)
+    drawn = svg_charts.quota_burn(Burn(forecast, now, starts, (7_500, 5_000)))
+    spots = [tuple(map(float, spot.split(","))) for spot in drawn.lines[0].split()]
+    assert spots[0] == (svg_charts.LEFT, svg_charts.TOP)
+    assert spots[-1][0] == pytest.approx((svg_charts.LEFT + svg_charts.WIDTH - svg_charts.RIGHT) / 2, abs=0.1)
     end = tuple(map(float, drawn.dashes.split()[1].split(",")))
-    assert end[0] == pytest.approx(bar_chart.WIDTH - bar_chart.RIGHT)
+    assert end[0] == pytest.approx(svg_charts.WIDTH - svg_charts.RIGHT)
     assert end[1] > spots[-1][1]
 
 

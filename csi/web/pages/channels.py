@@ -13,8 +13,8 @@ from csi.errors import CsiError
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
-from csi.store.catalog.stats import ChannelStats, day_of
-from csi.web import line_chart
+from csi.store.catalog.stats import day_of
+from csi.web import svg_charts
 from csi.web.page_rendering import Facts, Page, back, present
 from csi.web.runtime_access import Sidecar
 
@@ -49,6 +49,7 @@ async def show_one(request: Request) -> Response:
 
 def _one(rt: Runtime, row: Channel, span: int) -> Facts:
     total, missing = videos.count_of(row.id)
+    days = stats.trend(row.id, rt.now() - span * DAY)
     return {
         "row": row,
         "feed": channels.feed_of(row.id),
@@ -56,14 +57,12 @@ def _one(rt: Runtime, row: Channel, span: int) -> Facts:
         "missing": missing,
         "span": span,
         "spans": SPANS,
-        "curves": _curves(stats.trend(row.id, rt.now() - span * DAY)),
+        "curves": [
+            svg_charts.curve(title, [(day.captured_at, getattr(day, name)) for day in days]) for title, name in CURVES
+        ],
         "videos": videos.of_channel(row.id, limit=RECENT),
         "jobs": jobs.page(channel_id=row.id, limit=5),
     }
-
-
-def _curves(days: list[ChannelStats]) -> list[line_chart.Curve]:
-    return [line_chart.draw(title, [(day.captured_at, getattr(day, name)) for day in days]) for title, name in CURVES]
 
 
 def _find(ref: str) -> Channel:

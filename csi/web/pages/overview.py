@@ -13,7 +13,7 @@ from csi.pipeline.quota_schedule import sentence
 from csi.runtime import Runtime
 from csi.status import destinations
 from csi.status.dashboard import Overview, backlog_age, overview
-from csi.web import bar_chart
+from csi.web import svg_charts
 from csi.web.page_rendering import Facts, Page, back, present
 from csi.web.runtime_access import Sidecar
 from csi.web.session import Mood
@@ -28,9 +28,9 @@ def _facts(rt: Runtime) -> Facts:
     burn = found.burn
     return {
         "found": found,
-        "hour": bar_chart.flow(found.hour, "Last hour", 900),
-        "day": bar_chart.flow(found.day, "Last day", 6 * 3600),
-        "burn": bar_chart.burn(burn) if burn else None,
+        "hour": svg_charts.throughput(found.hour, "Last hour", 900),
+        "day": svg_charts.throughput(found.day, "Last day", 6 * 3600),
+        "burn": svg_charts.quota_burn(burn) if burn else None,
         "forecast": sentence(burn.forecast) if burn else None,
         "backlog": backlog_age(found.now),
         "tiles": _tiles(found),

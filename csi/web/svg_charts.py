@@ -1,0 +1,168 @@
+"""Charts as coordinates for SVG: throughput, API units of a day, a channel's figures. Pure; the template draws them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from csi.status.dashboard import Burn, Window
+
+WIDTH, HEIGHT = 720, 180
+LEFT, RIGHT, TOP, BOTTOM = 40, 8, 8, 22
+INNER_WIDTH, INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+GAP = 0.22
+"""The share of its slot that a bar leaves free."""
+LABELS = 5
+
+Point = tuple[float, int | None]
+"""A moment, and the count at that moment. None: not known."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A bar, or a part of one."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A grid line or an axis label: its position and its text."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Everything that the template draws."""
+
+    title: str
+    boxes: tuple[Box, ...] = ()
+    lines: tuple[str, ...] = ()
+    dashes: str = ""
+    dots: tuple[tuple[float, float], ...] = ()
+    """Single counts between two gaps."""
+    across: tuple[Mark, ...] = ()
+    """Horizontal grid lines."""
+    along: tuple[Mark, ...] = ()
+    """Labels of the time axis."""
+    empty_text: str | None = None
+    """Shown instead of a curve; None: there is one."""
+
+
+def throughput(window: Window, title: str, label_every: float) -> Chart:
+    """Bars of delivered events and dead letters, and a line of seen events. Labels stand at round times."""
+    counts = list(zip(window.seen, window.arrived, window.died, strict=True))
+    highest = _round_up(max((max(seen, arrived + died) for seen, arrived, died in counts), default=0))
+    slot = INNER_WIDTH / len(counts)
+    boxes: list[Box] = []
+    corners: list[str] = []
+    labels: list[Mark] = []
+    for number, (seen, arrived, died) in enumerate(counts):
+        left, moment = LEFT + number * slot, window.starts + number * window.step
+        clock_time = datetime.fromtimestamp(moment, UTC).strftime("%H:%M")
+        text = f"{clock_time} UTC: {seen:,} seen, {arrived:,} delivered, {died:,} died"
+        x, width, foot = left + slot * GAP / 2, slot * (1 - GAP), _y(arrived / highest)
+        if arrived:
+            boxes.append(Box(x, foot, width, HEIGHT - BOTTOM - foot, "came", text))
+        if died:
+            top = _y((arrived + died) / highest)
+            boxes.append(Box(x, top, width, max(foot - top, 1.5), "died", text))
+        corners += [f"{x:.1f},{_y(seen / highest):.1f}" for x in (left, left + slot)]
+        if moment % label_every == 0 and number * slot < WIDTH - LEFT - 40:
+            labels.append(Mark(left, clock_time))
+    totals = f"{sum(window.seen):,} seen, {sum(window.arrived):,} delivered, {sum(window.died):,} died"
+    return Chart(
+        title=f"{title}: {totals}",
+        boxes=tuple(boxes),
+        lines=(" ".join(corners),),
+        across=_grid(highest),
+        along=tuple(labels),
+        empty_text=None if any(map(any, counts)) else "nothing in this time",
+    )
+
+
+def quota_burn(found: Burn) -> Chart:
+    """API units left over the Pacific day, and the projection to its end at the present rate."""
+    forecast = found.forecast
+    length, highest = forecast.ends_at - found.starts_at, max(forecast.limit, 1)
+
+    def point(seconds: float, units: float) -> str:
+        return f"{LEFT + INNER_WIDTH * min(seconds / length, 1.0):.1f},{_y(units / highest):.1f}"
+
+    known = [point(0, forecast.limit), *(point((hour + 1) * 3600, units) for hour, units in enumerate(found.left[:-1]))]
+    now_at = point(max(found.now - found.starts_at, 0), forecast.left)
+    end_units = max(forecast.left - forecast.per_hour * (forecast.ends_at - found.now) / 3600, 0)
+    hours = range(0, int(length // 3600), 6)
+    return Chart(
+        title=f"{forecast.left:,} of {forecast.limit:,} API units left",
+        lines=(" ".join([*known, now_at]),),
+        dashes=f"{now_at} {point(length, end_units)}",
+        across=_grid(highest),
+        along=tuple(Mark(LEFT + INNER_WIDTH * hour * 3600 / length, f"{hour:02d}:00") for hour in hours),
+    )
+
+
+def curve(title: str, points: Sequence[Point]) -> Chart:
+    """Counts over time, with gaps where a count is not known. The axis begins at the lowest count, not at zero."""
+    known = [value for _, value in points if value is not None]
+    if not known:
+        return Chart(f"{title}: no data yet", empty_text="no data yet")
+    low, high = min(known), max(known)
+    first, last = points[0][0], points[-1][0]
+    runs: list[list[tuple[float, float]]] = [[]]
+    for at, value in points:
+        if value is None:
+            runs.append([])
+        else:
+            up = (value - low) / (high - low) if high > low else 0.5
+            runs[-1].append((_time_x(at, first, last), _y(up)))
+    step = (last - first) / (LABELS - 1)
+    moments = [first + step * place for place in range(LABELS - 1)] if last > first else [first]
+    levels = [(low, 0.0), (high, 1.0)] if high > low else [(low, 0.5)]
+    return Chart(
+        title=f"{title}: {known[-1]:,}, from {low:,} to {high:,}",
+        lines=tuple(" ".join(f"{x:.1f},{y:.1f}" for x, y in run) for run in runs if len(run) > 1),
+        dots=tuple(run[0] for run in runs if len(run) == 1),
+        across=tuple(Mark(_y(up), short(value)) for value, up in levels),
+        along=tuple(
+            Mark(_time_x(at, first, last) if last > first else LEFT, datetime.fromtimestamp(at, UTC).strftime("%d %b"))
+            for at in moments
+        ),
+    )
+
+
+def _time_x(at: float, first: float, last: float) -> float:
+    return LEFT + INNER_WIDTH * ((at - first) / (last - first) if last > first else 0.5)
+
+
+def _y(share: float) -> float:
+    """The height of a share of the axis, from 0 at its foot to 1 at its top."""
+    return TOP + INNER_HEIGHT * (1 - min(share, 1.0))
+
+
+def _grid(highest: int) -> tuple[Mark, ...]:
+    return tuple(Mark(_y(share), short(highest * share)) for share in (0, 0.5, 1))
+
+
+def _round_up(highest: int) -> int:
+    """The next round number, so that the grid has round ones."""
+    size = 1
+    while True:
+        for step in (2, 4, 6, 10):
+            if highest <= step * size:
+                return step * size
+        size *= 10
+
+
+def short(value: float) -> str:
+    """`7.19B`, `2.29M`, `190k`, `-3`."""
+    for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (10_000, "k")):
+        if abs(value) >= size:
+            return f"{value / (1_000 if unit == 'k' else size):.3g}{unit}"
+    return f"{value:,g}"
