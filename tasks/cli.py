@@ -1,4 +1,4 @@
-"""`csi tasks`: what is queued, what runs, and what waits for what. Rows are the truth; tasks only wake them."""
+"""`csi tasks`: queued and running tasks, the rows they serve, and the backlog. Rows are the truth; tasks wake them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.terminal import ago, plain, table
-from csi.status import backlog as reasons
+from csi.status.backlog import Reason, backlog, why_batch_waits, with_worker
+from csi.status.destinations import destination_state_of
+from csi.status.worker import worker_status
 from csi.store import batches, watches
-from csi.store.queries import backlog, timeline
+from csi.store.queries import backlog as rows
+from csi.store.queries import timeline
 from tasks import queue_inspection
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
-    from csi.status.backlog import Waiting
-    from csi.store.queries.backlog import Held
+    from csi.status.backlog import BacklogGroup
+    from csi.store.queries.backlog import LeasedRow
     from tasks.queue_inspection import Queue, Queued
 
 STATES = ("running", "pending", "scheduled")
@@ -32,7 +35,7 @@ STATES = ("running", "pending", "scheduled")
 
 @dataclass(frozen=True)
 class Work:
-    """One thing that runs or is queued, the row that it serves, and why it is where it is."""
+    """A running or queued task, the row that it serves, and why it waits."""
 
     state: str
     id: str | None
@@ -46,9 +49,9 @@ class Work:
 
 @click.group()
 def tasks() -> None:
-    """Show what is queued, what runs, and what waits for what.
+    """Show queued and running tasks, and the backlog.
 
-    A task is a wake-up for a row and nothing more: deleting every one of them loses nothing.
+    A task only wakes a row: deleting every task loses nothing.
     """
 
 
@@ -58,11 +61,11 @@ def tasks() -> None:
 @click.option("--state", type=click.Choice(STATES), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
 def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit: int) -> None:
-    """List running, pending and scheduled tasks with the rows they serve, and what else waits, and why."""
+    """List running, pending and scheduled tasks with the rows they serve, and the backlog with reasons."""
     with installed(config_path) as rt:
         looked = queue_inspection.look(rt.settings)
         found = [one for one in works(rt, looked) if state in (None, one.state)]
-        rest, now = reasons.waiting(rt), rt.now()
+        rest, now = backlog(rt), rt.now()
     if as_json:
         shown = [_work_dict(one) for one in found[:limit]]
         report = {"tasks": shown, "total": len(found), "unreadable": looked.unreadable, "has_key": looked.has_key}
@@ -100,22 +103,22 @@ def show(config_path: Path | None, as_json: bool, task_id: str) -> None:
 @config_option
 @json_option
 def stats(config_path: Path | None, as_json: bool) -> None:
-    """Count tasks by kind and state, and what waits."""
+    """Count tasks by kind and state, and show the backlog."""
     with installed(config_path) as rt:
         looked = queue_inspection.look(rt.settings)
-        found, rest, now = works(rt, looked), reasons.waiting(rt), rt.now()
-        gone = reasons.worker_gone(rt)
+        found, rest, now = works(rt, looked), backlog(rt), rt.now()
+        is_alive = worker_status(rt).is_alive
     counted = Counter((one.task, one.state) for one in found)
     names = [*queue_inspection.STEPS, *sorted({one.task for one in found} - set(queue_inspection.STEPS))]
-    rows = {name: {state: counted[name, state] for state in STATES} for name in names}
+    numbers = {name: {state: counted[name, state] for state in STATES} for name in names}
     if as_json:
         totals = {state: sum(one.state == state for one in found) for state in STATES}
-        listed = [{"task": name, **numbers} for name, numbers in rows.items()]
-        report = {"worker_alive": gone is None, "totals": totals, "unreadable": looked.unreadable}
+        listed = [{"task": name, **found} for name, found in numbers.items()]
+        report = {"worker_alive": is_alive, "totals": totals, "unreadable": looked.unreadable}
         report |= {"has_key": looked.has_key, "tasks": listed}
         echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
-    for line in table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), [_counts(name, rows[name]) for name in names]):
+    for line in table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), [_counts(name, numbers[name]) for name in names]):
         click.echo(line)
     _show_unreadable(looked)
     _show_waiting(rest, now)
@@ -124,56 +127,63 @@ def stats(config_path: Path | None, as_json: bool) -> None:
 @tasks.command()
 @config_option
 @json_option
-@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
-    """Empty the queue. Nothing is lost: rows that are due are woken again within seconds."""
+    """Empty the queue. Nothing is lost: the worker enqueues due rows again within seconds."""
     with installed(config_path) as rt:
         found = queue_inspection.look(rt.settings)
         number = len(found.messages) + found.unreadable
         if number and not dry_run:
-            confirm(f"Throw away {plural(number, 'queued task')}?", yes=yes)
+            confirm(f"Remove {plural(number, 'queued task')}?", yes=yes)
             queue_inspection.empty(rt.settings)
     if as_json:
         echo_json({"tasks": number, "purged": 0 if dry_run else number, "dry_run": dry_run})
     else:
-        click.echo(f"{plural(number, 'task')} {'would be' if dry_run else 'were'} thrown away")
+        click.echo(f"{plural(number, 'task')} {'would be' if dry_run else 'were'} removed")
 
 
 def works(rt: Runtime, looked: Queue) -> list[Work]:
-    """Running first, then what is taken next, then what waits for its time."""
-    now, gone = rt.now(), reasons.worker_gone(rt)
-    running = [_running(held, now) for held in backlog.running()]
-    return [*running, *(_queued(one, now, gone) for one in looked.messages)]
+    """Running first, then pending, then scheduled."""
+    running = [_running(leased, rt.now()) for leased in rows.running()]
+    return [*running, *(_queued(rt, one) for one in looked.messages)]
 
 
-def _running(held: Held, now: float) -> Work:
-    task = next(name for name, step in queue_inspection.STEPS.items() if step == held.step)
-    if held.lease_until < now:
-        why = "its holder is gone or stuck: the lease ran out, and the worker takes it up again"
+def _running(leased: LeasedRow, now: float) -> Work:
+    task = next(name for name, step in queue_inspection.STEPS.items() if step == leased.step)
+    if leased.lease_until < now:
+        why = "the lease expired: its process died or is stuck; the worker claims the row again"
     else:
-        why = f"process {held.holder} holds it for at most {ago(held.lease_until - now)} more"
-    return Work("running", None, task, str(held.id), held.what, why, None, held.holder)
+        why = f"leased by process {leased.holder} for at most {ago(leased.lease_until - now)} more"
+    return Work("running", None, task, str(leased.id), leased.what, why, None, leased.holder)
 
 
-def _queued(one: Queued, now: float, gone: str | None) -> Work:
-    if one.due_at is not None and one.due_at > now:
-        why = "waits for its time" if one.step != "deliver" else "waits for the next attempt"
-    else:
-        why = "the next free thread takes it"
-    return Work(one.state, one.id, one.task, one.key, _row_words(one), f"{gone}; {why}" if gone else why, one.due_at)
+def _queued(rt: Runtime, one: Queued) -> Work:
+    why = with_worker(_reason(rt, one), worker_status(rt)).timed(rt.now())
+    return Work(one.state, one.id, one.task, one.key, _row_words(one), why, one.due_at)
+
+
+def _reason(rt: Runtime, one: Queued) -> Reason:
+    """A batch waits for the reason that its row has; every other task for its time or for a thread."""
+    batch = rows.unsettled_batch(int(one.key)) if one.step == "deliver" and one.key.isdecimal() else None
+    if batch is not None:
+        destination = destination_state_of(rt, batch.destination)
+        return why_batch_waits(destination, batch, rt.now(), delivery_is_on=rt.settings.features.delivery)
+    if one.due_at is not None and one.due_at > rt.now():
+        return Reason("scheduled", one.due_at)
+    return Reason("waiting for a free thread")
 
 
 def _row_words(one: Queued) -> str | None:
-    """What the row is; None: a periodic task, which serves no row of its own."""
+    """The row in words; None: a periodic task, which serves no row."""
     number = int(one.key) if one.key.isdecimal() else 0
     match one.step:
         case "poll":
             watch = watches.find(number)
-            return f"{watch.source} {watch.ref} ({watch.state})" if watch else "the watch is gone"
+            return f"{watch.source} {watch.ref} ({watch.state})" if watch else "the watch was removed"
         case "ingest":
-            key = backlog.item_key(number)
-            return key or "the item is an event already"
+            key = rows.item_key(number)
+            return key or "the item is an event by now"
         case "deliver":
             batch = batches.find(number)
             return f"{batch.batch_id} to {batch.destination}, {batch.size} events ({batch.state})" if batch else "gone"
@@ -182,7 +192,7 @@ def _row_words(one: Queued) -> str | None:
             pending = next((found.pending for found in timeline.lanes(name) if found.name == lane), 0)
             return f"{pending} pending events in {one.key}"
         case "probe":
-            return f"the receiver {one.key}"
+            return f"destination {one.key}"
     return None
 
 
@@ -201,9 +211,9 @@ def _show_unreadable(looked: Queue) -> None:
         click.echo(f"{plural(looked.unreadable, 'message')} {queue_inspection.unreadable_words(looked)}", err=True)
 
 
-def _show_waiting(rest: list[Waiting], now: float) -> None:
-    lines: Iterator[str] = (f"  {plain(reasons.words(one, now))}" for one in rest)
-    click.echo("\n".join(["", "waiting" if rest else "nothing waits", *lines]))
+def _show_waiting(rest: list[BacklogGroup], now: float) -> None:
+    lines: Iterator[str] = (f"  {plain(one.words(now))}" for one in rest)
+    click.echo("\n".join(["", "waiting" if rest else "nothing is waiting", *lines]))
 
 
 def _work_dict(one: Work) -> dict[str, Any]:

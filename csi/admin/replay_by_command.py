@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from csi.dlq import dead_letters, replay
 from csi.dlq.replay import RequeueResult
-from csi.pipeline import destination_state
 from csi.runtime import Runtime
-from csi.store import destinations, heartbeats
+from csi.status.backlog import why_blocked
+from csi.status.destinations import destination_state_of
+from csi.status.worker import worker_status
 from csi.store.db import chunks
 
 CHUNK = 50
 LOOK_SECONDS = 0.25
 GOOD_RESULTS = ("delivered", "became ")
-ALIVE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,7 @@ def wait_for_results(
 
 def obstacles(rt: Runtime, names: Sequence[str]) -> list[str]:
     """Reasons why pending events will not be sent soon."""
-    now, beat = rt.now(), heartbeats.last_beat("worker")
-    found = [] if beat is not None and abs(now - beat) < ALIVE_SECONDS else ["no worker is running; start one"]
-    if not rt.settings.features.delivery:
-        return [*found, "delivery is disabled (features.delivery)"]
-    for name in dict.fromkeys(names):
-        endpoint = destinations.get(name)
-        match destination_state.current(endpoint, now):
-            case "paused":
-                found.append(f"delivery to {name} is paused by the operator: {endpoint.held}; csi delivery resume")
-            case "throttled":
-                found.append(f"{name} is throttled by its receiver: {endpoint.last_error}")
-            case "circuit_open" | "half_open":
-                found.append(f"the circuit of {name} is open: {endpoint.reason}")
-    return found
+    worker, is_on = worker_status(rt), rt.settings.features.delivery
+    reasons = {name: why_blocked(destination_state_of(rt, name), delivery_is_on=is_on) for name in dict.fromkeys(names)}
+    blocked = [f"{name}: {reason.text}" for name, reason in reasons.items() if reason is not None]
+    return [*([worker.problem] if worker.problem else []), *blocked]

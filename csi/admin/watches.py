@@ -22,11 +22,11 @@ from csi.pipeline.poll import poll
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
 from csi.scheduling import filters
-from csi.store import api_units, heartbeats, watch_admin, watches
+from csi.status.worker import worker_status
+from csi.store import api_units, watch_admin, watches
 from csi.store.models import Watch
 
 PLAYLISTS, CHANNELS = "youtube_playlist", "youtube_channel_rss"
-WORKER_FRESH_SECONDS = 30.0
 PAGE = {PLAYLISTS: "https://www.youtube.com/playlist?list={ref}", CHANNELS: "https://www.youtube.com/channel/{ref}"}
 FEED = "https://www.youtube.com/feeds/videos.xml?{name}={ref}"
 _FEED_NAMES = {PLAYLISTS: "playlist_id", CHANNELS: "channel_id"}
@@ -99,8 +99,7 @@ class ImportLineResult:
 
 def sync_without_worker(rt: Runtime) -> None:
     """The worker keeps the watches in step with its configuration; only where none is alive does a command."""
-    seen = heartbeats.last_beat("worker")
-    if seen is None or not 0 <= rt.now() - seen <= WORKER_FRESH_SECONDS:
+    if not worker_status(rt).is_alive:
         sync_watches(rt)
 
 

@@ -7,13 +7,10 @@ from pydantic import AliasPath, Field
 from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, RenamedKeys, Seconds, TimeOrNone
 
 if TYPE_CHECKING:
-    from csi.status.destinations import Standing
-
-STATES = {"open": "accepting", "held": "paused", "paused": "throttled", "away": "circuit_open", "probe": "half_open"}
-"""The words of release 1.0, which the deprecated key `gate` still has, and the destination states that they name."""
+    from csi.status.destinations import DestinationStatus
 
 OLD_STATE = Field(json_schema_extra={"deprecated": True}, description="Deprecated: renamed to `state`.")
-DestinationState = Literal["accepting", "paused", "throttled", "circuit_open", "half_open"]
+StateWord = Literal["accepting", "paused", "throttled", "circuit_open", "half_open"]
 
 
 class LaneJson(ApiModel):
@@ -30,17 +27,13 @@ class DestinationBrief(ApiModel):
     """One destination: whether it accepts events, and what is queued for it."""
 
     destination: str = Field(validation_alias="name")
-    state: DestinationState
+    state: StateWord
     gate: str = OLD_STATE
-    reason: RedactedOrNone
+    reason: RedactedOrNone = Field(validation_alias="cause")
     pending: int
     in_flight: int
     dead_letters: int = Field(validation_alias="dead")
     last_success_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_success_at"))
-
-    @classmethod
-    def of_status(cls, one: "Standing") -> Self:
-        return cls.of(one, state=STATES[one.gate], reason=one.endpoint.held or one.endpoint.reason)
 
 
 class DestinationJson(
@@ -50,7 +43,7 @@ class DestinationJson(
 
     destination: str = Field(validation_alias="name")
     configured: bool = Field(validation_alias="is_configured")
-    state: DestinationState
+    state: StateWord
     gate: str = OLD_STATE
     pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "held"))
     paused_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "held_at"))
@@ -59,7 +52,7 @@ class DestinationJson(
     opened_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "opened_at"))
     next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "next_probe_at"))
     throttled_until: TimeOrNone
-    canonical_json: str = Field(validation_alias="form")
+    canonical_json: str = Field(validation_alias="form_words")
     last_success_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_success_at"))
     last_failure_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_failure_at"))
     last_error: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "last_error"))
@@ -69,9 +62,8 @@ class DestinationJson(
     lanes: list[LaneJson]
 
     @classmethod
-    def of_status(cls, one: "Standing") -> Self:
-        state = STATES[one.gate]
-        return cls.of(one, state=state, throttled_until=one.endpoint.paused_until if state == "throttled" else None)
+    def of_status(cls, one: "DestinationStatus") -> Self:
+        return cls.of(one, throttled_until=one.endpoint.paused_until if one.state == "throttled" else None)
 
 
 class DeliveryStatus(ApiModel):

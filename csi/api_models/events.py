@@ -78,7 +78,7 @@ class TimelineJson(ApiModel):
     title: ForeignText
     url: ForeignText
     watch: ForeignText
-    destinations: list[TimelineDestination] = Field(validation_alias=AliasChoices("destinations", "legs"))
+    destinations: list[TimelineDestination] = Field(validation_alias=AliasChoices("destinations", "deliveries"))
     steps: list[TimelineStep]
 
 
@@ -106,6 +106,8 @@ class AttemptJson(RenamedKeys, renamed={"answer": "response"}):
     request_id: str
     form: str
     outcome: str
+    """For this event: a batch that was accepted in part may have refused it."""
+    batch_outcome: str
     status: int | None
-    reason: RedactedOrNone
+    reason: RedactedOrNone = Field(validation_alias="reason_for_event")
     response: RedactedOrNone = Field(validation_alias=AliasChoices("response", "answer"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import AliasChoices, Field
 
 from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, RenamedKeys, Time, TimeOrNone
+from csi.api_models.status import ProblemJson
 
 if TYPE_CHECKING:
     from csi.doctor.finding import Finding
@@ -43,12 +44,8 @@ class DoctorReport(ApiModel):
         return cls.of(ok=not counted["fail"], counts=counted, checks=found)
 
 
-class AlertJson(ApiModel):
-    """A condition that is firing now."""
-
-    name: str
-    subject: str
-    text: Redacted
+class AlertJson(ProblemJson, RenamedKeys, renamed={"name": "id", "text": "what"}):
+    """An alert that is firing now: a problem that the operator is notified of."""
 
 
 class AlertRecord(RenamedKeys, renamed={"trouble": "alert", "told_at": "notified_at", "ended_at": "resolved_at"}):

@@ -9,6 +9,7 @@ from csi.api_models.delivery import DestinationBrief
 
 if TYPE_CHECKING:
     from csi.status.overview import Overview
+    from csi.status.upcoming import Upcoming
 
 
 class BacklogEntry(ApiModel):
@@ -17,15 +18,28 @@ class BacklogEntry(ApiModel):
     step: str
     what: str
     count: int
-    why: str
+    why: str = Field(validation_alias=AliasPath("reason", "text"))
+    problem: bool = Field(validation_alias=AliasPath("reason", "is_problem"))
     since: TimeOrNone
-    until: TimeOrNone
+    until: TimeOrNone = Field(validation_alias=AliasPath("reason", "until"))
 
 
 class Backlog(RenamedKeys, renamed={"waiting": "backlog"}):
     """What is waiting, and the reason."""
 
     backlog: list[BacklogEntry]
+
+
+class ProblemJson(ApiModel):
+    """One thing that is wrong now: what, since when, its effect, and what to do."""
+
+    id: str
+    subject: str
+    severity: Literal["degraded", "down"]
+    what: Redacted
+    since: TimeOrNone
+    effect: str
+    remedy: str
 
 
 # ── status ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -93,31 +107,32 @@ class QuotaBrief(ApiModel):
 class StatusJson(RenamedKeys, renamed={"waiting": "backlog"}):
     """The whole installation on one page."""
 
+    status: Literal["ok", "degraded", "down"] = Field(validation_alias=AliasPath("verdict", "status"))
+    problems: list[ProblemJson] = Field(validation_alias=AliasPath("verdict", "problems"))
     at: Time = Field(validation_alias="now")
     version: str
     instance_id: str = Field(validation_alias="instance")
     worker: WorkerJson
     sources: list[SourceJson]
-    hosts: list[HostJson] = Field(validation_alias="troubles")
-    last_hour: EventCounts = Field(validation_alias="hour")
-    last_day: EventCounts = Field(validation_alias="day")
+    hosts: list[HostJson]
+    last_hour: EventCounts = Field(validation_alias=AliasPath("hour", "success"))
+    last_day: EventCounts = Field(validation_alias=AliasPath("day", "success"))
     delivery: DeliveryBrief
     backlog: list[BacklogEntry] = Field(validation_alias=AliasChoices("backlog", "waiting"))
-    dead_letters: int
+    dead_letters: int = Field(validation_alias="open_dead_letters")
     quota: QuotaBrief | None
 
     @classmethod
     def of_overview(cls, found: "Overview", **more: object) -> Self:
-        beat, problem = found.beat, found.worker_trouble
+        heartbeat, age = found.worker.heartbeat, found.worker.age
         worker = {
-            "alive": problem is None,
-            "problem": problem,
+            "alive": found.worker.is_alive,
+            "problem": found.worker.problem,
             "clock_hold": found.clock_hold,
-            "started_at": beat.started_at if beat else None,
-            "heartbeat_age_seconds": round(found.now - beat.beat_at, 1) if beat else None,
+            "started_at": heartbeat.started_at if heartbeat else None,
+            "heartbeat_age_seconds": None if age is None else round(age, 1),
         }
-        destinations = [DestinationBrief.of_status(one) for one in found.destinations]
-        delivery = {"enabled": found.delivery_is_on, "destinations": destinations}
+        delivery = {"enabled": found.delivery_is_on, "destinations": found.destinations}
         return cls.of(found, worker=worker, delivery=delivery, **more)
 
 
@@ -148,9 +163,9 @@ class SuccessFigure(SloFigure, EventCounts):
 class DuplicateFigure(SloFigure):
     """The share of events that may have been accepted twice."""
 
-    sent: int = Field(validation_alias=AliasPath("repeats", "sent"))
-    reported: int = Field(validation_alias=AliasPath("repeats", "reported"))
-    possible: int = Field(validation_alias=AliasPath("repeats", "possible"))
+    sent: int = Field(validation_alias=AliasPath("counts", "sent"))
+    reported: int = Field(validation_alias=AliasPath("counts", "reported"))
+    possible: int = Field(validation_alias=AliasPath("counts", "possible"))
 
 
 class UptimeFigure(SloFigure):
@@ -201,11 +216,12 @@ class SloReport(ApiModel):
 
 
 class HeartbeatJson(RenamedKeys, renamed={"beat_at": "heartbeat_at"}):
-    """The worker's last heartbeat; all null where no worker ever ran."""
+    """The worker's last heartbeat; its times are null where no worker ever ran."""
 
-    heartbeat_at: TimeOrNone = Field(None, validation_alias="beat_at")
-    started_at: TimeOrNone = None
-    queued: int | None = None
+    alive: bool
+    heartbeat_at: TimeOrNone
+    started_at: TimeOrNone
+    queued: int | None
 
 
 class InboxJson(ApiModel):
@@ -241,14 +257,25 @@ class NextPoll(ApiModel):
 class QueueJson(RenamedKeys, renamed={"being_read": "polling", "reads": "polls"}):
     """What happens next: polls, batches, inbox, queued tasks."""
 
-    worker: Annotated[HeartbeatJson, BeforeValidator(lambda beat: {} if beat is None else beat)]
+    worker: HeartbeatJson
     due: int
     due_within_a_minute: int = Field(validation_alias="soon")
-    polling: int = Field(validation_alias="reading")
+    polling: int
     inbox: InboxJson
     batches: list[BatchJson]
     unsettled: dict[str, int]
-    polls: list[NextPoll] = Field(validation_alias="reads")
+    polls: list[NextPoll]
+
+    @classmethod
+    def of_upcoming(cls, found: "Upcoming") -> Self:
+        heartbeat = found.worker.heartbeat
+        worker = {
+            "alive": found.worker.is_alive,
+            "heartbeat_at": heartbeat.beat_at if heartbeat else None,
+            "started_at": heartbeat.started_at if heartbeat else None,
+            "queued": heartbeat.queued if heartbeat else None,
+        }
+        return cls.of(found, worker=worker)
 
 
 # ── quota ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from csi.dlq.dead_letters import StoredDeadLetter
     from csi.dlq.replay import RequeueResult
     from csi.dlq.search import DeadLetterGroup
-    from csi.store.queries.timeline import Request
+    from csi.store.queries.timeline import AttemptRow
 
 SHOWN_FAILURES = 20
 LOOK_FIRST = 10
@@ -73,7 +73,7 @@ def show_groups(groups: Sequence[DeadLetterGroup], group_by: str, *, as_json: bo
     click.echo(plural(total, "dead letter"), err=True)
 
 
-def show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[Request], *, as_json: bool) -> None:
+def show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], *, as_json: bool) -> None:
     if as_json:
         echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
         return

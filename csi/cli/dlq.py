@@ -76,7 +76,7 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
         if letter is None:
             click.echo(f"there is no dead letter {letter_id}", err=True)
             sys.exit(1)
-        attempts = timeline.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
+        attempts = timeline.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
         dead_letter_output.show_dead_letter(letter, attempts, as_json=as_json)
 
 

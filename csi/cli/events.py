@@ -17,15 +17,16 @@ from csi.cli.options import config_option, json_option
 from csi.cli.output import AgeType, echo_json, iso, plural, stamp
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean
-from csi.status import item_lookup
+from csi.status.search import find_event, search
+from csi.status.timeline import timeline_of
 from csi.store import events as stored
-from csi.store.queries import event_list, timeline
+from csi.store.queries import event_search, timeline
+from csi.store.queries.event_search import EventQuery
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
-    from csi.status.timeline import Leg
-    from csi.store.models import Event
-    from csi.store.queries.event_list import Brief
+    from csi.status.timeline import DeliveryState
+    from csi.store.queries.event_search import EventRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,7 +48,7 @@ def _filters(command: F) -> F:
 def events() -> None:
     """List, show and follow events.
 
-    An event is one new item as the receiver gets it. What became of an item that is no event, `csi trace` tells.
+    An event is one new item as the receiver gets it. `csi trace` shows the timeline of any item.
     """
 
 
@@ -65,23 +66,23 @@ def list_events(
 ) -> None:
     """List events, the newest first."""
     with installed(config_path) as rt:
-        search = _search(filters, None if since is None else rt.now() - since)
-        found, now = event_list.newest(limit, search, before=before), rt.now()
-    more = found[-1].id if len(found) == limit else None
+        now = rt.now()
+        found = search(_query(filters, None if since is None else now - since), limit, before)
     if as_json:
-        echo_json({"events": [_brief_dict(one) for one in found], "next_before": more})
+        echo_json({"events": [_brief_dict(one) for one in found.events], "next_before": found.next_before})
         return
-    for line in table(HEAD, [_row(one, now) for one in found]):
+    for line in table(HEAD, [_row(one, now) for one in found.events]):
         click.echo(line)
-    click.echo(f"{plural(len(found), 'event')}{f'; more: --before {more}' if more else ''}", err=True)
+    more = f"; more: --before {found.next_before}" if found.next_before else ""
+    click.echo(f"{plural(len(found.events), 'event')}{more}", err=True)
 
 
 HEAD = ("ID", "SEEN", "STATE", "TIER", "SOURCE", "EVENT_ID", "TITLE")
 
 
-def _row(one: Brief, now: float) -> list[str]:
+def _row(one: EventRow, now: float) -> list[str]:
     seen = f"{ago(now - one.first_seen_at)} ago"
-    return [str(one.id), seen, one.state, one.tier, one.source, one.event_id, one.title]
+    return [str(one.id), seen, one.state, one.tier, one.source, one.event_id, one.title or one.event_id]
 
 
 @events.command()
@@ -89,9 +90,9 @@ def _row(one: Brief, now: float) -> list[str]:
 @json_option
 @click.argument("what", metavar="ID | EVENT_ID | DEDUPE_KEY")
 def show(config_path: Path | None, as_json: bool, what: str) -> None:
-    """Show one event whole: as the receiver gets it, where it is, and every request that carried it."""
+    """Show one event: its JSON as the receiver gets it, its state per destination, and every attempt to send it."""
     with installed(config_path) as rt:
-        event = event_list.find(clean(what, 600))
+        event = find_event(clean(what, 600))
         if event is None:
             click.echo(f"there is no event {plain(what, 80)!r}; csi events list shows them", err=True)
             sys.exit(1)
@@ -103,26 +104,22 @@ def show(config_path: Path | None, as_json: bool, what: str) -> None:
         click.echo(line)
 
 
-def _event_dict(rt: Runtime, event: Event) -> dict[str, Any]:
-    story = next((one for one in item_lookup.trace(rt, event.event_id).stories if one.key == event.dedupe_key), None)
-    journeys = timeline.journeys_of([event.id])
+def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
+    row = stored.by_ids([event.id])[0]
     return {
         "id": event.id,
         "state": event.state,
         "tier": event.tier,
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
-        "destinations": [_leg_dict(leg) for leg in story.legs] if story else [],
-        "attempts": [
-            api_models.AttemptJson.of(one).model_dump()
-            for one in timeline.requests_of([journey.pk for journey in journeys])
-        ],
-        "event": stored.as_contract(event, event.emitted_at),
+        "destinations": [_delivery_dict(one) for one in timeline_of(rt, event.dedupe_key).deliveries],
+        "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline.attempts_of([event.id])],
+        "event": stored.as_contract(row, row.emitted_at),
     }
 
 
-def _leg_dict(leg: Leg) -> dict[str, str]:
-    return {"destination": leg.destination, "state": leg.state, "reason": logs.redact(leg.reason)}
+def _delivery_dict(one: DeliveryState) -> dict[str, str]:
+    return {"destination": one.destination, "state": one.state, "reason": logs.redact(one.reason)}
 
 
 def _event_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -134,9 +131,11 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"to         {plain(leg['destination'])}: {leg['state']}; {plain(leg['reason'])}"
     for one in found["attempts"]:
         status = f"http {one['status']}" if one["status"] else "no answer"
-        yield f"attempt    {one['started_at']}  {one['outcome']}  {status}  {plain(one['reason'] or '')}".rstrip()
+        partial = "; batch accepted in part" if one["batch_outcome"] == "partial" else ""
+        words = f"{one['outcome']}  {status}{partial}  {plain(one['reason'] or '')}"
+        yield f"attempt    {one['started_at']}  {words}".rstrip()
     yield ""
-    # As ASCII: escapes and marks that turn text round stay what they are.
+    # As ASCII: terminal escapes and direction marks in titles are printed as \u sequences.
     yield from json.dumps(found["event"], indent=2).splitlines()
 
 
@@ -145,26 +144,32 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
 @json_option
 @_filters
 @click.option(
-    "-n", "--lines", "count", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Begin so far back."
+    "-n",
+    "--lines",
+    "count",
+    type=click.IntRange(0, 10_000),
+    default=10,
+    show_default=True,
+    help="Events to print first.",
 )
 @click.option("--for", "seconds", type=AgeType(), help="End after this time.  [default: at Ctrl-C]")
 def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | None, **filters: Any) -> None:
-    """Print the last events, and every new one as it comes. With --json one object a line."""
-    with installed(config_path) as rt:
+    """Print the last events, then every new one. With --json one object a line."""
+    with installed(config_path):
         try:
-            _follow(rt, _search(filters, None), count, seconds, as_json=as_json)
+            _follow(_query(filters, None), count, seconds, as_json=as_json)
         except KeyboardInterrupt:
             return
 
 
-def _follow(rt: Runtime, search: event_list.Search, count: int, seconds: float | None, *, as_json: bool) -> None:
+def _follow(query: EventQuery, count: int, seconds: float | None, *, as_json: bool) -> None:
     end = None if seconds is None else time.monotonic() + seconds
-    newest = event_list.newest(1)
+    newest = event_search.newest(EventQuery(), 1)
     last = newest[0].id if newest else 0
-    for one in reversed(event_list.newest(count, search) if count else []):
+    for one in reversed(event_search.newest(query, count)):
         _print(one, as_json=as_json)
     while end is None or time.monotonic() < end:
-        found = event_list.following(last, AT_ONCE, search)
+        found = event_search.following(query, AT_ONCE, last)
         for one in found:
             _print(one, as_json=as_json)
             last = one.id
@@ -172,19 +177,20 @@ def _follow(rt: Runtime, search: event_list.Search, count: int, seconds: float |
             time.sleep(LOOK_SECONDS)
 
 
-def _print(one: Brief, *, as_json: bool) -> None:
+def _print(one: EventRow, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_brief_dict(one)))
     else:
-        click.echo(f"{stamp(one.first_seen_at)}  {one.tier:<11} {plain(one.event_id, 60)}  {plain(one.title, 100)}")
+        title = plain(one.title or one.event_id, 100)
+        click.echo(f"{stamp(one.first_seen_at)}  {one.tier:<11} {plain(one.event_id, 60)}  {title}")
 
 
-def _search(filters: dict[str, Any], since: float | None) -> event_list.Search:
-    texts = {name: value and clean(value, 200) for name, value in filters.items()}
-    return event_list.Search(since=since, **texts)
+def _query(filters: dict[str, Any], since: float | None) -> EventQuery:
+    given: dict[str, Any] = {name: value and clean(value, 200) for name, value in filters.items()}
+    return EventQuery(since=since, **given)
 
 
-def _brief_dict(one: Brief) -> dict[str, Any]:
+def _brief_dict(one: EventRow) -> dict[str, Any]:
     return {
         "id": one.id,
         "event_id": one.event_id,

@@ -1,4 +1,4 @@
-"""`csi health`: alive or not, by exit code, for container engines and scripts."""
+"""`csi health`: healthy or not, by exit code, for container engines and scripts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from csi.cli.installation import installed, sidecar_url
 from csi.cli.options import config_option, json_option
 from csi.cli.terminal import plain
 from csi.errors import CsiError, NetError
-from csi.web import facts as known
-from csi.web import health as rules
+from csi.status.facts import gather
+from csi.web.health import HealthReport, liveness, readiness
 
 ASK_SECONDS = 4.0
 
@@ -24,18 +24,18 @@ ASK_SECONDS = 4.0
 @click.command()
 @config_option
 @json_option
-@click.option("--ready", is_flag=True, help="Ask whether it is ready (/readyz), not only alive (/livez).")
-@click.option("--http", "over_http", is_flag=True, help="Ask the sidecar's page instead of the database.")
+@click.option("--ready", is_flag=True, help="Check readiness (/readyz) instead of liveness (/livez).")
+@click.option("--http", "over_http", is_flag=True, help="Ask the sidecar instead of the database.")
 def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool) -> None:
-    """Say whether it lives: exit code 0 or 1, nothing else.
+    """Check liveness, or readiness with --ready: exit code 0 or 1, nothing else.
 
-    Reads the database, as the sidecar does, so that it also works where only the worker runs. With --http the sidecar
+    The check reads the database, as the sidecar does, and works where only the worker runs. With --http the sidecar
     itself has to answer.
     """
     try:
         report = _ask_sidecar(config_path, ready) if over_http else _ask_rows(config_path, ready)
     except CsiError as error:
-        report = rules.Report(False, {"status": "unknown", "reasons": [logs.redact(str(error))]})
+        report = HealthReport(False, {"status": "unknown", "reasons": [logs.redact(str(error))]})
     if as_json:
         click.echo(json.dumps({"ok": report.is_good, **_known(report.body)}))
     else:
@@ -47,23 +47,23 @@ def _known(body: dict[str, Any]) -> dict[str, Any]:
     return {"status": body.get("status"), "reasons": body.get("reasons", [])}
 
 
-def _words(report: rules.Report) -> str:
+def _words(report: HealthReport) -> str:
     reasons = "; ".join(plain(str(reason)) for reason in report.body.get("reasons", []))
     return f"{plain(report.body.get('status', 'unknown'))}{f': {reasons}' if reasons else ''}"
 
 
-def _ask_rows(config_path: Path | None, ready: bool) -> rules.Report:
+def _ask_rows(config_path: Path | None, ready: bool) -> HealthReport:
     with installed(config_path) as rt:
-        facts = known.gather(rt)
-    return rules.readiness(facts) if ready else rules.liveness(facts)
+        facts = gather(rt)
+    return readiness(facts) if ready else liveness(facts)
 
 
-def _ask_sidecar(config_path: Path | None, ready: bool) -> rules.Report:
+def _ask_sidecar(config_path: Path | None, ready: bool) -> HealthReport:
     url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
     with wire.Net(limits=wire.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as net:
         answer = net.get(url)
     try:
         body = json.loads(answer.body)
-        return rules.Report(answer.status == 200, body if isinstance(body, dict) else {})
+        return HealthReport(answer.status == 200, body if isinstance(body, dict) else {})
     except ValueError as error:
         raise NetError(f"{url} did not answer in JSON; does something else listen there?", kind="malformed") from error

@@ -1,9 +1,9 @@
-"""`csi notify`: what is wrong, what was told, and whether telling works."""
+"""`csi notify`: alerts, and whether notifications work."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,15 +19,13 @@ from csi.worker import alerting
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
-    from csi.status.alert_rules import Trouble
-    from csi.store.alerts import Noted
 
 
 @click.group()
 def notify() -> None:
-    """Show troubles, and try out how people are told of them.
+    """Show alerts, and test notifications.
 
-    CSI_NOTIFY_URLS says where to (apprise URLs), CSI_HEARTBEAT_URL whom to ping while the worker is well.
+    CSI_NOTIFY_URLS holds the services (apprise URLs), CSI_HEARTBEAT_URL the address that a healthy worker pings.
     """
 
 
@@ -35,18 +33,18 @@ def notify() -> None:
 @config_option
 @json_option
 def status(config_path: Path | None, as_json: bool) -> None:
-    """What is wrong at this moment, and the last troubles that were noted."""
+    """Show the alerts that fire now, and the last recorded ones."""
     with installed(config_path) as rt:
         found = alerting.standing(rt)
     if as_json:
         echo_json(api_models.AlertStatus.of(found))
         return
     heartbeat = "is" if found.heartbeat else "is not"
-    click.echo(f"told through {plural(found.services, 'service')}; heartbeat URL {heartbeat} set")
-    click.echo(_lines(found.current))
+    click.echo(f"notifications go to {plural(found.services, 'service')}; the heartbeat URL {heartbeat} set")
+    click.echo(_lines((one.id, one.what) for one in found.current))
     if found.noted:
         rows = [[one.name, one.subject, *map(stamp, (one.since, one.told_at, one.ended_at))] for one in found.noted]
-        click.echo("\n" + "\n".join(table(("TROUBLE", "OF", "SINCE", "TOLD", "OVER"), rows)))
+        click.echo("\n" + "\n".join(table(("ALERT", "SUBJECT", "SINCE", "NOTIFIED", "RESOLVED"), rows)))
 
 
 @notify.command()
@@ -62,14 +60,14 @@ def test(config_path: Path | None) -> None:
 @notify.command()
 @config_option
 def check(config_path: Path | None) -> None:
-    """One round of the lookout, from outside the worker: for a timer on hosts where the worker itself may be dead."""
+    """Evaluate and notify once, outside the worker: for a timer on hosts where the worker itself may be down."""
     with installed(config_path) as rt:
         found = alerting.look(rt, ours=False)
-    click.echo(_lines(found))
+    click.echo(_lines((one.name, one.text) for one in found))
 
 
-def _lines(found: Sequence[Trouble | Noted]) -> str:
-    return "\n".join(f"{one.name}: {plain(logs.redact(one.text))}" for one in found) or "nothing is wrong"
+def _lines(alerts: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"{name}: {plain(logs.redact(text))}" for name, text in alerts) or "no alert fires"
 
 
 def _require_something(rt: Runtime) -> None:
@@ -84,9 +82,7 @@ def _try_post(rt: Runtime) -> bool:
         return True
     alerting.require_post(rt)
     sent = alerting.say(rt, "test", "This is a test: notifications work.")
-    click.echo(
-        "the message was sent" if sent else "a service did not take the message; is its URL right?", err=not sent
-    )
+    click.echo("the message was sent" if sent else "a service rejected the message; check its URL", err=not sent)
     return sent
 
 
@@ -95,6 +91,6 @@ def _try_ping(rt: Runtime) -> bool:
         return True
     heard = alerting.ping(rt)
     click.echo(
-        "the heartbeat URL answered" if heard else "the heartbeat URL did not answer as it should", err=not heard
+        "the heartbeat URL answered" if heard else "the heartbeat URL did not answer with success", err=not heard
     )
     return heard

@@ -1,4 +1,4 @@
-"""`csi slo`: what was reached, held against what was promised (PRD §6)."""
+"""`csi slo`: the objectives of PRD §6, and what was reached."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from csi.cli.options import config_option, json_option
 from csi.cli.output import AgeType, echo_json, stamp
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY
-from csi.status import slo as figures
+from csi.status.slo import objectives, report
 
 if TYPE_CHECKING:
-    from csi.status.slo import Report, Spread, TierLatency
+    from csi.status.slo import LatencyPercentiles, Objective, TierLatency, WindowReport
 
 _WORDS = {True: "met", False: "MISSED", None: "–"}
 
@@ -31,11 +31,11 @@ _WORDS = {True: "met", False: "MISSED", None: "–"}
 def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> None:
     """Show delivery success, duplicates, uptime and both latencies against their objectives.
 
-    Everything is counted from rows: events first seen in the window, requests begun in it, and the worker's signs of
-    life. Where the window reaches beyond what is stored, the output says so.
+    All figures are counted from rows, in events: events first seen in the window, attempts begun in it, and the
+    worker's heartbeats. A note says where the window reaches beyond what is stored.
     """
     with installed(config_path) as rt:
-        found = figures.report(rt, since)
+        found = report(rt, since)
     if as_json:
         echo_json(api_models.SloReport.of(found))
     else:
@@ -43,10 +43,10 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
     sys.exit(UNHEALTHY if check and found.is_met is False else 0)
 
 
-def _lines(found: Report) -> Iterator[str]:
+def _lines(found: WindowReport) -> Iterator[str]:
     yield f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})"
     yield ""
-    yield from table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), [*_figures(found)])
+    yield from table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), [_row(one) for one in objectives(found)])
     yield ""
     head = ("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS")
     yield from table(head, [row for tier in found.latencies for row in _latency_rows(tier)])
@@ -54,19 +54,16 @@ def _lines(found: Report) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _figures(found: Report) -> Iterator[list[str]]:
-    success, repeats, gaps = found.success, found.duplicates.repeats, found.uptime.attendance.gaps
-    counted = f"{success.delivered:,} delivered, {success.dead:,} dead; {success.waiting:,} wait"
-    yield ["delivery success", "≥ 95 %", _percent(success.value), _WORDS[success.is_met], counted]
-    doubled = f"{repeats.sent:,} sent; {repeats.reported:,} known to the receiver, {repeats.possible:,} unsure"
-    yield ["duplicates", "< 5 %", _percent(found.duplicates.value), _WORDS[found.duplicates.is_met], doubled]
-    down = f"{len(gaps)} interruptions, {ago(found.uptime.attendance.down_seconds)} down"
-    yield ["uptime", "≥ 99 %", _percent(found.uptime.value), _WORDS[found.uptime.is_met], down]
+def _row(one: Objective) -> list[str]:
+    bound = "≥" if one.at_least else "<"
+    target = f"{100 * one.target:.0f} %" if one.kind == "share" else ago(one.target)
+    reached = _percent(one.value) if one.kind == "share" else _seconds(one.value)
+    return [one.name, f"{bound} {target}", reached, _WORDS[one.is_met], one.detail]
 
 
 def _latency_rows(tier: TierLatency) -> Iterator[list[str]]:
     target = "–" if tier.target is None else ago(tier.target)
-    left_out = f", {tier.old_items:,} older than their watch left out" if tier.old_items else ""
+    left_out = f", {tier.old_items:,} older than their watch, left out" if tier.old_items else ""
     late = f", {tier.late:,} late and still waiting" if tier.late else ""
     events = f"{tier.events:,}{left_out}{late}"
     yield [f"{tier.tier}: total", target, *_cells(tier.total), _WORDS[tier.is_met], events]
@@ -74,8 +71,12 @@ def _latency_rows(tier: TierLatency) -> Iterator[list[str]]:
     yield ["  seen → accepted", "", *_cells(tier.to_accepted), "", ""]
 
 
-def _cells(one: Spread) -> list[str]:
-    return ["–" if value is None else f"{value:,.1f} s" for value in (one.p50, one.p95, one.p99)]
+def _cells(one: LatencyPercentiles) -> list[str]:
+    return [_seconds(value) for value in (one.p50, one.p95, one.p99)]
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f} s"
 
 
 def _percent(value: float | None) -> str:

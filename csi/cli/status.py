@@ -1,4 +1,4 @@
-"""`csi status`: how it stands, on one page."""
+"""`csi status`: a one-page status."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, plural
 from csi.cli.terminal import ago, plain, table
 from csi.pipeline import quota_schedule
-from csi.status import backlog, overview
+from csi.status import destinations, overview
 
 if TYPE_CHECKING:
-    from csi.status.destinations import Standing
-    from csi.status.overview import Overview, SourceState
+    from csi.status.overview import Overview, SourceStatus
     from csi.status.slo import Success
+    from csi.status.verdict import StatusVerdict
+
+SOURCE_HEAD = ("SOURCE", "WATCHES", "PAUSED", "FAILING", "LAST POLL", "LAST NEW", "NEXT", "")
 
 
 @click.command()
 @config_option
 @json_option
 def status(config_path: Path | None, as_json: bool) -> None:
-    """Say how it stands: worker, sources, what flowed, what waits and why, dead letters, API units.
+    """Show a one-page status: problems, worker, destinations, events, backlog with reasons, dead letters, API units.
 
-    Always exit code 0; for a verdict there are `csi health` and `csi doctor`.
+    Always exit code 0; `csi health` and `csi doctor` end with an exit code that tells whether something is wrong.
     """
     with installed(config_path) as rt:
         found = overview.overview(rt)
@@ -40,32 +42,38 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 def lines(found: Overview) -> Iterator[str]:
-    yield f"csi {found.version}  {plain(found.instance)}"
+    yield f"csi {found.version}  {plain(found.instance)}  {found.verdict.status}"
+    yield from problem_lines(found.verdict)
     yield f"worker    {worker_words(found)}"
     if found.clock_hold is not None:
         yield f"clock     {found.clock_hold}"
     yield f"delivery  {delivery_words(found)}"
-    yield f"last hour {flow_words(found.hour)}"
-    yield f"last day  {flow_words(found.day)}"
-    letters = plural(found.dead_letters, "open dead letter")
-    yield f"letters   {letters}{'; csi dlq list --group-by error' if found.dead_letters else ''}"
+    yield f"last hour {flow_words(found.hour.success)}"
+    yield f"last day  {flow_words(found.day.success)}"
+    letters = found.open_dead_letters
+    yield f"letters   {plural(letters, 'open dead letter')}{'; csi dlq list --group-by error' if letters else ''}"
     if found.quota is not None:
         yield f"quota     {plain(quota_schedule.sentence(found.quota))}"
     yield ""
     yield from table(SOURCE_HEAD, [source_row(one, found.now) for one in found.sources])
-    for trouble in found.troubles:
-        yield f"{plain(trouble.host)}: {trouble.kind}: {plain(logs.redact(trouble.reason))}"
+    for host in found.hosts:
+        yield f"{plain(host.host)}: {host.kind}: {plain(logs.redact(host.reason))}"
     yield ""
-    yield "waiting" if found.waiting else "nothing waits"
-    for one in found.waiting:
-        yield f"  {plain(backlog.words(one, found.now))}"
+    yield "waiting" if found.backlog else "nothing is waiting"
+    for entry in found.backlog:
+        yield f"  {plain(entry.words(found.now))}"
 
 
-GATES = {"open": "works", "held": "paused by command", "paused": "asked for a pause", "away": "away", "probe": "away"}
-SOURCE_HEAD = ("SOURCE", "WATCHES", "PAUSED", "FAILING", "LAST READ", "LAST NEW", "NEXT", "")
+def problem_lines(verdict: StatusVerdict) -> Iterator[str]:
+    if verdict.problems:
+        number = len(verdict.problems)
+        yield f"{plural(number, 'problem')} {'needs' if number == 1 else 'need'} attention."
+    for one in verdict.problems:
+        yield f"  {plain(logs.redact(one.what))}; {one.effect}"
+        yield f"    → {plain(one.remedy)}"
 
 
-def source_row(one: SourceState, now: float) -> list[str]:
+def source_row(one: SourceStatus, now: float) -> list[str]:
     return [
         one.name,
         f"{one.active:,}",
@@ -79,22 +87,19 @@ def source_row(one: SourceState, now: float) -> list[str]:
 
 
 def worker_words(found: Overview) -> str:
-    if found.worker_trouble or found.beat is None:
-        return f"{found.worker_trouble}; start it: csi run"
-    age = max(found.now - found.beat.beat_at, 0.0)
-    return f"runs since {ago(found.now - found.beat.started_at)}, last sign of life {age:.0f} s ago"
+    worker = found.worker
+    if worker.problem or worker.heartbeat is None:
+        return f"{worker.problem}; start it: csi run"
+    age = max(found.now - worker.heartbeat.beat_at, 0.0)
+    return f"runs since {ago(found.now - worker.heartbeat.started_at)}, last heartbeat {age:.0f} s ago"
 
 
 def delivery_words(found: Overview) -> str:
     if not found.delivery_is_on:
         return "switched off (features.delivery)"
-    return "; ".join(_standing_words(one) for one in found.destinations)
-
-
-def _standing_words(one: Standing) -> str:
-    reason = one.endpoint.held if one.gate == "held" else one.endpoint.reason
-    said = f" ({plain(logs.redact(reason))})" if reason and one.gate != "open" else ""
-    return f"{plain(one.name)}: {GATES[one.gate]}{said}"
+    causes = [f" ({plain(logs.redact(one.cause))})" if one.cause else "" for one in found.destinations]
+    states = [f"{plain(one.name)}: {destinations.STATE_TEXTS[one.state]}" for one in found.destinations]
+    return "; ".join(f"{state}{cause}" for state, cause in zip(states, causes, strict=True))
 
 
 def flow_words(one: Success) -> str:

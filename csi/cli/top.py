@@ -1,11 +1,10 @@
-"""`csi top`: the page of `csi status` with the newest events, drawn anew every moment."""
+"""`csi top`: the page of `csi status` with the newest events, refreshed every two seconds."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,8 @@ from csi.cli.output import AgeType
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
 from csi.status import overview
-from csi.store.queries import event_list
+from csi.status.search import search
+from csi.store.queries.event_search import EventQuery
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -28,9 +28,9 @@ NEWEST = 50
 @click.command()
 @config_option
 @click.option("--interval", type=AgeType(), default="2s", show_default=True, help="Time between two frames.")
-@click.option("--once", is_flag=True, help="Draw one frame and end; what happens anyway when no terminal is there.")
+@click.option("--once", is_flag=True, help="Print one frame and exit; the default when stdout is not a terminal.")
 def top(config_path: Path | None, interval: float, once: bool) -> None:
-    """Watch it work, live, until Ctrl-C. Without a terminal one frame is printed."""
+    """Show the status and the newest events, live, until Ctrl-C. Without a terminal one frame is printed."""
     with installed(config_path) as rt:
         if once or not sys.stdout.isatty():
             click.echo("\n".join(frame(rt, 20)))
@@ -42,15 +42,10 @@ def top(config_path: Path | None, interval: float, once: bool) -> None:
 
 
 def frame(rt: Runtime, rows: int) -> list[str]:
-    """One page of text, so many events long."""
-    page = list(lines(overview.overview(rt)))
-    return [*page, "", *_event_lines(rt, rows)]
-
-
-def _event_lines(rt: Runtime, rows: int) -> Iterator[str]:
-    now = rt.now()
-    found = [[ago(now - one.first_seen_at), one.state, one.tier, one.title] for one in event_list.newest(max(rows, 1))]
-    yield from table(("SEEN", "STATE", "TIER", "NEWEST EVENTS"), found)
+    """One page of text with so many events."""
+    now, newest = rt.now(), search(EventQuery(), max(rows, 1)).events
+    events = [[ago(now - one.first_seen_at), one.state, one.tier, one.title or one.event_id] for one in newest]
+    return [*lines(overview.overview(rt)), "", *table(("SEEN", "STATE", "TIER", "NEWEST EVENTS"), events)]
 
 
 def _live(rt: Runtime, interval: float) -> None:

@@ -198,7 +198,7 @@ class DemoRun:
             self._database_open = True
         try:
             with db.reading():
-                return heartbeats.last_beat("worker")
+                return heartbeats.last_beat(heartbeats.WORKER)
         except StoreError:
             return None
 

@@ -17,6 +17,7 @@ from csi.errors import ConfigError, StoreError
 from csi.net import Net
 from csi.pipeline import schedule
 from csi.runtime import Runtime, secret_values
+from csi.status.facts import gather
 from csi.store import db
 
 QueueCheck = Callable[[Settings], Iterable[Finding]]
@@ -110,10 +111,9 @@ def _rows(rt: Runtime, visit: Visit) -> Iterator[Finding]:
 
 
 def _at_work(rt: Runtime) -> Iterator[Finding]:
-    yield from services.look_at_gates(rt)
-    yield from services.look_at_worker(rt)
-    yield from services.look_at_watches(rt)
-    yield from services.look_at_backlog(rt)
+    facts = gather(rt)
+    yield from services.look_at_verdict(rt, facts)
+    yield from services.look_at_watches(rt, facts)
     yield from services.look_at_jobs(rt)
 
 

@@ -1,10 +1,9 @@
-"""The second half of an examination: receiver, API, sources, worker, and what lies about. Asks those outside once."""
+"""Checks of what runs: receivers, API, sources, worker, sidecar, backlog. Each outside service is asked once."""
 
 from collections.abc import Iterator
 
 from csi import clock
 from csi.adapters.base import Position, SourceAdapter
-from csi.dlq import dead_letters
 from csi.doctor import destination
 from csi.doctor.destination import Checkup
 from csi.doctor.finding import Finding, Level
@@ -13,31 +12,29 @@ from csi.ingester.signature import TOLERANCE_SECONDS
 from csi.net import HttpLimits
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
-from csi.status import destinations
-from csi.store import events, heartbeats, watch_admin, watches
+from csi.status.destinations import STATE_TEXTS, all_destinations
+from csi.status.facts import SystemFacts
+from csi.status.verdict import START_WORKER, Problem, judge
+from csi.store import watch_admin, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch
 
-FRESH_SECONDS = 30.0
 CLOCK_SECONDS = 60.0
 OLD_BACKLOG = 600.0
 OLD_JOBS = 7_200.0
-WORKER = "worker"
-
-_START = "start it: `csi run`, or the service csi-worker; its last log line says why it ended"
 
 _SOURCE_LEVELS: dict[str, Level] = {"budget": "warn", "quota": "warn", "throttled": "warn", "missing": "warn"}
 _SOURCE_REMEDIES = {
     "auth": "put a good key into the variable that api_key_env names (YOUTUBE_API_KEY), and start the worker again",
     "denied": "make the playlist public or unlisted, or set the three YOUTUBE_OAUTH_… variables of its owner",
-    "missing": "look whether it is still there in a browser; a feed's 404 alone proves nothing and often passes",
+    "missing": "open it in a browser; a feed's 404 alone proves nothing and is often temporary",
     "budget": "wait for midnight Pacific time, or see `csi quota` for how to make the units last",
     "quota": "wait for midnight Pacific time, or see `csi quota` for how to make the units last",
-    "throttled": "wait: the host asked for patience, and gets it by itself",
-    "malformed": "look whether api_base_url and feed_url_template are right, and whether a proxy answers instead",
-    "bug": "look at the last lines of the worker's log, and report it",
+    "throttled": "none: the host rate-limited us; polling resumes after the pause",
+    "malformed": "check api_base_url and feed_url_template, and whether a proxy answers instead",
+    "bug": "read the last lines of the worker's log, and report the error",
 }
-_SOURCE_OTHERWISE = "see whether this machine reaches it (network, DNS, proxy); when it does, reading goes on by itself"
+_SOURCE_OTHERWISE = "check network, DNS and proxy of this machine; polling resumes when the host answers"
 
 
 # ── the receiver ────────────────────────────────────────────────────────────────────────────────────────
@@ -79,20 +76,7 @@ def _receiver_remedy(one: Checkup) -> str:
             return f"let the receiver allow this csi.instance_id; {again}"
         case 404 | 405 | 410:
             return f"correct the path in CSI_UA_ENDPOINT; {again}"
-    return f"mend the receiver; events stay pending until it takes them; {again}"
-
-
-def look_at_gates(rt: Runtime) -> Iterator[Finding]:
-    for one in destinations.standings(rt):
-        if one.gate == "held":
-            remedy = f"`csi delivery resume --destination {one.name}`"
-            since = "" if one.endpoint.held_at is None else f" since {clock.iso(one.endpoint.held_at)}"
-            yield Finding("delivery", "fail", f"{one.name} is paused by command{since}: {one.endpoint.held}", remedy)
-        elif one.endpoint.breaker == "open":
-            text = f"{one.name} is away ({one.endpoint.reason}); {one.pending:,} events wait"
-            yield Finding("delivery", "warn", text, "mend what `csi delivery test` says; it is asked every 20 s")
-        else:
-            yield Finding("delivery", "ok", f"{one.name}: {one.pending:,} pending, {one.in_flight:,} on their way")
+    return f"repair the receiver; events stay pending until it accepts them; {again}"
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +94,7 @@ def look_at_api(rt: Runtime) -> Iterator[Finding]:
     if needing and not lacking and found is not None:
         yield _judge_budget(found)
     elif not needing:
-        yield Finding("api", "ok", "nothing that is watched needs the API")
+        yield Finding("api", "ok", "no watch needs the API")
 
 
 def _needs_key(rt: Runtime, watch: Watch) -> bool:
@@ -123,7 +107,7 @@ def _has_key(adapter: SourceAdapter) -> bool:
 
 def _judge_budget(found: quota_schedule.Forecast) -> Finding:
     used = f"{found.used:,} of {found.limit:,} units are used this Pacific day"
-    remedy = f"polling goes on at {clock.iso(found.ends_at)}; watch less, or raise quota_limit if Google gave you more"
+    remedy = f"polling resumes at {clock.iso(found.ends_at)}; watch less, or raise quota_limit if Google granted more"
     if found.left == 0:
         return Finding("api", "fail", f"{used}: nothing is left", remedy)
     if found.is_low or found.warning:
@@ -162,49 +146,71 @@ def _read_once(adapter: SourceAdapter, watch: Watch) -> int | None:
     return len(adapter.read(Position(watch.ref, via=watch.via, emits=0)).items)
 
 
-def look_at_watches(rt: Runtime) -> Iterator[Finding]:
-    now = rt.now()
-    rows = [row for row in watches.active() if row.source in rt.enabled_sources()]
-    unknown = _not_taken_up(rt)
-    if unknown:
-        text = f"{unknown:,} watches of the configuration are not in the database: the worker began with another one"
-        yield Finding("watches", "fail", text, "start the worker again, so that it reads the configuration")
-    late = [row for row in rows if now - row.next_poll_at > max(3 * row.interval_seconds, 180.0)]
-    failing = [row for row in rows if row.errors]
-    if not rt.settings.features.polling:
-        yield Finding("watches", "warn", "polling is switched off", "set features.polling: true to read sources")
-    elif late:
-        text = f"{len(late):,} of {len(rows):,} watches are long overdue"
-        yield Finding("watches", "fail", text, f"the worker reads them; {_START}")
-    elif failing:
-        text = f"{len(failing):,} of {len(rows):,} watches fail at the moment"
-        yield Finding("watches", "warn", text, "`csi sources list` says of each what is wrong")
-    elif not unknown:
-        yield Finding("watches", "ok", f"{len(rows):,} watches, none overdue, none failing")
-
-
-def _not_taken_up(rt: Runtime) -> int:
+def look_at_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     stored = {(row.source, row.ref) for row in watch_admin.every()}
     wanted = {(name, spec.ref) for name in rt.enabled_sources() for spec in rt.adapter(name).watches()}
-    return len(wanted - stored)
+    if unknown := len(wanted - stored):
+        text = f"{unknown:,} watches of the configuration are not in the database: the worker started with another one"
+        yield Finding("watches", "fail", text, "restart the worker, so that it reads the configuration")
+    failing = sum(watch.errors > 0 for watch in facts.watches)
+    if not facts.polling:
+        yield Finding("watches", "warn", "polling is switched off", "set features.polling: true to poll sources")
+    elif failing:
+        text = f"{failing:,} of {len(facts.watches):,} watches fail at the moment"
+        yield Finding("watches", "warn", text, "`csi sources list` shows the error of each")
+    elif not unknown:
+        yield Finding("watches", "ok", f"{len(facts.watches):,} watches, none failing")
 
 
 # ── what runs ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def look_at_worker(rt: Runtime) -> Iterator[Finding]:
-    last, now = heartbeats.last_beat(WORKER), rt.now()
-    if last is None:
-        yield Finding("worker", "fail", "no worker has ever run on this database", _START)
-    elif last > now + FRESH_SECONDS:
-        text = f"the worker's last sign of life is {last - now:.0f} s in the future: a clock was changed"
-        yield Finding(
-            "clock", "fail", text, "set the clock by NTP: `timedatectl set-ntp true`; the worker mends its rows"
-        )
-    elif now - last > FRESH_SECONDS:
-        yield Finding("worker", "fail", f"the worker gave its last sign of life {now - last:.0f} s ago", _START)
-    else:
-        yield Finding("worker", "ok", f"the worker lives; last sign {max(now - last, 0.0):.0f} s ago")
+CHECKS = {
+    "worker_silent": "worker",
+    "source_stale": "watches",
+    "watches_overdue": "watches",
+    "host_outage": "source",
+    "clock_held": "clock",
+    "receiver_away": "delivery",
+    "destination_paused": "delivery",
+    "backlog_old": "backlog",
+    "dead_letters": "letters",
+    "quota_low": "api",
+    "reload_refused": "config",
+    "disk_low": "disk",
+    "storage": "database",
+}
+_FAULTS = ("worker_silent", "watches_overdue", "destination_paused", "storage")
+"""Problems that make `csi doctor` end with exit code 6; the others are warnings."""
+
+
+def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
+    """Every problem of the verdict, and what is fine where it has none."""
+    problems = judge(facts).problems
+    for one in problems:
+        yield _finding(one)
+    checks = {CHECKS[one.id] for one in problems}
+    if "worker" not in checks:
+        yield Finding("worker", "ok", f"alive; last heartbeat {max(facts.worker.age or 0.0, 0.0):.0f} s ago")
+    for target in all_destinations(rt):
+        if target.state in ("accepting", "throttled"):
+            counts = f"{target.pending:,} pending, {target.in_flight:,} in flight"
+            yield Finding("delivery", "ok", f"{target.name}: {STATE_TEXTS[target.state]}; {counts}")
+    age = 0.0 if facts.oldest_pending is None else facts.now - facts.oldest_pending
+    if facts.dead_letters and "letters" not in checks:
+        remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
+        yield Finding("letters", "warn", f"{facts.dead_letters:,} open dead letters", remedy)
+    if age > OLD_BACKLOG and "backlog" not in checks:
+        text = f"the oldest event has been waiting for {age / 60:,.0f} minutes"
+        yield Finding("backlog", "warn", text, "`csi status` shows the reason")
+    elif not facts.dead_letters and "backlog" not in checks:
+        yield Finding("backlog", "ok", "no event has been waiting for long, and there are no dead letters")
+
+
+def _finding(one: Problem) -> Finding:
+    is_clock = one.id == "worker_silent" and one.remedy != START_WORKER
+    level: Level = "fail" if one.id in _FAULTS else "warn"
+    return Finding("clock" if is_clock else CHECKS[one.id], level, f"{one.what}; {one.effect}", one.remedy)
 
 
 def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
@@ -212,37 +218,23 @@ def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
         status = rt.net.get(f"{url}/healthz", limits=HttpLimits(total=3.0)).status
     except NetError as error:
         remedy = "start it: `csi run`, or the service csi-web; without it there are no health pages and metrics"
-        yield Finding("sidecar", "warn", f"it does not answer: {error}", remedy)
+        yield Finding("sidecar", "warn", f"no answer: {error}", remedy)
         return
     if status == 200:
         yield Finding("sidecar", "ok", f"it answers at {url}")
     else:
-        yield Finding("sidecar", "warn", f"{url} answers http {status}", "look whether something else has this port")
-
-
-def look_at_backlog(rt: Runtime) -> Iterator[Finding]:
-    letters, oldest = dead_letters.open_count(), events.oldest_pending()
-    if letters:
-        remedy = "`csi dlq list --group-by error`; when the cause is mended: `csi dlq replay --all`"
-        yield Finding("letters", "warn", f"{letters:,} open dead letters", remedy)
-    age = 0.0 if oldest is None else rt.now() - oldest
-    if age > OLD_BACKLOG:
-        yield Finding(
-            "backlog", "warn", f"the oldest event waits for {age / 60:,.0f} minutes", "`csi status` says for what"
-        )
-    elif not letters:
-        yield Finding("backlog", "ok", "nothing waits for long, and there are no dead letters")
+        yield Finding("sidecar", "warn", f"{url} answers http {status}", "check whether another program uses this port")
 
 
 def look_at_jobs(rt: Runtime) -> Iterator[Finding]:
-    """The catalogue's: they hold up no event."""
+    """Of the catalogue: they delay no event."""
     dead, since = jobs.dead_count(), jobs.waiting_since(rt.now())
     wait = 0.0 if since is None or not rt.settings.catalog.enabled else rt.now() - since
     if dead:
-        remedy = "`csi jobs dead` says why; when that is mended, `csi jobs retry` each by its id"
+        remedy = "`csi jobs dead` shows the cause; after it is fixed, `csi jobs retry` each by its id"
         yield Finding("jobs", "warn", f"{dead:,} jobs of the catalogue were given up", remedy)
     if wait > OLD_JOBS:
         text = f"a job of the catalogue has been due for {wait / 3600:,.0f} hours"
-        yield Finding("jobs", "warn", text, f"`csi jobs list --status pending`; the worker takes them: {_START}")
+        yield Finding("jobs", "warn", text, f"`csi jobs list --status pending`; the worker takes them: {START_WORKER}")
     elif not dead:
-        yield Finding("jobs", "ok", "no job of the catalogue is dead or waits for long")
+        yield Finding("jobs", "ok", "no job of the catalogue is dead or has been due for long")

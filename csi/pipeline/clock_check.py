@@ -10,10 +10,8 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling.clock_trust import LONGEST_HOLD_SECONDS, TOLERANCE_SECONDS, ClockReading, ClockTrust, check
 from csi.store import heartbeats
-from csi.store.heartbeats import Beat
+from csi.store.heartbeats import GAP_SECONDS, WORKER, Beat
 
-WORKER = "worker"
-FRESH_SECONDS = 60.0
 _checking = threading.Lock()
 
 
@@ -52,7 +50,7 @@ def measure(rt: Runtime) -> str | None:
 def hold_text(beat: Beat | None, now: float) -> str | None:
     """Why the worker of this heartbeat does not poll. None: its clocks agree, or the heartbeat is of another time: the
     worker ended in a hold, or the clock was set right since."""
-    if beat is None or beat.clock_json is None or abs(now - beat.beat_at) > FRESH_SECONDS:
+    if beat is None or beat.clock_json is None or abs(now - beat.beat_at) > GAP_SECONDS:
         return None
     stored = json.loads(beat.clock_json)
     if stored["held_since"] is None:

@@ -8,15 +8,11 @@ from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import db, disk, error_causes, heartbeats
+from csi.store import db, disk, error_causes
 from csi.store.disk import MB, DiskSpace
 
 SHORTEN_ABOVE = 34 * MB
 """A log that was started anew keeps up to 32 MB of its file (journal_size_limit)."""
-LONG_LOG = 64 * MB
-SILENT_SECONDS = 30.0
-NEARLY_FULL = "the disk is nearly full: {free} MB are free, {wanted} MB are wanted; nothing is read until there is room"
-LONG_READER = "somebody reads the database for very long: its log has {log} MB and cannot be shortened"
 
 
 class OldSchema(StoreError):
@@ -31,16 +27,6 @@ class Finding:
     is_good: bool
     text: str
     remedy: str = ""
-
-
-@dataclass(frozen=True)
-class Place:
-    """What `/readyz` says of the database. Every reason makes it not ready; a note does not."""
-
-    reasons: tuple[str, ...] = ()
-    note: str | None = None
-    free_mb: int | None = None
-    log_mb: int | None = None
 
 
 def has_room(rt: Runtime) -> bool:
@@ -63,7 +49,7 @@ def keep_log_short(rt: Runtime) -> None:
 def watch_log(rt: Runtime) -> None:
     """Where somebody else keeps the write-ahead log long, say so once, and once when that is over."""
     found = disk.measure()
-    is_long = found is not None and found.log > LONG_LOG
+    is_long = found is not None and found.log > disk.LONG_LOG
     if is_long != rt.memo.get("long_log", False):
         rt.memo["long_log"] = is_long
         size = 0 if found is None else found.log // MB
@@ -71,20 +57,6 @@ def watch_log(rt: Runtime) -> None:
             log.warning("somebody reads the database for very long; its log grows", wal_mb=size)
         else:
             log.info("the database's log is short again", wal_mb=size)
-
-
-def place(rt: Runtime) -> Place:
-    """For a process that answers others. Whether the lock is free is asked only when the worker has fallen silent."""
-    found, wanted = disk.measure(), rt.settings.csi.min_free_mb
-    if found is None:
-        return Place()
-    reasons = [_nearly_full(found, wanted)] if found.free < wanted * MB else []
-    if found.is_read_only:
-        reasons.append(error_causes.READ_ONLY.text)
-    elif _is_silent(rt):
-        reasons += _why_silent(Path(rt.settings.csi.database_url))
-    note = LONG_READER.format(log=found.log // MB) if found.log > LONG_LOG else None
-    return Place(tuple(reasons), note, found.free // MB, found.log // MB)
 
 
 def check_storage(settings: Settings, *, thorough: bool = False) -> list[Finding]:
@@ -105,10 +77,10 @@ def _look_at_file(path: Path, wanted: int) -> Iterator[Finding]:
         yield Finding("unusable", False, str(error), error_causes.READ_ONLY.remedy)
         return
     if found.free < wanted * MB:
-        yield Finding("full", False, _nearly_full(found, wanted), error_causes.FULL.remedy)
-    if found.log > LONG_LOG:
-        text = LONG_READER.format(log=found.log // MB)
-        yield Finding("long_reader", False, text, "find who (fuser -v on the file): an open shell, a copy tool")
+        yield Finding("full", False, disk.nearly_full(found, wanted), error_causes.FULL.remedy)
+    if found.log > disk.LONG_LOG:
+        remedy = "find the process with `fuser -v` on the file: an open shell, a copy tool"
+        yield Finding("long_reader", False, disk.long_reader(found), remedy)
     if path.exists():
         yield from _findings(lambda: disk.check_write_lock(path))
 
@@ -138,26 +110,9 @@ def _findings(question: Callable[[], None]) -> Iterator[Finding]:
         yield Finding(named.kind, False, str(error), named.remedy)
 
 
-def _is_silent(rt: Runtime) -> bool:
-    beat = heartbeats.last_beat("worker")
-    return beat is not None and rt.now() - beat > SILENT_SECONDS
-
-
-def _why_silent(path: Path) -> list[str]:
-    try:
-        disk.check_write_lock(path)
-    except StoreError as error:
-        return [error_causes.identify(error).text]
-    return []
-
-
 def _say_room(found: DiskSpace | None, wanted: int) -> None:
     free = None if found is None else found.free // MB
     if found is not None and found.free < wanted * MB:
         log.warning("the disk is nearly full; nothing is read until there is room", free_mb=free, wanted_mb=wanted)
     else:
         log.info("there is room on the disk again", free_mb=free)
-
-
-def _nearly_full(found: DiskSpace, wanted: int) -> str:
-    return NEARLY_FULL.format(free=found.free // MB, wanted=wanted)

@@ -197,7 +197,7 @@ def infeasible(rt: Runtime) -> str | None:
     if limit is None:
         return None
     reads = [(speeds.slow, row.pages) for row, speeds in _paid(rt)]
-    return quota_warnings.too_much(reads, limit, _buffer(rt)) if reads else None
+    return quota_warnings.too_much(reads, limit, buffer(rt)) if reads else None
 
 
 def warn_infeasible(rt: Runtime) -> None:
@@ -208,7 +208,7 @@ def warn_infeasible(rt: Runtime) -> None:
 
 def _outlook(rt: Runtime, now: float, found_new: Iterable[int] = ()) -> _Outlook:
     midnight = api_units.day_ends(now)
-    purse = Purse(unit_limit(rt) or 0, api_units.used(now), _buffer(rt), max(midnight - now, 1.0))
+    purse = Purse(unit_limit(rt) or 0, api_units.used(now), buffer(rt), max(midnight - now, 1.0))
     usual = _usual(rt, now)
     loads = [_load(row, speeds, now, purse.seconds, usual, row.id in found_new) for row, speeds in _paid(rt)]
     return _Outlook(tuple(loads), purse, midnight)
@@ -270,7 +270,7 @@ def _usual(rt: Runtime, now: float) -> dict[int, int]:
     return dict(found)
 
 
-def _buffer(rt: Runtime) -> int:
+def buffer(rt: Runtime) -> int:
     rules = [rt.settings.sources[name].adaptive for name in rt.enabled_sources()]
     return max((rule.min_quota_buffer for rule in rules if rule), default=0)
 

@@ -11,8 +11,8 @@ from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, data_version, db, destinations, heartbeats, inbox, leases
 from csi.store.db import writing
+from csi.store.heartbeats import WORKER
 
-WORKER = "worker"
 QUEUED = "queue_depth"
 CLOCK_SLACK = 30.0
 STILL_AFTER, STILL_LOOK = 1.0, 1.0

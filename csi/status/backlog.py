@@ -1,118 +1,185 @@
-"""What waits at this moment, and for what: in words, from the rows."""
+"""What is waiting, and the one reason for it: for the status page, the tasks, the timeline and the dashboard."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from csi import clock
 from csi.config.settings import TierSettings
+from csi.emitter.verdict import RETRY_DELAYS
 from csi.logs import redact
 from csi.runtime import Runtime
-from csi.status import destinations
-from csi.status.destinations import Standing
-from csi.store import heartbeats, hosts
-from csi.store.queries import backlog
-from csi.store.queries.timeline import Lane
+from csi.status.destinations import DestinationState, all_destinations
+from csi.status.worker import WorkerStatus, worker_status
+from csi.store import hosts
+from csi.store.queries import backlog as rows
+from csi.store.queries.backlog import UnsettledBatch
 
-WORKER = "worker"
-FRESH_SECONDS = 30.0
+ATTEMPTS = len(RETRY_DELAYS) + 1
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A number of rows of one kind, and why they wait. `until` None: for nothing that has a time."""
+class Reason:
+    """Why something waits. `until` None: for nothing that has a time."""
+
+    text: str
+    until: float | None = None
+    is_problem: bool = False
+    """It does not pass on its own schedule: a failure, or a pause by the operator."""
+
+    def timed(self, now: float) -> str:
+        """With the time at which the wait ends, where there is one."""
+        if self.until is None or self.until <= now:
+            return self.text
+        return f"{self.text} (until {clock.iso(self.until)})"
+
+
+@dataclass(frozen=True)
+class BacklogGroup:
+    """A number of rows of one kind that wait for one reason."""
 
     step: str
     what: str
     count: int
-    why: str
+    reason: Reason
     since: float | None = None
-    until: float | None = None
+
+    def words(self, now: float) -> str:
+        """`urgent events to default: 12; the circuit breaker is open (http 503) (until 2026-…)`."""
+        return f"{self.what}: {self.count:,}; {self.reason.timed(now)}"
 
 
-def waiting(rt: Runtime) -> list[Waiting]:
-    """Everything that has to happen and has not, in the order of the walk."""
-    found = [*_watches(rt), *_items(rt), *_events(rt), *_batches(rt)]
-    gone = worker_gone(rt)
-    return [_with_reason(one, gone) for one in found] if gone else found
+@dataclass(frozen=True)
+class PendingPlace:
+    """Where pending events wait: in one lane of one destination."""
+
+    lane: str
+    due_at: float | None
+    tier: TierSettings | None = None
+    earlier: str | None = None
+    """The item or event that has to be sent first, to keep the order of the watch."""
 
 
-def worker_gone(rt: Runtime) -> str | None:
-    """Why nothing moves at all; None: the worker gives signs of life."""
-    last = heartbeats.last_beat(WORKER)
-    if last is None:
-        return "no worker has ever run here"
-    age = rt.now() - last
-    return None if abs(age) < FRESH_SECONDS else f"the worker gave its last sign of life {age:.0f} s ago"
+def backlog(rt: Runtime) -> list[BacklogGroup]:
+    """Everything that is due or will be, in the order of the pipeline."""
+    worker = worker_status(rt)
+    found = [*_watches(rt), *_items(), *_events(rt)]
+    return [replace(entry, reason=with_worker(entry.reason, worker)) for entry in found]
 
 
-def _with_reason(one: Waiting, reason: str) -> Waiting:
-    return Waiting(one.step, one.what, one.count, f"{reason}; {one.why}", one.since, one.until)
+def queued(entries: Sequence[BacklogGroup]) -> int:
+    """Items and events that are not settled."""
+    return sum(entry.count for entry in entries if entry.step != "poll")
 
 
-def _watches(rt: Runtime) -> Iterator[Waiting]:
+# ── the reason ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_worker(reason: Reason, worker: WorkerStatus) -> Reason:
+    """Nothing moves without a worker: that comes first, before any other reason."""
+    if worker.problem is None:
+        return reason
+    return Reason(f"{worker.problem}; {reason.text}", reason.until, is_problem=True)
+
+
+def why_blocked(destination: DestinationState, *, delivery_is_on: bool) -> Reason | None:
+    """Why nothing is sent to this destination now; None: events are sent."""
+    endpoint, cause = destination.endpoint, redact(destination.cause or "")
+    if not delivery_is_on:
+        return Reason("delivery is switched off (features.delivery)", is_problem=True)
+    if not destination.is_configured:
+        return Reason(f"destination {destination.name} is no longer configured", is_problem=True)
+    match destination.state:
+        case "paused":
+            return Reason(f"delivery is paused by the operator{_since(endpoint.held_at)}: {cause}", is_problem=True)
+        case "throttled":
+            return Reason(f"the receiver rate-limited us ({cause}); sending is paused", endpoint.paused_until)
+        case "circuit_open":
+            text = f"the circuit breaker is open{_since(endpoint.opened_at)} ({cause})"
+            return Reason(text, endpoint.next_probe_at, is_problem=True)
+        case "half_open":
+            text = f"the circuit breaker is half-open{_since(endpoint.opened_at)} ({cause}); the next batch is a probe"
+            return Reason(text, is_problem=True)
+    return None
+
+
+def why_pending(destination: DestinationState, place: PendingPlace, now: float, *, delivery_is_on: bool) -> Reason:
+    """Why events of a lane are in no batch yet."""
+    if blocked := why_blocked(destination, delivery_is_on=delivery_is_on):
+        return blocked
+    if place.earlier is not None:
+        return Reason(f"an earlier item of the same watch is sent first: {place.earlier}")
+    if place.due_at is not None and place.due_at > now:
+        size = place.tier.batch_size if place.tier else 1
+        return Reason(f"the batch of lane {place.lane} is filling (up to {size})", place.due_at)
+    return Reason(f"due; waiting for a free request slot in lane {place.lane}")
+
+
+def why_batch_waits(
+    destination: DestinationState, batch: UnsettledBatch, now: float, *, delivery_is_on: bool
+) -> Reason:
+    """Why a batch is not settled yet."""
+    if batch.state == "sending":
+        return Reason(f"{batch.batch_id} is being sent")
+    if blocked := why_blocked(destination, delivery_is_on=delivery_is_on):
+        return blocked
+    if batch.attempts and batch.next_attempt_at > now:
+        text = f"attempt {batch.attempts} of {ATTEMPTS} failed; {batch.batch_id} is retried"
+        return Reason(text, batch.next_attempt_at)
+    if batch.next_attempt_at > now:
+        return Reason("another part of a refused batch is sent first", batch.next_attempt_at)
+    return Reason(f"{batch.batch_id} is due; waiting for a free request slot")
+
+
+def _since(moment: float | None) -> str:
+    return "" if moment is None else f" since {clock.iso(moment)}"
+
+
+# ── what waits ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _watches(rt: Runtime) -> Iterator[BacklogGroup]:
     now = rt.now()
-    due, oldest = backlog.due_watches(now)
+    due, oldest = rows.due_watches(now)
     if due:
-        why = "they are due and wait for a free thread" if rt.settings.features.polling else "polling is switched off"
-        yield Waiting("poll", "watches", due, why, since=oldest)
+        polling = rt.settings.features.polling
+        reason = Reason("due; waiting for a free thread") if polling else Reason("polling is switched off", None, True)
+        yield BacklogGroup("poll", "watches", due, reason, oldest)
     for host in hosts.troubled(now):
+        what = f"watches of {host.host}"
         until = hosts.paused_until(host, now)
         if until is not None:
-            why = f"the host asked for patience: {redact(host.pause_reason or '')}"
-            yield Waiting("poll", f"watches of {host.host}", hosts.count(host.host, [], now)[0], why, until=until)
+            text = f"the host rate-limited us; polling is paused: {redact(host.pause_reason or '')}"
+            yield BacklogGroup("poll", what, hosts.count(host.host, [], now)[0], Reason(text, until))
         if host.outage_since is not None:
-            why = f"the host is in trouble: {redact(host.outage_reason or '')}"
-            yield Waiting("poll", f"watches of {host.host}", host.outage_watches, why, since=host.outage_since)
+            reason = Reason(f"upstream outage: {redact(host.outage_reason or '')}", is_problem=True)
+            yield BacklogGroup("poll", what, host.outage_watches, reason, host.outage_since)
 
 
-def _items(rt: Runtime) -> Iterator[Waiting]:
-    count, oldest = backlog.waiting_items()
-    if count:
-        yield Waiting("ingest", "items", count, "they were seen and become events in their turn", since=oldest)
+def _items() -> Iterator[BacklogGroup]:
+    found = rows.inbox()
+    if found.waiting:
+        reason = Reason("due; waiting for a free thread")
+        yield BacklogGroup("ingest", "items", found.waiting, reason, found.oldest_at)
+    if found.quarantined:
+        reason = Reason("processing them ended the worker three times; see their dead letters", is_problem=True)
+        yield BacklogGroup("ingest", "quarantined items", found.quarantined, reason)
 
 
-def _events(rt: Runtime) -> Iterator[Waiting]:
-    for one in destinations.standings(rt):
+def _events(rt: Runtime) -> Iterator[BacklogGroup]:
+    now, delivery_is_on = rt.now(), rt.settings.features.delivery
+    batches = rows.unsettled_batches()
+    for one in all_destinations(rt):
+        destination = rt.destinations.get(one.name)
         for lane in one.lanes:
             if lane.pending:
-                yield _lane(rt, one, lane)
-
-
-def _lane(rt: Runtime, one: Standing, lane: Lane) -> Waiting:
-    destination, endpoint = rt.destinations.get(one.name), one.endpoint
-    tier = destination.tiers.of(lane.name) if destination else None
-    why, until = {
-        "held": (f"delivery is paused by command: {redact(endpoint.held or '')}", None),
-        "paused": ("the receiver asked for a pause", endpoint.paused_until),
-        "away": (f"the receiver is away: {redact(endpoint.reason or '')}", endpoint.next_probe_at),
-        "probe": ("the receiver is away; the next event asks whether it is back", None),
-    }.get(one.gate) or _turn(rt, lane, tier)
-    if not one.is_configured:
-        why, until = "this destination is not configured any more", None
-    elif not rt.settings.features.delivery:
-        why, until = "delivery is switched off (features.delivery)", None
-    return Waiting("flush", f"{lane.name} events to {one.name}", lane.pending, why, lane.oldest_seen_at, until)
-
-
-def _turn(rt: Runtime, lane: Lane, tier: TierSettings | None) -> tuple[str, float | None]:
-    due = lane.next_due_at
-    if tier is not None and due is not None and due > rt.now() and lane.pending < tier.batch_size:
-        return f"for company: a batch leaves with {tier.batch_size} events, or when its time has come", due
-    return "in turn: requests before them are under way, or an earlier item of their watch is", None
-
-
-def _batches(rt: Runtime) -> Iterator[Waiting]:
-    now = rt.now()
-    for batch in backlog.waiting_batches():
-        if batch.attempts:
-            why = f"attempt {batch.attempts} failed; the next comes in its time"
-        else:
-            why = "it is to be sent" if batch.next_attempt_at <= now else "its turn comes after another part's answer"
-        what = f"events in {batch.batch_id} to {batch.destination}"
-        yield Waiting("deliver", what, batch.size, why, until=batch.next_attempt_at)
-
-
-def words(one: Waiting, now: float) -> str:
-    """`urgent events to default: 12; the receiver is away (until 2026-…)`."""
-    until = f" (until {clock.iso(one.until)})" if one.until is not None and one.until > now else ""
-    return f"{one.what}: {one.count:,}; {one.why}{until}"
+                place = PendingPlace(
+                    lane.name, lane.next_due_at, destination.tiers.of(lane.name) if destination else None
+                )
+                reason = why_pending(one, place, now, delivery_is_on=delivery_is_on)
+                what = f"{lane.name} events to {one.name}"
+                yield BacklogGroup("flush", what, lane.pending, reason, lane.oldest_seen_at)
+        for batch in batches:
+            if batch.destination == one.name:
+                reason = why_batch_waits(one, batch, now, delivery_is_on=delivery_is_on)
+                what = f"events in {batch.batch_id} to {one.name}"
+                yield BacklogGroup("deliver", what, batch.size, reason, batch.created_at)

@@ -1,26 +1,33 @@
-"""How it stands with each destination, and the switch by which a person holds its delivery."""
+"""Whether each destination accepts events now, and what is queued for it. Reads only."""
 
 from dataclasses import dataclass
 
 from csi.dlq import dead_letters
 from csi.errors import CsiError
-from csi.logs import log
 from csi.pipeline import destination_state
+from csi.pipeline.destination_state import State
 from csi.runtime import Runtime
 from csi.store import destinations
-from csi.store.db import writing
 from csi.store.destinations import DestinationRow
 from csi.store.queries import timeline
 from csi.store.queries.timeline import Lane
 
-GATES: dict[destination_state.State, str] = {
+GATES: dict[State, str] = {
     "accepting": "open",
     "paused": "held",
     "throttled": "paused",
     "circuit_open": "away",
     "half_open": "probe",
 }
-"""The words of release 1.0 for the same states: the value of the JSON key `gate`."""
+"""The words of release 1.0 for the same states: the value of the deprecated JSON key `gate`."""
+
+STATE_TEXTS: dict[State, str] = {
+    "accepting": "accepting events",
+    "paused": "paused by the operator",
+    "throttled": "throttled by the receiver",
+    "circuit_open": "circuit breaker open",
+    "half_open": "circuit breaker half-open; the next batch is a probe",
+}
 
 
 class UnknownDestination(CsiError):
@@ -28,17 +35,49 @@ class UnknownDestination(CsiError):
 
 
 @dataclass(frozen=True)
-class Standing:
-    """One destination at this moment."""
+class DestinationState:
+    """May events be sent to this destination now, and what its row says."""
 
     name: str
-    is_configured: bool
-    gate: str
-    """The state in the words of release 1.0: open, held, paused, away, probe."""
+    state: State
     endpoint: DestinationRow
-    form: str
-    lanes: tuple[Lane, ...]
-    dead: int
+    is_configured: bool = True
+    wanted_form: str = "auto"
+    """The configured form of the signed JSON; `auto`: learned from the receiver."""
+
+    @property
+    def form(self) -> str | None:
+        """None: not known yet."""
+        return self.endpoint.form if self.wanted_form == "auto" else self.wanted_form
+
+    @property
+    def form_words(self) -> str:
+        return f"{self.wanted_form} (configured)" if self.wanted_form != "auto" else self.form or "not known yet"
+
+    @property
+    def gate(self) -> str:
+        """The deprecated name of the state."""
+        return GATES[self.state]
+
+    @property
+    def cause(self) -> str | None:
+        """Why it is not accepting: the operator's or the receiver's own words, which may hold a secret."""
+        match self.state:
+            case "paused":
+                return self.endpoint.held
+            case "throttled":
+                return self.endpoint.last_error
+            case "circuit_open" | "half_open":
+                return self.endpoint.reason
+        return None
+
+
+@dataclass(frozen=True)
+class DestinationStatus(DestinationState):
+    """The same with its queue: lanes and open dead letters."""
+
+    lanes: tuple[Lane, ...] = ()
+    dead: int = 0
 
     @property
     def pending(self) -> int:
@@ -49,58 +88,37 @@ class Standing:
         return sum(lane.in_flight for lane in self.lanes)
 
 
-def standings(rt: Runtime, name: str | None = None) -> list[Standing]:
-    """All destinations, also those that were configured once and still have something waiting."""
-    if name is not None:
-        return [_standing(rt, known_name(rt, name))]
-    return [_standing(rt, one) for one in dict.fromkeys([*rt.destinations, *_waiting_elsewhere(rt)])]
+def destination_state_of(rt: Runtime, name: str) -> DestinationState:
+    """Cheap: one row, whatever the size of the backlog."""
+    endpoint = destinations.get(name)
+    state = destination_state.current(endpoint, rt.now())
+    destination = rt.destinations.get(name)
+    wanted = destination.canonical_json if destination else "auto"
+    return DestinationState(name, state, endpoint, destination is not None, wanted)
 
 
-def hold(rt: Runtime, name: str, reason: str) -> bool:
-    """Nothing is sent to it from now on, over restarts, until `resume`. False: it was held already."""
-    with writing():
-        row = destinations.get(known_name(rt, name))
-        destination_state.write(row, destination_state.paused(row, rt.now(), reason))
-    log.info("delivery is paused by command", destination=name, reason=reason)
-    return row.held is None
+def destination_status(rt: Runtime, name: str) -> DestinationStatus:
+    found = destination_state_of(rt, name)
+    return DestinationStatus(**vars(found), lanes=tuple(timeline.lanes(name)), dead=dead_letters.open_count(name))
 
 
-def resume(rt: Runtime, name: str) -> bool:
-    """What waits goes out again. False: it was not held."""
-    with writing():
-        row = destinations.get(known_name(rt, name))
-        destination_state.write(row, destination_state.resumed(row))
-    log.info("delivery is resumed by command", destination=name)
-    return row.held is not None
+def all_destinations(rt: Runtime) -> list[DestinationStatus]:
+    """Every configured destination, then those that are no longer configured and still have events queued."""
+    known = [name for name in timeline.all_destinations() if name not in rt.destinations]
+    found = [destination_status(rt, name) for name in (*rt.destinations, *known)]
+    return [one for one in found if one.is_configured or one.lanes]
 
 
 def known_name(rt: Runtime, name: str) -> str:
-    known = [*rt.destinations, *timeline.all_destinations()]
+    """A destination that is configured, or that the database knows. UnknownDestination otherwise."""
+    known = dict.fromkeys([*rt.destinations, *timeline.all_destinations()])
     if name not in known:
-        raise UnknownDestination(f"there is no destination {name[:60]!r}; known: {', '.join(dict.fromkeys(known))}")
+        raise UnknownDestination(f"there is no destination {name[:60]!r}; known: {', '.join(known)}")
     return name
 
 
 def configured_name(rt: Runtime, name: str) -> str:
-    """A name that events can be sent to now."""
+    """A destination that events can be sent to now. UnknownDestination otherwise."""
     if name not in rt.destinations:
         raise UnknownDestination(f"there is no destination {name[:60]!r}; configured: {', '.join(rt.destinations)}")
     return name
-
-
-def _standing(rt: Runtime, name: str) -> Standing:
-    endpoint, destination = destinations.get(name), rt.destinations.get(name)
-    wanted = destination.canonical_json if destination else "auto"
-    return Standing(
-        name=name,
-        is_configured=destination is not None,
-        gate=GATES[destination_state.current(endpoint, rt.now())],
-        endpoint=endpoint,
-        form=f"{wanted} (configured)" if wanted != "auto" else endpoint.form or "not known yet",
-        lanes=tuple(timeline.lanes(name)),
-        dead=dead_letters.open_count(name),
-    )
-
-
-def _waiting_elsewhere(rt: Runtime) -> list[str]:
-    return [name for name in timeline.all_destinations() if name not in rt.destinations and timeline.lanes(name)]

@@ -1,31 +1,24 @@
-"""How it stands with the whole installation at this moment, on one page."""
+"""The whole installation at this moment: one object for `csi status`, the API and the dashboard."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csi import __version__
-from csi.dlq import dead_letters as dlq
 from csi.pipeline import clock_check, quota_schedule
 from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
-from csi.status import backlog as waiting
-from csi.status import destinations as standing
-from csi.status.backlog import Waiting
-from csi.status.destinations import Standing
-from csi.status.slo import Success, judge_success
-from csi.store import heartbeats, hosts, watch_admin
-from csi.store.heartbeats import Beat
+from csi.status.backlog import BacklogGroup, backlog
+from csi.status.destinations import DestinationStatus, all_destinations
+from csi.status.slo import DAY, HOUR, WindowReport, reports
+from csi.status.verdict import StatusVerdict, verdict
+from csi.status.worker import WorkerStatus, worker_status
+from csi.store import events, hosts, watch_admin
 from csi.store.models import Watch
-from csi.store.queries import slo
-from csi.store.queries.slo import Passage
-
-HOUR = 3600.0
-DAY = 86_400.0
-WORKER = "worker"
+from csi.store.queries import charts
+from csi.store.queries.charts import WatchCount
 
 
 @dataclass(frozen=True)
-class SourceState:
+class SourceStatus:
     """One source of the configuration."""
 
     name: str
@@ -39,8 +32,8 @@ class SourceState:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """A host that asked for a pause, or that many watches fail at."""
+class HostStatus:
+    """A host that rate-limited us, or that has an outage."""
 
     host: str
     kind: str
@@ -51,62 +44,66 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Overview:
-    """What a person wants to know first."""
+    """What an operator wants to know first."""
 
     now: float
     version: str
     instance: str
-    beat: Beat | None
-    worker_trouble: str | None
-    """Why nothing moves; None: the worker lives."""
+    worker: WorkerStatus
     clock_hold: str | None
     """Why the worker does not poll; None: it trusts the clock."""
-    sources: tuple[SourceState, ...]
-    troubles: tuple[Trouble, ...]
-    hour: Success
-    day: Success
-    destinations: tuple[Standing, ...]
+    verdict: StatusVerdict
+    sources: tuple[SourceStatus, ...]
+    watches: tuple[WatchCount, ...]
+    hosts: tuple[HostStatus, ...]
+    hour: WindowReport
+    day: WindowReport
+    destinations: tuple[DestinationStatus, ...]
     delivery_is_on: bool
-    waiting: tuple[Waiting, ...]
-    dead_letters: int
+    backlog: tuple[BacklogGroup, ...]
+    oldest_pending: float | None
+    dead_letters: dict[str, int]
+    """Open ones by cause."""
     quota: Forecast | None
+
+    @property
+    def open_dead_letters(self) -> int:
+        return sum(self.dead_letters.values())
 
 
 def overview(rt: Runtime) -> Overview:
-    now, beat = rt.now(), heartbeats.latest(WORKER)
-    passed = list(slo.passages(now - DAY))
+    now, worker = rt.now(), worker_status(rt)
+    hour, day = reports(rt, [HOUR, DAY])
     return Overview(
         now=now,
         version=__version__,
         instance=rt.settings.csi.instance_id,
-        beat=beat,
-        worker_trouble=waiting.worker_gone(rt),
-        clock_hold=clock_check.hold_text(beat, now),
+        worker=worker,
+        clock_hold=clock_check.hold_text(worker.heartbeat, now),
+        verdict=verdict(rt),
         sources=tuple(_sources(rt)),
-        troubles=tuple(_troubles(now)),
-        hour=judge_success(_since(passed, now - HOUR)),
-        day=judge_success(passed),
-        destinations=tuple(standing.standings(rt)),
+        watches=tuple(charts.watch_counts(list(rt.settings.sources))),
+        hosts=tuple(_hosts(now)),
+        hour=hour,
+        day=day,
+        destinations=tuple(all_destinations(rt)),
         delivery_is_on=rt.settings.features.delivery,
-        waiting=tuple(waiting.waiting(rt)),
-        dead_letters=dlq.open_count(),
+        backlog=tuple(backlog(rt)),
+        oldest_pending=events.oldest_pending(),
+        dead_letters=charts.open_dead_letters(),
         quota=quota_schedule.forecast(rt, now),
     )
 
 
-def _since(passed: Sequence[Passage], moment: float) -> list[Passage]:
-    return [one for one in passed if one.first_seen_at >= moment]
-
-
-def _sources(rt: Runtime) -> list[SourceState]:
+def _sources(rt: Runtime) -> list[SourceStatus]:
     rows, enabled = watch_admin.every(), rt.enabled_sources()
     names = dict.fromkeys([*rt.settings.sources, *(row.source for row in rows)])
     return [_source(name, name in enabled, [row for row in rows if row.source == name]) for name in names]
 
 
-def _source(name: str, is_enabled: bool, rows: list[Watch]) -> SourceState:
+def _source(name: str, is_enabled: bool, rows: list[Watch]) -> SourceStatus:
     active = [row for row in rows if row.state == "active"]
-    return SourceState(
+    return SourceStatus(
         name=name,
         is_enabled=is_enabled,
         active=len(active),
@@ -118,12 +115,12 @@ def _source(name: str, is_enabled: bool, rows: list[Watch]) -> SourceState:
     )
 
 
-def _troubles(now: float) -> list[Trouble]:
+def _hosts(now: float) -> list[HostStatus]:
     found = []
     for host in hosts.troubled(now):
         until = hosts.paused_until(host, now)
         if until is not None:
-            found.append(Trouble(host.host, "pause", None, until, host.pause_reason or ""))
+            found.append(HostStatus(host.host, "pause", None, until, host.pause_reason or ""))
         if host.outage_since is not None:
-            found.append(Trouble(host.host, "outage", host.outage_since, None, host.outage_reason or ""))
+            found.append(HostStatus(host.host, "outage", host.outage_since, None, host.outage_reason or ""))
     return found

@@ -1,33 +1,31 @@
-"""What was reached in a window of time, held against what PRD §6 promises."""
+"""The objectives of PRD §6 over a window of time: the one definition of success, duplicates, uptime and latency."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from csi import clock
 from csi.config.settings import TIERS
 from csi.runtime import Runtime
 from csi.store import heartbeats
-from csi.store.heartbeats import Attendance
-from csi.store.queries import slo, timeline
-from csi.store.queries.slo import Passage, Repeats
+from csi.store.heartbeats import WORKER, Attendance
+from csi.store.queries import slo
+from csi.store.queries.slo import EventTimes, SendCounts
 
+HOUR = 3_600.0
 DAY = 86_400.0
-WORKER = "worker"
 
 SUCCESS_TARGET = 0.95
 REPEAT_TARGET = 0.05
 UPTIME_TARGET = 0.99
 LATENCY_TARGETS = {"urgent": 30.0, "standard": 1800.0}
-"""P95 in seconds, from the moment it happened to the receipt (PRD §6.1); neither half of the way may take longer."""
-
-_GONE = ("dead", "quarantined")
+"""P95 in seconds from `occurred_at` to acceptance by the receiver (PRD §6.1); neither part of it may take longer."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Percentiles in seconds; None: there was nothing to measure."""
+class LatencyPercentiles:
+    """In seconds; None: there was nothing to measure."""
 
     p50: float | None = None
     p95: float | None = None
@@ -59,15 +57,15 @@ class Success:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """How many of the events that were sent the receiver may have got twice, at worst."""
+    """The share of accepted events that a receiver may have got twice: an upper bound."""
 
     target: ClassVar[float] = REPEAT_TARGET
-    repeats: Repeats
+    counts: SendCounts
 
     @property
     def value(self) -> float | None:
-        worst = max(self.repeats.reported, self.repeats.possible)
-        return min(worst / self.repeats.sent, 1.0) if self.repeats.sent else None
+        worst = max(self.counts.reported, self.counts.possible)
+        return min(worst / self.counts.sent, 1.0) if self.counts.sent else None
 
     @property
     def is_met(self) -> bool | None:
@@ -76,7 +74,7 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Uptime:
-    """The share of the time in which the worker gave signs of life."""
+    """The share of the time in which the worker wrote heartbeats."""
 
     target: ClassVar[float] = UPTIME_TARGET
     attendance: Attendance
@@ -96,33 +94,51 @@ class Uptime:
 
 @dataclass(frozen=True)
 class TierLatency:
-    """How long the events of one tier took: the source's half and ours, and both together."""
+    """How long the events of one tier took: until we saw them, from there to acceptance, and both together."""
 
     tier: str
     target: float | None
     events: int
     old_items: int
-    """Older than the first read of their watch: how long they took says nothing, and they are left out."""
+    """Older than the first poll of their watch: their latency says nothing, and is left out."""
     late: int
-    """Not delivered, and already over the target: counted with the time that they have waited so far."""
-    to_seen: Spread
-    to_accepted: Spread
-    total: Spread
+    """Not delivered and already over the target: counted with the time that they have waited so far."""
+    to_seen: LatencyPercentiles
+    to_accepted: LatencyPercentiles
+    total: LatencyPercentiles
+
+    @property
+    def worst_p95(self) -> float | None:
+        parts = (self.to_seen, self.to_accepted, self.total)
+        return max((part.p95 for part in parts if part.p95 is not None), default=None)
 
     @property
     def is_met(self) -> bool | None:
-        slowest = [spread.p95 for spread in (self.to_seen, self.to_accepted, self.total) if spread.p95 is not None]
-        return None if self.target is None or not slowest else max(slowest) < self.target
+        return None if self.target is None or self.worst_p95 is None else self.worst_p95 < self.target
 
 
 @dataclass(frozen=True)
-class Report:
-    """All figures of one window, and how far they can be believed."""
+class Objective:
+    """One line of a table of objectives. `value` None: nothing to measure."""
+
+    name: str
+    kind: Literal["share", "seconds"]
+    value: float | None
+    target: float
+    is_met: bool | None
+    detail: str
+    at_least: bool = False
+    """The target is a lower bound."""
+
+
+@dataclass(frozen=True)
+class WindowReport:
+    """All figures of one window, and the notes that limit them."""
 
     since: float
     until: float
     rows_since: float
-    """Events are counted from here: what is older may be removed."""
+    """Events are counted from here: older ones may have been removed."""
     success: Success
     duplicates: Duplicates
     uptime: Uptime
@@ -131,27 +147,35 @@ class Report:
 
     @property
     def is_met(self) -> bool | None:
-        """False when anything was missed; None when nothing could be judged."""
-        verdicts = [self.success.is_met, self.duplicates.is_met, self.uptime.is_met]
-        known = [one for one in [*verdicts, *(tier.is_met for tier in self.latencies)] if one is not None]
+        """False when an objective was missed; None when nothing could be measured."""
+        known = [one.is_met for one in objectives(self) if one.is_met is not None]
         return all(known) if known else None
 
 
-def report(rt: Runtime, seconds: float) -> Report:
+def report(rt: Runtime, seconds: float) -> WindowReport:
     """The last so many seconds."""
+    return reports(rt, [seconds])[0]
+
+
+def reports(rt: Runtime, windows: Sequence[float]) -> list[WindowReport]:
+    """Several windows that end now; the events are read once."""
     now = rt.now()
-    since = now - seconds
-    rows_since = max(since, now - rt.settings.retention.events_days * DAY)
-    passed = list(slo.passages(rows_since))
+    kept = rt.settings.retention.events_days * DAY
+    events = list(slo.event_times(now - min(max(windows), kept)))
+    return [_report(rt, now - seconds, max(now - seconds, now - kept), now, events) for seconds in windows]
+
+
+def _report(rt: Runtime, since: float, rows_since: float, now: float, events: Sequence[EventTimes]) -> WindowReport:
+    ours = [one for one in events if one.first_seen_at >= rows_since]
     uptime = Uptime(heartbeats.attendance(WORKER, since, now), now)
-    return Report(
+    return WindowReport(
         since=since,
         until=now,
         rows_since=rows_since,
-        success=judge_success(passed),
-        duplicates=Duplicates(slo.repeats(timeline.all_destinations(), rows_since)),
+        success=judge_success(ours),
+        duplicates=Duplicates(slo.send_counts(rows_since)),
         uptime=uptime,
-        latencies=tuple(judge_tier(tier, passed, now) for tier in TIERS),
+        latencies=tuple(judge_tier(tier, ours, now) for tier in TIERS),
         notes=tuple(_notes(rt, since, rows_since, uptime)),
     )
 
@@ -162,26 +186,26 @@ def _notes(rt: Runtime, since: float, rows_since: float, uptime: Uptime) -> Iter
         yield f"events are kept for {days} days (retention.events_days): all but uptime begins {clock.iso(rows_since)}"
     known = uptime.attendance.since
     if known is None:
-        yield "no worker ever ran on this database, so nothing is known of its uptime"
+        yield "no worker has ever run on this database: uptime is not known"
     elif known > since:
-        yield f"signs of life are known since {clock.iso(known)}: uptime begins there"
+        yield f"heartbeats are known since {clock.iso(known)}: uptime begins there"
     oldest = slo.oldest_event()
     if oldest is not None and oldest > rows_since:
-        yield f"the oldest event that is stored was seen at {clock.iso(oldest)}"
+        yield f"the oldest stored event was first seen at {clock.iso(oldest)}"
 
 
 # ── the figures; pure ───────────────────────────────────────────────────────────────────────────────────
 
 
-def judge_success(passed: Sequence[Passage]) -> Success:
-    delivered = sum(one.state == "delivered" for one in passed)
-    dead = sum(one.state in _GONE for one in passed)
-    return Success(delivered, dead, len(passed) - delivered - dead)
+def judge_success(events: Sequence[EventTimes]) -> Success:
+    delivered = sum(one.state == "delivered" for one in events)
+    dead = sum(one.state in ("dead", "quarantined") for one in events)
+    return Success(delivered, dead, len(events) - delivered - dead)
 
 
-def judge_tier(tier: str, passed: Sequence[Passage], now: float) -> TierLatency:
+def judge_tier(tier: str, events: Sequence[EventTimes], now: float) -> TierLatency:
     target = LATENCY_TARGETS.get(tier)
-    ours = [one for one in passed if one.tier == tier]
+    ours = [one for one in events if one.tier == tier]
     fresh = [one for one in ours if not is_old(one)]
     arrived = [one for one in ours if one.delivered_at is not None and one.state == "delivered"]
     late = [one for one in ours if one.state in ("pending", "in_flight") and now - one.first_seen_at > (target or now)]
@@ -192,25 +216,35 @@ def judge_tier(tier: str, passed: Sequence[Passage], now: float) -> TierLatency:
         events=len(ours),
         old_items=len(ours) - len(fresh),
         late=len(late),
-        to_seen=spread([one.first_seen_at - _occurred(one) for one in fresh]),
-        to_accepted=spread([end - one.first_seen_at for one, end in ends]),
-        total=spread([end - _occurred(one) for one, end in ends if not is_old(one)]),
+        to_seen=percentiles([one.first_seen_at - clock.parse(one.occurred_at) for one in fresh]),
+        to_accepted=percentiles([end - one.first_seen_at for one, end in ends]),
+        total=percentiles([end - clock.parse(one.occurred_at) for one, end in ends if not is_old(one)]),
     )
 
 
-def is_old(one: Passage) -> bool:
-    """It happened before its watch was ever read (`first_poll: all`, or a new watch): nobody could have been quick."""
-    return one.first_read_at is None or _occurred(one) < one.first_read_at
+def is_old(one: EventTimes) -> bool:
+    """It happened before the first poll of its watch (`first_poll: all`, or a new watch)."""
+    return one.first_read_at is None or clock.parse(one.occurred_at) < one.first_read_at
 
 
-def spread(values: Sequence[float]) -> Spread:
+def percentiles(values: Sequence[float]) -> LatencyPercentiles:
     """Nearest rank: each percentile is a value that was measured. A clock that disagrees gives 0, not less."""
     ordered = sorted(max(value, 0.0) for value in values)
     if not ordered:
-        return Spread()
+        return LatencyPercentiles()
     p50, p95, p99 = (ordered[ceil(len(ordered) * share) - 1] for share in (0.50, 0.95, 0.99))
-    return Spread(p50, p95, p99)
+    return LatencyPercentiles(p50, p95, p99)
 
 
-def _occurred(one: Passage) -> float:
-    return clock.parse(one.occurred_at)
+def objectives(found: WindowReport) -> Iterator[Objective]:
+    success, counts, attendance = found.success, found.duplicates.counts, found.uptime.attendance
+    detail = f"{success.delivered:,} delivered, {success.dead:,} dead; {success.waiting:,} waiting"
+    yield Objective("delivery success", "share", success.value, SUCCESS_TARGET, success.is_met, detail, at_least=True)
+    detail = f"{counts.sent:,} accepted; {counts.reported:,} reported as duplicates, {counts.possible:,} possible"
+    yield Objective("duplicates", "share", found.duplicates.value, REPEAT_TARGET, found.duplicates.is_met, detail)
+    detail = f"{len(attendance.gaps):,} interruptions, {attendance.down_seconds:,.0f} s down"
+    yield Objective("uptime", "share", found.uptime.value, UPTIME_TARGET, found.uptime.is_met, detail, at_least=True)
+    for tier in found.latencies:
+        if tier.target is not None:
+            detail = f"{tier.events:,} events, {tier.late:,} late and still waiting, {tier.old_items:,} left out as old"
+            yield Objective(f"{tier.tier} latency, P95", "seconds", tier.worst_p95, tier.target, tier.is_met, detail)

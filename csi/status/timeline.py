@@ -1,63 +1,69 @@
-"""The story of one item in words: what happened to it, oldest first, and why it is where it is. Pure."""
+"""The history of one item, oldest step first, and the reason why it is where it is."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
+from csi.adapters import registry
 from csi.config.settings import TierSettings
+from csi.dlq import dead_letters
 from csi.dlq.dead_letters import StoredDeadLetter
+from csi.ingester.text import clean
+from csi.runtime import Runtime
+from csi.status.backlog import PendingPlace, Reason, why_batch_waits, why_pending, with_worker
+from csi.status.destinations import DestinationState, destination_state_of
+from csi.status.worker import WorkerStatus, worker_status
+from csi.store import outbox
 from csi.store.destinations import DestinationRow
-from csi.store.queries.timeline import Journey, KnownKey, OnItsWay, Request, ToldEvent, WaitingItem, Watched
+from csi.store.queries import timeline as rows
+from csi.store.queries.backlog import UnsettledBatch
+from csi.store.queries.timeline import (
+    AttemptRow,
+    BatchRow,
+    EventHistoryRow,
+    InboxRow,
+    KnownKey,
+    OutboxRow,
+    WatchName,
+)
 
-ATTEMPTS = 3
+LONGEST_QUERY = 512
 
 
 @dataclass(frozen=True)
-class Found:
-    """Every row that one item has left behind."""
+class ItemRows:
+    """Every stored row of one item."""
 
     key: str
     known: KnownKey | None = None
-    item: WaitingItem | None = None
-    events: Sequence[ToldEvent] = ()
-    entries: Sequence[OnItsWay] = ()
-    journeys: Sequence[Journey] = ()
-    requests: Sequence[Request] = ()
+    item: InboxRow | None = None
+    events: Sequence[EventHistoryRow] = ()
+    entries: Sequence[OutboxRow] = ()
+    batches: Sequence[BatchRow] = ()
+    attempts: Sequence[AttemptRow] = ()
     letters: Sequence[StoredDeadLetter] = ()
-    watch: Watched | None = None
+    watch: WatchName | None = None
 
 
 @dataclass(frozen=True)
-class Gate:
-    """How it stands with one destination at this moment."""
+class Surroundings:
+    """What decides whether the item moves: the worker, the destinations and the settings."""
 
-    state: str
-    """What `gate.look` says, or `gone` for a destination that is not configured any more."""
-    endpoint: DestinationRow
-    tier: TierSettings | None = None
-    earlier: str | None = None
-    """What this item waits for, to keep the order of its watch."""
-
-
-_GONE = Gate("gone", DestinationRow(""))
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What the rest of the house does meanwhile."""
-
-    now: float
-    gates: Mapping[str, Gate] = field(default_factory=dict)
+    worker: WorkerStatus
+    destinations: Mapping[str, DestinationState] = field(default_factory=dict)
+    tiers: Mapping[tuple[str, str], TierSettings] = field(default_factory=dict)
+    """By destination and lane."""
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """By destination: the item that has to be sent first, to keep the order of the watch."""
     delivery_is_on: bool = True
-    worker_age: float | None = 0.0
-    """Seconds since the worker's last sign of life; None: there never was one."""
     events_days: int = 30
 
 
 @dataclass(frozen=True)
-class Step:
+class TimelineEntry:
     """One thing that happened."""
 
     at: float
@@ -67,8 +73,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Leg:
-    """How far the item has come on its way to one destination, and why no further."""
+class DeliveryState:
+    """How far the item has come to one destination, and why no further."""
 
     destination: str
     state: str
@@ -76,7 +82,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Story:
+class Timeline:
     """All that is known of one item."""
 
     key: str
@@ -88,26 +94,86 @@ class Story:
     title: str | None = None
     url: str | None = None
     watch: str | None = None
-    legs: tuple[Leg, ...] = ()
-    steps: tuple[Step, ...] = ()
+    deliveries: tuple[DeliveryState, ...] = ()
+    steps: tuple[TimelineEntry, ...] = ()
 
 
-def tell(found: Found, scene: Scene) -> Story:
+@dataclass(frozen=True)
+class TraceResult:
+    """The timelines of all items that match a query. `is_cut`: there are more."""
+
+    query: str
+    timelines: tuple[Timeline, ...]
+    is_cut: bool = False
+
+
+def trace(rt: Runtime, text: str) -> TraceResult:
+    """By the id of a video, an event_id or a dedupe key."""
+    query = clean(text, LONGEST_QUERY).strip()
+    keys = rows.find_keys(query, registry.key_stems()) if query else []
+    shown = keys[: rows.MOST_KEYS]
+    return TraceResult(query, tuple(timeline_of(rt, key) for key in shown), len(keys) > len(shown))
+
+
+def timeline_of(rt: Runtime, key: str) -> Timeline:
+    """By the exact dedupe key."""
+    found = _item_rows(key)
+    return build(found, _surroundings(rt, found))
+
+
+def _item_rows(key: str) -> ItemRows:
+    events, item = rows.events_of(key), rows.inbox_row(key)
+    pks = [event.pk for event in events]
+    watch_id = events[-1].watch_id if events else item.watch_id if item else None
+    return ItemRows(
+        key=key,
+        known=rows.known_key(key),
+        item=item,
+        events=events,
+        entries=rows.outbox_of(pks),
+        batches=rows.batches_of(pks),
+        attempts=rows.attempts_of(pks),
+        letters=dead_letters.of_item(key),
+        watch=rows.watch_name(watch_id),
+    )
+
+
+def _surroundings(rt: Runtime, found: ItemRows) -> Surroundings:
+    configured = [
+        (entry, rt.destinations[entry.destination]) for entry in found.entries if entry.destination in rt.destinations
+    ]
+    ordered = [entry for entry, _ in configured if entry.state == "pending" and entry.lane not in outbox.UNORDERED]
+    return Surroundings(
+        worker=worker_status(rt),
+        destinations={entry.destination: destination_state_of(rt, entry.destination) for entry in found.entries},
+        tiers={(entry.destination, entry.lane): one.tiers.of(entry.lane) for entry, one in configured},
+        earlier={entry.destination: item for entry in ordered if (item := rows.earlier_item(entry)) is not None},
+        delivery_is_on=rt.settings.features.delivery,
+        events_days=rt.settings.retention.events_days,
+    )
+
+
+def build(found: ItemRows, around: Surroundings) -> Timeline:
+    """Pure: rows in, timeline out."""
     event = found.events[-1] if found.events else None
-    subject = _subject(found, event)
-    legs = tuple(_legs(found, scene))
-    state, reason = _state(found, event, legs, scene)
-    return Story(
+    letter = found.letters[-1] if found.letters else None
+    subject = json.loads(event.subject_json) if event else letter.payload.get("subject") if letter else None
+    subject = subject if isinstance(subject, dict) else {}
+    deliveries = tuple(_deliveries(found, around))
+    state, reason = _state(found, deliveries, around)
+    named = next((one.event_id for one in found.letters if one.kind == "event"), None)
+    watch_source = found.watch.source if found.watch else None
+    return Timeline(
         key=found.key,
         state=state,
         reason=reason,
-        event_id=event.event_id if event else _event_id(found),
-        source=_source(found, event),
+        event_id=event.event_id if event else named,
+        source=event.source if event else letter.source if letter else watch_source,
         event_type=event.event_type if event else found.item.event_type if found.item else None,
         title=_text(subject.get("title")),
         url=_text(subject.get("url")),
-        watch=_watch_name(found.watch),
-        legs=legs,
+        watch=_watch_words(found.watch),
+        deliveries=deliveries,
         steps=tuple(sorted(_steps(found), key=lambda step: (step.at, _ORDER.index(step.what)))),
     )
 
@@ -115,33 +181,29 @@ def tell(found: Found, scene: Scene) -> Story:
 # ── where it is, and why ────────────────────────────────────────────────────────────────────────────────
 
 _NOT_SENT = {
-    "first_poll": "it was there when its watch was read for the first time: remembered, not sent (first_poll)",
-    "filtered": "the filters of its watch do not want it",
-    "unwanted": "no destination wants it: their filters by source, type and tag leave it out",
-    "malformed": "it could not be read; it is among the dead letters with its raw payload",
+    "first_poll": "it was listed at the first poll of its watch: remembered, not sent (first_poll)",
+    "filtered": "the filters of its watch exclude it",
+    "unwanted": "no destination selects it: their filters by source, type and tag exclude it",
+    "malformed": "it could not be read; its dead letter holds the raw payload",
     "discarded": "it was discarded by command",
-    "taken_over": "the poller before us had sent it already (csi compare --take-over)",
+    "taken_over": "the previous poller had sent it already (csi compare --take-over)",
 }
 
 
-def _state(found: Found, event: ToldEvent | None, legs: Sequence[Leg], scene: Scene) -> tuple[str, str]:
-    if event is not None:
-        unfinished = [leg for leg in legs if leg.state != "delivered"]
-        return event.state, "; ".join(dict.fromkeys(leg.reason for leg in unfinished or legs))
+def _state(found: ItemRows, deliveries: Sequence[DeliveryState], around: Surroundings) -> tuple[str, str]:
+    if found.events:
+        unfinished = [one for one in deliveries if one.state != "delivered"]
+        return found.events[-1].state, "; ".join(dict.fromkeys(one.reason for one in unfinished or deliveries))
+    if found.item is not None and found.item.state == "quarantined":
+        return "quarantined", "processing it ended the worker three times; see its dead letter"
     if found.item is not None:
-        return _item_state(found.item, scene)
+        return "inbox", with_worker(Reason("seen, and not an event yet"), around.worker).text
     if found.letters:
         return _letter_state(found.letters[-1])
     reason = found.known.reason if found.known else "unknown"
     if reason == "emitted":
-        return "gone", f"it was emitted; its event was removed by retention (kept for {scene.events_days} days)"
+        return "gone", f"it was emitted; its event was removed by retention (kept for {around.events_days} days)"
     return reason, _NOT_SENT.get(reason, f"it is known as {reason!r}")
-
-
-def _item_state(item: WaitingItem, scene: Scene) -> tuple[str, str]:
-    if item.state == "quarantined":
-        return "quarantined", "handling it ended the process three times; look at its dead letter"
-    return "inbox", f"it was seen and is not an event yet{_no_worker(scene)}"
 
 
 def _letter_state(letter: StoredDeadLetter) -> tuple[str, str]:
@@ -150,79 +212,45 @@ def _letter_state(letter: StoredDeadLetter) -> tuple[str, str]:
     return letter.state, f"dead letter {letter.id} was {letter.state}: {letter.result or 'no result'}"
 
 
-def _legs(found: Found, scene: Scene) -> Iterator[Leg]:
-    """Per destination: what is under way tells most, then dead letters, then journeys that arrived."""
+def _deliveries(found: ItemRows, around: Surroundings) -> Iterator[DeliveryState]:
+    """Per destination: what is queued decides, then dead letters, then delivered batches."""
     names = [entry.destination for entry in found.entries]
     names += [letter.destination for letter in found.letters if letter.kind == "event"]
-    names += [journey.destination for journey in found.journeys]
+    names += [batch.destination for batch in found.batches]
     for name in dict.fromkeys(names):
         entry = next((entry for entry in found.entries if entry.destination == name), None)
-        yield _leg_under_way(name, entry, found, scene) if entry else _leg_ended(name, found)
+        yield _unfinished(entry, found, around) if entry else _finished(name, found)
 
 
-def _leg_under_way(name: str, entry: OnItsWay, found: Found, scene: Scene) -> Leg:
-    journey = next((one for one in found.journeys if one.pk == entry.batch_pk), None)
-    if entry.state == "in_flight" and journey is not None:
-        return Leg(name, "in_flight", _why_in_flight(journey, scene))
-    return Leg(name, "pending", why_pending(entry, scene))
+def _unfinished(entry: OutboxRow, found: ItemRows, around: Surroundings) -> DeliveryState:
+    name, now = entry.destination, around.worker.now
+    gone = DestinationState(name, "accepting", DestinationRow(name), is_configured=False)
+    destination = around.destinations.get(name, gone)
+    batch = next((one for one in found.batches if one.pk == entry.batch_pk), None)
+    if entry.state == "in_flight" and batch is not None:
+        unsettled = UnsettledBatch(
+            *(batch.pk, batch.batch_id, name, batch.lane, batch.size, batch.state, batch.attempts),
+            *(batch.next_attempt_at, batch.created_at),
+        )
+        reason = why_batch_waits(destination, unsettled, now, delivery_is_on=around.delivery_is_on)
+    else:
+        tier = around.tiers.get((name, entry.lane))
+        place = PendingPlace(entry.lane, entry.due_at, tier, around.earlier.get(name))
+        reason = why_pending(destination, place, now, delivery_is_on=around.delivery_is_on)
+    state = "in_flight" if entry.state == "in_flight" and batch is not None else "pending"
+    return DeliveryState(name, state, with_worker(reason, around.worker).timed(now))
 
 
-def _leg_ended(name: str, found: Found) -> Leg:
+def _finished(name: str, found: ItemRows) -> DeliveryState:
     letter = next((one for one in reversed(found.letters) if one.destination == name), None)
     if letter is not None and letter.state != "replayed":
-        how = f"dead letter {letter.id} ({letter.cause}): {letter.reason}"
-        return Leg(name, "dead" if letter.state == "open" else letter.state, how)
-    arrived = [one for one in found.journeys if one.destination == name and one.state == "delivered"]
+        text = f"dead letter {letter.id} ({letter.cause}): {letter.reason}"
+        return DeliveryState(name, "dead" if letter.state == "open" else letter.state, text)
+    arrived = [one for one in found.batches if one.destination == name and one.state == "delivered"]
     if arrived or (letter is not None and letter.result == "delivered"):
         when = arrived[-1].settled_at if arrived else letter.closed_at if letter else None
-        return Leg(name, "delivered", f"accepted{_at(when)}")
-    return Leg(name, "unknown", "nothing is under way to it")
-
-
-def why_pending(entry: OnItsWay, scene: Scene) -> str:
-    """The first thing in its way."""
-    gate = scene.gates.get(entry.destination, _GONE)
-    if barrier := _barrier(entry.destination, gate, scene):
-        return barrier
-    if gate.earlier is not None:
-        return f"it waits for an earlier item of its watch: {gate.earlier}"
-    if entry.due_at > scene.now:
-        more = f" or until {gate.tier.batch_size} wait" if gate.tier and gate.tier.batch_size > 1 else ""
-        return f"lane {entry.lane} collects: due at {_iso(entry.due_at)}{more}"
-    return f"due since {_iso(entry.due_at)}; it waits for its turn in lane {entry.lane}{_no_worker(scene)}"
-
-
-def _why_in_flight(journey: Journey, scene: Scene) -> str:
-    if journey.state == "sending":
-        return f"it is being sent now, in {journey.batch_id}"
-    if barrier := _barrier(journey.destination, scene.gates.get(journey.destination, _GONE), scene):
-        return barrier
-    if journey.attempts and journey.next_attempt_at > scene.now:
-        return f"attempt {journey.attempts + 1} of {ATTEMPTS} is due at {_iso(journey.next_attempt_at)}"
-    return f"{journey.batch_id} is due since {_iso(journey.next_attempt_at)}{_no_worker(scene)}"
-
-
-def _barrier(name: str, gate: Gate, scene: Scene) -> str | None:
-    """Why nothing at all goes to this destination now; None: it does."""
-    endpoint = gate.endpoint
-    if not scene.delivery_is_on:
-        return "delivery is switched off (features.delivery)"
-    match gate.state:
-        case "gone":
-            return f"destination {name} is not configured any more"
-        case "held":
-            return f"delivery to {name} is paused by command{_since(endpoint.held_at)}: {endpoint.held}"
-        case "paused":
-            return f"the receiver asked for a pause until {_iso(endpoint.paused_until)}: {endpoint.last_error}"
-        case "away" | "probe":
-            return f"the receiver is away{_since(endpoint.opened_at)} ({endpoint.reason}); it is asked again soon"
-    return None
-
-
-def _no_worker(scene: Scene) -> str:
-    if scene.worker_age is None:
-        return "; no worker has ever run here"
-    return f"; the worker gave no sign of life for {scene.worker_age:.0f} s" if scene.worker_age > 30 else ""
+        return DeliveryState(name, "delivered", f"accepted{'' if when is None else f' at {clock.iso(when)}'}")
+    return DeliveryState(name, "unknown", "nothing is queued for it")
 
 
 # ── what happened ───────────────────────────────────────────────────────────────────────────────────────
@@ -232,22 +260,22 @@ _ORDER = (
     *("occurred", "seen", "stored", "batched", "attempt", "split", "released"),
     *("dead", "replayed", "discarded", "delivered"),
 )
-"""Of what happened at one moment, this came before that."""
+"""The order of steps that have the same time."""
 
 
-def _steps(found: Found) -> Iterator[Step]:
-    yield from _sighting(found)
+def _steps(found: ItemRows) -> Iterator[TimelineEntry]:
+    yield from _first_seen(found)
     for event in found.events:
         yield from _event_steps(event)
-    for journey in found.journeys:
-        yield from _journey_steps(journey)
-    for request in found.requests:
-        yield _request_step(request, found.journeys)
+    for batch in found.batches:
+        yield from _batch_steps(batch)
+    for attempt in found.attempts:
+        yield _attempt_step(attempt, found.batches)
     for letter in found.letters:
         yield from _letter_steps(letter)
 
 
-def _sighting(found: Found) -> Iterator[Step]:
+def _first_seen(found: ItemRows) -> Iterator[TimelineEntry]:
     seen = [event.first_seen_at for event in found.events]
     seen += [letter.first_seen_at for letter in found.letters if letter.first_seen_at is not None]
     if found.item is not None:
@@ -256,101 +284,80 @@ def _sighting(found: Found) -> Iterator[Step]:
         seen.append(found.known.first_seen_at)
     if not seen:
         return
-    where = f" in {_watch_name(found.watch)}" if found.watch else ""
+    where = f" in {_watch_words(found.watch)}" if found.watch else ""
     reason = found.known.reason if found.known else None
     note = f"; not sent: {reason}" if reason in _NOT_SENT and not found.events else ""
-    yield Step(min(seen), "seen", f"seen for the first time{where}{note}", {"reason": reason})
+    yield TimelineEntry(min(seen), "seen", f"first seen{where}{note}", {"reason": reason})
 
 
-def _event_steps(event: ToldEvent) -> Iterator[Step]:
-    occurred = _parse(event.occurred_at)
-    if occurred is not None:
-        yield Step(occurred, "occurred", "published, or added to its list, at the source")
-    yield Step(event.first_seen_at, "stored", f"became event {event.event_id}", {"lane": event.tier})
+def _event_steps(event: EventHistoryRow) -> Iterator[TimelineEntry]:
+    with suppress(ValueError, OverflowError):  # a date that cannot be read has no place in the order
+        yield TimelineEntry(
+            clock.parse(event.occurred_at), "occurred", "published, or added to its list, at the source"
+        )
+    yield TimelineEntry(event.first_seen_at, "stored", f"became event {event.event_id}", {"lane": event.tier})
     if event.delivered_at is not None:
         took = event.delivered_at - event.first_seen_at
-        text = f"delivered everywhere, {took:.1f} s after it was first seen"
-        yield Step(event.delivered_at, "delivered", text, {"seconds": round(took, 3)})
+        text = f"delivered to every destination, {took:.1f} s after it was first seen"
+        yield TimelineEntry(event.delivered_at, "delivered", text, {"seconds": round(took, 3)})
 
 
 _ENDS = {
-    "split": "was refused and taken apart",
-    "released": "was dissolved; its events were pending again",
+    "split": "was refused and split",
+    "released": "was dissolved; its events are pending again",
     "dead": "was given up",
 }
 
 
-def _journey_steps(journey: Journey) -> Iterator[Step]:
-    others = f" with {journey.size - 1} others" if journey.size > 1 else " alone"
-    probe = ", as a probe" if journey.is_probe else ""
-    details = {"batch_id": journey.batch_id, "destination": journey.destination, "size": journey.size}
-    text = f"put into {journey.batch_id} to {journey.destination}{others}{probe}"
-    yield Step(journey.created_at, "batched", text, details | {"lane": journey.lane})
-    if journey.state in _ENDS and journey.settled_at is not None:
-        yield Step(journey.settled_at, journey.state, f"{journey.batch_id} {_ENDS[journey.state]}", details)
+def _batch_steps(batch: BatchRow) -> Iterator[TimelineEntry]:
+    others = f" with {batch.size - 1} others" if batch.size > 1 else ""
+    probe = ", as a probe" if batch.is_probe else ""
+    details = {"batch_id": batch.batch_id, "destination": batch.destination, "size": batch.size}
+    text = f"put into {batch.batch_id} to {batch.destination}{others}{probe}"
+    yield TimelineEntry(batch.created_at, "batched", text, details | {"lane": batch.lane})
+    if batch.state in _ENDS and batch.settled_at is not None:
+        yield TimelineEntry(batch.settled_at, batch.state, f"{batch.batch_id} {_ENDS[batch.state]}", details)
 
 
-def _request_step(request: Request, journeys: Sequence[Journey]) -> Step:
-    batch = next((one.batch_id for one in journeys if one.pk == request.batch_pk), None)
-    took = None if request.finished_at is None else round(request.finished_at - request.started_at, 3)
-    answered = "no answer yet" if request.outcome == "sending" else _answer_words(request)
+def _attempt_step(attempt: AttemptRow, batches: Sequence[BatchRow]) -> TimelineEntry:
+    took = None if attempt.finished_at is None else round(attempt.finished_at - attempt.started_at, 3)
     details = {
-        "batch_id": batch,
-        "destination": request.destination,
-        "request_id": request.request_id,
-        "attempt": request.attempt,
-        "form": request.form,
-        "outcome": request.outcome,
-        "status": request.status,
-        "reason": request.reason,
-        "answer": request.answer,
+        "batch_id": next((one.batch_id for one in batches if one.pk == attempt.batch_pk), None),
+        "destination": attempt.destination,
+        "request_id": attempt.request_id,
+        "attempt": attempt.attempt,
+        "form": attempt.form,
+        "outcome": attempt.outcome,
+        "batch_outcome": attempt.batch_outcome,
+        "status": attempt.status,
+        "reason": attempt.reason_for_event,
+        "answer": attempt.answer,
         "seconds": took,
     }
-    text = f"attempt {request.attempt} to {request.destination}: {answered}"
-    return Step(request.started_at, "attempt", text, details)
+    text = f"attempt {attempt.attempt} to {attempt.destination}: {_answer_words(attempt)}"
+    return TimelineEntry(attempt.started_at, "attempt", text, details)
 
 
-def _answer_words(request: Request) -> str:
-    status = f"http {request.status}" if request.status is not None else ""
-    reason = request.reason if request.reason and request.reason != status else ""
-    words = " ".join(filter(None, [status if not reason.startswith(status or " ") else "", reason]))
-    return f"{request.outcome} ({words})" if words else request.outcome
+def _answer_words(attempt: AttemptRow) -> str:
+    """`delivered (http 200)`, `refused (http 422: invalid_schema)`, `transient (timeout)`."""
+    if attempt.outcome == "sending":
+        return "no answer yet"
+    status = "" if attempt.status is None else f"http {attempt.status}"
+    reason = attempt.reason_for_event or ""
+    said = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
+    words = f"{attempt.outcome} ({said})" if said else attempt.outcome
+    return f"{words}; the batch was accepted in part" if attempt.batch_outcome == "partial" else words
 
 
-def _letter_steps(letter: StoredDeadLetter) -> Iterator[Step]:
+def _letter_steps(letter: StoredDeadLetter) -> Iterator[TimelineEntry]:
     details = {"letter": letter.id, "destination": letter.destination or None, "cause": letter.cause}
-    yield Step(letter.died_at, "dead", f"dead letter {letter.id} ({letter.cause}): {letter.reason}", details)
+    yield TimelineEntry(letter.died_at, "dead", f"dead letter {letter.id} ({letter.cause}): {letter.reason}", details)
     if letter.closed_at is not None:
         text = f"dead letter {letter.id} {letter.state}: {letter.result or 'no result'}"
-        yield Step(letter.closed_at, letter.state, text, details | {"result": letter.result})
+        yield TimelineEntry(letter.closed_at, letter.state, text, details | {"result": letter.result})
 
 
-# ── small things ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _subject(found: Found, event: ToldEvent | None) -> dict[str, Any]:
-    if event is not None:
-        subject = json.loads(event.subject_json)
-    elif found.letters:
-        subject = found.letters[-1].payload.get("subject")
-    else:
-        subject = None
-    return subject if isinstance(subject, dict) else {}
-
-
-def _event_id(found: Found) -> str | None:
-    return next((letter.event_id for letter in found.letters if letter.kind == "event"), None)
-
-
-def _source(found: Found, event: ToldEvent | None) -> str | None:
-    if event is not None:
-        return event.source
-    if found.letters:
-        return found.letters[-1].source
-    return found.watch.source if found.watch else None
-
-
-def _watch_name(watch: Watched | None) -> str | None:
+def _watch_words(watch: WatchName | None) -> str | None:
     if watch is None:
         return None
     return f"{watch.source} {watch.ref}" + (f" ({watch.name})" if watch.name else "")
@@ -358,22 +365,3 @@ def _watch_name(watch: Watched | None) -> str | None:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _parse(text: str) -> float | None:
-    try:
-        return clock.parse(text)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _iso(moment: float | None) -> str:
-    return "an unknown time" if moment is None else clock.iso(moment)
-
-
-def _at(moment: float | None) -> str:
-    return "" if moment is None else f" at {clock.iso(moment)}"
-
-
-def _since(moment: float | None) -> str:
-    return "" if moment is None else f" since {clock.iso(moment)}"

@@ -1,44 +1,43 @@
-"""What happens next: reads that come, batches that travel, and how many wake-ups wait in the worker's queue."""
+"""What happens next: planned polls, unsettled batches, the inbox, and the depth of the worker's queue."""
 
 from dataclasses import dataclass
 
 from csi.runtime import Runtime
-from csi.store import heartbeats
-from csi.store.heartbeats import Beat
-from csi.store.queries import upcoming
-from csi.store.queries.upcoming import Coming, Inbox, Travelling
+from csi.status.worker import WorkerStatus, worker_status
+from csi.store.queries import backlog
+from csi.store.queries.backlog import Inbox, PlannedPoll, UnsettledBatch
 
 SHOWN = 100
 SOON = 60.0
 
 
 @dataclass(frozen=True)
-class Agenda:
+class Upcoming:
     """The worker's next steps, as its rows say."""
 
     now: float
-    worker: Beat | None
+    worker: WorkerStatus
     due: int
     soon: int
     """Watches that fall due within a minute, those that are due included."""
-    reading: int
-    reads: tuple[Coming, ...]
+    polling: int
+    polls: tuple[PlannedPoll, ...]
     inbox: Inbox
-    batches: tuple[Travelling, ...]
+    batches: tuple[UnsettledBatch, ...]
     unsettled: dict[str, int]
 
 
-def agenda_of(rt: Runtime, limit: int = SHOWN) -> Agenda:
+def upcoming(rt: Runtime, limit: int = SHOWN) -> Upcoming:
     now = rt.now()
-    due, soon = upcoming.due_counts(now, SOON)
-    return Agenda(
+    due, soon = backlog.due_counts(now, SOON)
+    return Upcoming(
         now=now,
-        worker=heartbeats.latest("worker"),
+        worker=worker_status(rt),
         due=due,
         soon=soon,
-        reading=upcoming.being_read(now),
-        reads=tuple(upcoming.coming_reads(limit)),
-        inbox=upcoming.inbox(),
-        batches=tuple(upcoming.travelling(limit)),
-        unsettled=upcoming.unsettled(),
+        polling=backlog.polls_running(now),
+        polls=tuple(backlog.planned_polls(limit)),
+        inbox=backlog.inbox(),
+        batches=tuple(backlog.unsettled_batches(limit)),
+        unsettled=backlog.unsettled_counts(),
     )

@@ -15,6 +15,9 @@ LOCK_SECONDS = 1.0
 SHORTEN_SECONDS = 0.2
 """How long other writers may be blocked while the checkpoint waits for readers."""
 
+LONG_LOG = 64 * MB
+"""A write-ahead log of this size does not shrink because another process reads an old state of the database."""
+
 
 @dataclass(frozen=True)
 class DiskSpace:
@@ -42,6 +45,15 @@ def measure_at(path: Path) -> DiskSpace:
     except OSError:
         wal = 0  # no connection is open, or the last one has just deleted it
     return DiskSpace(disk.f_bavail * disk.f_frsize, wal, read_only)
+
+
+def nearly_full(found: DiskSpace, wanted_mb: int) -> str:
+    free = found.free // MB
+    return f"the disk is nearly full ({free} MB free, {wanted_mb} MB required); polling stops until space is free"
+
+
+def long_reader(found: DiskSpace) -> str:
+    return f"another process keeps reading an old state: the write-ahead log has {found.log // MB} MB and cannot shrink"
 
 
 def check_write_lock(path: Path, seconds: float = LOCK_SECONDS) -> None:

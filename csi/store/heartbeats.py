@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from csi.store.db import fetch, run
 from csi.store.models import Heartbeat
 
+WORKER = "worker"
+"""The name under which the worker writes its heartbeat."""
+
 GAP_SECONDS = 30.0
 """A process without a heartbeat for longer was down. A restart takes less."""
 

@@ -16,11 +16,11 @@ from starlette.types import ASGIApp
 from csi import clock
 from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
+from csi.status.facts import SystemFacts, gather
 from csi.store import error_causes
 from csi.web import api, health, metrics, openapi
-from csi.web.facts import gather
 from csi.web.guards import ApiGuard, DashboardGuard
-from csi.web.health import Facts, Report
+from csi.web.health import HealthReport
 from csi.web.middleware import SidecarMiddleware
 from csi.web.page_rendering import error_page, show_file
 from csi.web.pages import pages
@@ -100,7 +100,7 @@ async def show_document(request: Request) -> Response:
     return reply(openapi.document())
 
 
-async def _report(request: Request, judge: Callable[[Facts], Report], otherwise: str) -> Response:
+async def _report(request: Request, judge: Callable[[SystemFacts], HealthReport], otherwise: str) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     try:
         report = judge(await sidecar.ask(gather))

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from csi import clock
-from csi.status.dashboard import words as span
 
 HEALTH = {
     "healthy": "read as planned",
@@ -24,12 +23,12 @@ CAUSES = {
     "crash": "handling it ended the process three times",
 }
 MOODS = {
-    "delivered": "good", "healthy": "good", "open gate": "good", "replayed": "good", "kept": "good", "closed": "good",
+    "delivered": "good", "healthy": "good", "accepting": "good", "replayed": "good", "met": "good", "closed": "good",
     "pending": "wait", "in_flight": "wait", "inbox": "wait", "replaying": "wait", "backing_off": "warn",
-    "throttled": "warn", "outage": "warn", "suspect": "warn", "held": "warn", "paused": "idle", "idle": "idle",
+    "throttled": "warn", "outage": "warn", "suspect": "warn", "partial": "warn", "paused": "idle", "idle": "idle",
     "discarded": "idle", "removed": "idle", "dead": "bad", "quarantined": "bad", "malformed": "bad", "open": "bad",
-    "away": "bad", "probe": "bad", "broken": "bad", "transient": "warn", "refused": "bad", "endpoint_fault": "bad",
-    "sending": "wait", "interrupted": "warn", "other_form": "idle", "probe_failed": "bad",
+    "circuit_open": "bad", "half_open": "bad", "missed": "bad", "transient": "warn", "refused": "bad",
+    "endpoint_fault": "bad", "sending": "wait", "interrupted": "warn", "other_form": "idle", "probe_failed": "bad",
 }  # fmt: skip
 """The colour of a word."""
 
@@ -48,7 +47,13 @@ def ago(moment: float | None, now: float) -> str:
 
 
 def span_words(seconds: float | None) -> str:
-    return "–" if seconds is None else span(max(seconds, 0.0))
+    """`0.4 s`, `42 s`, `12 min`, `3 h`, `4 d`: a larger unit from two of it on."""
+    if seconds is None:
+        return "–"
+    for size, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0.0):.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def whole_seconds(seconds: float) -> str:

@@ -11,10 +11,10 @@ from starlette.websockets import WebSocketClose
 
 from csi.errors import CsiError
 from csi.logs import log
+from csi.status.facts import gather
 from csi.web import health, session
 from csi.web.audit import AuditedRequest
 from csi.web.auth import SAFE_METHODS, AccessRules, access_rules, authorize_api_request, check_origin, role_of
-from csi.web.facts import gather
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
 from csi.web.runtime_access import Sidecar

@@ -1,4 +1,4 @@
-"""`/metrics` in the Prometheus text format: every number is read from the database when it is asked for.
+"""`/metrics` in the Prometheus text format: every number is read from the database at the scrape.
 
 Labels are configured names and our own words, never text from outside.
 """
@@ -21,11 +21,12 @@ from csi import __version__
 from csi.config.settings import STREAM, TIERS
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
-from csi.status.dashboard import backlog_age
-from csi.store import api_units, counters, destinations, heartbeats, hosts, inbox, outbox
-from csi.store.queries import charts, upcoming
-from csi.web import health, metrics_catalog, metrics_operations
-from csi.web.facts import WORKER, gather
+from csi.status.facts import SystemFacts, gather
+from csi.status.slo import DAY, HOUR, WindowReport, reports
+from csi.status.verdict import overdue
+from csi.store import api_units, counters, inbox, outbox
+from csi.store.queries import backlog, charts
+from csi.web import metrics_catalog, metrics_operations
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
@@ -61,27 +62,27 @@ class StoreCollector(Collector):
         return []  # registering must not ask the database
 
     def collect(self) -> Iterator[Metric]:
-        sources, now = tuple(self._rt.settings.sources), self._rt.now()
-        yield from _promised(sources)
+        rt, sources, facts = self._rt, tuple(self._rt.settings.sources), gather(self._rt)
+        hour, day = reports(rt, [HOUR, DAY])
+        yield from _promised(sources, day)
+        yield from _objectives({"1h": hour, "24h": day})
         yield from _counted(sources)
         yield from _latencies()
-        yield from _waiting(now)
-        yield from _watches(self._rt, now)
-        yield from _receivers(self._rt)
-        yield from _worker(now)
-        yield from _quota(self._rt, now)
-        yield from metrics_catalog.collect(self._rt)
-        yield from metrics_operations.collect(self._rt)
-        yield InfoMetricFamily("csi_build", "The version that runs", {"version": __version__})
+        yield from _waiting(facts)
+        yield from _watches(facts, sources)
+        yield from _destinations(facts)
+        yield from _worker(facts)
+        yield from _quota(rt, facts.now)
+        yield from metrics_catalog.collect(rt)
+        yield from metrics_operations.collect(facts)
+        yield InfoMetricFamily("csi_build", "The running version", {"version": __version__})
 
 
-def _promised(sources: Sequence[str]) -> Iterator[Metric]:
+def _promised(sources: Sequence[str], day: WindowReport) -> Iterator[Metric]:
     """The four of PRD §11.4, as named and typed there."""
     handled = counters.all_of("events")
     yield _labelled("csi_events", "Total events processed", handled, sources, EVENT_STATUSES, "status")
-    # A letter that was sent again does not count any more: its event arrived, or left a new letter that counts.
-    delivered, dead = _total(handled, "delivered"), _total(handled, "dlq") - _total(handled, "replayed")
-    yield _gauge("csi_delivery_success_rate", "Delivery success rate", _share(delivered, max(dead, 0.0)))
+    yield _gauge("csi_delivery_success_rate", "Delivery success rate of the last day", _known(day.success.value))
     items = counters.all_of("items")
     known, new = _total(items, "known"), _total(items, "new")
     yield _gauge("csi_dedupe_hit_rate", "Dedupe hit rate", _share(known, new))
@@ -95,8 +96,33 @@ def _promised(sources: Sequence[str]) -> Iterator[Metric]:
     )
 
 
+def _objectives(windows: Mapping[str, WindowReport]) -> Iterator[Metric]:
+    """The figures of `csi slo`. NaN where there was nothing to measure: 0 would raise an alarm."""
+    success = GaugeMetricFamily(
+        "csi_slo_delivery_success_ratio", "Delivered share of settled events", labels=["window"]
+    )
+    duplicates = GaugeMetricFamily(
+        "csi_slo_duplicates_ratio", "Share of accepted events that a receiver may have got twice", labels=["window"]
+    )
+    latency = GaugeMetricFamily(
+        "csi_slo_latency_p95_seconds", "P95 of latencies of events", labels=["tier", "part", "window"]
+    )
+    for window, report in windows.items():
+        success.add_metric([window], _known(report.success.value))
+        duplicates.add_metric([window], _known(report.duplicates.value))
+        for tier in report.latencies:
+            parts = {
+                "occurred_to_seen": tier.to_seen,
+                "seen_to_accepted": tier.to_accepted,
+                "occurred_to_accepted": tier.total,
+            }
+            for part, found in parts.items():
+                latency.add_metric([tier.tier, part, window], _known(found.p95))
+    yield from (success, duplicates, latency)
+
+
 def _counted(sources: Sequence[str]) -> Iterator[Metric]:
-    """What the two rates of the PRD are made of, and how sources fare."""
+    """Items, polls, gaps and outages by source."""
     items, polls = counters.all_of("items"), counters.all_of("polls")
     yield _labelled("csi_items", "Items read, by what became of them", items, sources, ITEM_RESULTS, "result")
     yield _labelled("csi_polls", "Polls by result", polls, sources, POLL_RESULTS, "result")
@@ -106,65 +132,62 @@ def _counted(sources: Sequence[str]) -> Iterator[Metric]:
 
 
 def _latencies() -> Iterator[Metric]:
-    """Two numbers (DECISIONS 32): the source's share and ours in waiting, and ours alone."""
+    """Counted since the beginning: until an event is first seen, and from there to its acceptance."""
     seen, accepted = "Time from occurred to first seen", "Time from first seen to accepted by the receiver"
     ages, waits = counters.AGE_BUCKETS, counters.LATENCY_BUCKETS
     yield _histogram("csi_seen_latency_seconds", seen, "tier", "seen_seconds", ages, LANES)
     yield _histogram("csi_accept_latency_seconds", accepted, "tier", "accept_seconds", waits, LANES)
 
 
-def _waiting(now: float) -> Iterator[Metric]:
-    pending = GaugeMetricFamily("csi_pending_events", "Events that wait to be sent", labels=["tier"])
+def _waiting(facts: SystemFacts) -> Iterator[Metric]:
+    pending = GaugeMetricFamily("csi_pending_events", "Events that are pending in a lane", labels=["tier"])
     for tier in LANES:
         pending.add_metric([tier], outbox.pending_count(tier))
     yield pending
-    yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", backlog_age(now))
+    age = 0.0 if facts.oldest_pending is None else max(facts.now - facts.oldest_pending, 0.0)
+    yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", age)
     yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", inbox.waiting_count())
-    yield _by("csi_batches", "Batches that are not settled", "state", upcoming.unsettled(), BATCH_STATES)
-    letters = charts.open_letters()
-    yield _gauge("csi_dead_letters_open", "Dead letters that nobody has dealt with", sum(letters.values()))
+    yield _by("csi_batches", "Batches that are not settled", "state", backlog.unsettled_counts(), BATCH_STATES)
+    letters = charts.open_dead_letters()
+    yield _gauge("csi_dead_letters_open", "Open dead letters", sum(letters.values()))
     yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters, CAUSES)
 
 
-def _watches(rt: Runtime, now: float) -> Iterator[Metric]:
-    sources = list(rt.settings.sources)
-    found = {(one.source, one.state): one.watches for one in charts.health_counts(sources)}
+def _watches(facts: SystemFacts, sources: Sequence[str]) -> Iterator[Metric]:
+    found = {(one.source, one.state): one.watches for one in charts.watch_counts(sources)}
     states = GaugeMetricFamily("csi_watches", "Watches by state", labels=["source", "state"])
     age = GaugeMetricFamily(
         "csi_source_success_age_seconds", "Time since a watch of this source was last read", labels=["source"]
     )
-    overdue = GaugeMetricFamily("csi_watches_overdue", "Watches that are long overdue", labels=["source"])
-    facts = gather(rt)
-    late = health.overdue(facts) if facts.polling else {}
+    late = GaugeMetricFamily("csi_watches_overdue", "Watches that are long overdue", labels=["source"])
+    counted = overdue(facts)
     for source in sources:
         for state in WATCH_STATES:
             states.add_metric([source, state], found.get((source, state), 0))
         read = [one.last_success_at for one in facts.watches_of(source) if one.last_success_at is not None]
-        age.add_metric([source], max(now - max(read), 0.0) if read else NAN)
-        overdue.add_metric([source], late.get(source, 0))
-    yield from (states, age, overdue)
-    outages = sum(host.outage_since is not None for host in hosts.troubled(now))
-    yield _gauge("csi_hosts_in_outage", "Hosts of sources that are in trouble", outages)
+        age.add_metric([source], max(facts.now - max(read), 0.0) if read else NAN)
+        late.add_metric([source], counted.get(source, 0))
+    yield from (states, age, late)
+    yield _gauge("csi_hosts_in_outage", "Hosts of sources that have an outage", len(facts.outages))
 
 
-def _receivers(rt: Runtime) -> Iterator[Metric]:
-    """Destinations are configured names. One that was never used is closed."""
-    known = [destinations.get(name) for name in rt.destinations]
-    away = {one.destination: float(one.breaker != "closed") for one in known}
-    held = {one.destination: float(one.held is not None) for one in known}
-    yield _gauge("csi_breaker_open", "1 while a receiver is away", max(away.values(), default=0.0))
-    names = tuple(rt.destinations)
-    yield _by("csi_destination_breaker_open", "1 while this receiver is away", "destination", away, names)
-    yield _by("csi_destination_held", "1 while delivery is paused by command", "destination", held, names)
+def _destinations(facts: SystemFacts) -> Iterator[Metric]:
+    names = [one.name for one in facts.destinations]
+    opened = {one.name: float(one.endpoint.breaker != "closed") for one in facts.destinations}
+    paused = {one.name: float(one.endpoint.held is not None) for one in facts.destinations}
+    yield _gauge("csi_breaker_open", "1 while a circuit breaker is open", max(opened.values(), default=0.0))
+    yield _by("csi_destination_breaker_open", "1 while its circuit breaker is open", "destination", opened, names)
+    yield _by("csi_destination_held", "1 while paused by the operator", "destination", paused, names)
 
 
-def _worker(now: float) -> Iterator[Metric]:
-    beat = heartbeats.latest(WORKER)
-    age, started = (NAN, NAN) if beat is None else (now - beat.beat_at, beat.started_at)
-    depth = NAN if beat is None or beat.queued is None else beat.queued
-    yield _gauge("csi_worker_heartbeat_age_seconds", "Time since the worker's last sign of life", age)
+def _worker(facts: SystemFacts) -> Iterator[Metric]:
+    heartbeat, age = facts.worker.heartbeat, facts.worker.age
+    started = NAN if heartbeat is None else heartbeat.started_at
+    depth = NAN if heartbeat is None or heartbeat.queued is None else heartbeat.queued
+    yield _gauge("csi_worker_alive", "1 while the worker writes heartbeats", float(facts.worker.is_alive))
+    yield _gauge("csi_worker_heartbeat_age_seconds", "Time since the worker's last heartbeat", _known(age))
     yield _gauge("csi_worker_start_time_seconds", "When the worker started, since 1970", started)
-    yield _gauge("csi_queue_depth", "Wake-ups in the worker's queue at its last sign of life", depth)
+    yield _gauge("csi_queue_depth", "Tasks in the worker's queue at its last heartbeat", depth)
 
 
 def _quota(rt: Runtime, now: float) -> Iterator[Metric]:
@@ -206,6 +229,10 @@ def _by(name: str, text: str, label: str, values: Mapping[str, float], words: Se
     for word in words:
         family.add_metric([word], values.get(word, 0))
     return family
+
+
+def _known(value: float | None) -> float:
+    return NAN if value is None else value
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -1,30 +1,37 @@
-"""Metrics for whoever is on call: what is wrong now, and how the last reload of the configuration went."""
+"""Metrics of the verdict: status, problems, alerts, and the last reload of the configuration."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from csi.runtime import Runtime
-from csi.status import alert_facts
-from csi.status.alert_rules import NAMES
-from csi.store import counters, reloads
+from csi.status.facts import SystemFacts
+from csi.status.verdict import ALERTS, PROBLEMS, judge
+from csi.store import counters
 
+STATUSES = ("ok", "degraded", "down")
 RESULTS = ("loaded", "refused")
 
 
-def collect(rt: Runtime) -> Iterator[Metric]:
-    """Judged at the scrape, by the same rules that tell people: a worker that is gone cannot hide its absence."""
-    found = Counter(trouble.name for trouble in alert_facts.current(rt))
-    family = GaugeMetricFamily("csi_troubles", "Troubles that are there now", labels=["trouble"])
-    for name in NAMES:
-        family.add_metric([name], found[name])
-    yield family
-    last = reloads.last()
-    failed = float(last is not None and last.error is not None)
+def collect(facts: SystemFacts) -> Iterator[Metric]:
+    """Judged at the scrape, by the same rules as notifications: a dead worker cannot hide its absence."""
+    found = judge(facts)
+    yield GaugeMetricFamily("csi_status", "The verdict: 0 ok, 1 degraded, 2 down", value=STATUSES.index(found.status))
+    counted = Counter(problem.id for problem in found.problems)
+    alerts = Counter(problem.id for problem in found.problems if "alert" in problem.fails)
+    yield _by_name("csi_problems", "Problems that exist now, by id", "problem", PROBLEMS, counted)
+    yield _by_name("csi_troubles", "Problems that operators are notified of, by id", "trouble", ALERTS, alerts)
+    failed = float(facts.reload_error is not None)
     yield GaugeMetricFamily("csi_config_reload_failed", "1 while a new configuration is refused", value=failed)
-    counted = counters.all_of("config_reloads")
     reloaded = CounterMetricFamily("csi_config_reloads", "Reloads of the configuration by result", labels=["result"])
+    reloads = counters.all_of("config_reloads")
     for result in RESULTS:
-        reloaded.add_metric([result], counted.get(("", result), 0.0))
+        reloaded.add_metric([result], reloads.get(("", result), 0.0))
     yield reloaded
+
+
+def _by_name(name: str, text: str, label: str, words: tuple[str, ...], counted: Counter[str]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for word in words:
+        family.add_metric([word], counted[word])
+    return family

@@ -15,10 +15,9 @@ from starlette.routing import Route
 from csi import __version__, web_assets
 from csi.logs import redact
 from csi.runtime import Runtime
-from csi.store import hosts
-from csi.web import formatting, health, session
+from csi.status.verdict import Problem, verdict
+from csi.web import formatting, session
 from csi.web.auth import Role
-from csi.web.facts import gather
 from csi.web.responses import problem
 from csi.web.runtime_access import Sidecar
 from csi.web.session import FlashMessage, Mood
@@ -57,14 +56,6 @@ class Visitor:
         return self.role == "admin"
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """Something that a person should know on every page."""
-
-    text: str
-    path: str
-
-
 Facts = dict[str, Any]
 
 
@@ -85,7 +76,7 @@ def _draw(rt: Runtime, template: str, path: str, visitor: Visitor, message: Flas
 
     nav = [(page, page.count(rt) if page.count else 0) for page in pages()]
     shared = {"now": rt.now(), "path": path, "visitor": visitor, "message": message, "nav": nav}
-    return draw(template, **shared, troubles=troubles(rt), instance=rt.settings.csi.instance_id, **facts)
+    return draw(template, **shared, problems=_problems(rt), instance=rt.settings.csi.instance_id, **facts)
 
 
 def draw(template: str, **facts: Any) -> str:
@@ -114,25 +105,19 @@ def back(request: Request, path: str, text: str, mood: Mood = "good") -> Respons
     return answer
 
 
-def troubles(rt: Runtime) -> list[Trouble]:
-    """What `/readyz` and `/livez` hold against us, and hosts that are in trouble."""
-    facts = gather(rt)
-    said = [*health.readiness(facts).body["reasons"], *health.liveness(facts).body["reasons"]]
-    found = [Trouble(text, _where(text)) for text in dict.fromkeys(said)]
-    for host in hosts.troubled(rt.now()):
-        if host.outage_since is not None:
-            since = formatting.stamp(host.outage_since)
-            failing = "1 watch fails" if host.outage_watches == 1 else f"{host.outage_watches:,} watches fail"
-            text = f"upstream outage: {failing} at {host.host} since {since}; they are read again when it works"
-            found.append(Trouble(text, "/sources"))
-    return found
+PLACES = {
+    "worker_silent": "/schedule",
+    "watches_overdue": "/schedule",
+    "receiver_away": "/#destinations",
+    "destination_paused": "/#destinations",
+    "backlog_old": "/#waiting",
+    "dead_letters": "/dead-letters",
+}
+"""The page that shows more of a problem; `/sources` for all others."""
 
 
-def _where(reason: str) -> str:
-    """The page that shows more of it."""
-    if "worker" in reason:
-        return "/schedule"
-    return "/#destinations" if "receiver" in reason or "delivery" in reason else "/sources"
+def _problems(rt: Runtime) -> list[tuple[Problem, str]]:
+    return [(problem, PLACES.get(problem.id, "/sources")) for problem in verdict(rt).problems]
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from csi.status.dashboard import Burn, Window
+from csi.status.charts import FlowChart, QuotaBurn
 
 WIDTH, HEIGHT = 720, 180
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 8, 22
@@ -55,7 +55,7 @@ class Chart:
     """Shown instead of a curve; None: there is one."""
 
 
-def throughput(window: Window, title: str, label_every: float) -> Chart:
+def throughput(window: FlowChart, title: str, label_every: float) -> Chart:
     """Bars of delivered events and dead letters, and a line of seen events. Labels stand at round times."""
     counts = list(zip(window.seen, window.arrived, window.died, strict=True))
     highest = _round_up(max((max(seen, arrived + died) for seen, arrived, died in counts), default=0))
@@ -87,7 +87,7 @@ def throughput(window: Window, title: str, label_every: float) -> Chart:
     )
 
 
-def quota_burn(found: Burn) -> Chart:
+def quota_burn(found: QuotaBurn) -> Chart:
     """API units left over the Pacific day, and the projection to its end at the present rate."""
     forecast = found.forecast
     length, highest = forecast.ends_at - found.starts_at, max(forecast.limit, 1)

@@ -1,4 +1,4 @@
-"""The lookout: tells people once when a trouble has lasted a while, once when it is over, and pings a heartbeat URL."""
+"""Notify operators once when an alert has lasted, once when it is resolved, and ping the heartbeat URL."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from csi.errors import ConfigError, NetError
 from csi.logs import log
 from csi.net import HttpLimits
 from csi.runtime import Runtime
-from csi.status import alert_facts
-from csi.status.alert_rules import Trouble
+from csi.status.verdict import Problem, verdict
 from csi.store import alerts
 from csi.store.alerts import Noted
 from csi.store.db import writing
@@ -18,41 +17,49 @@ HOLD_SECONDS = 120.0
 """Until a message that could not be sent is tried again."""
 
 HISTORY = 20
-"""So many of the last troubles are shown."""
 
 PING_LIMITS = HttpLimits(total=10.0, connect=5.0, max_body=64 * 1024, max_redirects=0)
 
 
 @dataclass(frozen=True)
-class Lookout:
-    """What is wrong now, what was noted, and whether anybody would be told."""
+class AlertOverview:
+    """Alerts that fire now, the last ones that were recorded, and how operators are notified."""
 
     services: int
     heartbeat: bool
-    current: tuple[Trouble, ...]
+    current: tuple[Problem, ...]
     noted: tuple[Noted, ...]
 
 
-def standing(rt: Runtime) -> Lookout:
-    """Looks only: nothing is written down, and nobody is told."""
+def firing(rt: Runtime) -> list[Problem]:
+    return [problem for problem in verdict(rt).problems if "alert" in problem.fails]
+
+
+def standing(rt: Runtime) -> AlertOverview:
+    """Reads only: nothing is recorded and no message is sent."""
     has_heartbeat = rt.settings.secrets.heartbeat_url is not None
-    return Lookout(len(urls(rt)), has_heartbeat, tuple(alert_facts.current(rt)), tuple(alerts.latest(HISTORY)))
+    return AlertOverview(len(urls(rt)), has_heartbeat, tuple(firing(rt)), tuple(alerts.latest(HISTORY)))
 
 
 def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
-    """One round: what began and ended is written down, and told. Returns what lasts.
+    """Record which alerts began and ended, and notify operators. Returns those that fire.
 
-    `ours`: the worker itself looks, whose own silence it cannot judge.
+    `ours`: the worker itself checks, which cannot judge its own heartbeat.
     """
-    found = [trouble for trouble in alert_facts.current(rt) if not (ours and trouble.name == "worker_silent")]
+    found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent")]
     with writing():
-        _write_down(rt, found)
-    _tell_all(rt)
+        _record(found, rt.now())
+    if rt.settings.notify.enabled and urls(rt):
+        with writing():
+            now = rt.now()
+            due = alerts.claim_untold(now, now - rt.settings.notify.after_seconds, HOLD_SECONDS)
+        for alert in due:
+            _notify(rt, alert)
     return alerts.lasting()
 
 
 def ping(rt: Runtime) -> bool:
-    """A sign of life for a service that raises the alarm when there is none. True: it was heard, or nobody listens."""
+    """Tell a monitoring service that the worker is alive. True: it answered, or none is configured."""
     url = rt.settings.secrets.heartbeat_url
     if url is None:
         return True
@@ -64,7 +71,7 @@ def ping(rt: Runtime) -> bool:
 
 
 def say(rt: Runtime, title: str, body: str) -> bool:
-    """True when every service took it. The reason stays with the library: its words may hold a token."""
+    """True when every service accepted it. The library's own error is dropped: it may contain a token."""
     return messages.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body)
 
 
@@ -74,34 +81,24 @@ def urls(rt: Runtime) -> list[str]:
 
 
 def require_post(rt: Runtime) -> None:
-    """ConfigError unless what is configured can be used. At start, where somebody reads it."""
+    """ConfigError unless the configured services can be used. At start, where the operator reads it."""
     if rt.settings.notify.enabled and (found := urls(rt)):
         messages.check(found)
 
 
-def _write_down(rt: Runtime, found: Sequence[Trouble]) -> None:
-    now, there = rt.now(), {(trouble.name, trouble.subject) for trouble in found}
-    for trouble in found:
-        if alerts.note(trouble.name, trouble.subject, trouble.text, now):
-            log.warning("trouble begins", trouble=trouble.name, subject=trouble.subject, text=trouble.text)
-    for noted in alerts.lasting():
-        if (noted.name, noted.subject) not in there and alerts.end(noted, now):
-            log.info("trouble is over", trouble=noted.name, subject=noted.subject, seconds=round(now - noted.since))
+def _record(found: Sequence[Problem], now: float) -> None:
+    there = {(problem.id, problem.subject) for problem in found}
+    for problem in found:
+        if alerts.note(problem.id, problem.subject, f"{problem.what}; {problem.effect}", now):
+            log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what)
+    for alert in alerts.lasting():
+        if (alert.name, alert.subject) not in there and alerts.end(alert, now):
+            log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
     alerts.forget_old(now)
 
 
-def _tell_all(rt: Runtime) -> None:
-    if not (rt.settings.notify.enabled and urls(rt)):
-        return
-    now = rt.now()
-    with writing():
-        untold = alerts.claim_untold(now, now - rt.settings.notify.after_seconds, HOLD_SECONDS)
-    for trouble in untold:
-        _tell(rt, trouble)
-
-
-def _tell(rt: Runtime, trouble: Noted) -> None:
-    title, body = message(trouble)
+def _notify(rt: Runtime, alert: Noted) -> None:
+    title, body = message(alert)
     try:
         sent = say(rt, title, body)
     except ConfigError as error:
@@ -109,23 +106,23 @@ def _tell(rt: Runtime, trouble: Noted) -> None:
         return
     if sent:
         with writing():
-            alerts.mark_told(trouble, rt.now())
-        log.info("trouble is told", trouble=trouble.name, over=trouble.ended_at is not None)
+            alerts.mark_told(alert, rt.now())
+        log.info("notification sent", alert=alert.name, resolved=alert.ended_at is not None)
     else:
-        log.warning("notification could not be sent; it is tried again", trouble=trouble.name)
+        log.warning("notification could not be sent; it is retried", alert=alert.name)
 
 
-def message(trouble: Noted) -> tuple[str, str]:
-    """A title and a sentence; pure."""
-    word = trouble.name.replace("_", " ")
-    if trouble.ended_at is None:
-        return word, f"{trouble.text}. Since {clock.iso(trouble.since)}. What to do: ops/runbook.md"
-    minutes = max(trouble.ended_at - trouble.since, 0.0) / 60
-    return f"{word}: over", f"It lasted {minutes:.0f} minutes, from {clock.iso(trouble.since)}. It was: {trouble.text}"
+def message(alert: Noted) -> tuple[str, str]:
+    """Title and body of a notification; pure."""
+    word = alert.name.replace("_", " ")
+    if alert.ended_at is None:
+        return word, f"{alert.text}. Since {clock.iso(alert.since)}. What to do: ops/runbook.md"
+    minutes = max(alert.ended_at - alert.since, 0.0) / 60
+    return f"{word}: resolved", f"It lasted {minutes:.0f} minutes, from {clock.iso(alert.since)}. It was: {alert.text}"
 
 
 def _note_ping(rt: Runtime, fault: str | None) -> bool:
-    """One line where it begins to fail, not one a minute."""
+    """One log line when it begins to fail, not one a minute."""
     was = rt.memo.get("ping_fault")
     rt.memo["ping_fault"] = fault
     if fault is not None and was is None:

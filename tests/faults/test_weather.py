@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from csi.admin import destinations
 from csi.dlq import replay, search
-from csi.status import destinations
 from csi.store import db, leases
 from tests.fakes.ua import SECRET, UA, Behaviour, Cut, Reply, Request, accept, says
 from tests.faults.oracle import Bounds
@@ -63,7 +63,7 @@ def command(s: Stand, rng: random.Random) -> str:
         case "replay":
             replay.replay(search.newest(search.DeadLetterFilter(), 100), s.clock())
         case "pause":
-            destinations.hold(s.rt, "default", "for a while")
+            destinations.pause(s.rt, "default", "for a while")
         case "resume":
             destinations.resume(s.rt, "default")
         case "restart":

@@ -13,9 +13,9 @@ from csi.errors import MissingSetting, NetError
 from csi.ingester import signature
 from csi.net import HttpHeaders, HttpResponse
 from csi.status.destinations import UnknownDestination
+from csi.status.facts import gather
 from csi.store import destinations
 from csi.store.models import DeliveryAttempt
-from csi.web.facts import gather
 from csi.web.health import readiness
 from tests.fakes.desk import desk
 from tests.fakes.raw_server import RawServer, Send, answer
@@ -33,7 +33,8 @@ def at_desk(tmp_path):
 
 def test_status_of_a_receiver_that_nothing_is_known_of(at_desk):
     (one,) = at_desk.json("delivery", "status")["destinations"]
-    assert (one["destination"], one["gate"], one["breaker"], one["pending"]) == ("default", "open", "closed", 0)
+    assert (one["destination"], one["state"], one["breaker"], one["pending"]) == ("default", "accepting", "closed", 0)
+    assert one["gate"] == "open", "the deprecated alias of `state`"
     assert "last success  never" in at_desk.call("delivery", "status").stdout
 
 
@@ -49,7 +50,7 @@ def test_status_shows_what_waits_travels_and_died(at_desk):
         "standard": (1, 0),
     }
     text = at_desk.call("delivery", "status").stdout
-    assert "2 pending, 1 on their way, 1 open dead letters" in text
+    assert "2 pending, 1 in flight, 1 open dead letters" in text
     assert "2 h" in text
 
 
@@ -57,21 +58,21 @@ def test_status_says_why_the_gate_is_closed(at_desk):
     now = at_desk.now
     destinations.change("default", breaker="open", reason="http 401", opened_at=now, next_probe_at=now + 15)
     (one,) = at_desk.json("delivery", "status")["destinations"]
-    assert (one["gate"], one["breaker_reason"]) == ("away", "http 401")
+    assert (one["state"], one["gate"], one["breaker_reason"]) == ("circuit_open", "away", "http 401")
     destinations.change("default", breaker="closed", paused_until=now + 100)
-    assert "asked for a pause until" in at_desk.call("delivery", "status").stdout
+    assert "throttled by the receiver until" in at_desk.call("delivery", "status").stdout
 
 
 def test_pause_is_kept_shown_and_ended(at_desk):
     result = at_desk.call("delivery", "pause", "--reason", "maintenance\x1b[31m")
     assert (result.exit_code, result.stdout) == (0, "default: delivery is paused\n")
     (one,) = at_desk.json("delivery", "status")["destinations"]
-    assert (one["gate"], one["held"]) == ("held", "maintenance[31m")
-    assert "paused by command since" in at_desk.call("delivery", "status").stdout
-    assert "it was already" in at_desk.call("delivery", "pause").stdout
+    assert (one["state"], one["gate"], one["held"]) == ("paused", "held", "maintenance[31m")
+    assert "paused by the operator since" in at_desk.call("delivery", "status").stdout
+    assert "it was paused already" in at_desk.call("delivery", "pause").stdout
     assert destinations.get().held == "by command"
-    assert at_desk.call("delivery", "resume").stdout == "default: delivery goes on\n"
-    assert at_desk.call("delivery", "resume").stdout == "default: delivery was not paused by command\n"
+    assert at_desk.call("delivery", "resume").stdout == "default: delivery is resumed\n"
+    assert at_desk.call("delivery", "resume").stdout == "default: delivery was not paused\n"
     assert (destinations.get().held, destinations.get().held_at) == (None, None)
 
 
@@ -80,7 +81,7 @@ def test_readyz_says_that_delivery_is_paused_but_not_why(at_desk):
     report = readiness(gather(at_desk.rt))
     assert not report.is_good
     assert report.body["delivery"]["held"] == ["default"]
-    assert "delivery to default is paused by command; csi delivery resume" in report.body["reasons"]
+    assert "delivery to default is paused by the operator" in report.body["reasons"]
     assert "Anna" not in json.dumps(report.body)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from csi.admin import replay_by_command
 from csi.cli import output
+from csi.clock import iso
 from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
 from csi.errors import StoreError
@@ -199,11 +200,12 @@ def test_replay_by_id_makes_it_pending_and_says_who_sends(at_desk):
 
 def test_replay_says_when_nothing_will_be_sent(at_desk):
     number = at_desk.dead("a")
-    destinations.change("default", held="maintenance", held_at=at_desk.now)
+    held_at = at_desk.now
+    destinations.change("default", held="maintenance", held_at=held_at)
     notes = at_desk.json("dlq", "replay", "--id", str(number))["notes"]
     assert notes == [
-        "no worker is running; start one",
-        "delivery to default is paused by the operator: maintenance; csi delivery resume",
+        "no worker has ever run on this database",
+        f"default: delivery is paused by the operator since {iso(held_at)}: maintenance",
     ]
 
 

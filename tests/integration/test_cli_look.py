@@ -29,9 +29,9 @@ def test_status_says_what_flows_and_what_waits_for_what(at_work):
     assert "worker    runs since" in text
     assert "last hour 4 seen, 1 delivered, 1 dead, 2 waiting" in text
     assert "1 open dead letter; csi dlq list --group-by error" in text
-    assert "standard events to default: 1; for company" in text or "standard events to default: 1; in turn" in text
+    assert re.search("standard events to default: 1; (the batch of lane standard is filling|due; waiting)", text)
     assert "watches of 127.0.0.1:9: " in text
-    assert "the host asked for patience: http 429" in text
+    assert "the host rate-limited us; polling is paused: http 429" in text
 
 
 def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
@@ -39,26 +39,30 @@ def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
         heartbeats.beat("worker", built.now - 500, built.now - 900)
         found = built.json("status")
     assert found["worker"]["alive"] is False
-    assert "last sign of life" in found["worker"]["trouble"]
+    assert "last heartbeat" in found["worker"]["problem"]
     assert found["waiting"]
-    assert all("last sign of life" in one["why"] for one in found["waiting"])
+    assert all("last heartbeat" in one["why"] for one in found["waiting"])
 
 
 @pytest.mark.parametrize(
-    ("changes", "gate", "words"),
+    ("changes", "state", "words"),
     [
-        ({"held": "maintenance"}, "held", "paused by command: maintenance"),
-        ({"breaker": "open", "reason": "http 401", "next_probe_at": 9e12}, "probe", "the receiver is away"),
-        ({"paused_until": 30.0}, "paused", "asked for a pause"),
+        ({"held": "maintenance"}, "paused", "paused by the operator: maintenance"),
+        (
+            {"breaker": "open", "reason": "http 401", "next_probe_at": 9e12},
+            "half_open",
+            "the circuit breaker is half-open",
+        ),
+        ({"paused_until": 30.0}, "throttled", "the receiver rate-limited us"),
     ],
-    ids=["held", "away", "paused"],
+    ids=["paused", "half_open", "throttled"],
 )
-def test_events_wait_for_the_gate_that_is_shut(at_work, changes, gate, words):
+def test_events_wait_for_a_destination_that_does_not_accept(at_work, changes, state, words):
     if "paused_until" in changes:
         changes = {"paused_until": at_work.now + changes["paused_until"]}
     destinations.change("default", **changes)
     found = at_work.json("status")
-    assert found["delivery"]["destinations"][0]["gate"] == gate
+    assert found["delivery"]["destinations"][0]["state"] == state
     (why,) = [one["why"] for one in found["waiting"] if one["what"] == "standard events to default"]
     assert words in why
 
@@ -75,8 +79,8 @@ def test_an_idle_installation(tmp_path):
     with desk(tmp_path) as built:
         Watch.update(next_poll_at=built.now + 60).execute()
         text = built.call("status").stdout
-    assert "no worker has ever run here; start it: csi run" in text
-    assert "nothing waits" in text
+    assert "no worker has ever run on this database; start it: csi run" in text
+    assert "nothing is waiting" in text
 
 
 def test_top_prints_one_frame_where_no_terminal_is(at_work):
@@ -190,7 +194,7 @@ def test_health_is_0_or_1_from_the_rows(tmp_path):
         built.alive()
         result = built.call("health")
         assert (result.exit_code, result.stdout) == (0, "alive\n")
-        assert built.json("health", "--ready", code=1)["reasons"] == ["youtube_playlist: not read yet"]
+        assert built.json("health", "--ready", code=1)["reasons"] == ["youtube_playlist: not polled yet"]
 
 
 def test_health_is_1_whatever_is_wrong_and_says_it_in_one_line(tmp_path):

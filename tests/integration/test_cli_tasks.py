@@ -1,6 +1,7 @@
 """`csi tasks`: messages and the rows they serve, read without touching them."""
 
 import os
+import re
 import sqlite3
 from pathlib import Path
 
@@ -35,8 +36,8 @@ def test_running_pending_and_scheduled_with_their_rows(at_work):
     }
     assert shown["running", "poll_watch"]["row"] == "youtube_playlist PLone"
     assert shown["running", "poll_watch"]["holder"] == str(os.getpid())
-    assert shown["pending", "poll_watch"]["why"] == "the next free thread takes it"
-    assert shown["scheduled", "deliver_batch"]["why"] == "waits for the next attempt"
+    assert shown["pending", "poll_watch"]["why"] == "waiting for a free thread"
+    assert shown["scheduled", "deliver_batch"]["why"].endswith(" is being sent")
     assert "to default, 1 events (sending)" in shown["scheduled", "deliver_batch"]["row"]
     assert found["total"] == 4
 
@@ -46,7 +47,7 @@ def test_a_lease_that_ran_out_is_said_to_be_a_dead_holders(at_work):
     (one,) = [
         one for one in at_work.json("tasks", "list", "--state", "running")["tasks"] if one["task"] == "poll_watch"
     ]
-    assert "its holder is gone or stuck" in one["why"]
+    assert "its process died or is stuck" in one["why"]
 
 
 def test_every_kind_of_task_names_its_row(at_work):
@@ -62,10 +63,10 @@ def test_every_kind_of_task_names_its_row(at_work):
         (one["task"], one["key"]): one["row"] for one in at_work.json("tasks", "list", "--state", "pending")["tasks"]
     }
     assert rows["ingest_item", str(item)] == "a:key"
-    assert rows["ingest_item", "999"] == "the item is an event already"
+    assert rows["ingest_item", "999"] == "the item is an event by now"
     assert rows["flush_tier", "default/standard"] == "1 pending events in default/standard"
-    assert rows["probe_receiver", "default"] == "the receiver default"
-    assert rows["poll_watch", "999"] == "the watch is gone"
+    assert rows["probe_receiver", "default"] == "destination default"
+    assert rows["poll_watch", "999"] == "the watch was removed"
     assert rows["tick", ""] is None
 
 
@@ -80,7 +81,7 @@ def test_one_task_by_the_beginning_of_its_id(at_work):
 def test_nothing_moves_without_a_worker_and_each_task_says_so(at_work):
     heartbeats.beat("worker", at_work.now - 100, at_work.now - 200)
     queued = at_work.json("tasks", "list", "--state", "pending")["tasks"]
-    assert queued[0]["why"].startswith("the worker gave its last sign of life 10")
+    assert queued[0]["why"].startswith("the worker's last heartbeat was 10")
     assert at_work.json("tasks", "stats")["worker_alive"] is False
 
 
@@ -89,7 +90,7 @@ def test_a_batch_that_waits_for_its_next_attempt_is_explained(at_work):
     later = at_work.now + 20
     batches.run("UPDATE batches SET state = 'ready', attempts = 1, next_attempt_at = ? WHERE id = ?", later, number)
     (one,) = [one for one in at_work.json("tasks", "list")["waiting"] if one["step"] == "deliver"]
-    assert one["why"] == "attempt 1 failed; the next comes in its time"
+    assert re.fullmatch(r"attempt 1 of 3 failed; batch_\w+ is retried", one["why"])
     assert one["until"] is not None
 
 

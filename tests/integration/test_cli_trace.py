@@ -4,14 +4,16 @@ import pytest
 
 from csi.config.settings import TierSettings
 from csi.dlq import dead_letters
-from csi.status.timeline import Found, Gate, Scene, tell, why_pending
+from csi.status.backlog import PendingPlace, why_pending, with_worker
+from csi.status.destinations import DestinationState
+from csi.status.timeline import ItemRows, Surroundings, build
+from csi.status.worker import WorkerStatus
 from csi.store import attempts, batches, dedupe, destinations, events, inbox, outbox, watches
 from csi.store.destinations import DestinationRow
-from csi.store.queries.timeline import KnownKey, OnItsWay
+from csi.store.queries.timeline import KnownKey
 from tests.fakes.desk import SOURCE, contract, desk
 
 NOW = 1_771_761_600.0
-ENTRY = OnItsWay(1, "default", "standard", 7, 3, "pending", NOW + 20, None)
 
 
 @pytest.fixture
@@ -169,38 +171,46 @@ def test_an_event_that_is_held(at_desk):
 # --- the rules, one by one
 
 
-def scene(state="open", **changes):
-    gate = {"endpoint": DestinationRow("default"), "tier": TierSettings(batch_size=100, max_delay_seconds=30)} | changes
-    return Scene(now=NOW, gates={"default": Gate(state, **gate)})
+TIER = TierSettings(batch_size=100, max_delay_seconds=30)
+
+
+def pending(state="accepting", *, delivery_is_on=True, is_configured=True, earlier=None, due_at=NOW + 20, **row):
+    destination = DestinationState("default", state, DestinationRow("default", **row), is_configured)
+    place = PendingPlace("standard", due_at, TIER, earlier)
+    return why_pending(destination, place, NOW, delivery_is_on=delivery_is_on)
 
 
 @pytest.mark.parametrize(
-    ("scene", "words"),
+    ("reason", "words"),
     [
-        (Scene(NOW, {}, delivery_is_on=False), "features.delivery"),
-        (Scene(NOW, {}), "not configured any more"),
-        (scene("held", endpoint=DestinationRow("default", held="why", held_at=NOW)), "paused by command since 2026"),
-        (scene("paused", endpoint=DestinationRow("default", paused_until=NOW + 40, last_error="http 429")), "http 429"),
+        (pending(delivery_is_on=False), "features.delivery"),
+        (pending(is_configured=False), "no longer configured"),
+        (pending("paused", held="why", held_at=NOW), "paused by the operator since 2026-02-22T12:00:00Z: why"),
         (
-            scene("away", endpoint=DestinationRow("default", reason="http 401", opened_at=NOW)),
-            "away since 2026-02-22T12:00:00Z (http 401)",
+            pending("throttled", paused_until=NOW + 40, last_error="http 429"),
+            "rate-limited us (http 429); sending is paused (until 2026-02-22T12:00:40Z)",
         ),
-        (scene("probe", endpoint=DestinationRow("default", reason="timeout")), "away (timeout)"),
-        (scene(earlier="src:x"), "earlier item of its watch: src:x"),
-        (scene(), "due at 2026-02-22T12:00:20Z or until 100 wait"),
+        (
+            pending("circuit_open", reason="http 401", opened_at=NOW),
+            "circuit breaker is open since 2026-02-22T12:00:00Z (http 401)",
+        ),
+        (pending("half_open", reason="timeout"), "half-open (timeout)"),
+        (pending(earlier="src:x"), "an earlier item of the same watch is sent first: src:x"),
+        (pending(), "the batch of lane standard is filling (up to 100) (until 2026-02-22T12:00:20Z)"),
+        (pending(due_at=NOW - 5), "due; waiting for a free request slot in lane standard"),
     ],
 )
-def test_why_pending(scene, words):
-    assert words in why_pending(ENTRY, scene)
+def test_why_pending(reason, words):
+    assert words in reason.timed(NOW)
 
 
-def test_why_pending_when_nothing_is_in_its_way_but_no_worker_runs():
-    due = OnItsWay(1, "default", "urgent", 7, 3, "pending", NOW - 5, None)
-    alive, dead = scene(), Scene(NOW, scene().gates, worker_age=None)
-    assert why_pending(due, alive).endswith("it waits for its turn in lane urgent")
-    assert why_pending(due, dead).endswith("no worker has ever run here")
+def test_a_missing_worker_comes_before_every_other_reason():
+    reason = with_worker(pending(), WorkerStatus(NOW, None))
+    assert reason.text.startswith("no worker has ever run on this database; ")
+    assert reason.is_problem
 
 
-def test_a_story_without_any_event():
-    story = tell(Found("k", known=KnownKey("k", "first_poll", NOW, "2026-05-01T00:00:00Z")), Scene(NOW))
-    assert (story.state, story.event_id, story.legs) == ("first_poll", None, ())
+def test_a_timeline_without_any_event():
+    rows = ItemRows("k", known=KnownKey("k", "first_poll", NOW, "2026-05-01T00:00:00Z"))
+    found = build(rows, Surroundings(WorkerStatus(NOW, None)))
+    assert (found.state, found.event_id, found.deliveries) == ("first_poll", None, ())

@@ -1,6 +1,7 @@
 """A worker whose wall clock jumped: what it holds, what continues, what the operator sees."""
 
 import pytest
+from csi.web.facts import gather
 
 from csi.catalog import catalog_retention
 from csi.cli.status import lines as status_lines
@@ -8,7 +9,6 @@ from csi.pipeline import clock_check, poll
 from csi.status.overview import overview
 from csi.store import db, heartbeats
 from csi.store.models import Watch
-from csi.web.facts import gather
 from csi.web.health import liveness, readiness
 from csi.worker import retention
 from tests.faults.stand import Stand, stand

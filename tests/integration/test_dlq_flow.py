@@ -5,12 +5,11 @@ import threading
 
 import pytest
 
-from csi.admin import replay_by_command
+from csi.admin import destinations, replay_by_command
 from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
 from csi.errors import MalformedItem
 from csi.pipeline import redrive
-from csi.status import destinations
 from csi.store import db, events, inbox
 from csi.store import destinations as endpoints
 from csi.store.models import DeadLetter, Event, InboxItem, OutboxEntry
@@ -198,7 +197,7 @@ def test_while_delivery_is_held_nothing_is_sent_and_then_everything_is(make_line
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         line.run()
-        destinations.hold(line.rt, "default", "maintenance")
+        destinations.pause(line.rt, "default", "maintenance")
         for number in range(3):
             yt.add(yt.playlists[number % 2], f"Number {number}")
         line.wait(120, step=5)
@@ -231,7 +230,7 @@ def test_the_commands_beside_a_running_worker(tmp_path):
         site.yt.add(site.yt.playlists[0], "While it is held")
         site.wait_for(lambda: site.rows("SELECT 1 FROM outbox"))
         held = csi(site, "trace", str(site.rows("SELECT event_id FROM events ORDER BY id DESC LIMIT 1")[0][0]))
-        assert "paused by command" in held.stdout
+        assert "paused by the operator" in held.stdout
         assert csi(site, "delivery", "resume").returncode == 0
         site.wait_for_delivered(2)
 

@@ -219,7 +219,7 @@ def feed_out_of_reach(p: Patient) -> Fault:
         lambda config: config["sources"]["youtube_channel_rss"].update(feed_url_template=f"{AWAY}/{{channel_id}}")
     )
     found = yield "source"
-    assert "see whether this machine reaches it" in found["remedy"]
+    assert "check network, DNS and proxy" in found["remedy"]
     good = p.box.yt.feed_url_template
     p.box.change(lambda config: config["sources"]["youtube_channel_rss"].update(feed_url_template=good))
 
@@ -227,7 +227,7 @@ def feed_out_of_reach(p: Patient) -> Fault:
 def worker_with_an_old_configuration(p: Patient) -> Fault:
     p.box.change(lambda config: config["sources"]["youtube_playlist"]["playlists"].append({"id": "PL" + "x" * 16}))
     found = yield "watches"
-    assert "start the worker again" in found["remedy"]
+    assert "restart the worker" in found["remedy"]
     db.open_database(str(p.database))
     with db.connection():
         heartbeats.beat("worker", time.time() - 600, time.time() - 900)

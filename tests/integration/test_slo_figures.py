@@ -1,4 +1,4 @@
-"""What `csi slo` counts, on both engines: passages, repeats, uptime; and the figures made of them."""
+"""What `csi slo` counts, on both engines: events, attempts, uptime; and the figures made of them."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from csi import clock as times
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import rescue
 from csi.status import slo
-from csi.store import attempts, batches, events, heartbeats, outbox, watches
+from csi.store import attempts, batches, destinations, events, heartbeats, outbox, watches
 from csi.store.heartbeats import Attendance
 from csi.store.models import Watch
 from csi.store.queries import slo as history
-from csi.store.queries.slo import Passage, Repeats
+from csi.store.queries.slo import EventTimes, SendCounts
 
 START = 1_771_761_600.0
 
@@ -97,6 +97,7 @@ def put_event(name, seen_at, **changes):
 def send(pks, at, outcome="delivered", status=200, reason="", answer=""):
     rows = outbox.claimable("default", "urgent", 100)
     batch = batches.create([row for row in rows if row.event_pk in pks], destination="default", tier="urgent", now=at)
+    destinations.change("default", last_success_at=at)
     attempt = attempts.start(batch, "default", f"req{at}", 1, "ascii", at)
     attempts.finish(attempt, outcome, at, status=status, reason=reason, answer=answer)
     if outcome == "delivered":
@@ -111,7 +112,7 @@ def test_passages_are_those_of_the_window_whatever_became_of_them(store, monkeyp
     for number in range(7):
         put_event(f"e{number}", START + number)
     send([7], START + 20)
-    found = list(history.passages(START + 3))
+    found = list(history.event_times(START + 3))
     assert [(one.id, one.state) for one in found] == [(7, "delivered"), (6, "pending"), (5, "pending"), (4, "pending")]
     assert found[0].delivered_at == START + 20
     assert history.oldest_event() == START
@@ -120,11 +121,11 @@ def test_passages_are_those_of_the_window_whatever_became_of_them(store, monkeyp
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        ({"outcome": "interrupted", "status": None}, Repeats(1, 0, 1)),
-        ({"outcome": "transient", "status": None, "reason": "timeout"}, Repeats(1, 0, 1)),
-        ({"outcome": "transient", "status": 504, "reason": "http 504"}, Repeats(1, 0, 1)),
-        ({"outcome": "transient", "status": None, "reason": "connect"}, Repeats(1, 0, 0)),
-        ({"outcome": "transient", "status": 503, "reason": "http 503"}, Repeats(1, 0, 0)),
+        ({"outcome": "interrupted", "status": None}, SendCounts(1, 0, 1)),
+        ({"outcome": "transient", "status": None, "reason": "timeout"}, SendCounts(1, 0, 1)),
+        ({"outcome": "transient", "status": 504, "reason": "http 504"}, SendCounts(1, 0, 1)),
+        ({"outcome": "transient", "status": None, "reason": "connect"}, SendCounts(1, 0, 0)),
+        ({"outcome": "transient", "status": 503, "reason": "http 503"}, SendCounts(1, 0, 0)),
     ],
     ids=["killed", "timeout", "gateway", "not connected", "refused"],
 )
@@ -132,9 +133,8 @@ def test_a_repeat_is_possible_where_the_first_answer_was_never_seen(store, first
     pk = put_event("e", START)
     send([pk], START + 1, **first)
     send([pk], START + 30)
-    assert history.repeats(["default"], START) == expected
-    assert history.repeats(["default"], START + 10) == Repeats(1, 0, 0)
-    assert history.repeats([], START) == Repeats(0, 0, 0)
+    assert history.send_counts(START) == expected
+    assert history.send_counts(START + 10) == SendCounts(1, 0, 0)
 
 
 def test_what_the_receiver_says_it_had_already_is_counted(store):
@@ -142,8 +142,8 @@ def test_what_the_receiver_says_it_had_already_is_counted(store):
     answer = '{"ok":true,"errors":[{"index":0,"error":"duplicate_event"},{"index":1,"error":"duplicate_event"}]}'
     send(pks, START + 1, status=207, answer=answer)
     send([put_event("d", START)], START + 2, status=409)
-    assert history.repeats(["default"], START) == Repeats(4, 3, 0)
-    assert slo.Duplicates(Repeats(4, 3, 0)).value == 0.75
+    assert history.send_counts(START) == SendCounts(4, 3, 0)
+    assert slo.Duplicates(SendCounts(4, 3, 0)).value == 0.75
 
 
 # --- figures
@@ -151,14 +151,14 @@ def test_what_the_receiver_says_it_had_already_is_counted(store):
 
 def passage(tier="urgent", state="delivered", *, waited=10.0, took=2.0, seen=START, first_read=0.0, number=1):
     end = seen + took if state == "delivered" else None
-    return Passage(number, "s", tier, state, times.iso(seen - waited), seen, end, first_read)
+    return EventTimes(number, "s", tier, state, times.iso(seen - waited), seen, end, first_read)
 
 
 def test_percentiles_are_values_that_were_measured():
-    assert slo.spread([]) == slo.Spread()
-    assert slo.spread([5.0]) == slo.Spread(5.0, 5.0, 5.0)
-    assert slo.spread([float(n) for n in range(100, 0, -1)]) == slo.Spread(50.0, 95.0, 99.0)
-    assert slo.spread([-3.0]).p50 == 0.0
+    assert slo.percentiles([]) == slo.LatencyPercentiles()
+    assert slo.percentiles([5.0]) == slo.LatencyPercentiles(5.0, 5.0, 5.0)
+    assert slo.percentiles([float(n) for n in range(100, 0, -1)]) == slo.LatencyPercentiles(50.0, 95.0, 99.0)
+    assert slo.percentiles([-3.0]).p50 == 0.0
 
 
 def test_both_halves_and_the_whole_are_told_apart():

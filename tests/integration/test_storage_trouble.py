@@ -13,6 +13,8 @@ from csi.doctor.destination import check_storage
 from csi.logs import log
 from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
+from csi.status.storage import StorageStatus, storage_status
+from csi.status.worker import worker_status
 from csi.store import db, disk, error_causes, heartbeats
 from csi.web.app import create_app
 from tests.fakes.ua import accept
@@ -102,7 +104,7 @@ def test_each_trouble_is_found_with_a_remedy(home: Home, monkeypatch: pytest.Mon
     assert home.kinds() == ["old"]
     home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
     assert home.kinds() == ["newer"]
-    monkeypatch.setattr(disk_guard, "LONG_LOG", -1)
+    monkeypatch.setattr(disk, "LONG_LOG", -1)
     assert home.kinds()[0] == "long_reader"
     assert all(finding.remedy for finding in check_storage(home.rt.settings))
 
@@ -153,7 +155,7 @@ async def test_readyz_says_that_the_disk_is_nearly_full_before_it_is(home: Home)
     home.wants_free(EVERYTHING)
     status, body = await readyz(home)
     assert (status, body["database"]["ok"]) == (503, False)
-    assert any(reason.startswith("the disk is nearly full: ") for reason in body["reasons"])
+    assert any(reason.startswith("the disk is nearly full (") for reason in body["reasons"])
 
 
 @pytest.mark.asyncio
@@ -169,11 +171,11 @@ async def test_readyz_names_the_lock_when_the_worker_has_fallen_silent(home: Hom
 async def test_readyz_names_a_long_reader_without_being_unready_for_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_guard, "LONG_LOG", -1)
+    monkeypatch.setattr(disk, "LONG_LOG", -1)
     with db.connection():
         heartbeats.beat("worker", home.rt.now(), home.rt.now())
     status, body = await readyz(home)
-    assert (status, "somebody reads the database" in body["database"]["note"]) == (200, True)
+    assert (status, "another process keeps reading" in body["database"]["note"]) == (200, True)
 
 
 @pytest.mark.asyncio
@@ -220,8 +222,8 @@ def test_polling_stops_before_the_disk_is_full_and_delivery_does_not(tmp_path: P
 
 def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
     with db.connection():
-        for limit in (-1, -1, disk_guard.LONG_LOG, disk_guard.LONG_LOG):
-            monkeypatch.setattr(disk_guard, "LONG_LOG", limit)
+        for limit in (-1, -1, disk.LONG_LOG, disk.LONG_LOG):
+            monkeypatch.setattr(disk, "LONG_LOG", limit)
             rescue.beat(home.rt, home.rt.now())
     assert [text for _, text in said if "log" in text] == [
         "somebody reads the database for very long; its log grows",
@@ -231,7 +233,7 @@ def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monke
 
 def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_guard, "SHORTEN_ABOVE", 0)
-    monkeypatch.setattr(disk_guard, "LONG_LOG", 0)
+    monkeypatch.setattr(disk, "LONG_LOG", 0)
     with db.connection(), closing(sqlite3.connect(home.path, isolation_level=None)) as stranger:
         heartbeats.beat("worker", home.rt.now(), 0.0)
         stranger.execute("BEGIN")
@@ -248,6 +250,10 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
 
 def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres_url: str) -> None:
     with stand(tmp_path, accept, database=postgres_url) as s:
-        assert (disk.measure(), disk_guard.has_room(s.rt), disk_guard.place(s.rt)) == (None, True, disk_guard.Place())
+        assert (disk.measure(), disk_guard.has_room(s.rt), storage_status(s.rt, worker_status(s.rt))) == (
+            None,
+            True,
+            StorageStatus(),
+        )
         assert [finding.kind for finding in check_storage(s.rt.settings)] == ["ok"]
         assert schedule.plan(s.rt, horizon=0) != []

@@ -4,10 +4,10 @@ import pytest
 
 from csi.dlq import dead_letters, search
 from csi.dlq.search import DeadLetterFilter
-from csi.status import dashboard
+from csi.status.charts import flow_chart
 from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
-from csi.store.queries import charts, event_search, upcoming
-from csi.store.queries.event_search import Wanted
+from csi.store.queries import backlog, charts, event_search
+from csi.store.queries.event_search import EventQuery
 from tests.fakes.desk import contract
 
 NOW = 1_771_761_600.0
@@ -60,52 +60,41 @@ def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
         if number:
             sent(pk, at + 3)
     dead_letters.add_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
-    found = dashboard.window(NOW, 240.0, 60)
+    found = flow_chart(NOW, 240.0, 60)
     assert (found.seen, found.arrived, found.died) == ((1, 2, 1, 0), (0, 2, 1, 0), (0, 0, 1, 0))
-    assert sum(dashboard.window(NOW + 86_400, 3600.0, 60).seen) == 0
-
-
-def test_latencies_and_repeats_are_of_the_window_only(watch_id: int) -> None:
-    for number in range(20):
-        sent(seen(f"v{number}", NOW - 100, watch_id), NOW - 100 + number)
-    sent(seen("old", NOW - 90_000, watch_id), NOW - 89_000)
-    sent(seen("again", NOW - 50, watch_id), NOW - 40, status=409)
-    (found,) = dashboard.measure(charts.waits(NOW - 3600))
-    assert (found.tier, found.count) == ("urgent", 21)
-    assert found.accepted == (10.0, 18.0, 19.0)
-    assert charts.repeated(NOW - 3600, ["default"]) == (21, 1)
-    assert charts.repeated(NOW - 3600, ["elsewhere"]) == (0, 0)
+    assert sum(flow_chart(NOW + 86_400, 3600.0, 60).seen) == 0
 
 
 def test_watches_and_letters_are_counted_by_state(watch_id: int) -> None:
-    assert charts.health_counts([SOURCE]) == [charts.Health(SOURCE, "healthy", 1)]
+    assert charts.watch_counts([SOURCE]) == [charts.WatchCount(SOURCE, "healthy", 1)]
     db.run("UPDATE watches SET state = 'paused'")
-    assert charts.health_counts([SOURCE]) == [charts.Health(SOURCE, "paused", 1)]
-    assert charts.health_counts([]) == []
+    assert charts.watch_counts([SOURCE]) == [charts.WatchCount(SOURCE, "paused", 1)]
+    assert charts.watch_counts([]) == []
     dead_letters.add_item("k", SOURCE, {}, cause="crash", reason="x", seen_at=NOW, now=NOW)
-    assert charts.open_letters() == {"crash": 1}
-    assert charts.letters_since(NOW - 1) == {"open": 1}
-    assert charts.letters_since(NOW + 1) == {}
+    assert charts.open_dead_letters() == {"crash": 1}
 
 
 def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
     first, second = seen("alpha", NOW - 10, watch_id), seen("beta", NOW, watch_id, "standard")
     sent(first, NOW)
 
-    def found(**wanted: object) -> list[int]:
-        return [row.id for row in event_search.page(Wanted(**wanted), 10)]  # type: ignore[arg-type]
+    def found(before: int | None = None, **wanted: object) -> list[int]:
+        return [row.id for row in event_search.newest(EventQuery(**wanted), 10, before)]  # type: ignore[arg-type]
 
     assert found() == [second, first]
-    assert found(words="ALPHA") == [first]
-    assert found(words="über") == ([] if store == "sqlite" else [second, first])  # SQLite lowers ASCII only
-    assert found(words="Über b") == [second]
-    assert found(words="%") == found(words="a_pha") == []
-    assert found(words=contract("beta").dedupe_key) == [second]
+    assert found(text="ALPHA") == [first]
+    assert found(text="über") == ([] if store == "sqlite" else [second, first])  # SQLite lowers ASCII only
+    assert found(text="Über b") == [second]
+    assert found(text="%") == found(text="a_pha") == []
+    assert found(text=contract("beta").dedupe_key) == [second]
     assert found(state="delivered") == [first]
     assert found(tier="standard", source=SOURCE, watch_id=watch_id, since=NOW - 1) == [second]
     assert found(before=second) == [first]
-    assert event_search.find_id(contract("beta").event_id) == second
-    row = event_search.find(first)
+    assert [row.id for row in event_search.following(EventQuery(), 10, first)] == [second]
+    row = event_search.find(contract("beta").event_id)
+    assert row is not None
+    assert row.id == second
+    row = event_search.find(str(first))
     assert row is not None
     assert (row.watch_name, row.watch_ref) == ("One", "PLone")
     assert [event.id for event in events.by_ids([second, 999, first])] == [second, first]
@@ -125,8 +114,8 @@ def test_the_agenda_knows_what_comes_and_what_travels(watch_id: int) -> None:
     pk = seen("alpha", NOW, watch_id)
     (row,) = db.fetch("SELECT id, event_pk, watch_id FROM outbox WHERE event_pk = ?", pk)
     batches.create([outbox.Entry(*row)], destination="default", tier="urgent", now=NOW)
-    assert [(one.ref, one.next_poll_at) for one in upcoming.coming_reads(5)] == [("PLone", NOW)]
-    assert upcoming.due_counts(NOW - 30, 60.0) == (0, 1)
-    assert upcoming.unsettled() == {"ready": 1, "sending": 0}
-    assert [(one.size, one.destination, one.state) for one in upcoming.travelling(5)] == [(1, "default", "ready")]
-    assert upcoming.inbox() == upcoming.Inbox(0, 0, None)
+    assert [(one.ref, one.next_poll_at) for one in backlog.planned_polls(5)] == [("PLone", NOW)]
+    assert backlog.due_counts(NOW - 30, 60.0) == (0, 1)
+    assert backlog.unsettled_counts() == {"ready": 1, "sending": 0}
+    assert [(one.size, one.destination, one.state) for one in backlog.unsettled_batches(5)] == [(1, "default", "ready")]
+    assert backlog.inbox() == backlog.Inbox(0, 0, None)

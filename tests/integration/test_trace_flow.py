@@ -1,8 +1,10 @@
 """Traces of items that really travelled: the words must be those of what happened."""
 
+import re
+
 import pytest
 
-from csi.status.item_lookup import trace
+from csi.status.timeline import trace
 from csi.store import db
 from csi.store.queries import timeline
 from tests.fakes.line import Line
@@ -33,17 +35,17 @@ def test_two_failures_and_a_receipt(make_line, yt):
     with ScriptedReceiver(503, 503) as ua:
         line = make_line(ua)
         line.run()
-        (story,) = trace(line.rt, video).stories
-        assert (story.state, story.legs[0].state) == ("in_flight", "in_flight")
-        assert story.reason.startswith("attempt 2 of 3 is due at 2026-02-22T12:00:")
+        (story,) = trace(line.rt, video).timelines
+        assert (story.state, story.deliveries[0].state) == ("in_flight", "in_flight")
+        assert re.match(r"attempt 1 of 3 failed; batch_\S+ is retried \(until 2026-02-22T12:00:", story.reason)
         line.wait(100)
-        (story,) = trace(line.rt, video).stories
+        (story,) = trace(line.rt, video).timelines
     assert [(step.what, step.details.get("status")) for step in story.steps if step.what == "attempt"] == [
         ("attempt", 503),
         ("attempt", 503),
         ("attempt", 200),
     ]
-    assert (story.state, story.title, story.legs[0].state) == ("delivered", "Größe", "delivered")
+    assert (story.state, story.title, story.deliveries[0].state) == ("delivered", "Größe", "delivered")
     assert story.steps[-1].what == "delivered"
     assert [step.at for step in story.steps] == sorted(step.at for step in story.steps)
 
@@ -62,7 +64,7 @@ def test_a_batch_that_was_taken_apart_shows_both(make_line, yt):
         line = make_line(ua, tier="standard")
         line.run()
         line.wait(120)
-        (good_story,), (bad_story,) = trace(line.rt, videos[0]).stories, trace(line.rt, bad).stories
+        (good_story,), (bad_story,) = trace(line.rt, videos[0]).timelines, trace(line.rt, bad).timelines
     assert "split" in [step.what for step in good_story.steps]
     assert (good_story.state, bad_story.state) == ("delivered", "dead")
     assert "(event)" in bad_story.reason
@@ -74,22 +76,22 @@ def test_first_poll_and_collecting_and_away(make_line, yt):
     with ScriptedReceiver(then=401) as ua:
         line = make_line(ua, first_poll="mark_seen", tier="standard")
         line.run()
-        (story,) = trace(line.rt, seen).stories
-        assert (story.state, "first time" in story.reason) == ("first_poll", True)
+        (story,) = trace(line.rt, seen).timelines
+        assert (story.state, "first poll" in story.reason) == ("first_poll", True)
         first = yt.add(yt.playlists[0], "New")
         line.wait(11)
-        assert "lane standard collects: due at" in trace(line.rt, first).stories[0].reason
+        assert "the batch of lane standard is filling" in trace(line.rt, first).timelines[0].reason
         line.wait(40)
-        assert trace(line.rt, first).stories[0].state == "dead"
+        assert trace(line.rt, first).timelines[0].state == "dead"
         second = yt.add(yt.playlists[1], "Newer")
         line.wait(11)
-        assert "the receiver is away since" in trace(line.rt, second).stories[0].reason
+        assert "the circuit breaker is open since" in trace(line.rt, second).timelines[0].reason
 
 
 def test_nothing_is_known_of_a_stranger(make_line):
     with ScriptedReceiver() as ua:
         line = make_line(ua)
-        assert trace(line.rt, "dQw4w9WgXcQ").stories == ()
+        assert trace(line.rt, "dQw4w9WgXcQ").timelines == ()
 
 
 @pytest.mark.usefixtures("store")
@@ -103,7 +105,7 @@ def test_keys_are_found_on_both_engines():
     assert timeline.find_keys("a_", ["key:"]) == [], "an id is whole or it is another one's"
     assert [lane.pending for lane in timeline.lanes("default")] == [2]
     (entry, _) = timeline.outbox_of([row.pk for key in ("key:a_b:c", "key:aXb:c") for row in timeline.events_of(key)])
-    assert timeline.earlier_one(entry) is None
+    assert timeline.earlier_item(entry) is None
     assert timeline.all_destinations() == ["default"]
 
 

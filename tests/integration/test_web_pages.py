@@ -307,15 +307,20 @@ async def test_no_secret_is_on_any_page(client: httpx.AsyncClient, rt: Runtime) 
 @pytest.mark.asyncio
 async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, rt: Runtime) -> None:
     text = (await client.get("/")).text
-    assert "the lane collects until its batch is due" in text
-    assert "Everything flows; 5 dead letters wait" in text
+    assert "the batch of lane " in text
+    assert "No problems; 5 dead letters are open" in text
     with db.connection():
         destinations.change("default", breaker="open", reason="http 401", opened_at=rt.now())
         heartbeats.beat("worker", rt.now() - 500, rt.now() - 900)
         hosts.begin_outage(hosts.get("www.youtube.com"), rt.now() - 60, "http 500", 7)
     text = (await client.get("/")).text
-    assert "things need you" in text
-    for said in ("the receiver is away", "gave its last sign of life", "upstream outage: 7 watches fail", "http 401"):
+    assert "problems need attention" in text
+    for said in (
+        "circuit breaker of destination default is open",
+        "last heartbeat was",
+        "upstream outage: 7 watches",
+        "http 401",
+    ):
         assert said in text
 
 
@@ -436,7 +441,7 @@ async def test_a_letter_is_given_up_only_by_somebody_who_is_sure(client: httpx.A
 async def test_delivery_is_paused_resumed_and_tested(client: httpx.AsyncClient) -> None:
     await act(client, "/destinations/default/pause")
     assert destinations.get().held == "by the dashboard"
-    assert "paused by command" in (await client.get("/")).text
+    assert "paused by the operator" in (await client.get("/")).text
     await act(client, "/destinations/default/resume")
     assert destinations.get().held is None
     await act(client, "/destinations/default/test")

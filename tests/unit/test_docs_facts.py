@@ -138,7 +138,10 @@ def test_the_commands_are_the_procfiles():
 
 @pytest.mark.parametrize(
     ("heading", "places"),
-    [("First look", ("csi/web",)), ("A source is not read", ("csi/adapters", "csi/pipeline", "csi/runtime.py"))],
+    [
+        ("First look", ("csi/status", "csi/web")),
+        ("A source is not read", ("csi/adapters", "csi/pipeline", "csi/runtime.py")),
+    ],
 )
 def test_quoted_sentences_are_really_said(heading, places):
     """Each quotation, cut at its ellipses and numbers, is in the code."""

@@ -3,14 +3,14 @@
 import pytest
 
 from csi.pipeline.quota_schedule import Forecast
-from csi.status.dashboard import Burn, Window, percentiles
+from csi.status.charts import FlowChart, QuotaBurn
 from csi.web import formatting, svg_charts
 
 NOON = 1_771_761_600.0
 
 
-def window(seen: tuple[int, ...], arrived: tuple[int, ...], died: tuple[int, ...]) -> Window:
-    return Window(NOON, 900, seen, arrived, died)
+def window(seen: tuple[int, ...], arrived: tuple[int, ...], died: tuple[int, ...]) -> FlowChart:
+    return FlowChart(NOON, 900, seen, arrived, died)
 
 
 def test_bars_stand_on_the_ground_and_the_dead_on_the_delivered() -> None:
@@ -42,18 +42,13 @@ def test_the_grid_ends_at_a_round_number(highest: int, top: int) -> None:
 def test_the_burn_down_goes_from_the_limit_to_now_and_on_to_midnight() -> None:
     starts, now = NOON, NOON + 12 * 3600
     forecast = Forecast("d", 10_000, 5_000, 500, starts + 86_400, starts + 86_400, 250.0, 3_000, (), None)
-    drawn = svg_charts.quota_burn(Burn(forecast, now, starts, (7_500, 5_000)))
+    drawn = svg_charts.quota_burn(QuotaBurn(forecast, now, starts, (7_500, 5_000)))
     spots = [tuple(map(float, spot.split(","))) for spot in drawn.lines[0].split()]
     assert spots[0] == (svg_charts.LEFT, svg_charts.TOP)
     assert spots[-1][0] == pytest.approx((svg_charts.LEFT + svg_charts.WIDTH - svg_charts.RIGHT) / 2, abs=0.1)
     end = tuple(map(float, drawn.dashes.split()[1].split(",")))
     assert end[0] == pytest.approx(svg_charts.WIDTH - svg_charts.RIGHT)
     assert end[1] > spots[-1][1]
-
-
-def test_percentiles_are_values_that_occurred() -> None:
-    assert percentiles([float(number) for number in range(1, 101)]) == (50.0, 95.0, 99.0)
-    assert percentiles([3.0]) == (3.0, 3.0, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -5,24 +5,38 @@ from typing import Any
 
 import pytest
 
+from csi.status.destinations import DestinationState
+from csi.status.facts import SourcePlan, SystemFacts
+from csi.status.verdict import is_on_time
+from csi.status.worker import WorkerStatus
+from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import Beat
 from csi.store.watches import WatchTimes
-from csi.web.health import Delivery, Facts, Receiver, SourcePlan, is_on_time, liveness, readiness, unknown
+from csi.web.health import liveness, readiness, unknown
 
 NOW = 1_771_761_600.0
 WATCH = WatchTimes("youtube_playlist", 30.0, NOW + 20, NOW - 10, NOW - 10, 0)
 RSS = WatchTimes("youtube_channel_rss", 300.0, NOW + 100, NOW - 200, NOW - 200, 0)
-GOOD = Facts(
+
+
+def worker(age: float, started: float = NOW) -> WorkerStatus:
+    return WorkerStatus(NOW, Beat(NOW - age, started))
+
+
+def default(state: Any = "accepting", **changes: Any) -> tuple[DestinationState, ...]:
+    return (DestinationState("default", state, DestinationRow("default", **changes)),)
+
+
+GOOD = SystemFacts(
     now=NOW,
-    polling=True,
-    beat=Beat(NOW - 4, NOW - 1000),
+    worker=worker(4, NOW - 1000),
     sources=(SourcePlan("youtube_playlist", 1, 300.0), SourcePlan("youtube_channel_rss", 1, 0.0)),
     watches=(WATCH, RSS),
-    delivery=Delivery(True, "ascii", last_success_at=NOW - 60),
+    destinations=default(last_success_at=NOW - 60),
 )
 
 
-def with_watch(**changes: Any) -> Facts:
+def with_watch(**changes: Any) -> SystemFacts:
     return replace(GOOD, watches=(replace(WATCH, **changes), RSS))
 
 
@@ -40,6 +54,7 @@ def test_ready_has_the_prds_body() -> None:
         "last_failure": None,
         "note": None,
         "enabled": True,
+        "state": "accepting",
         "breaker": "closed",
         "paused_until": None,
         "canonical_json": "ascii",
@@ -48,50 +63,58 @@ def test_ready_has_the_prds_body() -> None:
 
 
 def test_every_destination_is_judged_not_only_the_first() -> None:
-    away = Receiver("backup", "open", NOW - 900, NOW - 5, "http 401: bad signature of https://ua.example")
-    report = readiness(replace(GOOD, delivery=replace(GOOD.delivery, others=(Receiver("archive"), away))))
+    words = "http 401: bad signature of https://ua.example"
+    row = DestinationRow("backup", breaker="open", reason=words, last_success_at=NOW - 900, last_failure_at=NOW - 5)
+    others = (
+        DestinationState("archive", "accepting", DestinationRow("archive")),
+        DestinationState("backup", "half_open", row),
+    )
+    report = readiness(replace(GOOD, destinations=(*GOOD.destinations, *others)))
     assert not report.is_good
-    assert report.body["reasons"] == ["the receiver backup is away (http 401)"]
+    assert report.body["reasons"] == ["the circuit breaker of destination backup is open (http 401)"]
     assert report.body["delivery"]["ua_reachable"] is True
     assert report.body["delivery"]["destinations"] == {
-        "archive": {"reachable": True, "last_success": None, "breaker": "closed"},
-        "backup": {"reachable": False, "last_success": "2026-02-22T11:45:00Z", "breaker": "open"},
+        "archive": {"reachable": True, "last_success": None, "state": "accepting", "breaker": "closed"},
+        "backup": {"reachable": False, "last_success": "2026-02-22T11:45:00Z", "state": "half_open", "breaker": "open"},
     }
 
 
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        (replace(GOOD, beat=None), "no worker has ever run on this database; start one"),
-        (replace(GOOD, beat=Beat(NOW - 31, 0)), "the worker gave its last sign of life 31 s ago"),
-        (replace(GOOD, beat=Beat(NOW + 3600, 0)), "the worker gave its last sign of life -3600 s ago"),
-        (replace(GOOD, watches=(RSS,)), "youtube_playlist: not read yet"),
-        (with_watch(last_success_at=None), "youtube_playlist: not read yet"),
+        (replace(GOOD, worker=WorkerStatus(NOW, None)), "no worker has ever run on this database"),
+        (replace(GOOD, worker=worker(31)), "the worker's last heartbeat was 31 s ago"),
+        (
+            replace(GOOD, worker=worker(-3600)),
+            "the worker's last heartbeat is 3600 s in the future: the clock was set back",
+        ),
+        (replace(GOOD, watches=(RSS,)), "youtube_playlist: not polled yet"),
+        (with_watch(last_success_at=None), "youtube_playlist: not polled yet"),
         (
             with_watch(last_success_at=None, errors=2),
-            "youtube_playlist: none of its watches could be read, 1 failed; csi sources list says why",
+            "youtube_playlist: no watch could be polled, 1 failed",
         ),
         (
             with_watch(last_success_at=NOW - 121, errors=3),
-            "youtube_playlist: none of its 1 watches was read in time",
+            "youtube_playlist: none of its 1 watches was polled in time",
         ),
         (
-            replace(GOOD, delivery=Delivery(True, "ascii", breaker="open")),
-            "the receiver is away; events stay pending until it answers",
+            replace(GOOD, destinations=default("half_open", breaker="open")),
+            "the circuit breaker of destination default is open",
         ),
         (
-            replace(GOOD, delivery=Delivery(True, "ascii", breaker="open", last_error="http 401: bad signature")),
-            "the receiver is away (http 401); events stay pending until it answers",
+            replace(GOOD, destinations=default("circuit_open", breaker="open", reason="http 401: bad signature")),
+            "the circuit breaker of destination default is open (http 401)",
         ),
     ],
 )
-def test_not_ready_says_why(facts: Facts, reason: str) -> None:
+def test_not_ready_says_why(facts: SystemFacts, reason: str) -> None:
     report = readiness(facts)
     assert (report.is_good, report.body["status"], report.body["reasons"]) == (False, "not_ready", [reason])
 
 
 def test_a_silent_worker_means_that_nothing_polls() -> None:
-    adapters = readiness(replace(GOOD, beat=Beat(NOW - 31, 0))).body["adapters"]
+    adapters = readiness(replace(GOOD, worker=worker(31))).body["adapters"]
     assert [adapter["polling"] for adapter in adapters.values()] == [False, False]
 
 
@@ -124,62 +147,63 @@ def test_one_good_watch_is_enough_and_a_source_without_watches_does_not_matter()
 
 
 def test_what_is_switched_off_is_not_missed() -> None:
-    facts = replace(GOOD, polling=False, watches=(), delivery=Delivery(False, "ascii", breaker="open"))
+    facts = replace(
+        GOOD, polling=False, watches=(), delivery_is_on=False, destinations=default("half_open", breaker="open")
+    )
     assert readiness(facts).is_good
     assert liveness(replace(with_watch(next_poll_at=NOW - 9999), polling=False)).is_good
 
 
 @pytest.mark.parametrize(
-    "delivery",
+    "destinations",
     [
-        Delivery(True, "ascii"),
-        Delivery(True, "ascii", last_success_at=NOW),
-        Delivery(True, "ascii", last_failure_at=NOW, last_error="http 503"),
-        Delivery(True, "ascii", breaker="open", last_success_at=NOW),
-        Delivery(True, "ascii", breaker="open", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 401"),
+        default(),
+        default(last_success_at=NOW),
+        default(last_failure_at=NOW, last_error="http 503"),
+        default("half_open", breaker="open", last_success_at=NOW),
+        default("circuit_open", breaker="open", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 401"),
     ],
 )
-def test_a_receiver_that_is_not_reachable_is_a_reason_and_one_that_is_is_none(delivery: Delivery) -> None:
-    report = readiness(replace(GOOD, delivery=delivery))
+def test_a_receiver_is_reachable_exactly_when_it_is_no_reason(destinations: tuple[DestinationState, ...]) -> None:
+    report = readiness(replace(GOOD, destinations=destinations))
     assert report.body["delivery"]["ua_reachable"] is report.is_good is (report.body["reasons"] == [])
 
 
-def test_one_bad_answer_is_a_note_and_not_an_absence() -> None:
-    stumbled = Delivery(
-        True, "ascii", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 503: busy, titled X"
-    )
-    body = readiness(replace(GOOD, delivery=stumbled)).body
+def test_one_failed_attempt_is_a_note_and_the_receiver_stays_reachable() -> None:
+    failed = {"last_failure_at": NOW, "last_error": "http 503: busy, titled X"}
+    body = readiness(replace(GOOD, destinations=default(last_success_at=NOW - 9, **failed))).body
     assert (body["status"], body["delivery"]["ua_reachable"]) == ("ready", True)
-    assert body["delivery"]["note"] == "the last answer was not good (http 503); it is tried again"
+    assert body["delivery"]["note"] == "the last attempt failed (http 503); it is retried"
     assert body["delivery"]["last_failure"] == "2026-02-22T12:00:00Z"
-    over = replace(stumbled, last_success_at=NOW + 1)
-    assert readiness(replace(GOOD, delivery=over)).body["delivery"]["note"] is None
+    over = default(last_success_at=NOW + 1, **failed)
+    assert readiness(replace(GOOD, destinations=over)).body["delivery"]["note"] is None
 
 
 def test_nobody_asks_a_receiver_while_delivery_is_off() -> None:
-    report = readiness(replace(GOOD, delivery=Delivery(False, "ascii", breaker="open")))
+    report = readiness(replace(GOOD, delivery_is_on=False, destinations=default("half_open", breaker="open")))
     assert (report.is_good, report.body["delivery"]["ua_reachable"]) == (True, None)
 
 
-def test_a_pause_is_shown_while_it_lasts() -> None:
-    def shown(until: float) -> Any:
-        return readiness(replace(GOOD, delivery=Delivery(True, "utf8", paused_until=until))).body["delivery"]
+def test_a_retry_after_is_shown_while_it_lasts() -> None:
+    def shown(state: str) -> Any:
+        rows = default(state, paused_until=NOW + 60, form="utf8", last_error="http 429: slow down")
+        return readiness(replace(GOOD, destinations=rows)).body["delivery"]
 
-    assert (shown(NOW + 60)["paused_until"], shown(NOW - 1)["paused_until"]) == ("2026-02-22T12:01:00Z", None)
-    assert shown(NOW)["canonical_json"] == "utf8"
-    assert shown(NOW + 60)["note"] == "the receiver asked for a pause; nothing is sent before it is over"
+    assert (shown("throttled")["paused_until"], shown("accepting")["paused_until"]) == ("2026-02-22T12:01:00Z", None)
+    assert shown("accepting")["canonical_json"] == "utf8"
+    assert shown("throttled")["note"].startswith("the receiver rate-limited us (http 429); sending resumes")
 
 
 def test_alive_while_things_happen() -> None:
     report = liveness(GOOD)
     assert (report.is_good, report.body["status"], report.body["overdue"]) == (True, "alive", {})
-    assert liveness(replace(GOOD, beat=Beat(NOW - 59, NOW - 1000))).is_good
+    assert liveness(replace(GOOD, worker=worker(30, NOW - 1000))).is_good
     assert liveness(with_watch(errors=50, last_success_at=None)).is_good
 
 
 def test_stalled_when_the_worker_or_a_watch_stands_still() -> None:
-    assert not liveness(replace(GOOD, beat=Beat(NOW - 61, 0))).is_good
-    assert not liveness(replace(GOOD, beat=None)).is_good
+    assert not liveness(replace(GOOD, worker=worker(31))).is_good
+    assert not liveness(replace(GOOD, worker=WorkerStatus(NOW, None))).is_good
     assert liveness(with_watch(next_poll_at=NOW - 179)).is_good
     late = liveness(with_watch(next_poll_at=NOW - 181))
     assert (late.is_good, late.body["overdue"]) == (False, {"youtube_playlist": 1})
@@ -188,7 +212,7 @@ def test_stalled_when_the_worker_or_a_watch_stands_still() -> None:
 
 def test_a_worker_that_has_just_started_may_catch_up() -> None:
     facts = with_watch(next_poll_at=NOW - 86_400)
-    assert liveness(replace(facts, beat=Beat(NOW, NOW - 100))).is_good
+    assert liveness(replace(facts, worker=worker(0, NOW - 100))).is_good
 
 
 def test_what_cannot_be_known_still_has_the_prds_shape() -> None:

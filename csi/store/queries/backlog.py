@@ -1,4 +1,4 @@
-"""Reading only: what runs at this moment, and what waits to run."""
+"""What runs at this moment, what waits, and what is due next. Reads only; rows, not tasks: the worker goes by them."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from csi.store.db import fetch
 
 
 @dataclass(frozen=True)
-class Held:
+class LeasedRow:
     """A row that a process holds under a lease: work that is being done."""
 
     step: str
@@ -17,20 +17,45 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Later:
-    """A batch that waits for its next attempt."""
+class UnsettledBatch:
+    """A batch that is `ready` or `sending`."""
 
     id: int
     batch_id: str
     destination: str
     lane: str
     size: int
+    state: str
     attempts: int
     next_attempt_at: float
+    created_at: float
 
 
-def running() -> list[Held]:
-    """Whatever is held, also by a lease that has run out: its holder may be dead."""
+@dataclass(frozen=True)
+class PlannedPoll:
+    """A watch and when it is polled next. `lease_until`: a process polls it now."""
+
+    id: int
+    source: str
+    ref: str
+    name: str | None
+    next_poll_at: float
+    lease_until: float | None
+    interval: float
+    health: str
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Items that are not events yet."""
+
+    waiting: int
+    quarantined: int
+    oldest_at: float | None
+
+
+def running() -> list[LeasedRow]:
+    """Every lease, also one that has expired: its holder may be dead."""
     sql = (
         "SELECT 'poll', id, source || ' ' || ref, lease_token, lease_until FROM watches WHERE lease_token IS NOT NULL "
         "UNION ALL SELECT 'ingest', id, item_key, lease_token, lease_until FROM inbox "
@@ -38,19 +63,37 @@ def running() -> list[Held]:
         "UNION ALL SELECT 'deliver', id, batch_id || ' to ' || destination, lease_token, lease_until FROM batches "
         "WHERE state = 'sending' ORDER BY 5"
     )
-    return [Held(step, pk, what, _holder(token), until or 0.0) for step, pk, what, token, until in fetch(sql)]
+    # A lease token begins with the id of its process.
+    return [
+        LeasedRow(step, pk, what, token.partition("-")[0] if token else None, until or 0.0)
+        for step, pk, what, token, until in fetch(sql)
+    ]
 
 
-def waiting_batches() -> list[Later]:
-    sql = (
-        "SELECT id, batch_id, destination, tier, size, attempts, next_attempt_at FROM batches "
-        "WHERE state = 'ready' ORDER BY next_attempt_at"
-    )
-    return [Later(*row) for row in fetch(sql)]
+_UNSETTLED = (
+    "SELECT id, batch_id, destination, tier, size, state, attempts, next_attempt_at, created_at FROM batches "
+    "WHERE state IN ('ready', 'sending')"
+)
+
+
+def unsettled_batches(limit: int = 100_000) -> list[UnsettledBatch]:
+    """The next to be sent first."""
+    return [UnsettledBatch(*row) for row in fetch(f"{_UNSETTLED} ORDER BY next_attempt_at, id LIMIT ?", limit)]
+
+
+def unsettled_batch(batch_id: int) -> UnsettledBatch | None:
+    found = fetch(f"{_UNSETTLED} AND id = ?", batch_id)
+    return UnsettledBatch(*found[0]) if found else None
+
+
+def unsettled_counts() -> dict[str, int]:
+    """Batches that are `ready` or `sending`."""
+    sql = "SELECT state, COUNT(*) FROM batches WHERE state IN ('ready', 'sending') GROUP BY state"
+    return {"ready": 0, "sending": 0} | {state: int(count) for state, count in fetch(sql)}
 
 
 def due_watches(now: float) -> tuple[int, float | None]:
-    """How many active watches are past their time and not being read, and since when the longest waits."""
+    """Active watches that are due and not being polled, and since when the longest waits."""
     sql = (
         "SELECT COUNT(*), MIN(next_poll_at) FROM watches "
         "WHERE state = 'active' AND next_poll_at <= ? AND lease_token IS NULL"
@@ -59,18 +102,37 @@ def due_watches(now: float) -> tuple[int, float | None]:
     return int(count), oldest
 
 
-def waiting_items() -> tuple[int, float | None]:
-    """Items that are not events yet, and when the longest waiting was seen."""
-    count, oldest = fetch("SELECT COUNT(*), MIN(seen_at) FROM inbox WHERE state = 'new'")[0]
-    return int(count), oldest
+def due_counts(now: float, within: float) -> tuple[int, int]:
+    """Active watches that are due now, and that fall due within so many seconds."""
+    sql = "SELECT COUNT(*) FROM watches WHERE state = 'active' AND next_poll_at <= ?"
+    return int(fetch(sql, now)[0][0]), int(fetch(sql, now + within)[0][0])
+
+
+def planned_polls(limit: int) -> list[PlannedPoll]:
+    """Active watches, the next first."""
+    sql = (
+        "SELECT id, source, ref, name, next_poll_at, lease_until, COALESCE(planned_interval, interval_seconds), health "
+        "FROM watches WHERE state = 'active' ORDER BY next_poll_at, id LIMIT ?"
+    )
+    return [PlannedPoll(*row) for row in fetch(sql, limit)]
+
+
+def polls_running(now: float) -> int:
+    """In all processes."""
+    sql = "SELECT COUNT(*) FROM watches WHERE state = 'active' AND lease_until >= ?"
+    return int(fetch(sql, now)[0][0])
+
+
+def inbox() -> Inbox:
+    counted = {
+        state: (int(count), oldest)
+        for state, count, oldest in fetch("SELECT state, COUNT(*), MIN(seen_at) FROM inbox GROUP BY state")
+    }
+    waiting, oldest = counted.get("new", (0, None))
+    return Inbox(waiting, counted.get("quarantined", (0, None))[0], oldest)
 
 
 def item_key(item_id: int) -> str | None:
-    """None: it is in the inbox no more."""
+    """None: it is no longer in the inbox."""
     found = fetch("SELECT item_key FROM inbox WHERE id = ?", item_id)
     return str(found[0][0]) if found else None
-
-
-def _holder(token: str | None) -> str | None:
-    """The process id that a lease token begins with."""
-    return token.partition("-")[0] if token else None

@@ -1,21 +1,19 @@
-"""Events as a person looks for them: by words, state, source, tier and time; newest first, page by page."""
+"""Events by text, state, source, tier, watch and time: the one search over all stored events. Reads only."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from csi.store.db import fetch
 
-SEARCHED = 50_000
-"""Words are looked for in so many of the newest events; ids are found among all."""
-
-_COLUMNS = (
-    "e.id, e.event_id, e.dedupe_key, e.source, e.event_type, e.occurred_at, e.subject_json, e.state, e.tier, "
-    "e.first_seen_at, e.delivered_at, w.name, w.ref"
+_SELECT = (
+    "SELECT e.id, e.event_id, e.dedupe_key, e.source, e.event_type, e.occurred_at, e.subject_json, e.state, e.tier, "
+    "e.first_seen_at, e.delivered_at, w.name, w.ref FROM events e LEFT JOIN watches w ON w.id = e.watch_id"
 )
 
 
 @dataclass(frozen=True)
-class Listed:
+class EventRow:
     """One event in a list, with the watch that saw it."""
 
     id: int
@@ -32,56 +30,62 @@ class Listed:
     watch_name: str | None
     watch_ref: str | None
 
+    @property
+    def subject(self) -> dict[str, Any]:
+        found = json.loads(self.subject_json)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def title(self) -> str:
+        text = self.subject.get("title")
+        return text if isinstance(text, str) else ""
+
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is not said does not matter; several conditions all hold."""
+class EventQuery:
+    """Which events are meant. None matches everything; several conditions all hold."""
 
-    words: str = ""
+    text: str | None = None
+    """A part of the subject, the event_id or the dedupe key, in any case."""
     state: str | None = None
     source: str | None = None
     tier: str | None = None
     watch_id: int | None = None
     since: float | None = None
-    before: int | None = None
+    """First seen at this time or later."""
 
 
-def page(wanted: Wanted, limit: int) -> list[Listed]:
-    where, values = _where(wanted)
-    sql = f"SELECT {_COLUMNS} FROM events e LEFT JOIN watches w ON w.id = e.watch_id WHERE {where}"
-    return [Listed(*row) for row in fetch(f"{sql} ORDER BY e.id DESC LIMIT ?", *values, limit)]
+def newest(query: EventQuery, limit: int, before: int | None = None) -> list[EventRow]:
+    """Newest first; `before` is the id of the last event of the previous page."""
+    where, values = _where(query)
+    if before is not None:
+        where, values = f"{where} AND e.id < ?", [*values, before]
+    return [EventRow(*row) for row in fetch(f"{_SELECT} WHERE {where} ORDER BY e.id DESC LIMIT ?", *values, limit)]
 
 
-def find(event_pk: int) -> Listed | None:
-    sql = f"SELECT {_COLUMNS} FROM events e LEFT JOIN watches w ON w.id = e.watch_id WHERE e.id = ?"
-    found = fetch(sql, event_pk)
-    return Listed(*found[0]) if found else None
+def following(query: EventQuery, limit: int, after: int) -> list[EventRow]:
+    """Those after this id, oldest first."""
+    where, values = _where(query)
+    sql = f"{_SELECT} WHERE {where} AND e.id > ? ORDER BY e.id LIMIT ?"
+    return [EventRow(*row) for row in fetch(sql, *values, after, limit)]
 
 
-def find_id(event_id: str) -> int | None:
-    found = fetch("SELECT id FROM events WHERE event_id = ?", event_id)
-    return int(found[0][0]) if found else None
+def find(text: str) -> EventRow | None:
+    """By number, event_id or dedupe key; of several events with one key, the newest."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    sql = f"{_SELECT} WHERE e.event_id = ? OR e.dedupe_key = ? OR e.id = ? ORDER BY e.id DESC LIMIT 1"
+    found = fetch(sql, text, text, number)
+    return EventRow(*found[0]) if found else None
 
 
-def _where(wanted: Wanted) -> tuple[str, list[Any]]:
-    conditions: list[tuple[str, list[Any]]] = [("1 = 1", [])]
-    for column in ("state", "source", "tier", "watch_id"):
-        if (value := getattr(wanted, column)) is not None:
-            conditions.append((f"e.{column} = ?", [value]))
-    if wanted.since is not None:
-        conditions.append(("e.first_seen_at >= ?", [wanted.since]))
-    if wanted.before is not None:
-        conditions.append(("e.id < ?", [wanted.before]))
-    if wanted.words:
-        conditions.append(_mentions(wanted.words))
-    return " AND ".join(text for text, _ in conditions), [value for _, values in conditions for value in values]
-
-
-def _mentions(words: str) -> tuple[str, list[Any]]:
-    """In any case as far as the engine knows it (SQLite: ASCII only), or exactly as written."""
-    written = f"%{words.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
-    newest = "e.id > (SELECT COALESCE(MAX(id), 0) FROM events) - ?"
-    columns = [form for name in ("subject_json", "event_id") for form in (f"LOWER(e.{name})", f"e.{name}")]
-    places = " OR ".join(f"{column} LIKE ? ESCAPE '!'" for column in columns)
-    likes = [written.lower(), written] * 2
-    return f"(e.event_id = ? OR e.dedupe_key = ? OR ({newest} AND ({places})))", [words, words, SEARCHED, *likes]
+def _where(query: EventQuery) -> tuple[str, list[Any]]:
+    equal = {name: getattr(query, name) for name in ("state", "source", "tier", "watch_id")}
+    parts: list[tuple[str, Any]] = [(f"e.{name} = ?", value) for name, value in equal.items() if value is not None]
+    if query.since is not None:
+        parts.append(("e.first_seen_at >= ?", query.since))
+    if query.text:
+        # Both sides by the database's own rule: SQLite knows A and a as one letter, PostgreSQL also Ü and ü.
+        like = query.text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        columns = "e.subject_json || ' ' || e.event_id || ' ' || e.dedupe_key"
+        parts.append((f"LOWER({columns}) LIKE LOWER(?) ESCAPE '!'", f"%{like}%"))
+    return " AND ".join(["1 = 1", *(sql for sql, _ in parts)]), [value for _, value in parts]

@@ -1,24 +1,37 @@
-"""Reading only: the events of a window of time, and the requests that carried them."""
+"""The events of a window of time, and the attempts that carried them, for the objectives. Reads only."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from csi.store.db import fetch, marks
+from csi.store.db import fetch
 
 CHUNK = 2_000
 DUPLICATE = "duplicate_event"
 """The receiver's word for an event that it had already (PRD §8.1)."""
 
-# An answer that never came, or came from somebody in between, leaves open whether the receiver took the batch.
+# Without an answer, or with one from a proxy, it is not known whether the receiver stored the batch.
 _UNSURE = """
     (a.outcome = 'interrupted' OR a.status IN (502, 504)
      OR (a.outcome = 'transient' AND a.status IS NULL AND COALESCE(a.reason, '') NOT IN ('connect', 'busy')))
 """
+# The destinations are named because the index on the time of an attempt begins with its destination.
+_SINCE = (
+    "a.destination IN (SELECT destination FROM endpoints UNION SELECT destination FROM outbox) AND a.started_at >= ?"
+)
+_ACCEPTED = f"{_SINCE} AND a.outcome IN ('delivered', 'partial')"
+
+# An event that the receiver refused became a dead letter in the transaction that finished the attempt.
+REFUSED = """
+    SELECT COUNT(*) FROM batch_events be JOIN events e ON e.id = be.event_pk
+    JOIN dead_letter d ON d.event_id = e.event_id
+    WHERE be.batch_id = a.batch_id AND d.destination = a.destination AND d.died_at = a.finished_at
+"""
 
 
 @dataclass(frozen=True)
-class Passage:
-    """How one event came through, and whether its watch had been read before it happened."""
+class EventTimes:
+    """What became of one event and when, and whether its watch had been polled before the event happened."""
 
     id: int
     source: str
@@ -31,17 +44,17 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Repeats:
-    """Events that were sent, and those that the receiver may have got more than once."""
+class SendCounts:
+    """Events that receivers accepted, and those that a receiver may have got more than once."""
 
     sent: int
     reported: int
-    """The receiver said that it had them already."""
+    """The receiver answered that it had them already."""
     possible: int
-    """Sent again after a request whose answer was never seen."""
+    """Sent again after an attempt without an answer."""
 
 
-def passages(since: float) -> Iterator[Passage]:
+def event_times(since: float) -> Iterator[EventTimes]:
     """Events first seen since then, newest first. Ids grow with time, so no index on the time is needed."""
     sql = (
         "SELECT e.id, e.source, e.tier, e.state, e.occurred_at, e.first_seen_at, e.delivered_at, w.first_read_at "
@@ -49,7 +62,7 @@ def passages(since: float) -> Iterator[Passage]:
     )
     before, found = 2**62, True
     while found:
-        rows = [Passage(*row) for row in fetch(sql, before, CHUNK)]
+        rows = [EventTimes(*row) for row in fetch(sql, before, CHUNK)]
         wanted = [row for row in rows if row.first_seen_at >= since]
         yield from wanted
         found = bool(wanted)
@@ -62,33 +75,32 @@ def oldest_event() -> float | None:
     return found[0][0] if found else None
 
 
-def repeats(destinations: Sequence[str], since: float) -> Repeats:
-    if not destinations:
-        return Repeats(0, 0, 0)
-    here, values = f"a.destination IN ({marks(destinations)}) AND a.started_at >= ?", (*destinations, since)
-    sent = fetch(
-        "SELECT COALESCE(SUM(b.size), 0) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
-        f"WHERE {here} AND a.outcome = 'delivered'",
-        *values,
+def send_counts(since: float) -> SendCounts:
+    """Of attempts begun since then, to all destinations, in events: one that a 207 refused was not accepted."""
+    sql = "SELECT COALESCE(SUM(b.size), 0) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id"
+    attempted = fetch(f"{sql} WHERE {_ACCEPTED}", since)
+    refused, reported = 0, 0
+    sql = (
+        f"SELECT a.status, b.size, a.answer, ({REFUSED}) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
+        f"WHERE {_ACCEPTED} AND (a.status IN (207, 409) OR a.answer LIKE ? OR a.answer LIKE ?)"
     )
-    return Repeats(int(sent[0][0]), _reported(here, values), _possible(here, values))
+    for status, size, answer, dead in fetch(sql, since, f"%{DUPLICATE}%", '%"index"%'):
+        refused += dead
+        reported += size if status == 409 else _reported(answer or "", dead)
+    return SendCounts(int(attempted[0][0]) - refused, reported, _possible(since))
 
 
-def _reported(here: str, values: tuple[object, ...]) -> int:
-    rows = fetch(
-        "SELECT a.status, b.size, a.answer FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
-        f"WHERE {here} AND a.outcome = 'delivered' AND (a.status = 409 OR a.answer LIKE ?)",
-        *values,
-        f"%{DUPLICATE}%",
-    )
-    return sum(size if status == 409 else answer.count(DUPLICATE) for status, size, answer in rows)
+def _reported(answer: str, refused: int) -> int:
+    """Only the beginning of a long answer is stored: its `rejected` counts more than the errors that are left of it."""
+    rejected = re.search(r'"rejected":\s*(\d{1,6})', answer)
+    return max(answer.count(DUPLICATE), int(rejected[1]) - refused if rejected else 0)
 
 
-def _possible(here: str, values: tuple[object, ...]) -> int:
+def _possible(since: float) -> int:
     sql = (
         "SELECT COUNT(DISTINCT be.event_pk) FROM delivery_attempts a JOIN batch_events be ON be.batch_id = a.batch_id "
-        f"WHERE {here} AND {_UNSURE} AND EXISTS ("
+        f"WHERE {_SINCE} AND {_UNSURE} AND EXISTS ("
         "SELECT 1 FROM batch_events again JOIN delivery_attempts later ON later.batch_id = again.batch_id "
-        "WHERE again.event_pk = be.event_pk AND later.id > a.id AND later.outcome = 'delivered')"
+        "WHERE again.event_pk = be.event_pk AND later.id > a.id AND later.outcome IN ('delivered', 'partial'))"
     )
-    return int(fetch(sql, *values)[0][0])
+    return int(fetch(sql, since)[0][0])

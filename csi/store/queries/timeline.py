@@ -1,4 +1,4 @@
-"""Reading only: all rows that one item has left behind, for people who ask what became of it."""
+"""All rows of one item, and what is queued for each destination. Reads only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from csi.store.db import fetch, is_postgres, marks
 
 MOST_KEYS = 20
 PLACES = (("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox"), ("item_key", "dead_letter"))
-"""Where an item's key stands. Dead letters also know items whose other rows are gone."""
+"""Tables and columns that hold an item's key. Dead letters also know items whose other rows are gone."""
 
 UNNAMED = "malformed"
-"""How the key of an item begins in which no id could be read."""
+"""The beginning of the key of an item without a readable id."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class KnownKey:
 
 
 @dataclass(frozen=True)
-class WaitingItem:
+class InboxRow:
     """An item that is not an event yet."""
 
     id: int
@@ -38,8 +38,8 @@ class WaitingItem:
 
 
 @dataclass(frozen=True)
-class ToldEvent:
-    """An event, as far as its story goes."""
+class EventHistoryRow:
+    """An event, as far as its timeline needs it."""
 
     pk: int
     event_id: str
@@ -56,8 +56,8 @@ class ToldEvent:
 
 
 @dataclass(frozen=True)
-class OnItsWay:
-    """An event's place in the outbox of one destination."""
+class OutboxRow:
+    """An event that is queued for one destination."""
 
     event_pk: int
     destination: str
@@ -70,8 +70,8 @@ class OnItsWay:
 
 
 @dataclass(frozen=True)
-class Journey:
-    """A batch that an event travelled in."""
+class BatchRow:
+    """A batch that an event was part of."""
 
     pk: int
     event_pk: int
@@ -88,8 +88,8 @@ class Journey:
 
 
 @dataclass(frozen=True)
-class Request:
-    """One attempt, and its answer."""
+class AttemptRow:
+    """One attempt to send a batch, as one event of that batch saw it."""
 
     batch_pk: int
     destination: str
@@ -98,15 +98,32 @@ class Request:
     form: str
     started_at: float
     finished_at: float | None
-    outcome: str
+    sent: str
+    """What became of the request as a whole, as it is stored."""
     status: int | None
     reason: str | None
     answer: str | None
+    refusal: str | None
+    """Why the receiver refused this event; it may have accepted others of the same batch."""
+
+    @property
+    def outcome(self) -> str:
+        """For this event: an accepted batch may have refused it."""
+        is_refused = self.refusal is not None and self.sent in ("delivered", "partial")
+        return "refused" if is_refused else "delivered" if self.sent == "partial" else self.sent
+
+    @property
+    def reason_for_event(self) -> str | None:
+        return self.refusal if self.outcome == "refused" and self.refusal else self.reason
+
+    @property
+    def batch_outcome(self) -> str:
+        return "partial" if self.sent == "delivered" and self.status == 207 else self.sent
 
 
 @dataclass(frozen=True)
-class Watched:
-    """Where an item was seen."""
+class WatchName:
+    """The watch that saw an item."""
 
     id: int
     source: str
@@ -115,9 +132,9 @@ class Watched:
 
 
 def find_keys(text: str, stems: Sequence[str] = ()) -> list[str]:
-    """Keys of items that this is the key, the event_id or the item's own id of: first what fits exactly.
+    """Keys of the items whose key, event_id or own id this text is; exact matches first.
 
-    An item's id stands in its key after one of the stems. Every look is one through an index, also among millions.
+    An item's id stands in its key after one of the stems. Every query uses an index.
     """
     exact = [
         "SELECT dedupe_key FROM events WHERE event_id = ? OR dedupe_key = ?",
@@ -132,7 +149,7 @@ def find_keys(text: str, stems: Sequence[str] = ()) -> list[str]:
 
 
 def _unnamed_with(text: str) -> list[str]:
-    """Items in whose payload no id could be read have a made-up key: these few are searched for the very value."""
+    """Items without a readable id have a generated key: the payloads of these few are searched for the value."""
     like = f'%"{text.replace("!", "!!").replace("%", "!%").replace("_", "!_")}"%'
     where = f"{_between('item_key')} AND event_json LIKE ? ESCAPE '!' ORDER BY id LIMIT ?"
     sql = f"SELECT item_key, event_json FROM dead_letter WHERE {where}"
@@ -142,7 +159,7 @@ def _unnamed_with(text: str) -> list[str]:
 
 
 def _keys_of(column: str, table: str, start: str) -> list[str]:
-    """The key that is `start`, and those that go on after a colon."""
+    """The key that equals `start`, and those that continue after a colon."""
     rows = fetch(under_sql(column, table), f"{start}:", f"{start};", MOST_KEYS + 1)  # in ASCII ; comes after :
     whole = fetch(f"SELECT {column} FROM {table} WHERE {column} = ?", start)
     return list(dict.fromkeys(row[0] for row in [*whole, *rows]))
@@ -165,28 +182,28 @@ def known_key(key: str) -> KnownKey | None:
     return KnownKey(*found[0]) if found else None
 
 
-def waiting_item(key: str) -> WaitingItem | None:
+def inbox_row(key: str) -> InboxRow | None:
     sql = "SELECT id, item_key, watch_id, state, claims, event_type, occurred_at, seen_at FROM inbox WHERE item_key = ?"
     found = fetch(sql, key)
-    return WaitingItem(*found[0]) if found else None
+    return InboxRow(*found[0]) if found else None
 
 
-def events_of(key: str) -> list[ToldEvent]:
+def events_of(key: str) -> list[EventHistoryRow]:
     sql = (
         "SELECT id, event_id, dedupe_key, source, event_type, occurred_at, subject_json, state, tier, watch_id, "
         "first_seen_at, delivered_at FROM events WHERE dedupe_key = ? ORDER BY id"
     )
-    return [ToldEvent(*row) for row in fetch(sql, key)]
+    return [EventHistoryRow(*row) for row in fetch(sql, key)]
 
 
-def outbox_of(event_pks: Sequence[int]) -> list[OnItsWay]:
+def outbox_of(event_pks: Sequence[int]) -> list[OutboxRow]:
     if not event_pks:
         return []
     sql = "SELECT event_pk, destination, tier, watch_id, seq, state, due_at, batch_id FROM outbox WHERE event_pk IN"
-    return [OnItsWay(*row) for row in fetch(f"{sql} ({marks(event_pks)}) ORDER BY destination", *event_pks)]
+    return [OutboxRow(*row) for row in fetch(f"{sql} ({marks(event_pks)}) ORDER BY destination", *event_pks)]
 
 
-def journeys_of(event_pks: Sequence[int]) -> list[Journey]:
+def batches_of(event_pks: Sequence[int]) -> list[BatchRow]:
     if not event_pks:
         return []
     sql = (
@@ -194,35 +211,41 @@ def journeys_of(event_pks: Sequence[int]) -> list[Journey]:
         "b.next_attempt_at, b.created_at, b.settled_at FROM batch_events be JOIN batches b ON b.id = be.batch_id "
         f"WHERE be.event_pk IN ({marks(event_pks)}) ORDER BY b.id"
     )
-    return [Journey(*row) for row in fetch(sql, *event_pks)]
+    return [BatchRow(*row) for row in fetch(sql, *event_pks)]
 
 
-def requests_of(batch_pks: Sequence[int]) -> list[Request]:
-    if not batch_pks:
+def attempts_of(event_pks: Sequence[int], destination: str | None = None) -> list[AttemptRow]:
+    """Every attempt to send these events, oldest first, to all destinations or to one."""
+    if not event_pks:
         return []
-    sql = (
-        "SELECT batch_id, destination, request_id, attempt, form, started_at, finished_at, outcome, status, reason, "
-        f"answer FROM delivery_attempts WHERE batch_id IN ({marks(batch_pks)}) ORDER BY id"
+    # An event that the receiver refused became a dead letter in the transaction that finished the attempt.
+    refusal = (
+        "SELECT MAX(d.error_reason) FROM dead_letter d "
+        "WHERE d.event_id = e.event_id AND d.destination = a.destination AND d.died_at = a.finished_at"
     )
-    return [Request(*row) for row in fetch(sql, *batch_pks)]
+    sql = (
+        "SELECT a.batch_id, a.destination, a.request_id, a.attempt, a.form, a.started_at, a.finished_at, a.outcome, "
+        f"a.status, a.reason, a.answer, ({refusal}) FROM batch_events be JOIN events e ON e.id = be.event_pk "
+        f"JOIN delivery_attempts a ON a.batch_id = be.batch_id WHERE be.event_pk IN ({marks(event_pks)}) ORDER BY a.id"
+    )
+    found = [AttemptRow(*row) for row in fetch(sql, *event_pks)]
+    return [one for one in found if destination in (None, one.destination)]
 
 
-def requests_for(event_id: str, destination: str) -> list[Request]:
-    """All attempts to bring this event to this destination, oldest first. None are left once its row is gone."""
-    pks = [row[0] for row in fetch("SELECT id FROM events WHERE event_id = ?", event_id)]
-    batches = [journey.pk for journey in journeys_of(pks) if journey.destination == destination]
-    return requests_of(batches)
+def attempts_for(event_id: str, destination: str) -> list[AttemptRow]:
+    """All attempts to send this event to this destination, oldest first. Empty once its row is removed."""
+    return attempts_of([row[0] for row in fetch("SELECT id FROM events WHERE event_id = ?", event_id)], destination)
 
 
-def watched(watch_id: int | None) -> Watched | None:
+def watch_name(watch_id: int | None) -> WatchName | None:
     if watch_id is None:
         return None
     found = fetch("SELECT id, source, ref, name FROM watches WHERE id = ?", watch_id)
-    return Watched(*found[0]) if found else None
+    return WatchName(*found[0]) if found else None
 
 
-def earlier_one(entry: OnItsWay) -> str | None:
-    """What this entry waits for to keep the order of its watch: the key of an item, or an event_id."""
+def earlier_item(entry: OutboxRow) -> str | None:
+    """What has to be sent before this entry, to keep the order of its watch: an item key, or an event_id."""
     item = fetch(
         "SELECT item_key FROM inbox WHERE state = 'new' AND watch_id = ? AND id < ? ORDER BY id LIMIT 1",
         entry.watch_id,
@@ -244,7 +267,7 @@ def earlier_one(entry: OnItsWay) -> str | None:
 
 @dataclass(frozen=True)
 class Lane:
-    """What waits and travels in one lane to one destination."""
+    """What is queued in one lane of one destination."""
 
     name: str
     pending: int
@@ -254,7 +277,7 @@ class Lane:
 
 
 def lanes(destination: str) -> list[Lane]:
-    """Those in which something waits or travels."""
+    """Lanes with queued events."""
     sql = (
         "SELECT o.tier, SUM(CASE WHEN o.state = 'pending' THEN 1 ELSE 0 END), "
         "SUM(CASE WHEN o.state = 'in_flight' THEN 1 ELSE 0 END), MIN(e.first_seen_at), MIN(o.due_at) "
@@ -264,6 +287,6 @@ def lanes(destination: str) -> list[Lane]:
 
 
 def all_destinations() -> list[str]:
-    """Every name that anything is known of, configured or not."""
+    """Every destination that the database knows, configured or not."""
     sql = "SELECT destination FROM endpoints UNION SELECT destination FROM outbox ORDER BY 1"
     return [row[0] for row in fetch(sql)]

@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
+from csi.admin import destinations
 from csi.api_models import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
 from csi.doctor import destination
 from csi.ingester.text import clean
 from csi.runtime import Runtime
-from csi.status import destinations
-from csi.status.destinations import UnknownDestination
+from csi.status.destinations import UnknownDestination, all_destinations, configured_name
 from csi.web.api.operation import ApiRequest, Operation, RequestModel
 from csi.web.responses import HttpProblem
 
@@ -21,13 +21,13 @@ class PauseRequest(RequestModel):
 
 
 def status(rt: Runtime, call: ApiRequest) -> DeliveryStatus:
-    found = [DestinationJson.of_status(one) for one in destinations.standings(rt)]
+    found = [DestinationJson.of_status(one) for one in all_destinations(rt)]
     return DeliveryStatus(enabled=rt.settings.features.delivery, destinations=found)
 
 
 def pause(rt: Runtime, call: ApiRequest) -> PauseResult:
     name, reason = _known(rt, call), clean(call.body.reason, 200).strip() or BY_API
-    return PauseResult.of(destination=name, changed=destinations.hold(rt, name, reason), pause_reason=reason)
+    return PauseResult.of(destination=name, changed=destinations.pause(rt, name, reason), pause_reason=reason)
 
 
 def resume(rt: Runtime, call: ApiRequest) -> PauseResult:
@@ -41,7 +41,7 @@ def test(rt: Runtime, call: ApiRequest) -> DestinationTest:
 
 def _known(rt: Runtime, call: ApiRequest) -> str:
     try:
-        return destinations.configured_name(rt, call.path["destination"])
+        return configured_name(rt, call.path["destination"])
     except UnknownDestination as error:
         raise HttpProblem(404, str(error)) from error
 

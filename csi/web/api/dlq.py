@@ -99,8 +99,8 @@ def show_dead_letter(rt: Runtime, call: ApiRequest) -> DeadLetterDetail:
     return DeadLetterDetail.of(found, attempts=attempts_of(found))
 
 
-def attempts_of(letter: StoredDeadLetter) -> list[timeline.Request]:
-    return timeline.requests_for(letter.event_id, letter.destination) if letter.kind == "event" else []
+def attempts_of(letter: StoredDeadLetter) -> list[timeline.AttemptRow]:
+    return timeline.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
 
 
 def replay(rt: Runtime, call: ApiRequest) -> ReplayReport | DeadLetterPlan:

@@ -9,11 +9,11 @@ from csi.api_models import EventDetail, EventList, TimelineJson, Trace
 from csi.api_models.events import EventState
 from csi.config.settings import Tier
 from csi.runtime import Runtime
-from csi.status import item_lookup
+from csi.status import timeline
+from csi.status.search import find_event, search
 from csi.store import events
-from csi.store.queries import event_search
-from csi.store.queries.event_search import Wanted
-from csi.web.api.operation import MAX_ID, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, Whole, page_of
+from csi.store.queries.event_search import EventQuery
+from csi.web.api.operation import MAX_ID, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, Whole
 from csi.web.responses import HttpProblem
 
 EVENT_STATES: tuple[str, ...] = get_args(EventState)
@@ -25,7 +25,7 @@ def _known_source(name: str) -> str:
     return name
 
 
-class EventQuery(RequestModel):
+class EventListQuery(RequestModel):
     """Which events; all conditions must hold."""
 
     limit: Limit = 50
@@ -45,39 +45,35 @@ class TraceQuery(RequestModel):
 
 
 def list_events(rt: Runtime, call: ApiRequest) -> EventList:
-    query: EventQuery = call.query
-    wanted = Wanted(
-        words=(query.q or "").strip(),
+    query: EventListQuery = call.query
+    wanted = EventQuery(
+        text=(query.q or "").strip() or None,
         state=query.state,
         source=query.source,
         tier=query.tier,
         watch_id=query.watch,
         since=None if query.since is None else rt.now() - query.since,
-        before=query.before,
     )
-    shown, following = page_of(event_search.page(wanted, query.limit + 1), query.limit)
-    return EventList.of(events=events.by_ids([row.id for row in shown]), next=following)
+    found = search(wanted, query.limit, query.before)
+    return EventList.of(events=events.by_ids([row.id for row in found.events]), next=found.next_before)
 
 
 def show_event(rt: Runtime, call: ApiRequest) -> EventDetail:
     """By its number or its event_id."""
-    text = call.path["id"]
-    is_number = text.isascii() and text.isdigit() and len(text) <= 18
-    number = int(text) if is_number else event_search.find_id(text)
-    found = events.by_ids([number]) if number is not None else []
-    if not found:
+    row = find_event(call.path["id"])
+    if row is None:
         raise HttpProblem(404, "there is no event with this id")
-    return EventDetail.of(found[0], timeline=item_lookup.story_of(rt, found[0].dedupe_key))
+    return EventDetail.of(events.by_ids([row.id])[0], timeline=timeline.timeline_of(rt, row.dedupe_key))
 
 
 def trace(rt: Runtime, call: ApiRequest) -> Trace:
-    found = item_lookup.trace(rt, call.query.q)
-    items = [TimelineJson.of(one) for one in found.stories]
+    found = timeline.trace(rt, call.query.q)
+    items = [TimelineJson.of(one) for one in found.timelines]
     return Trace(query=found.query, found=len(items), more=found.is_cut, items=items)
 
 
 OPERATIONS = [
-    Operation("GET", "/events", "listEvents", "Events, newest first", list_events, query=EventQuery),
+    Operation("GET", "/events", "listEvents", "Events, newest first", list_events, query=EventListQuery),
     Operation(
         "GET", "/events/{id}", "getEvent", "One event as it is sent, by number or event_id, with its timeline",
         show_event, refusals={404: "No event with this id"},

@@ -25,12 +25,11 @@ from csi.config.settings import Settings
 from csi.errors import CsiError
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
+from csi.status.worker import worker_status
 from csi.store import watch_admin
 from csi.store.models import Watch
 from csi.store.watches import find, of_source
 from csi.web.api.operation import MAX_ID, ApiRequest, Limit, Operation, RequestModel, Whole, page_of
-from csi.web.facts import gather
-from csi.web.health import FRESH_SECONDS, is_beating
 from csi.web.responses import HttpProblem, problem, reply
 from csi.web.runtime_access import Sidecar
 
@@ -204,7 +203,7 @@ def refuse_poll(settings: Settings, name: str) -> None:
 
 def _active_watches(rt: Runtime, name: str) -> list[Watch]:
     """The worker keeps the watches in step with the configuration; without a worker this process does."""
-    if not is_beating(gather(rt), FRESH_SECONDS):
+    if not worker_status(rt).is_alive:
         sync_watches(rt)
     return of_source(name)
 

@@ -5,12 +5,12 @@ from pydantic import Field
 from csi.api_models import AuditLog, Backlog, InstallationStatus, NoQuota, QueueJson, QuotaJson, SloReport, quota
 from csi.runtime import Runtime
 from csi.status import backlog, overview
+from csi.status.facts import gather
 from csi.status.slo import report
-from csi.status.upcoming import agenda_of
+from csi.status.upcoming import upcoming
 from csi.store import audit
 from csi.web import health
 from csi.web.api.operation import Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
-from csi.web.facts import gather
 from csi.web.responses import HttpProblem
 
 LONGEST_WINDOW = 30 * 86_400.0
@@ -49,11 +49,11 @@ def show_slo(rt: Runtime, call: ApiRequest) -> SloReport:
 
 
 def list_backlog(rt: Runtime, call: ApiRequest) -> Backlog:
-    return Backlog.of(backlog=backlog.waiting(rt))
+    return Backlog.of(backlog=backlog.backlog(rt))
 
 
 def show_queue(rt: Runtime, call: ApiRequest) -> QueueJson:
-    return QueueJson.of(agenda_of(rt))
+    return QueueJson.of_upcoming(upcoming(rt))
 
 
 def show_quota(rt: Runtime, call: ApiRequest) -> QuotaJson | NoQuota:

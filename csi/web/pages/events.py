@@ -1,4 +1,4 @@
-"""`/events`: look for events; the story of one from sighting to receipt."""
+"""`/events`: event search, and the timeline of one event."""
 
 import json
 from typing import Any
@@ -17,10 +17,10 @@ from csi.config.settings import TIERS
 from csi.dlq import dead_letters
 from csi.ingester.text import clean
 from csi.runtime import Runtime
-from csi.status.item_lookup import story_of
+from csi.status.search import find_event, search
+from csi.status.timeline import timeline_of
 from csi.store import events
-from csi.store.queries import event_search
-from csi.store.queries.event_search import Listed, Wanted
+from csi.store.queries.event_search import EventQuery, EventRow
 from csi.web import curl_command
 from csi.web.api.events import EVENT_STATES
 from csi.web.page_rendering import Facts, Page, present
@@ -43,30 +43,28 @@ def _facts(rt: Runtime, given: dict[str, str]) -> Facts:
         "tier": _one_of(given.get("tier"), TIERS),
         "since": _one_of(given.get("since"), tuple(SPANS)),
     }
-    rows = event_search.page(_wanted(kept, given.get("before", ""), rt.now()), SHOWN + 1)
-    shown = rows[:SHOWN]
-    older = {name: value for name, value in kept.items() if value} | {"before": shown[-1].id if shown else 0}
+    before = given.get("before", "")
+    is_number = before.isascii() and before.isdigit() and len(before) < 19
+    found = search(_query(kept, rt.now()), SHOWN, int(before) if is_number else None)
+    older = {name: value for name, value in kept.items() if value} | {"before": found.next_before}
     return {
-        "rows": shown,
+        "rows": found.events,
         "given": kept,
-        "older": urlencode(older) if len(rows) > SHOWN else None,
+        "older": urlencode(older) if found.next_before else None,
         "states": EVENT_STATES,
         "sources": list(rt.settings.sources),
         "tiers": TIERS,
         "spans": SPANS,
-        "searched": event_search.SEARCHED,
     }
 
 
-def _wanted(kept: dict[str, str], before: str, now: float) -> Wanted:
-    is_number = before.isascii() and before.isdigit() and len(before) < 19
-    return Wanted(
-        words=kept["q"],
+def _query(kept: dict[str, str], now: float) -> EventQuery:
+    return EventQuery(
+        text=kept["q"] or None,
         state=kept["state"] or None,
         source=kept["source"] or None,
         tier=kept["tier"] or None,
         since=now - parse_since(kept["since"]) if kept["since"] else None,
-        before=int(before) if is_number else None,
     )
 
 
@@ -80,10 +78,10 @@ async def show_one(request: Request) -> Response:
 
 
 def _one(rt: Runtime, number: int) -> Facts:
-    row = event_search.find(number) if number < 2**62 else None
+    row = find_event(str(number))
     if row is None:
         raise HTTPException(404)
-    story = TimelineJson.of(story_of(rt, row.dedupe_key))
+    story = TimelineJson.of(timeline_of(rt, row.dedupe_key))
     contract = _contract(row)
     return {
         "row": row,
@@ -97,7 +95,7 @@ def _one(rt: Runtime, number: int) -> Facts:
     }
 
 
-def _contract(row: Listed) -> dict[str, Any]:
+def _contract(row: EventRow) -> dict[str, Any]:
     stored = events.by_ids([row.id])[0]
     return events.as_contract(stored, stored.emitted_at)
 
@@ -118,8 +116,8 @@ def _link(url: str | None) -> str | None:
 async def find(request: Request) -> Response:
     """By event_id, for links from other pages."""
     event_id = clean(request.query_params.get("event_id", ""), 500)
-    number = await request.app.state.sidecar.ask(lambda rt: event_search.find_id(event_id))
-    return RedirectResponse(f"/events/{number}" if number else f"/events?{urlencode({'q': event_id})}", 303)
+    row = await request.app.state.sidecar.ask(lambda rt: find_event(event_id))
+    return RedirectResponse(f"/events/{row.id}" if row else f"/events?{urlencode({'q': event_id})}", 303)
 
 
 PAGE = Page(

@@ -1,18 +1,23 @@
-"""`/`: what flowed, what waits and why, whether promises are kept, how far the API units go, and the receivers."""
+"""`/`: the verdict, counts of events, backlog with reasons, objectives, API units and destinations."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from csi.admin import destinations
 from csi.doctor import destination
 from csi.errors import CsiError
 from csi.ingester.text import clean
 from csi.pipeline.quota_schedule import sentence
 from csi.runtime import Runtime
-from csi.status import destinations
-from csi.status.dashboard import Overview, backlog_age, overview
+from csi.status.backlog import queued
+from csi.status.charts import flow_chart, quota_burn
+from csi.status.destinations import STATE_TEXTS, configured_name
+from csi.status.overview import overview
+from csi.status.slo import DAY, HOUR, objectives
 from csi.web import svg_charts
 from csi.web.page_rendering import Facts, Page, back, present
 from csi.web.runtime_access import Sidecar
@@ -20,45 +25,36 @@ from csi.web.session import Mood
 
 
 async def show(request: Request) -> Response:
-    return await present(request, "overview.html", _facts)
+    return await present(request, "overview.html", facts)
 
 
-def _facts(rt: Runtime) -> Facts:
+def facts(rt: Runtime) -> Facts:
     found = overview(rt)
-    burn = found.burn
+    watches: Counter[str] = Counter()
+    for one in found.watches:
+        watches[one.state] += one.watches
     return {
         "found": found,
-        "hour": svg_charts.throughput(found.hour, "Last hour", 900),
-        "day": svg_charts.throughput(found.day, "Last day", 6 * 3600),
-        "burn": svg_charts.quota_burn(burn) if burn else None,
-        "forecast": sentence(burn.forecast) if burn else None,
-        "backlog": backlog_age(found.now),
-        "tiles": _tiles(found),
-        "is_sending": rt.settings.features.delivery,
+        "watches": watches,
+        "queued": queued(found.backlog),
+        "backlog_age": 0.0 if found.oldest_pending is None else max(found.now - found.oldest_pending, 0.0),
+        "objectives": list(objectives(found.day)),
+        "state_texts": STATE_TEXTS,
+        "hour": svg_charts.throughput(flow_chart(found.now, HOUR, 60), "Last hour", 900),
+        "day": svg_charts.throughput(flow_chart(found.now, DAY, 1800), "Last day", 6 * 3600),
+        "burn": svg_charts.quota_burn(quota_burn(found.quota, found.now)) if found.quota else None,
+        "forecast": sentence(found.quota) if found.quota else None,
     }
 
 
-def _tiles(found: Overview) -> dict[str, int]:
-    counted = {one.state: 0 for one in found.health}
-    for one in found.health:
-        counted[one.state] += one.watches
-    return {
-        "waiting": sum(one.count for one in found.waiting),
-        "letters": sum(found.letters.values()),
-        "watches": sum(counted.values()),
-        "healthy": counted.get("healthy", 0),
-        "paused": counted.get("paused", 0),
-    }
-
-
-async def hold(request: Request) -> Response:
+async def pause(request: Request) -> Response:
     reason = clean(request.state.form.get("reason", ""), 200).strip() or "by the dashboard"
-    return await _act(request, lambda rt, name: _hold(rt, name, reason))
+    return await _act(request, lambda rt, name: _pause(rt, name, reason))
 
 
-def _hold(rt: Runtime, name: str, reason: str) -> tuple[Mood, str]:
-    destinations.hold(rt, name, reason)
-    return "good", f"Delivery to {name} is paused. Events stay pending until you resume it."
+def _pause(rt: Runtime, name: str, reason: str) -> tuple[Mood, str]:
+    destinations.pause(rt, name, reason)
+    return "good", f"Delivery to {name} is paused. Its events stay pending until you resume it."
 
 
 async def resume(request: Request) -> Response:
@@ -67,7 +63,7 @@ async def resume(request: Request) -> Response:
 
 def _resume(rt: Runtime, name: str) -> tuple[Mood, str]:
     destinations.resume(rt, name)
-    return "good", f"Delivery to {name} goes on."
+    return "good", f"Delivery to {name} is resumed."
 
 
 async def test(request: Request) -> Response:
@@ -75,7 +71,7 @@ async def test(request: Request) -> Response:
 
 
 def _test(rt: Runtime, name: str) -> tuple[Mood, str]:
-    """A signed empty batch; its answer is told in words."""
+    """Send a signed empty batch, and explain the answer."""
     found = destination.check(rt, name)
     status = f"http {found.status}" if found.status is not None else "no answer"
     text = f"{name}: {status} after {found.seconds:.1f} s; {found.text}"
@@ -83,11 +79,11 @@ def _test(rt: Runtime, name: str) -> tuple[Mood, str]:
 
 
 async def _act(request: Request, act: Callable[[Runtime, str], tuple[Mood, str]]) -> Response:
-    """Do something to one destination, and tell what came of it."""
+    """Change one destination, and show the result."""
     sidecar: Sidecar = request.app.state.sidecar
     name = request.path_params["name"]
     try:
-        mood, text = await sidecar.work(lambda rt: act(rt, destinations.configured_name(rt, name)))
+        mood, text = await sidecar.work(lambda rt: act(rt, configured_name(rt, name)))
     except CsiError as error:
         mood, text = "bad", str(error)
     return back(request, "/#destinations", text, mood)
@@ -99,7 +95,7 @@ PAGE = Page(
     10,
     [
         Route("/", show, methods=["GET"]),
-        Route("/destinations/{name}/pause", hold, methods=["POST"]),
+        Route("/destinations/{name}/pause", pause, methods=["POST"]),
         Route("/destinations/{name}/resume", resume, methods=["POST"]),
         Route("/destinations/{name}/test", test, methods=["POST"]),
     ],

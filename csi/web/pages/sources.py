@@ -11,9 +11,11 @@ from csi.admin import watches as steps
 from csi.api_models import WatchJson
 from csi.errors import CsiError
 from csi.runtime import Runtime
+from csi.status.search import search
 from csi.store import watch_admin, watches
 from csi.store.models import Watch
-from csi.store.queries import charts, event_search
+from csi.store.queries import charts
+from csi.store.queries.event_search import EventQuery
 from csi.web.api.sources import refuse_poll
 from csi.web.page_rendering import Facts, Page, back, present
 from csi.web.responses import HttpProblem
@@ -60,7 +62,7 @@ async def show_one(request: Request) -> Response:
 
 def _one(rt: Runtime, number: int) -> Facts:
     row = _find(number)
-    recent = event_search.page(event_search.Wanted(watch_id=number), RECENT)
+    recent = search(EventQuery(watch_id=number), RECENT).events
     watch = WatchJson.of_rows(rt, [row])[0]
     return {"row": row, "watch": watch, "recent": recent, "waiting": watch_admin.waiting_items(number)}
 
@@ -155,7 +157,7 @@ def _page_of(request: Request) -> str:
 
 
 def _count(rt: Runtime) -> int:
-    found = charts.health_counts(list(rt.settings.sources))
+    found = charts.watch_counts(list(rt.settings.sources))
     return sum(one.watches for one in found if one.state in UNWELL)
 
 

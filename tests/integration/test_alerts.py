@@ -1,4 +1,4 @@
-"""What people hear of: each trouble once when it has lasted, once when it is over, and never a secret."""
+"""Problems and alerts: each notification once when it has lasted, once when it is resolved, and never a secret."""
 
 import json
 import sys
@@ -8,63 +8,98 @@ import pytest
 from csi import messages
 from csi.errors import ConfigError
 from csi.pipeline.rescue import beat
-from csi.status.alert_rules import NAMES, Facts, Reading, Receiver, judge
+from csi.status.destinations import DestinationState
+from csi.status.facts import SourcePlan, SystemFacts
+from csi.status.storage import StorageStatus
+from csi.status.verdict import ALERTS, PROBLEMS, judge
+from csi.status.worker import WorkerStatus
 from csi.store import alerts, db, destinations
+from csi.store.destinations import DestinationRow
+from csi.store.heartbeats import Beat
+from csi.store.models import Host
+from csi.store.watches import WatchTimes
 from csi.worker import alerting
 from tests.fakes.line import Line
 from tests.fakes.page import page
 from tests.fakes.receiver import ScriptedReceiver
 
 NOW = 1_771_761_600.0
-WELL = Facts(now=NOW, beat_at=NOW - 5, started_at=NOW - 86_400)
+SOURCE = (SourcePlan("youtube_playlist", 1, 0.0),)
 
 
-def facts(**changes):
-    return Facts(**(vars(WELL) | changes))
+def watch(age, interval=30.0):
+    return (WatchTimes("youtube_playlist", interval, NOW + 20, NOW, None if age is None else NOW - age, 0),)
+
+
+def destination(**changes):
+    return (DestinationState("default", "half_open", DestinationRow("default", **changes)),)
+
+
+def facts(age=5.0, started=86_400.0, **changes):
+    return SystemFacts(now=NOW, worker=WorkerStatus(NOW, Beat(NOW - age, NOW - started)), **changes)
 
 
 CASES = {
-    "worker_silent": facts(beat_at=NOW - 61),
-    "source_stale": facts(readings=(Reading("youtube_playlist", 30.0, NOW - 601),)),
+    "worker_silent": facts(31),
+    "source_stale": facts(sources=SOURCE, watches=watch(601)),
     "backlog_old": facts(oldest_pending=NOW - 1801),
-    "receiver_away": facts(away=(Receiver("default", "http 401"),)),
+    "receiver_away": facts(destinations=destination(breaker="open", reason="http 401")),
     "dead_letters": facts(dead_letters=101),
     "quota_low": facts(quota_left=999, quota_buffer=1000),
     "reload_refused": facts(reload_error="config.yaml:3: unknown key"),
     "disk_low": facts(disk_used=0.91),
 }
+OTHERS = {
+    "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
+    "destination_paused": facts(destinations=destination(held="moving", held_at=NOW - 60)),
+    "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),
+    "host_outage": facts(outages=(Host(host="h", outage_since=NOW - 60, outage_watches=3),)),
+}
 
 
-def test_every_trouble_has_its_case():
-    assert set(CASES) == set(NAMES)
+def alerts_of(found):
+    return [problem.id for problem in judge(found).problems if "alert" in problem.fails]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_trouble_is_seen_and_no_other(name):
-    assert [trouble.name for trouble in judge(CASES[name])] == [name]
+def test_every_problem_has_its_case():
+    assert (set(CASES), set(CASES | OTHERS)) == (set(ALERTS), set(PROBLEMS))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_each_problem_is_seen_alone_and_says_what_to_do(name):
+    found = judge((CASES | OTHERS)[name])
+    (problem,) = found.problems
+    assert (problem.id, found.status) == (name, problem.severity)
+    assert all((problem.what, problem.effect, problem.remedy))
+    assert alerts_of((CASES | OTHERS)[name]) == ([name] if name in ALERTS else [])
 
 
 @pytest.mark.parametrize(
     "quiet",
     [
-        WELL,
-        facts(readings=(Reading("a", 30.0, NOW - 599),)),
-        facts(readings=(Reading("a", 3600.0, NOW - 10_000),)),
-        facts(readings=(Reading("a", 30.0, None),), started_at=NOW - 60),
+        facts(),
+        facts(sources=SOURCE, watches=watch(599)),
+        facts(sources=SOURCE, watches=watch(10_000, interval=3600.0)),
+        facts(sources=SOURCE, watches=watch(None), started=60.0),
         facts(oldest_pending=NOW - 1799, dead_letters=100, quota_left=1000, quota_buffer=1000, disk_used=0.9),
     ],
-    ids=["nothing", "read lately", "read seldom", "just started", "at the limits"],
+    ids=["nothing", "polled lately", "polled seldom", "just started", "at the limits"],
 )
-def test_what_is_still_well_is_no_trouble(quiet):
-    assert judge(quiet) == []
+def test_no_alert_fires_too_early(quiet):
+    assert alerts_of(quiet) == []
 
 
-def test_a_beat_from_the_future_is_no_sign_of_life():
-    assert [trouble.name for trouble in judge(facts(beat_at=NOW + 61))] == ["worker_silent"]
+def test_a_healthy_installation_is_ok():
+    assert judge(facts(sources=SOURCE, watches=watch(10))).status == "ok"
+
+
+def test_a_heartbeat_from_the_future_is_no_sign_of_a_running_worker():
+    (problem,) = judge(facts(-31)).problems
+    assert (problem.id, "clock" in problem.remedy) == ("worker_silent", True)
 
 
 def test_no_worker_ever():
-    assert "ever" in judge(facts(beat_at=None, started_at=None))[0].text
+    assert "ever" in judge(SystemFacts(NOW, WorkerStatus(NOW, None))).problems[0].what
 
 
 @pytest.fixture
@@ -111,7 +146,7 @@ def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, de
     for _ in range(2):
         clock.move(15)
         alerting.look(line.rt)
-    assert [title for title, _ in told(desk)][1:] == ["CSI csi-vps-01: receiver away: over"]
+    assert [title for title, _ in told(desk)][1:] == ["CSI csi-vps-01: receiver away: resolved"]
 
 
 def test_a_restart_does_not_repeat_it(line, clock, desk, tmp_path):

@@ -1,0 +1,92 @@
+"""What is known of the installation at one moment: gathered once, judged by `csi.status.verdict`."""
+
+import shutil
+from dataclasses import dataclass, field
+
+from csi.dlq import dead_letters
+from csi.pipeline import clock_check, quota_schedule
+from csi.runtime import Runtime
+from csi.status.destinations import DestinationState, destination_state_of
+from csi.status.storage import StorageStatus, storage_status
+from csi.status.worker import WorkerStatus, worker_status
+from csi.store import api_units, db, events, hosts, reloads, watches
+from csi.store.models import Host
+from csi.store.watches import WatchTimes
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """What the configuration asks of one enabled source."""
+
+    name: str
+    watches: int
+    idle_interval: float
+    """The longest planned time between two polls; 0: the watch's own interval."""
+
+
+@dataclass(frozen=True)
+class SystemFacts:
+    """Plain values: rules over them need no database."""
+
+    now: float
+    worker: WorkerStatus
+    polling: bool = True
+    clock_hold: str | None = None
+    """Why the worker does not poll; None: it trusts the clock."""
+    delivery_is_on: bool = True
+    sources: tuple[SourcePlan, ...] = ()
+    watches: tuple[WatchTimes, ...] = ()
+    destinations: tuple[DestinationState, ...] = ()
+    storage: StorageStatus = field(default_factory=StorageStatus)
+    outages: tuple[Host, ...] = ()
+    oldest_pending: float | None = None
+    dead_letters: int = 0
+    quota_left: int | None = None
+    quota_buffer: int = 0
+    reload_error: str | None = None
+    disk_used: float = 0.0
+
+    def watches_of(self, source: str) -> list[WatchTimes]:
+        return [watch for watch in self.watches if watch.source == source]
+
+
+def gather(rt: Runtime) -> SystemFacts:
+    """Cheap enough for every health check: no query grows with the number of events."""
+    now, worker, reload = rt.now(), worker_status(rt), reloads.last()
+    limit = quota_schedule.unit_limit(rt)
+    return SystemFacts(
+        now=now,
+        worker=worker,
+        polling=rt.settings.features.polling,
+        clock_hold=clock_check.hold_text(worker.heartbeat, now),
+        delivery_is_on=rt.settings.features.delivery,
+        sources=tuple(_plan(rt, name) for name in rt.enabled_sources()),
+        watches=tuple(watches.schedule()),
+        destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
+        storage=storage_status(rt, worker),
+        outages=tuple(host for host in hosts.troubled(now) if host.outage_since is not None),
+        oldest_pending=events.oldest_pending(),
+        dead_letters=dead_letters.open_count(),
+        quota_left=None if limit is None else max(limit - api_units.used(now), 0),
+        quota_buffer=quota_schedule.buffer(rt),
+        reload_error=reload.error if reload else None,
+        disk_used=_disk_used(rt),
+    )
+
+
+def _plan(rt: Runtime, name: str) -> SourcePlan:
+    source = rt.settings.sources[name]
+    adaptive = source.adaptive
+    idle = adaptive.idle_interval_seconds if adaptive and adaptive.enabled else 0.0
+    return SourcePlan(name, watches=len(source.watches), idle_interval=idle)
+
+
+def _disk_used(rt: Runtime) -> float:
+    """The used share of the state directory's disk; 0 where the database is a server, or the disk cannot be read."""
+    if db.is_postgres():
+        return 0.0
+    try:
+        usage = shutil.disk_usage(rt.settings.csi.state_dir)
+    except OSError:
+        return 0.0
+    return usage.used / max(usage.used + usage.free, 1)

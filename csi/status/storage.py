@@ -1,0 +1,46 @@
+"""Can the database be written? Free space, write-ahead log and write lock, for health checks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from csi.errors import StoreError
+from csi.runtime import Runtime
+from csi.status.worker import WorkerStatus
+from csi.store import disk, error_causes
+from csi.store.disk import MB
+
+
+@dataclass(frozen=True)
+class StorageStatus:
+    """What health checks say of the database. A note does not make the installation not ready."""
+
+    nearly_full: str | None = None
+    unwritable: str | None = None
+    note: str | None = None
+    free_mb: int | None = None
+    log_mb: int | None = None
+
+
+def storage_status(rt: Runtime, worker: WorkerStatus) -> StorageStatus:
+    """The write lock is tried only when the worker has stalled: a busy worker needs it more than a health check."""
+    found, wanted = disk.measure(), rt.settings.csi.min_free_mb
+    if found is None:
+        return StorageStatus()
+    unwritable = error_causes.READ_ONLY.text if found.is_read_only else None
+    if unwritable is None and worker.heartbeat is not None and not worker.is_alive:
+        unwritable = _lock_problem(Path(rt.settings.csi.database_url))
+    return StorageStatus(
+        nearly_full=disk.nearly_full(found, wanted) if found.free < wanted * MB else None,
+        unwritable=unwritable,
+        note=disk.long_reader(found) if found.log > disk.LONG_LOG else None,
+        free_mb=found.free // MB,
+        log_mb=found.log // MB,
+    )
+
+
+def _lock_problem(path: Path) -> str | None:
+    try:
+        disk.check_write_lock(path)
+    except StoreError as error:
+        return error_causes.identify(error).text
+    return None

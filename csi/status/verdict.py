@@ -1,0 +1,257 @@
+"""The one verdict, `ok`, `degraded` or `down`, and the problems it is made of. Rules over facts; pure.
+
+Health pages are open to everyone who can reach them. Texts therefore name sources, destinations and numbers, never a
+title, an id, a URL or the receiver's own words.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from csi.runtime import Runtime
+from csi.status.destinations import DestinationState
+from csi.status.facts import SourcePlan, SystemFacts, gather
+from csi.store.watches import WatchTimes
+
+Severity = Literal["degraded", "down"]
+Check = Literal["ready", "live", "alert"]
+
+ALERTS = (
+    "worker_silent",
+    "source_stale",
+    "backlog_old",
+    "receiver_away",
+    "dead_letters",
+    "quota_low",
+    "reload_refused",
+    "disk_low",
+)
+"""Ids of problems that operators are notified of."""
+
+PROBLEMS = (*ALERTS, "clock_held", "watches_overdue", "destination_paused", "storage", "host_outage")
+
+ON_TIME_SECONDS = 120.0
+OVERDUE_SECONDS = 180.0
+"""The least time that a watch with a short interval gets: to count as polled on time, and as not overdue."""
+FAILURES = 3
+"""Failures in a row after which a watch at its idle interval counts as failing."""
+STALE_SECONDS = 600.0
+BACKLOG_SECONDS = 1800.0
+"""PRD §6.1: a standard event is delivered within half an hour."""
+DEAD_LETTERS = 100
+DISK_SHARE = 0.9
+
+START_WORKER = "start it: `csi run`, or the service csi-worker; its last log line says why it ended"
+SET_CLOCK = "set the clock by NTP: `timedatectl set-ntp true`; the worker then corrects its rows"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong now. Id and subject together identify it over time."""
+
+    id: str
+    subject: str
+    severity: Severity
+    what: str
+    effect: str
+    remedy: str
+    since: float | None = None
+    fails: tuple[Check, ...] = ()
+    """The checks that this problem fails: `/readyz`, `/livez`, and `alert` where operators are notified."""
+
+
+@dataclass(frozen=True)
+class StatusVerdict:
+    """`down`: nothing is processed. `degraded`: something is wrong, the rest works."""
+
+    status: Literal["ok", "degraded", "down"]
+    problems: tuple[Problem, ...]
+
+    def reasons(self, check: Check) -> list[str]:
+        return [problem.what for problem in self.problems if check in problem.fails]
+
+
+def verdict(rt: Runtime) -> StatusVerdict:
+    return judge(gather(rt))
+
+
+def judge(facts: SystemFacts) -> StatusVerdict:
+    found = (*_worker(facts), *_storage(facts), *_sources(facts), *_delivery(facts), *_upkeep(facts))
+    if any(problem.severity == "down" for problem in found):
+        return StatusVerdict("down", found)
+    return StatusVerdict("degraded" if found else "ok", found)
+
+
+# ── worker and storage ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _worker(facts: SystemFacts) -> Iterator[Problem]:
+    worker = facts.worker
+    if worker.problem is not None:
+        yield Problem(
+            "worker_silent",
+            "worker",
+            "down",
+            worker.problem,
+            "nothing is polled, processed or delivered",
+            SET_CLOCK if worker.age is not None and worker.age < 0 else START_WORKER,
+            worker.heartbeat.beat_at if worker.heartbeat else None,
+            fails=("ready", "live", "alert"),
+        )
+
+
+def _storage(facts: SystemFacts) -> Iterator[Problem]:
+    storage = facts.storage
+    remedy = "`csi db status` says more"
+    if storage.nearly_full:
+        effect = "polling stops until space is free; stored events are still delivered"
+        room = "free space on the disk: `csi prune --yes` removes rows past their retention"
+        yield Problem("storage", "disk", "degraded", storage.nearly_full, effect, room, fails=("ready",))
+    if storage.unwritable:
+        effect = "nothing can be stored or delivered"
+        yield Problem("storage", "database", "down", storage.unwritable, effect, remedy, fails=("ready",))
+
+
+# ── sources ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
+    """Polled with success within three intervals (two minutes at least), or at its idle interval as planned."""
+    if watch.last_success_at is None:
+        return False
+    limit = max(3 * watch.interval, ON_TIME_SECONDS)
+    if watch.errors < FAILURES:
+        limit = max(limit, idle_interval + 60.0)
+    return abs(now - watch.last_success_at) <= limit
+
+
+def overdue(facts: SystemFacts) -> dict[str, int]:
+    """Watches that are long overdue, by source. A worker that has just started gets that long to catch up."""
+    if not facts.polling or facts.clock_hold is not None:
+        return {}
+    started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
+    late = Counter(
+        watch.source
+        for watch in facts.watches
+        if facts.now - max(watch.next_poll_at, started_at) > max(3 * watch.interval, OVERDUE_SECONDS)
+    )
+    return dict(sorted(late.items()))
+
+
+def _sources(facts: SystemFacts) -> Iterator[Problem]:
+    if not facts.polling:
+        return
+    if facts.clock_hold is not None:
+        effect = "nothing is polled and no row is removed by retention"
+        yield Problem("clock_held", "clock", "degraded", facts.clock_hold, effect, SET_CLOCK, fails=("ready",))
+        return
+    for source, count in overdue(facts).items():
+        what = f"{source}: {count:,} watches are long overdue"
+        effect = "new items of these watches are not seen"
+        yield Problem("watches_overdue", source, "down", what, effect, START_WORKER, fails=("live",))
+    for plan in facts.sources:
+        yield from _stale(plan, facts)
+    for host in facts.outages:
+        what = f"upstream outage: {host.outage_watches:,} watches fail at {host.host}"
+        effect = "their new items are not seen; polling resumes when the host answers"
+        remedy = "none, if the host has an outage; otherwise check network, DNS and proxy of this machine"
+        yield Problem("host_outage", host.host, "degraded", what, effect, remedy, host.outage_since)
+
+
+def _stale(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
+    watches = facts.watches_of(plan.name)
+    if not (plan.watches or watches) or any(is_on_time(one, plan.idle_interval, facts.now) for one in watches):
+        return
+    polled = max((one.last_success_at for one in watches if one.last_success_at is not None), default=None)
+    failed = sum(one.errors > 0 for one in watches)
+    if polled is not None:
+        what = f"{plan.name}: none of its {len(watches):,} watches was polled in time"
+    elif failed:
+        what = f"{plan.name}: no watch could be polled, {failed:,} failed"
+    else:
+        what = f"{plan.name}: not polled yet"
+    # Operators are notified later than `/readyz` fails: a short interruption is not worth a message.
+    started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
+    limit = max(3 * min((one.interval for one in watches), default=0.0), STALE_SECONDS)
+    lasts = facts.now - max(polled or 0.0, started_at) > limit
+    yield Problem(
+        "source_stale",
+        plan.name,
+        "degraded",
+        what,
+        "new items of this source are not seen",
+        "`csi sources list` shows the error of each watch",
+        polled,
+        fails=("ready", "alert") if lasts else ("ready",),
+    )
+
+
+# ── delivery ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _delivery(facts: SystemFacts) -> Iterator[Problem]:
+    if not facts.delivery_is_on:
+        return
+    for one in facts.destinations:
+        yield from _destination(one)
+    if facts.oldest_pending is not None and facts.now - facts.oldest_pending > BACKLOG_SECONDS:
+        minutes = (facts.now - facts.oldest_pending) / 60
+        what = f"the oldest undelivered event was first seen {minutes:,.0f} minutes ago"
+        effect = "receivers get events late"
+        yield Problem(
+            *("backlog_old", "events", "degraded", what, effect, "`csi status` shows the reason"),
+            facts.oldest_pending,
+            fails=("alert",),
+        )
+
+
+def _destination(one: DestinationState) -> Iterator[Problem]:
+    endpoint = one.endpoint
+    if endpoint.held is not None:
+        what, effect = f"delivery to {one.name} is paused by the operator", "its events stay pending"
+        remedy = f"`csi delivery resume --destination {one.name}`"
+        yield Problem(
+            "destination_paused", one.name, "degraded", what, effect, remedy, endpoint.held_at, fails=("ready",)
+        )
+    if endpoint.breaker != "closed":
+        yield Problem(
+            "receiver_away",
+            one.name,
+            "degraded",
+            f"the circuit breaker of destination {one.name} is open{cause_in_brackets(endpoint.reason)}",
+            "its events stay pending until a probe succeeds",
+            f"`csi delivery test --destination {one.name}` explains the answer; a probe is sent every 20 s",
+            endpoint.opened_at,
+            fails=("ready", "alert"),
+        )
+
+
+def cause_in_brackets(error: str | None) -> str:
+    """The status or the kind of failure. After a colon come the receiver's own words, which are left out."""
+    return f" ({error.partition(':')[0]})" if error else ""
+
+
+# ── dead letters, quota, configuration, disk ────────────────────────────────────────────────────────────
+
+
+def _upkeep(facts: SystemFacts) -> Iterator[Problem]:
+    if facts.dead_letters > DEAD_LETTERS:
+        what = f"{facts.dead_letters:,} dead letters are open"
+        remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
+        yield _alert("dead_letters", "events", what, "these events were given up", remedy)
+    if facts.quota_left is not None and facts.quota_left < facts.quota_buffer:
+        what = f"{facts.quota_left:,} API units are left until midnight Pacific time"
+        yield _alert("quota_low", "api", what, "watches that cost units are polled less often", "see `csi quota`")
+    if facts.reload_error is not None:
+        what = f"the new configuration was refused: {facts.reload_error}"
+        remedy = "correct the file, then `csi config check`"
+        yield _alert("reload_refused", "config", what, "the previous configuration stays in force", remedy)
+    if facts.disk_used > DISK_SHARE:
+        what = f"the disk of the state directory is {facts.disk_used:.0%} full"
+        remedy = "free space: `csi prune --yes` removes rows past their retention; move logs and backups"
+        yield _alert("disk_low", "state", what, "polling stops when the disk is nearly full", remedy)
+
+
+def _alert(name: str, subject: str, what: str, effect: str, remedy: str) -> Problem:
+    return Problem(name, subject, "degraded", what, effect, remedy, fails=("alert",))
