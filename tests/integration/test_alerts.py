@@ -50,6 +50,7 @@ CASES = {
     "disk_low": facts(disk_used=0.91),
 }
 OTHERS = {
+    "clock_held": facts(clock_hold="the wall clock jumped by 3600 s"),
     "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
     "destination_paused": facts(destinations=destination(held="moving", held_at=NOW - 60)),
     "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),

@@ -14,6 +14,7 @@ from csi.pipeline import deliver, flush, redrive, rescue, schedule
 from csi.runtime import Share
 from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
 from csi.store.models import BatchRow, DeadLetter, DeliveryAttempt, Event
+from csi.store.queries import timeline
 from csi.web import metrics
 from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET, ScriptedReceiver
@@ -41,9 +42,8 @@ def make_line(tmp_path, clock, yt):
 
 def times_of(event_id: str) -> list[float]:
     """When this event's batches were sent, relative to the first time."""
-    batch_ids = [row.batch_id for row in DeliveryAttempt.select().where(DeliveryAttempt.batch_id.is_null(False))]
-    assert batch_ids
-    started = [row.started_at for row in DeliveryAttempt.select().order_by(DeliveryAttempt.id)]
+    event = Event.get(event_id=event_id)
+    started = [attempt.started_at for attempt in timeline.attempts_of([event.id])]
     return [at - started[0] for at in started]
 
 
