@@ -183,17 +183,6 @@ class OutboxEntry(TableModel):
         table_name = "outbox"
 
 
-class BatchEvent(TableModel):
-    """Which events were sent in which batch; kept after the outbox entry is gone."""
-
-    batch_id = IntegerField()
-    event_pk = IntegerField()
-
-    class Meta:
-        table_name = "batch_events"
-        primary_key = CompositeKey("event_pk", "batch_id")
-
-
 class DedupeKey(TableModel):
     """The key of a known item, and the reason: emitted, first_poll, filtered, malformed."""
 
@@ -251,30 +240,6 @@ class DeadLetter(TableModel):
         table_name = "dead_letter"
 
 
-class Endpoint(TableModel):
-    """The state of a destination: circuit breaker, throttling by the receiver, pause by the operator, JSON form."""
-
-    destination = TextField(primary_key=True)
-    breaker = TextField(default="closed")
-    reason = TextField(null=True)
-    opened_at = DoubleField(null=True)
-    canary = IntegerField(null=True)
-    probes = IntegerField(default=0)
-    next_probe_at = DoubleField(null=True)
-    paused_until = DoubleField(null=True)
-    last_success_at = DoubleField(null=True)
-    last_failure_at = DoubleField(null=True)
-    last_error = TextField(null=True)
-    form = TextField(null=True)
-    paused_at = DoubleField(null=True)
-    held = TextField(null=True)
-    held_at = DoubleField(null=True)
-    ramp = IntegerField(default=0)
-
-    class Meta:
-        table_name = "endpoints"
-
-
 class Counter(TableModel):
     """A counter that only grows; the sidecar's metrics read it."""
 
@@ -315,52 +280,3 @@ class Heartbeat(TableModel):
 
     class Meta:
         table_name = "heartbeats"
-
-
-class Downtime(TableModel):
-    """A period without heartbeats of a process."""
-
-    id = AutoField()
-    name = TextField()
-    began_at = DoubleField()
-    ended_at = DoubleField()
-
-    class Meta:
-        table_name = "downtimes"
-
-
-class AuditEntry(TableModel):
-    """One action through the admin API or the dashboard."""
-
-    id = AutoField()
-    at = DoubleField()
-    via = TextField()
-    role = TextField()
-    client = TextField(null=True)
-    action = TextField()
-    detail = TextField(null=True)
-    status = IntegerField(null=True)
-    finished_at = DoubleField(null=True)
-
-    class Meta:
-        table_name = "audit"
-
-
-ALL = (
-    Watch,
-    Host,
-    InboxItem,
-    BatchRow,
-    Event,
-    OutboxEntry,
-    BatchEvent,
-    DedupeKey,
-    DeliveryAttempt,
-    DeadLetter,
-    Endpoint,
-    Counter,
-    ApiBudget,
-    Heartbeat,
-    Downtime,
-    AuditEntry,
-)
