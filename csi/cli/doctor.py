@@ -33,7 +33,7 @@ SHOWN: dict[Level, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "
 @click.command()
 @config_option
 @json_option
-@click.option("--offline", is_flag=True, help="Contact nobody: neither the receiver nor the sources nor the sidecar.")
+@click.option("--offline", is_flag=True, help="Contact neither the receiver nor the sources nor the sidecar.")
 def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     """Examine the whole installation. Exit code 6 when something is wrong; every fault comes with its remedy.
 

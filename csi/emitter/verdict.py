@@ -1,4 +1,4 @@
-"""What an answer means: status, headers, body and size go in, a verdict comes out. Pure (PRD §8.2, DECISIONS 22–27)."""
+"""What an answer means: from status, headers, body and size to a verdict. Pure (PRD §8.2; decision 0042, 22–27)."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Which items of a watch are wanted. Pure (DECISIONS 20)."""
+"""Which items of a watch are wanted. Pure (decision 0042, 20)."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""How often each watch can be read so that the day's API units last until midnight. Pure (DECISIONS 14, 42).
+"""How often each watch can be read so that the day's API units last until midnight. Pure (decision 0042, 14, 42).
 
 Two things are decided, in this order, and everything follows from them:
 1. `pace`: idle watches run at one common interval between their fast and their slow one, the shortest that fits while

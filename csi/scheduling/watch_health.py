@@ -1,4 +1,4 @@
-"""How a watch is, when it is tried again, and whether its host is to blame. Pure (DECISIONS 17, 48).
+"""How a watch is, when it is tried again, and whether its host is to blame. Pure (decision 0042, 17, 48).
 
     healthy ── an error ──▶ backing_off ── 20 times missing, the host is fine ──▶ suspect ── the API confirms ──▶ dead
        ▲                        │   ╲ the host asks for patience: throttled

@@ -108,7 +108,7 @@ def fill_processing(home: Path) -> dict[str, str]:
         built.deliver(SUMMARISED)
         (home / "transcripts" / "unreadable1.json").write_text("{broken")
         built.deliver("unreadable1", text=None)
-        built.deliver("unrouted001", pipeline="somebody_elses")
+        built.deliver("unrouted001", pipeline="other_pipeline")
         built.drain()
         runs.update_runs(built.rt)
     built.close()
