@@ -1,4 +1,4 @@
-"""UTC time: one source of "now", a clock that is never set, and the contract's one way to write and read timestamps."""
+"""UTC time: the wall clock, a steady clock, and the contract's timestamps."""
 
 import re
 import sys
@@ -16,19 +16,19 @@ _ISO = re.compile(
 
 
 def now() -> float:
-    """Seconds since the epoch. Rules never call this; they are given the time."""
+    """Seconds since the epoch. Pure rules never call this; they take the time as a parameter."""
     return time.time()
 
 
 def steady() -> float:
-    """Seconds of a clock that is never set. On Linux it also counts while the machine is suspended, as the wall clock
-    does; its zero is the boot of the machine."""
+    """Seconds since boot, from a clock that is never set. On Linux it also counts while the machine is suspended, like
+    the wall clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 @lru_cache(maxsize=1)
 def boot_id() -> str | None:
-    """Which boot `steady` counts from. None: this system does not say."""
+    """The id of the boot that `steady` counts from. None: the system has no such id."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -36,7 +36,7 @@ def boot_id() -> str | None:
 
 
 def iso_precise(epoch: float) -> str:
-    """With milliseconds, where it matters which of two steps came first."""
+    """With milliseconds, for lists in which the order of steps matters."""
     return f"{iso(epoch)[:-1]}.{int(epoch % 1 * 1000):03d}Z"
 
 
@@ -45,26 +45,20 @@ def iso(epoch: float) -> str:
     return datetime.fromtimestamp(int(epoch), UTC).isoformat()[:19] + "Z"
 
 
-@lru_cache(maxsize=256)  # an item's few timestamps are read a dozen times on its way
+@lru_cache(maxsize=256)  # each timestamp of an item is parsed about a dozen times
 def parse(text: str) -> float:
-    """Epoch seconds of an ISO 8601 or RFC 2822 timestamp; no zone means UTC. ValueError otherwise."""
-    match = _ISO.fullmatch(text.strip())
-    moment = _from_iso(match) if match else _from_rfc2822(text)
+    """Epoch seconds of an ISO 8601 or RFC 2822 timestamp; without a zone it is UTC. Raises ValueError otherwise."""
+    if match := _ISO.fullmatch(text.strip()):
+        zone = (match["zone"] or "Z").upper().replace("Z", "+00:00")
+        moment = datetime.fromisoformat(f"{match['date']}T{match['time']}{zone}")
+    else:
+        try:
+            moment = parsedate_to_datetime(text)
+        except (TypeError, ValueError, IndexError, OverflowError) as error:
+            raise ValueError(f"not a timestamp: {text[:40]!r}") from error
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
 
 
 def normalize(text: str) -> str:
-    """Any readable timestamp in the contract's form: parsed and written anew, never passed through."""
+    """Any readable timestamp in the contract's form."""
     return iso(parse(text))
-
-
-def _from_iso(match: re.Match[str]) -> datetime:
-    zone = (match["zone"] or "Z").upper().replace("Z", "+00:00")
-    return datetime.fromisoformat(f"{match['date']}T{match['time']}{zone}")
-
-
-def _from_rfc2822(text: str) -> datetime:
-    try:
-        return parsedate_to_datetime(text)
-    except (TypeError, ValueError, IndexError, OverflowError) as error:
-        raise ValueError(f"not a timestamp: {text[:40]!r}") from error

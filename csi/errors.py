@@ -1,39 +1,39 @@
-"""The exception tree. Each error knows its exit code, so that no command ends in a traceback."""
+"""The exception tree. Each error has an exit code, so that no command ends with a traceback."""
 
 SOME_FAILED = 5
 UNHEALTHY = 6
 
 EXIT_CODES = {
-    0: "fine; ended by TERM, or by Ctrl-C where that is how one leaves",
-    1: "failed, not found, or the answer is no",
-    2: "wrong usage; also: nobody was there to confirm",
-    3: "the configuration cannot be used; every problem is a line",
+    0: "success; also ended by TERM, or by Ctrl-C for commands that run until then",
+    1: "failed, not found, or the result is negative",
+    2: "wrong usage; also: confirmation needed and stdin is not a terminal",
+    3: "the configuration cannot be used; the output has a line for every problem",
     4: "a required setting is missing: endpoint or secret",
-    SOME_FAILED: "a part of it failed; the output says which part and why",
+    SOME_FAILED: "a part failed; the output says which part and why",
     UNHEALTHY: "`csi doctor` found a fault, or `csi slo --check` a missed objective",
-    7: "the database or the queue cannot be used: no access, not a database, made by a newer version, server away",
+    7: "the database or the queue cannot be used: no access, not a database, newer schema, server not reachable",
     8: "the port is in use",
     9: "another worker holds this state directory",
     130: "ended by INT (Ctrl-C)",
-    141: "whoever read the output went away",
+    141: "the reader of the output closed the pipe",
 }
 """The one table of exit codes; docs/cli.md is generated from it."""
 
 
 class CsiError(Exception):
-    """Something a person can act on. `str(error)` says what, where and what to do."""
+    """An error that the operator can act on. `str(error)` says what is wrong, where, and what to do."""
 
     exit_code = 1
 
 
 class ConfigError(CsiError):
-    """The configuration cannot be used; every problem found is one line of the message."""
+    """The configuration cannot be used. The message has one line for every problem."""
 
     exit_code = 3
 
 
 class MissingSetting(ConfigError):
-    """A secret or a delivery setting that must be set before anything starts."""
+    """A secret or a delivery setting that must be set before worker and sidecar start."""
 
     exit_code = 4
 
@@ -45,7 +45,7 @@ class StoreError(CsiError):
 
 
 class PortInUse(CsiError):
-    """Somebody else listens where we should."""
+    """Another process listens on the configured port."""
 
     exit_code = 8
 
@@ -57,7 +57,7 @@ class AlreadyRunning(CsiError):
 
 
 class SourceError(CsiError):
-    """A source could not be read. Nothing was changed; the watch is tried again later."""
+    """A source could not be read. Nothing was changed; the watch is read again later. Kinds: csi.adapters.base."""
 
     def __init__(self, message: str, *, kind: str = "transient", retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -66,9 +66,9 @@ class SourceError(CsiError):
 
 
 class NetError(CsiError):
-    """An HTTP exchange that gave no complete answer. `kind` is one word for tables and metrics.
+    """An HTTP exchange without a complete response. `kind` is one word for tables and metrics.
 
-    `sent` is False only where it is certain that no byte of the request left: what is paid for may be asked again then.
+    `sent` is False only if certainly no byte of the request was sent: a paid request can then be repeated.
     """
 
     def __init__(self, message: str, *, kind: str, sent: bool = True) -> None:
@@ -78,4 +78,4 @@ class NetError(CsiError):
 
 
 class MalformedItem(CsiError):
-    """One item that cannot become an event. It goes to the dead letters with its raw payload."""
+    """An item that cannot become an event. It becomes a dead letter with its raw payload."""

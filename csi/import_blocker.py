@@ -1,4 +1,4 @@
-"""Libraries without what they load beside and nobody here uses: every process is smaller for it."""
+"""Import libraries without optional modules that CSI does not use, which saves memory in every process."""
 
 import sys
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(*modules: str) -> Iterator[None]:
-    """While a library is imported, these look as if they were not installed. What is loaded already stays; later
-    imports find them again."""
+    """While the block runs, importing these modules fails as if they were not installed. Modules that are loaded
+    already stay; later imports work again."""
     hidden = [name for name in modules if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:

@@ -1,4 +1,4 @@
-"""One message to people, through whatever service their URLs name. The library (apprise) is loaded when needed."""
+"""Send a notification to the services that apprise URLs name. The library is loaded when it is needed."""
 
 import logging
 import re
@@ -9,12 +9,12 @@ from csi.errors import ConfigError
 
 
 def split_urls(text: str) -> list[str]:
-    """Several URLs in one variable, with spaces or commas between them."""
+    """The URLs of a variable, which are separated by spaces or commas."""
     return [url for url in re.split(r"[\s,]+(?=[a-z][a-z0-9+.-]*://)", text.strip().strip(",")) if url]
 
 
 def check(urls: Sequence[str]) -> None:
-    """ConfigError unless every URL is understood. It never shows one: they hold tokens."""
+    """Raise ConfigError unless apprise accepts every URL. The message shows none of them: they contain tokens."""
     library = _library()
     for place, url in enumerate(urls, 1):
         if library.Apprise.instantiate(url, suppress_exceptions=True) is None:
@@ -25,12 +25,12 @@ def check(urls: Sequence[str]) -> None:
 
 
 def send(urls: Sequence[str], title: str, body: str) -> bool:
-    """True when every service took it. Waits for slow services: not for a thread that has other work."""
+    """True when every service accepted the message. Blocks while services are slow: use a thread of its own."""
     library = _library()
     post = library.Apprise()
     for url in urls:
         post.add(url)
-    for service in post:  # what is longer than a service takes goes out in parts, unless its URL says otherwise
+    for service in post:  # split messages that are too long for a service, unless its URL sets another mode
         if service.overflow_mode == library.OverflowMode.UPSTREAM:
             service.overflow_mode = library.OverflowMode.SPLIT
     return bool(urls) and bool(post.notify(title=title, body=body))

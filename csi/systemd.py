@@ -1,4 +1,4 @@
-"""Signs of life for the service manager: sd_notify(3) by hand, one datagram each."""
+"""Messages to the service manager: sd_notify(3), one datagram each. By hand: it is ten lines."""
 
 import os
 import socket
@@ -9,13 +9,15 @@ READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
 
 def notify(*lines: str, env: Mapping[str, str] = os.environ) -> bool:
-    """Send it where NOTIFY_SOCKET says. False: nobody listens, which is no error."""
-    address = _address(env.get("NOTIFY_SOCKET", ""))
-    if address is None:
+    """Send lines to NOTIFY_SOCKET. False: not set, or no process listens there, which is not an error."""
+    address = env.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
         return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # an abstract socket, which the kernel spells with a NUL
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as door:
-            door.settimeout(2)  # a manager that does not read must not hold up the work
+            door.settimeout(2)  # a manager that does not read must not block the worker
             door.connect(address)
             door.sendall("\n".join(lines).encode())
     except OSError:
@@ -24,17 +26,10 @@ def notify(*lines: str, env: Mapping[str, str] = os.environ) -> bool:
 
 
 def status(text: str) -> str:
-    """A line for `systemctl status`; line breaks would be lines of their own."""
+    """A line for `systemctl status`. Line breaks are replaced: the rest would be read as other lines of the message."""
     return "STATUS=" + " ".join(text.split())[:200]
 
 
 def reloading() -> list[str]:
-    """systemd 253 and later want to know when it began."""
+    """The lines for the start of a reload. systemd 253 and later need its time."""
     return ["RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"]
-
-
-def _address(name: str) -> str | None:
-    """`@name` is an abstract socket, which the kernel spells with a NUL."""
-    if name.startswith("@"):
-        return "\0" + name[1:]
-    return name if name.startswith("/") else None

@@ -1,1 +1,1 @@
-"""What an event is: the contract, its signature, its routing, and the configuration."""
+"""The event contract: event, signature, routing, text rules."""

@@ -1,4 +1,4 @@
-"""The contract: one CreatorSignalEvent per new item, and the envelope that carries them (PRD §7, §8)."""
+"""The contract models: CreatorSignalEvent, and the request that carries a batch of them (PRD §7, §8)."""
 
 from typing import Annotated, Any
 

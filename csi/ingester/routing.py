@@ -1,4 +1,4 @@
-"""Route profiles: where the receiver should take an event (FR-2.2)."""
+"""The routing hints of an event, from its route profile (FR-2.2)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ DEFAULT_PIPELINE = "default"
 
 
 def route(profile: RouteProfile | None, tier: str, tags: Iterable[str] = ()) -> dict[str, Any]:
-    """The `routing` of an event. Without a profile its priority is the tier it travels in."""
+    """The `routing` of an event. Without a profile its priority is its tier."""
     own = profile.tags if profile else ()
     return {
         "pipeline": profile.pipeline if profile else DEFAULT_PIPELINE,

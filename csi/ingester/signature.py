@@ -1,4 +1,4 @@
-"""How a request is signed and checked: `<timestamp>.<request_id>.<canonical JSON>` under HMAC-SHA256 (PRD §8.1)."""
+"""Sign and verify requests: HMAC-SHA256 of `<timestamp>.<request_id>.<canonical JSON>` (PRD §8.1)."""
 
 import base64
 import hashlib
@@ -6,6 +6,7 @@ import hmac
 import json
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,17 +18,18 @@ _HEADER = re.compile(r"sha256=([0-9a-f]{64})")
 
 
 def canonical(body: Any, form: Form = "ascii") -> bytes:
-    """The bytes that are signed and the bytes that are sent: one and the same.
+    """The bytes of the body, which are both signed and sent.
 
-    `ascii` is the PRD's locked form. `utf8` is what receivers that verify with `ensure_ascii=False` need.
-    NaN and infinities are refused: they are not JSON, and every parser reads them differently.
+    `ascii` is the form of the PRD. `utf8` is for receivers that serialize the parsed body with `ensure_ascii=False`
+    before they verify it. # decision 0002
+    Raises ValueError for NaN and infinities: they are not JSON, and parsers read them differently.
     """
     text = json.dumps(body, separators=(",", ":"), sort_keys=True, ensure_ascii=form == "ascii", allow_nan=False)
     return text.encode("utf-8")
 
 
 def sign(secret: str, timestamp: str, request_id: str, body: bytes) -> str:
-    """The hex digest that goes behind `sha256=`."""
+    """The hex digest that follows `sha256=` in the header."""
     message = f"{timestamp}.{request_id}.".encode() + body
     return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
 
@@ -47,9 +49,9 @@ def headers(secret: str, body: bytes, *, now: float, request_id: str | None = No
 
 
 def webhook_headers(secret: str, body: bytes, *, message_id: str, now: float) -> dict[str, str]:
-    """The same body signed once more, as Standard Webhooks does it. The id is the batch's, the same in each attempt.
+    """The headers of Standard Webhooks for the same body. The id is that of the batch, the same in each attempt.
 
-    Its receivers hold the secret as `whsec_` + base64 of our secret's bytes.
+    A receiver of Standard Webhooks uses `whsec_` + base64 of the secret's bytes as its secret.
     """
     timestamp = str(int(now))
     message = f"{message_id}.{timestamp}.".encode() + body
@@ -59,14 +61,14 @@ def webhook_headers(secret: str, body: bytes, *, message_id: str, now: float) ->
 
 @dataclass(frozen=True)
 class ValidSignature:
-    """The request is from somebody who holds a secret; `form` is what its signature covers."""
+    """The request was signed with an accepted secret; `form` is the form of the JSON that was signed."""
 
     form: Form
 
 
 @dataclass(frozen=True)
 class InvalidSignature:
-    """The request is not to be believed. `reason` is one word, safe to send back and to log."""
+    """The signature does not verify. `reason` is one word that can be logged and sent back."""
 
     reason: str
 
@@ -81,10 +83,10 @@ def verify(
     now: float,
     tolerance: float = TOLERANCE_SECONDS,
 ) -> ValidSignature | InvalidSignature:
-    """Check one request against every secret that is valid now, in both canonical forms.
+    """Verify a request with each accepted secret.
 
-    The body is signed as it was received; a body that was re-encoded on its way is given a second chance
-    in each canonical form, since what it says is the same.
+    The bytes as received are tried first, then both canonical forms of the parsed body: a proxy or framework may have
+    re-encoded the JSON without changing its content.
     """
     match = _HEADER.fullmatch(signature)
     if match is None:
@@ -95,20 +97,15 @@ def verify(
         return InvalidSignature("malformed_timestamp")
     if abs(now - int(timestamp)) > tolerance:
         return InvalidSignature("stale_timestamp")
-    for form, candidate in _candidates(body):
+    candidates: dict[bytes, Form] = {body: "ascii" if body.isascii() else "utf8"}  # in this order, equal bytes once
+    with suppress(ValueError, RecursionError):  # not JSON that CSI sends: only the bytes as received can match
+        parsed = json.loads(body)
+        ascii_form, utf8_form = canonical(parsed, "ascii"), canonical(parsed, "utf8")
+        candidates.setdefault(ascii_form, "ascii")
+        candidates.setdefault(utf8_form, "utf8")
+    for candidate, form in candidates.items():
         for secret in accepted_secrets:
             expected = sign(secret, timestamp, request_id, candidate)
             if hmac.compare_digest(expected, match[1]):
                 return ValidSignature(form)
     return InvalidSignature("bad_signature")
-
-
-def _candidates(body: bytes) -> list[tuple[Form, bytes]]:
-    received: Form = "ascii" if body.isascii() else "utf8"
-    forms: list[tuple[Form, bytes]] = [(received, body)]
-    try:
-        parsed = json.loads(body)
-        forms += [("ascii", canonical(parsed, "ascii")), ("utf8", canonical(parsed, "utf8"))]
-    except (ValueError, RecursionError):
-        pass  # not JSON we would write: only the bytes as received can match
-    return [pair for index, pair in enumerate(forms) if pair[1] not in [b for _, b in forms[:index]]]

@@ -1,4 +1,7 @@
-"""Outside text made safe at the edge: no NUL, no lone surrogates, no endless strings, no NaN (DECISIONS 5)."""
+"""Clean text and JSON of sources before they are stored: no control characters, lone surrogates, NaN, no long strings.
+
+PostgreSQL rejects NUL and lone surrogates, and canonical JSON has no NaN: one such item would block its batch.
+"""
 
 import math
 import re
@@ -11,7 +14,7 @@ TEXT_CHARS = 5_000
 MAX_DEPTH = 20
 MAX_INTEGER = 2**63 - 1
 
-# C0 controls but tab and newline, DEL, lone surrogates. Bidi marks and U+2028 are text: they stay.
+# C0 controls except tab and newline, DEL, lone surrogates. Bidi marks and U+2028 are valid text and stay.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
@@ -20,7 +23,7 @@ def clean(text: str, limit: int = TEXT_CHARS) -> str:
 
 
 def clean_tree(value: Any, depth: int = 0) -> Any:
-    """The same for a JSON value, whatever an adapter put into it. MalformedItem for what is not plain JSON."""
+    """The same for a JSON value. Raises MalformedItem for a value that is not plain JSON, or nested too deep."""
     if depth > MAX_DEPTH:
         raise MalformedItem("the item nests too deep")
     match value:

@@ -1,4 +1,4 @@
-"""Bounded HTTP: one deadline for a whole exchange and a cap on the size of an answer."""
+"""Bounded HTTP: one deadline for a whole exchange and a cap on the size of a response."""
 
 from csi.net.addresses import is_loopback
 from csi.net.client import Net

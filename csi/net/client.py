@@ -67,7 +67,7 @@ class Net:
     def post(
         self, url: str, *, body: bytes, headers: Mapping[str, str], limits: HttpLimits | None = None
     ) -> HttpResponse:
-        """One POST of exactly these bytes. A redirect is an answer like any other: it is never followed."""
+        """One POST of exactly these bytes. A redirect is returned like any other response, never followed."""
         limits = limits or self.limits
         with deadline(limits.total):
             return self._exchange("POST", self._check_url(url), check_headers(headers), body, limits)
@@ -100,15 +100,7 @@ class Net:
         return url
 
     def _next_hop(self, answer: HttpResponse, seen: list[httpx.URL], limits: HttpLimits) -> httpx.URL:
-        where = where_of(seen[-1])
-        there = self._check_location(answer.headers.get_list("location"), seen[-1])
-        if len(seen) > limits.max_redirects:
-            raise NetError(f"{where}: more than {limits.max_redirects} redirects", kind="redirect")
-        if there in seen:
-            raise NetError(f"{where}: redirects in a circle", kind="redirect")
-        return there
-
-    def _check_location(self, locations: list[str], here: httpx.URL) -> httpx.URL:
+        here, locations = seen[-1], answer.headers.get_list("location")
         where = where_of(here)
         if len(locations) != 1:
             raise NetError(f"{where}: a redirect without exactly one Location", kind="redirect")
@@ -116,18 +108,18 @@ class Net:
             there = self._check_url(str(here.join(locations[0])))
         except (NetError, httpx.InvalidURL, ValueError):
             raise NetError(f"{where}: redirects to an address that is not allowed", kind="redirect") from None
+        # A redirect between this machine and another host is never followed, whatever the allowed hosts are.
+        crosses = is_loopback(here.host) or is_loopback(there.host)
+        allowed = same_host(here, there) or (not crosses and host_of(there) in self._redirect_hosts)
         if here.scheme == "https" and there.scheme != "https":
             raise NetError(f"{where}: redirects from https to http", kind="redirect")
-        if not self._may_follow(here, there):
+        if not allowed:
             raise NetError(f"{where}: redirects to another host ({host_of(there)[:100]})", kind="redirect")
+        if len(seen) > limits.max_redirects:
+            raise NetError(f"{where}: more than {limits.max_redirects} redirects", kind="redirect")
+        if there in seen:
+            raise NetError(f"{where}: redirects in a circle", kind="redirect")
         return there
-
-    def _may_follow(self, here: httpx.URL, there: httpx.URL) -> bool:
-        if same_host(here, there):
-            return True
-        if is_loopback(here.host) or is_loopback(there.host):
-            return False
-        return host_of(there) in self._redirect_hosts
 
     def _exchange(
         self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: HttpLimits
@@ -161,7 +153,7 @@ class Net:
         timeout = httpx.Timeout(limits.total, connect=min(limits.connect, limits.total))
         return httpx.Request(method, url, headers=merged, content=body, extensions={"timeout": timeout.as_dict()})
 
-    def _transport(self) -> "DeadlineTransport":
+    def _transport(self) -> DeadlineTransport:
         with self._lock:
             # A forked child must not share sockets with its parent: each process opens its own pool.
             if self._pool is None or self._pool[0] != os.getpid():

@@ -17,7 +17,7 @@ from csi.errors import NetError
 from csi.net.httpx_import import httpcore, httpx
 
 # Shorter than the 5 s after which uvicorn and Node close an idle connection: a request on a connection that the
-# server is closing would look like a lost answer.
+# server is closing would look like a lost response.
 KEEPALIVE_SECONDS = 4.0
 PIECE = 16 * 1024
 
@@ -73,11 +73,18 @@ class HostSlots:
         with self._change:
             self._asking[host] += 1
         try:
-            self._enter(host, where)
+            with self._change:
+                if not self._change.wait_for(lambda: self._open[host] < self._limit, call.ends - time.monotonic()):
+                    reason = f"{where}: {self._limit} requests to this host are already under way"
+                    raise NetError(reason, kind="busy", sent=False)
+                self._open[host] += 1
             try:
                 yield
             finally:
-                self._leave(host)
+                with self._change:
+                    self._open[host] -= 1
+                    self._open += Counter()
+                    self._change.notify_all()
         finally:
             with self._change:
                 self._asking[host] -= 1
@@ -86,20 +93,6 @@ class HostSlots:
     def requested(self, host: str) -> int:
         with self._change:
             return self._asking[host]
-
-    def _enter(self, host: str, where: str) -> None:
-        with self._change:
-            if not self._change.wait_for(lambda: self._open[host] < self._limit, call.ends - time.monotonic()):
-                raise NetError(
-                    f"{where}: {self._limit} requests to this host are already under way", kind="busy", sent=False
-                )
-            self._open[host] += 1
-
-    def _leave(self, host: str) -> None:
-        with self._change:
-            self._open[host] -= 1
-            self._open += Counter()
-            self._change.notify_all()
 
 
 class DeadlineTransport(httpx.HTTPTransport):
@@ -130,7 +123,11 @@ class DeadlineBackend(httpcore.NetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         ends = time.monotonic() + _cap(timeout)
-        addresses = _resolve(host, port)
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError("the host name does not resolve") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         failure: Exception = httpcore.ConnectTimeout("the name lookup took all the time")
         for tried, address in enumerate(addresses):
             left = min(ends, call.ends) - time.monotonic()
@@ -181,7 +178,7 @@ class DeadlineStream(httpcore.NetworkStream):
 
 
 class BodyMeter:
-    """Counts the body bytes of an answer as they arrive."""
+    """Counts the body bytes of a response as they arrive."""
 
     def __init__(self) -> None:
         self.body = 0
@@ -200,14 +197,6 @@ class BodyMeter:
 
 
 _SYSTEM = httpcore.SyncBackend()
-
-
-def _resolve(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise httpcore.ConnectError("the host name does not resolve") from error
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 @functools.cache

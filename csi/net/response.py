@@ -1,4 +1,4 @@
-"""An HTTP answer: its headers, its limits, and its body read within them."""
+"""An HTTP response: its headers, its limits, and its body read within them."""
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ UNZIP_PIECE = 64 * 1024
 
 
 class HttpHeaders(Mapping[str, str]):
-    """An answer's headers; names compare without case. `headers[name]` is the first value, `get_list` all of them."""
+    """Headers of a response; names compare without case. `headers[name]` is the first value, `get_list` all of them."""
 
     def __init__(self, items: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         pairs = items.items() if isinstance(items, Mapping) else items
@@ -41,13 +41,13 @@ class HttpHeaders(Mapping[str, str]):
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """A complete answer, whatever its status."""
+    """A complete response with any status."""
 
     status: int
     headers: HttpHeaders
     body: bytes
     url: str
-    """The URL that answered, without its query: safe to log."""
+    """The URL of the response without its query: safe to log."""
     elapsed: float = 0.0
 
 
@@ -69,44 +69,41 @@ DEFAULT_LIMITS = HttpLimits()
 
 
 def read_body(response: httpx.Response, limit: int, where: str) -> bytes:
-    zipped = _is_gzip(response.headers.get_list("content-encoding"), where)
-    announced = _announced(response)
+    zipped, announced = _is_gzip(response.headers.get_list("content-encoding"), where), _announced(response)
+    too_large = NetError(f"{where}: the response is larger than {limit:,} bytes", kind="too_large")
     if announced is not None and announced > limit:
-        raise _too_large(where, limit)
+        raise too_large
     # Read the stream, not `iter_raw`: `iter_raw` refuses the prepared responses of pytest-httpx.
     chunks: Iterable[bytes] = response.stream  # type: ignore[assignment]
-    body = _collect(_unzip(chunks, where) if zipped else chunks, limit, where)
-    _check_surplus(response, announced, where)
-    return body
+    body = bytearray()
+    for chunk in _unzip(chunks, where) if zipped else chunks:
+        body += chunk
+        if len(body) > limit:
+            raise too_large
+        require_time_left()
+    stream = response.extensions.get("network_stream")
+    if announced is not None and isinstance(stream, DeadlineStream) and stream.meter.body > announced:
+        # The surplus bytes would be read as the response to the next request on this connection.
+        stream.close()
+        raise NetError(f"{where}: the body is longer than its Content-Length", kind="protocol")
+    return bytes(body)
 
 
 def _is_gzip(encodings: list[str], where: str) -> bool:
     names = [name.strip().lower() for line in encodings for name in line.split(",")]
     names = [name for name in names if name not in ("", "identity")]
-    if not names:
-        return False
-    if names in (["gzip"], ["x-gzip"]):
-        return True
-    raise NetError(f"{where}: an encoding other than one gzip", kind="bad_encoding")
+    if names and names not in (["gzip"], ["x-gzip"]):
+        raise NetError(f"{where}: an encoding other than one gzip", kind="bad_encoding")
+    return bool(names)
 
 
 def _announced(response: httpx.Response) -> int | None:
-    """The body's length on the wire. None when the answer does not announce it."""
+    """The body's length on the wire. None: the response does not announce it."""
     if response.status_code in (204, 304):
         return 0
     length = response.headers.get("content-length", "")
     known = length.isascii() and length.isdigit() and "transfer-encoding" not in response.headers
     return int(length) if known else None
-
-
-def _collect(chunks: Iterable[bytes], limit: int, where: str) -> bytes:
-    body = bytearray()
-    for chunk in chunks:
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(where, limit)
-        require_time_left()
-    return bytes(body)
 
 
 def _unzip(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
@@ -124,16 +121,3 @@ def _unzip(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
         raise NetError(f"{where}: the body is not valid gzip", kind="bad_encoding") from None
     if begun and not member.eof:
         raise NetError(f"{where}: the gzip body ends too early", kind="bad_encoding")
-
-
-def _check_surplus(response: httpx.Response, announced: int | None, where: str) -> None:
-    """More bytes than announced would be read as the answer to the next request on this connection."""
-    stream = response.extensions.get("network_stream")
-    if announced is None or not isinstance(stream, DeadlineStream) or stream.meter.body <= announced:
-        return
-    stream.close()
-    raise NetError(f"{where}: the body is longer than its Content-Length", kind="protocol")
-
-
-def _too_large(where: str, limit: int) -> NetError:
-    return NetError(f"{where}: the answer is larger than {limit:,} bytes", kind="too_large")
