@@ -1,4 +1,4 @@
-"""How it stands with the database's place: for the log, for `/readyz` and for `csi doctor` (FAULTS 44–52)."""
+"""The state of the disk and the database file: for the log, `/readyz` and `csi doctor` (fault cases 44–52)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

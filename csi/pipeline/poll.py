@@ -248,7 +248,7 @@ def _facts(rt: Runtime, item: Keyed) -> filters.Facts:
 
 
 def _newest(policy: Any) -> int | None:
-    """How many of the newest items a first read emits (DECISIONS 19). None: all."""
+    """How many of the newest items a first read emits (decision 0042, 19). None: all."""
     if policy == "all":
         return None
     return int(policy["last"]) if isinstance(policy, dict) else 0

@@ -162,6 +162,20 @@ def test_the_outcomes_of_an_attempt_are_all_named():
     assert set(finished) | {"probe_failed"} == set(named)
 
 
+def test_no_text_refers_to_a_document_outside_the_repository():
+    texts = [path for folder in ("docs", "ops", "csi", "tasks", "tests") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path for path in [*texts, *ALL] if path.suffix in (".md", ".py", ".sh", ".yml", ".yaml", ".service")]
+    outside = re.compile(r"\b(?:DECISIONS|FAULTS|FACTS|DESIGN)(?:\.md)? (?:§|I?\d)|\.\./shared/\w+\.md")
+    assert [str(path.relative_to(ROOT)) for path in texts if outside.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_the_actor(page):
+    """Quoted code is checked where it comes from."""
+    prose = re.sub(r"`[^`]*`", "", page.read_text())
+    assert re.findall(r"(?i)\b(?:somebody|nobody|whoever)\b.*", prose) == []
+
+
 def test_every_fault_case_is_in_the_catalogue_and_its_tests_exist():
     catalogue = rows(section(ROOT / "docs/faults.md", "The catalogue"))
     told = {
