@@ -1,4 +1,4 @@
-"""An event as a shell command: signed where it is run, with the secret of whoever runs it. None is in it. Pure."""
+"""An event as a shell command that signs it with a secret of its environment; the text contains none. Pure."""
 
 import shlex
 from typing import Any
@@ -13,7 +13,7 @@ _SIGN = (
 
 
 def command(event: dict[str, Any], instance_id: str) -> str:
-    """Sends the event once more, alone, to CSI_UA_ENDPOINT. The secret stays out of `ps`."""
+    """Sends the event again, alone, to CSI_UA_ENDPOINT. The secret does not appear in the output of `ps`."""
     envelope = {
         "csi_version": __version__,
         "csi_instance_id": instance_id,

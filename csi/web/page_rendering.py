@@ -120,6 +120,11 @@ def _problems(rt: Runtime) -> list[tuple[Problem, str]]:
     return [(problem, PLACES.get(problem.id, "/sources")) for problem in verdict(rt).problems]
 
 
+def number_of(text: str | None) -> int | None:
+    """The id in a parameter or form field; None for text that is not one."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
 @cache
 def templates() -> Environment:
     """Everything is freed of secrets and escaped, and a name that is missing is an error, not an empty place."""

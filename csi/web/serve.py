@@ -1,4 +1,4 @@
-"""Run the sidecar as a process: where it listens, and how it ends."""
+"""Run the sidecar as a process: its socket, its server and its exit."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from csi.logs import log
 
 
 def listen(settings: Settings) -> socket.socket:
-    """A socket beyond loopback needs the admin token."""
+    """ConfigError for an address beyond loopback without an admin token."""
     address = server.resolve(settings.web.host or "0.0.0.0", settings.web.port, setting="web.host")  # noqa: S104
     if not address.is_loopback and settings.secrets.admin_token is None:
         raise ConfigError(
@@ -23,15 +23,15 @@ def listen(settings: Settings) -> socket.socket:
     return server.listen(address, setting="web.port or PORT")
 
 
-def serve(app: Starlette, door: socket.socket) -> int:
+def serve(app: Starlette, listener: socket.socket) -> int:
     """Serve until TERM or INT. Returns the exit code."""
-    host, port = door.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     log.info("sidecar listens", host=host, port=port)
-    return server.run(app, door, server.ServerLimits())
+    return server.run(app, listener, server.ServerLimits())
 
 
 def end(code: int) -> None:
-    """Exit now, also while a thread waits for a source: its lease was released, so no data is lost."""
+    """Exits also while a thread waits for a source: its lease expires, so the watch is polled again."""
     log.info("sidecar ends")
     others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     if any(thread.is_alive() and not thread.daemon for thread in others):

@@ -371,7 +371,7 @@ async def test_only_the_static_files_are_served_and_no_path_leads_out(guest: htt
 
 def test_a_page_is_one_module_and_the_navigation_knows_it() -> None:
     assert [found.title for found in pages()] == [
-        "Overview", "Sources", "Channels", "Events", "Dead letters", "Schedule", "Jobs", "Actions",
+        "Overview", "Sources", "Channels", "Events", "Dead letters", "Schedule", "Jobs", "Audit log",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`/channels`: what is tracked, each channel with its curves, and the videos that are hot now."""
+"""`/channels`: the tracked channels, the figures of each, and the hot videos."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,11 +30,11 @@ RECENT = 20
 
 
 async def show(request: Request) -> Response:
-    return await present(request, "channels.html", _all)
+    def facts(rt: Runtime) -> Facts:
+        rows, share = channels.dashboard(day_of(rt.now())), data_api.share_of(rt)
+        return {"rows": rows, "share": share, "too_much": data_api.TOO_MUCH}
 
-
-def _all(rt: Runtime) -> Facts:
-    return {"rows": channels.dashboard(day_of(rt.now())), "share": data_api.share_of(rt), "too_much": data_api.TOO_MUCH}
+    return await present(request, "channels.html", facts)
 
 
 async def show_hot(request: Request) -> Response:
@@ -72,7 +72,7 @@ def _find(ref: str) -> Channel:
     return row
 
 
-# ── acts ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def add(request: Request) -> Response:
@@ -82,38 +82,40 @@ async def add(request: Request) -> Response:
         done = await sidecar.work(lambda rt: channel_admin.register(rt, what))
     except CsiError as error:
         return back(request, "/channels", f"Not added: {error}", "bad")
-    text = done.remark if done.result == "known" else "is tracked; what it published is being fetched."
+    text = done.remark if done.result == "known" else "is tracked; its videos are being fetched."
     return back(request, f"/channels/{done.channel.id}", f"{done.channel.title or done.channel.id}: {text}")
 
 
 async def pause(request: Request) -> Response:
-    return await _act(request, lambda rt, row: "is paused." if channel_admin.pause(rt, row) else "was paused already.")
+    return await _change(
+        request, lambda rt, row: "is paused." if channel_admin.pause(rt, row) else "was paused already."
+    )
 
 
 async def resume(request: Request) -> Response:
-    return await _act(request, lambda rt, row: "goes on." if channel_admin.resume(rt, row) else "was not paused.")
+    return await _change(request, lambda rt, row: "is resumed." if channel_admin.resume(rt, row) else "was not paused.")
 
 
 async def backfill(request: Request) -> Response:
-    def act(rt: Runtime, row: Channel) -> str:
+    def fetch(rt: Runtime, row: Channel) -> str:
         found = channel_admin.backfill(rt, row)
-        return "is being fetched already." if found.is_duplicate else "is fetched once more."
+        return "is being fetched already." if found.is_duplicate else "is fetched again."
 
-    return await _act(request, act)
+    return await _change(request, fetch)
 
 
-async def _act(request: Request, act: Callable[[Runtime, Channel], str]) -> Response:
+async def _change(request: Request, change: Callable[[Runtime, Channel], str]) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     row: Channel = await sidecar.ask(lambda rt: _find(request.path_params["id"]))
     target = f"/channels/{row.id}"
     try:
-        text = await sidecar.work(lambda rt: act(rt, row))
+        text = await sidecar.work(lambda rt: change(rt, row))
     except CsiError as error:
         return back(request, target, f"{row.title}: {error}", "bad")
     return back(request, target, f"{row.title or row.id} {text}")
 
 
-_ACTS: dict[str, Any] = {"pause": pause, "resume": resume, "backfill": backfill}
+_CHANGES: dict[str, Any] = {"pause": pause, "resume": resume, "backfill": backfill}
 
 PAGE = Page(
     "/channels",
@@ -124,6 +126,6 @@ PAGE = Page(
         Route("/channels", add, methods=["POST"]),
         Route("/channels/hot", show_hot, methods=["GET"]),
         Route("/channels/{id}", show_one, methods=["GET"]),
-        *(Route(f"/channels/{{id}}/{name}", act, methods=["POST"]) for name, act in _ACTS.items()),
+        *(Route(f"/channels/{{id}}/{name}", change, methods=["POST"]) for name, change in _CHANGES.items()),
     ],
 )

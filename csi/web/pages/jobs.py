@@ -1,4 +1,4 @@
-"""`/jobs`: what the catalogue has to do, does and did, each job with its history."""
+"""`/jobs`: the catalogue's jobs, each with its history; retry and cancel them."""
 
 from collections.abc import Callable
 
@@ -16,20 +16,19 @@ from csi.web.page_rendering import Facts, Page, back, present
 from csi.web.runtime_access import Sidecar
 
 SHOWN = 100
-
-
-async def show(request: Request) -> Response:
-    status, before = request.query_params.get("status", ""), request.query_params.get("before", "")[:36]
-    return await present(request, "jobs.html", lambda rt: _all(status if status in STATUSES else "", before))
-
-
 STATUSES = (*jobs.OPEN, *jobs.SETTLED)
 
 
-def _all(status: str, before: str) -> Facts:
-    rows = jobs.page(status=status or None, limit=SHOWN + 1, before=before or None)
-    older = rows[SHOWN - 1].id if len(rows) > SHOWN else None
-    return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older}
+async def show(request: Request) -> Response:
+    given, before = request.query_params.get("status", ""), request.query_params.get("before", "")[:36]
+    status = given if given in STATUSES else ""
+
+    def facts(rt: Runtime) -> Facts:
+        rows = jobs.page(status=status or None, limit=SHOWN + 1, before=before or None)
+        older = rows[SHOWN - 1].id if len(rows) > SHOWN else None
+        return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older}
+
+    return await present(request, "jobs.html", facts)
 
 
 async def show_one(request: Request) -> Response:
@@ -45,21 +44,21 @@ def _find(ref: str) -> CatalogJob:
 
 
 async def retry(request: Request) -> Response:
-    return await _act(request, job_admin.retry, "is due now.")
+    return await _change(request, job_admin.retry, "The job is due now.")
 
 
 async def cancel(request: Request) -> Response:
-    return await _act(request, job_admin.cancel, "is cancelled.")
+    return await _change(request, job_admin.cancel, "The job is cancelled.")
 
 
-async def _act(request: Request, act: Callable[[Runtime, CatalogJob], None], text: str) -> Response:
+async def _change(request: Request, change: Callable[[Runtime, CatalogJob], None], text: str) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     row: CatalogJob = await sidecar.ask(lambda rt: _find(request.path_params["id"]))
     try:
-        await sidecar.work(lambda rt: act(rt, row))
+        await sidecar.work(lambda rt: change(rt, row))
     except CsiError as error:
         return back(request, f"/jobs/{row.id}", str(error), "bad")
-    return back(request, f"/jobs/{row.id}", f"The job {text}")
+    return back(request, f"/jobs/{row.id}", text)
 
 
 PAGE = Page(

@@ -1,4 +1,4 @@
-// Loads the page again in the background and puts its parts in place, unless somebody is busy with them.
+// Loads the page in the background and replaces its live parts, except while the operator types, selects or reads details.
 (() => {
   "use strict";
   const main = document.getElementById("main");
@@ -18,7 +18,7 @@
     let text;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin", redirect: "manual" });
-      if (answer.type === "opaqueredirect") return location.reload(); // the session is over
+      if (answer.type === "opaqueredirect") return location.reload(); // the session has expired
       if (!answer.ok) throw new Error(String(answer.status));
       text = await answer.text();
     } catch (error) {
@@ -60,6 +60,6 @@
   });
 
   begin();
-  document.addEventListener("visibilitychange", refresh); // whoever comes back to it sees it as it is
+  document.addEventListener("visibilitychange", refresh); // a tab that is shown again is refreshed at once
   if (seconds) setInterval(refresh, seconds * 1000);
 })();
