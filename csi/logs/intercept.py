@@ -1,4 +1,4 @@
-"""Hands the records of `logging` and uncaught exceptions to our log."""
+"""Pass the records of `logging`, and uncaught exceptions, to our log."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ from loguru import logger
 from csi.logs.logger import log
 
 if TYPE_CHECKING:
-    import loguru
+    pass
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LIBRARIES = ("asyncio", "httpcore", "httpx", "huey", "peewee", "py.warnings", "starlette", "uvicorn")
@@ -21,30 +21,20 @@ CHATTY = ("httpcore", "httpx", "huey", "peewee")
 
 
 class InterceptHandler(logging.Handler):
-    """Hands the records of `logging` to loguru."""
+    """Passes the records of `logging` to loguru."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(Exception):  # a library's broken log call is not our failure
             failed = record.exc_info if record.exc_info and record.exc_info[0] else None
-            named = logger.opt(exception=failed).patch(lambda ours: _rename(ours, record.name))
-            named.log(_level_of(record), _message_of(record))
-
-
-def _rename(record: "loguru.Record", name: str) -> None:
-    record["name"] = name
-
-
-def _level_of(record: logging.LogRecord) -> str:
-    steps = min(max(record.levelno, 0) // 10, 5)
-    chatty = record.name.partition(".")[0] in CHATTY and record.levelno < logging.WARNING
-    return LEVELS[max(steps - 1, 0) if chatty else steps]
-
-
-def _message_of(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # noqa: BLE001 - "%d" with a text: show what there is
-        return str(record.msg)
+            try:
+                message = record.getMessage()
+            except Exception:  # noqa: BLE001 - "%d" with a text: the template is better than nothing
+                message = str(record.msg)
+            step = min(max(record.levelno, 0) // 10, 5)
+            if record.name.partition(".")[0] in CHATTY and record.levelno < logging.WARNING:
+                step = max(step - 1, 0)
+            named = logger.opt(exception=failed).patch(lambda ours: ours.update({"name": record.name}))
+            named.log(LEVELS[step], message)
 
 
 def intercept(level: str) -> None:
@@ -60,22 +50,18 @@ def intercept(level: str) -> None:
 
 
 def take_over(*names: str) -> None:
-    """Drop the handlers that libraries gave their own loggers, and those below, so that all goes through ours.
+    """Remove the handlers of these loggers and of those below them, so that their records reach ours.
 
     Call it again after a library has configured itself: huey_consumer does so after the import of our modules.
     """
     for name in logging.root.manager.loggerDict.keys() | set(names):
         if any(name == top or name.startswith(f"{top}.") for top in names):
-            _strip(logging.getLogger(name))
-
-
-def _strip(library: logging.Logger) -> None:
-    for handler in list(library.handlers):
-        library.removeHandler(handler)
-        handler.close()
-    library.propagate = True
-    library.disabled = False
-    library.setLevel(logging.NOTSET)
+            library = logging.getLogger(name)
+            for handler in list(library.handlers):
+                library.removeHandler(handler)
+                handler.close()
+            library.propagate, library.disabled = True, False
+            library.setLevel(logging.NOTSET)
 
 
 # ── uncaught exceptions ─────────────────────────────────────────────────────────────────────────────────

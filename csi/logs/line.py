@@ -3,7 +3,7 @@
 import json
 import re
 import traceback
-from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -26,7 +26,10 @@ _PLAIN = re.compile(r"[^\s\"'=]+")
 def to_json(record: "loguru.Record") -> str:
     line = json.dumps(_flatten(record), separators=(",", ":"), allow_nan=False).replace("\x7f", "\\u007f")
     masked = redactor.mask(line)
-    if masked != line and not _is_json(masked):
+    try:
+        if masked != line:  # a secret may contain a quote or a brace of the line
+            json.loads(masked)
+    except ValueError:
         return json.dumps({"level": record["level"].name, "message": MASK})
     return masked
 
@@ -43,9 +46,11 @@ def to_text(record: "loguru.Record") -> str:
 
 
 def _flatten(record: "loguru.Record") -> dict[str, object]:
-    """NFR-5.3's fields, always; then the record's own; an exception last."""
-    extra = record["extra"]
-    failure = _exception_fields(record)
+    """The fields of NFR-5.3 always, then the record's own, an exception last."""
+    extra, exception, failure = record["extra"], record["exception"], dict[str, object]()
+    if exception is not None and exception.value is not None:
+        parts = traceback.format_exception(exception.type, exception.value, exception.traceback)
+        failure = {"error": _scalar(exception.value), "stack_trace": _tail("".join(parts))}
     taken = _OURS | failure.keys()
     flat: dict[str, object] = {
         "timestamp": iso_milliseconds(record["time"]),
@@ -55,22 +60,11 @@ def _flatten(record: "loguru.Record") -> dict[str, object]:
     }
     flat |= {key: _scalar(extra.get(key)) for key in _ALWAYS}
     for key, value in extra.items():
-        flat[_free_key(redactor.mask(key), taken)] = _scalar(value)
+        name = redactor.mask(key)
+        while name in taken:
+            name += "_"
+        flat[name] = _scalar(value)
     return flat | failure
-
-
-def _free_key(key: str, taken: Iterable[str]) -> str:
-    while key in taken:
-        key += "_"
-    return key
-
-
-def _exception_fields(record: "loguru.Record") -> dict[str, object]:
-    exception = record["exception"]
-    if exception is None or exception.value is None:
-        return {}
-    parts = traceback.format_exception(exception.type, exception.value, exception.traceback)
-    return {"error": _scalar(exception.value), "stack_trace": _tail("".join(parts))}
 
 
 def iso_milliseconds(moment: datetime) -> str:
@@ -98,18 +92,13 @@ def _text(value: object) -> str:
             case datetime():
                 return value.isoformat()
             case dict() | list() | tuple():
-                return _nested(value)
+                with suppress(TypeError, ValueError, RecursionError):
+                    return json.dumps(value, default=_text, ensure_ascii=False)
+                return repr(value)
             case _:
                 return repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__ must not cost the line
         return f"<{type(value).__name__}, not printable>"
-
-
-def _nested(value: object) -> str:
-    try:
-        return json.dumps(value, default=_text, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
 
 
 def _short(text: str) -> str:
@@ -137,11 +126,3 @@ def _visible(text: str) -> str:
 def _quoted(value: object) -> str:
     text = _visible(str(value))
     return text if _PLAIN.fullmatch(text) else '"' + text.replace('"', '\\"') + '"'
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True

@@ -66,30 +66,23 @@ class Log:
             yield
 
     def add(self, sink: Callable[["loguru.Message"], None], **options: Any) -> int:
-        """A further sink, as tests use it. It sees the raw record: what it writes is its own affair."""
+        """A further sink, for tests. It gets the raw record, without masking."""
         return self._inner.add(sink, **{"diagnose": False, "backtrace": False} | options)
 
     def remove(self, sink: int) -> None:
         self._inner.remove(sink)
 
     def _write(self, level: str, message: str, args: tuple[object, ...], fields: Mapping[str, object]) -> None:
-        if _NUMBER.get(level, 50) < _lowest_level():
-            return  # no sink takes this level: skips the work of loguru
+        # loguru has the lowest level of all sinks in a private attribute; without it every line is passed on.
+        if _NUMBER.get(level, 50) < getattr(getattr(logger, "_core", None), "min_level", 0.0):
+            return
         with suppress(Exception):
+            try:
+                text = message.format(*args) if args else message
+            except (LookupError, ValueError, AttributeError, TypeError):
+                text = f"{message} {args!r}"
             bound = self._inner.bind(**fields) if fields else self._inner
-            bound.opt(depth=2, exception=self._error).log(level, _fill(message, args))
-
-
-def _lowest_level() -> float:
-    """The lowest level that any sink takes. loguru keeps it, though not in public; without it everything is tried."""
-    return getattr(getattr(logger, "_core", None), "min_level", 0.0)
-
-
-def _fill(message: str, args: tuple[object, ...]) -> str:
-    try:
-        return message.format(*args) if args else message
-    except (LookupError, ValueError, AttributeError, TypeError):
-        return f"{message} {args!r}"
+            bound.opt(depth=2, exception=self._error).log(level, text)
 
 
 log = Log(logger)

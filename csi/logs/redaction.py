@@ -11,7 +11,7 @@ SHORTEST_SECRET = 6
 
 
 class Redactor:
-    """Every form in which a known secret could turn up, and a few patterns for secrets that we do not know."""
+    """Masks known secrets in every encoding in which they can appear, and patterns of unknown ones."""
 
     HINT = re.compile(r"(?i)=|bearer|authorization|api-key|cookie|AIza")
     PATTERNS = (
@@ -79,7 +79,7 @@ def _json_forms(text: str) -> set[str]:
 
 
 def _base64_forms(data: bytes) -> set[str]:
-    """The letters that stand for these bytes wherever they lie in a longer base64 text, as in `user:password`."""
+    """The base64 text of these bytes at each of the three offsets in a longer text, as in `user:password`."""
     found = set()
     for offset, skipped in ((0, 0), (1, 2), (2, 3)):
         padded = bytes(offset) + data
@@ -97,5 +97,5 @@ def register_secret(value: str) -> None:
 
 
 def redact(text: str) -> str:
-    """Text for other eyes than the log's (an error kept in the database, an answer) without secrets."""
+    """Text that is stored or sent (an error in the database, a response) with secrets masked."""
     return redactor.clean(text)

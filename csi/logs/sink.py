@@ -28,27 +28,21 @@ class StreamSink:
         stream = self._stream or sys.stderr
         # A log that cannot be written must not stop the work; loguru would print the record, secrets included.
         with suppress(Exception):
-            self._write(stream, self._render(message.record, stream) + "\n")
+            line = self._render(message.record, stream) + "\n"
+            try:
+                stream.write(line)
+            except UnicodeEncodeError:
+                stream.write(line.encode("ascii", "backslashreplace").decode("ascii"))
+            stream.flush()
 
     def _render(self, record: "loguru.Record", stream: TextIO) -> str:
         as_text = self._form == "text" or (self._form == "auto" and stream.isatty())
         try:
             return to_text(record) if as_text else to_json(record)
         except Exception as error:  # noqa: BLE001 - half a line is better than none
-            return _fallback_line(record, error)
-
-    def _write(self, stream: TextIO, line: str) -> None:
-        try:
-            stream.write(line)
-        except UnicodeEncodeError:
-            stream.write(line.encode("ascii", "backslashreplace").decode("ascii"))
-        stream.flush()
-
-
-def _fallback_line(record: "loguru.Record", error: Exception) -> str:
-    message = f"{record['message'][:200]} (fields not printable: {type(error).__name__})"
-    words = {"timestamp": iso_milliseconds(record["time"]), "level": record["level"].name, "message": redact(message)}
-    return json.dumps(words)
+            text = f"{record['message'][:200]} (fields not printable: {type(error).__name__})"
+            at, level = iso_milliseconds(record["time"]), record["level"].name
+            return json.dumps({"timestamp": at, "level": level, "message": redact(text)})
 
 
 class CurrentSink:
@@ -65,20 +59,15 @@ def setup(
     stream: TextIO | None = None,
 ) -> None:
     """Send our log and the standard library's to one stream (stderr by default). Calling it again replaces it."""
-    wanted = _check_level(level)
+    wanted = {"WARN": "WARNING"}.get(level.upper(), level.upper())
+    if wanted not in LEVELS:
+        raise ConfigError(f"log level {level[:20]!r} is unknown: use one of {', '.join(LEVELS)}")
     if format not in ("auto", "json", "text"):
         raise ConfigError(f"log format {format[:20]!r} is unknown: use auto, json or text")
     for secret in secrets:
         register_secret(secret)
     _replace_sink(wanted, format, stream)
     intercept(wanted)
-
-
-def _check_level(level: str) -> str:
-    wanted = {"WARN": "WARNING"}.get(level.upper(), level.upper())
-    if wanted not in LEVELS:
-        raise ConfigError(f"log level {level[:20]!r} is unknown: use one of {', '.join(LEVELS)}")
-    return wanted
 
 
 def _replace_sink(level: str, form: str, stream: TextIO | None) -> None:

@@ -72,10 +72,6 @@ class Net:
         with deadline(limits.total):
             return self._exchange("POST", self._check_url(url), check_headers(headers), body, limits)
 
-    def requests_to(self, host: str) -> int:
-        """GETs under way to this host (`name` or `name:port`), including those that wait for a slot."""
-        return self._slots.requested(host)
-
     def close(self) -> None:
         """Close the pool. A later call opens a new one."""
         with self._lock:

@@ -66,33 +66,21 @@ class HostSlots:
         self._limit = limit
         self._change = threading.Condition()
         self._open: Counter[str] = Counter()
-        self._asking: Counter[str] = Counter()
 
     @contextmanager
     def hold(self, host: str, where: str) -> Iterator[None]:
         with self._change:
-            self._asking[host] += 1
+            if not self._change.wait_for(lambda: self._open[host] < self._limit, call.ends - time.monotonic()):
+                reason = f"{where}: {self._limit} requests to this host are already under way"
+                raise NetError(reason, kind="busy", sent=False)
+            self._open[host] += 1
         try:
-            with self._change:
-                if not self._change.wait_for(lambda: self._open[host] < self._limit, call.ends - time.monotonic()):
-                    reason = f"{where}: {self._limit} requests to this host are already under way"
-                    raise NetError(reason, kind="busy", sent=False)
-                self._open[host] += 1
-            try:
-                yield
-            finally:
-                with self._change:
-                    self._open[host] -= 1
-                    self._open += Counter()
-                    self._change.notify_all()
+            yield
         finally:
             with self._change:
-                self._asking[host] -= 1
-                self._asking += Counter()  # drops zero entries: a long-lived process sees many hosts
-
-    def requested(self, host: str) -> int:
-        with self._change:
-            return self._asking[host]
+                self._open[host] -= 1
+                self._open += Counter()  # drops zero entries: a long-lived process sees many hosts
+                self._change.notify_all()
 
 
 class DeadlineTransport(httpx.HTTPTransport):
