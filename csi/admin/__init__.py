@@ -1,1 +1,1 @@
-"""What operators change: watches, destinations, dead letters, the parallel run, the copy to PostgreSQL."""
+"""Operator actions: watches, replay of dead letters, the parallel run, the copy to PostgreSQL."""

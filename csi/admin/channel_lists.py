@@ -1,8 +1,8 @@
-"""Lists of channels from elsewhere: OPML, Google Takeout's subscriptions.csv in any language, or one per line. Pure."""
+"""Read and write lists of channels: OPML, Google Takeout's subscriptions.csv in any language, or one per line. Pure."""
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
@@ -19,14 +19,14 @@ NAME_CHARS = 200
 
 
 class UnreadableList(CsiError):
-    """A file that is not a list of channels, or is too large to be one."""
+    """The file is not a list of channels, or is too large."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class ChannelListEntry:
-    """One line of the file: what it names, or why it names nothing."""
+    """One entry of the file: its reference, or the error."""
 
     line: int
     text: str
@@ -36,19 +36,19 @@ class ChannelListEntry:
 
 
 def read_list(content: bytes, hosts: Iterable[str] = ()) -> list[ChannelListEntry]:
-    """Every entry in order. UnreadableList when the file as a whole is not one. `hosts`: as in parse_reference."""
+    """Every entry in order. UnreadableList when the whole file is unusable. `hosts` as in parse_reference."""
     if len(content) > MAX_BYTES:
-        raise UnreadableList(f"the file is larger than {MAX_BYTES // 1024**2} MB, which no list of channels is")
+        raise UnreadableList(f"the file is larger than {MAX_BYTES // 1024**2} MB, too large for a list of channels")
     start = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    known = tuple(hosts)
-    entries = _opml(content, known) if start == b"<" else list(_rows(_decoded(content), known))
+    read = _read_opml if start == b"<" else _read_rows
+    entries = read(content, tuple(hosts))
     if not entries:
-        raise UnreadableList("the file names nothing: no channel, playlist or video is in it")
+        raise UnreadableList("the file contains no channel, playlist or video")
     return entries
 
 
 def write_opml(entries: Iterable[tuple[str, str, str]], title: str) -> str:
-    """OPML 2.0 from (name, feed URL, page URL), as feed readers take it."""
+    """OPML 2.0 from (name, feed URL, page URL), as feed readers import it."""
     outlines = [
         f'      <outline type="rss" text={_attribute(name)} title={_attribute(name)}'
         f" xmlUrl={_attribute(feed)} htmlUrl={_attribute(page)}/>"
@@ -64,7 +64,7 @@ def _attribute(text: str) -> str:
 
 
 class _Outlines:
-    """Collects outlines that name a feed or a page, with the line they stand on."""
+    """Collects outlines with a feed or page URL, and their line numbers."""
 
     def __init__(self, hosts: tuple[str, ...]) -> None:
         self.hosts = hosts
@@ -89,10 +89,10 @@ class _Outlines:
         self.depth -= 1
 
     def _doctype(self, *_: object) -> None:
-        raise UnreadableList("the OPML is refused: it declares a document type")
+        raise UnreadableList("the OPML declares a document type, which is not allowed")  # entities could expand
 
 
-def _opml(content: bytes, hosts: tuple[str, ...]) -> list[ChannelListEntry]:
+def _read_opml(content: bytes, hosts: tuple[str, ...]) -> list[ChannelListEntry]:
     outlines = _Outlines(hosts)
     try:
         outlines.parser.Parse(content, True)
@@ -103,53 +103,40 @@ def _opml(content: bytes, hosts: tuple[str, ...]) -> list[ChannelListEntry]:
     return outlines.entries
 
 
-def _decoded(content: bytes) -> str:
+def _read_rows(content: bytes, hosts: tuple[str, ...]) -> list[ChannelListEntry]:
+    """Rows of one or more cells. A first row of several cells without a reference is Takeout's header: skipped."""
     wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
     try:
         text = content.decode("utf-16" if wide else "utf-8-sig")
-    except UnicodeDecodeError:  # what a spreadsheet of Western Windows made of it: ids are ASCII, only names suffer
+    except UnicodeDecodeError:  # saved by a spreadsheet on Windows: ids are ASCII, only names can be damaged
         text = content.decode("cp1252", errors="replace")
     if "\0" in text:
         raise UnreadableList("the file is not text")
-    return text
-
-
-def _rows(text: str, hosts: tuple[str, ...]) -> Iterator[ChannelListEntry]:
-    """Rows of one or more cells. Takeout's header is the first row of several cells that names nothing."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
-    found = 0
-    for cells in _safely(reader):
-        cells = [cell.strip() for cell in cells if cell.strip()]
-        if not cells or cells[0].startswith("#"):
-            continue
-        entry = _entry(reader.line_num, cells if len(cells) > 1 else [_without_comment(cells[0])], hosts)
-        found += 1
-        if found > MAX_ENTRIES:
-            raise UnreadableList(f"the file has more than {MAX_ENTRIES:,} entries")
-        if found > 1 or entry.reference is not None or len(cells) == 1:
-            yield entry
-
-
-def _safely(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    # Takeout writes commas; spreadsheets may have replaced them by semicolons or tabs.
+    delimiter = max(",;\t", key=lambda mark: (text[:20_000].count(mark), mark == ","))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    entries, found = [], 0
     try:
-        yield from rows
+        for row in reader:
+            cells = [cell.strip() for cell in row if cell.strip()]
+            if not cells or cells[0].startswith("#"):
+                continue
+            if len(cells) == 1:
+                cells = [cells[0].split(" #", 1)[0].split("\t#", 1)[0].strip()]
+            entry = _entry(reader.line_num, cells, hosts)
+            found += 1
+            if found > MAX_ENTRIES:
+                raise UnreadableList(f"the file has more than {MAX_ENTRIES:,} entries")
+            if found > 1 or entry.reference is not None or len(cells) == 1:
+                entries.append(entry)
     except csv.Error as error:
-        raise UnreadableList(f"the file is not a list that can be read ({error})") from error
-
-
-def _delimiter(text: str) -> str:
-    """A comma as Takeout writes it; what a spreadsheet made of it otherwise."""
-    start = text[:20_000]
-    return max(",;\t", key=lambda mark: (start.count(mark), mark == ","))
-
-
-def _without_comment(cell: str) -> str:
-    return cell.split(" #", 1)[0].split("\t#", 1)[0].strip()
+        raise UnreadableList(f"the file cannot be read as a list ({error})") from error
+    return entries
 
 
 def _entry(line: int, cells: list[str], hosts: tuple[str, ...], name: str | None = None) -> ChannelListEntry:
-    """The first cell that names a thing decides; the last that is neither that nor an address is its name."""
-    shown, error = clean(cells[0], 100), "names nothing that can be watched"
+    """The first cell that is a reference is used; the last other cell that is not a URL is its name."""
+    shown, error = clean(cells[0], 100), "contains nothing that can be watched"
     for cell in cells:
         try:
             reference = parse_reference(cell, hosts) if len(cell) <= MAX_LINE else None
@@ -157,11 +144,7 @@ def _entry(line: int, cells: list[str], hosts: tuple[str, ...], name: str | None
             error = str(refused) if len(cells) == 1 else error
             continue
         if reference is not None:
-            return ChannelListEntry(line, shown, reference, _name(name, cells, cell))
+            free = [other for other in cells if other != cell and "://" not in other]
+            text = clean(name or (free[-1] if free else ""), NAME_CHARS).replace("\n", " ").strip()
+            return ChannelListEntry(line, shown, reference, text or None)
     return ChannelListEntry(line, shown, error=error)
-
-
-def _name(given: str | None, cells: list[str], used: str) -> str | None:
-    free = [cell for cell in cells if cell != used and "://" not in cell]
-    text = clean(given or (free[-1] if free else ""), NAME_CHARS).replace("\n", " ").strip()
-    return text or None

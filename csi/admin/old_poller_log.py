@@ -1,12 +1,13 @@
-"""What another poller has seen: video ids out of its log, its state file or a plain list. Pure.
+"""Read the video ids that another poller has seen from its log, its state file or a plain list. Pure.
 
-A word of eleven letters is no id: one counts where it is named (`video_id=…`), in a URL or a key, alone on its line,
-or in a JSON list.
+Not every word of eleven characters is an id: it counts after a name (`video_id=…`), in a URL or a key, alone on its
+line, or in a JSON list.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +33,14 @@ _WHOLE = re.compile(_ID)
 
 
 class UnreadableLog(CsiError):
-    """A file that names no video."""
+    """The file contains no video id, or is too large."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """One video that the other side has seen."""
+    """One video that the old poller has seen."""
 
     video: str
     playlist: str | None = None
@@ -47,16 +48,16 @@ class Sighting:
 
 
 def read_sightings(content: bytes) -> list[Sighting]:
-    """Each video (and playlist, where the file says it) once, with its first time. UnreadableLog: there is none."""
+    """Each video (and playlist, where known) once, with its first time. UnreadableLog when there is none."""
     if len(content) > MAX_BYTES:
-        raise UnreadableLog(f"the file is larger than {MAX_BYTES // 1024**2} MB; cut it to the days you compare")
+        raise UnreadableLog(f"the file is larger than {MAX_BYTES // 1024**2} MB; cut it to the days to compare")
     text = content.decode("utf-8-sig", "replace")
     found: dict[tuple[str, str | None], Sighting] = {}
     for sighting in _from_json(text) or _from_lines(text):
         found.setdefault((sighting.video, sighting.playlist), sighting)
     if not found:
         raise UnreadableLog(
-            "the file names no video: expected one id on a line, `video_id=…`, a watch URL, or JSON with ids"
+            "the file contains no video id: expected one id per line, `video_id=…`, a watch URL, or JSON with ids"
         )
     return list(found.values())
 
@@ -66,21 +67,15 @@ def _from_lines(text: str) -> Iterator[Sighting]:
         line = line[:MAX_LINE]
         alone = _ALONE.fullmatch(line)
         videos = [alone[1]] if alone else _NAMED.findall(line)
-        playlist, at = _PLAYLIST.search(line), _time_in(line)
+        playlist, match, at = _PLAYLIST.search(line), _TIME.search(line), None
+        with suppress(ValueError):  # an impossible date: the sighting counts without a time
+            at = clock.parse(match[0].replace(",", ".")) if match else None
         for video in videos:
             yield Sighting(video, playlist[1] if playlist else None, at)
 
 
-def _time_in(line: str) -> float | None:
-    match = _TIME.search(line)
-    try:
-        return clock.parse(match[0].replace(",", ".")) if match else None
-    except ValueError:
-        return None
-
-
 def _from_json(text: str) -> list[Sighting]:
-    """A state file: one JSON document. A log with a JSON object on each line is read line by line."""
+    """Sightings in a state file of one JSON document. A log with one JSON object per line is read by `_from_lines`."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -89,7 +84,7 @@ def _from_json(text: str) -> list[Sighting]:
 
 
 def _walk(value: Any, playlist: str | None) -> Iterator[Sighting]:
-    """Ids in lists, ids as keys, and what stands under `video_id`; a playlist's key holds for what is below it."""
+    """Ids in lists, ids as keys, and values of `video_id`; a playlist id as a key applies to everything below it."""
     stack = [(value, playlist)]
     while stack:
         inner, playlist = stack.pop()

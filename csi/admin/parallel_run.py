@@ -1,4 +1,4 @@
-"""The parallel run: what the old poller saw, what we saw, and how we take over without sending anything twice."""
+"""The parallel run with the old poller: compare what both saw, and take over without sending an event twice."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ Result = Literal["both", "only_old", "only_csi"]
 
 @dataclass(frozen=True)
 class ComparedVideo:
-    """One video, and who saw it."""
+    """One video, and which side saw it."""
 
     video: str
     result: Result
     csi: str | None
-    """What became of it here: delivered, pending, …, or why it was not sent."""
+    """Its state in CSI: delivered, pending, …, or why it was not sent."""
     ahead: float | None = None
-    """Seconds that we saw it before the other side did; negative: after."""
+    """Seconds by which CSI saw it before the old poller; negative when after."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both sides, video by video."""
+    """The comparison of both sides by video."""
 
     seen: tuple[ComparedVideo, ...]
 
@@ -49,44 +49,43 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Takeover:
-    """What taking over changes, or would change."""
+    """What the takeover changed, or would change."""
 
     videos: int
     new_keys: int
     pending: int
-    """Events that waited to be sent and are not sent any more."""
+    """Pending events that are dropped."""
 
 
 class NothingToCompare(CsiError):
-    """No watch whose items have the ids that an old poller knows."""
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A watch that an item could have been seen in."""
-
-    source: str
-    ref: str
+    """No watch has items with video ids."""
 
 
 def compare(
     rt: Runtime, sightings: Sequence[Sighting], *, sources: Sequence[str] = (), since: float = 0.0
 ) -> Comparison:
-    """Who saw what since then. An entry without a time counts always."""
+    """Compare the videos seen since then. A sighting without a time always counts."""
     places = _places(rt, sources, removed=True)
     theirs = [one for one in sightings if one.at is None or one.at >= since]
     keys = {one: _keys(rt, places, one) for one in theirs}
     every = [key for found in keys.values() for key in found]
-    ours = known_items.emitted(sorted({place.source for place in places}), since)
+    ours = known_items.emitted(sorted({source for source, _ in places}), since)
     known, waiting = known_items.known(every), known_items.waiting(every)
     judged = [_judge(one, keys[one], known, ours, waiting) for one in theirs]
-    return Comparison((*_once(judged), *_only_ours(sightings, ours)))
+    # A video that was in several playlists counts once; `both` takes precedence.
+    compared = {one.video: one for one in judged}
+    compared |= {one.video: one for one in reversed(judged) if one.result == "both"}
+    # Against all sightings: a video that the old poller saw just before `since` was not missed by it.
+    seen = {one.video for one in sightings}
+    left = {_video(key): event for key, event in ours.items() if _video(key) not in seen}
+    only_ours = [ComparedVideo(video, "only_csi", event.state) for video, event in left.items()]
+    return Comparison((*compared.values(), *only_ours))
 
 
 def take_over(
     rt: Runtime, sightings: Sequence[Sighting], *, sources: Sequence[str] = (), dry_run: bool = False
 ) -> Takeover:
-    """What the other side has seen is known from here on: it is never sent, unless it was already."""
+    """Mark everything that the old poller has seen as known, so that it is not sent, and drop pending events of it."""
     places = _places(rt, sources)
     keys = list(dict.fromkeys(key for one in sightings for key in _keys(rt, places, one)))
     videos = len({one.video for one in sightings})
@@ -96,23 +95,24 @@ def take_over(
     with writing():
         new = dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days)
     pending = sent_by_old_poller.drop_pending(keys, now)
-    log.info("seen ids are taken over", videos=videos, keys=new, pending=pending)
+    log.info("ids of the old poller taken over", videos=videos, keys=new, pending=pending)
     return Takeover(videos, new, pending)
 
 
-def _places(rt: Runtime, sources: Sequence[str], *, removed: bool = False) -> list[_Place]:
+def _places(rt: Runtime, sources: Sequence[str], *, removed: bool = False) -> list[tuple[str, str]]:
+    """Source and ref of every watch whose items are identified by a video id."""
     rows = [row for row in watch_admin.every(removed=removed) if row.source in rt.settings.sources]
-    found = [_Place(row.source, row.ref) for row in rows if not sources or row.source in sources]
-    usable = [place for place in found if rt.adapter(place.source).known_key(place.ref, "x" * 11) is not None]
+    found = [(row.source, row.ref) for row in rows if not sources or row.source in sources]
+    usable = [(source, ref) for source, ref in found if rt.adapter(source).known_key(ref, "x" * 11) is not None]
     if not usable:
-        raise NothingToCompare("nothing is watched that could be compared; is --source right? csi sources list")
+        raise NothingToCompare("no watch can be compared; check --source and csi sources list")
     return usable
 
 
-def _keys(rt: Runtime, places: Iterable[_Place], sighting: Sighting) -> list[str]:
-    """Every key that this video could have here. Where the other side names a list, only those of that list."""
-    found = [(place, rt.adapter(place.source).known_key(place.ref, sighting.video)) for place in places]
-    named = [key for place, key in found if key and place.ref == sighting.playlist]
+def _keys(rt: Runtime, places: Iterable[tuple[str, str]], sighting: Sighting) -> list[str]:
+    """Every dedupe key that this video could have. When the sighting names a playlist, only that playlist's keys."""
+    found = [(ref, rt.adapter(source).known_key(ref, sighting.video)) for source, ref in places]
+    named = [key for ref, key in found if key and ref == sighting.playlist]
     return list(dict.fromkeys(named or [key for _, key in found if key]))
 
 
@@ -128,21 +128,6 @@ def _judge(
     if marked or any(key in waiting for key in keys):
         return ComparedVideo(sighting.video, "both", marked[0].reason if marked else "waiting")
     return ComparedVideo(sighting.video, "only_old", None)
-
-
-def _once(judged: Sequence[ComparedVideo]) -> list[ComparedVideo]:
-    """A video that was in several lists counts once; what we saw wins."""
-    found: dict[str, ComparedVideo] = {}
-    for seen in sorted(judged, key=lambda one: one.result != "both"):
-        found.setdefault(seen.video, seen)
-    return [found[video] for video in dict.fromkeys(seen.video for seen in judged)]
-
-
-def _only_ours(theirs: Sequence[Sighting], ours: Mapping[str, Emitted]) -> list[ComparedVideo]:
-    """`theirs` is all that they ever saw: who was a moment earlier than the window has not missed it."""
-    videos = {one.video for one in theirs}
-    left = {_video(key): event for key, event in ours.items() if _video(key) not in videos}
-    return [ComparedVideo(video, "only_csi", event.state) for video, event in left.items()]
 
 
 def _video(key: str) -> str:

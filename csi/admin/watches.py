@@ -1,15 +1,16 @@
-"""What a person does to watches: add, remove, pause, resume, reset, read now, import, export. For CLI and admin API."""
+"""Operator actions on watches, for CLI and admin API: add, pause, resume, remove, reset, poll, import, export."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from csi.adapters.youtube.api import ApiSettings, DataApi
-from csi.adapters.youtube.lookup import ChannelMatch, find_channel
+from csi.adapters.youtube.lookup import find_channel
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, parse_reference
 from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
@@ -33,23 +34,19 @@ _FEED_NAMES = {PLAYLISTS: "playlist_id", CHANNELS: "channel_id"}
 
 
 class WatchRefused(CsiError):
-    """A wish that cannot be fulfilled, and what to do instead."""
+    """The request cannot be fulfilled; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """How a new watch should be; None: as its source has it. Keys are those of a watch in the configuration."""
+    """Options of a new watch, by the keys of a configured watch. None means the source's default."""
 
     options: Mapping[str, Any]
-
-    @property
-    def name(self) -> str | None:
-        return self.options.get("name")
 
 
 @dataclass(frozen=True)
 class WatchTarget:
-    """A thing that can be watched, and what it took to find it."""
+    """A channel or playlist that can be watched, and the API units spent to find it."""
 
     source: str
     ref: str
@@ -60,7 +57,7 @@ class WatchTarget:
 
 @dataclass(frozen=True)
 class AddWatchResult:
-    """What became of the wish to watch something."""
+    """The result of adding a watch."""
 
     result: Literal["added", "known"]
     target: WatchTarget
@@ -73,7 +70,7 @@ class AddWatchResult:
 
 @dataclass(frozen=True)
 class PollNowResult:
-    """What came of one read. `error` None and neither busy nor held: it was read."""
+    """The result of one poll by command. It succeeded when `error` is None and `is_busy` is False."""
 
     ref: str
     new_items: int = 0
@@ -84,7 +81,7 @@ class PollNowResult:
 
 @dataclass(frozen=True)
 class ImportLineResult:
-    """What became of one line of a file."""
+    """The result of one line of an imported file."""
 
     line: int
     text: str
@@ -94,30 +91,30 @@ class ImportLineResult:
     error: str | None = None
 
 
-# ── which watch is meant ────────────────────────────────────────────────────────────────────────────────
+# ── find ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def sync_without_worker(rt: Runtime) -> None:
-    """The worker keeps the watches in step with its configuration; only where none is alive does a command."""
+    """Sync the watches with the configuration, unless a worker is alive: it does that with its own configuration."""
     if not worker_status(rt).is_alive:
         sync_watches(rt)
 
 
 def find_watch(rt: Runtime, text: str) -> Watch:
-    """By number, ref, name or URL. SourcesError when it is none, or more than one."""
+    """By number, ref, name or URL. WatchRefused when none or several match."""
     found = watch_admin.matching(text) or watch_admin.matching(reference_value(rt, text))
     if not found:
-        raise WatchRefused(f"there is no watch {text[:80]!r}; `csi sources list` shows them all")
+        raise WatchRefused(f"there is no watch {text[:80]!r}; see `csi sources list`")
     if len(found) > 1:
         numbers = ", ".join(str(watch.id) for watch in found)
-        raise WatchRefused(f"{text[:80]!r} is the name of {len(found)} watches; say which by its number: {numbers}")
+        raise WatchRefused(f"{text[:80]!r} is the name of {len(found)} watches; give the number: {numbers}")
     return found[0]
 
 
 def reference_value(rt: Runtime, text: str) -> str:
-    """The id or name that a URL holds. Empty: none."""
+    """The id or name in a URL, or an empty string."""
     try:
-        return parse_reference(text, _stand_ins(rt)).value
+        return parse_reference(text, _replacement_hosts(rt)).value
     except UnknownReference:
         return ""
 
@@ -125,107 +122,81 @@ def reference_value(rt: Runtime, text: str) -> str:
 # ── add ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def add(rt: Runtime, text: str, wish: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
-    """Watch what the text names. A look-up of a handle, name or video costs a unit, in a dry run, too."""
-    return watch_target(rt, target_of(rt, text), wish, dry_run=dry_run)
+def add(rt: Runtime, text: str, options: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
+    """Watch what the text names. Looking up a handle, name or video costs one API unit, also in a dry run."""
+    return watch_target(rt, target_of(rt, text), options, dry_run=dry_run)
 
 
 def target_of(rt: Runtime, text: str) -> WatchTarget:
-    """What the text names. A look-up of a handle, name or video costs a unit."""
-    return resolve(rt, parse_reference(text, _stand_ins(rt)))
+    """What the text names. Looking up a handle, name or video costs one API unit."""
+    return resolve(rt, parse_reference(text, _replacement_hosts(rt)))
 
 
 def resolve(rt: Runtime, reference: Reference) -> WatchTarget:
-    """The source and ref of a reference; those that are not ids are looked up through the API."""
+    """The source and ref of a reference. A handle, name or video is looked up through the API."""
     if reference.is_ready:
         return WatchTarget(PLAYLISTS if reference.kind == "playlist" else CHANNELS, reference.value)
-    found = _look_up(rt, reference)
+    sources = [(name, one) for name, one in rt.settings.sources.items() if isinstance(one, ApiSettings)]
+    apis = (DataApi(settings, rt.adapter(name).tools) for name, settings in sources)
+    api = next((api for api in apis if api.usable), None)
+    if api is None:
+        noun = reference.kind if reference.kind in ("video", "handle") else "name"
+        raise WatchRefused(
+            f"finding a channel by its {noun} needs an API key (YOUTUBE_API_KEY, one unit); "
+            f"without one, give {FREE_FORMS}"
+        )
+    found = find_channel(api, reference.kind, reference.value)
     if found is None:
-        raise WatchRefused(f"YouTube knows no {reference.kind} {reference.value!r}")
+        raise WatchRefused(f"YouTube has no {reference.kind} {reference.value!r}")
     remark = None
     if reference.kind == "custom":
-        remark = f"a /c/ name cannot be looked up; the handle @{reference.value} was taken instead: is it the one?"
+        remark = f"a /c/ name cannot be looked up; the handle @{reference.value} was used instead: check the channel"
     return WatchTarget(CHANNELS, found.channel_id, found.title, found.units, remark)
 
 
-def watch_target(rt: Runtime, target: WatchTarget, wish: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
-    settings = _source_settings(rt, target.source)
-    watch = _checked(rt, settings, target, wish)
-    new = _new_watch(rt, target, settings, watch)
+def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
+    """Store a watch, or return the existing one as `known`. WatchRefused when the options are invalid."""
+    settings = rt.settings.sources.get(target.source)
+    if settings is None:
+        raise WatchRefused(
+            f"sources.{target.source} is not in the configuration; "
+            f"add `{target.source}: {{enabled: true}}` and restart the worker"
+        )
+    if not settings.enabled:
+        raise WatchRefused(f"sources.{target.source} is disabled; set enabled: true and restart the worker")
+    new = _new_watch(rt, target, settings, _validated(rt, settings, target, options))
     quote = quota_schedule.quote(rt, target.source, new.interval, new.via, rt.now())
     found = watch_admin.find(target.source, target.ref)
     if found is not None and found.state != "removed":
-        return AddWatchResult("known", target, found.id, found.name, None, quote, _known_remark(found))
+        where = "in the configuration" if found.origin == "config" else "added by command"
+        paused = ", paused" if found.state == "paused" else ""
+        remark = f"already watched: {where} (number {found.id}{paused}); nothing changed"
+        return AddWatchResult("known", target, found.id, found.name, None, quote, remark)
     watch_id = None if dry_run else watch_admin.add(new, rt.now())
     if watch_id is not None:
-        log.info("watch added by command", source=new.source, watch=new.ref, id=watch_id)
+        log.info("watch added by the operator", source=new.source, watch=new.ref, id=watch_id)
     return AddWatchResult("added", target, watch_id, new.name, new.first_poll, quote, target.remark)
 
 
-def _look_up(rt: Runtime, reference: Reference) -> ChannelMatch | None:
-    api = _api(rt)
-    if api is None:
-        raise WatchRefused(
-            f"finding a channel by its {_noun(reference)} needs an API key (YOUTUBE_API_KEY, one unit); "
-            f"without one, give {FREE_FORMS}"
-        )
-    return find_channel(api, reference.kind, reference.value)
-
-
-def _noun(reference: Reference) -> str:
-    return {"video": "video", "handle": "handle"}.get(reference.kind, "name")
-
-
-def _api(rt: Runtime) -> DataApi | None:
-    """The first source that has a key; None: none has."""
-    for name, settings in rt.settings.sources.items():
-        if isinstance(settings, ApiSettings):
-            api = DataApi(settings, rt.adapter(name).tools)
-            if api.usable:
-                return api
-    return None
-
-
-def _source_settings(rt: Runtime, source: str) -> SourceSettings:
-    settings = rt.settings.sources.get(source)
-    if settings is None:
-        raise WatchRefused(
-            f"sources.{source} is not in the configuration; add `{source}: {{enabled: true}}` and restart the worker"
-        )
-    if not settings.enabled:
-        raise WatchRefused(f"sources.{source} is switched off; set enabled: true and restart the worker")
-    return settings
-
-
-def _checked(rt: Runtime, settings: SourceSettings, target: WatchTarget, wish: WatchOptions) -> WatchSettings:
-    """The wish as a watch of the configuration would be: the same checks, the same words."""
-    model = _watch_model(settings)
+def _validated(rt: Runtime, settings: SourceSettings, target: WatchTarget, options: WatchOptions) -> WatchSettings:
+    """Validate the options with the model of a configured watch: the same rules and the same messages."""
+    model = next(models_in(type(settings).model_fields[str(settings.watch_key)].annotation))
+    assert issubclass(model, WatchSettings)
     key = next(name for name, field in model.model_fields.items() if field.is_required())
-    options = {name: value for name, value in wish.options.items() if value is not None}
-    foreign = sorted(set(options) - set(model.model_fields))
+    given = {name: value for name, value in options.options.items() if value is not None}
+    foreign = sorted(set(given) - set(model.model_fields))
     if foreign:
         raise WatchRefused(f"{foreign[0]} does not apply to {target.source}")
     try:
-        watch = model.model_validate({"name": target.title, **options, key: target.ref})
+        watch = model.model_validate({"name": target.title, **given, key: target.ref})
     except ValidationError as error:
-        raise WatchRefused(_first_fault(error)) from error
+        fault = error.errors(include_url=False)[0]
+        reason = str(fault.get("ctx", {}).get("error", "")) or fault["msg"]
+        raise WatchRefused(f"{'.'.join(str(part) for part in fault['loc'][:1])}: {reason}") from error
     if watch.route_profile is not None and watch.route_profile not in rt.settings.route_profiles:
         known = rt.settings.route_profiles
         raise WatchRefused(unknown_name(f"route profile {watch.route_profile[:40]!r}", watch.route_profile, known))
     return watch
-
-
-def _watch_model(settings: SourceSettings) -> type[WatchSettings]:
-    field = type(settings).model_fields[str(settings.watch_key)]
-    model = next(models_in(field.annotation))
-    assert issubclass(model, WatchSettings)
-    return model
-
-
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors(include_url=False)[0]
-    reason = str(fault.get("ctx", {}).get("error", "")) or fault["msg"]
-    return f"{'.'.join(str(part) for part in fault['loc'][:1])}: {reason}"
 
 
 def _new_watch(
@@ -250,14 +221,8 @@ def _new_watch(
     )
 
 
-def _known_remark(found: Watch) -> str:
-    where = "it is in the configuration" if found.origin == "config" else "it was added by command"
-    paused = ", paused" if found.state == "paused" else ""
-    return f"already watched: {where} (number {found.id}{paused}); nothing changed"
-
-
-def _stand_ins(rt: Runtime) -> list[str]:
-    """Hosts that the configuration reads instead of YouTube's."""
+def _replacement_hosts(rt: Runtime) -> list[str]:
+    """Hosts that the configuration uses instead of YouTube's, such as a simulator."""
     settings = rt.settings.sources.get(CHANNELS)
     address = urlsplit(getattr(settings, "feed_url_template", "")).hostname
     return [address] if address else []
@@ -267,88 +232,84 @@ def _stand_ins(rt: Runtime) -> list[str]:
 
 
 def pause(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> bool:
-    """False: it was paused already."""
+    """False when it was already paused."""
     return watch.state == "active" if dry_run else watch_admin.pause(watch.id)
 
 
 def resume(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> bool:
-    """False: it was not paused."""
+    """False when it was not paused."""
     return watch.state == "paused" if dry_run else watch_admin.resume(watch.id, rt.now())
 
 
 def remove(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> None:
-    """Only what was added by command: the configuration is the person's own and is never rewritten."""
+    """Remove a watch that was added by command. WatchRefused for a configured one: the file is never rewritten."""
     if watch.origin == "config":
         key = rt.settings.sources[watch.source].watch_key if watch.source in rt.settings.sources else "watches"
         raise WatchRefused(
-            f"{watch.ref} is in the configuration; take it out of sources.{watch.source}.{key} there and restart the "
-            "worker, or `csi sources pause` it"
+            f"{watch.ref} is in the configuration; delete it from sources.{watch.source}.{key} and restart the worker, "
+            "or use `csi sources pause`"
         )
     if not dry_run:
         watch_admin.remove(watch.id)
-        log.info("watch removed by command", source=watch.source, watch=watch.ref, id=watch.id)
+        log.info("watch removed by the operator", source=watch.source, watch=watch.ref, id=watch.id)
 
 
 def reset(rt: Runtime, watch: Watch, emit: Literal["all", "none"], *, dry_run: bool = False) -> None:
-    """Forget the baseline: the next read is a first one, and emits all that never became an event, or nothing."""
+    """Delete the baseline: the next poll is a first poll, and emits all items that never became events, or none."""
     if not dry_run:
         watch_admin.reset(watch.id, "all" if emit == "all" else "mark_seen", rt.now())
-        log.info("watch reset by command", source=watch.source, watch=watch.ref, id=watch.id, emit=emit)
+        log.info("watch reset by the operator", source=watch.source, watch=watch.ref, id=watch.id, emit=emit)
 
 
 def poll_now(rt: Runtime, watch: Watch) -> PollNowResult:
-    """Read it in this process, and store what is new; the worker sends it."""
+    """Poll the watch in this process and store new items; the worker delivers them."""
     if watch.state == "paused":
-        return PollNowResult(watch.ref, error="it is paused; `csi sources resume` it first")
+        return PollNowResult(watch.ref, error="it is paused; run `csi sources resume` first")
     before = api_units.used(rt.now())
     wakes = [wake for wake in poll(rt, watch.id, early=True) if wake.step == "ingest"]
     for wake in wakes:
         ingest(rt, int(wake.key))
-    spent = max(api_units.used(rt.now()) - before, 0)
-    return replace(_polled(watch, watches.find(watch.id), len(wakes)), units=spent)
+    units = max(api_units.used(rt.now()) - before, 0)
+    if wakes:
+        return PollNowResult(watch.ref, len(wakes), units=units)
+    after = watches.find(watch.id)
+    # No new poll time: another process holds the lease, or the host is paused.
+    if after is None or after.lease_token is not None or after.last_poll_at == watch.last_poll_at:
+        return PollNowResult(watch.ref, is_busy=True, units=units)
+    return PollNowResult(watch.ref, error=after.last_error, units=units)
 
 
-def _polled(before: Watch, after: Watch | None, new_items: int) -> PollNowResult:
-    """A poll that was not ours to make has left no time of its own."""
-    if new_items:
-        return PollNowResult(before.ref, new_items)
-    if after is None or after.lease_token is not None or after.last_poll_at == before.last_poll_at:
-        return PollNowResult(before.ref, is_busy=True)
-    return PollNowResult(before.ref, error=after.last_error)
+# ── import and export ──────────────────────────────────────────────────────────────────────────────────
 
 
-# ── lists from elsewhere and for elsewhere ──────────────────────────────────────────────────────────────
-
-
-def import_list(rt: Runtime, content: bytes, wish: WatchOptions, *, dry_run: bool = False) -> list[ImportLineResult]:
-    """Add every entry of an OPML, CSV or plain list; one that cannot be added does not stop the others."""
-    seen: set[str] = set()
-    return [_import_entry(rt, entry, wish, seen, dry_run) for entry in channel_lists.read_list(content, _stand_ins(rt))]
+def import_list(rt: Runtime, content: bytes, options: WatchOptions, *, dry_run: bool = False) -> list[ImportLineResult]:
+    """Add every entry of an OPML, CSV or plain list; an invalid entry does not stop the others."""
+    entries, seen = channel_lists.read_list(content, _replacement_hosts(rt)), set[str]()
+    return [_import_entry(rt, entry, options, seen, dry_run=dry_run) for entry in entries]
 
 
 def _import_entry(
-    rt: Runtime, entry: channel_lists.ChannelListEntry, wish: WatchOptions, seen: set[str], dry_run: bool
+    rt: Runtime, entry: channel_lists.ChannelListEntry, options: WatchOptions, seen: set[str], *, dry_run: bool
 ) -> ImportLineResult:
+    result = partial(ImportLineResult, entry.line, entry.text)
     if entry.reference is None:
-        return ImportLineResult(entry.line, entry.text, "invalid", error=entry.error)
+        return result("invalid", error=entry.error)
     if dry_run and not entry.reference.is_ready:
-        return ImportLineResult(
-            entry.line, entry.text, "added", name=entry.name, error="not looked up yet: that costs a unit"
-        )
+        return result("added", name=entry.name, error="not looked up in a dry run: that costs a unit")
     try:
         target = resolve(rt, entry.reference)
         if target.ref in seen:
-            return ImportLineResult(entry.line, entry.text, "known", target.ref, entry.name, "in the file twice")
+            return result("known", target.ref, entry.name, "in the file twice")
         seen.add(target.ref)
-        named = WatchOptions({**wish.options, "name": wish.name or entry.name})
+        named = WatchOptions({**options.options, "name": options.options.get("name") or entry.name})
         added = watch_target(rt, target, named, dry_run=dry_run)
     except CsiError as error:
-        return ImportLineResult(entry.line, entry.text, "invalid", error=str(error))
-    return ImportLineResult(entry.line, entry.text, added.result, added.target.ref, added.name, added.remark)
+        return result("invalid", error=str(error))
+    return result(added.result, added.target.ref, added.name, added.remark)
 
 
 def export_list(rt: Runtime) -> str:
-    """Every watch that is still there, as OPML."""
+    """Every YouTube watch that is not removed, as OPML."""
     rows = [row for row in watch_admin.every() if row.source in PAGE]
     named = [(row.name or row.ref, feed_url(row), page_url(row) or "") for row in rows]
     return channel_lists.write_opml(named, "CSI watches")
@@ -362,11 +323,11 @@ def page_url(watch: Watch) -> str | None:
     return PAGE[watch.source].format(ref=watch.ref) if watch.source in PAGE else None
 
 
-# ── what is there ───────────────────────────────────────────────────────────────────────────────────────
+# ── notes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def notes_of(rows: Sequence[Watch]) -> dict[int, str]:
-    """By number: what the worker noted of a watch, and a title pattern that is not applied."""
+    """By watch id: the worker's note, and a title pattern that is not applied."""
     refused = filters.refused_patterns({row.filters_json for row in rows})
     faults = {text: f"title pattern is not applied: {why}" for text, why in refused.items()}
     notes = {row.id: "; ".join(filter(None, (row.note, faults.get(row.filters_json)))) for row in rows}

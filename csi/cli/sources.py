@@ -1,4 +1,4 @@
-"""`csi sources`: what is watched, and how it is."""
+"""`csi sources`: list, add, change, import and export watches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 
 from csi import api_models, logs, runtime
 from csi.admin import channel_lists, watches
-from csi.cli.options import config_option, json_option
-from csi.cli.output import SOME_FAILED, confirm, echo_json, is_terminal
-from csi.cli.terminal import ago, plain, table
+from csi.cli.options import config_option, dry_run_option, json_option, yes_option
+from csi.cli.output import SOME_FAILED, confirm, echo_json, echo_lines, echo_table, is_terminal
+from csi.cli.terminal import ago, plain
 from csi.store import db, watch_admin
 
 if TYPE_CHECKING:
@@ -24,16 +24,14 @@ if TYPE_CHECKING:
 
 SHORT = {"youtube_playlist": "playlist", "youtube_channel_rss": "channel"}
 _WATCH = click.argument("watch", metavar="WATCH")
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
-_YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group()
 def sources() -> None:
-    """List, add, pause and remove what is watched.
+    """List, add, pause and remove watches.
 
-    Watches of the configuration file and watches added here live together; the file is never rewritten. WATCH is
-    a number from the list, an id, a name or a URL.
+    Watches come from the configuration file or are added here; the file is never rewritten. WATCH is a number from the
+    list, an id, a name or a URL.
     """
 
 
@@ -45,84 +43,70 @@ def _runtime(config_path: Path | None) -> Iterator[Runtime]:
         yield rt
 
 
-# ── look ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── list ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @sources.command("list")
 @config_option
 @json_option
-@click.option("--removed", is_flag=True, help="Also those that were removed.")
+@click.option("--removed", is_flag=True, help="Include removed watches.")
 def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None:
-    """Show every watch: where it comes from, how it is, how often it is read, what is wrong."""
+    """List the watches with origin, state, health, poll interval and problems."""
     with _runtime(config_path) as rt:
         rows, now = watch_admin.every(removed=removed), rt.now()
         if as_json:
             echo_json({"watches": api_models.WatchJson.of_rows(rt, rows)})
             return
-        notes = watches.notes_of(rows)
-        head = ("NO", "SOURCE", "REF", "NAME", "FROM", "STATE", "HEALTH", "EVERY", "LAST", "NEXT", "TROUBLE")
-        for line in table(head, [_row(rt, row, notes.get(row.id), now) for row in rows]):
-            click.echo(line)
-        click.echo(_counts(rows), err=True)
-
-
-def _row(rt: Runtime, row: Watch, note: str | None, now: float) -> list[str]:
-    last = None if row.last_success_at is None else now - row.last_success_at
-    is_on = row.source in rt.enabled_sources()
-    next_in = ago(row.next_poll_at - now) if row.state == "active" and is_on else "–"
-    trouble = [row.last_error, note, None if is_on else "the source is switched off"]
-    return [
-        str(row.id),
-        SHORT.get(row.source, row.source),
-        row.ref,
-        row.name or "",
-        row.origin,
-        row.state,
-        row.health if row.state == "active" else "–",
-        ago(row.planned_interval or row.interval_seconds),
-        ago(last),
-        next_in,
-        logs.redact("; ".join(text for text in trouble if text)),
-    ]
-
-
-def _counts(rows: list[Watch]) -> str:
+        notes, enabled = watches.notes_of(rows), rt.enabled_sources()
+    cells = []
+    for row in rows:
+        last = None if row.last_success_at is None else now - row.last_success_at
+        is_on = row.source in enabled
+        next_in = ago(row.next_poll_at - now) if row.state == "active" and is_on else "–"
+        problems = [row.last_error, notes.get(row.id), None if is_on else "the source is disabled"]
+        what = [str(row.id), SHORT.get(row.source, row.source), row.ref, row.name or "", row.origin, row.state]
+        health = row.health if row.state == "active" else "–"
+        times = [ago(row.planned_interval or row.interval_seconds), ago(last), next_in]
+        cells.append([*what, health, *times, logs.redact("; ".join(text for text in problems if text))])
+    echo_table(("NO", "SOURCE", "REF", "NAME", "FROM", "STATE", "HEALTH", "EVERY", "LAST", "NEXT", "PROBLEM"), cells)
     by_origin, by_state = Counter(row.origin for row in rows), Counter(row.state for row in rows)
     origins = f"{by_origin['config']} from the configuration, {by_origin['command']} added by command"
-    return f"{len(rows)} watches: {origins}; {by_state['paused']} paused"
+    click.echo(f"{len(rows)} watches: {origins}; {by_state['paused']} paused", err=True)
 
 
 # ── add ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wishes(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a new watch, the same for `add` and `import`."""
+def _watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of a new watch, shared by `add` and `import`."""
     options = [
         click.option("--route-profile", metavar="NAME", help="A key of route_profiles."),
         click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Added to the profile's tags; repeatable."),
-        click.option("--interval", metavar="TIME", help="Time between two reads: 90, 5m.  [default: the source's]"),
-        click.option("--first-poll", metavar="POLICY", help="What the first read emits: mark_seen, all or last:N."),
-        click.option("--include", metavar="KINDS", help="Kinds wanted, by commas: video,short,live,upcoming."),
-        click.option("--title-match", metavar="REGEX", help="Only items whose title matches."),
-        click.option("--title-not", metavar="REGEX", help="No items whose title matches."),
-        click.option("--min-duration", metavar="TIME", help="Shortest item wanted, where its length is known."),
-        click.option("--max-duration", metavar="TIME", help="Longest item wanted, where its length is known."),
-        click.option("--via", type=click.Choice(["feed", "api", "both"]), help="How a channel is read."),
+        click.option("--interval", metavar="TIME", help="Time between two polls: 90, 5m.  [default: the source's]"),
+        click.option("--first-poll", metavar="POLICY", help="What the first poll emits: mark_seen, all or last:N."),
+        click.option("--include", metavar="KINDS", help="Kinds to emit, comma-separated: video,short,live,upcoming."),
+        click.option("--title-match", metavar="REGEX", help="Emit only items whose title matches."),
+        click.option("--title-not", metavar="REGEX", help="Emit no items whose title matches."),
+        click.option("--min-duration", metavar="TIME", help="Shortest item to emit, where its length is known."),
+        click.option("--max-duration", metavar="TIME", help="Longest item to emit, where its length is known."),
+        click.option("--via", type=click.Choice(["feed", "api", "both"]), help="How a channel is polled."),
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def _wish(name: str | None = None, **given: Any) -> watches.WatchOptions:
+def _options(name: str | None = None, **given: Any) -> watches.WatchOptions:
     title = {"match": given["title_match"], "not": given["title_not"]}
+    word, _, number = (given["first_poll"] or "").partition(":")
+    is_last = word == "last" and number.isdecimal()
     return watches.WatchOptions(
         {
             "name": name,
             "route_profile": given["route_profile"],
             "tags": tuple(given["tags"]) or None,
             "poll_interval_seconds": given["interval"],
-            "first_poll": _first_poll(given["first_poll"]),
+            "first_poll": {"last": int(number)} if is_last else given["first_poll"],
             "include": [word.strip() for word in given["include"].split(",")] if given["include"] else None,
             "title": title if any(title.values()) else None,
             "min_duration_seconds": given["min_duration"],
@@ -132,34 +116,28 @@ def _wish(name: str | None = None, **given: Any) -> watches.WatchOptions:
     )
 
 
-def _first_poll(text: str | None) -> Any:
-    word, _, number = (text or "").partition(":")
-    return {"last": int(number)} if word == "last" and number.isdecimal() else text
-
-
 @sources.command()
 @click.argument("what", metavar="ID|URL|@HANDLE")
-@click.option("--name", metavar="TEXT", help="A name for people.")
-@_wishes
-@_DRY_RUN
+@click.option("--name", metavar="TEXT", help="A display name.")
+@_watch_options
+@dry_run_option
 @config_option
 @json_option
 def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as_json: bool, **given: Any) -> None:
     """Watch a channel or playlist.
 
     Takes a channel id (UC…), a channel, playlist or video URL, a playlist id, a feed URL, or an @handle. Handles,
-    names and videos are looked up through the API, which takes a key and costs one unit.
+    names and videos are looked up through the API, which needs a key and costs one unit.
     """
     with _runtime(config_path) as rt:
-        added = watches.add(rt, what, _wish(name, **given), dry_run=dry_run)
+        added = watches.add(rt, what, _options(name, **given), dry_run=dry_run)
     if as_json:
         echo_json(api_models.WatchAdded.of(added, dry_run=dry_run))
         return
-    for line in _added_words(added, dry_run=dry_run):
-        click.echo(line)
+    echo_lines(_added_lines(added, dry_run=dry_run))
 
 
-def _added_words(added: watches.AddWatchResult, *, dry_run: bool) -> Iterator[str]:
+def _added_lines(added: watches.AddWatchResult, *, dry_run: bool) -> Iterator[str]:
     kind, name = SHORT[added.target.source], f" ({plain(added.name, 60)})" if added.name else ""
     if added.result == "known":
         yield f"{kind} {added.target.ref}{name}: {added.remark}"
@@ -167,27 +145,22 @@ def _added_words(added: watches.AddWatchResult, *, dry_run: bool) -> Iterator[st
     verb = "would watch" if dry_run else f"number {added.watch_id}: watching"
     yield f"{verb} the {kind} {added.target.ref}{name}"
     if added.target.units:
-        yield f"  looked up for {added.target.units} API unit"
+        yield f"  the lookup cost {added.target.units} API unit"
     if added.remark:
         yield f"  {plain(added.remark)}"
-    yield f"  {_cost_words(added.quote)}"
-    yield f"  {_first_words(added.first_poll)}"
-
-
-def _cost_words(quote: Any) -> str:
-    if not quote.most_units:
-        return f"read every {quote.seconds:g} s from its feed; costs no API units"
-    least, most = f"{quote.least_units:,}", f"{quote.most_units:,}"
-    span = most if least == most else f"{least} to {most}"
-    return f"costs {span} API units a day for each page of 50; today's plan reads it every {quote.seconds:.0f} s"
-
-
-def _first_words(policy: Any) -> str:
+    quote, policy = added.quote, added.first_poll
+    if quote.most_units:
+        least, most = f"{quote.least_units:,}", f"{quote.most_units:,}"
+        span = most if least == most else f"{least} to {most}"
+        yield f"  costs {span} API units a day per page of 50; today's plan polls it every {quote.seconds:.0f} s"
+    else:
+        yield f"  polled every {quote.seconds:g} s from its feed; costs no API units"
     if policy == "all":
-        return "the first read emits everything that is there"
-    if isinstance(policy, dict):
-        return f"the first read emits the newest {policy['last']} and marks the rest as seen"
-    return "the first read emits nothing: what is there now counts as seen"
+        yield "  the first poll emits all current items"
+    elif isinstance(policy, dict):
+        yield f"  the first poll emits the newest {policy['last']} and marks the rest as seen"
+    else:
+        yield "  the first poll emits nothing: current items are marked as seen"
 
 
 # ── change ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,25 +168,25 @@ def _first_words(policy: Any) -> str:
 
 @sources.command()
 @_WATCH
-@_DRY_RUN
+@dry_run_option
 @config_option
 def pause(watch: str, dry_run: bool, config_path: Path | None) -> None:
-    """Stop reading a watch until it is resumed, over restarts and changes of the configuration."""
+    """Stop polling a watch until it is resumed; the pause survives restarts and configuration changes."""
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         changed = watches.pause(rt, row, dry_run=dry_run)
         waiting = watch_admin.waiting_items(row.id)
     click.echo(_done(row, "paused", changed, dry_run=dry_run))
     if waiting and changed:
-        click.echo(f"  {waiting} items that it found before are still delivered")
+        click.echo(f"  {waiting} items that it found earlier are still delivered")
 
 
 @sources.command()
 @_WATCH
-@_DRY_RUN
+@dry_run_option
 @config_option
 def resume(watch: str, dry_run: bool, config_path: Path | None) -> None:
-    """Read a paused watch again, at once; it continues where it was."""
+    """Resume a paused watch: it is polled at once, and continues from its last state."""
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         click.echo(_done(row, "resumed", watches.resume(rt, row, dry_run=dry_run), dry_run=dry_run))
@@ -221,11 +194,11 @@ def resume(watch: str, dry_run: bool, config_path: Path | None) -> None:
 
 @sources.command()
 @_WATCH
-@_YES
-@_DRY_RUN
+@yes_option
+@dry_run_option
 @config_option
 def remove(watch: str, yes: bool, dry_run: bool, config_path: Path | None) -> None:
-    """Stop watching something that was added by command."""
+    """Remove a watch that was added by command."""
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         watches.remove(rt, row, dry_run=True)
@@ -237,56 +210,52 @@ def remove(watch: str, yes: bool, dry_run: bool, config_path: Path | None) -> No
 
 @sources.command()
 @_WATCH
-@click.option("--emit", type=click.Choice(["all", "none"]), help="What the next read does with what is there now.")
-@_YES
-@_DRY_RUN
+@click.option("--emit", type=click.Choice(["all", "none"]), help="What the next poll emits of the current items.")
+@yes_option
+@dry_run_option
 @config_option
 def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: Path | None) -> None:
-    """Forget the baseline of a watch.
+    """Delete the baseline of a watch, so that its next poll is a first poll.
 
-    Its next read is like the first. `--emit all` emits everything there that never became an event, `--emit none`
-    marks it all as seen. What was delivered before is never delivered again.
+    `--emit all` emits every current item that never became an event, `--emit none` marks all of them as seen. Delivered
+    events are never delivered again.
     """
     if emit is None:
         if not is_terminal():
-            raise click.UsageError("what should the next read emit? Say --emit all or --emit none.")
-        emit = click.prompt("What should the next read emit", type=click.Choice(["all", "none"]), default="none")
+            raise click.UsageError("stdin is not a terminal: pass --emit all or --emit none.")
+        emit = click.prompt("What should the next poll emit", type=click.Choice(["all", "none"]), default="none")
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         if not dry_run:
-            confirm(f"Forget the baseline of {_title(row)}, and emit {emit} of what is there?", yes=yes)
+            confirm(f"Delete the baseline of {_title(row)}, and emit {emit} of the current items?", yes=yes)
         watches.reset(rt, row, "all" if emit == "all" else "none", dry_run=dry_run)
-    click.echo(_done(row, f"reset; the next read emits {emit} of what is there", True, dry_run=dry_run))
+    click.echo(_done(row, f"reset; the next poll emits {emit} of the current items", True, dry_run=dry_run))
 
 
 @sources.command()
 @_WATCH
-@_DRY_RUN
+@dry_run_option
 @config_option
 @json_option
 def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
-    """Read a watch now, in this process; the worker delivers what is new."""
+    """Poll a watch now, in this process; the worker delivers new items."""
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         if dry_run:
-            click.echo(f"would read {_title(row)} now")
+            click.echo(f"would poll {_title(row)} now")
             return
         found = watches.poll_now(rt, row)
+    cost = f" ({found.units} API units)" if found.units else ""
     if as_json:
         echo_json(api_models.PollResult.of(found))
+    elif found.is_busy:
+        click.echo(f"{_title(row)} was not polled: another process polls it, or its host is paused")
+    elif found.error:
+        click.echo(f"{_title(row)} could not be polled: {plain(logs.redact(found.error))}")
     else:
-        click.echo(_polled_words(row, found))
+        click.echo(f"{_title(row)} was polled: {found.new_items} new{cost}")
     if found.error or found.is_busy:
         sys.exit(1)
-
-
-def _polled_words(row: Watch, found: watches.PollNowResult) -> str:
-    if found.is_busy:
-        return f"{_title(row)} was not read: it is being read already, or its host asked for a pause"
-    if found.error:
-        return f"{_title(row)} could not be read: {plain(logs.redact(found.error))}"
-    cost = f" ({found.units} API units)" if found.units else ""
-    return f"{_title(row)} was read: {found.new_items} new{cost}"
 
 
 def _done(row: Watch, word: str, changed: bool, *, dry_run: bool) -> str:
@@ -305,39 +274,41 @@ def _title(row: Watch) -> str:
 
 @sources.command("import")
 @click.argument("file", type=click.File("rb"))
-@_wishes
-@_DRY_RUN
+@_watch_options
+@dry_run_option
 @config_option
 @json_option
 def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: bool, **given: Any) -> None:
     """Add every channel of FILE (- for standard input).
 
     FILE is OPML, Google Takeout's subscriptions.csv in any language, or a list with one channel, playlist or video
-    a line; # begins a comment. Exit code 5 when a line could not be used.
+    per line; # begins a comment. Exit code 5 when a line is invalid.
     """
     content = file.read(channel_lists.MAX_BYTES + 1)
     with _runtime(config_path) as rt:
-        lines = watches.import_list(rt, content, _wish(**given), dry_run=dry_run)
+        lines = watches.import_list(rt, content, _options(**given), dry_run=dry_run)
     counted = Counter(line.result for line in lines)
     if as_json:
         echo_json(api_models.ImportReport.of_lines(lines, dry_run=dry_run))
     else:
         for line in lines:
-            click.echo(_import_words(line))
+            name = f" ({plain(line.name, 60)})" if line.name else ""
+            why = f": {plain(line.error)}" if line.error else ""
+            click.echo(f"line {line.line}: {line.result} {plain(line.ref or line.text, 80)}{name}{why}")
         would = "would be " if dry_run else ""
         click.echo(f"{counted['added']} {would}added, {counted['known']} known, {counted['invalid']} invalid")
     if counted["invalid"]:
         sys.exit(SOME_FAILED)
 
 
-def _import_words(line: watches.ImportLineResult) -> str:
-    name = f" ({plain(line.name, 60)})" if line.name else ""
-    why = f": {plain(line.error)}" if line.error else ""
-    return f"line {line.line}: {line.result} {plain(line.ref or line.text, 80)}{name}{why}"
-
-
 @sources.command("export")
-@click.option("--output", "-o", type=click.File("w", encoding="utf-8"), default="-", help="File; default: print it.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.File("w", encoding="utf-8"),
+    default="-",
+    help="Output file; default: stdout.",
+)
 @config_option
 def export_file(output: Any, config_path: Path | None) -> None:
     """Write every watch as OPML, for feed readers and for `csi sources import`."""

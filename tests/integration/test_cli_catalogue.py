@@ -98,7 +98,7 @@ def test_adding_twice_changes_nothing(at, channel):
             ["jobs", "enqueue", "REFRESH_HOT_VIDEOS", "--video", "nobody1", "--video", "nobody2"],
             "and 1 others are not",
         ),
-        (["channels", "add", "@nobody-of-that-name"], "YouTube knows no handle"),
+        (["channels", "add", "@nobody-of-that-name"], "YouTube has no handle"),
         (["archive", "restore", "nothing"], "there is no archive"),
         (["archive", "show", "nothing"], "there is no archive"),
     ],

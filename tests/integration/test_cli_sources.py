@@ -80,7 +80,7 @@ def test_add_says_what_it_costs_and_what_the_first_read_does(call):
     assert result.exit_code == 0, result.output
     assert f"watching the channel {UC[1]} (Second)" in result.stdout
     assert "costs no API units" in result.stdout
-    assert "the first read emits nothing" in result.stdout
+    assert "the first poll emits nothing" in result.stdout
     row = rows(call)[UC[1]]
     assert (row["origin"], row["tags"], row["route_profile"]) == ("command", ["a", "b"], "explain")
     listed = call("sources", "add", PL[1], "--first-poll", "last:3", "--interval", "1m").stdout
@@ -108,7 +108,7 @@ def test_a_dry_run_changes_nothing(call):
     assert "would be removed" in call("sources", "remove", UC[2], "--dry-run").stdout
     assert "would be paused" in call("sources", "pause", UC[0], "--dry-run").stdout
     assert "would be reset" in call("sources", "reset", UC[0], "--emit", "all", "--dry-run").stdout
-    assert "would read" in call("sources", "poll", UC[0], "--dry-run").stdout
+    assert "would poll" in call("sources", "poll", UC[0], "--dry-run").stdout
     assert "3 would be added" in call("sources", "import", str(DATA / "takeout_en.csv"), "--dry-run").stdout
     after = rows(call)
     for row in (*before.values(), *after.values()):
@@ -166,14 +166,14 @@ def test_remove_and_reset_ask_first(call, monkeypatch):
     assert call("sources", "remove", "Second", given="y\n").exit_code == 0
     assert UC[1] not in rows(call)
     asked = call("sources", "reset", UC[0], given="none\ny\n")
-    assert "What should the next read emit" in asked.stdout
-    assert "the next read emits none" in asked.stdout
+    assert "What should the next poll emit" in asked.stdout
+    assert "the next poll emits none" in asked.stdout
 
 
 def test_a_poll_that_fails_is_an_exit_code_and_a_sentence(call):
     result = call("sources", "poll", UC[0])
     assert result.exit_code == 1
-    assert "could not be read: the feed could not be read" in result.stdout
+    assert "could not be polled: the feed could not be read" in result.stdout
     assert "canary-key" not in result.output
     data = json.loads(call("sources", "poll", UC[0], "--json").stdout)
     assert set(data) == {"watch", "new_items", "busy", "error", "units"}

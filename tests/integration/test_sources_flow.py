@@ -8,6 +8,7 @@ import pytest
 from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches
 from csi.admin.watches import WatchOptions, WatchRefused
+from csi.api_models import WatchJson
 from csi.errors import SourceError
 from csi.pipeline import schedule
 from csi.store import api_units, db, heartbeats, watch_admin
@@ -110,9 +111,9 @@ def test_a_playlist_says_what_it_costs(line, yt):
 
 
 def test_what_youtube_does_not_know_is_said(line):
-    with pytest.raises(WatchRefused, match="YouTube knows no handle '@nobody_at_all'"):
+    with pytest.raises(WatchRefused, match="YouTube has no handle '@nobody_at_all'"):
         watches.add(line.rt, "@nobody_at_all", NOTHING)
-    with pytest.raises(WatchRefused, match="knows no video"):
+    with pytest.raises(WatchRefused, match="has no video"):
         watches.add(line.rt, "https://youtu.be/AAAAAAAAAAA", NOTHING)
 
 
@@ -164,7 +165,7 @@ def test_text_that_is_no_id_reaches_no_url(line, yt):
 
 def test_a_source_that_is_off_or_absent_is_said(build, yt):
     line = build(enabled=False)
-    with pytest.raises(WatchRefused, match="switched off; set enabled: true"):
+    with pytest.raises(WatchRefused, match="disabled; set enabled: true"):
         watches.add(line.rt, yt.channels[1], NOTHING)
     del line.rt.settings.sources["youtube_channel_rss"]
     with pytest.raises(WatchRefused, match="not in the configuration"):
@@ -213,7 +214,7 @@ def test_a_stored_pattern_that_is_refused_now_is_logged_shown_and_not_applied(bu
     schedule.warn_refused_patterns(line.rt)
     assert [(one["text"], one["id"]) for one in logged] == [("title pattern is not applied", added.watch_id)]
     assert "more than 50,000,000 ways" in str(logged[0]["problem"])
-    notes = [one["note"] for one in watches.describe(line.rt, watch_admin.every()) if one["id"] == added.watch_id]
+    notes = [one.note for one in WatchJson.of_rows(line.rt, watch_admin.every()) if one.id == added.watch_id]
     assert notes[0].startswith("title pattern is not applied: this pattern can match")
     yt.upload(yt.channels[1], "a" * 99 + "!")
     line.wait(12)
@@ -231,13 +232,13 @@ def test_a_creators_name_is_the_name_where_none_is_set(build, yt):
 def test_known_watches_are_named_and_left_alone(line, yt):
     again = watches.add(line.rt, yt.channels[0], WatchOptions({"name": "Mine"}))
     assert again.result == "known"
-    assert "it is in the configuration" in again.remark
+    assert "in the configuration" in again.remark
     assert Watch.get(ref=yt.channels[0]).name is None
 
 
 def test_a_watch_of_the_configuration_cannot_be_removed_by_command(line, yt):
     row = watches.find_watch(line.rt, yt.channels[0])
-    with pytest.raises(WatchRefused, match=r"take it out of sources\.youtube_channel_rss\.watchlist"):
+    with pytest.raises(WatchRefused, match=r"delete it from sources\.youtube_channel_rss\.watchlist"):
         watches.remove(line.rt, row)
     assert Watch.get_by_id(row.id).state == "active"
 
@@ -375,7 +376,7 @@ def test_a_takeout_gives_names(line):
 
 def test_a_dry_import_looks_nothing_up(line, yt):
     found = watches.import_list(line.rt, b"@somebody\n@somebody_else\n", NOTHING, dry_run=True)
-    assert [entry.error for entry in found] == ["not looked up yet: that costs a unit"] * 2
+    assert [entry.error for entry in found] == ["not looked up in a dry run: that costs a unit"] * 2
     assert api_units.used(line.rt.now()) == 0
 
 
@@ -390,7 +391,7 @@ def test_an_export_is_an_import_for_somebody_else(line, yt):
 
 def test_a_watch_is_described_in_a_stable_shape(line, yt):
     line.run()
-    (first, *_) = watches.describe(line.rt, watch_admin.every())
+    first = WatchJson.of_rows(line.rt, watch_admin.every())[0].model_dump()
     assert set(first) >= {
         *("id", "source", "ref", "name", "origin", "state", "health", "via", "errors", "last_error", "note", "url"),
         *("interval_seconds", "planned_interval_seconds", "last_poll_at", "last_success_at", "next_poll_at", "filters"),

@@ -51,7 +51,7 @@ def test_the_time_of_a_line_is_kept():
     ids=["nothing", "words of eleven letters", "binary", "deep JSON", "other JSON"],
 )
 def test_a_file_without_ids_is_refused(content):
-    with pytest.raises(UnreadableLog, match="names no video"):
+    with pytest.raises(UnreadableLog, match="contains no video id"):
         read_sightings(content)
 
 

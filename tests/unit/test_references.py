@@ -145,8 +145,8 @@ def test_a_takeout_in_utf16_is_read():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "names nothing"),
-        (b"\n \n# only a comment\n", "names nothing"),
+        (b"", "contains no channel"),
+        (b"\n \n# only a comment\n", "contains no channel"),
         (b"\x00\x01\x02", "not text"),
         (b"<html><body></html>", "not well-formed"),
         (b"<rss></rss>", "XML, but not OPML"),
