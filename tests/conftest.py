@@ -160,6 +160,7 @@ def open_desk(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "Proce
         processing_db.migrate()
         return desks[-1]
 
-    yield make
-    for desk in desks:
-        desk.close()
+    with processing_db.connection():
+        yield make
+        for desk in desks:
+            desk.close()

@@ -12,7 +12,7 @@ from csi.processing.pipeline import maintenance
 from csi.processing.runtime import Processing, create
 from csi.processing.settings import ProcessingSettings
 from csi.processing.store import jobs, videos
-from csi.processing.store.db import database, fetch
+from csi.processing.store.db import fetch
 from csi.receiver.batch import read_batch
 from csi.receiver.store import SignalStore, VerifiedRequest
 
@@ -138,5 +138,3 @@ class ProcessingBench:
     def close(self) -> None:
         self.inbox.close()
         self.rt.net.close()
-        if not database.is_closed():
-            database.close()
