@@ -147,20 +147,20 @@ def processing_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
 
 
 @pytest.fixture
-def open_desk(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "ProcessingBench"]]:
-    """A desk of processing on SQLite, made with the settings that a test wants."""
+def open_bench(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "ProcessingBench"]]:
+    """A ProcessingBench on SQLite, built with the settings that a test passes."""
     from csi.processing.store import db as processing_db
     from tests.fakes.processing_bench import ProcessingBench
 
-    desks: list[ProcessingBench] = []
+    benches: list[ProcessingBench] = []
 
     def make(**settings: Any) -> ProcessingBench:
-        desks.append(ProcessingBench(tmp_path, clock, **settings))
-        processing_db.open_database(desks[-1].settings.database_url)
+        benches.append(ProcessingBench(tmp_path, clock, **settings))
+        processing_db.open_database(benches[-1].settings.database_url)
         processing_db.migrate()
-        return desks[-1]
+        return benches[-1]
 
     with processing_db.connection():
         yield make
-        for desk in desks:
-            desk.close()
+        for bench in benches:
+            bench.close()

@@ -1,4 +1,4 @@
-"""Processing as real processes: killed at random, its queue deleted, and every video ends where it should."""
+"""Processing as real processes: killed at random, its queue deleted, and every video reaches its final status."""
 
 import json
 import os
@@ -92,13 +92,13 @@ def test_kills_and_a_deleted_queue_lose_nothing_and_pay_nothing_twice(tmp_path, 
             },
             "summarization": {"provider": "openai", "openai": {"base_url": chat.url, "honours_idempotency_key": True}},
         }
-        desk = ProcessingBench(tmp_path, clock)
+        bench = ProcessingBench(tmp_path, clock)
         for number in range(count):
             name = f"vid{number:08d}"
-            desk.deliver(name, text=None if number % 3 == 0 else "It was said. " * 30)
+            bench.deliver(name, text=None if number % 3 == 0 else "It was said. " * 30)
             if number % 6 == 0:
                 (tmp_path / "audio" / f"{name}.mp3").write_bytes(b"audio")
-        desk.close()
+        bench.close()
         worker = Running(tmp_path, config)
         db.open_database(str(tmp_path / "state" / "processing.db"))
         kills = 3

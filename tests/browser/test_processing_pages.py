@@ -1,4 +1,4 @@
-"""The receiver's dashboard in a real browser: like the sidecar's, by day and by night, and nothing complains."""
+"""The receiver's dashboard in a browser: styled like the sidecar's, light and dark, without console errors."""
 
 import socket
 import threading
@@ -37,9 +37,9 @@ return Object.fromEntries(Object.entries(arguments[0]).map(([where, names]) => {
 
 
 @pytest.fixture
-def receiver(open_desk, url: str) -> Iterator[str]:
+def receiver(open_bench, url: str) -> Iterator[str]:
     """The receiver with its pages; `url` is the sender it asks."""
-    made = open_desk(ingester_url=url)
+    made = open_bench(ingester_url=url)
     made.deliver("vid00000001")
     (made.home / "transcripts" / "vid00000003.json").write_text("{broken")
     made.deliver("vid00000003", text=None)
@@ -58,26 +58,26 @@ def receiver(open_desk, url: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_dashboards_look_alike(desk: webdriver.Chrome, url: str, receiver: str, scheme: str) -> None:
+def test_both_dashboards_look_alike(bench: webdriver.Chrome, url: str, receiver: str, scheme: str) -> None:
     preference = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    desk.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
-    desk.get(url)
-    theirs = desk.execute_script(MEASURE, SHOWN)
-    desk.get(f"{receiver}/ui")
-    assert desk.execute_script(MEASURE, SHOWN) == theirs
+    bench.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
+    bench.get(url)
+    theirs = bench.execute_script(MEASURE, SHOWN)
+    bench.get(f"{receiver}/ui")
+    assert bench.execute_script(MEASURE, SHOWN) == theirs
     assert theirs["html"] == [{"light": "rgb(246, 247, 249)", "dark": "rgb(16, 20, 27)"}[scheme]]
-    desk.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    bench.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_every_page_is_drawn_without_a_complaint_and_fits_a_phone(desk: webdriver.Chrome, receiver: str) -> None:
+def test_every_page_is_drawn_without_a_complaint_and_fits_a_phone(bench: webdriver.Chrome, receiver: str) -> None:
     for path in PAGES:
-        desk.get(receiver + path)
-        assert desk.execute_script("return document.querySelectorAll('[style], script').length") == 0
-        assert desk.execute_script("return document.querySelector('.brand img').naturalWidth") > 0
-    assert [line["message"] for line in desk.get_log("browser")] == []
+        bench.get(receiver + path)
+        assert bench.execute_script("return document.querySelectorAll('[style], script').length") == 0
+        assert bench.execute_script("return document.querySelector('.brand img').naturalWidth") > 0
+    assert [line["message"] for line in bench.get_log("browser")] == []
     metrics = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    desk.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    bench.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     for path in PAGES:
-        desk.get(receiver + path)
-        assert desk.execute_script("return document.documentElement.scrollWidth") <= 390, path
-    desk.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        bench.get(receiver + path)
+        assert bench.execute_script("return document.documentElement.scrollWidth") <= 390, path
+    bench.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -1,4 +1,4 @@
-"""A desk for processing: a receiver's database to fill, a clock in hand, and the walk step by step without a queue."""
+"""A bench for tests of processing: a receiver's database to fill, a manual clock, and the pipeline without a queue."""
 
 import json
 from collections.abc import Callable
@@ -25,11 +25,11 @@ TEXT = (
 
 
 class ProcessKilled(BaseException):
-    """The process ended here: nothing after it ran, and no lease was given back."""
+    """The process ended at a failpoint: nothing after it ran, and no lease was released."""
 
 
 class ProcessingBench:
-    """Everything a test of the walk needs."""
+    """Everything a test of the pipeline needs."""
 
     def __init__(self, home: Path, clock: Any, **settings: Any) -> None:
         self.home, self.clock = home, clock
@@ -70,17 +70,17 @@ class ProcessingBench:
         return event_id
 
     def drain(self, *, rounds: int = 400) -> None:
-        """Everything that is due now, by rescue alone: as if each wake-up of a step had been lost."""
+        """Run everything that is due now, found by maintenance alone: as if every wake-up were lost."""
         for _ in range(rounds):
             wakes = maintenance.due_wakes(self.rt)
             if not wakes:
                 return
             for wake in wakes:
                 maintenance.run_step(self.rt, wake)
-        raise AssertionError("it never comes to rest")
+        raise AssertionError("there is always more work due")
 
     def work_for(self, seconds: float) -> None:
-        """As the worker does it: a step that ends in an error is given back, and time passes in strides of 5 s."""
+        """Like the worker: a step that fails releases its job, and time passes in steps of 5 s."""
         for _ in range(int(seconds // 5) + 1):
             for wake in maintenance.due_wakes(self.rt):
                 try:
@@ -91,7 +91,7 @@ class ProcessingBench:
             self.clock.move(5)
 
     def run_for(self, seconds: float, *, stride: float = 5.0) -> None:
-        """Time passes in strides, and whatever falls due is done."""
+        """Time passes in steps of `stride`, and everything that becomes due is run."""
         end = self.clock() + seconds
         while True:
             self.drain()
@@ -101,7 +101,7 @@ class ProcessingBench:
             self.clock.move(min(stride, end - self.clock()))
 
     def kill_at(self, name: str, *, times: int = 1) -> Callable[[], int]:
-        """The process dies the next `times` times it comes by this place."""
+        """End the process the next `times` times it reaches this failpoint."""
         left = [times]
 
         def hit(place: str) -> None:
@@ -113,7 +113,7 @@ class ProcessingBench:
         return lambda: times - left[0]
 
     def drain_through_deaths(self, *, wait: float = 61.0, seconds: float = 0.0) -> int:
-        """Drain; each death is a new process that begins after the lease ran out. Returns how many there were."""
+        """Drain; after each crash a new process starts when the lease has expired. Returns the number of crashes."""
         deaths, hook = 0, self.rt.failpoint
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Scripted providers on loopback: an AssemblyAI and a chat endpoint that keep their own books of what was paid."""
+"""Scripted providers on loopback: an AssemblyAI and a chat endpoint that count what they billed."""
 
 import json
 import threading
@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import Any, Self
 
 LOST = "lost"
-"""The request is carried out, but its answer never gets out."""
+"""The request is carried out, but its response is lost."""
 
 Answer = tuple[int, dict[str, Any] | bytes, dict[str, str]]
 Fault = int | str | Answer
 
 
 class ScriptedServer:
-    """A small server; `faults` maps a path's end to what its next requests get instead of an answer."""
+    """A small server; `faults` maps the end of a path to the scripted results of its next requests."""
 
     def __init__(self) -> None:
         self.faults: dict[str, list[Fault]] = {}
@@ -90,7 +90,7 @@ class ScriptedServer:
 
 
 class FakeAssembly(ScriptedServer):
-    """Every submitted job is finished at once and billed when it was made, as long as it does not fail."""
+    """Every submitted job is finished at once and billed at submission, unless it fails."""
 
     def __init__(
         self, text: str = "Hello from the audio. It is a fine day.", *, waits: int = 0, error: str = ""

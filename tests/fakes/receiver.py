@@ -1,4 +1,4 @@
-"""A receiver that answers as a script says and remembers every request: `with ScriptedReceiver(503, 503) as ua:`."""
+"""A receiver with scripted responses that records every request: `with ScriptedReceiver(503, 503) as ua:`."""
 
 import json
 import threading

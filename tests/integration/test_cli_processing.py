@@ -14,17 +14,17 @@ from csi.processing.store import dead_jobs, videos
 
 
 @pytest.fixture
-def csi(open_desk, monkeypatch):
-    """A desk with one summarised and one dead video, and the command on it."""
-    desk = open_desk()
-    monkeypatch.setenv("CSI_PROCESSING_STATE_DIR", str(desk.settings.state_dir))
-    monkeypatch.setenv("UA_SIGNALS_DB_PATH", str(desk.settings.receiver_db))
-    desk.deliver("vid00000001")
-    desk.drain()
-    (desk.home / "transcripts" / "vid00000002.json").write_text("{broken")
-    desk.deliver("vid00000002", text=None)
-    desk.drain()
-    runs.update_runs(desk.rt)
+def csi(open_bench, monkeypatch):
+    """A bench with one summarised and one dead video, and the command on it."""
+    bench = open_bench()
+    monkeypatch.setenv("CSI_PROCESSING_STATE_DIR", str(bench.settings.state_dir))
+    monkeypatch.setenv("UA_SIGNALS_DB_PATH", str(bench.settings.receiver_db))
+    bench.deliver("vid00000001")
+    bench.drain()
+    (bench.home / "transcripts" / "vid00000002.json").write_text("{broken")
+    bench.deliver("vid00000002", text=None)
+    bench.drain()
+    runs.update_runs(bench.rt)
 
     def run(*words: str, code: int = 0) -> str:
         result = CliRunner().invoke(cli, words)
@@ -133,12 +133,12 @@ def test_abandon_asks_and_skips_the_video(csi):
     assert dead_jobs.find("tr_vid00000002").doc.dlq_status == "abandoned"
 
 
-def test_a_job_that_dies_again_rises_one_level(csi, open_desk, clock):
+def test_a_job_that_dies_again_rises_one_level(csi, open_bench, clock):
     csi("processing", "dlq", "assign", "tr_vid00000002", "ada")
     csi("processing", "dlq", "retry", "tr_vid00000002", "--force")
-    desk = open_desk()
+    bench = open_bench()
     clock.time = time.time() + 1  # the command ran by the real clock
-    desk.drain()
+    bench.drain()
     doc = dead_jobs.find("tr_vid00000002").doc
     assert (doc.dlq_status, doc.escalation_level, doc.total_attempts) == ("pending", 2, 2)
     assert (doc.assigned_to, doc.priority) == ("ada", "high")

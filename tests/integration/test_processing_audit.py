@@ -1,4 +1,4 @@
-"""The audit log: it marks what touched people's words, and no secret gets into it in any form."""
+"""The audit log: sensitive actions are marked, and no entry contains a secret in any form."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from csi import logs
 from csi.logs import redaction
-from csi.processing.pipeline import dead_letters as desk_letters
+from csi.processing.pipeline import dead_letters
 from csi.processing.sensitive_actions import SENSITIVE_TEXT, is_sensitive
 from csi.processing.store import audit
 from csi.processing.store.db import fetch, writing
@@ -49,7 +49,7 @@ def write(place: str, text: str) -> audit.AuditLogDocument:
     return audit.search(limit=1)[0]
 
 
-def test_no_form_of_a_secret_gets_into_an_entry(open_desk):
+def test_no_form_of_a_secret_gets_into_an_entry(open_bench):
     @settings(max_examples=150, deadline=None)
     @given(secret=SECRETS, before=TEXTS, after=TEXTS, place=st.sampled_from(PLACES), form=st.integers(0, 4))
     def holds(secret, before, after, place, form):
@@ -58,14 +58,14 @@ def test_no_form_of_a_secret_gets_into_an_entry(open_desk):
             shown = json.dumps(write(place, before + forms(secret)[form] + after).shape(), ensure_ascii=False)
         assert forms(secret)[form] not in shown
 
-    open_desk()
+    open_bench()
     with writing():  # one transaction for all examples: a hundred commits are slow
         holds()
 
 
-def test_every_act_of_a_long_day_is_in_the_table_and_marked_by_it(open_desk, tmp_path):
+def test_every_act_of_a_long_day_is_in_the_table_and_marked_by_it(open_bench, tmp_path):
     with FakeAssembly() as assembly, FakeChat() as chat:
-        a_long_day(open_desk, assembly, chat, tmp_path)
+        a_long_day(open_bench, assembly, chat, tmp_path)
         entries = audit.search(limit=1000)
         seen = {entry.action.partition(":")[0] for entry in entries}
         assert seen == set(SENSITIVE_TEXT)
@@ -75,14 +75,14 @@ def test_every_act_of_a_long_day_is_in_the_table_and_marked_by_it(open_desk, tmp
         assert not {"route:process", "skip", "queue_transcription", "dead_letter", "budget_alert"} & told
 
 
-def a_long_day(open_desk, assembly: FakeAssembly, chat: FakeChat, home: Path) -> None:
+def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -> None:
     """Files and audio, a lost answer, a model without credit, a skipped video, and a person at the dead letters."""
     (home / "audio").mkdir()
     for number in (2, 3):
         (home / "audio" / f"vid0000000{number}.mp3").write_bytes(b"audio")
     assembly.faults = {"POST /v2/transcript": [LOST]}
     files = {"directory": home / "transcripts"}
-    desk = open_desk(
+    bench = open_bench(
         transcription={
             "providers": ["file", "assemblyai"],
             "file": files,
@@ -92,40 +92,40 @@ def a_long_day(open_desk, assembly: FakeAssembly, chat: FakeChat, home: Path) ->
         notifications={"window": 0},
         budget={"daily_usd": "0.20", "alert_at": 0.3},
     )
-    desk.deliver("vid00000001")
-    desk.deliver("vid00000002", text=None)
-    desk.deliver("vid00000003", text=None)
-    desk.deliver("vid00000004", subject={"kind": "live"})
-    desk.run_for(120, stride=15)
-    desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
-    desk.run_for(15)
+    bench.deliver("vid00000001")
+    bench.deliver("vid00000002", text=None)
+    bench.deliver("vid00000003", text=None)
+    bench.deliver("vid00000004", subject={"kind": "live"})
+    bench.run_for(120, stride=15)
+    bench.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
+    bench.run_for(15)
     chat.always = {"/chat/completions": (402, {"error": "no balance"}, {})}
     for number in (5, 6, 7):
-        desk.deliver(f"vid0000000{number}")
-    desk.run_for(30)
-    desk_letters.assign(desk.rt, "su_vid00000005", "Ada")
-    desk_letters.note(desk.rt, "su_vid00000005", "Ada has topped up")
-    desk_letters.retry(desk.rt, "su_vid00000005", force=True)
-    desk_letters.resolve(desk.rt, "su_vid00000006", "by hand")
-    desk_letters.abandon(desk.rt, "su_vid00000007", "not worth it")
+        bench.deliver(f"vid0000000{number}")
+    bench.run_for(30)
+    dead_letters.assign(bench.rt, "su_vid00000005", "Ada")
+    dead_letters.note(bench.rt, "su_vid00000005", "Ada has topped up")
+    dead_letters.retry(bench.rt, "su_vid00000005", force=True)
+    dead_letters.resolve(bench.rt, "su_vid00000006", "by hand")
+    dead_letters.abandon(bench.rt, "su_vid00000007", "not worth it")
 
 
-def test_an_action_that_nobody_judged_counts_as_sensitive():
+def test_an_action_that_is_missing_in_the_table_counts_as_sensitive():
     assert is_sensitive("something_new")
 
 
-def test_keys_that_a_provider_echoes_or_a_person_types_are_in_no_table(open_desk):
+def test_keys_that_a_provider_echoes_or_a_person_types_are_in_no_table(open_bench):
     key = "sk-canary-9f8e7d6c5b4a"
     with FakeChat() as chat, patch.object(redaction.redactor, "forms", ()):
         logs.register_secret(key)
         error = {"error": {"message": f"wrong key {key}, or {base64.b64encode(key.encode()).decode()}"}}
         chat.always = {"/chat/completions": (400, error, {})}
-        desk = open_desk(summarization={"provider": "openai", "openai": {"base_url": f"{chat.url}/v1"}})
-        desk.deliver("vid00000001")
-        desk.drain()
-        desk_letters.assign(desk.rt, "su_vid00000001", f"Ada ({key})")
-        desk_letters.note(desk.rt, "su_vid00000001", f"the key was {key}")
-        desk_letters.abandon(desk.rt, "su_vid00000001", f"key={key.encode().hex()}")
+        bench = open_bench(summarization={"provider": "openai", "openai": {"base_url": f"{chat.url}/v1"}})
+        bench.deliver("vid00000001")
+        bench.drain()
+        dead_letters.assign(bench.rt, "su_vid00000001", f"Ada ({key})")
+        dead_letters.note(bench.rt, "su_vid00000001", f"the key was {key}")
+        dead_letters.abandon(bench.rt, "su_vid00000001", f"key={key.encode().hex()}")
     names = [row[0] for row in fetch("SELECT name FROM sqlite_master WHERE type = 'table'")]
     rows = [str(row) for name in names for row in fetch(f'SELECT * FROM "{name}"')]
     assert len(rows) > 20

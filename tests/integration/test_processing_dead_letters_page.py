@@ -1,4 +1,4 @@
-"""One table for both kinds of dead letters: jobs of processing, and events of a real sender that is asked over HTTP."""
+"""The dead letters page: dead jobs of processing, and dead letters of a sidecar that is called over HTTP."""
 
 import re
 
@@ -31,19 +31,19 @@ def sidecar(tmp_path):
         yield url
 
 
-def dead_job(open_desk, **settings) -> ProcessingBench:
-    made = open_desk(**settings)
+def dead_job(open_bench, **settings) -> ProcessingBench:
+    made = open_bench(**settings)
     (made.home / "transcripts" / "vid00000003.json").write_text("{broken")
     made.deliver("vid00000003", text=None)
     made.drain()
     return made
 
 
-async def page_of(desk: ProcessingBench, token: str | None, path: str = "/ui/deadletters") -> httpx.Response:
-    secrets = desk.rt.secrets.__class__(ingester=token)
-    desk.start(secrets)
-    settings = ReceiverSettings(secret="csi-test-secret", db_path=desk.home / "other.db")
-    app = create_app(settings, extra_routes=routes(DashboardContext(desk.rt)))
+async def page_of(bench: ProcessingBench, token: str | None, path: str = "/ui/deadletters") -> httpx.Response:
+    secrets = bench.rt.secrets.__class__(ingester=token)
+    bench.start(secrets)
+    settings = ReceiverSettings(secret="csi-test-secret", db_path=bench.home / "other.db")
+    app = create_app(settings, extra_routes=routes(DashboardContext(bench.rt)))
     transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 1234))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as http:
         return await http.get(path)
@@ -55,10 +55,10 @@ def rows_of(page: httpx.Response) -> list[str]:
     return re.findall(r"<tr><td.*?</tr>", table[0], re.S)
 
 
-async def test_jobs_and_events_stand_in_one_table_the_newest_first(open_desk, sidecar):
-    desk = dead_job(open_desk, ingester_url=sidecar)
-    page = await page_of(desk, READ_TOKEN)
-    event, job = rows_of(page)  # the desk's clock stands in the past
+async def test_jobs_and_events_stand_in_one_table_the_newest_first(open_bench, sidecar):
+    bench = dead_job(open_bench, ingester_url=sidecar)
+    page = await page_of(bench, READ_TOKEN)
+    event, job = rows_of(page)  # the bench's clock stands in the past
     assert "tr_vid00000003" in job
     assert "csi processing dlq show tr_vid00000003" in job
     assert "src:yt:show:show0000001" in event
@@ -68,13 +68,13 @@ async def test_jobs_and_events_stand_in_one_table_the_newest_first(open_desk, si
     assert READ_TOKEN not in page.text
 
 
-async def test_closed_letters_are_shown_only_when_all_are_wanted(open_desk, sidecar):
+async def test_closed_letters_are_shown_only_when_all_are_wanted(open_bench, sidecar):
     from csi.processing.pipeline import dead_letters
 
-    desk = dead_job(open_desk, ingester_url=sidecar)
-    dead_letters.resolve(desk.rt, "tr_vid00000003", "by hand")
-    assert len(rows_of(await page_of(desk, READ_TOKEN))) == 1
-    assert len(rows_of(await page_of(desk, READ_TOKEN, "/ui/deadletters?state=all"))) == 2
+    bench = dead_job(open_bench, ingester_url=sidecar)
+    dead_letters.resolve(bench.rt, "tr_vid00000003", "by hand")
+    assert len(rows_of(await page_of(bench, READ_TOKEN))) == 1
+    assert len(rows_of(await page_of(bench, READ_TOKEN, "/ui/deadletters?state=all"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ async def test_closed_letters_are_shown_only_when_all_are_wanted(open_desk, side
         ("http://127.0.0.1:9", READ_TOKEN, "the request failed"),
         ("sidecar", "a-wrong-token-0123", "it rejected the token"),
     ],
-    ids=["no address", "no token", "nobody there", "wrong token"],
+    ids=["no address", "no token", "unreachable", "wrong token"],
 )
 async def test_where_the_sender_cannot_be_asked_the_page_says_so_and_shows_the_jobs(
-    open_desk, request, url, token, words
+    open_bench, request, url, token, words
 ):
     where = request.getfixturevalue("sidecar") if url == "sidecar" else url
-    page = await page_of(dead_job(open_desk, ingester_url=where), token)
+    page = await page_of(dead_job(open_bench, ingester_url=where), token)
     assert page.status_code == 200
     assert words in page.text
     assert [row for row in rows_of(page) if "tr_vid00000003" in row]

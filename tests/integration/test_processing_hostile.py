@@ -1,4 +1,4 @@
-"""What others write into signals and transcripts: it stops nothing, and is inert wherever it is shown."""
+"""Hostile text in signals and transcripts: it stops nothing, and is inert wherever it is shown."""
 
 import json
 import re
@@ -35,15 +35,15 @@ values = plain_values | st.sampled_from(["\ud800", "\x00", "https://\x00"]) | st
 FIELDS = ["title", "description", "url", "kind", "duration_seconds", "view_count", "published_at", "tags", "priority"]
 
 
-def test_no_signal_stops_those_behind_it(open_desk):
-    desk = open_desk()
+def test_no_signal_stops_those_behind_it(open_bench):
+    bench = open_bench()
     for number, subject in enumerate(SUBJECTS):
-        desk.deliver(f"subject{number}", subject=subject)
+        bench.deliver(f"subject{number}", subject=subject)
     for number, routing in enumerate(ROUTINGS):
-        desk.deliver(f"routing{number}", routing={"pipeline": ROUTE, **routing})
-    desk.drain()
-    assert set(desk.statuses().values()) == {"summarized"}
-    assert len(desk.statuses()) == len(SUBJECTS) + len(ROUTINGS)
+        bench.deliver(f"routing{number}", routing={"pipeline": ROUTE, **routing})
+    bench.drain()
+    assert set(bench.statuses().values()) == {"summarized"}
+    assert len(bench.statuses()) == len(SUBJECTS) + len(ROUTINGS)
     assert videos.get("subject7").url == "https://www.youtube.com/watch?v=subject7"
 
 
@@ -56,15 +56,15 @@ def test_any_subject_becomes_a_video_that_can_be_stored(subject):
 
 
 @pytest.fixture
-def shown(open_desk):
+def shown(open_bench):
     """A day with one processed and one merely noticed video, both hostile in every text."""
-    desk = open_desk(routes={"only_seen": {"action": "digest"}})
+    bench = open_bench(routes={"only_seen": {"action": "digest"}})
     subject = {"title": TITLE, "url": LINK, "channel_title": TITLE, "channel_id": TITLE}
-    desk.deliver("vid00000001", subject=subject, text=f"It is said: {TITLE}. It is said twice.")
-    desk.deliver("vid00000002", subject=subject, pipeline="only_seen")
-    desk.deliver("vid00000003", subject=subject, text=None)
-    desk.drain()
-    return desk
+    bench.deliver("vid00000001", subject=subject, text=f"It is said: {TITLE}. It is said twice.")
+    bench.deliver("vid00000002", subject=subject, pipeline="only_seen")
+    bench.deliver("vid00000003", subject=subject, text=None)
+    bench.drain()
+    return bench
 
 
 def test_a_digest_is_inert_as_markdown_and_as_html(shown):
@@ -92,10 +92,10 @@ def test_files_and_commands_print_no_control_characters(shown, monkeypatch):
         assert not any(letter in result.output for letter in "\x1b\x07")
 
 
-def test_every_entry_has_the_retention_of_the_configuration(open_desk):
-    desk = open_desk(retention={"audit_days": 7}, routes={"only_told": {"action": "notify"}})
-    desk.deliver("vid00000001")
-    desk.deliver("vid00000002", pipeline="only_told")
-    desk.deliver("vid00000003", pipeline="nobody_knows")
-    desk.drain()
+def test_every_entry_has_the_retention_of_the_configuration(open_bench):
+    bench = open_bench(retention={"audit_days": 7}, routes={"only_told": {"action": "notify"}})
+    bench.deliver("vid00000001")
+    bench.deliver("vid00000002", pipeline="only_told")
+    bench.deliver("vid00000003", pipeline="unknown_pipeline")
+    bench.drain()
     assert {entry.retention_period_days for entry in audit.search(limit=100)} == {7}

@@ -1,4 +1,4 @@
-"""What the sender tells of its dead letters: read, capped, cleaned, and never believed."""
+"""The ingester's dead letters: read, capped, cleaned and validated."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Paid providers: documented statuses and retries, a budget that holds, and nothing paid twice however we die."""
+"""Paid providers: documented statuses and retries, the budget, and no double payment after any crash."""
 
 import errno
 import itertools
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.pipeline import admit, maintenance, runs
-from csi.processing.pipeline import dead_letters as desk_letters
+from csi.processing.pipeline import admit, dead_letters, maintenance, runs
 from csi.processing.providers.base import ProviderError
 from csi.processing.store import audit, dead_jobs, jobs, notices, paid_calls, videos
 from csi.processing.store.db import fetch
@@ -52,16 +51,16 @@ def chat():
         yield server
 
 
-def audio_desk(open_desk, assembly: FakeAssembly, home: Path, **settings):
+def audio_bench(open_bench, assembly: FakeAssembly, home: Path, **settings):
     (home / "audio").mkdir(exist_ok=True)
     (home / "audio" / f"{VIDEO}.mp3").write_bytes(b"ID3 not really audio")
     block = {"base_url": assembly.url, "audio_dir": home / "audio", "usd_per_hour": "0.36"}
-    desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": block}, **settings)
-    desk.deliver(VIDEO, text=None)
-    return desk
+    bench = open_bench(transcription={"providers": ["assemblyai"], "assemblyai": block}, **settings)
+    bench.deliver(VIDEO, text=None)
+    return bench
 
 
-def chat_desk(open_desk, chat: FakeChat, *, deliver: bool = True, openai=(), **settings):
+def chat_bench(open_bench, chat: FakeChat, *, deliver: bool = True, openai=(), **settings):
     block = {
         "base_url": f"{chat.url}/v1",
         "model": "test-model",
@@ -70,81 +69,81 @@ def chat_desk(open_desk, chat: FakeChat, *, deliver: bool = True, openai=(), **s
         "timeout": 5,
         **dict(openai),
     }
-    desk = open_desk(summarization={"provider": "openai", "openai": block}, **settings)
+    bench = open_bench(summarization={"provider": "openai", "openai": block}, **settings)
     if deliver:
-        desk.deliver(VIDEO)
-    return desk
+        bench.deliver(VIDEO)
+    return bench
 
 
 # ── AssemblyAI ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_audio_is_uploaded_submitted_and_transcribed(open_desk, assembly, tmp_path):
+def test_audio_is_uploaded_submitted_and_transcribed(open_bench, assembly, tmp_path):
     assembly.waits = 2
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.drain()
-    assert desk.job(f"tr_{VIDEO}").doc.status == "processing"
-    desk.run_for(60)
-    assert desk.status(VIDEO) == "summarized"
-    doc = desk.job(f"tr_{VIDEO}").doc
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.drain()
+    assert bench.job(f"tr_{VIDEO}").doc.status == "processing"
+    bench.run_for(60)
+    assert bench.status(VIDEO) == "summarized"
+    doc = bench.job(f"tr_{VIDEO}").doc
     assert (doc.status, doc.assemblyai_job_id, doc.language_code) == ("completed", "job-1", "en_us")
     assert (doc.estimated_cost_usd, doc.actual_cost_usd) == (Decimal("0.0600"), Decimal("0.0600"))
     assert videos.get(VIDEO).doc.assemblyai_job_id == "job-1"
     assert assembly.submissions[0]["speaker_labels"] is True
-    assert "**A:** Hello" in (desk.settings.artifacts / VIDEO / "transcript.md").read_text()
-    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert "**A:** Hello" in (bench.settings.artifacts / VIDEO / "transcript.md").read_text()
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0600")
 
 
 @pytest.mark.parametrize("place", TRANSCRIBE_DEATHS)
-def test_a_death_anywhere_pays_the_transcript_once(open_desk, assembly, tmp_path, place):
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    died = desk.kill_at(place)
-    desk.drain_through_deaths(seconds=30)
+def test_a_death_anywhere_pays_the_transcript_once(open_bench, assembly, tmp_path, place):
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    died = bench.kill_at(place)
+    bench.drain_through_deaths(seconds=30)
     assert died() == 1
-    assert desk.status(VIDEO) == "summarized"
+    assert bench.status(VIDEO) == "summarized"
     assert assembly.billed == 1
     assert fetch("SELECT count(*) FROM calls WHERE state = 'paid'") == [(1,)]
-    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0600")
 
 
-def test_a_submission_whose_answer_is_lost_is_found_again(open_desk, assembly, tmp_path):
+def test_a_submission_whose_answer_is_lost_is_found_again(open_bench, assembly, tmp_path):
     assembly.faults = {"POST /v2/transcript": [LOST]}
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.run_for(60)
-    assert desk.status(VIDEO) == "summarized"
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.run_for(60)
+    assert bench.status(VIDEO) == "summarized"
     assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 1)
 
 
-def test_a_submission_that_arrives_late_is_not_made_again(open_desk, assembly, tmp_path):
+def test_a_submission_that_arrives_late_is_not_made_again(open_bench, assembly, tmp_path):
     """We stopped waiting, or died; the provider got to it half a minute later."""
     late: list[dict] = []
     submit = assembly._submit
     assembly._submit = lambda body: late.append(body) or (504, {"error": "gateway time-out"}, {})
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.run_for(40)
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.run_for(40)
     assert assembly.count("GET /v2/transcript") == 2
     submit(late[0])
-    desk.run_for(120)
-    assert desk.status(VIDEO) == "summarized"
+    bench.run_for(120)
+    assert bench.status(VIDEO) == "summarized"
     assert (assembly.billed, len(late)) == (1, 1)
 
 
-def test_a_submission_that_never_arrived_is_made_again(open_desk, assembly, tmp_path):
+def test_a_submission_that_never_arrived_is_made_again(open_bench, assembly, tmp_path):
     assembly.faults = {"POST /v2/transcript": [503]}
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.run_for(120)
-    assert desk.status(VIDEO) == "summarized"
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.run_for(120)
+    assert bench.status(VIDEO) == "summarized"
     assert (assembly.billed, assembly.count("POST /v2/transcript")) == (1, 2)
-    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0600")
 
 
-def test_api_calls_wait_10_to_160_and_attempts_60_120_240_then_a_dead_letter(open_desk, assembly, tmp_path, clock):
+def test_api_calls_wait_10_to_160_and_attempts_60_120_240_then_a_dead_letter(open_bench, assembly, tmp_path, clock):
     assembly.always = {"/v2/upload": 500}
-    desk = audio_desk(open_desk, assembly, tmp_path, dlq={"auto_retry": False})
+    bench = audio_bench(open_bench, assembly, tmp_path, dlq={"auto_retry": False})
     times, seen = [], 0
     start = clock()
     while dead_jobs.open_count() == 0:
-        desk.drain()
+        bench.drain()
         if assembly.count("/v2/upload") > seen:
             seen = assembly.count("/v2/upload")
             times.append(clock() - start)
@@ -152,45 +151,45 @@ def test_api_calls_wait_10_to_160_and_attempts_60_120_240_then_a_dead_letter(ope
     gaps = [round(after - before) for before, after in itertools.pairwise(times)]
     api = [10, 20, 40, 80, 160]
     assert gaps == [*api, 60, *api, 120, *api, 240, *api]
-    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    doc = dead_letters.get(f"tr_{VIDEO}").doc
     assert (doc.failure_type, doc.total_attempts, doc.can_retry) == ("max_retries", 4, True)
-    assert desk.status(VIDEO) == "failed"
-    assert desk.job(f"tr_{VIDEO}").doc.error_type == "api_error"
+    assert bench.status(VIDEO) == "failed"
+    assert bench.job(f"tr_{VIDEO}").doc.error_type == "api_error"
 
 
-def test_a_provider_that_is_down_for_an_hour_loses_nothing(open_desk, assembly, tmp_path):
+def test_a_provider_that_is_down_for_an_hour_loses_nothing(open_bench, assembly, tmp_path):
     assembly.always = {"/v2/upload": 503}
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.run_for(3600, stride=30)
-    assert desk.status(VIDEO) == "failed"
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.run_for(3600, stride=30)
+    assert bench.status(VIDEO) == "failed"
     assembly.always = {}
-    desk.run_for(3 * 3600, stride=60)
-    assert desk.status(VIDEO) == "summarized"
-    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    bench.run_for(3 * 3600, stride=60)
+    assert bench.status(VIDEO) == "summarized"
+    doc = dead_letters.get(f"tr_{VIDEO}").doc
     assert doc.dlq_status == "resolved"
     assert "retried by auto-retry" in doc.resolution_notes
 
 
-def test_a_negative_balance_is_a_dead_letter_at_once_and_costs_nothing(open_desk, assembly, tmp_path):
+def test_a_negative_balance_is_a_dead_letter_at_once_and_costs_nothing(open_bench, assembly, tmp_path):
     error = {"error": "Your account balance is negative. Please top up to continue."}
     assembly.always = {"POST /v2/transcript": (400, error, {})}
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.drain()
-    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.drain()
+    doc = dead_letters.get(f"tr_{VIDEO}").doc
     assert (doc.failure_type, doc.failure_reason, doc.priority) == ("quota_exceeded", "no_credit", "high")
     assert doc.manual_steps_required
-    assert desk.job(f"tr_{VIDEO}").doc.error_type == "quota_exceeded"
-    assert paid_calls.used(desk.rt.today()) == 0
+    assert bench.job(f"tr_{VIDEO}").doc.error_type == "quota_exceeded"
+    assert paid_calls.used(bench.rt.today()) == 0
 
 
-def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_desk, tmp_path):
+def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_bench, tmp_path):
     with FakeAssembly(error="Transcoding failed. File does not appear to contain audio.") as assembly:
-        desk = audio_desk(open_desk, assembly, tmp_path)
-        desk.run_for(20)
-        doc = desk_letters.get(f"tr_{VIDEO}").doc
+        bench = audio_bench(open_bench, assembly, tmp_path)
+        bench.run_for(20)
+        doc = dead_letters.get(f"tr_{VIDEO}").doc
         assert (doc.failure_type, doc.can_retry) == ("fatal_error", False)
-        assert desk.job(f"tr_{VIDEO}").doc.error_type == "invalid_audio"
-        assert paid_calls.used(desk.rt.today()) == 0 == assembly.billed
+        assert bench.job(f"tr_{VIDEO}").doc.error_type == "invalid_audio"
+        assert paid_calls.used(bench.rt.today()) == 0 == assembly.billed
 
 
 @pytest.mark.parametrize(
@@ -206,130 +205,130 @@ def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_desk, t
     ],
     ids=str,
 )
-def test_a_transcript_that_cannot_be_read_is_looked_at_again_and_never_paid_anew(open_desk, assembly, tmp_path, odd):
+def test_a_transcript_that_cannot_be_read_is_looked_at_again_and_never_paid_anew(open_bench, assembly, tmp_path, odd):
     whole = assembly._look
     assembly._look = lambda name: (200, whole(name)[1] | odd, {})
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.run_for(3600, stride=30)
-    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.run_for(3600, stride=30)
+    doc = dead_letters.get(f"tr_{VIDEO}").doc
     assert (doc.failure_type, doc.failure_reason) == ("max_retries", "bad_answer")
     assembly._look = whole
-    desk.run_for(3 * 3600, stride=60)
-    assert desk.status(VIDEO) == "summarized"
+    bench.run_for(3 * 3600, stride=60)
+    assert bench.status(VIDEO) == "summarized"
     assert assembly.billed == 1 == len(assembly.submissions)
-    assert paid_calls.used(desk.rt.today()) == Decimal("0.0600")
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0600")
 
 
-def test_429_waits_as_long_as_it_is_asked(open_desk, assembly, tmp_path, clock):
+def test_429_waits_as_long_as_it_is_asked(open_bench, assembly, tmp_path, clock):
     assembly.faults = {"/v2/upload": [(429, {"error": "Too Many Requests"}, {"Retry-After": "90"})]}
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.drain()
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.drain()
     clock.move(89)
-    desk.drain()
+    bench.drain()
     assert assembly.count("/v2/upload") == 1
     clock.move(1)
-    desk.drain()
+    bench.drain()
     assert assembly.count("/v2/upload") == 2
 
 
-def test_where_there_are_no_captions_audio_is_uploaded(open_desk, assembly, tmp_path):
+def test_where_there_are_no_captions_audio_is_uploaded(open_bench, assembly, tmp_path):
     (tmp_path / "audio").mkdir()
     (tmp_path / "audio" / f"{VIDEO}.m4a").write_bytes(b"audio")
     block = {"base_url": assembly.url, "audio_dir": tmp_path / "audio"}
     files = {"directory": tmp_path / "transcripts"}
-    desk = open_desk(transcription={"providers": ["file", "assemblyai"], "file": files, "assemblyai": block})
-    desk.deliver(VIDEO, text=None)
-    desk.run_for(20)
-    assert desk.status(VIDEO) == "summarized"
+    bench = open_bench(transcription={"providers": ["file", "assemblyai"], "file": files, "assemblyai": block})
+    bench.deliver(VIDEO, text=None)
+    bench.run_for(20)
+    assert bench.status(VIDEO) == "summarized"
     assert assembly.billed == 1
 
 
 @pytest.mark.parametrize("out", ["{out}", "{out}.mp3", "--to={out}.mp3"])
-def test_the_operators_command_fetches_audio_without_a_shell(open_desk, assembly, tmp_path, out):
+def test_the_operators_command_fetches_audio_without_a_shell(open_bench, assembly, tmp_path, out):
     script = tmp_path / "fetch"
     script.write_text('#!/bin/sh\nprintf "%s" "$1" > "${2#--to=}"\n')
     script.chmod(0o755)
     block = {"base_url": assembly.url, "audio_command": [str(script), "{url}", out]}
-    desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": block})
-    desk.deliver(VIDEO, text=None)
-    desk.run_for(20)
-    assert desk.status(VIDEO) == "summarized"
+    bench = open_bench(transcription={"providers": ["assemblyai"], "assemblyai": block})
+    bench.deliver(VIDEO, text=None)
+    bench.run_for(20)
+    assert bench.status(VIDEO) == "summarized"
 
 
-def test_no_audio_anywhere_is_skipped_and_says_what_to_set(open_desk, assembly):
-    desk = open_desk(transcription={"providers": ["assemblyai"], "assemblyai": {"base_url": assembly.url}})
-    desk.deliver(VIDEO, text=None)
-    desk.drain()
-    assert desk.status(VIDEO) == "skipped"
+def test_no_audio_anywhere_is_skipped_and_says_what_to_set(open_bench, assembly):
+    bench = open_bench(transcription={"providers": ["assemblyai"], "assemblyai": {"base_url": assembly.url}})
+    bench.deliver(VIDEO, text=None)
+    bench.drain()
+    assert bench.status(VIDEO) == "skipped"
     assert "audio_dir" in videos.get(VIDEO).doc.last_error
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_model_writes_summary_and_documents(open_desk, chat):
-    desk = chat_desk(open_desk, chat, deliver=False)
-    desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
-    desk.drain()
-    doc = desk.job(f"su_{VIDEO}").doc
+def test_a_model_writes_summary_and_documents(open_bench, chat):
+    bench = chat_bench(open_bench, chat, deliver=False)
+    bench.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+    bench.drain()
+    doc = bench.job(f"su_{VIDEO}").doc
     assert (doc.model_used, doc.prompt_id, doc.prompt_version) == ("test-model-1", "summary", "1.0")
     assert (doc.input_tokens, doc.output_tokens) == (3000, 300)
-    assert doc.estimated_cost_usd == Decimal("0.0036") == paid_calls.used(desk.rt.today())
-    assert (desk.settings.artifacts / VIDEO / "IMPLEMENTATION.md").read_text() == "# Made"
-    assert runs.describe_run(desk.rt, desk.rt.today()).tokens_consumed == 3300
+    assert doc.estimated_cost_usd == Decimal("0.0036") == paid_calls.used(bench.rt.today())
+    assert (bench.settings.artifacts / VIDEO / "IMPLEMENTATION.md").read_text() == "# Made"
+    assert runs.describe_run(bench.rt, bench.rt.today()).tokens_consumed == 3300
 
 
-def test_a_worker_that_is_asked_to_end_begins_no_paid_call_and_leaves_no_dead_letter(open_desk, chat):
-    desk = chat_desk(open_desk, chat, openai={"chunk_words": 100})
-    desk.deliver("vid00000002", text="word " * 250)
+def test_a_worker_that_is_asked_to_end_begins_no_paid_call_and_leaves_no_dead_letter(open_bench, chat):
+    bench = chat_bench(open_bench, chat, openai={"chunk_words": 100})
+    bench.deliver("vid00000002", text="word " * 250)
 
     def end_soon(place: str) -> None:
         if place == "summarise.booked":
-            desk.rt.stopping.set()
+            bench.rt.stopping.set()
 
-    desk.rt.failpoint = end_soon
-    for wake in [*maintenance.due_wakes(desk.rt), maintenance.StepWake("admit")]:
-        maintenance.run_step(desk.rt, wake)
-    maintenance.run_step(desk.rt, maintenance.StepWake("transcribe", "tr_vid00000002"))
-    assert maintenance.run_step(desk.rt, maintenance.StepWake("summarise", "su_vid00000002")) == [
+    bench.rt.failpoint = end_soon
+    for wake in [*maintenance.due_wakes(bench.rt), maintenance.StepWake("admit")]:
+        maintenance.run_step(bench.rt, wake)
+    maintenance.run_step(bench.rt, maintenance.StepWake("transcribe", "tr_vid00000002"))
+    assert maintenance.run_step(bench.rt, maintenance.StepWake("summarise", "su_vid00000002")) == [
         maintenance.StepWake("summarise", "su_vid00000002")
     ]
-    job = desk.job("su_vid00000002")
+    job = bench.job("su_vid00000002")
     assert (chat.billed, job.attempts, job.crashes) == (1, 0, 0)
-    desk.start()
-    desk.drain()
-    assert desk.statuses() == {VIDEO: "summarized", "vid00000002": "summarized"}
+    bench.start()
+    bench.drain()
+    assert bench.statuses() == {VIDEO: "summarized", "vid00000002": "summarized"}
     assert (chat.billed, dead_jobs.open_count()) == (1 + 3 + 1, 0)
 
 
-def test_documents_that_are_wanted_late_are_paid_and_nothing_else_again(open_desk, chat):
-    desk = chat_desk(open_desk, chat)
-    desk.drain()
-    assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
-    desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
-    desk.drain()
-    assert (desk.status(VIDEO), chat.billed) == ("summarized", 3)
-    assert (desk.settings.artifacts / VIDEO / "CONCEPT.md").read_text() == "# Made"
+def test_documents_that_are_wanted_late_are_paid_and_nothing_else_again(open_bench, chat):
+    bench = chat_bench(open_bench, chat)
+    bench.drain()
+    assert (bench.status(VIDEO), chat.billed) == ("summarized", 1)
+    bench.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+    bench.drain()
+    assert (bench.status(VIDEO), chat.billed) == ("summarized", 3)
+    assert (bench.settings.artifacts / VIDEO / "CONCEPT.md").read_text() == "# Made"
 
 
-def test_a_document_that_is_wanted_while_the_summary_is_written_is_not_forgotten(open_desk, chat):
-    desk = chat_desk(open_desk, chat)
+def test_a_document_that_is_wanted_while_the_summary_is_written_is_not_forgotten(open_bench, chat):
+    bench = chat_bench(open_bench, chat)
 
     def come_again(place: str) -> None:
         if place == "summarise.answered" and chat.billed == 1:
-            desk.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
-            maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
+            bench.deliver(VIDEO, pipeline="youtube_tutorial_explainer")
+            maintenance.run_step(bench.rt, maintenance.StepWake("intake"))
 
-    desk.rt.failpoint = come_again
-    desk.drain()
-    assert (desk.status(VIDEO), chat.billed) == ("summarized", 3)
+    bench.rt.failpoint = come_again
+    bench.drain()
+    assert (bench.status(VIDEO), chat.billed) == ("summarized", 3)
 
 
-def test_long_transcripts_are_split_and_merged(open_desk, chat):
-    desk = chat_desk(open_desk, chat, deliver=False, openai={"chunk_words": 100})
-    desk.deliver(VIDEO, text="word " * 2500)
-    desk.drain()
-    assert desk.status(VIDEO) == "summarized"
+def test_long_transcripts_are_split_and_merged(open_bench, chat):
+    bench = chat_bench(open_bench, chat, deliver=False, openai={"chunk_words": 100})
+    bench.deliver(VIDEO, text="word " * 2500)
+    bench.drain()
+    assert bench.status(VIDEO) == "summarized"
     keys = [row[0].split("/")[1] for row in fetch("SELECT call_key FROM calls ORDER BY call_key")]
     assert sum(key.startswith("part-") for key in keys) == 25
     assert sum(key.startswith("merge-") for key in keys) == 3
@@ -337,21 +336,21 @@ def test_long_transcripts_are_split_and_merged(open_desk, chat):
 
 @pytest.mark.parametrize("place", SUMMARISE_DEATHS)
 @pytest.mark.parametrize("idempotent", [True, False], ids=["honours the key", "does not"])
-def test_a_death_anywhere_pays_the_summary_once(open_desk, place, idempotent):
+def test_a_death_anywhere_pays_the_summary_once(open_bench, place, idempotent):
     with FakeChat(idempotent=idempotent) as chat:
-        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": idempotent})
-        died = desk.kill_at(place)
-        desk.drain_through_deaths()
+        bench = chat_bench(open_bench, chat, openai={"honours_idempotency_key": idempotent})
+        died = bench.kill_at(place)
+        bench.drain_through_deaths()
         assert died() == 1
         unsure = place in ("summarise.asking", "summarise.answered") and not idempotent
-        assert desk.status(VIDEO) == ("failed" if unsure else "summarized")
+        assert bench.status(VIDEO) == ("failed" if unsure else "summarized")
         assert chat.billed == (0 if unsure and place == "summarise.asking" else 1)
         if unsure:
-            doc = desk_letters.get(f"su_{VIDEO}").doc
+            doc = dead_letters.get(f"su_{VIDEO}").doc
             assert (doc.failure_type, doc.can_retry) == ("manual_intervention", True)
-            desk_letters.retry(desk.rt, f"su_{VIDEO}")
-            desk.drain()
-            assert desk.status(VIDEO) == "summarized"
+            dead_letters.retry(bench.rt, f"su_{VIDEO}")
+            bench.drain()
+            assert bench.status(VIDEO) == "summarized"
         booked = fetch("SELECT count(*) FROM calls WHERE state IN ('paid', 'unknown')")[0][0]
         assert booked >= chat.billed
 
@@ -361,91 +360,91 @@ def test_a_death_anywhere_pays_the_summary_once(open_desk, place, idempotent):
     [LOST, 504, 409, (200, b"<html>busy</html>", {}), (200, {"choices": []}, {})],
     ids=["answer lost", "gateway timed out", "still being worked on", "no JSON", "no choices"],
 )
-def test_a_call_that_left_and_was_not_answered_is_not_made_again_by_itself(open_desk, chat, fault):
+def test_a_call_that_left_and_was_not_answered_is_not_made_again_by_itself(open_bench, chat, fault):
     chat.faults = {"/chat/completions": [fault]}
-    desk = chat_desk(open_desk, chat)
-    desk.run_for(4 * 3600, stride=300)
+    bench = chat_bench(open_bench, chat)
+    bench.run_for(4 * 3600, stride=300)
     assert chat.count("/chat/completions") == 1
-    doc = desk_letters.get(f"su_{VIDEO}").doc
+    doc = dead_letters.get(f"su_{VIDEO}").doc
     assert (doc.failure_type, doc.dlq_status, doc.can_retry) == ("manual_intervention", "pending", True)
     assert "whether the call was carried out and paid is unknown" in doc.final_error
     assert fetch("SELECT state FROM calls") == [("unknown",)]
-    assert paid_calls.used(desk.rt.today()) > 0
-    desk_letters.retry(desk.rt, f"su_{VIDEO}")
-    desk.drain()
-    assert (desk.status(VIDEO), chat.count("/chat/completions")) == ("summarized", 2)
+    assert paid_calls.used(bench.rt.today()) > 0
+    dead_letters.retry(bench.rt, f"su_{VIDEO}")
+    bench.drain()
+    assert (bench.status(VIDEO), chat.count("/chat/completions")) == ("summarized", 2)
 
 
-def test_a_time_out_is_like_a_crash_in_the_middle_of_the_call(open_desk, chat):
+def test_a_time_out_is_like_a_crash_in_the_middle_of_the_call(open_bench, chat):
     slow = threading.Event()
     chat.script = [lambda: (slow.wait(10), reply(GOOD))[1]]
-    desk = chat_desk(open_desk, chat, openai={"timeout": 1})
-    desk.drain()
+    bench = chat_bench(open_bench, chat, openai={"timeout": 1})
+    bench.drain()
     slow.set()
-    assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
-    desk.run_for(3600, stride=300)
+    assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
+    bench.run_for(3600, stride=300)
     assert (chat.count("/chat/completions"), chat.billed) == (1, 1)
 
 
 @pytest.mark.parametrize("fault", [LOST, 504, 409], ids=["answer lost", "gateway timed out", "still being worked on"])
-def test_with_a_key_that_is_honoured_the_same_call_goes_out_again_and_is_paid_once(open_desk, fault):
+def test_with_a_key_that_is_honoured_the_same_call_goes_out_again_and_is_paid_once(open_bench, fault):
     with FakeChat(idempotent=True) as chat:
         chat.faults = {"/chat/completions": [fault, fault]}
-        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": True})
-        desk.run_for(120)
-        assert desk.status(VIDEO) == "summarized"
+        bench = chat_bench(open_bench, chat, openai={"honours_idempotency_key": True})
+        bench.run_for(120)
+        assert bench.status(VIDEO) == "summarized"
         keys = {headers["idempotency-key"] for _, _, headers in chat.requests}
         assert (len(keys), len(chat.requests), chat.billed) == (1, 3, 1)
         assert fetch("SELECT state FROM calls") == [("paid",)]
-        assert paid_calls.used(desk.rt.today()) == Decimal("0.0012")
+        assert paid_calls.used(bench.rt.today()) == Decimal("0.0012")
 
 
-def test_a_clear_no_to_a_repeated_call_does_not_make_the_first_one_free(open_desk):
+def test_a_clear_no_to_a_repeated_call_does_not_make_the_first_one_free(open_bench):
     with FakeChat(idempotent=True) as chat:
         chat.faults = {"/chat/completions": [LOST, 503, 429]}
-        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": True})
-        desk.run_for(180)
-        assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+        bench = chat_bench(open_bench, chat, openai={"honours_idempotency_key": True})
+        bench.run_for(180)
+        assert (bench.status(VIDEO), chat.billed) == ("summarized", 1)
         assert {headers["idempotency-key"] for _, _, headers in chat.requests} == {f"su_{VIDEO}/part-1/1"}
 
 
-def test_an_endpoint_that_no_longer_honours_the_key_is_not_asked_again(open_desk):
+def test_an_endpoint_that_no_longer_honours_the_key_is_not_asked_again(open_bench):
     with FakeChat(idempotent=True) as chat:
         chat.faults = {"/chat/completions": [LOST]}
-        desk = chat_desk(open_desk, chat, openai={"honours_idempotency_key": True})
-        desk.drain()
-        block = desk.settings.summarization.openai.model_copy(update={"honours_idempotency_key": False})
-        summarization = desk.settings.summarization.model_copy(update={"openai": block})
-        desk.settings = desk.settings.model_copy(update={"summarization": summarization})
-        desk.start()
-        desk.run_for(3600, stride=60)
+        bench = chat_bench(open_bench, chat, openai={"honours_idempotency_key": True})
+        bench.drain()
+        block = bench.settings.summarization.openai.model_copy(update={"honours_idempotency_key": False})
+        summarization = bench.settings.summarization.model_copy(update={"openai": block})
+        bench.settings = bench.settings.model_copy(update={"summarization": summarization})
+        bench.start()
+        bench.run_for(3600, stride=60)
         assert chat.count("/chat/completions") == 1
-        assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
+        assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
 
 
-def test_a_call_that_never_left_is_free_and_made_again(open_desk, chat, clock):
-    desk = chat_desk(open_desk, chat)
-    there, desk.rt.chat = desk.rt.chat, unreachable_chat(desk)
-    desk.drain()
+def test_a_call_that_never_left_is_free_and_made_again(open_bench, chat, clock):
+    bench = chat_bench(open_bench, chat)
+    there, bench.rt.chat = bench.rt.chat, unreachable_chat(bench)
+    bench.drain()
     assert fetch("SELECT state FROM calls") == [("free",)]
-    desk.rt.chat = there
+    bench.rt.chat = there
     clock.move(10)
-    desk.drain()
-    assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
+    bench.drain()
+    assert (bench.status(VIDEO), chat.billed) == ("summarized", 1)
 
 
-def unreachable_chat(desk):
-    assert desk.rt.chat is not None
-    nowhere = desk.rt.chat.settings.model_copy(update={"base_url": "http://127.0.0.1:9/v1"})
-    return replace(desk.rt.chat, settings=nowhere)
+def unreachable_chat(bench):
+    assert bench.rt.chat is not None
+    nowhere = bench.rt.chat.settings.model_copy(update={"base_url": "http://127.0.0.1:9/v1"})
+    return replace(bench.rt.chat, settings=nowhere)
 
 
-def test_500_and_503_of_a_model_are_a_clear_no(open_desk, chat):
+def test_500_and_503_of_a_model_are_a_clear_no(open_bench, chat):
     chat.faults = {"/chat/completions": [500, 503]}
-    desk = chat_desk(open_desk, chat)
-    desk.run_for(60)
-    assert (desk.status(VIDEO), chat.billed) == ("summarized", 1)
-    assert paid_calls.used(desk.rt.today()) == Decimal("0.0012")
+    bench = chat_bench(open_bench, chat)
+    bench.run_for(60)
+    assert (bench.status(VIDEO), chat.billed) == ("summarized", 1)
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0012")
 
 
 @pytest.mark.parametrize(
@@ -462,153 +461,155 @@ def test_500_and_503_of_a_model_are_a_clear_no(open_desk, chat):
     ],
     ids=["not json", "fields missing", "endless", "no text", "cut off", "filtered", "refused", "empty"],
 )
-def test_an_answer_that_is_no_summary_is_paid_counted_and_asked_again(open_desk, chat, clock, bad, code):
+def test_an_answer_that_is_no_summary_is_paid_counted_and_asked_again(open_bench, chat, clock, bad, code):
     chat.script = [lambda: dict(bad)]
-    desk = chat_desk(open_desk, chat)
-    desk.drain()
-    job = desk.job(f"su_{VIDEO}")
+    bench = chat_bench(open_bench, chat)
+    bench.drain()
+    job = bench.job(f"su_{VIDEO}")
     assert (job.doc.status, job.attempts, chat.billed) == ("retrying", 1, 1)
     assert code in {entry.error_code for entry in audit.search(limit=20)}
     clock.move(30)
-    desk.drain()
-    assert desk.status(VIDEO) == "summarized"
+    bench.drain()
+    assert bench.status(VIDEO) == "summarized"
     assert chat.billed == 2
-    assert paid_calls.used(desk.rt.today()) == Decimal("0.0024")
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0024")
 
 
-def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_desk, chat, clock):
+def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_bench, chat, clock):
     chat.script = [lambda: reply("no")] * 10
-    desk = chat_desk(open_desk, chat)
+    bench = chat_bench(open_bench, chat)
     for wait in (0, 30, 60, 120):
         clock.move(wait)
-        desk.drain()
+        bench.drain()
     assert chat.billed == 4
-    assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
-    assert desk.status(VIDEO) == "failed"
-    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == Decimal("0.0048") == paid_calls.used(desk.rt.today())
+    assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
+    assert bench.status(VIDEO) == "failed"
+    assert bench.job(f"su_{VIDEO}").doc.estimated_cost_usd == Decimal("0.0048") == paid_calls.used(bench.rt.today())
 
 
-def test_a_summary_has_its_estimate_before_it_is_asked_for_and_its_price_after(open_desk, chat):
-    desk = chat_desk(open_desk, chat)
-    desk.kill_at("summarise.asking")
+def test_a_summary_has_its_estimate_before_it_is_asked_for_and_its_price_after(open_bench, chat):
+    bench = chat_bench(open_bench, chat)
+    bench.kill_at("summarise.asking")
     with pytest.raises(ProcessKilled):
-        desk.drain()
-    assert desk.job(f"su_{VIDEO}").doc.estimated_cost_usd == paid_calls.used(desk.rt.today()) > Decimal("0.0012")
+        bench.drain()
+    assert bench.job(f"su_{VIDEO}").doc.estimated_cost_usd == paid_calls.used(bench.rt.today()) > Decimal("0.0012")
 
 
-def test_json_in_a_code_fence_is_read(open_desk, chat):
+def test_json_in_a_code_fence_is_read(open_bench, chat):
     chat.script = [lambda: reply('```json\n{"bullets":["a"],"key_concepts":[],"executive_summary":"x"}\n```')]
-    desk = chat_desk(open_desk, chat)
-    desk.drain()
-    assert desk.status(VIDEO) == "summarized"
+    bench = chat_bench(open_bench, chat)
+    bench.drain()
+    assert bench.status(VIDEO) == "summarized"
 
 
-def test_without_usage_tokens_are_estimated(open_desk):
+def test_without_usage_tokens_are_estimated(open_bench):
     with FakeChat(usage=False) as chat:
-        desk = chat_desk(open_desk, chat)
-        desk.drain()
-        assert desk.job(f"su_{VIDEO}").doc.input_tokens > 100
+        bench = chat_bench(open_bench, chat)
+        bench.drain()
+        assert bench.job(f"su_{VIDEO}").doc.input_tokens > 100
 
 
 @pytest.mark.parametrize("tokens", [-5_000_000, "many", 10**30, True, None])
-def test_a_number_of_tokens_that_cannot_be_is_estimated(open_desk, chat, tokens):
+def test_a_number_of_tokens_that_cannot_be_is_estimated(open_bench, chat, tokens):
     usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
     chat.script = [lambda: reply(GOOD) | {"usage": usage, "model": "m" * 30_000}]
-    desk = chat_desk(open_desk, chat)
-    desk.drain()
-    doc = desk.job(f"su_{VIDEO}").doc
-    assert (desk.status(VIDEO), chat.billed, len(doc.model_used)) == ("summarized", 1, 200)
+    bench = chat_bench(open_bench, chat)
+    bench.drain()
+    doc = bench.job(f"su_{VIDEO}").doc
+    assert (bench.status(VIDEO), chat.billed, len(doc.model_used)) == ("summarized", 1, 200)
     assert 0 < doc.input_tokens < 5000
     assert 0 < doc.output_tokens < 500
 
 
-def test_no_credit_at_the_model_is_a_dead_letter_not_a_retry(open_desk, chat):
+def test_no_credit_at_the_model_is_a_dead_letter_not_a_retry(open_bench, chat):
     error = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
     chat.always = {"/chat/completions": (429, error, {})}
-    desk = chat_desk(open_desk, chat)
-    desk.drain()
+    bench = chat_bench(open_bench, chat)
+    bench.drain()
     assert chat.count("/chat/completions") == 1
-    assert desk_letters.get(f"su_{VIDEO}").doc.failure_type == "quota_exceeded"
+    assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "quota_exceeded"
 
 
 # ── money ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_at_80_percent_one_alert_at_100_no_new_paid_work_until_tomorrow(open_desk, chat, clock):
-    desk = chat_desk(open_desk, chat, deliver=False, budget={"daily_usd": "0.0050"}, openai={"max_output_tokens": 600})
+def test_at_80_percent_one_alert_at_100_no_new_paid_work_until_tomorrow(open_bench, chat, clock):
+    bench = chat_bench(
+        open_bench, chat, deliver=False, budget={"daily_usd": "0.0050"}, openai={"max_output_tokens": 600}
+    )
     for number in range(6):
-        desk.deliver(f"vid0000000{number}")
-    desk.drain()
-    today = desk.rt.today()
+        bench.deliver(f"vid0000000{number}")
+    bench.drain()
+    today = bench.rt.today()
     assert paid_calls.used(today) <= Decimal("0.0050")
-    done = sum(status == "summarized" for status in desk.statuses().values())
+    done = sum(status == "summarized" for status in bench.statuses().values())
     assert 0 < done < 6
     assert chat.billed == done
-    assert runs.describe_run(desk.rt, desk.rt.today()).quota_limits_hit == ["daily_budget_usd"]
+    assert runs.describe_run(bench.rt, bench.rt.today()).quota_limits_hit == ["daily_budget_usd"]
     alerts = fetch("SELECT count(*) FROM notices WHERE subject LIKE 'budget:%'")[0][0]
     assert alerts == 1
     assert dead_jobs.open_count() == 0
     clock.move(86_400)
-    desk.drain()
-    assert sum(status == "summarized" for status in desk.statuses().values()) > done
+    bench.drain()
+    assert sum(status == "summarized" for status in bench.statuses().values()) > done
 
 
-def test_an_expensive_video_waits_without_using_an_attempt(open_desk, assembly, tmp_path):
-    desk = audio_desk(open_desk, assembly, tmp_path, budget={"daily_usd": "0.1"})
+def test_an_expensive_video_waits_without_using_an_attempt(open_bench, assembly, tmp_path):
+    bench = audio_bench(open_bench, assembly, tmp_path, budget={"daily_usd": "0.1"})
     (tmp_path / "audio" / "vid00000002.mp3").write_bytes(b"audio")
-    desk.deliver("vid00000002", text=None)
-    desk.run_for(120, stride=15)
-    job = desk.job("tr_vid00000002")
-    assert (assembly.billed, job.attempts, desk.status("vid00000002")) == (1, 0, "transcription_queued")
-    desk.run_for(86_400, stride=3600)
-    assert desk.status("vid00000002") == "summarized"
+    bench.deliver("vid00000002", text=None)
+    bench.run_for(120, stride=15)
+    job = bench.job("tr_vid00000002")
+    assert (assembly.billed, job.attempts, bench.status("vid00000002")) == (1, 0, "transcription_queued")
+    bench.run_for(86_400, stride=3600)
+    assert bench.status("vid00000002") == "summarized"
 
 
-def test_what_no_day_could_pay_for_is_a_dead_letter_that_says_so(open_desk, assembly, tmp_path):
-    desk = audio_desk(open_desk, assembly, tmp_path, budget={"daily_usd": "0.01"})
-    desk.drain()
-    doc = desk_letters.get(f"tr_{VIDEO}").doc
+def test_what_no_day_could_pay_for_is_a_dead_letter_that_says_so(open_bench, assembly, tmp_path):
+    bench = audio_bench(open_bench, assembly, tmp_path, budget={"daily_usd": "0.01"})
+    bench.drain()
+    doc = dead_letters.get(f"tr_{VIDEO}").doc
     assert (assembly.billed, doc.failure_reason, doc.can_retry) == (0, "over_budget", True)
     assert "more than the daily budget" in doc.final_error
 
 
-def test_two_threads_that_admit_the_same_video_make_one_job(open_desk, monkeypatch):
-    desk = open_desk()
-    desk.deliver(VIDEO)
-    maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
-    seen = videos.discovered(desk.clock(), 5)
+def test_two_threads_that_admit_the_same_video_make_one_job(open_bench, monkeypatch):
+    bench = open_bench()
+    bench.deliver(VIDEO)
+    maintenance.run_step(bench.rt, maintenance.StepWake("intake"))
+    seen = videos.discovered(bench.clock(), 5)
     monkeypatch.setattr(videos, "discovered", lambda now, limit: seen)  # both threads read the row before either wrote
-    assert len(admit.admit(desk.rt)) == 1
-    assert admit.admit(desk.rt) == []
+    assert len(admit.admit(bench.rt)) == 1
+    assert admit.admit(bench.rt) == []
     assert fetch("SELECT count(*) FROM jobs") == [(1,)]
 
 
-def test_a_retry_of_broken_audio_uploads_anew(open_desk, tmp_path):
+def test_a_retry_of_broken_audio_uploads_anew(open_bench, tmp_path):
     with FakeAssembly(error="File does not appear to contain audio.") as assembly:
-        desk = audio_desk(open_desk, assembly, tmp_path)
-        desk.run_for(20)
+        bench = audio_bench(open_bench, assembly, tmp_path)
+        bench.run_for(20)
         assembly.error = ""
-        desk_letters.retry(desk.rt, f"tr_{VIDEO}", force=True)
-        desk.run_for(20)
-        assert desk.status(VIDEO) == "summarized"
+        dead_letters.retry(bench.rt, f"tr_{VIDEO}", force=True)
+        bench.run_for(20)
+        assert bench.status(VIDEO) == "summarized"
         assert assembly.count("/v2/upload") == 2
 
 
-def test_a_dead_job_whose_video_moved_on_is_left_alone(open_desk, assembly, tmp_path):
+def test_a_dead_job_whose_video_moved_on_is_left_alone(open_bench, assembly, tmp_path):
     assembly.always = {"/v2/upload": (402, {"error": "no balance"}, {})}
-    desk = audio_desk(open_desk, assembly, tmp_path)
-    desk.drain()
-    videos.skip(videos.get(VIDEO), "by hand", desk.clock())
-    desk.run_for(4000, stride=500)
-    assert desk.status(VIDEO) == "skipped"
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.drain()
+    videos.skip(videos.get(VIDEO), "by hand", bench.clock())
+    bench.run_for(4000, stride=500)
+    assert bench.status(VIDEO) == "skipped"
     assert dead_jobs.find(f"tr_{VIDEO}").doc.can_retry is False
 
 
-def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_desk, assembly, tmp_path):
-    desk = audio_desk(open_desk, assembly, tmp_path)
+def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_bench, assembly, tmp_path):
+    bench = audio_bench(open_bench, assembly, tmp_path)
     from csi.processing.providers.base import TranscriptRequest
 
-    provider = desk.rt.paid["assemblyai"]
+    provider = bench.rt.paid["assemblyai"]
     assert provider.estimate(TranscriptRequest("v", "u", 1)) == Decimal("0.0001")
     assert provider.estimate(TranscriptRequest("v", "u", 0)) == Decimal("0.3600")
 
@@ -616,69 +617,69 @@ def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_desk, assemb
 # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_that_kills_the_process_three_times_is_quarantined(open_desk):
-    desk = open_desk()
-    desk.deliver(VIDEO)
-    desk.deliver("vid00000002")
-    poison = desk.rt
+def test_a_job_that_kills_the_process_three_times_is_quarantined(open_bench):
+    bench = open_bench()
+    bench.deliver(VIDEO)
+    bench.deliver("vid00000002")
+    poison = bench.rt
 
     def hit(place: str) -> None:
         if place == "transcribe.claimed" and jobs.find(f"tr_{VIDEO}").doc.status == "queued" and _holds(VIDEO):
             raise ProcessKilled(place)
 
     def _holds(video: str) -> bool:
-        return fetch("SELECT 1 FROM jobs WHERE job_id = ? AND lease_until > ?", f"tr_{video}", desk.clock()) != []
+        return fetch("SELECT 1 FROM jobs WHERE job_id = ? AND lease_until > ?", f"tr_{video}", bench.clock()) != []
 
     poison.failpoint = hit
-    assert desk.drain_through_deaths() == 3
-    assert desk.statuses() == {VIDEO: "failed", "vid00000002": "summarized"}
-    doc = desk_letters.get(f"tr_{VIDEO}").doc
+    assert bench.drain_through_deaths() == 3
+    assert bench.statuses() == {VIDEO: "failed", "vid00000002": "summarized"}
+    doc = dead_letters.get(f"tr_{VIDEO}").doc
     assert (doc.tags, doc.failure_reason) == (["quarantined"], "crash")
 
 
-def test_a_living_workers_lease_never_runs_out(open_desk, clock):
-    desk = open_desk()
-    desk.deliver(VIDEO)
-    desk.drain()
-    desk.deliver("vid00000002")
-    maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
-    maintenance.run_step(desk.rt, maintenance.StepWake("admit"))
+def test_a_living_workers_lease_never_runs_out(open_bench, clock):
+    bench = open_bench()
+    bench.deliver(VIDEO)
+    bench.drain()
+    bench.deliver("vid00000002")
+    maintenance.run_step(bench.rt, maintenance.StepWake("intake"))
+    maintenance.run_step(bench.rt, maintenance.StepWake("admit"))
     held = jobs.claim("tr_vid00000002", clock())
     for _ in range(10):
         clock.move(50)
-        maintenance.maintain(desk.rt)
+        maintenance.maintain(bench.rt)
     assert jobs.claim("tr_vid00000002", clock()) is None
     assert held is not None
 
 
-def test_a_full_disk_holds_a_job_up_and_buries_nothing(open_desk, monkeypatch):
+def test_a_full_disk_holds_a_job_up_and_buries_nothing(open_bench, monkeypatch):
     """The worker lives and renews its leases all the while: a job whose step failed must not be among them."""
-    desk = open_desk()
-    desk.deliver(VIDEO)
+    bench = open_bench()
+    bench.deliver(VIDEO)
     with monkeypatch.context() as full:
         full.setattr(
             os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
         )
-        desk.work_for(600)
-    assert desk.status(VIDEO) == "transcription_queued"
+        bench.work_for(600)
+    assert bench.status(VIDEO) == "transcription_queued"
     assert jobs.find(f"tr_{VIDEO}").crashes == 0
-    desk.work_for(60)
-    assert desk.status(VIDEO) == "summarized"
+    bench.work_for(60)
+    assert bench.status(VIDEO) == "summarized"
 
 
-def test_artifacts_that_have_no_place_hold_a_job_up_and_bury_nothing(open_desk, tmp_path):
+def test_artifacts_that_have_no_place_hold_a_job_up_and_bury_nothing(open_bench, tmp_path):
     (tmp_path / "in the way").write_text("a file where a directory should be")
-    desk = open_desk(artifacts_dir=tmp_path / "in the way" / "artifacts")
-    desk.deliver(VIDEO)
-    desk.work_for(300)
-    assert (desk.status(VIDEO), jobs.find(f"tr_{VIDEO}").crashes) == ("transcription_queued", 0)
+    bench = open_bench(artifacts_dir=tmp_path / "in the way" / "artifacts")
+    bench.deliver(VIDEO)
+    bench.work_for(300)
+    assert (bench.status(VIDEO), jobs.find(f"tr_{VIDEO}").crashes) == ("transcription_queued", 0)
     (tmp_path / "in the way").unlink()
-    desk.work_for(60)
-    assert desk.status(VIDEO) == "summarized"
+    bench.work_for(60)
+    assert bench.status(VIDEO) == "summarized"
 
 
-def test_a_fault_of_the_program_ends_in_a_dead_letter_and_stops_nobody(open_desk):
-    desk = open_desk()
+def test_a_defect_ends_in_a_dead_letter_and_stops_no_other_job(open_bench):
+    bench = open_bench()
 
     class Broken:
         name = "file"
@@ -690,19 +691,19 @@ def test_a_fault_of_the_program_ends_in_a_dead_letter_and_stops_nobody(open_desk
                 else ProviderError("none", fault="absent", code="no_file")
             )
 
-    desk.rt.free["file"] = Broken()
-    desk.deliver(VIDEO)
-    desk.deliver("vid00000002")
-    desk.work_for(300)
-    assert desk.statuses() == {VIDEO: "failed", "vid00000002": "skipped"}
-    assert desk_letters.get(f"tr_{VIDEO}").doc.tags == ["quarantined"]
+    bench.rt.free["file"] = Broken()
+    bench.deliver(VIDEO)
+    bench.deliver("vid00000002")
+    bench.work_for(300)
+    assert bench.statuses() == {VIDEO: "failed", "vid00000002": "skipped"}
+    assert dead_letters.get(f"tr_{VIDEO}").doc.tags == ["quarantined"]
 
 
-def test_what_was_found_out_under_a_lost_lease_is_not_written(open_desk, clock):
-    desk = open_desk()
-    desk.deliver(VIDEO)
-    maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
-    maintenance.run_step(desk.rt, maintenance.StepWake("admit"))
+def test_what_was_found_out_under_a_lost_lease_is_not_written(open_bench, clock):
+    bench = open_bench()
+    bench.deliver(VIDEO)
+    maintenance.run_step(bench.rt, maintenance.StepWake("intake"))
+    maintenance.run_step(bench.rt, maintenance.StepWake("admit"))
     first = jobs.claim(f"tr_{VIDEO}", clock())
     clock.move(61)
     second = jobs.claim(f"tr_{VIDEO}", clock())
@@ -711,17 +712,17 @@ def test_what_was_found_out_under_a_lost_lease_is_not_written(open_desk, clock):
         jobs.update(first, clock(), status="processing")
 
 
-def test_notices_are_not_lost_when_the_sender_dies(open_desk, clock):
-    desk = open_desk(notifications={"window": 0})
+def test_notices_are_not_lost_when_the_sender_dies(open_bench, clock):
+    bench = open_bench(notifications={"window": 0})
     sent = []
-    desk.rt.notifiers = [lambda title, body: sent.append(title)]
-    desk.deliver(VIDEO)
-    desk.kill_at("notify.sent")
+    bench.rt.notifiers = [lambda title, body: sent.append(title)]
+    bench.deliver(VIDEO)
+    bench.kill_at("notify.sent")
     with pytest.raises(ProcessKilled):
-        desk.drain()
+        bench.drain()
     assert notices.waiting_count() == 1
     clock.move(61)
-    desk.start().notifiers = [lambda title, body: sent.append(title)]
-    desk.drain()
+    bench.start().notifiers = [lambda title, body: sent.append(title)]
+    bench.drain()
     assert len(sent) == 2
     assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"sent": 1}

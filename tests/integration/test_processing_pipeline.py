@@ -1,12 +1,11 @@
-"""From a received signal to transcript, summary, artifacts and digest: the walk on embedded defaults."""
+"""From a received signal to transcript, summary, artifacts and digest, with the built-in providers."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from csi.processing.pipeline import dead_letters as desk_letters
-from csi.processing.pipeline import digest, maintenance, notify, runs
+from csi.processing.pipeline import dead_letters, digest, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
 from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, signals, videos
 from csi.processing.store.db import fetch
@@ -15,10 +14,10 @@ from csi.receiver.store import SignalStore
 from tests.fakes.processing_bench import TEXT
 
 
-def test_a_signal_becomes_transcript_summary_and_artifacts(open_desk):
-    desk = open_desk()
-    event_id = desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
-    desk.drain()
+def test_a_signal_becomes_transcript_summary_and_artifacts(open_bench):
+    bench = open_bench()
+    event_id = bench.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
+    bench.drain()
     video = videos.get("vid00000001")
     assert (video.status, video.doc.processing_stage, video.correlation_id) == ("summarized", "completed", event_id)
     assert [name for name, _ in videos.steps(video.id)] == [
@@ -31,21 +30,21 @@ def test_a_signal_becomes_transcript_summary_and_artifacts(open_desk):
     assert set(kinds) == {"transcript", "transcript_json", "summary", "summary_json", "concept", "implementation"}
     assert video.doc.drive_refs.transcript_id == kinds["transcript"].artifact_id
     assert video.doc.drive_refs.summary_id == kinds["summary"].artifact_id
-    folder = desk.settings.artifacts / "vid00000001"
+    folder = bench.settings.artifacts / "vid00000001"
     assert {path.name for path in folder.iterdir()} >= {"CONCEPT.md", "IMPLEMENTATION.md", "summary.md"}
     assert TEXT in (folder / "transcript.md").read_text()
     assert "no language model was used" in (folder / "summary.md").read_text()
-    summary = desk.job("su_vid00000001").doc
+    summary = bench.job("su_vid00000001").doc
     assert summary.model_used == "csi-extractive-1"
     assert all(bullet in TEXT for bullet in summary.summary.bullets)
 
 
-def test_every_document_written_is_in_the_specifications_shape(open_desk):
-    desk = open_desk()
-    desk.deliver("vid00000001")
-    desk.deliver("vid00000002", text=None)
-    desk.drain()
-    runs.update_runs(desk.rt)
+def test_every_document_written_is_in_the_specifications_shape(open_bench):
+    bench = open_bench()
+    bench.deliver("vid00000001")
+    bench.deliver("vid00000002", text=None)
+    bench.drain()
+    runs.update_runs(bench.rt)
     found = {
         name: [doc.shape() for doc in collection_documents(name)]
         for name in ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "run_events")
@@ -60,72 +59,72 @@ def test_every_document_written_is_in_the_specifications_shape(open_desk):
     assert "completed_at" not in found["jobs/transcription"][1]
 
 
-def test_a_video_delivered_twice_is_processed_once(open_desk):
-    desk = open_desk()
-    desk.deliver("vid00000001")
-    desk.deliver("vid00000001", event_id="src:other:playlist")
-    desk.drain()
-    desk.deliver("vid00000001", event_id="src:third")
-    desk.drain()
-    assert desk.statuses() == {"vid00000001": "summarized"}
+def test_a_video_delivered_twice_is_processed_once(open_bench):
+    bench = open_bench()
+    bench.deliver("vid00000001")
+    bench.deliver("vid00000001", event_id="src:other:playlist")
+    bench.drain()
+    bench.deliver("vid00000001", event_id="src:third")
+    bench.drain()
+    assert bench.statuses() == {"vid00000001": "summarized"}
     assert fetch("SELECT count(*) FROM jobs")[0][0] == 2
     assert len(fetch("SELECT 1 FROM signals WHERE video_id = ?", "vid00000001")) == 3
 
 
 @pytest.mark.parametrize("until", ["intake", "transcribed", "summarized"])
-def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(open_desk, until):
-    """A channel's video that somebody puts into the tutorials' playlist later, at whatever step it is by then."""
-    desk = open_desk(routes={"plain": {"action": "process"}})
-    desk.deliver("vid00000001", pipeline="plain")
+def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(open_bench, until):
+    """A channel's video is added to the tutorials' playlist later, at any step of its processing."""
+    bench = open_bench(routes={"plain": {"action": "process"}})
+    bench.deliver("vid00000001", pipeline="plain")
     if until == "transcribed":
-        maintenance.run_step(desk.rt, maintenance.StepWake("intake"))
-        maintenance.run_step(desk.rt, maintenance.StepWake("admit"))
-        maintenance.run_step(desk.rt, maintenance.StepWake("transcribe", "tr_vid00000001"))
+        maintenance.run_step(bench.rt, maintenance.StepWake("intake"))
+        maintenance.run_step(bench.rt, maintenance.StepWake("admit"))
+        maintenance.run_step(bench.rt, maintenance.StepWake("transcribe", "tr_vid00000001"))
     if until == "summarized":
-        desk.drain()
+        bench.drain()
     for pipeline in ("youtube_tutorial_explainer", "creator_watchlist_handler", "plain"):
-        desk.deliver("vid00000001", pipeline=pipeline)
-        desk.drain()
-    assert desk.statuses() == {"vid00000001": "summarized"}
+        bench.deliver("vid00000001", pipeline=pipeline)
+        bench.drain()
+    assert bench.statuses() == {"vid00000001": "summarized"}
     assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000001")}
     assert fetch("SELECT title FROM notices") == [("Title of vid00000001",)]
     assert [name for name, _ in videos.steps("vid00000001")].count("failed") == (until == "summarized")
-    assert runs.describe_run(desk.rt, desk.rt.today()).failed == 0
+    assert runs.describe_run(bench.rt, bench.rt.today()).failed == 0
 
 
-def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(open_desk):
-    desk = open_desk()
-    desk.deliver("vid00000001", pipeline="mystery")
-    desk.drain()
+def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(open_bench):
+    bench = open_bench()
+    bench.deliver("vid00000001", pipeline="mystery")
+    bench.drain()
     assert signals.unknown_pipelines() == {"mystery": 1}
-    assert desk.statuses() == {}
-    desk.settings = desk.settings.model_copy(
-        update={"routes": {**desk.settings.routes, "mystery": desk.settings.routes["creator_watchlist_handler"]}}
+    assert bench.statuses() == {}
+    bench.settings = bench.settings.model_copy(
+        update={"routes": {**bench.settings.routes, "mystery": bench.settings.routes["creator_watchlist_handler"]}}
     )
-    reroute(desk.start())
-    desk.drain()
-    assert desk.status("vid00000001") == "summarized"
+    reroute(bench.start())
+    bench.drain()
+    assert bench.status("vid00000001") == "summarized"
     assert signals.unknown_pipelines() == {}
 
 
 @pytest.mark.parametrize(
     ("action", "rows"), [("notify", 1), ("digest", 0), ("ignore", 0)], ids=["notify", "digest", "ignore"]
 )
-def test_other_actions_make_no_video(open_desk, action, rows):
-    desk = open_desk(routes={"quiet": {"action": action}})
-    desk.deliver("vid00000001", pipeline="quiet")
-    desk.drain()
-    assert desk.statuses() == {}
+def test_other_actions_make_no_video(open_bench, action, rows):
+    bench = open_bench(routes={"quiet": {"action": action}})
+    bench.deliver("vid00000001", pipeline="quiet")
+    bench.drain()
+    assert bench.statuses() == {}
     assert notices.waiting_count() == rows
     assert signals.counts() == {action: 1}
 
 
-def test_a_signal_without_a_usable_video_is_kept_and_named(open_desk):
-    desk = open_desk()
-    desk.deliver("x", text=None, subject={"video_id": "../../etc/passwd"})
-    desk.drain()
+def test_a_signal_without_a_usable_video_is_kept_and_named(open_bench):
+    bench = open_bench()
+    bench.deliver("x", text=None, subject={"video_id": "../../etc/passwd"})
+    bench.drain()
     assert signals.counts() == {"unusable": 1}
-    assert desk.statuses() == {}
+    assert bench.statuses() == {}
 
 
 @pytest.mark.parametrize(
@@ -139,74 +138,74 @@ def test_a_signal_without_a_usable_video_is_kept_and_named(open_desk):
     ],
     ids=["upcoming", "live", "too long", "too short", "title"],
 )
-def test_skip_rules_end_in_skipped_through_failed(open_desk, subject, rule):
-    desk = open_desk(limits={"min_duration": 30, "skip_title": "(?i)giveaway"})
-    desk.deliver("vid00000001", subject=subject)
-    desk.drain()
+def test_skip_rules_end_in_skipped_through_failed(open_bench, subject, rule):
+    bench = open_bench(limits={"min_duration": 30, "skip_title": "(?i)giveaway"})
+    bench.deliver("vid00000001", subject=subject)
+    bench.drain()
     assert [name for name, _ in videos.steps("vid00000001")] == ["discovered", "failed", "skipped"]
-    doc = runs.describe_run(desk.rt, desk.rt.today())
+    doc = runs.describe_run(bench.rt, bench.rt.today())
     assert (doc.skipped, doc.failed, doc.policies_enforced) == (1, 0, [rule])
 
 
-def test_the_days_limit_holds_the_rest_until_tomorrow(open_desk, clock):
-    desk = open_desk(limits={"videos_per_day": 2})
+def test_the_days_limit_holds_the_rest_until_tomorrow(open_bench, clock):
+    bench = open_bench(limits={"videos_per_day": 2})
     for number in range(5):
-        desk.deliver(f"vid0000000{number}")
-    desk.drain()
-    assert sorted(desk.statuses().values()) == ["discovered"] * 3 + ["summarized"] * 2
-    assert runs.describe_run(desk.rt, desk.rt.today()).quota_limits_hit == ["videos_per_day"]
+        bench.deliver(f"vid0000000{number}")
+    bench.drain()
+    assert sorted(bench.statuses().values()) == ["discovered"] * 3 + ["summarized"] * 2
+    assert runs.describe_run(bench.rt, bench.rt.today()).quota_limits_hit == ["videos_per_day"]
     clock.move(86_400)
-    desk.drain()
-    assert sorted(desk.statuses().values()) == ["discovered"] + ["summarized"] * 4
+    bench.drain()
+    assert sorted(bench.statuses().values()) == ["discovered"] + ["summarized"] * 4
 
 
 @pytest.mark.parametrize(("text", "code"), [("", "no_speech"), (None, "no_file")], ids=["zero words", "nothing there"])
-def test_without_words_the_video_is_skipped(open_desk, text, code):
-    desk = open_desk()
-    desk.deliver("vid00000001", text=text)
-    desk.drain()
-    assert desk.status("vid00000001") == "skipped"
-    assert desk.job("tr_vid00000001").doc.status == "failed"
+def test_without_words_the_video_is_skipped(open_bench, text, code):
+    bench = open_bench()
+    bench.deliver("vid00000001", text=text)
+    bench.drain()
+    assert bench.status("vid00000001") == "skipped"
+    assert bench.job("tr_vid00000001").doc.status == "failed"
     assert dead_jobs.open_count() == 0
     assert code in {entry.error_code for entry in audit.search(limit=50)}
 
 
-def test_half_a_million_words_are_summarised(open_desk):
-    desk = open_desk()
-    desk.deliver("vid00000001", text="The model learns from tokens every day. " * 72_000)
-    desk.drain()
-    doc = desk.job("tr_vid00000001").doc
+def test_half_a_million_words_are_summarised(open_bench):
+    bench = open_bench()
+    bench.deliver("vid00000001", text="The model learns from tokens every day. " * 72_000)
+    bench.drain()
+    doc = bench.job("tr_vid00000001").doc
     assert doc.transcript_json["words"] == 504_000
-    assert desk.status("vid00000001") == "summarized"
+    assert bench.status("vid00000001") == "summarized"
 
 
-def test_more_words_than_the_limit_are_refused_by_name(open_desk):
-    desk = open_desk(limits={"max_transcript_words": 10})
-    desk.deliver("vid00000001")
-    desk.drain()
-    assert desk.status("vid00000001") == "skipped"
+def test_more_words_than_the_limit_are_refused_by_name(open_bench):
+    bench = open_bench(limits={"max_transcript_words": 10})
+    bench.deliver("vid00000001")
+    bench.drain()
+    assert bench.status("vid00000001") == "skipped"
     assert "max_transcript_words" in videos.get("vid00000001").doc.last_error
 
 
-def test_a_wrong_language_is_skipped(open_desk):
-    desk = open_desk()
-    desk.settings = desk.settings.model_copy(
-        update={"transcription": desk.settings.transcription.model_copy(update={"languages": ("en",)})}
+def test_a_wrong_language_is_skipped(open_bench):
+    bench = open_bench()
+    bench.settings = bench.settings.model_copy(
+        update={"transcription": bench.settings.transcription.model_copy(update={"languages": ("en",)})}
     )
-    desk.start()
-    desk.deliver("vid00000001", text=None)
-    (desk.home / "transcripts" / "vid00000001.json").write_text(json.dumps({"text": "Guten Tag", "language": "de"}))
-    desk.drain()
-    assert desk.status("vid00000001") == "skipped"
+    bench.start()
+    bench.deliver("vid00000001", text=None)
+    (bench.home / "transcripts" / "vid00000001.json").write_text(json.dumps({"text": "Guten Tag", "language": "de"}))
+    bench.drain()
+    assert bench.status("vid00000001") == "skipped"
     assert (
         videos.get("vid00000001").doc.last_error == "the transcript is in de, which is not in transcription.languages"
     )
 
 
-def test_one_correlation_id_joins_the_whole_way(open_desk):
-    desk = open_desk()
-    event_id = desk.deliver("vid00000001")
-    desk.drain()
+def test_one_correlation_id_joins_the_whole_way(open_bench):
+    bench = open_bench()
+    event_id = bench.deliver("vid00000001")
+    bench.drain()
     way = list(reversed(audit.search(limit=50, correlation=event_id)))
     assert [entry.action for entry in way] == [
         "route:process",
@@ -218,166 +217,166 @@ def test_one_correlation_id_joins_the_whole_way(open_desk):
     assert [entry.parent_log_id for entry in way] == [None, *(entry.log_id for entry in way[:-1])]
 
 
-def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_desk, clock):
-    desk = open_desk(routes={"quiet": {"action": "digest"}}, notifications={"window": 300})
-    desk.deliver("vid00000001")
-    desk.deliver("vid00000002", text="")
-    desk.deliver("vid00000003", pipeline="quiet", subject={"title": "Only <b>seen</b>"})
-    desk.drain()
-    runs.update_runs(desk.rt)
-    today = desk.rt.today()
+def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_bench, clock):
+    bench = open_bench(routes={"quiet": {"action": "digest"}}, notifications={"window": 300})
+    bench.deliver("vid00000001")
+    bench.deliver("vid00000002", text="")
+    bench.deliver("vid00000003", pipeline="quiet", subject={"title": "Only <b>seen</b>"})
+    bench.drain()
+    runs.update_runs(bench.rt)
+    today = bench.rt.today()
     doc = runs.runs.find(today)
     numbers = (doc.status, doc.discovered, doc.transcription_queued, doc.transcribed, doc.summarized, doc.skipped)
     assert numbers == ("running", 2, 2, 1, 1, 1)
     assert doc.agent_stats["transcriber"].actions_taken == 4
     assert doc.error_categories == {"no_speech": 1}
     clock.move(86_400)
-    runs.update_runs(desk.rt)
+    runs.update_runs(bench.rt)
     assert runs.runs.find(today).status == "completed"
-    page = (desk.settings.artifacts / "digests" / f"digest-{today}.md").read_text()
+    page = (bench.settings.artifacts / "digests" / f"digest-{today}.md").read_text()
     assert "## Title of vid00000001" in page
     assert "Only \\<b\\>seen" in page
-    html = (desk.settings.artifacts / "digests" / f"digest-{today}.html").read_text()
+    html = (bench.settings.artifacts / "digests" / f"digest-{today}.html").read_text()
     assert "Only &lt;b&gt;seen" in html
 
 
 @pytest.mark.parametrize("place", ["digest.written", "run.written"])
-def test_a_death_at_midnight_loses_no_digest_and_announces_it_once(open_desk, clock, place):
-    desk = open_desk()
-    desk.deliver("vid00000001")
-    desk.run_for(0)
-    today = desk.rt.today()
+def test_a_death_at_midnight_loses_no_digest_and_announces_it_once(open_bench, clock, place):
+    bench = open_bench()
+    bench.deliver("vid00000001")
+    bench.run_for(0)
+    today = bench.rt.today()
     clock.move(86_400)
-    died = desk.kill_at(place)
-    desk.drain_through_deaths(seconds=15)
+    died = bench.kill_at(place)
+    bench.drain_through_deaths(seconds=15)
     assert died() == 1
     assert runs.runs.find(today).status == "completed"
-    assert (desk.settings.artifacts / "digests" / f"digest-{today}.html").exists()
+    assert (bench.settings.artifacts / "digests" / f"digest-{today}.html").exists()
     assert fetch("SELECT count(*) FROM notices WHERE subject = ?", f"digest:{today}") == [(1,)]
 
 
-def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_desk, clock):
-    desk = open_desk()
-    (desk.home / "transcripts" / "vid00000001.json").write_text("{broken")
-    desk.deliver("vid00000001", text=None)
-    desk.run_for(0)
-    first = desk.rt.today()
+def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_bench, clock):
+    bench = open_bench()
+    (bench.home / "transcripts" / "vid00000001.json").write_text("{broken")
+    bench.deliver("vid00000001", text=None)
+    bench.run_for(0)
+    first = bench.rt.today()
     clock.move(86_400)
-    desk_letters.retry(desk.rt, "tr_vid00000001", force=True)
-    desk.run_for(0)
-    assert [runs.describe_run(desk.rt, day).dlq for day in (first, desk.rt.today())] == [1, 1]
+    dead_letters.retry(bench.rt, "tr_vid00000001", force=True)
+    bench.run_for(0)
+    assert [runs.describe_run(bench.rt, day).dlq for day in (first, bench.rt.today())] == [1, 1]
 
 
-def test_notifications_are_collected_for_five_minutes_and_sent_once(open_desk, clock):
-    desk = open_desk()
+def test_notifications_are_collected_for_five_minutes_and_sent_once(open_bench, clock):
+    bench = open_bench()
     sent: list[tuple[str, str]] = []
-    desk.rt.notifiers = [lambda title, body: sent.append((title, body))]
-    desk.deliver("vid00000001")
-    desk.drain()
+    bench.rt.notifiers = [lambda title, body: sent.append((title, body))]
+    bench.deliver("vid00000001")
+    bench.drain()
     clock.move(200)
-    desk.deliver("vid00000002")
-    desk.drain()
+    bench.deliver("vid00000002")
+    bench.drain()
     assert sent == []
     clock.move(100)
-    desk.drain()
+    bench.drain()
     assert [title for title, _ in sent] == ["CSI: 2 items"]
     assert "Title of vid00000001" in sent[0][1]
     assert "Title of vid00000002" in sent[0][1]
     clock.move(1000)
-    desk.drain()
+    bench.drain()
     assert len(sent) == 1
 
 
-def test_a_notification_that_fails_is_tried_again_and_given_up_with_a_warning(open_desk, clock):
-    desk = open_desk(notifications={"window": 0})
+def test_a_notification_that_fails_is_tried_again_and_given_up_with_a_warning(open_bench, clock):
+    bench = open_bench(notifications={"window": 0})
 
     def fail(title: str, body: str) -> None:
-        raise notify.NotificationError("nobody there")
+        raise notify.NotificationError("unreachable")
 
-    desk.rt.notifiers = [fail]
-    desk.deliver("vid00000001")
+    bench.rt.notifiers = [fail]
+    bench.deliver("vid00000001")
     for _ in range(8):
-        desk.drain()
+        bench.drain()
         clock.move(60)
     assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"dead": 1}
 
 
-def test_without_addresses_notifications_go_to_a_file(open_desk, clock):
-    desk = open_desk(notifications={"window": 0})
-    desk.deliver("vid00000001")
-    desk.drain()
-    assert "Title of vid00000001" in desk.settings.notice_file.read_text()
-    assert desk.settings.notice_file.stat().st_mode & 0o777 == 0o600
+def test_without_addresses_notifications_go_to_a_file(open_bench, clock):
+    bench = open_bench(notifications={"window": 0})
+    bench.deliver("vid00000001")
+    bench.drain()
+    assert "Title of vid00000001" in bench.settings.notice_file.read_text()
+    assert bench.settings.notice_file.stat().st_mode & 0o777 == 0o600
 
 
-def test_paused_takes_signals_over_and_does_nothing_else(open_desk):
-    desk = open_desk(paused=True)
-    desk.deliver("vid00000001")
-    desk.drain()
-    assert desk.statuses() == {"vid00000001": "discovered"}
-    assert runs.describe_run(desk.rt, desk.rt.today()).status == "paused"
+def test_paused_takes_signals_over_and_does_nothing_else(open_bench):
+    bench = open_bench(paused=True)
+    bench.deliver("vid00000001")
+    bench.drain()
+    assert bench.statuses() == {"vid00000001": "discovered"}
+    assert runs.describe_run(bench.rt, bench.rt.today()).status == "paused"
 
 
-def test_a_lost_receiver_database_is_one_sentence(open_desk, tmp_path: Path):
-    desk = open_desk()
-    desk.inbox.close()
-    desk.settings.receiver_db.write_bytes(b"not a database" * 100)
+def test_a_lost_receiver_database_is_one_sentence(open_bench, tmp_path: Path):
+    bench = open_bench()
+    bench.inbox.close()
+    bench.settings.receiver_db.write_bytes(b"not a database" * 100)
     from csi.errors import StoreError
     from csi.processing.receiver_database import read_after
 
     with pytest.raises(StoreError, match="the receiver's database cannot be read"):
-        read_after(desk.settings.receiver_db, signals.IntakeCursor(), 10)
-    assert maintenance.due_wakes(desk.rt) == maintenance.maintain(desk.rt) == []
+        read_after(bench.settings.receiver_db, signals.IntakeCursor(), 10)
+    assert maintenance.due_wakes(bench.rt) == maintenance.maintain(bench.rt) == []
 
 
 @pytest.mark.parametrize("count", [1, 9])
-def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open_desk, count):
+def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open_bench, count):
     """The numbers begin at 1 again, below or already past the last one that was seen."""
-    desk = open_desk()
+    bench = open_bench()
     for number in range(5):
-        desk.deliver(f"old{number}")
-    desk.drain()
-    desk.inbox.close()
-    for file in desk.home.glob("receiver.db*"):
+        bench.deliver(f"old{number}")
+    bench.drain()
+    bench.inbox.close()
+    for file in bench.home.glob("receiver.db*"):
         file.unlink()
-    desk.inbox = SignalStore(desk.settings.receiver_db)
-    desk.deliver("old0", event_id="src:test:old0:1")
+    bench.inbox = SignalStore(bench.settings.receiver_db)
+    bench.deliver("old0", event_id="src:test:old0:1")
     for number in range(count):
-        desk.deliver(f"new{number}")
-    desk.drain()
-    assert set(desk.statuses().values()) == {"summarized"}
-    assert len(desk.statuses()) == 5 + count
+        bench.deliver(f"new{number}")
+    bench.drain()
+    assert set(bench.statuses().values()) == {"summarized"}
+    assert len(bench.statuses()) == 5 + count
     assert len(fetch("SELECT 1 FROM signals WHERE video_id = ?", "old0")) == 1
-    assert maintenance.due_wakes(desk.rt) == []
+    assert maintenance.due_wakes(bench.rt) == []
 
 
-def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_desk):
-    desk = open_desk()
-    made = digest.make_digest(desk.rt, runs.describe_run(desk.rt, desk.rt.today()))
+def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_bench):
+    bench = open_bench()
+    made = digest.make_digest(bench.rt, runs.describe_run(bench.rt, bench.rt.today()))
     assert "0 summarised" in made.markdown
 
 
-def test_jobs_wait_for_nobody_but_their_own_time(open_desk, clock):
+def test_jobs_wait_only_for_their_own_time(open_bench, clock):
     """Rescue finds a job whose wake-up was lost: `drain` is nothing but rescue."""
-    desk = open_desk()
-    desk.deliver("vid00000001")
-    desk.drain()
+    bench = open_bench()
+    bench.deliver("vid00000001")
+    bench.drain()
     assert jobs.due(clock(), 10) == []
 
 
-def test_the_whole_walk_on_postgresql(open_desk, postgres_url, clock):
-    desk = open_desk(database=postgres_url, notifications={"window": 0})
-    desk.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
-    desk.deliver("vid00000002")
-    desk.deliver("vid00000003", text="")
-    desk.deliver("vid00000002", subject={"title": "NUL \x00 \ud800"}, pipeline="creator_watchlist_handler")
-    desk.drain()
-    desk.deliver("vid00000002", pipeline="youtube_tutorial_explainer")
-    desk.drain()
+def test_the_whole_walk_on_postgresql(open_bench, postgres_url, clock):
+    bench = open_bench(database=postgres_url, notifications={"window": 0})
+    bench.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
+    bench.deliver("vid00000002")
+    bench.deliver("vid00000003", text="")
+    bench.deliver("vid00000002", subject={"title": "NUL \x00 \ud800"}, pipeline="creator_watchlist_handler")
+    bench.drain()
+    bench.deliver("vid00000002", pipeline="youtube_tutorial_explainer")
+    bench.drain()
     assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000002")}
-    runs.update_runs(desk.rt)
-    assert sorted(desk.statuses().values()) == ["skipped", "summarized", "summarized"]
+    runs.update_runs(bench.rt)
+    assert sorted(bench.statuses().values()) == ["skipped", "summarized", "summarized"]
     assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"sent": 1}
     clock.move(86_400)
-    runs.update_runs(desk.rt)
+    runs.update_runs(bench.rt)
     assert [(run.status, run.summarized) for run in runs.runs.page(5)] == [("planned", 0), ("completed", 2)]

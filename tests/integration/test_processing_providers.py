@@ -1,4 +1,4 @@
-"""Providers by themselves: captions through the library and from an endpoint, extraction, prompts, notifications."""
+"""Providers: captions from the library and from an endpoint, extractive summaries, prompts, notifications."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_message_that_is_longer_than_a_service_takes_goes_out_in_parts():
     assert max(lengths) <= 32_768
 
 
-def test_the_simulators_captions_are_read_and_absent_where_nobody_speaks():
+def test_the_simulators_captions_are_read_and_absent_without_speech():
     world = World(1)
     channel = world.add_channel("C", at=0.0).id
     video = world.upload(channel, "Sourdough in ten minutes", at=1.0)

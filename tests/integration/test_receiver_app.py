@@ -1,4 +1,4 @@
-"""The receiver in process: every answer of PRD §8.1, and everything that must not get in."""
+"""The receiver in process: every response of PRD §8.1, and every request that must be refused."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`csi receiver doctor`, and a database of the version before."""
+"""`csi receiver doctor`, and the migration of a database of schema 1."""
 
 import json
 import sqlite3
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.unit.test_receiver_store import arrival, batch_of
 
 from csi.cli.receiver import receiver
 from csi.receiver import store as store_module
@@ -14,6 +13,7 @@ from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import SignalStore
 from csi.simulator.http_server import serve_in_background
+from tests.integration.test_receiver_store import arrival, batch_of
 
 SECRET = "csi-test-secret-0123456789-0123456789"
 
@@ -45,7 +45,7 @@ def test_what_would_stop_a_batch_is_ill(tmp_path, env, what):
     assert (code, found[what]) == (1, "ill")
 
 
-def test_a_wrong_secret_and_nobody_there_are_ill(tmp_path):
+def test_a_wrong_secret_and_an_unreachable_receiver_are_ill(tmp_path):
     other = ReceiverSettings(secret="another-secret-0123456789", db_path=tmp_path / "r.db")
     with serve_in_background(create_app(other)) as url:
         code, found = doctor("--db", str(tmp_path / "r.db"), "--url", url + INGEST_PATH)

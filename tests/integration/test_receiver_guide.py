@@ -1,4 +1,4 @@
-"""docs/receiver-guide.md: its receiver, as printed, takes what CSI really sends and nothing else."""
+"""docs/receiver-guide.md: its receiver, as printed, accepts what CSI sends and nothing else."""
 
 import http.client
 import json

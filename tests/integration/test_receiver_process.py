@@ -166,7 +166,7 @@ def test_the_sender_of_a_refused_body_sees_401_not_a_reset(receiver: Process) ->
     assert (answer.status_code, answer.json()["error"]) == (401, "missing_header")
 
 
-def test_whoever_asks_first_is_not_told_to_go_on(receiver: Process) -> None:
+def test_a_refused_expect_request_gets_no_100_continue(receiver: Process) -> None:
     request = request_of(b"", content_length=b"999999999", expect=b"100-continue")
     status, answer = receiver.raw(request)
     assert (status, b"100 Continue" in answer) == (413, False)

@@ -1,4 +1,4 @@
-"""What the receiver's database remembers."""
+"""The receiver's database."""
 
 import json
 import sqlite3
@@ -153,7 +153,7 @@ def test_two_receivers_may_start_on_one_new_file(path: Path) -> None:
     assert second.accept(batch_of("a"), arrival("r2")) == ["duplicate"]
 
 
-def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE events (id)")

@@ -1,4 +1,4 @@
-"""processing.yaml: defaults without a file, and faults with their line."""
+"""processing.yaml: defaults without a file, and errors with their line."""
 
 from decimal import Decimal
 from pathlib import Path

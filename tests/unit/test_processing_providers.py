@@ -1,4 +1,4 @@
-"""Providers by themselves: captions through the library and from an endpoint, extraction, prompts, notifications."""
+"""Providers: captions from the library and from an endpoint, extractive summaries, prompts, notifications."""
 
 import sys
 from types import SimpleNamespace

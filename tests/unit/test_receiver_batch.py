@@ -1,4 +1,4 @@
-"""What a verified body is read as."""
+"""Parsing a verified body."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The checks that come before the body."""
+"""The checks of headers before the body is read."""
 
 import pytest
 from starlette.datastructures import Headers

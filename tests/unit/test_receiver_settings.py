@@ -1,4 +1,4 @@
-"""What the receiver reads from its environment, and how it refuses a bad secret without showing it."""
+"""The receiver's environment variables: a bad secret is refused and not shown."""
 
 from pathlib import Path
 
