@@ -62,7 +62,7 @@ class EventDeadLetter(BaseModel):
 
 
 @dataclass(frozen=True)
-class DeadLetterList:
+class IngesterDeadLetters:
     """The ingester's dead letters. `problem` says why the list is missing or incomplete; empty when it is whole."""
 
     letters: tuple[EventDeadLetter, ...] = ()
@@ -79,18 +79,18 @@ class IngesterClient:
     token: str | None = field(repr=False)
     now: Callable[[], float] = clock.now
     variable: str = "CSI_ADMIN_READ_TOKEN"
-    _cache: dict[str, tuple[float, DeadLetterList]] = field(default_factory=dict, repr=False)
+    _cache: dict[str, tuple[float, IngesterDeadLetters]] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def letters(self, state: str) -> DeadLetterList:
+    def letters(self, state: str) -> IngesterDeadLetters:
         """Never raises. `state` is `open` or `all`."""
         if self.url is None:
-            return DeadLetterList(problem="ingester_url is not set in processing.yaml")
+            return IngesterDeadLetters(problem="ingester_url is not set in processing.yaml")
         if self.token is None:
-            return DeadLetterList(problem=f"{self.variable} is not set: set it to the ingester's read-only token")
+            return IngesterDeadLetters(problem=f"{self.variable} is not set: set it to the ingester's read-only token")
         # The lock spans the request: threads that arrive meanwhile wait for it and use its result.
         with self._lock:
-            at, found = self._cache.get(state, (float("-inf"), DeadLetterList()))
+            at, found = self._cache.get(state, (float("-inf"), IngesterDeadLetters()))
             if 0 <= self.now() - at < CACHE_SECONDS:
                 return found
             headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
@@ -98,21 +98,21 @@ class IngesterClient:
             try:
                 found = read_letters(self.net.get(url, headers=headers, limits=LIMITS))
             except NetError as error:
-                found = DeadLetterList(problem=f"the request failed: {_plain(str(error))}")
+                found = IngesterDeadLetters(problem=f"the request failed: {_plain(str(error))}")
             self._cache[state] = (self.now(), found)
             return found
 
 
-def read_letters(answer: HttpResponse) -> DeadLetterList:
+def read_letters(answer: HttpResponse) -> IngesterDeadLetters:
     if answer.status != 200:
-        return DeadLetterList(problem=_PROBLEMS.get(answer.status, f"it answered {answer.status}"))
+        return IngesterDeadLetters(problem=_PROBLEMS.get(answer.status, f"it answered {answer.status}"))
     try:
         data = json.loads(answer.body)
     except (ValueError, RecursionError):
         data = None
     rows = data.get("letters") if isinstance(data, dict) else None
     if not isinstance(rows, list):
-        return DeadLetterList(problem="its answer is not a list of dead letters")
+        return IngesterDeadLetters(problem="its answer is not a list of dead letters")
     letters = []
     for row in rows[:MOST]:
         with suppress(ValidationError, RecursionError):
@@ -120,4 +120,4 @@ def read_letters(answer: HttpResponse) -> DeadLetterList:
     invalid = len(rows[:MOST]) - len(letters)
     total = data["total"] if isinstance(data.get("total"), int) else len(letters)
     problem = f"{invalid} of its rows are invalid" if invalid else ""
-    return DeadLetterList(tuple(letters), min(max(total, len(letters)), 10**9), problem)
+    return IngesterDeadLetters(tuple(letters), min(max(total, len(letters)), 10**9), problem)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from csi.net import HttpHeaders, HttpResponse, Net
-from csi.processing.ingester_dead_letters import MOST, DeadLetterList, IngesterClient, read_letters
+from csi.processing.ingester_dead_letters import MOST, IngesterClient, IngesterDeadLetters, read_letters
 from tests.fakes.providers import ScriptedServer
 
 LETTER = {
@@ -110,6 +110,6 @@ def test_a_redirect_an_answer_without_end_and_a_closed_door_are_sentences():
 
 
 def test_what_is_not_configured_is_named():
-    assert sender(None).letters("open") == DeadLetterList(problem="ingester_url is not set in processing.yaml")
+    assert sender(None).letters("open") == IngesterDeadLetters(problem="ingester_url is not set in processing.yaml")
     assert "CSI_ADMIN_READ_TOKEN is not set" in sender("http://127.0.0.1:9", None).letters("open").problem
     assert "read-token" not in repr(sender("http://127.0.0.1:9"))

@@ -11,7 +11,7 @@ from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
 from csi.processing.config import ProcessingSecrets
 from csi.processing.pipeline import notify
-from csi.processing.pipeline.retries import DeadLetterJob, NextProvider, RepeatCall, RetryJob, SkipJob, judge
+from csi.processing.pipeline.retries import DeadLetterJob, NextAttempt, NextProvider, RepeatCall, SkipJob, judge
 from csi.processing.providers.base import ProviderError, SummaryInput, TranscriptRequest
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
@@ -183,15 +183,15 @@ def error(fault: str, retry_after: float | None = None) -> ProviderError:
     [
         ("transient", {"api_tries": 0}, RepeatCall(110.0)),
         ("transient", {"api_tries": 4}, RepeatCall(260.0)),
-        ("transient", {"api_tries": 5}, RetryJob(160.0)),
-        ("unknown", {"api_tries": 5, "attempts": 2}, RetryJob(340.0)),
+        ("transient", {"api_tries": 5}, NextAttempt(160.0)),
+        ("unknown", {"api_tries": 5, "attempts": 2}, NextAttempt(340.0)),
         ("transient", {"api_tries": 5, "attempts": 3}, DeadLetterJob("max_retries", can_retry=True)),
         ("absent", {}, SkipJob()),
         ("absent", {"more_providers": True}, NextProvider()),
         ("refused", {"more_providers": True}, NextProvider()),
         ("refused", {}, DeadLetterJob("fatal_error", can_retry=False)),
         ("quota", {"more_providers": True}, DeadLetterJob("quota_exceeded", can_retry=True)),
-        ("refused", {"answered": True}, RetryJob(160.0)),
+        ("refused", {"answered": True}, NextAttempt(160.0)),
     ],
     ids=[
         "first call",

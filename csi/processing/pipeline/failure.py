@@ -9,9 +9,9 @@ from csi.processing.pipeline.retries import (
     MAX_CRASHES,
     DeadLetterJob,
     FailureVerdict,
+    NextAttempt,
     NextProvider,
     RepeatCall,
-    RetryJob,
     SkipJob,
     judge,
 )
@@ -82,7 +82,7 @@ def _apply_verdict(
         case RepeatCall(at):
             jobs.settle(job, now, next_at=at, api_tries=job.api_tries + 1, **fields)
             return [wake_job(job.id, at)]
-        case RetryJob(at):
+        case NextAttempt(at):
             attempts = job.attempts + 1
             if job.collection == jobs.TRANSCRIPTION:
                 fields["next_retry_at"] = clock.iso(at)

@@ -36,6 +36,7 @@ def due_wakes(rt: Processing, queue_depth: int = 0) -> list[StepWake]:
 def maintain(rt: Processing) -> list[StepWake]:
     """Every few seconds: renew leases and the heartbeat, prune the audit log, update runs, retry dead jobs."""
     now = rt.now()
+    # Renewed here and not by the steps: a step may wait minutes for a provider, longer than a lease.
     with db.writing():
         jobs.renew_leases(now)
         heartbeats.record_heartbeat(WORKER, now)
@@ -91,5 +92,6 @@ def release_failed_job(rt: Processing, wake: StepWake, error: Exception) -> None
     where = "" if is_environment else "".join(traceback.format_tb(error.__traceback__)[-4:])
     log.error("step failed", step=wake.step, key=wake.key, error=f"{type(error).__name__}: {error}"[:300], where=where)
     db.drop_broken_connection()
+    # Should this transaction fail, too, the lease expires and the job is due again then.
     with db.writing():
         jobs.release_after_error(wake.key, rt.now(), at=rt.now() + RETRY_SECONDS, crashed=not is_environment)

@@ -22,7 +22,7 @@ class RepeatCall:
 
 
 @dataclass(frozen=True)
-class RetryJob:
+class NextAttempt:
     """The next attempt of the job at this time."""
 
     at: float
@@ -46,7 +46,7 @@ class DeadLetterJob:
     can_retry: bool
 
 
-FailureVerdict = RepeatCall | RetryJob | NextProvider | SkipJob | DeadLetterJob
+FailureVerdict = RepeatCall | NextAttempt | NextProvider | SkipJob | DeadLetterJob
 
 
 def judge(
@@ -72,5 +72,5 @@ def judge(
         return RepeatCall(now + max(API_WAITS[api_tries], error.retry_after or 0))
     waits = TRANSCRIPTION_WAITS if collection == "jobs/transcription" else SUMMARIZATION_WAITS
     if attempts < len(waits):
-        return RetryJob(now + max(waits[attempts], error.retry_after or 0))
+        return NextAttempt(now + max(waits[attempts], error.retry_after or 0))
     return DeadLetterJob("max_retries", can_retry=True)

@@ -73,6 +73,7 @@ def _run_paid(
 ) -> list[StepWake]:
     """uploaded → submitting → submitted: each phase is committed before the request that follows it."""
     if job.work.get("phase") not in ("uploaded", "submitting", "submitted"):
+        # A crash before the commit uploads again: uploads are free, and the old one is never submitted.
         upload_url = _timed(rt, job, "upload", lambda: provider.upload(request))
         rt.failpoint("transcribe.uploaded")
         with writing():
@@ -156,6 +157,7 @@ def _poll(rt: Processing, job: ProcessingJob, provider: PaidTranscriber) -> list
     if isinstance(transcript, TranscriptPending):
         return _poll_later(rt, job)
     rt.failpoint("transcribe.transcript")
+    # A crash before this commit polls again, which is free; the price is recorded once, under the submission's key.
     with writing():
         paid_calls.finish(_call_key(job), "paid", rt.now(), actual=provider.price(transcript))
         job = jobs.update(job, rt.now(), actual_cost_usd=paid_calls.spent_on(job.id))
@@ -169,6 +171,7 @@ def _poll_later(rt: Processing, job: ProcessingJob) -> list[StepWake]:
         words = f"no transcript within {settings.give_up_after:g} s"
         raise ProviderError(words, fault="refused", code="timeout", error_type="timeout")
     at = now + settings.poll_seconds
+    # The lease is released between two polls: the job waits as a due time, and any worker may take the next poll.
     with writing():
         jobs.settle(job, now, next_at=at, status="processing")
     return [wake_job(job.id, at)]
