@@ -14,7 +14,7 @@ def pause(rt: Runtime, name: str, reason: str) -> bool:
         row = destinations.get(known_name(rt, name))
         destination_state.write(row, destination_state.paused(row, rt.now(), reason))
     log.info("delivery paused by the operator", destination=name, reason=reason)
-    return row.held is None
+    return row.paused_reason is None
 
 
 def resume(rt: Runtime, name: str) -> bool:
@@ -23,4 +23,4 @@ def resume(rt: Runtime, name: str) -> bool:
         row = destinations.get(known_name(rt, name))
         destination_state.write(row, destination_state.resumed(row))
     log.info("delivery resumed by the operator", destination=name)
-    return row.held is not None
+    return row.paused_reason is not None

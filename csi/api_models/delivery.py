@@ -45,9 +45,9 @@ class DestinationJson(
     configured: bool = Field(validation_alias="is_configured")
     state: StateWord
     gate: str = OLD_STATE
-    pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "held"))
-    paused_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "held_at"))
-    breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("endpoint", "breaker"))
+    pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "paused_reason"))
+    paused_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "paused_at"))
+    breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("endpoint", "circuit"))
     breaker_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "reason"))
     opened_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "opened_at"))
     next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "next_probe_at"))
@@ -63,7 +63,7 @@ class DestinationJson(
 
     @classmethod
     def of_status(cls, one: "DestinationStatus") -> Self:
-        return cls.of(one, throttled_until=one.endpoint.paused_until if one.state == "throttled" else None)
+        return cls.of(one, throttled_until=one.endpoint.throttled_until if one.state == "throttled" else None)
 
 
 class DeliveryStatus(ApiModel):

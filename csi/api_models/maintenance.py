@@ -55,8 +55,8 @@ class AlertRecord(RenamedKeys, renamed={"trouble": "alert", "told_at": "notified
     subject: str
     text: Redacted
     since: Time
-    notified_at: TimeOrNone = Field(validation_alias=AliasChoices("notified_at", "told_at"))
-    resolved_at: TimeOrNone = Field(validation_alias=AliasChoices("resolved_at", "ended_at"))
+    notified_at: TimeOrNone
+    resolved_at: TimeOrNone
 
 
 class AlertStatus(RenamedKeys, renamed={"current": "firing", "noted": "records"}):

@@ -56,7 +56,7 @@ def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
     opened = (
         f" since {stamp(endpoint.opened_at)}: {plain(logs.redact(endpoint.reason or ''))}" if endpoint.opened_at else ""
     )
-    yield f"  breaker       {endpoint.breaker}{opened}"
+    yield f"  breaker       {endpoint.circuit}{opened}"
     if endpoint.ramp:
         yield f"  ramp          {endpoint.ramp} concurrent requests while it recovers"
     yield f"  json          {one.form_words}"
@@ -75,9 +75,9 @@ def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
 def _state_words(one: DestinationStatus, now: float) -> str:
     endpoint, words = one.endpoint, STATE_TEXTS[one.state]
     if one.state == "paused":
-        return f"{words} since {stamp(endpoint.held_at)}: {plain(logs.redact(endpoint.held or ''))}"
+        return f"{words} since {stamp(endpoint.paused_at)}: {plain(logs.redact(endpoint.paused_reason or ''))}"
     if one.state == "throttled":
-        return f"{words} until {stamp(endpoint.paused_until)}"
+        return f"{words} until {stamp(endpoint.throttled_until)}"
     if one.state == "circuit_open" and endpoint.next_probe_at:
         return f"{words}; next probe at {stamp(endpoint.next_probe_at)}"
     return words

@@ -43,7 +43,9 @@ def status(config_path: Path | None, as_json: bool) -> None:
     click.echo(f"notifications go to {plural(found.services, 'service')}; the heartbeat URL {heartbeat} set")
     click.echo(_lines((one.id, one.what) for one in found.current))
     if found.noted:
-        rows = [[one.name, one.subject, *map(stamp, (one.since, one.told_at, one.ended_at))] for one in found.noted]
+        rows = [
+            [one.name, one.subject, *map(stamp, (one.since, one.notified_at, one.resolved_at))] for one in found.noted
+        ]
         click.echo("\n" + "\n".join(table(("ALERT", "SUBJECT", "SINCE", "NOTIFIED", "RESOLVED"), rows)))
 
 

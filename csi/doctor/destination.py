@@ -76,7 +76,7 @@ def check(rt: Runtime, name: str) -> Checkup:
     destination = rt.destinations[name]
     if not (destination.receiver.url and destination.receiver.secret):
         raise MissingSetting(f"delivery to {name} is not configured: its endpoint or its secret is not set")
-    known = destinations.get(name).form
+    known = destinations.get(name).json_form
     first = _ask(rt, destination, _first_form(destination, known), {})
     forms, words = _find_forms(rt, destination, first, known)
     return Checkup(

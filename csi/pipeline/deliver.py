@@ -113,7 +113,7 @@ def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> boo
         return False
     state = destination_state.current(row, now)
     if state in ("paused", "throttled"):
-        batches.delay(batch, row.paused_until or now)
+        batches.delay(batch, row.throttled_until or now)
         return False
     if state != "accepting" and not batch.probe:
         batches.release_waiting(batch.destination, keep=row.canary, now=now)
@@ -182,7 +182,7 @@ def _form(destination: Destination, row: DestinationRow) -> Form:
     setting = destination.canonical_json
     if setting != "auto":
         return setting
-    return "utf8" if row.form == "utf8" else "ascii"
+    return "utf8" if row.json_form == "utf8" else "ascii"
 
 
 def probe(rt: Runtime, name: str) -> list[Wake]:

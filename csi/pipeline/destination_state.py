@@ -29,16 +29,16 @@ RAMP_END = 64
 
 def current(row: DestinationRow, now: float) -> State:
     """The state now. Reads whether the canary is still under way."""
-    return judge(row, now, canary_is_open=row.breaker == "open" and batches.is_unsettled(row.canary))
+    return judge(row, now, canary_is_open=row.circuit == "open" and batches.is_unsettled(row.canary))
 
 
 def judge(row: DestinationRow, now: float, *, canary_is_open: bool = False) -> State:
     """A time further off than any rule sets is from a clock that jumped, and counts as over."""
-    if row.held is not None:
+    if row.paused_reason is not None:
         return "paused"
-    if now < (row.paused_until or 0) <= now + LONGEST_THROTTLE:
+    if now < (row.throttled_until or 0) <= now + LONGEST_THROTTLE:
         return "throttled"
-    if row.breaker == "closed":
+    if row.circuit == "closed":
         return "accepting"
     if canary_is_open or now < (row.next_probe_at or 0) <= now + PROBE_MAX:
         return "circuit_open"
@@ -56,19 +56,19 @@ def succeeded(row: DestinationRow, now: float, *, sent_at: float, accepted: bool
     A throttle that began after this request was sent stays: the answer is older than it. After an open circuit the
     concurrency starts at 1 and doubles with each success, so that a receiver that recovered is not flooded.
     """
-    if row.breaker == "open":
+    if row.circuit == "open":
         ramp = 1
     else:
         ramp = row.ramp * 2 if 0 < row.ramp < RAMP_END // 2 else 0
     return replace(
         row,
-        breaker="closed",
+        circuit="closed",
         reason=None,
         opened_at=None,
         canary=None,
         next_probe_at=None,
         probes=0,
-        paused_until=row.paused_until if sent_at < (row.paused_at or 0) else None,
+        throttled_until=row.throttled_until if sent_at < (row.throttled_at or 0) else None,
         last_success_at=now if accepted else row.last_success_at,
         ramp=ramp,
     )
@@ -77,17 +77,17 @@ def succeeded(row: DestinationRow, now: float, *, sent_at: float, accepted: bool
 def failed(row: DestinationRow, now: float, reason: str) -> DestinationRow:
     """A failure that does not open the circuit. An open circuit takes over the newest reason."""
     reason = redact(reason)  # it may quote the receiver, and the receiver may quote what we sent
-    return replace(row, last_failure_at=now, last_error=reason, reason=reason if row.breaker == "open" else row.reason)
+    return replace(row, last_failure_at=now, last_error=reason, reason=reason if row.circuit == "open" else row.reason)
 
 
 def tripped(row: DestinationRow, now: float, reason: str, *, canary: int | None = None) -> DestinationRow:
     """A failure that opens the circuit. `canary` is the one batch that keeps its retries meanwhile."""
     row = failed(row, now, reason)
-    if row.breaker == "open":
+    if row.circuit == "open":
         return row
     return replace(
         row,
-        breaker="open",
+        circuit="open",
         reason=row.last_error,
         opened_at=now,
         probes=0,
@@ -112,23 +112,23 @@ def probe_delay(probes_sent: int) -> float:
 
 def throttled(row: DestinationRow, now: float, until: float, reason: str) -> DestinationRow:
     """The receiver sent Retry-After. Of several times the latest counts, unless a clock that jumped set it."""
-    before = row.paused_until or 0
+    before = row.throttled_until or 0
     later = max(until, before) if before <= now + LONGEST_THROTTLE else until
-    return replace(row, paused_until=later, paused_at=now, last_error=redact(reason))
+    return replace(row, throttled_until=later, throttled_at=now, last_error=redact(reason))
 
 
 def paused(row: DestinationRow, now: float, reason: str) -> DestinationRow:
     """By the operator: nothing is sent, over restarts, until `resumed`."""
-    return replace(row, held=reason, held_at=now)
+    return replace(row, paused_reason=reason, paused_at=now)
 
 
 def resumed(row: DestinationRow) -> DestinationRow:
-    return replace(row, held=None, held_at=None)
+    return replace(row, paused_reason=None, paused_at=None)
 
 
 def verified(row: DestinationRow, form: str) -> DestinationRow:
     """The receiver verified text beyond ASCII in this canonical JSON form: from now on it is tried first."""
-    return replace(row, form=form)
+    return replace(row, json_form=form)
 
 
 def write(before: DestinationRow, after: DestinationRow) -> DestinationRow:
@@ -141,9 +141,9 @@ def write(before: DestinationRow, after: DestinationRow) -> DestinationRow:
     if not changes:
         return after
     destinations.change(after.destination, **changes)
-    if (before.breaker, after.breaker) == ("closed", "open"):
+    if (before.circuit, after.circuit) == ("closed", "open"):
         log.error("circuit opened; events stay pending", destination=after.destination, error=after.reason)
-    elif (before.breaker, after.breaker) == ("open", "closed"):
+    elif (before.circuit, after.circuit) == ("open", "closed"):
         since = clock.iso(before.opened_at) if before.opened_at is not None else None
         log.info("circuit closed; delivery resumes", destination=after.destination, open_since=since)
     return after

@@ -126,8 +126,8 @@ def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) ->
     batch, rows, now = this.batch, this.rows, this.now
     finish_attempt(this.result, "delivered", now)
     learned = this.claimed.destination.canonical_json == "auto" and not plain_ascii(rows)
-    form = this.result.form if learned else this.destination.form
-    if form != this.destination.form:
+    form = this.result.form if learned else this.destination.json_form
+    if form != this.destination.json_form:
         log.info("receiver verifies this form of JSON", destination=batch.destination, form=form)
     wakes = note_success(rt, this.destination, this.result.sent_at, form=form)
     if batches.finish(batch, "delivered", now):
@@ -147,7 +147,7 @@ def note_success(
     everything that waits."""
     after = destination_state.succeeded(row, rt.now(), sent_at=sent_at, accepted=accepted)
     destination_state.write(row, destination_state.verified(after, form) if form else after)
-    return redrive.send_first(rt, row.destination) if row.breaker == "open" else []
+    return redrive.send_first(rt, row.destination) if row.circuit == "open" else []
 
 
 def _flush_rest(batch: Batch) -> list[Wake]:
@@ -240,7 +240,7 @@ def _settle_throttled(this: Settlement, seconds: float, reason: str) -> list[Wak
 def _settle_endpoint_fault(this: Settlement, reason: str, *, spare: bool) -> list[Wake]:
     """This batch is dead (PRD §8.2) unless spared; everything else stays pending until a probe succeeds."""
     finish_attempt(this.result, "endpoint_fault", this.now, reason)
-    if spare or this.destination.breaker == "open":
+    if spare or this.destination.circuit == "open":
         _release(this)
     elif batches.finish(this.batch, "dead", this.now):
         _bury(this, this.rows, "endpoint", reason)
@@ -252,7 +252,7 @@ def _settle_transient(
     rt: Runtime, this: Settlement, reason: str, row: DestinationRow, not_before: float = 0.0
 ) -> list[Wake]:
     """Wait and try again; dead after three attempts. While the circuit is open only the canary uses up attempts."""
-    batch, now, is_open = this.batch, this.now, this.destination.breaker == "open"
+    batch, now, is_open = this.batch, this.now, this.destination.circuit == "open"
     for named in _named(batch, this.rows):
         log.info("batch not delivered", error=reason, attempt=batch.attempts + 1, **named)
     finish_attempt(this.result, "transient", now, reason)

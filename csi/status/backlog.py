@@ -90,9 +90,9 @@ def why_blocked(destination: DestinationState, *, delivery_is_on: bool) -> Reaso
         return Reason(f"destination {destination.name} is no longer configured", is_problem=True)
     match destination.state:
         case "paused":
-            return Reason(f"delivery is paused by the operator{_since(endpoint.held_at)}: {cause}", is_problem=True)
+            return Reason(f"delivery is paused by the operator{_since(endpoint.paused_at)}: {cause}", is_problem=True)
         case "throttled":
-            return Reason(f"the receiver rate-limited us ({cause}); sending is paused", endpoint.paused_until)
+            return Reason(f"the receiver rate-limited us ({cause}); sending is paused", endpoint.throttled_until)
         case "circuit_open":
             text = f"the circuit breaker is open{_since(endpoint.opened_at)} ({cause})"
             return Reason(text, endpoint.next_probe_at, is_problem=True)

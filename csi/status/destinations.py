@@ -48,7 +48,7 @@ class DestinationState:
     @property
     def form(self) -> str | None:
         """None: not known yet."""
-        return self.endpoint.form if self.wanted_form == "auto" else self.wanted_form
+        return self.endpoint.json_form if self.wanted_form == "auto" else self.wanted_form
 
     @property
     def form_words(self) -> str:
@@ -64,7 +64,7 @@ class DestinationState:
         """Why it is not accepting: the operator's or the receiver's own words, which may hold a secret."""
         match self.state:
             case "paused":
-                return self.endpoint.held
+                return self.endpoint.paused_reason
             case "throttled":
                 return self.endpoint.last_error
             case "circuit_open" | "half_open":

@@ -208,13 +208,13 @@ def _delivery(facts: SystemFacts) -> Iterator[Problem]:
 
 def _destination(one: DestinationState) -> Iterator[Problem]:
     endpoint = one.endpoint
-    if endpoint.held is not None:
+    if endpoint.paused_reason is not None:
         what, effect = f"delivery to {one.name} is paused by the operator", "its events stay pending"
         remedy = f"`csi delivery resume --destination {one.name}`"
         yield Problem(
-            "destination_paused", one.name, "degraded", what, effect, remedy, endpoint.held_at, fails=("ready",)
+            "destination_paused", one.name, "degraded", what, effect, remedy, endpoint.paused_at, fails=("ready",)
         )
-    if endpoint.breaker != "closed":
+    if endpoint.circuit != "closed":
         yield Problem(
             "receiver_away",
             one.name,

@@ -1,4 +1,5 @@
-"""Troubles as rows: each is told once when it has lasted a while and once when it is over, also across restarts."""
+"""Alerts as rows: the operator is notified once when an alert has lasted and once when it is resolved, also across
+restarts and with several workers."""
 
 from dataclasses import dataclass
 
@@ -6,84 +7,77 @@ from csi.store.db import changed, fetch, run
 
 KEPT_SECONDS = 90 * 86_400.0
 
-_COLUMNS = "id, name, subject, text, since, told_at, ended_at, end_told_at"
-
 
 @dataclass(frozen=True)
-class Noted:
-    """A trouble as it was when its row was read."""
+class StoredAlert:
+    """An alert as it was when its row was read. `resolved_at` None: it is firing."""
 
     id: int
     name: str
     subject: str
     text: str
     since: float
-    told_at: float | None
-    ended_at: float | None
-    end_told_at: float | None
+    notified_at: float | None
+    resolved_at: float | None
+    resolved_notified_at: float | None
 
 
-@dataclass(frozen=True)
-class SourceTimes:
-    """When a source was last read, and how often it should be."""
-
-    source: str
-    interval: float
-    last_success_at: float | None
+_COLUMNS = ", ".join(StoredAlert.__dataclass_fields__)
 
 
-def note(name: str, subject: str, text: str, now: float) -> bool:
-    """It is there. True: it was not known before. Its words are those of the last look."""
-    if changed("UPDATE troubles SET text = ? WHERE name = ? AND subject = ? AND ended_at IS NULL", text, name, subject):
+def fire(name: str, subject: str, text: str, now: float) -> bool:
+    """Record that the alert is firing, with this text. True: it was not firing before.
+
+    A unique index allows one firing alert of a name and subject, so of two workers only one gets True.
+    """
+    if changed(
+        "UPDATE alerts SET text = ? WHERE name = ? AND subject = ? AND resolved_at IS NULL", text, name, subject
+    ):
         return False
-    sql = "INSERT INTO troubles (name, subject, text, since) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    sql = "INSERT INTO alerts (name, subject, text, since) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
     return bool(changed(sql, name, subject, text, now))
 
 
-def end(trouble: Noted, now: float) -> bool:
-    """It is over. One that nobody was told of leaves nothing to tell. False: somebody else has ended it."""
-    if trouble.told_at is None:
-        return bool(changed("DELETE FROM troubles WHERE id = ? AND told_at IS NULL", trouble.id))
-    sql = "UPDATE troubles SET ended_at = ?, next_try_at = 0 WHERE id = ? AND ended_at IS NULL"
-    return bool(changed(sql, now, trouble.id))
+def resolve(alert: StoredAlert, now: float) -> bool:
+    """Record that the alert is over; delete it if the operator was never notified of it. False: another worker has
+    resolved it."""
+    if alert.notified_at is None:
+        return bool(changed("DELETE FROM alerts WHERE id = ? AND notified_at IS NULL", alert.id))
+    sql = "UPDATE alerts SET resolved_at = ?, next_notify_at = 0 WHERE id = ? AND resolved_at IS NULL"
+    return bool(changed(sql, now, alert.id))
 
 
-def lasting() -> list[Noted]:
-    """Those that are not over, oldest first."""
-    return _select("ended_at IS NULL ORDER BY id")
+def firing() -> list[StoredAlert]:
+    """Oldest first."""
+    return _select("resolved_at IS NULL ORDER BY id")
 
 
-def latest(limit: int) -> list[Noted]:
+def latest(limit: int) -> list[StoredAlert]:
     return _select("1 = 1 ORDER BY id DESC LIMIT ?", limit)
 
 
-def claim_untold(now: float, since: float, hold_seconds: float) -> list[Noted]:
-    """What has to be told now, each to one caller only; one that is not marked as told comes again after the hold."""
-    wanted = (
-        "next_try_at <= ? AND ((told_at IS NULL AND ended_at IS NULL AND since <= ?) "
-        "OR (ended_at IS NOT NULL AND end_told_at IS NULL)) ORDER BY id"
+def claim_unnotified(now: float, since: float, hold_seconds: float) -> list[StoredAlert]:
+    """Alerts to notify the operator of now: firing since `since` or longer, or resolved.
+
+    Each is returned to one worker only, and again after `hold_seconds` unless it was marked as notified: a worker that
+    dies before it sends the message delays it by that time.
+    """
+    unnotified = (
+        "next_notify_at <= ? AND ((notified_at IS NULL AND resolved_at IS NULL AND since <= ?) "
+        "OR (resolved_at IS NOT NULL AND resolved_notified_at IS NULL)) ORDER BY id"
     )
-    claim = "UPDATE troubles SET next_try_at = ? WHERE id = ? AND next_try_at <= ?"
-    return [row for row in _select(wanted, now, since) if changed(claim, now + hold_seconds, row.id, now)]
+    claim = "UPDATE alerts SET next_notify_at = ? WHERE id = ? AND next_notify_at <= ?"
+    return [alert for alert in _select(unnotified, now, since) if changed(claim, now + hold_seconds, alert.id, now)]
 
 
-def mark_told(trouble: Noted, now: float) -> None:
-    column = "told_at" if trouble.ended_at is None else "end_told_at"
-    run(f"UPDATE troubles SET {column} = ?, next_try_at = 0 WHERE id = ?", now, trouble.id)
+def mark_notified(alert: StoredAlert, now: float) -> None:
+    column = "notified_at" if alert.resolved_at is None else "resolved_notified_at"
+    run(f"UPDATE alerts SET {column} = ?, next_notify_at = 0 WHERE id = ?", now, alert.id)
 
 
-def forget_old(now: float) -> int:
-    return changed("DELETE FROM troubles WHERE ended_at < ?", now - KEPT_SECONDS)
+def delete_old(now: float) -> int:
+    return changed("DELETE FROM alerts WHERE resolved_at < ?", now - KEPT_SECONDS)
 
 
-def source_times() -> list[SourceTimes]:
-    """Of every source with active watches: the shortest interval promised, the last success of any of them."""
-    sql = (
-        "SELECT source, MIN(COALESCE(planned_interval, interval_seconds)), MAX(last_success_at) FROM watches "
-        "WHERE state = 'active' GROUP BY source ORDER BY source"
-    )
-    return [SourceTimes(*row) for row in fetch(sql)]
-
-
-def _select(rest: str, *values: object) -> list[Noted]:
-    return [Noted(*row) for row in fetch(f"SELECT {_COLUMNS} FROM troubles WHERE {rest}", *values)]
+def _select(rest: str, *values: object) -> list[StoredAlert]:
+    return [StoredAlert(*row) for row in fetch(f"SELECT {_COLUMNS} FROM alerts WHERE {rest}", *values)]

@@ -26,7 +26,7 @@ from csi.store.models import database
 
 Row = tuple[Any, ...]
 
-NOT_COPIED = ("schema_migration", "duties", "copies")
+NOT_COPIED = ("schema_migration", "leadership", "copies")
 """Tables that describe one database and not the installation."""
 
 ROWS_PER_TRANSACTION = 1_000

@@ -8,8 +8,8 @@ from csi.store.db import fetch, run
 DEFAULT = "default"
 
 _COLUMNS = (
-    "destination, breaker, reason, opened_at, canary, probes, next_probe_at, paused_until, last_success_at, "
-    "last_failure_at, last_error, form, paused_at, held, held_at, ramp"
+    "destination, circuit, reason, opened_at, canary, probes, next_probe_at, throttled_until, last_success_at, "
+    "last_failure_at, last_error, json_form, throttled_at, paused_reason, paused_at, ramp"
 )
 
 
@@ -18,28 +18,28 @@ class DestinationRow:
     """A destination's row as it was when it was read. csi.pipeline.destination_state says what it means."""
 
     destination: str
-    breaker: str = "closed"
-    """`closed` or `open`. Half-open is an open breaker whose next probe is due."""
+    circuit: str = "closed"
+    """`closed` or `open`. Half-open is an open circuit whose next probe is due."""
     reason: str | None = None
-    """Why the breaker is open."""
+    """Why the circuit is open."""
     opened_at: float | None = None
     canary: int | None = None
-    """The one batch that keeps its retries while the breaker is open."""
+    """The one batch that keeps its retries while the circuit is open."""
     probes: int = 0
-    """Probes sent since the breaker opened."""
+    """Probes sent since the circuit opened."""
     next_probe_at: float | None = None
-    paused_until: float | None = None
+    throttled_until: float | None = None
     """Until when the receiver throttles us (Retry-After)."""
     last_success_at: float | None = None
     last_failure_at: float | None = None
     last_error: str | None = None
-    form: str | None = None
+    json_form: str | None = None
     """The canonical JSON form that the receiver verifies."""
-    paused_at: float | None = None
+    throttled_at: float | None = None
     """When the receiver began to throttle us."""
-    held: str | None = None
+    paused_reason: str | None = None
     """The operator's reason for pausing delivery; None: not paused."""
-    held_at: float | None = None
+    paused_at: float | None = None
     ramp: int = 0
     """Concurrent requests allowed while recovery ramps up; 0: as many as configured."""
 
@@ -51,7 +51,7 @@ def get(destination: str = DEFAULT) -> DestinationRow:
 
 def find(destination: str = DEFAULT) -> DestinationRow | None:
     """None when nothing was ever sent to it."""
-    found = fetch(f"SELECT {_COLUMNS} FROM endpoints WHERE destination = ?", destination)
+    found = fetch(f"SELECT {_COLUMNS} FROM destinations WHERE destination = ?", destination)
     return DestinationRow(*found[0]) if found else None
 
 
@@ -59,7 +59,7 @@ def change(destination: str, **changes: Any) -> None:
     """Write these columns. Production code calls csi.pipeline.destination_state.write, which owns the transitions."""
     names = list(changes)
     run(
-        f"INSERT INTO endpoints (destination, {', '.join(names)}) VALUES (?, {', '.join('?' * len(names))}) "
+        f"INSERT INTO destinations (destination, {', '.join(names)}) VALUES (?, {', '.join('?' * len(names))}) "
         f"ON CONFLICT (destination) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
         destination,
         *changes.values(),

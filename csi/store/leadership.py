@@ -7,23 +7,23 @@ LEASE_SECONDS = 4.0
 
 # A lease that ends later than any could was written by a clock that is ahead: it is ignored.
 _TAKE = """
-    INSERT INTO duties (name, holder, lease_until) VALUES (?, ?, ?)
-    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until
-    WHERE duties.holder = excluded.holder OR duties.lease_until < ? OR duties.lease_until > ?
+    INSERT INTO leadership (role, holder, lease_until) VALUES (?, ?, ?)
+    ON CONFLICT (role) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until
+    WHERE leadership.holder = excluded.holder OR leadership.lease_until < ? OR leadership.lease_until > ?
 """
 
 
-def hold(name: str, now: float, seconds: float = LEASE_SECONDS, holder: str = OWNER) -> bool:
+def hold(role: str, now: float, seconds: float = LEASE_SECONDS, holder: str = OWNER) -> bool:
     """Take the role or extend its lease; writes only when half of the lease is used. False: another worker holds it."""
-    found = fetch("SELECT holder, lease_until FROM duties WHERE name = ?", name)
+    found = fetch("SELECT holder, lease_until FROM leadership WHERE role = ?", role)
     if found and now <= found[0][1] <= now + 2 * seconds:
         owner, until = found[0]
         if owner != holder or until > now + seconds / 2:
             return bool(owner == holder)
-    return bool(changed(_TAKE, name, holder, now + seconds, now, now + 2 * seconds))
+    return bool(changed(_TAKE, role, holder, now + seconds, now, now + 2 * seconds))
 
 
-def give_up(name: str | None = None, holder: str = OWNER) -> None:
+def give_up(role: str | None = None, holder: str = OWNER) -> None:
     """Release this role, or all roles of the holder: another worker can take them at once."""
-    which, params = (" AND name = ?", (name,)) if name else ("", ())
-    run(f"DELETE FROM duties WHERE holder = ?{which}", holder, *params)
+    which, params = (" AND role = ?", (role,)) if role else ("", ())
+    run(f"DELETE FROM leadership WHERE holder = ?{which}", holder, *params)

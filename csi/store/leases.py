@@ -12,7 +12,7 @@ _SCHEDULED = {
     "inbox": ("wake_at", "lease_until"),
     "outbox": ("due_at",),
     "batches": ("next_attempt_at", "wake_at", "lease_until"),
-    "endpoints": ("next_probe_at", "paused_until"),
+    "destinations": ("next_probe_at", "throttled_until"),
     "jobs": ("scheduled_at", "lease_until"),
 }
 

@@ -80,7 +80,7 @@ def _delivery(facts: SystemFacts) -> dict[str, Any]:
     found = [one for one in facts.destinations if one.name == DEFAULT]
     default = found[0] if found else DestinationState(DEFAULT, "accepting", DestinationRow(DEFAULT))
     endpoint = default.endpoint
-    is_reachable = endpoint.breaker == "closed" if facts.delivery_is_on else None
+    is_reachable = endpoint.circuit == "closed" if facts.delivery_is_on else None
     body = {
         "ua_reachable": is_reachable,
         "last_success": _iso(endpoint.last_success_at),
@@ -88,10 +88,10 @@ def _delivery(facts: SystemFacts) -> dict[str, Any]:
         "note": _note(default) if is_reachable else None,
         "enabled": facts.delivery_is_on,
         "state": default.state,
-        "breaker": endpoint.breaker,
-        "paused_until": _iso(endpoint.paused_until if default.state == "throttled" else None),
+        "breaker": endpoint.circuit,
+        "paused_until": _iso(endpoint.throttled_until if default.state == "throttled" else None),
         "canonical_json": default.form or "ascii",
-        "held": [one.name for one in facts.destinations if one.endpoint.held is not None],
+        "held": [one.name for one in facts.destinations if one.endpoint.paused_reason is not None],
     }
     return body | ({"destinations": {one.name: _other(one) for one in others}} if others else {})
 
@@ -109,10 +109,10 @@ def _note(default: DestinationState) -> str | None:
 
 def _other(one: DestinationState) -> dict[str, Any]:
     return {
-        "reachable": one.endpoint.breaker == "closed",
+        "reachable": one.endpoint.circuit == "closed",
         "last_success": _iso(one.endpoint.last_success_at),
         "state": one.state,
-        "breaker": one.endpoint.breaker,
+        "breaker": one.endpoint.circuit,
     }
 
 

@@ -10,7 +10,7 @@ from csi.net import HttpLimits
 from csi.runtime import Runtime
 from csi.status.verdict import Problem, verdict
 from csi.store import alerts
-from csi.store.alerts import Noted
+from csi.store.alerts import StoredAlert
 from csi.store.db import writing
 
 HOLD_SECONDS = 120.0
@@ -28,7 +28,7 @@ class AlertOverview:
     services: int
     heartbeat: bool
     current: tuple[Problem, ...]
-    noted: tuple[Noted, ...]
+    noted: tuple[StoredAlert, ...]
 
 
 def firing(rt: Runtime) -> list[Problem]:
@@ -41,7 +41,7 @@ def standing(rt: Runtime) -> AlertOverview:
     return AlertOverview(len(urls(rt)), has_heartbeat, tuple(firing(rt)), tuple(alerts.latest(HISTORY)))
 
 
-def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
+def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
     """Record which alerts began and ended, and notify operators. Returns those that fire.
 
     `ours`: the worker itself checks, which cannot judge its own heartbeat.
@@ -52,10 +52,10 @@ def look(rt: Runtime, *, ours: bool = True) -> list[Noted]:
     if rt.settings.notify.enabled and urls(rt):
         with writing():
             now = rt.now()
-            due = alerts.claim_untold(now, now - rt.settings.notify.after_seconds, HOLD_SECONDS)
+            due = alerts.claim_unnotified(now, now - rt.settings.notify.after_seconds, HOLD_SECONDS)
         for alert in due:
             _notify(rt, alert)
-    return alerts.lasting()
+    return alerts.firing()
 
 
 def ping(rt: Runtime) -> bool:
@@ -89,15 +89,15 @@ def require_post(rt: Runtime) -> None:
 def _record(found: Sequence[Problem], now: float) -> None:
     there = {(problem.id, problem.subject) for problem in found}
     for problem in found:
-        if alerts.note(problem.id, problem.subject, f"{problem.what}; {problem.effect}", now):
+        if alerts.fire(problem.id, problem.subject, f"{problem.what}; {problem.effect}", now):
             log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what)
-    for alert in alerts.lasting():
-        if (alert.name, alert.subject) not in there and alerts.end(alert, now):
+    for alert in alerts.firing():
+        if (alert.name, alert.subject) not in there and alerts.resolve(alert, now):
             log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
-    alerts.forget_old(now)
+    alerts.delete_old(now)
 
 
-def _notify(rt: Runtime, alert: Noted) -> None:
+def _notify(rt: Runtime, alert: StoredAlert) -> None:
     title, body = message(alert)
     try:
         sent = say(rt, title, body)
@@ -106,18 +106,18 @@ def _notify(rt: Runtime, alert: Noted) -> None:
         return
     if sent:
         with writing():
-            alerts.mark_told(alert, rt.now())
-        log.info("notification sent", alert=alert.name, resolved=alert.ended_at is not None)
+            alerts.mark_notified(alert, rt.now())
+        log.info("notification sent", alert=alert.name, resolved=alert.resolved_at is not None)
     else:
         log.warning("notification could not be sent; it is retried", alert=alert.name)
 
 
-def message(alert: Noted) -> tuple[str, str]:
+def message(alert: StoredAlert) -> tuple[str, str]:
     """Title and body of a notification; pure."""
     word = alert.name.replace("_", " ")
-    if alert.ended_at is None:
+    if alert.resolved_at is None:
         return word, f"{alert.text}. Since {clock.iso(alert.since)}. What to do: ops/runbook.md"
-    minutes = max(alert.ended_at - alert.since, 0.0) / 60
+    minutes = max(alert.resolved_at - alert.since, 0.0) / 60
     return f"{word}: resolved", f"It lasted {minutes:.0f} minutes, from {clock.iso(alert.since)}. It was: {alert.text}"
 
 

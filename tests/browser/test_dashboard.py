@@ -89,7 +89,7 @@ def test_a_question_is_asked_before_delivery_is_paused(desk: webdriver.Chrome, u
     press(desk, 'form[action="/destinations/default/pause"] button')
     desk.switch_to.alert.dismiss()
     with db.connection():
-        assert destinations.get().held is None
+        assert destinations.get().paused_reason is None
     press(desk, 'form[action="/destinations/default/pause"] button')
     desk.switch_to.alert.accept()
     until(desk, lambda driver: "Delivery to default is paused" in text_of(driver, ".note"))
@@ -102,7 +102,7 @@ def test_hostile_titles_stay_text(desk: webdriver.Chrome, url: str, rt: Runtime)
         Watch.update(name=HOSTILE, last_error=HOSTILE, health="suspect").where(Watch.id == 1).execute()
         number = add_event(watch, 9_000, rt.now(), "urgent", HOSTILE)
         letter = bury(watch, 9_001, rt.now(), HOSTILE, HOSTILE, "event", 422)
-        destinations.change("default", held=HOSTILE, held_at=rt.now())
+        destinations.change("default", paused_reason=HOSTILE, paused_at=rt.now())
         hosts.begin_outage(hosts.get("www.youtube.com"), rt.now(), HOSTILE, 3)
     for path in ("/", "/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", "/schedule",
                  f"/dead-letters/{letter}"):  # fmt: skip

@@ -79,7 +79,7 @@ def fill(built: Desk) -> None:
     destinations.change("default", last_success_at=now - 60, last_failure_at=now - 30, last_error="http 422")
     queue(built, "tasks.poll.poll_watch", watch.id)
     queue(built, "tasks.deliver.deliver_batch", travelling.id, at=now + 20)
-    alerts.note("quota_low", "api", "few units are left", now - 600)
+    alerts.fire("quota_low", "api", "few units are left", now - 600)
     reloads.note(now - 600, "config.yaml:3: csi.log_level: unknown")
 
 

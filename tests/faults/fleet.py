@@ -45,7 +45,7 @@ class Fleet(Installation):
 
     def planner(self) -> Worker | None:
         """Who plans for all, if it is one of those that live."""
-        found = self.rows("SELECT holder FROM duties WHERE name = 'planner'")
+        found = self.rows("SELECT holder FROM leadership WHERE role = 'planner'")
         pid = int(found[0][0].split("-")[0]) if found else 0
         return next((worker for worker in self.workers if worker.pid == pid), None)
 

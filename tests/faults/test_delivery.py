@@ -457,7 +457,7 @@ def test_case_25_a_receiver_that_refuses_everything(case, tmp_path, seed):
         s.publish(12, ref=-1)
         s.wait(120, step=5)
         asked, dead = len(s.ua.requests), s.count("SELECT COUNT(*) FROM dead_letter WHERE state = 'open'")
-        away = s.count("SELECT COUNT(*) FROM endpoints WHERE breaker = 'open' AND last_success_at IS NULL")
+        away = s.count("SELECT COUNT(*) FROM destinations WHERE circuit = 'open' AND last_success_at IS NULL")
         s.heal()
         took = s.back_in()
         case.close(s.books(), seed=seed, dead_before=dead, requests=asked, back=f"{took:.0f}s")

@@ -382,7 +382,7 @@ def test_case_29_recovery_ramps_up(case, tmp_path, seed):
         box.change(batches_of_ten)
         total = publish(box, 400)
         box.start(*CONSUMER[:5], "20", *CONSUMER[6:])
-        box.wait_for(lambda: box.rows("SELECT 1 FROM endpoints WHERE breaker = 'open'"), seconds=90)
+        box.wait_for(lambda: box.rows("SELECT 1 FROM destinations WHERE circuit = 'open'"), seconds=90)
         box.wait_for(lambda: (box.rows("SELECT COUNT(*) FROM events") or [(0,)])[0][0] >= total, seconds=90)
         ua.then = slowly
         box.wait_for_delivered(total, seconds=120)

@@ -115,7 +115,7 @@ def test_case_39_a_clock_beyond_the_tolerance(case, tmp_path, seed, offset):
         s.run()
         s.wait(300, step=5)
         dead = s.count("SELECT COUNT(*) FROM dead_letter")
-        said = db.fetch("SELECT reason, last_error FROM endpoints")
+        said = db.fetch("SELECT reason, last_error FROM destinations")
         s.heal()
         took = s.back_in()
         case.close(s.books(), seed=seed, offset=offset, dead_before=f"{dead}<=0", back=f"{took:.0f}s")

@@ -43,7 +43,7 @@ CASES = {
     "worker_silent": facts(31),
     "source_stale": facts(sources=SOURCE, watches=watch(601)),
     "backlog_old": facts(oldest_pending=NOW - 1801),
-    "receiver_away": facts(destinations=destination(breaker="open", reason="http 401")),
+    "receiver_away": facts(destinations=destination(circuit="open", reason="http 401")),
     "dead_letters": facts(dead_letters=101),
     "quota_low": facts(quota_left=999, quota_buffer=1000),
     "reload_refused": facts(reload_error="config.yaml:3: unknown key"),
@@ -52,7 +52,7 @@ CASES = {
 OTHERS = {
     "clock_held": facts(clock_hold="the wall clock jumped by 3600 s"),
     "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
-    "destination_paused": facts(destinations=destination(held="moving", held_at=NOW - 60)),
+    "destination_paused": facts(destinations=destination(paused_reason="moving", paused_at=NOW - 60)),
     "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),
     "host_outage": facts(outages=(Host(host="h", outage_since=NOW - 60, outage_watches=3),)),
 }
@@ -130,7 +130,7 @@ def build(tmp_path, clock, desk, **secrets):
 
 
 def away(line, opened=True):
-    destinations.change("default", breaker="open" if opened else "closed", reason="http 503")
+    destinations.change("default", circuit="open" if opened else "closed", reason="http 503")
 
 
 def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, desk):
@@ -188,7 +188,7 @@ def test_what_could_not_be_sent_is_sent_later(line, clock, desk):
         clock.move(alerting.HOLD_SECONDS + 1)
         alerting.look(line.rt)
     assert len(desk.requests) == 3
-    assert alerts.lasting()[0].told_at is not None
+    assert alerts.firing()[0].notified_at is not None
 
 
 def test_nothing_is_sent_where_it_is_switched_off(line, clock, desk):

@@ -182,7 +182,7 @@ def house(tmp_path, monkeypatch):
             Watch.update(last_error=told, note=told, errors=1).execute()
             DeadLetter.update(error_reason=told).execute()
             DeliveryAttempt.update(reason=told, answer=told).execute()
-            destinations.change("default", breaker="open", reason=told, last_error=told)
+            destinations.change("default", circuit="open", reason=told, last_error=told)
             hosts.pause(hosts.get("other.example"), built.now, built.now + 90, told)
             fill_catalogue(told)
             archive_job(built, told)
@@ -194,7 +194,7 @@ def house(tmp_path, monkeypatch):
 def fill_catalogue(told: str) -> None:
     db.run("UPDATE jobs SET error_message = ?", told)
     db.run("UPDATE job_events SET details = ?", json.dumps({"error": told}))
-    db.run("UPDATE troubles SET text = ?", told)
+    db.run("UPDATE alerts SET text = ?", told)
 
 
 def archive_job(built, told: str) -> None:

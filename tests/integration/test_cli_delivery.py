@@ -56,10 +56,10 @@ def test_status_shows_what_waits_travels_and_died(at_desk):
 
 def test_status_says_why_the_gate_is_closed(at_desk):
     now = at_desk.now
-    destinations.change("default", breaker="open", reason="http 401", opened_at=now, next_probe_at=now + 15)
+    destinations.change("default", circuit="open", reason="http 401", opened_at=now, next_probe_at=now + 15)
     (one,) = at_desk.json("delivery", "status")["destinations"]
     assert (one["state"], one["gate"], one["breaker_reason"]) == ("circuit_open", "away", "http 401")
-    destinations.change("default", breaker="closed", paused_until=now + 100)
+    destinations.change("default", circuit="closed", throttled_until=now + 100)
     assert "throttled by the receiver until" in at_desk.call("delivery", "status").stdout
 
 
@@ -70,10 +70,10 @@ def test_pause_is_kept_shown_and_ended(at_desk):
     assert (one["state"], one["gate"], one["held"]) == ("paused", "held", "maintenance[31m")
     assert "paused by the operator since" in at_desk.call("delivery", "status").stdout
     assert "it was paused already" in at_desk.call("delivery", "pause").stdout
-    assert destinations.get().held == "by command"
+    assert destinations.get().paused_reason == "by command"
     assert at_desk.call("delivery", "resume").stdout == "default: delivery is resumed\n"
     assert at_desk.call("delivery", "resume").stdout == "default: delivery was not paused\n"
-    assert (destinations.get().held, destinations.get().held_at) == (None, None)
+    assert (destinations.get().paused_reason, destinations.get().paused_at) == (None, None)
 
 
 def test_readyz_says_that_delivery_is_paused_but_not_why(at_desk):
@@ -128,7 +128,7 @@ def test_a_receiver_that_takes_everything(tmp_path):
 def test_a_receiver_that_verifies_one_form_only_is_found_out_and_remembered(tmp_path, form):
     one, _ = ask(tmp_path, then=verifies(form))
     assert (one["ok"], one["forms"]) == (True, form)
-    assert destinations.get().form == form
+    assert destinations.get().json_form == form
 
 
 def test_a_configured_form_that_is_not_verified_is_said(tmp_path):
@@ -170,9 +170,9 @@ def test_nothing_configured(tmp_path):
 
 def test_it_asks_also_while_delivery_is_paused_and_leaves_the_breaker_alone(tmp_path):
     with ScriptedReceiver() as ua, desk(tmp_path, ua.url) as built:
-        destinations.change("default", held="x", held_at=1.0, breaker="open", reason="http 401")
+        destinations.change("default", paused_reason="x", paused_at=1.0, circuit="open", reason="http 401")
         assert built.call("delivery", "test").exit_code == 0
-        assert (destinations.get().held, destinations.get().breaker) == ("x", "open")
+        assert (destinations.get().paused_reason, destinations.get().circuit) == ("x", "open")
 
 
 # --- the words

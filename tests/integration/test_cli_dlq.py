@@ -201,7 +201,7 @@ def test_replay_by_id_makes_it_pending_and_says_who_sends(at_desk):
 def test_replay_says_when_nothing_will_be_sent(at_desk):
     number = at_desk.dead("a")
     held_at = at_desk.now
-    destinations.change("default", held="maintenance", held_at=held_at)
+    destinations.change("default", paused_reason="maintenance", paused_at=held_at)
     notes = at_desk.json("dlq", "replay", "--id", str(number))["notes"]
     assert notes == [
         "no worker has ever run on this database",

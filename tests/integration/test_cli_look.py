@@ -47,19 +47,19 @@ def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "state", "words"),
     [
-        ({"held": "maintenance"}, "paused", "paused by the operator: maintenance"),
+        ({"paused_reason": "maintenance"}, "paused", "paused by the operator: maintenance"),
         (
-            {"breaker": "open", "reason": "http 401", "next_probe_at": 9e12},
+            {"circuit": "open", "reason": "http 401", "next_probe_at": 9e12},
             "half_open",
             "the circuit breaker is half-open",
         ),
-        ({"paused_until": 30.0}, "throttled", "the receiver rate-limited us"),
+        ({"throttled_until": 30.0}, "throttled", "the receiver rate-limited us"),
     ],
     ids=["paused", "half_open", "throttled"],
 )
 def test_events_wait_for_a_destination_that_does_not_accept(at_work, changes, state, words):
-    if "paused_until" in changes:
-        changes = {"paused_until": at_work.now + changes["paused_until"]}
+    if "throttled_until" in changes:
+        changes = {"throttled_until": at_work.now + changes["throttled_until"]}
     destinations.change("default", **changes)
     found = at_work.json("status")
     assert found["delivery"]["destinations"][0]["state"] == state
@@ -224,7 +224,7 @@ LOOKING = [
 def test_no_title_error_or_name_moves_the_cursor(tmp_path, line):
     with scene(tmp_path) as built:
         deliver(built, "hostile0001", title=HOSTILE)
-        destinations.change("default", breaker="open", reason=HOSTILE, last_error=HOSTILE)
+        destinations.change("default", circuit="open", reason=HOSTILE, last_error=HOSTILE)
         Watch.update(last_error=HOSTILE, name=HOSTILE, errors=1).execute()
         result = built.call(*line.split())
     assert result.exit_code == 0, result.output

@@ -16,7 +16,7 @@ from tests.fakes.receiver import SECRET, ScriptedReceiver
 @pytest.fixture
 def run(tmp_path, clock, monkeypatch):
     Line(tmp_path, clock, "http://127.0.0.1:9/", sources={})
-    alerts.note("quota_low", "api", "few units", clock())
+    alerts.fire("quota_low", "api", "few units", clock())
     db.database.close()
     for name, value in {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/", "CSI_UA_SHARED_SECRET": SECRET}.items():
         monkeypatch.setenv(name, value)

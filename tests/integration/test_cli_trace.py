@@ -163,7 +163,7 @@ def test_an_event_that_waits_for_an_earlier_one_names_it(at_desk):
 
 def test_an_event_that_is_held(at_desk):
     at_desk.event("held1234567")
-    destinations.change("default", held="moving house", held_at=at_desk.now)
+    destinations.change("default", paused_reason="moving house", paused_at=at_desk.now)
     (item,) = at_desk.json("trace", "held1234567")["items"]
     assert (item["state"], "moving house" in item["reason"]) == ("pending", True)
 
@@ -185,9 +185,12 @@ def pending(state="accepting", *, delivery_is_on=True, is_configured=True, earli
     [
         (pending(delivery_is_on=False), "features.delivery"),
         (pending(is_configured=False), "no longer configured"),
-        (pending("paused", held="why", held_at=NOW), "paused by the operator since 2026-02-22T12:00:00Z: why"),
         (
-            pending("throttled", paused_until=NOW + 40, last_error="http 429"),
+            pending("paused", paused_reason="why", paused_at=NOW),
+            "paused by the operator since 2026-02-22T12:00:00Z: why",
+        ),
+        (
+            pending("throttled", throttled_until=NOW + 40, last_error="http 429"),
             "rate-limited us (http 429); sending is paused (until 2026-02-22T12:00:40Z)",
         ),
         (

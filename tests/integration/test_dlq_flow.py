@@ -11,7 +11,7 @@ from csi.dlq import replay, search
 from csi.errors import MalformedItem
 from csi.pipeline import redrive
 from csi.store import db, events, inbox
-from csi.store import destinations as endpoints
+from csi.store.destinations import change
 from csi.store.models import DeadLetter, Event, InboxItem, OutboxEntry
 from tests.fakes.installation import installation
 from tests.fakes.line import Line
@@ -56,7 +56,7 @@ def test_a_replay_and_a_scheduled_retry_of_one_event_meet_and_it_is_delivered_on
         line.run()
         line.wait(100)
         assert letters() == [("open", None)]
-        endpoints.change("default", breaker="closed", canary=None, next_probe_at=None)
+        change("default", circuit="closed", canary=None, next_probe_at=None)
         assert send_again(line) == [True]
         line.run()
         assert Event.get().state in ("in_flight", "pending"), "a retry is scheduled now"
@@ -75,7 +75,7 @@ def test_redrive_and_a_replay_by_hand_in_the_same_moment_deliver_once(make_line,
         line = make_line(ua)
         line.run()
         assert letters() == [("open", None)]
-        endpoints.change("default", breaker="closed", next_probe_at=None, last_success_at=line.clock())
+        change("default", circuit="closed", next_probe_at=None, last_success_at=line.clock())
         assert [len(redrive.redrive(line.rt)) > 0, send_again(line)] == [True, [False]]
         line.wait(30)
     assert (letters(), events.counts()) == ([("replayed", "delivered")], {"delivered": 1})

@@ -491,7 +491,7 @@ def test_two_who_open_batches_of_a_lane_do_not_overtake_each_other(store):
     assert opened == [ids[:3], []]
 
 
-# --- endpoints, counters, budget
+# --- destinations, counters, budget
 
 
 def test_failing_batches_are_counted_once_each_since_the_last_success():

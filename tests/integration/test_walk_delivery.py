@@ -143,10 +143,10 @@ def test_a_receiver_that_comes_back_and_refuses_is_away_for_that_reason(make_lin
         line = make_line(ua)
         line.run()
         line.wait(120)
-        assert (destinations.get().breaker, destinations.get().reason) == ("open", "http 503")
+        assert (destinations.get().circuit, destinations.get().reason) == ("open", "http 503")
         ua.then = 401
         line.wait(40)
-        assert (destinations.get().breaker, destinations.get().reason) == ("open", "http 401")
+        assert (destinations.get().circuit, destinations.get().reason) == ("open", "http 401")
 
 
 def test_without_auto_redrive_it_stays_dead(tmp_path, clock, yt):
@@ -183,12 +183,12 @@ def test_an_endpoint_fault_kills_one_batch_and_holds_the_rest(make_line, yt, sta
         line.run()
         line.wait(600, step=5)
         assert states() == {"dead": 1, "pending": 3}
-        assert destinations.get().breaker == "open"
+        assert destinations.get().circuit == "open"
         assert DeadLetter.get().cause == "endpoint"
         ua.then = ScriptedReceiver().then
         line.wait(60)
     assert states() == {"delivered": 4}
-    assert destinations.get().breaker == "closed"
+    assert destinations.get().circuit == "closed"
 
 
 def test_retry_after_pauses_everything_and_uses_no_attempt(make_line, yt):
@@ -534,7 +534,7 @@ def test_a_receiver_that_verifies_utf8_is_learned(make_line, yt):
     with ScriptedReceiver(then=only_utf8) as ua:
         line = make_line(ua)
         line.run()
-        assert (states(), destinations.get().form, len(ua.requests)) == ({"delivered": 1}, "utf8", 2)
+        assert (states(), destinations.get().json_form, len(ua.requests)) == ({"delivered": 1}, "utf8", 2)
         yt.add(yt.playlists[0], "Ärger")
         line.wait(11)
     assert (states(), len(ua.requests)) == ({"delivered": 2}, 3)
@@ -633,11 +633,11 @@ def test_a_held_destination_sends_nothing_until_it_is_released(make_line, yt):
     yt.add(yt.playlists[0])
     with ScriptedReceiver() as ua:
         line = make_line(ua)
-        destinations.change("default", held="maintenance", held_at=line.clock())
+        destinations.change("default", paused_reason="maintenance", paused_at=line.clock())
         line.run()
         line.wait(120, step=5)
         assert (ua.requests, states()) == ([], {"pending": 1})
-        destinations.change("default", held=None, held_at=None)
+        destinations.change("default", paused_reason=None, paused_at=None)
         line.wait(10)
     assert states() == {"delivered": 1}
 
@@ -705,7 +705,7 @@ def test_each_destination_gets_what_it_wants_and_fails_alone(tmp_path, clock, yt
         assert (len(ua.delivered), len(tagged.delivered)) == (2, 1)
         assert tagged.requests[0].headers["authorization"] == "Bearer tagged-secret"
         assert {letter.destination for letter in DeadLetter.select()} == {"broken"}
-        assert (destinations.get("default").breaker, destinations.get("broken").breaker) == ("closed", "open")
+        assert (destinations.get("default").circuit, destinations.get("broken").circuit) == ("closed", "open")
         broken.then = ScriptedReceiver().then
         line.wait(60, step=5)
         assert sorted(set(broken.delivered)) == sorted(ua.delivered)

@@ -280,10 +280,10 @@ async def test_a_vague_replay_is_refused(client: httpx.AsyncClient) -> None:
 @pytest.mark.asyncio
 async def test_delivery_is_held_resumed_and_tested(client: httpx.AsyncClient) -> None:
     held = await client.post("/delivery/default/pause", json={"reason": "maintenance"})
-    assert (held.json()["changed"], destinations.get().held) == (True, "maintenance")
+    assert (held.json()["changed"], destinations.get().paused_reason) == (True, "maintenance")
     assert (await client.get("/delivery")).json()["destinations"][0]["gate"] == "held"
     assert (await client.post("/delivery/default/resume")).json()["changed"] is True
-    assert destinations.get().held is None
+    assert destinations.get().paused_reason is None
     tested = await client.post("/delivery/default/test")
     assert tested.json()["ok"] is False
     _check("POST", "/delivery/default/test", 200, tested.json())

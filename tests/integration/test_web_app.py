@@ -157,7 +157,7 @@ async def test_readyz_without_a_worker_and_then_with_one(client: httpx.AsyncClie
     assert (await client.get("/livez")).status_code == 200
     with db.connection():
         destinations.get()
-        destinations.change("default", breaker="open", last_failure_at=opener().now())
+        destinations.change("default", circuit="open", last_failure_at=opener().now())
     answer = await client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["delivery"]["ua_reachable"] is False
@@ -169,7 +169,7 @@ async def test_open_pages_tell_no_titles_ids_or_urls(client: httpx.AsyncClient, 
     with db.connection():
         Watch.update(errors=5, last_error=f"GET http://127.0.0.1:9/{PLAYLIST} failed").execute()
         destinations.get()
-        destinations.change("default", breaker="open", reason="https://ua.example/x", last_error="https://ua.example/x")
+        destinations.change("default", circuit="open", reason="https://ua.example/x", last_error="https://ua.example/x")
     for path in ("/healthz", "/readyz", "/livez", "/metrics", "/nothing"):
         text = (await client.get(path)).text
         for secret in (

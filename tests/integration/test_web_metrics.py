@@ -78,7 +78,7 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
         heartbeats.beat("worker", now - 3, now - 100)
         api_units.book(42, 10_000, now)
         destinations.get()
-        destinations.change("default", breaker="open")
+        destinations.change("default", circuit="open")
         event = CreatorSignalEvent(**CreatorSignalEvent.model_config["json_schema_extra"]["example"])
         sync_watches(rt)
         watch = watches.active()[0]
@@ -113,7 +113,7 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
         Watch.update(health="outage", last_success_at=now - 400, next_poll_at=now - 900).execute()
         heartbeats.beat("worker", now, now - 5_000, queued=17)
         hosts.begin_outage(hosts.get("www.youtube.com"), now, "http 500", 3)
-        destinations.change("default", held="maintenance")
+        destinations.change("default", paused_reason="maintenance")
         counters.observe("seen_seconds", [20.0, 4.0], counters.AGE_BUCKETS, source="urgent")
         counters.add("items", 3, source="youtube_playlist", label="filtered")
         for cause in ("malformed", "malformed", "crash"):

@@ -226,7 +226,7 @@ async def test_hostile_text_is_only_text(client: httpx.AsyncClient, rt: Runtime)
         Watch.update(name=HOSTILE, last_error=HOSTILE, note=HOSTILE, health="suspect").where(Watch.id == 1).execute()
         number = add_event(watch, 9_000, rt.now(), "urgent", HOSTILE)
         letter = bury(watch, 9_001, rt.now(), HOSTILE, HOSTILE, "event", 422)
-        destinations.change("default", held=HOSTILE, held_at=rt.now(), last_error=HOSTILE)
+        destinations.change("default", paused_reason=HOSTILE, paused_at=rt.now(), last_error=HOSTILE)
         hosts.begin_outage(hosts.get(HOSTILE), rt.now(), HOSTILE, 3)
     for path in ("/", "/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", "/schedule",
                  f"/dead-letters/{letter}", f"/events?q={HOSTILE}", f"/sources?q={HOSTILE}"):  # fmt: skip
@@ -295,7 +295,7 @@ async def test_no_secret_is_on_any_page(client: httpx.AsyncClient, rt: Runtime) 
         said = " ".join(secrets)
         watch = Watch.get_by_id(1)
         letter = bury(watch, 9_001, rt.now(), "A title", f"http 500 {said}", "event", 500)
-        destinations.change("default", held=said, held_at=rt.now())
+        destinations.change("default", paused_reason=said, paused_at=rt.now())
         db.run("UPDATE delivery_attempts SET answer = ?, reason = ?", said, said)
         db.run("UPDATE watches SET last_error = ?, note = ?, health = 'suspect'", said, said)
         db.run("UPDATE dead_letter SET error_reason = ?", said)
@@ -310,7 +310,7 @@ async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, r
     assert "the batch of lane " in text
     assert "No problems; 5 dead letters are open" in text
     with db.connection():
-        destinations.change("default", breaker="open", reason="http 401", opened_at=rt.now())
+        destinations.change("default", circuit="open", reason="http 401", opened_at=rt.now())
         heartbeats.beat("worker", rt.now() - 500, rt.now() - 900)
         hosts.begin_outage(hosts.get("www.youtube.com"), rt.now() - 60, "http 500", 7)
     text = (await client.get("/")).text
@@ -440,10 +440,10 @@ async def test_a_letter_is_given_up_only_by_somebody_who_is_sure(client: httpx.A
 @pytest.mark.asyncio
 async def test_delivery_is_paused_resumed_and_tested(client: httpx.AsyncClient) -> None:
     await act(client, "/destinations/default/pause")
-    assert destinations.get().held == "by the dashboard"
+    assert destinations.get().paused_reason == "by the dashboard"
     assert "paused by the operator" in (await client.get("/")).text
     await act(client, "/destinations/default/resume")
-    assert destinations.get().held is None
+    assert destinations.get().paused_reason is None
     await act(client, "/destinations/default/test")
     assert "default: no answer after" in (await client.get("/")).text
     await act(client, "/destinations/nowhere/pause")

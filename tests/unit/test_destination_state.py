@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (OPEN, 5, "half_open"),
         (destination_state.paused(OPEN, NOW, "maintenance"), 4, "paused"),
         (destination_state.resumed(destination_state.paused(OPEN, NOW, "maintenance")), 4, "circuit_open"),
-        (replace(ROW, paused_until=NOW + 86_400), 0, "accepting"),  # further off than any rule: a clock jumped
+        (replace(ROW, throttled_until=NOW + 86_400), 0, "accepting"),  # further off than any rule: a clock jumped
         (replace(OPEN, next_probe_at=NOW + 86_400), 0, "half_open"),
     ],
 )
@@ -53,7 +53,7 @@ def test_probes_come_at_most_20_seconds_apart():
 
 def test_a_success_closes_the_circuit_and_the_concurrency_ramps_up():
     row = destination_state.succeeded(OPEN, NOW + 60, sent_at=NOW + 59)
-    assert (row.breaker, row.reason, row.opened_at, row.last_success_at) == ("closed", None, None, NOW + 60)
+    assert (row.circuit, row.reason, row.opened_at, row.last_success_at) == ("closed", None, None, NOW + 60)
     ramps = []
     for _ in range(7):
         ramps.append(destination_state.concurrency(row, 100))
@@ -63,15 +63,15 @@ def test_a_success_closes_the_circuit_and_the_concurrency_ramps_up():
 
 def test_an_answer_older_than_the_throttle_does_not_end_it():
     row = destination_state.throttled(ROW, NOW + 2, NOW + 40, "http 429")
-    assert destination_state.succeeded(row, NOW + 3, sent_at=NOW + 1).paused_until == NOW + 40
-    assert destination_state.succeeded(row, NOW + 42, sent_at=NOW + 41).paused_until is None
+    assert destination_state.succeeded(row, NOW + 3, sent_at=NOW + 1).throttled_until == NOW + 40
+    assert destination_state.succeeded(row, NOW + 42, sent_at=NOW + 41).throttled_until is None
 
 
 def test_the_latest_retry_after_counts_unless_a_clock_jumped():
     row = destination_state.throttled(ROW, NOW, NOW + 40, "http 429")
-    assert destination_state.throttled(row, NOW, NOW + 10, "http 429").paused_until == NOW + 40
+    assert destination_state.throttled(row, NOW, NOW + 10, "http 429").throttled_until == NOW + 40
     ahead = destination_state.throttled(ROW, NOW + 86_400, NOW + 86_430, "http 429")
-    assert destination_state.throttled(ahead, NOW, NOW + 40, "http 429").paused_until == NOW + 40
+    assert destination_state.throttled(ahead, NOW, NOW + 40, "http 429").throttled_until == NOW + 40
 
 
 def test_five_refused_events_and_none_accepted_is_the_receivers_fault():

@@ -64,7 +64,7 @@ def test_ready_has_the_prds_body() -> None:
 
 def test_every_destination_is_judged_not_only_the_first() -> None:
     words = "http 401: bad signature of https://ua.example"
-    row = DestinationRow("backup", breaker="open", reason=words, last_success_at=NOW - 900, last_failure_at=NOW - 5)
+    row = DestinationRow("backup", circuit="open", reason=words, last_success_at=NOW - 900, last_failure_at=NOW - 5)
     others = (
         DestinationState("archive", "accepting", DestinationRow("archive")),
         DestinationState("backup", "half_open", row),
@@ -99,11 +99,11 @@ def test_every_destination_is_judged_not_only_the_first() -> None:
             "youtube_playlist: none of its 1 watches was polled in time",
         ),
         (
-            replace(GOOD, destinations=default("half_open", breaker="open")),
+            replace(GOOD, destinations=default("half_open", circuit="open")),
             "the circuit breaker of destination default is open",
         ),
         (
-            replace(GOOD, destinations=default("circuit_open", breaker="open", reason="http 401: bad signature")),
+            replace(GOOD, destinations=default("circuit_open", circuit="open", reason="http 401: bad signature")),
             "the circuit breaker of destination default is open (http 401)",
         ),
     ],
@@ -148,7 +148,7 @@ def test_one_good_watch_is_enough_and_a_source_without_watches_does_not_matter()
 
 def test_what_is_switched_off_is_not_missed() -> None:
     facts = replace(
-        GOOD, polling=False, watches=(), delivery_is_on=False, destinations=default("half_open", breaker="open")
+        GOOD, polling=False, watches=(), delivery_is_on=False, destinations=default("half_open", circuit="open")
     )
     assert readiness(facts).is_good
     assert liveness(replace(with_watch(next_poll_at=NOW - 9999), polling=False)).is_good
@@ -160,8 +160,8 @@ def test_what_is_switched_off_is_not_missed() -> None:
         default(),
         default(last_success_at=NOW),
         default(last_failure_at=NOW, last_error="http 503"),
-        default("half_open", breaker="open", last_success_at=NOW),
-        default("circuit_open", breaker="open", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 401"),
+        default("half_open", circuit="open", last_success_at=NOW),
+        default("circuit_open", circuit="open", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 401"),
     ],
 )
 def test_a_receiver_is_reachable_exactly_when_it_is_no_reason(destinations: tuple[DestinationState, ...]) -> None:
@@ -180,13 +180,13 @@ def test_one_failed_attempt_is_a_note_and_the_receiver_stays_reachable() -> None
 
 
 def test_nobody_asks_a_receiver_while_delivery_is_off() -> None:
-    report = readiness(replace(GOOD, delivery_is_on=False, destinations=default("half_open", breaker="open")))
+    report = readiness(replace(GOOD, delivery_is_on=False, destinations=default("half_open", circuit="open")))
     assert (report.is_good, report.body["delivery"]["ua_reachable"]) == (True, None)
 
 
 def test_a_retry_after_is_shown_while_it_lasts() -> None:
     def shown(state: str) -> Any:
-        rows = default(state, paused_until=NOW + 60, form="utf8", last_error="http 429: slow down")
+        rows = default(state, throttled_until=NOW + 60, json_form="utf8", last_error="http 429: slow down")
         return readiness(replace(GOOD, destinations=rows)).body["delivery"]
 
     assert (shown("throttled")["paused_until"], shown("accepting")["paused_until"]) == ("2026-02-22T12:01:00Z", None)

@@ -17,7 +17,7 @@ _UNSURE = """
 """
 # The destinations are named because the index on the time of an attempt begins with its destination.
 _SINCE = (
-    "a.destination IN (SELECT destination FROM endpoints UNION SELECT destination FROM outbox) AND a.started_at >= ?"
+    "a.destination IN (SELECT destination FROM destinations UNION SELECT destination FROM outbox) AND a.started_at >= ?"
 )
 _ACCEPTED = f"{_SINCE} AND a.outcome IN ('delivered', 'partial')"
 

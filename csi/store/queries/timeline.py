@@ -288,5 +288,5 @@ def lanes(destination: str) -> list[Lane]:
 
 def all_destinations() -> list[str]:
     """Every destination that the database knows, configured or not."""
-    sql = "SELECT destination FROM endpoints UNION SELECT destination FROM outbox ORDER BY 1"
+    sql = "SELECT destination FROM destinations UNION SELECT destination FROM outbox ORDER BY 1"
     return [row[0] for row in fetch(sql)]

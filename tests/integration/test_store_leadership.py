@@ -1,4 +1,4 @@
-"""A duty is one worker's at a time: held by a lease, taken over when it runs out, given back at an orderly end."""
+"""One worker holds a role by a lease; another takes it over when the lease expires or is released at shutdown."""
 
 import threading
 from types import SimpleNamespace
@@ -45,9 +45,9 @@ def test_a_clock_that_was_ahead_binds_nobody():
 def test_a_holder_renews_only_when_half_of_it_is_used():
     hold("a")
     hold("a", NOW + 1)
-    assert db.fetch("SELECT lease_until FROM duties") == [(NOW + LEASE,)]
+    assert db.fetch("SELECT lease_until FROM leadership") == [(NOW + LEASE,)]
     hold("a", NOW + 3)
-    assert db.fetch("SELECT lease_until FROM duties") == [(NOW + 3 + LEASE,)]
+    assert db.fetch("SELECT lease_until FROM leadership") == [(NOW + 3 + LEASE,)]
 
 
 def test_of_many_who_ask_at_once_one_has_it():
