@@ -1,0 +1,284 @@
+"""Every surface gives the same answer: the command line, the admin API, the dashboard and the metrics.
+
+Each case is a generated history: events of all tiers to two destinations, malformed items, answers of every kind,
+retries, dead letters, replays, and events that still wait. It fails when one surface computes its own figure.
+"""
+
+import json
+import math
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import time_machine
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+
+from csi import clock as times
+from csi.cli.main import cli
+from csi.dlq import dead_letters, replay, search
+from csi.dlq.search import DeadLetterFilter
+from csi.ingester.event import CreatorSignalEvent
+from csi.store import db, events, outbox, watches
+from csi.web.app import create_app
+from tests.conftest import HandClock
+from tests.fakes.line import Line
+from tests.fakes.receiver import SECRET, ReceivedRequest, ScriptedReceiver, ScriptedReply, accept
+
+SOURCE = "youtube_playlist"
+TOKEN = "agreement-admin-token-01"
+TIERS = ("urgent", "standard", "high_volume")
+SEEDS = range(8)
+
+
+class History:
+    """An installation whose past is drawn at random."""
+
+    def __init__(self, home: Path, seed: int, urls: dict[str, str]) -> None:
+        self.draw, self.clock, self.count = random.Random(seed), HandClock(), 0
+        archive = {"endpoint": urls["archive"], "secret_env": "ARCHIVE_SECRET"}
+        self.secrets = {"ARCHIVE_SECRET": SECRET, "CSI_ADMIN_TOKEN": TOKEN}
+        self.config = home / "config.yaml"
+        self.env = {"CSI_UA_ENDPOINT": urls["default"], "CSI_UA_SHARED_SECRET": SECRET, "YOUTUBE_API_KEY": "demo-key"}
+        sources = {SOURCE: {"playlists": [{"id": "PLone"}, {"id": "PLtwo"}]}}
+        self.line = Line(
+            home,
+            self.clock,
+            urls["default"],
+            secrets=self.secrets,
+            sources=sources,
+            features={"polling": False},
+            delivery={"destinations": {"archive": archive}},
+        )
+        watch = watches.find(watches.find_id(SOURCE, "PLone") or 0)
+        assert watch is not None
+        db.run("UPDATE watches SET first_read_at = ?", self.clock() - 3 * 3600)
+        self.watch = watch
+
+    def answer(self, request: ReceivedRequest) -> ScriptedReply:
+        size = len(request.event_ids)
+        kind = self.draw.choices(
+            ["yes", "partial", "known", "busy", "gateway", "wait", "refuse"], [10, 5, 2, 2, 2, 1, 1]
+        )[0]
+        match kind:
+            case "partial" if size:
+                chosen = self.draw.sample(range(size), self.draw.randint(1, size))
+                words = [self.draw.choice(["invalid_schema", "duplicate_event"]) for _ in chosen]
+                errors = [{"index": index, "error": word} for index, word in zip(chosen, words, strict=True)]
+                body = {"ok": False, "accepted": size - len(chosen), "rejected": len(chosen), "errors": errors}
+                return 207, body, {}
+            case "known":
+                return 409, {"ok": True}, {}
+            case "busy" | "gateway":
+                return (503 if kind == "busy" else 502), {"ok": False}, {}
+            case "wait":
+                return 429, {"ok": False}, {"Retry-After": str(self.draw.randint(5, 300))}
+            case "refuse":
+                return 422, {"ok": False, "error": "invalid_schema"}, {}
+        return accept(request)
+
+    def happen(self) -> None:
+        """Most of it lies within the last day, some before."""
+        for _ in range(self.draw.randint(6, 14)):
+            for _ in range(self.draw.randint(1, 7)):
+                self.add_event()
+            if self.draw.random() < 0.4:
+                self.add_malformed_item()
+            self.line.run()
+            self.line.wait(self.draw.choice([3, 40, 200]), step=20.0)
+            if self.draw.random() < 0.3:
+                self.replay_some()
+            self.clock.move(self.draw.choice([10, 600, 4_000, 12_000]))
+        for _ in range(self.draw.randint(0, 4)):
+            self.add_event()
+
+    def add_event(self) -> None:
+        self.count += 1
+        now, tier = self.clock(), self.draw.choice(TIERS)
+        name = f"{self.draw.choice(['Alpha', 'Beta', 'Gamma'])}{self.count:04d}"
+        event = CreatorSignalEvent(
+            event_id=f"src:{name}",
+            dedupe_key=f"key:{name}",
+            source=SOURCE,
+            event_type="video_added_to_playlist",
+            occurred_at=times.iso(now - self.draw.choice([2, 25, 400, 100_000])),
+            received_at=times.iso(now),
+            subject={"video_id": name, "title": f"Title of {name}"},
+            routing={"pipeline": "p", "priority": tier, "tags": []},
+        )
+        to = self.draw.choice([["default"], ["archive"], ["default", "archive"]])
+        with db.writing():
+            pk = events.add(event, watch_id=self.watch.id, seq=self.count, tier=tier, first_seen_at=now)
+            assert pk is not None
+            outbox.put(
+                pk, to, tier=tier, watch_id=self.watch.id, seq=self.count, due_at=now + self.draw.choice([0, 30])
+            )
+
+    def add_malformed_item(self) -> None:
+        self.count += 1
+        key, now = f"malformed:x:{self.count}", self.clock()
+        with db.writing():
+            dead_letters.add_item(key, SOURCE, {}, cause="malformed", reason="no title", seen_at=now, now=now)
+
+    def replay_some(self) -> None:
+        ids = search.ids(DeadLetterFilter())
+        chosen = self.draw.sample(ids, min(len(ids), 3))
+        with db.writing():
+            replay.replay(dead_letters.by_ids(chosen), self.clock(), known=self.line.rt.destinations)
+
+    def command(self, *words: str) -> Any:
+        db.database.close()
+        result = CliRunner().invoke(cli, [*words, "--config", str(self.config), "--json"], env=self.env | self.secrets)
+        assert result.exit_code == 0, result.output + repr(result.exception)
+        return json.loads(result.stdout)
+
+
+@contextmanager
+def history(home: Path, seed: int) -> Iterator[History]:
+    built: list[History] = []
+    answers = {"then": lambda request: built[0].answer(request)}
+    with ScriptedReceiver(**answers) as ua, ScriptedReceiver(**answers) as archive, db.connection():
+        built.append(History(home, seed, {"default": ua.url, "archive": archive.url}))
+        built[0].happen()
+        yield built[0]
+
+
+class Surfaces:
+    """The same moment, asked through every surface."""
+
+    def __init__(self, past: History, client: httpx.AsyncClient) -> None:
+        self.past, self.client = past, client
+
+    async def api(self, path: str) -> Any:
+        answer = await self.client.get(f"/admin{path}", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def metrics(self) -> dict[tuple[str, ...], float]:
+        page = (await self.client.get("/metrics")).text
+        families = text_string_to_metric_families(page)
+        return {(one.name, *sorted(one.labels.values())): one.value for f in families for one in f.samples}
+
+    async def dashboard(self) -> str:
+        await self.client.post("/login", data={"token": TOKEN, "next": "/"})
+        page = (await self.client.get("/")).text
+        return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+@contextmanager
+def surfaces(past: History) -> Iterator[Surfaces]:
+    """All at the last moment of the history; commands read the real clock, which stands still there."""
+    app = create_app(lambda: past.line.rt)
+    with time_machine.travel(past.clock(), tick=False):
+        yield Surfaces(past, httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1"))
+
+
+def metric(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def same(first: float, second: float) -> bool:
+    return (math.isnan(first) and math.isnan(second)) or first == pytest.approx(second, abs=1e-6)
+
+
+def percent(value: float | None) -> str:
+    """As the dashboard rounds: never up to a target."""
+    return "–" if value is None else f"{math.floor(value * 1000) / 10:g} %"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_every_surface_gives_the_same_numbers(tmp_path: Path, seed: int) -> None:
+    with history(tmp_path, seed) as past, surfaces(past) as ask:
+        status, slo, hour = past.command("status"), past.command("slo"), past.command("slo", "--since", "1h")
+        found, page = await ask.metrics(), await ask.dashboard()
+
+        assert await ask.api("/slo?window=24h") == slo
+        assert await ask.api("/slo?window=1h") == hour
+        by_api = await ask.api("/status")
+        assert {name: by_api[name] for name in status} == status
+
+        delivery, duplicates = slo["delivery"], slo["duplicates"]
+        assert status["last_day"] == {name: delivery[name] for name in ("seen", "delivered", "dead", "waiting")}
+        for window, report in {"24h": slo, "1h": hour}.items():
+            assert same(found["csi_slo_delivery_success_ratio", window], metric(report["delivery"]["value"]))
+            assert same(found["csi_slo_duplicates_ratio", window], metric(report["duplicates"]["value"]))
+            for tier in report["latency"]:
+                for part in ("occurred_to_seen", "seen_to_accepted", "occurred_to_accepted"):
+                    key = ("csi_slo_latency_p95_seconds", *sorted([tier["tier"], part, window]))
+                    assert found[key] == pytest.approx(metric(tier[part]["p95"]), abs=1e-3, nan_ok=True)
+        assert same(found["csi_delivery_success_rate",], metric(delivery["value"]))
+
+        counts = f"{delivery['delivered']:,} delivered, {delivery['dead']:,} dead; {delivery['waiting']:,} waiting"
+        assert f"delivery success {counts} {percent(delivery['value'])} ≥ 95 %" in page
+        sent = f"{duplicates['sent']:,} accepted; {duplicates['reported']:,} reported as duplicates"
+        assert f"duplicates {sent}, {duplicates['possible']:,} possible {percent(duplicates['value'])} < 5 %" in page
+        assert f"{delivery['delivered']:,} of {delivery['seen']:,} events of the last day delivered" in page
+
+        assert status["dead_letters"] == found["csi_dead_letters_open",]
+        assert f"{status['dead_letters']:,} dead letters" in page
+        pending = dict.fromkeys((*TIERS, "stream"), 0)
+        for one in status["backlog"]:
+            if one["step"] == "flush":
+                pending[one["what"].split()[0]] += one["count"]
+            assert f"{one['count']:,}" in page
+            assert one["why"] in page
+        assert pending == {lane: found["csi_pending_events", lane] for lane in pending}
+        queued = sum(one["count"] for one in status["backlog"] if one["step"] != "poll")
+        assert f"{queued:,} waiting" in page
+        assert [one["backlog"] for one in (past.command("tasks", "list"), await ask.api("/backlog"))] == [
+            status["backlog"]
+        ] * 2
+        number = len(status["problems"])
+        assert (f"{number} problem" in page) is (number > 0)
+        assert found["csi_status",] == ["ok", "degraded", "down"].index(status["status"])
+        assert sum(value for name, value in found.items() if name[0] == "csi_problems") == number
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_every_surface_counts_events_and_not_batches(tmp_path: Path, seed: int) -> None:
+    """The figures against the rows themselves, counted one by one."""
+    with history(tmp_path, seed) as past, surfaces(past):
+        slo, since = past.command("slo"), past.clock() - 86_400
+        states = [row[0] for row in db.fetch("SELECT state FROM events WHERE first_seen_at >= ?", since)]
+        assert (slo["delivery"]["delivered"], slo["delivery"]["dead"]) == (
+            states.count("delivered"),
+            states.count("dead"),
+        )
+        accepted = 0
+        sql = (
+            "SELECT b.size, a.status, a.answer FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
+            "WHERE a.outcome IN ('delivered', 'partial') AND a.started_at >= ?"
+        )
+        for size, status, answer in db.fetch(sql, since):
+            errors = json.loads(answer).get("errors", []) if status == 207 else []
+            accepted += size - sum(error["error"] != "duplicate_event" for error in errors)
+        assert slo["duplicates"]["sent"] == accepted
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("text", ["alpha", "Title of B", "key:Gamma", "src:", "%", "nothing"])
+async def test_the_search_finds_the_same_events_everywhere(tmp_path: Path, text: str) -> None:
+    with history(tmp_path, 5) as past, surfaces(past) as ask:
+        by_command = [
+            one["event_id"] for one in past.command("events", "list", "--search", text, "--limit", "500")["events"]
+        ]
+        answer = await ask.api(f"/events?q={httpx.QueryParams({'q': text})['q'].replace('%', '%25')}&limit=500")
+        assert [one["event_id"] for one in answer["events"]] == by_command
+        await ask.dashboard()
+        shown, before = [], ""
+        while True:
+            page = (await ask.client.get("/events", params={"q": text, "before": before})).text
+            shown += re.findall(r'class="name" href="/events/(\d+)"', page)
+            older = re.search(r"before=(\d+)", page)
+            if older is None:
+                break
+            before = older[1]
+        assert len(shown) == len(by_command)
