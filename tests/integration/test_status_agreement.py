@@ -18,18 +18,40 @@ import httpx
 import pytest
 import time_machine
 from click.testing import CliRunner
+from peewee import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
+import csi.status
 from csi import clock as times
 from csi.cli.main import cli
 from csi.dlq import dead_letters, replay, search
 from csi.dlq.search import DeadLetterFilter
 from csi.ingester.event import CreatorSignalEvent
-from csi.store import db, events, outbox, watches
+from csi.pipeline import deliver, flush, rescue
+from csi.status import (
+    backlog,
+    charts,
+    destinations,
+    facts,
+    overview,
+    slo,
+    storage,
+    timeline,
+    upcoming,
+    verdict,
+    worker,
+)  # fmt: skip
+from csi.status import search as search_events
+from csi.store import db, events, heartbeats, outbox, watches
+from csi.store.queries import event_search
+from csi.store.queries.event_search import EventQuery
 from csi.web.app import create_app
+from csi.worker import alerting
 from tests.conftest import HandClock
+from tests.fakes.desk import desk
 from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET, ReceivedRequest, ScriptedReceiver, ScriptedReply, accept
+from tests.fakes.scene import queue
 
 SOURCE = "youtube_playlist"
 TOKEN = "agreement-admin-token-01"
@@ -97,6 +119,8 @@ class History:
             self.clock.move(self.draw.choice([10, 600, 4_000, 12_000]))
         for _ in range(self.draw.randint(0, 4)):
             self.add_event()
+        if self.draw.random() < 0.7:
+            rescue.beat(self.line.rt, self.clock())
 
     def add_event(self) -> None:
         self.count += 1
@@ -282,3 +306,87 @@ async def test_the_search_finds_the_same_events_everywhere(tmp_path: Path, text:
                 break
             before = older[1]
         assert len(shown) == len(by_command)
+
+
+# --- the read side never writes
+
+
+READS = [
+    lambda rt: backlog.backlog(rt),
+    lambda rt: charts.flow_chart(rt.now(), 3600.0, 60),
+    lambda rt: destinations.all_destinations(rt),
+    lambda rt: facts.gather(rt),
+    lambda rt: overview.overview(rt),
+    lambda rt: search_events.search(EventQuery(text="alpha"), 5),
+    lambda rt: search_events.find_event("src:Alpha0001"),
+    lambda rt: slo.reports(rt, [slo.HOUR, slo.DAY]),
+    lambda rt: storage.storage_status(rt, worker.worker_status(rt)),
+    lambda rt: [timeline.timeline_of(rt, row.dedupe_key) for row in event_search.newest(EventQuery(), 500)],
+    lambda rt: timeline.trace(rt, "src:Alpha0001"),
+    lambda rt: upcoming.upcoming(rt),
+    lambda rt: verdict.verdict(rt),
+    lambda rt: worker.worker_status(rt),
+]
+
+
+def test_every_function_of_the_read_side_works_on_a_database_that_refuses_writes(tmp_path: Path) -> None:
+    with history(tmp_path, 4) as past:
+        db.run("PRAGMA query_only = ON")
+        with pytest.raises(OperationalError, match="readonly"):
+            db.run("DELETE FROM events")
+        for read in READS:
+            read(past.line.rt)
+        db.run("PRAGMA query_only = OFF")
+
+
+def test_no_module_of_the_read_side_is_left_out() -> None:
+    names = {path.stem for path in Path(csi.status.__file__).parent.glob("*.py")} - {"__init__"}
+    source = Path(__file__).read_text().partition("READS = [")[2].partition("\n]\n")[0]
+    called = set(re.findall(r"(\w+)\.\w+\(", source.replace("search_events.", "search.")))
+    assert names <= called
+
+
+# --- answers that contradicted each other
+
+
+def test_an_event_that_a_207_refused_is_shown_as_refused_and_its_neighbour_as_delivered(tmp_path: Path) -> None:
+    with history(tmp_path, 3) as past:
+        found = [timeline.timeline_of(past.line.rt, row.dedupe_key) for row in event_search.newest(EventQuery(), 500)]
+        partial = [
+            (step.details["outcome"], step.details["reason"], item.state)
+            for item in found
+            for step in item.steps
+            if step.details.get("batch_outcome") == "partial"
+        ]
+    assert {outcome for outcome, _, _ in partial} == {"delivered", "refused"}
+    assert {reason for outcome, reason, _ in partial if outcome == "refused"} == {"invalid_schema"}
+
+
+def test_a_retry_after_is_the_reason_everywhere_while_it_runs(tmp_path: Path) -> None:
+    with ScriptedReceiver((429, {"ok": False}, {"Retry-After": "120"})) as ua, desk(tmp_path, ua.url) as built:
+        built.alive()
+        built.event("waits000001")
+        for wake in flush.flush(built.rt, "default/urgent"):
+            for wakes in deliver.deliver(built.rt, int(wake.key)):
+                assert wakes
+        (number,) = db.fetch("SELECT id FROM batches")[0]
+        queue(built, "tasks.deliver.deliver_batch", number, at=built.now + 120)
+        (task,) = [one for one in built.json("tasks", "list")["tasks"] if one["task"] == "deliver_batch"]
+        (entry,) = [one for one in built.json("status")["backlog"] if one["step"] == "deliver"]
+        (item,) = built.json("trace", "waits000001")["items"]
+    for said in (task["why"], entry["why"], item["reason"]):
+        assert said.startswith("the receiver rate-limited us (http 429); sending is paused")
+
+
+@pytest.mark.parametrize(("age", "alive"), [(0, True), (29, True), (31, False), (-29, True), (-31, False), (45, False)])
+@pytest.mark.asyncio
+async def test_one_rule_says_whether_the_worker_is_alive(tmp_path: Path, age: float, alive: bool) -> None:
+    with history(tmp_path, 6) as past, surfaces(past) as ask:
+        heartbeats.beat("worker", past.clock() - age, past.clock() - 1000)
+        status, stats, page = past.command("status"), past.command("tasks", "stats"), await ask.dashboard()
+        found, queue_state = await ask.metrics(), await ask.api("/queue")
+        live = (await ask.client.get("/livez")).json()["status"]
+        said = [status["worker"]["alive"], stats["worker_alive"], queue_state["worker"]["alive"], live == "alive"]
+        said += [bool(found["csi_worker_alive",]), "last heartbeat" not in page]
+        said.append("worker_silent" not in [one.id for one in alerting.firing(past.line.rt)])
+    assert said == [alive] * len(said)
