@@ -25,7 +25,7 @@ from csi.web.middleware import SidecarMiddleware
 from csi.web.page_rendering import error_page, show_file
 from csi.web.pages import pages
 from csi.web.responses import problem, reply
-from csi.web.runtime_access import Sidecar
+from csi.web.sidecar import Sidecar
 
 CANNOT_READ = "the configuration or the database cannot be read; the log says why"
 
@@ -43,9 +43,9 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await sidecar.wake()
+        await sidecar.open()
         yield
-        sidecar.forget()
+        sidecar.close()
 
     admin = ApiGuard(_router([one.route() for one in api.operations()], _HANDLERS), sidecar)
     page_routes = [route for page in pages() for route in page.routes]
@@ -69,7 +69,7 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
     )
     app.router.redirect_slashes = False  # a redirect would be built from the Host header
     app.state.sidecar = sidecar
-    app.state.reset = sidecar.forget
+    app.state.reset = sidecar.close
     return app
 
 
@@ -93,7 +93,7 @@ async def livez(request: Request) -> Response:
 
 async def show_metrics(request: Request) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
-    return Response(await sidecar.ask(metrics.render), headers={"Content-Type": metrics.CONTENT_TYPE})
+    return Response(await sidecar.read(metrics.render), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
 async def show_document(request: Request) -> Response:
@@ -103,9 +103,9 @@ async def show_document(request: Request) -> Response:
 async def _report(request: Request, judge: Callable[[SystemFacts], HealthReport], otherwise: str) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     try:
-        report = judge(await sidecar.ask(gather))
+        report = judge(await sidecar.read(gather))
     except CsiError as error:
-        sidecar.say("health not readable", error)
+        sidecar.warn("health not readable", error)
         report = health.unknown(otherwise, _why(error), clock.now())
     return reply(report.body, 200 if report.is_good else 503)
 
@@ -118,7 +118,7 @@ def _why(error: CsiError) -> str:
 
 async def _unavailable(request: Request, error: Exception) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
-    sidecar.say("request failed: configuration or database not readable", str(error))
+    sidecar.warn("request failed: configuration or database not readable", str(error))
     return problem(503, CANNOT_READ, {"Retry-After": "5"})
 
 

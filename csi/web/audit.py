@@ -12,7 +12,7 @@ from csi.ingester.text import clean
 from csi.logs import log, redact
 from csi.store import audit
 from csi.web.auth import Role
-from csi.web.runtime_access import Sidecar
+from csi.web.sidecar import Sidecar
 
 DETAIL_CHARS = 300
 
@@ -36,7 +36,7 @@ class AuditedRequest:
     ) -> "AuditedRequest":
         action = redact(f"{request.method} {clean(request.scope['path'], 200)}"[:200])
         client = request.client.host if request.client else None
-        number = await sidecar.ask(lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=action))
+        number = await sidecar.read(lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=action))
         return cls(sidecar, request, number, action, clean(redact(detail), DETAIL_CHARS), client)
 
     async def run(self, inner: ASGIApp, receive: Receive, send: Send) -> None:
@@ -57,6 +57,6 @@ class AuditedRequest:
     async def _finish(self) -> None:
         status, detail = self.status, self.detail or None
         try:
-            await self.sidecar.ask(lambda rt: audit.finish(self.number, rt.now(), status=status, detail=detail))
+            await self.sidecar.read(lambda rt: audit.finish(self.number, rt.now(), status=status, detail=detail))
         except CsiError as error:
-            self.sidecar.say("audit record not completed", error)
+            self.sidecar.warn("audit record not completed", error)

@@ -7,20 +7,20 @@ from typing import Any
 from csi import clock
 
 HEALTH = {
-    "healthy": "read as planned",
-    "backing_off": "the last read failed; it is tried again soon",
-    "throttled": "its host asked for patience",
-    "outage": "its host is in trouble, not the source itself",
-    "suspect": "it fails by itself while others of its host work",
-    "dead": "the API says that it is gone; it is still tried",
-    "paused": "paused by command",
+    "healthy": "polled as planned",
+    "backing_off": "the last poll failed; it is retried soon",
+    "throttled": "its host rate-limited us",
+    "outage": "many watches of its host fail",
+    "suspect": "it fails while other watches of its host work",
+    "dead": "the API reports that it is gone; polling continues",
+    "paused": "paused by the operator",
 }
 CAUSES = {
-    "transient": "the receiver did not answer as it should, three times",
-    "endpoint": "the receiver, or our access to it, is wrong",
-    "event": "the receiver does not want this event",
-    "malformed": "the item cannot be read",
-    "crash": "handling it ended the process three times",
+    "transient": "three attempts failed",
+    "endpoint": "the receiver or its credentials are wrong",
+    "event": "the receiver refused this event",
+    "malformed": "the item could not be normalized",
+    "crash": "processing it ended the worker three times",
 }
 MOODS = {
     "delivered": "good", "healthy": "good", "accepting": "good", "replayed": "good", "met": "good", "closed": "good",

@@ -17,8 +17,8 @@ from csi.web.audit import AuditedRequest
 from csi.web.auth import SAFE_METHODS, AccessRules, access_rules, authorize_api_request, check_origin, role_of
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
-from csi.web.runtime_access import Sidecar
 from csi.web.session import Session
+from csi.web.sidecar import Sidecar
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 10.0
@@ -46,7 +46,7 @@ class ApiGuard:
                 return
             body = await read_body(request)
         except HttpProblem as error:
-            self._sidecar.say("admin request refused", error)
+            self._sidecar.warn("admin request refused", error)
             headers = {"WWW-Authenticate": 'Bearer realm="csi"'} if error.status == 401 else {}
             await problem(error.status, str(error), headers)(scope, receive, send)
             return
@@ -73,7 +73,7 @@ class DashboardGuard:
         except HttpProblem as error:
             response = error_page(error.status, str(error))
         except CsiError as error:
-            self._sidecar.say("request failed: configuration or database not readable", error)
+            self._sidecar.warn("request failed: configuration or database not readable", error)
             response = error_page(503, "the configuration or the database cannot be read; the log says why")
         if response is not None:
             await response(scope, receive, send)
@@ -86,7 +86,7 @@ class DashboardGuard:
             raise HttpProblem(404, "the dashboard is switched off (features.dashboard)")
         check_origin(rules, request.method, request.headers)
         if not (rules.token or rules.read_token):
-            report = await self._sidecar.ask(lambda rt: health.readiness(gather(rt)))
+            report = await self._sidecar.read(lambda rt: health.readiness(gather(rt)))
             facts = {"is_ready": report.is_good, "reasons": report.body["reasons"]}
             return standalone_page("no_token.html", 403, **facts)
         if request.url.path == "/login":
@@ -127,7 +127,7 @@ class DashboardGuard:
         form = await _read_form(request)
         target, role = _own_path(form.get("next", "/")), role_of(rules, form.get("token", "").strip())
         if role is None:
-            self._sidecar.say("dashboard sign-in refused", "no token has this value")
+            self._sidecar.warn("dashboard sign-in refused", "no token has this value")
             return standalone_page("login.html", 401, next=target, wrong=True)
         log.info("dashboard sign-in", role=role, client=request.client.host if request.client else None)
         response = RedirectResponse(target, 303)

@@ -1,4 +1,4 @@
-"""A page of the dashboard: its place in the navigation, and how it is drawn."""
+"""Dashboard pages: their place in the navigation, how they are rendered, and how a change reports its result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,26 +13,31 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from csi import __version__, web_assets
+from csi.errors import CsiError
 from csi.logs import redact
 from csi.runtime import Runtime
-from csi.status.verdict import Problem, verdict
+from csi.status.verdict import verdict
 from csi.web import formatting, session
 from csi.web.auth import Role
 from csi.web.responses import problem
-from csi.web.runtime_access import Sidecar
 from csi.web.session import FlashMessage, Mood
+from csi.web.sidecar import Sidecar
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-# With `no-referrer`, as everywhere else, a browser sends `Origin: null` with our own forms.
+# Not `no-referrer` as elsewhere: a browser would send `Origin: null` with the forms of these pages.
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 STATIC = Path(__file__).parent / "static"
 
 
+Context = dict[str, Any]
+"""The values that a template shows."""
+
+
 @dataclass(frozen=True)
-class Page:
+class DashboardPage:
     """One entry of the navigation and the routes behind it."""
 
     path: str
@@ -40,12 +45,12 @@ class Page:
     place: int
     routes: Sequence[Route]
     count: Callable[[Runtime], int] | None = None
-    """A number beside the title: what there needs somebody. 0 is not shown."""
+    """A number beside the title: what needs attention there. 0 is not shown."""
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who looks, as the hall let him in."""
+    """The session of a request."""
 
     role: Role
     key: bytes
@@ -56,53 +61,58 @@ class Visitor:
         return self.role == "admin"
 
 
-Facts = dict[str, Any]
+async def render_page(request: Request, template: str, read: Callable[[Runtime], Context]) -> Response:
+    """Reads the database and renders the page, both in one thread."""
+    from csi.web.pages import pages  # the pages import this module
 
-
-async def present(request: Request, template: str, question: Callable[[Runtime], Facts], status: int = 200) -> Response:
-    """Ask the database and draw the page, both in a thread of their own."""
     sidecar: Sidecar = request.app.state.sidecar
     visitor: Visitor = request.state.visitor
     message = session.read_message(request.cookies.get(session.MESSAGE_COOKIE, ""), visitor.key)
-    html = await sidecar.ask(lambda rt: _draw(rt, template, request.url.path, visitor, message, question(rt)))
-    answer = html_response(html, status)
+
+    def render(rt: Runtime) -> str:
+        shared = {
+            "now": rt.now(),
+            "path": request.url.path,
+            "visitor": visitor,
+            "message": message,
+            "nav": [(page, page.count(rt) if page.count else 0) for page in pages()],
+            "problems": [(one, PLACES.get(one.id, "/sources")) for one in verdict(rt).problems],
+            "instance": rt.settings.csi.instance_id,
+        }
+        return templates().get_template(template).render(**shared, **read(rt))
+
+    response = Response(await sidecar.read(render), media_type="text/html", headers=HEADERS)
     if message is not None:
-        answer.delete_cookie(session.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
-    return answer
+        response.delete_cookie(session.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
+    return response
 
 
-def _draw(rt: Runtime, template: str, path: str, visitor: Visitor, message: FlashMessage | None, facts: Facts) -> str:
-    from csi.web.pages import pages  # they are made of this module
-
-    nav = [(page, page.count(rt) if page.count else 0) for page in pages()]
-    shared = {"now": rt.now(), "path": path, "visitor": visitor, "message": message, "nav": nav}
-    return draw(template, **shared, problems=_problems(rt), instance=rt.settings.csi.instance_id, **facts)
-
-
-def draw(template: str, **facts: Any) -> str:
-    return templates().get_template(template).render(**facts)
-
-
-def html_response(html: str, status: int = 200) -> Response:
-    return Response(html, status, media_type="text/html", headers=HEADERS)
-
-
-def standalone_page(template: str, status: int = 200, **facts: Any) -> Response:
+def standalone_page(template: str, status: int = 200, **context: Any) -> Response:
     """A page without navigation, for a browser without a session; it reads nothing."""
-    return html_response(draw(template, **facts), status)
+    html = templates().get_template(template).render(**context)
+    return Response(html, status, media_type="text/html", headers=HEADERS)
 
 
 def error_page(status: int, detail: str) -> Response:
     return standalone_page("error.html", status, code=status, detail=f"{detail[:1].upper()}{detail[1:]}.")
 
 
-def back(request: Request, path: str, text: str, mood: Mood = "good") -> Response:
-    """After an act: to a page that tells what came of it."""
+async def change(request: Request, path: str, task: Callable[[Runtime], str]) -> Response:
+    """Runs a change, and redirects to `path`, which shows its result or its error."""
+    sidecar: Sidecar = request.app.state.sidecar
+    try:
+        return redirect(request, path, await sidecar.run(task))
+    except CsiError as error:
+        return redirect(request, path, str(error), "bad")
+
+
+def redirect(request: Request, path: str, text: str, mood: Mood = "good") -> Response:
+    """To a page that shows `text` once."""
     visitor: Visitor = request.state.visitor
-    answer = RedirectResponse(path, 303)
+    response = RedirectResponse(path, 303)
     cookie = session.message_cookie(FlashMessage(mood, redact(text)), visitor.key)
-    answer.set_cookie(session.MESSAGE_COOKIE, cookie, session.MESSAGE_SECONDS, httponly=True, samesite="strict")
-    return answer
+    response.set_cookie(session.MESSAGE_COOKIE, cookie, session.MESSAGE_SECONDS, httponly=True, samesite="strict")
+    return response
 
 
 PLACES = {
@@ -116,10 +126,6 @@ PLACES = {
 """The page that shows more of a problem; `/sources` for all others."""
 
 
-def _problems(rt: Runtime) -> list[tuple[Problem, str]]:
-    return [(problem, PLACES.get(problem.id, "/sources")) for problem in verdict(rt).problems]
-
-
 def number_of(text: str | None) -> int | None:
     """The id in a parameter or form field; None for text that is not one."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
@@ -127,7 +133,7 @@ def number_of(text: str | None) -> int | None:
 
 @cache
 def templates() -> Environment:
-    """Everything is freed of secrets and escaped, and a name that is missing is an error, not an empty place."""
+    """Every value is redacted and escaped. A missing name is an error, not an empty string."""
     made = Environment(
         loader=PackageLoader("csi.web"),
         autoescape=True,
@@ -151,7 +157,7 @@ def templates() -> Environment:
 
 @cache
 def files() -> dict[str, bytes]:
-    """The static files by name; no other name is ever looked for."""
+    """The static files by name. No other file is ever opened."""
     return web_assets.shared_files() | web_assets.files_in(STATIC)
 
 

@@ -93,7 +93,7 @@ def test_a_question_is_asked_before_delivery_is_paused(desk: webdriver.Chrome, u
     press(desk, 'form[action="/destinations/default/pause"] button')
     desk.switch_to.alert.accept()
     until(desk, lambda driver: "Delivery to default is paused" in text_of(driver, ".note"))
-    assert "paused by command" in text_of(desk, "#problems")
+    assert "is paused by the operator" in text_of(desk, "#problems")
 
 
 def test_hostile_titles_stay_text(desk: webdriver.Chrome, url: str, rt: Runtime) -> None:

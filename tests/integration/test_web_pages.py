@@ -445,7 +445,7 @@ async def test_delivery_is_paused_resumed_and_tested(client: httpx.AsyncClient) 
     await act(client, "/destinations/default/resume")
     assert destinations.get().paused_reason is None
     await act(client, "/destinations/default/test")
-    assert "default: no answer after" in (await client.get("/")).text
+    assert "default: no response after" in (await client.get("/")).text
     await act(client, "/destinations/nowhere/pause")
     assert "there is no destination" in (await client.get("/")).text
 

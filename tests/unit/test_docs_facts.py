@@ -108,7 +108,7 @@ def test_every_warning_is_in_the_runbook_and_no_other():
 
 
 def _loud_sentences(path: Path) -> list[str]:
-    """The constant first arguments of log.warning(…), log.opt(…).error(…), sidecar.say(…) and their like."""
+    """The constant first arguments of log.warning(…), log.opt(…).error(…), sidecar.warn(…) and their like."""
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     return [
         call.args[0].value

@@ -16,7 +16,7 @@ from csi.errors import ConfigError, CsiError, MissingSetting, NetError, SourceEr
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.web.responses import HttpProblem, problem, reply
-from csi.web.runtime_access import Sidecar
+from csi.web.sidecar import Sidecar
 
 T = TypeVar("T")
 MAX_LIMIT = 500
@@ -105,7 +105,7 @@ class Operation:
         try:
             query = _checked(self.query or RequestModel, _parameters(request), "parameter")
             call = ApiRequest(request.path_params, query, await self._body(request))
-            execute = sidecar.ask if self.method == "GET" and not self.is_slow else sidecar.work
+            execute = sidecar.read if self.method == "GET" and not self.is_slow else sidecar.run
             found = await execute(lambda rt: run(rt, call))
         except HttpProblem as error:
             return problem(error.status, str(error))

@@ -31,7 +31,7 @@ from csi.store.models import Watch
 from csi.store.watches import find, of_source
 from csi.web.api.operation import MAX_ID, ApiRequest, Limit, Operation, RequestModel, Whole, page_of
 from csi.web.responses import HttpProblem, problem, reply
-from csi.web.runtime_access import Sidecar
+from csi.web.sidecar import Sidecar
 
 _PREVIEW = "Report what would happen, and change nothing"
 
@@ -179,7 +179,7 @@ async def poll_source(request: Request) -> Response:
 
     async def poll_one(watch: Watch) -> PollNowResult:
         try:
-            return await sidecar.work(lambda rt: watches.poll_now(rt, watch))
+            return await sidecar.run(lambda rt: watches.poll_now(rt, watch))
         except CsiError as error:
             return PollNowResult(watch.ref, error=str(error))
 
@@ -187,7 +187,7 @@ async def poll_source(request: Request) -> Response:
         refuse_poll(await sidecar.settings(), name)
     except HttpProblem as error:
         return problem(error.status, str(error))
-    found = await sidecar.work(lambda rt: _active_watches(rt, name))
+    found = await sidecar.run(lambda rt: _active_watches(rt, name))
     return reply(SourcePollReport.of_results(name, await asyncio.gather(*map(poll_one, found))))
 
 

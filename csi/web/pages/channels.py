@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,8 +16,8 @@ from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
 from csi.store.catalog.stats import day_of
 from csi.web import svg_charts
-from csi.web.page_rendering import Facts, Page, back, present
-from csi.web.runtime_access import Sidecar
+from csi.web.page_rendering import Context, DashboardPage, change, redirect, render_page
+from csi.web.sidecar import Sidecar
 
 DAY = 86_400.0
 SPANS = (30, 90, 365)
@@ -30,24 +31,24 @@ RECENT = 20
 
 
 async def show(request: Request) -> Response:
-    def facts(rt: Runtime) -> Facts:
+    def context(rt: Runtime) -> Context:
         rows, share = channels.dashboard(day_of(rt.now())), data_api.share_of(rt)
         return {"rows": rows, "share": share, "too_much": data_api.TOO_MUCH}
 
-    return await present(request, "channels.html", facts)
+    return await render_page(request, "channels.html", context)
 
 
 async def show_hot(request: Request) -> Response:
-    return await present(request, "hot_videos.html", lambda rt: {"rows": videos.hottest(100)})
+    return await render_page(request, "hot_videos.html", lambda rt: {"rows": videos.hottest(100)})
 
 
 async def show_one(request: Request) -> Response:
     ref, days = request.path_params["id"], request.query_params.get("days", "")
     span = int(days) if days in map(str, SPANS) else 90
-    return await present(request, "channel.html", lambda rt: _one(rt, _find(ref), span))
+    return await render_page(request, "channel.html", lambda rt: _one(rt, _find(ref), span))
 
 
-def _one(rt: Runtime, row: Channel, span: int) -> Facts:
+def _one(rt: Runtime, row: Channel, span: int) -> Context:
     total, missing = videos.count_of(row.id)
     days = stats.trend(row.id, rt.now() - span * DAY)
     return {
@@ -79,16 +80,16 @@ async def add(request: Request) -> Response:
     what = request.state.form.get("what", "").strip()
     sidecar: Sidecar = request.app.state.sidecar
     try:
-        done = await sidecar.work(lambda rt: channel_admin.register(rt, what))
+        done = await sidecar.run(lambda rt: channel_admin.register(rt, what))
     except CsiError as error:
-        return back(request, "/channels", f"Not added: {error}", "bad")
+        return redirect(request, "/channels", f"Not added: {error}", "bad")
     text = done.remark if done.result == "known" else "is tracked; its videos are being fetched."
-    return back(request, f"/channels/{done.channel.id}", f"{done.channel.title or done.channel.id}: {text}")
+    return redirect(request, f"/channels/{done.channel.id}", f"{done.channel.title or done.channel.id}: {text}")
 
 
 async def pause(request: Request) -> Response:
     return await _change(
-        request, lambda rt, row: "is paused." if channel_admin.pause(rt, row) else "was paused already."
+        request, lambda rt, row: "is paused." if channel_admin.pause(rt, row) else "is paused already."
     )
 
 
@@ -104,20 +105,19 @@ async def backfill(request: Request) -> Response:
     return await _change(request, fetch)
 
 
-async def _change(request: Request, change: Callable[[Runtime, Channel], str]) -> Response:
-    sidecar: Sidecar = request.app.state.sidecar
-    row: Channel = await sidecar.ask(lambda rt: _find(request.path_params["id"]))
-    target = f"/channels/{row.id}"
-    try:
-        text = await sidecar.work(lambda rt: change(rt, row))
-    except CsiError as error:
-        return back(request, target, f"{row.title}: {error}", "bad")
-    return back(request, target, f"{row.title or row.id} {text}")
+async def _change(request: Request, act: Callable[[Runtime, Channel], str]) -> Response:
+    ref = request.path_params["id"]
+
+    def task(rt: Runtime) -> str:
+        row = _find(ref)
+        return f"{row.title or row.id} {act(rt, row)}"
+
+    return await change(request, f"/channels/{quote(ref, safe='')}", task)
 
 
 _CHANGES: dict[str, Any] = {"pause": pause, "resume": resume, "backfill": backfill}
 
-PAGE = Page(
+PAGE = DashboardPage(
     "/channels",
     "Channels",
     25,
@@ -126,6 +126,6 @@ PAGE = Page(
         Route("/channels", add, methods=["POST"]),
         Route("/channels/hot", show_hot, methods=["GET"]),
         Route("/channels/{id}", show_one, methods=["GET"]),
-        *(Route(f"/channels/{{id}}/{name}", change, methods=["POST"]) for name, change in _CHANGES.items()),
+        *(Route(f"/channels/{{id}}/{name}", endpoint, methods=["POST"]) for name, endpoint in _CHANGES.items()),
     ],
 )

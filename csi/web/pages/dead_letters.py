@@ -17,9 +17,9 @@ from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.web import formatting
 from csi.web.api.dlq import attempts_of
-from csi.web.page_rendering import Facts, Page, back, number_of, present
-from csi.web.runtime_access import Sidecar
+from csi.web.page_rendering import Context, DashboardPage, number_of, redirect, render_page
 from csi.web.session import Mood
+from csi.web.sidecar import Sidecar
 
 SHOWN = 50
 PATH = "/dead-letters"
@@ -34,7 +34,7 @@ async def show(request: Request) -> Response:
     chosen: dict[str, Any] = {name: given[name] for name in CONDITIONS if given.get(name)}
     state = given["state"] if given.get("state") in STATES else "open"
 
-    def facts(rt: Runtime) -> Facts:
+    def context(rt: Runtime) -> Context:
         wanted = DeadLetterFilter(states=dead_letters.STATES if state == "all" else (state,), **chosen)
         rows = search.page(wanted, SHOWN + 1, number_of(given.get("before")))
         older = chosen | {"state": state, "before": str(rows[SHOWN - 1].id)} if len(rows) > SHOWN else None
@@ -50,13 +50,13 @@ async def show(request: Request) -> Response:
             "redrive": rt.settings.dlq.auto_redrive,
         }
 
-    return await present(request, "dead_letters.html", facts)
+    return await render_page(request, "dead_letters.html", context)
 
 
 async def show_one(request: Request) -> Response:
     number = int(request.path_params["id"])
 
-    def facts(rt: Runtime) -> Facts:
+    def context(rt: Runtime) -> Context:
         found = dead_letters.find(number) if number < 2**62 else None
         if found is None:
             raise HTTPException(404)
@@ -66,7 +66,7 @@ async def show_one(request: Request) -> Response:
             "payload": json.dumps(found.payload, indent=2, ensure_ascii=False),
         }
 
-    return await present(request, "dead_letter.html", facts)
+    return await render_page(request, "dead_letter.html", context)
 
 
 # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,8 +76,8 @@ async def replay(request: Request) -> Response:
     """One dead letter (`id`), a group or a filter (conditions), or every open one (`all`)."""
     sidecar: Sidecar = request.app.state.sidecar
     form: dict[str, str] = request.state.form
-    mood, text = await sidecar.work(lambda rt: _replay(rt, _chosen(form)))
-    return back(request, _page_of(form), text, mood)
+    mood, text = await sidecar.run(lambda rt: _replay(rt, _chosen(form)))
+    return redirect(request, _page_of(form), text, mood)
 
 
 def _replay(rt: Runtime, chosen: list[int]) -> tuple[Mood, str]:
@@ -107,16 +107,16 @@ async def discard(request: Request) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     form: dict[str, str] = request.state.form
     if form.get("sure") != "yes":
-        return back(request, _page_of(form), "Nothing was discarded: tick the box to confirm.", "bad")
+        return redirect(request, _page_of(form), "Nothing was discarded: tick the box to confirm.", "bad")
     number, reason = number_of(form.get("id")), clean(form.get("reason", ""), 200).strip() or "by the dashboard"
 
     def close(rt: Runtime) -> list[int]:
         found, days = dead_letters.by_ids([number or 0]), rt.settings.retention.dedupe_days
         return discard_and_prune.discard(found, rt.now(), result=reason, key_days=days)
 
-    if await sidecar.work(close):
-        return back(request, _page_of(form), f"Dead letter {number} is discarded; it is not delivered.")
-    return back(request, _page_of(form), "It is no longer open; nothing changed.", "bad")
+    if await sidecar.run(close):
+        return redirect(request, _page_of(form), f"Dead letter {number} is discarded; it is not delivered.")
+    return redirect(request, _page_of(form), "It is no longer open; nothing changed.", "bad")
 
 
 def _page_of(form: dict[str, str]) -> str:
@@ -125,7 +125,7 @@ def _page_of(form: dict[str, str]) -> str:
     return f"{PATH}/{number}" if form.get("from") == "dead_letter" and number else PATH
 
 
-PAGE = Page(
+PAGE = DashboardPage(
     PATH,
     "Dead letters",
     40,

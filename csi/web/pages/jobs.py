@@ -1,19 +1,18 @@
 """`/jobs`: the catalogue's jobs, each with its history; retry and cancel them."""
 
 from collections.abc import Callable
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from csi.errors import CsiError
 from csi.jobs import job_admin
 from csi.runtime import Runtime
 from csi.store.catalog import jobs
 from csi.store.catalog.jobs import CatalogJob
-from csi.web.page_rendering import Facts, Page, back, present
-from csi.web.runtime_access import Sidecar
+from csi.web.page_rendering import Context, DashboardPage, change, render_page
 
 SHOWN = 100
 STATUSES = (*jobs.OPEN, *jobs.SETTLED)
@@ -23,17 +22,17 @@ async def show(request: Request) -> Response:
     given, before = request.query_params.get("status", ""), request.query_params.get("before", "")[:36]
     status = given if given in STATUSES else ""
 
-    def facts(rt: Runtime) -> Facts:
+    def context(rt: Runtime) -> Context:
         rows = jobs.page(status=status or None, limit=SHOWN + 1, before=before or None)
         older = rows[SHOWN - 1].id if len(rows) > SHOWN else None
         return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older}
 
-    return await present(request, "jobs.html", facts)
+    return await render_page(request, "jobs.html", context)
 
 
 async def show_one(request: Request) -> Response:
     ref = request.path_params["id"]
-    return await present(request, "job.html", lambda rt: {"row": _find(ref), "history": jobs.history(ref)})
+    return await render_page(request, "job.html", lambda rt: {"row": _find(ref), "history": jobs.history(ref)})
 
 
 def _find(ref: str) -> CatalogJob:
@@ -51,17 +50,17 @@ async def cancel(request: Request) -> Response:
     return await _change(request, job_admin.cancel, "The job is cancelled.")
 
 
-async def _change(request: Request, change: Callable[[Runtime, CatalogJob], None], text: str) -> Response:
-    sidecar: Sidecar = request.app.state.sidecar
-    row: CatalogJob = await sidecar.ask(lambda rt: _find(request.path_params["id"]))
-    try:
-        await sidecar.work(lambda rt: change(rt, row))
-    except CsiError as error:
-        return back(request, f"/jobs/{row.id}", str(error), "bad")
-    return back(request, f"/jobs/{row.id}", text)
+async def _change(request: Request, act: Callable[[Runtime, CatalogJob], None], text: str) -> Response:
+    ref = request.path_params["id"]
+
+    def task(rt: Runtime) -> str:
+        act(rt, _find(ref))
+        return text
+
+    return await change(request, f"/jobs/{quote(ref, safe='')}", task)
 
 
-PAGE = Page(
+PAGE = DashboardPage(
     "/jobs",
     "Jobs",
     60,

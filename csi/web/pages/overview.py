@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from csi.admin import destinations
 from csi.doctor import destination
-from csi.errors import CsiError
 from csi.ingester.text import clean
 from csi.pipeline.quota_schedule import sentence
 from csi.runtime import Runtime
@@ -19,16 +18,15 @@ from csi.status.destinations import STATE_TEXTS, configured_name
 from csi.status.overview import overview
 from csi.status.slo import DAY, HOUR, objectives
 from csi.web import svg_charts
-from csi.web.page_rendering import Facts, Page, back, present
-from csi.web.runtime_access import Sidecar
-from csi.web.session import Mood
+from csi.web.page_rendering import Context, DashboardPage, change, render_page
+from csi.web.responses import HttpProblem
 
 
 async def show(request: Request) -> Response:
-    return await present(request, "overview.html", facts)
+    return await render_page(request, "overview.html", context)
 
 
-def facts(rt: Runtime) -> Facts:
+def context(rt: Runtime) -> Context:
     found = overview(rt)
     watches: Counter[str] = Counter()
     for one in found.watches:
@@ -49,47 +47,42 @@ def facts(rt: Runtime) -> Facts:
 
 async def pause(request: Request) -> Response:
     reason = clean(request.state.form.get("reason", ""), 200).strip() or "by the dashboard"
-    return await _act(request, lambda rt, name: _pause(rt, name, reason))
 
+    def stop(rt: Runtime, name: str) -> str:
+        destinations.pause(rt, name, reason)
+        return f"Delivery to {name} is paused. Its events stay pending until you resume it."
 
-def _pause(rt: Runtime, name: str, reason: str) -> tuple[Mood, str]:
-    destinations.pause(rt, name, reason)
-    return "good", f"Delivery to {name} is paused. Its events stay pending until you resume it."
+    return await _change(request, stop)
 
 
 async def resume(request: Request) -> Response:
-    return await _act(request, _resume)
+    def start(rt: Runtime, name: str) -> str:
+        destinations.resume(rt, name)
+        return f"Delivery to {name} is resumed."
 
-
-def _resume(rt: Runtime, name: str) -> tuple[Mood, str]:
-    destinations.resume(rt, name)
-    return "good", f"Delivery to {name} is resumed."
+    return await _change(request, start)
 
 
 async def test(request: Request) -> Response:
-    return await _act(request, _test)
+    """Sends a signed empty batch, and explains the response."""
+
+    def send(rt: Runtime, name: str) -> str:
+        found = destination.check(rt, name)
+        status = f"http {found.status}" if found.status is not None else "no response"
+        text = f"{name}: {status} after {found.seconds:.1f} s; {found.text}"
+        if not found.is_good:
+            raise HttpProblem(502, text)
+        return text
+
+    return await _change(request, send)
 
 
-def _test(rt: Runtime, name: str) -> tuple[Mood, str]:
-    """Send a signed empty batch, and explain the answer."""
-    found = destination.check(rt, name)
-    status = f"http {found.status}" if found.status is not None else "no answer"
-    text = f"{name}: {status} after {found.seconds:.1f} s; {found.text}"
-    return ("good" if found.is_good else "bad"), text
-
-
-async def _act(request: Request, act: Callable[[Runtime, str], tuple[Mood, str]]) -> Response:
-    """Change one destination, and show the result."""
-    sidecar: Sidecar = request.app.state.sidecar
+async def _change(request: Request, act: Callable[[Runtime, str], str]) -> Response:
     name = request.path_params["name"]
-    try:
-        mood, text = await sidecar.work(lambda rt: act(rt, configured_name(rt, name)))
-    except CsiError as error:
-        mood, text = "bad", str(error)
-    return back(request, "/#destinations", text, mood)
+    return await change(request, "/#destinations", lambda rt: act(rt, configured_name(rt, name)))
 
 
-PAGE = Page(
+PAGE = DashboardPage(
     "/",
     "Overview",
     10,

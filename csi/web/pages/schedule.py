@@ -4,17 +4,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from csi.runtime import Runtime
 from csi.status.upcoming import SHOWN, upcoming
-from csi.web.page_rendering import Facts, Page, present
+from csi.web.page_rendering import DashboardPage, render_page
 
 
 async def show(request: Request) -> Response:
-    return await present(request, "schedule.html", _facts)
+    return await render_page(request, "schedule.html", lambda rt: {"found": upcoming(rt), "most": SHOWN})
 
 
-def _facts(rt: Runtime) -> Facts:
-    return {"found": upcoming(rt), "most": SHOWN}
-
-
-PAGE = Page("/schedule", "Schedule", 50, [Route("/schedule", show, methods=["GET"])])
+PAGE = DashboardPage("/schedule", "Schedule", 50, [Route("/schedule", show, methods=["GET"])])

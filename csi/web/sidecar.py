@@ -1,0 +1,87 @@
+"""What the requests share: the runtime, opened at first use, and threads that read the database."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from anyio import CapacityLimiter, fail_after, to_thread
+
+from csi import clock
+from csi.config.settings import Settings
+from csi.errors import CsiError, StoreError
+from csi.logs import log
+from csi.runtime import Runtime
+from csi.store import db
+
+T = TypeVar("T")
+
+READ_SECONDS = 5.0
+"""How long a request waits for the database before it fails."""
+READERS = 8
+RUNNERS = 4
+REPEAT_SECONDS = 10.0
+
+
+class Sidecar:
+    """One per app. The runtime is opened by the first request; after a failure the next request tries again."""
+
+    def __init__(self, open_runtime: Callable[[], Runtime]) -> None:
+        self._open_runtime = open_runtime
+        self._lock = threading.Lock()
+        self._warned: dict[str, float] = {}
+        self._runtime: Runtime | None = None
+        self._readers, self._runners = CapacityLimiter(READERS), CapacityLimiter(RUNNERS)
+
+    async def settings(self) -> Settings:
+        opened = self._runtime
+        return opened.settings if opened else await self.read(lambda rt: rt.settings)
+
+    def now(self) -> float:
+        """The runtime's clock; before it is opened, the system's."""
+        return self._runtime.now() if self._runtime else clock.now()
+
+    async def read(self, query: Callable[[Runtime], T]) -> T:
+        """Runs a short read in a thread. StoreError when it takes too long."""
+        try:
+            with fail_after(READ_SECONDS):
+                return await to_thread.run_sync(self._call, query, abandon_on_cancel=True, limiter=self._readers)
+        except TimeoutError as error:
+            raise StoreError(f"the database did not answer within {READ_SECONDS:g} s") from error
+
+    async def run(self, task: Callable[[Runtime], T]) -> T:
+        """Runs a change, or a read that may last, in a thread. These threads are few and separate from the readers'."""
+        return await to_thread.run_sync(self._call, task, abandon_on_cancel=True, limiter=self._runners)
+
+    async def open(self) -> None:
+        """Opens the runtime before the first request. A failure is logged, and `/readyz` reports it."""
+        try:
+            await to_thread.run_sync(self._runtime_now, abandon_on_cancel=True)
+        except CsiError as error:
+            self.warn("the sidecar is not ready", error)
+
+    def close(self) -> None:
+        """The next request reads configuration and environment again."""
+        with self._lock:
+            runtime, self._runtime = self._runtime, None
+            self._readers, self._runners = CapacityLimiter(READERS), CapacityLimiter(RUNNERS)
+        if runtime is not None:
+            runtime.net.close()
+
+    def warn(self, message: str, error: CsiError | str) -> None:
+        """Logs each error once in ten seconds, so that a client that repeats a request does not fill the disk."""
+        now = time.monotonic()
+        self._warned = {text: at for text, at in self._warned.items() if now - at < REPEAT_SECONDS}
+        if self._warned.setdefault(f"{message}: {error}", now) == now:
+            log.warning(message, error=str(error))
+
+    def _call(self, task: Callable[[Runtime], T]) -> T:
+        runtime = self._runtime_now()
+        with db.reading():
+            return task(runtime)
+
+    def _runtime_now(self) -> Runtime:
+        with self._lock:
+            if self._runtime is None:
+                self._runtime = self._open_runtime()
+            return self._runtime
