@@ -19,7 +19,6 @@ from csi.config.settings import (
     SourceSettings,
     is_server,
     is_unprotected_redis,
-    repeated_watches,
 )
 from csi.config.variables import SECRETS, ConfigDraft, fill, take_secret
 from csi.config.yaml_reader import ConfigProblem, FilePosition, KeyPath, dotted, parse_yaml
@@ -218,7 +217,16 @@ def _check_profiles(draft: ConfigDraft, sources: SourceModels) -> None:
 
 
 def _check_repeats(draft: ConfigDraft, blocks: dict[str, SourceSettings]) -> None:
-    _add(draft, [ConfigProblem(text, position_of(draft, path), path) for path, text in repeated_watches(blocks)])
+    """Report a watch that is listed twice in its source."""
+    problems: list[ConfigProblem] = []
+    for name, source in blocks.items():
+        first: dict[str, int] = {}
+        for index, watch in enumerate(source.watches):
+            if first.setdefault(watch.ref, index) != index:
+                path = ("sources", name, source.watch_key or "", index)
+                text = f"watched twice; the first is {source.watch_key}[{first[watch.ref]}]"
+                problems.append(ConfigProblem(text, position_of(draft, path), path))
+    _add(draft, problems)
 
 
 def _add(draft: ConfigDraft, problems: list[ConfigProblem]) -> None:

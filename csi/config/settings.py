@@ -2,7 +2,6 @@
 
 import ipaddress
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -535,32 +534,6 @@ class Settings(ConfigFile):
 
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
     secrets: EnvironmentSecrets = Field(default_factory=EnvironmentSecrets, exclude=True)
-
-    @model_validator(mode="after")
-    def _watches_fit(self) -> "Settings":
-        problems: list[WatchProblem] = []
-        for name, source in self.sources.items():
-            for index, watch in enumerate(source.watches):
-                if watch.route_profile is not None and watch.route_profile not in self.route_profiles:
-                    path = ("sources", name, source.watch_key or "", index, "route_profile")
-                    problems.append((path, f"unknown route profile {watch.route_profile!r}"))
-        problems += repeated_watches(self.sources)
-        if problems:
-            raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems))
-        return self
-
-
-WatchProblem = tuple[tuple[str | int, ...], str]
-"""The path of the key, and one sentence."""
-
-
-def repeated_watches(sources: dict[str, SourceSettings]) -> Iterator[WatchProblem]:
-    for name, source in sources.items():
-        first: dict[str, int] = {}
-        for index, watch in enumerate(source.watches):
-            if first.setdefault(watch.ref, index) != index:
-                path = ("sources", name, source.watch_key or "", index)
-                yield path, f"watched twice; the first is {source.watch_key}[{first[watch.ref]}]"
 
 
 def looks_like_postgres(url: str) -> bool:

@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import httpx
 import pytest
+from loguru import logger
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from csi import server
-from csi.logs import log
 from csi.server import LimitedServer, ServerLimits
 
 HEAD_SECONDS = 0.3
@@ -58,9 +58,9 @@ def port() -> Iterator[int]:
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
     found: list[str] = []
-    sink = log.add(lambda message: found.append(str(message.record["message"])), level="WARNING")
+    sink = logger.add(lambda message: found.append(str(message.record["message"])), level="WARNING")
     yield found
-    log.remove(sink)
+    logger.remove(sink)
 
 
 def connect(port: int, timeout: float = 5) -> socket.socket:

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+from loguru import logger
 
 from csi.doctor.destination import check_storage
-from csi.logs import log
 from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
 from csi.status.storage import StorageStatus, storage_status
@@ -197,9 +197,9 @@ async def test_readyz_names_what_keeps_the_sidecar_from_opening(home: Home, harm
 @pytest.fixture
 def said() -> Iterator[list[tuple[str, str]]]:
     lines: list[tuple[str, str]] = []
-    sink = log.add(lambda message: lines.append((message.record["level"].name, message.record["message"])))
+    sink = logger.add(lambda message: lines.append((message.record["level"].name, message.record["message"])))
     yield lines
-    log.remove(sink)
+    logger.remove(sink)
 
 
 def test_polling_stops_before_the_disk_is_full_and_delivery_does_not(tmp_path: Path, said) -> None:

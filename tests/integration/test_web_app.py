@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from loguru import logger
 from starlette.applications import Starlette
 
 from csi.errors import ConfigError
 from csi.ingester.event import CreatorSignalEvent
-from csi.logs import log
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, destinations, events, heartbeats, watches
@@ -85,9 +85,9 @@ def client_of(app: Starlette, **changes: Any) -> httpx.AsyncClient:
 @pytest.fixture
 def logged() -> Iterator[list[dict[str, Any]]]:
     lines: list[dict[str, Any]] = []
-    sink = log.add(lambda message: lines.append({"message": message.record["message"], **message.record["extra"]}))
+    sink = logger.add(lambda message: lines.append({"message": message.record["message"], **message.record["extra"]}))
     yield lines
-    log.remove(sink)
+    logger.remove(sink)
 
 
 def store_events(opener: Opener, count: int) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from loguru import logger
 from starlette.applications import Starlette
 
 from csi.dlq import dead_letters
 from csi.ingester.signature import sign
-from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import audit, db, destinations, heartbeats, hosts
 from csi.store.models import DeadLetter, Event, Watch
@@ -68,9 +68,9 @@ async def client(guest: httpx.AsyncClient) -> httpx.AsyncClient:
 @pytest.fixture
 def logged() -> Iterator[list[dict[str, Any]]]:
     lines: list[dict[str, Any]] = []
-    sink = log.add(lambda message: lines.append({"message": message.record["message"], **message.record["extra"]}))
+    sink = logger.add(lambda message: lines.append({"message": message.record["message"], **message.record["extra"]}))
     yield lines
-    log.remove(sink)
+    logger.remove(sink)
 
 
 async def sign_in(client: httpx.AsyncClient, token: str = TOKEN) -> httpx.Response:

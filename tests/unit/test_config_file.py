@@ -13,7 +13,7 @@ from csi.adapters.youtube_channel_rss import ChannelSettings
 from csi.adapters.youtube_playlist import PlaylistSettings
 from csi.config import loader
 from csi.config.loader import LoadedConfig, file_model, load, read_config
-from csi.config.settings import FirstPollLast, Settings
+from csi.config.settings import FirstPollLast
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.errors import ConfigError
 
@@ -198,12 +198,6 @@ def test_a_watch_twice_is_refused_beside_a_fault_of_another_block(tmp_path: Path
     assert message(tmp_path, text).splitlines()[1] == (
         "config.yaml:6:9: sources.youtube_playlist.playlists[1]: watched twice; the first is playlists[0]"
     )
-
-
-def test_settings_built_without_a_file_hold_to_the_same_rules() -> None:
-    twice = PlaylistSettings(playlists=[{"id": "PL1", "route_profile": "a"}, {"id": "PL1"}])
-    with pytest.raises(ValueError, match=r"unknown route profile 'a'.*watched twice"):
-        Settings(sources={"youtube_playlist": twice})
 
 
 def test_blocks_and_lists_with_nothing_in_them_keep_their_defaults(tmp_path: Path) -> None:

@@ -97,13 +97,12 @@ def test_fields_cannot_pose_as_ours(lines: Lines) -> None:
 
 
 def test_bound_and_context_fields(lines: Lines) -> None:
-    with log.contextualize(event_id="e1"):
-        log.bind(source="s").bind(watch="w").debug("x", items=1)
+    with logger.contextualize(event_id="e1"):
+        log.debug("x", items=1)
     log.debug("y")
     first, second = lines.all
-    assert (first["event_id"], first["source"], first["watch"], first["items"]) == ("e1", "s", "w", 1)
+    assert (first["event_id"], first["items"]) == ("e1", 1)
     assert second["event_id"] is None
-    assert "watch" not in second
 
 
 class Hostile:
@@ -168,9 +167,8 @@ def test_one_line_per_record_always(message: str, value: str, key: str, number: 
 
 def test_braces_are_never_a_template(lines: Lines) -> None:
     log.info("x {y} {0} {", title="{z}")
-    log.info("{} of {}", 1, 2)
-    log.info("{} of {}", 1)
-    assert [got["message"] for got in lines.all] == ["x {y} {0} {", "1 of 2", "{} of {} (1,)"]
+    log.info("{} of {}")
+    assert [got["message"] for got in lines.all] == ["x {y} {0} {", "{} of {}"]
     assert lines.all[0]["title"] == "{z}"
 
 
@@ -181,7 +179,6 @@ def test_a_log_call_never_raises(capsys: pytest.CaptureFixture[str]) -> None:
 
     setup(stream=Broken(), format="json")
     log.error("x", value=Hostile())
-    log.log("NO SUCH LEVEL", "x")
     logging.getLogger("some").error("%d", "x")
     closed = io.StringIO()
     setup(stream=closed)
@@ -252,7 +249,7 @@ def test_an_exception_has_error_and_stack_but_no_local_variables(lines: Lines) -
         fail("hunter" + "2222")
     except ValueError as error:
         log.exception("failed", error="mine")
-        log.opt(exception=error).bind(a=1).warning("odd")
+        log.opt(exception=error).warning("odd", a=1)
         log.opt(exception=True).error("again")
         log.error("no stack", error=error)
     first, second, third, fourth = lines.all
@@ -477,11 +474,11 @@ def test_the_handlers_of_uvicorn_are_taken_over(lines: Lines, capsys: pytest.Cap
 
 def test_setup_again_replaces_the_stream_and_leaves_other_sinks(lines: Lines) -> None:
     seen: list[str] = []
-    other = log.add(lambda message: seen.append(message.record["message"]), level="INFO")
+    other = logger.add(lambda message: seen.append(message.record["message"]), level="INFO")
     setup(format="json", stream=(second := Lines()))
     log.info("x")
     logging.getLogger("some").warning("y")
-    log.remove(other)
+    logger.remove(other)
     assert lines.all == []
     assert [got["message"] for got in second.all] == seen == ["x", "y"]
 
