@@ -21,7 +21,7 @@ class PostponeJob:
 
 
 @dataclass(frozen=True)
-class RetryJob:
+class RetryWithBackoff:
     """Run again at `until`; an attempt is counted."""
 
     until: float
@@ -35,7 +35,7 @@ class GiveUpJob:
     why: str
 
 
-Verdict = PostponeJob | RetryJob | GiveUpJob
+Verdict = PostponeJob | RetryWithBackoff | GiveUpJob
 
 
 def judge(
@@ -52,4 +52,4 @@ def judge(
     if attempts >= max_attempts or error.kind == "denied":
         return GiveUpJob(why)
     wait = min(FIRST_WAIT * 2 ** (max(attempts, 1) - 1), LONGEST_WAIT)
-    return RetryJob(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0), why)
+    return RetryWithBackoff(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0), why)

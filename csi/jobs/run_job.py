@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi.errors import CsiError, SourceError
-from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryJob, judge
+from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryWithBackoff, judge
 from csi.logs import log
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -128,7 +128,7 @@ def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
                 changed = jobs.snooze(found, why, until, now)
             if changed:
                 log.info("job postponed", until=until, **facts)
-        case RetryJob(until, why):
+        case RetryWithBackoff(until, why):
             with writing():
                 counters.add("jobs", source=job.type, label="failed")
                 changed = jobs.fail(found, why, until, now)

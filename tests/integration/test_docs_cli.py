@@ -57,7 +57,7 @@ def _options(command: click.Command) -> set[str]:
 )
 def test_what_destroys_can_be_tried_and_confirmed(name):
     assert {"--yes", "--dry-run"} <= _options(LEAVES[name])
-    assert name.removeprefix("csi ") in codes(section(PAGE, "What destroys asks first"))
+    assert name.removeprefix("csi ") in codes(section(PAGE, "Destructive commands ask first"))
 
 
 def test_every_exit_code_of_an_error_is_in_the_one_table():
@@ -68,6 +68,6 @@ def test_every_exit_code_of_an_error_is_in_the_one_table():
 
 
 def test_the_commands_named_in_the_question_table_exist():
-    named = [text for cells in rows(section(PAGE, "What to ask when")) for text in codes(cells[1])]
+    named = [text for cells in rows(section(PAGE, "Which command answers which question")) for text in codes(cells[1])]
     assert len(named) >= 8
     assert [text for text in named if not any(re.match(rf"{name}\b", text) for name in LEAVES)] == []
