@@ -47,14 +47,14 @@ def keep_log_short(rt: Runtime) -> None:
 
 
 def watch_log(rt: Runtime) -> None:
-    """Where somebody else keeps the write-ahead log long, say so once, and once when that is over."""
+    """Log once when another process keeps the write-ahead log long, and once when that is over."""
     found = disk.measure()
     is_long = found is not None and found.log > disk.LONG_LOG
     if is_long != rt.memo.get("long_log", False):
         rt.memo["long_log"] = is_long
         size = 0 if found is None else found.log // MB
         if is_long:
-            log.warning("somebody reads the database for very long; its log grows", wal_mb=size)
+            log.warning("another process reads the database for a long time; its write-ahead log grows", wal_mb=size)
         else:
             log.info("the database's log is short again", wal_mb=size)
 

@@ -226,7 +226,7 @@ def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monke
             monkeypatch.setattr(disk, "LONG_LOG", limit)
             rescue.beat(home.rt, home.rt.now())
     assert [text for _, text in said if "log" in text] == [
-        "somebody reads the database for very long; its log grows",
+        "another process reads the database for a long time; its write-ahead log grows",
         "the database's log is short again",
     ]
 

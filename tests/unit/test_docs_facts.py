@@ -172,6 +172,14 @@ def test_no_text_refers_to_a_document_outside_the_repository():
 
 
 @pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_exist(page):
+    if page.name == "CHANGELOG.md":
+        return  # it names what was there then
+    named = [text for text in codes(page.read_text()) if re.fullmatch(r"(?:csi|tasks|tests|ops|config)/[\w./-]+", text)]
+    assert [text for text in named if not (ROOT / text).exists()] == []
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_name_the_actor(page):
     """Quoted code is checked where it comes from."""
     prose = re.sub(r"`[^`]*`", "", page.read_text())
