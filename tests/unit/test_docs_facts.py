@@ -23,7 +23,7 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*.py")
     if not {"demo", "simulator"} & set(path.parts)
 ]
-LOUD = {"warning", "error", "exception", "critical", "say"}
+LOUD = {"warning", "error", "exception", "critical", "warn"}
 
 
 def schema() -> str:
