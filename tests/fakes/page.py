@@ -1,4 +1,4 @@
-"""A page that anybody may ask for: it answers every GET with one status and remembers the paths."""
+"""An HTTP server that answers every GET with one status and records the paths."""
 
 import threading
 from collections.abc import Iterator

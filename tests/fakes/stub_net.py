@@ -1,4 +1,4 @@
-"""A network that answers from a function, and writes down what was asked."""
+"""A Net that answers from a function or a list, and records the requests."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from csi.adapters.base import Tools
+from csi.errors import SourceError
 from csi.net import HttpHeaders, HttpResponse
 
 
@@ -22,7 +23,7 @@ class Asked:
 
 @dataclass
 class StubNet:
-    """`answer` gets each request; a list of answers is given out in order."""
+    """`answer` is called for each request; a list of responses is used up in order."""
 
     answer: Callable[[Asked], HttpResponse] | list[HttpResponse]
     asked: list[Asked] = field(default_factory=list)
@@ -44,7 +45,7 @@ class StubNet:
 
 
 def reply(document: Any = None, status: int = 200, **headers: str) -> HttpResponse:
-    """An answer; bytes as they are, anything else as JSON."""
+    """A response; bytes as they are, any other value as JSON."""
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return HttpResponse(
         status, HttpHeaders({name.replace("_", "-"): value for name, value in headers.items()}), body, "http://x/"
@@ -52,21 +53,19 @@ def reply(document: Any = None, status: int = 200, **headers: str) -> HttpRespon
 
 
 def refusal(reason: str, status: int = 403, **more: Any) -> HttpResponse:
-    """The Data API's envelope; messages hold HTML, as the real ones do."""
+    """An error response of the Data API; its messages contain HTML, as the real ones do."""
     message = f'The <a href="/x">{reason}</a> <code>failed</code>.'
     entry = {"message": message, "domain": "youtube", "reason": reason}
     return reply({"error": {"code": status, "message": message, "errors": [entry], **more}}, status)
 
 
 class Ledger:
-    """Units booked; `left` runs out like a real budget."""
+    """Counts booked units; `charge` raises when `left` is used up, as the real budget does."""
 
     def __init__(self, left: int = 10_000) -> None:
         self.left, self.used, self.exhausted = left, 0, 0
 
     def charge(self, units: int) -> None:
-        from csi.errors import SourceError
-
         if units > self.left:
             raise SourceError("the budget is spent", kind="budget")
         self.left -= units
@@ -77,6 +76,6 @@ class Ledger:
 
 
 def tools(net: Any, *, now: float = 1_771_761_600.0, key: str | None = "the-key", **more: Any) -> Tools:
-    """Tools over a stub, with a key (or None) and nothing else set."""
+    """Tools with this net, and an API key unless it is None."""
     secrets = more.pop("secrets", {"YOUTUBE_API_KEY": key} if key else {})
     return Tools(net=net, now=more.pop("clock", lambda: now), secret=secrets.get, **more)

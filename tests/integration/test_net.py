@@ -26,7 +26,7 @@ def net():
 
 @pytest.fixture
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every host that somebody wanted to connect to."""
+    """Every host that a client tried to connect to."""
     hosts: list[str] = []
     real = socket.getaddrinfo
 

@@ -230,7 +230,7 @@ def test_a_request_that_may_have_left_is_told_apart(script: Script) -> None:
         ("http://somewhere.example/", {}),
         ("http://127.0.0.1:9/", {"X": "a\nb"}),
     ],
-    ids=["nobody listens", "no http", "not encrypted", "bad header"],
+    ids=["no listener", "no http", "not encrypted", "bad header"],
 )
 def test_a_request_that_never_left_says_so(url: str, headers: dict[str, str]) -> None:
     with pytest.raises(NetError) as caught:

@@ -1,4 +1,4 @@
-"""No more than so many requests at once to one host; who waits for one host holds up nobody who wants another."""
+"""The limit of concurrent requests per host; waiting for one host does not delay requests to another."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ HASTY = HttpLimits(total=0.2)
 
 
 class Gate:
-    """A host that answers when it is told to, and counts who is inside."""
+    """A host that answers when the gate opens, and counts the requests inside."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

@@ -294,7 +294,7 @@ def test_the_same_bytes_again_are_not_read_again(yt):
     assert again.unchanged
     assert again.items == ()
     assert again.etag == first.etag
-    assert "If-None-Match" not in yt.net.asked[-1].headers  # our own mark is nobody else's business
+    assert "If-None-Match" not in yt.net.asked[-1].headers  # the digest is ours, not the server's
 
 
 def test_the_same_bytes_are_read_again_after_six_hours(yt):
@@ -324,7 +324,7 @@ def test_a_feed_with_an_announced_stream_is_read_each_time(yt):
     assert read(adapter, etag=first.etag, last_success_at=yt.time).items
 
 
-def test_a_304_that_nobody_asked_for_is_an_error(yt):
+def test_a_304_to_an_unconditional_request_is_an_error(yt):
     yt.feed = reply(b"", 304)
     assert "304" in str(failure(yt.adapter()))
     assert "304" in str(failure(yt.adapter(), etag='"from-an-older-version"'))

@@ -146,7 +146,7 @@ def test_an_empty_feed_has_no_entries():
     assert atom.read_entries(feed()) == reference(feed()) == []
 
 
-def test_a_feed_of_somebody_else_is_said_as_such():
+def test_a_feed_that_is_not_from_youtube_is_an_error():
     body = feed("<entry><id>1</id><title>T</title></entry>")
     with pytest.raises(SourceError, match="not one of YouTube's"):
         atom.read_entries(body)

@@ -63,7 +63,7 @@ def test_check_as_json() -> None:
     ],
     ids=["no-key", "half-an-oauth", "a-key"],
 )
-def test_check_warns_of_playlists_that_nobody_can_read(env: dict[str, str], said: str | None) -> None:
+def test_check_warns_of_playlists_without_a_key(env: dict[str, str], said: str | None) -> None:
     result = call("config", "check", "--config", str(DATA / "prd.yaml"), env=env)
     warnings = [line for line in result.stderr.splitlines() if "sources." in line]
     assert (said is None) == (warnings == [])
