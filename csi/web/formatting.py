@@ -1,4 +1,4 @@
-"""Times, numbers and states as people read them. Pure; the templates' filters."""
+"""Times, numbers and states as text, for the templates. Pure."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ MOODS = {
     "circuit_open": "bad", "half_open": "bad", "missed": "bad", "transient": "warn", "refused": "bad",
     "endpoint_fault": "bad", "sending": "wait", "interrupted": "warn", "other_form": "idle", "probe_failed": "bad",
 }  # fmt: skip
-"""The colour of a word."""
+"""The colour of a state."""
 
 SOURCES = {"youtube_playlist": "playlist", "youtube_channel_rss": "channel"}
 
@@ -42,8 +42,8 @@ def ago(moment: float | None, now: float) -> str:
     seconds = now - moment
     if abs(seconds) < 1:
         return "now"
-    told = span_words(float(round(abs(seconds))) if abs(seconds) < 10 else abs(seconds)).replace(".0 s", " s")
-    return f"{told} ago" if seconds > 0 else f"in {told}"
+    text = span_words(float(round(abs(seconds))) if abs(seconds) < 10 else abs(seconds)).replace(".0 s", " s")
+    return f"{text} ago" if seconds > 0 else f"in {text}"
 
 
 def span_words(seconds: float | None) -> str:
@@ -57,7 +57,7 @@ def span_words(seconds: float | None) -> str:
 
 
 def whole_seconds(seconds: float) -> str:
-    """`30 s`, `5 min`, `1 h`: lengths that somebody chose."""
+    """`30 s`, `5 min`, `1 h`: configured lengths of time."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:.0f} {unit}"
@@ -70,7 +70,7 @@ def stamp(moment: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Never rounded up to a promise that was not kept."""
+    """Rounded down, so that a missed target is never shown as met."""
     if share is None:
         return "–"
     return f"{int(share * 1000) / 10:g} %"

@@ -32,7 +32,7 @@ SIGNATURE_HEADERS = {
 }
 
 
-class Problem(ApiModel):
+class ProblemDetails(ApiModel):
     """An error (RFC 9457)."""
 
     type: str
@@ -126,7 +126,7 @@ def document() -> dict[str, Any]:
 
 def _schemas(found: list[Operation]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The schema of each type by its name, and the components they refer to."""
-    ours: list[Any] = [Problem, IngestAccepted, IngestReport]
+    ours: list[Any] = [ProblemDetails, IngestAccepted, IngestReport]
     ours += [kind for _, _, answers in OPEN.values() for _, kind in answers.values()]
     ours += [one.answer_type for one in found]
     adapters: dict[str, tuple[Mode, TypeAdapter[Any]]] = {
@@ -146,7 +146,7 @@ def _body_name(one: Operation) -> str:
 def _described(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     statuses = EVERYWHERE | (ON_CHANGES if one.method == "POST" else {}) | dict(one.refusals)
     good = {"description": "Done", "content": {one.media_type: {"schema": schemas[str(one.answer_type)]}}}
-    refusal = {PROBLEM: {"schema": schemas[str(Problem)]}}
+    refusal = {PROBLEM: {"schema": schemas[str(ProblemDetails)]}}
     described: dict[str, Any] = {
         "operationId": one.name,
         "summary": one.summary,

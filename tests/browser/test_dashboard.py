@@ -79,7 +79,7 @@ def test_a_source_is_paused_and_resumed(desk: webdriver.Chrome, url: str) -> Non
     with db.connection():
         assert Watch.get_by_id(1).state == "paused"
     press(desk, 'form[action="/sources/1/resume"] button')
-    until(desk, lambda driver: "is read again" in text_of(driver, ".note"))
+    until(desk, lambda driver: "is resumed" in text_of(driver, ".note"))
     with db.connection():
         assert Watch.get_by_id(1).state == "active"
 

@@ -1,14 +1,16 @@
 """JSON shapes of release 1.0.0: every key that the admin API and `--json` had is still there, with its type."""
 
+import gc
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from csi.api_models import TimelineJson
+from csi.api_models import ApiModel, TimelineJson
 from csi.store import db
 from csi.web import openapi
 from csi.web.app import create_app
@@ -151,3 +153,10 @@ def test_text_from_outside_is_never_an_error(text: str) -> None:
     )  # fmt: skip
     json.dumps(timeline.model_dump()).encode()
     assert timeline.steps[0].at == "1970-01-01T00:00:00.500Z"
+
+
+def test_no_two_objects_share_a_name_in_the_document() -> None:
+    """`EventJson` is called Event there, so no other model may have that name."""
+    models = [one for one in gc.get_objects() if isinstance(one, type) and issubclass(one, ApiModel)]
+    names = Counter(one.__name__.removesuffix("Json") for one in models if one.__module__.startswith("csi."))
+    assert [name for name, count in names.items() if count > 1] == []
