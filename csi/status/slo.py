@@ -216,15 +216,15 @@ def judge_tier(tier: str, events: Sequence[EventTimes], now: float) -> TierLaten
         events=len(ours),
         old_items=len(ours) - len(fresh),
         late=len(late),
-        to_seen=percentiles([one.first_seen_at - clock.parse(one.occurred_at) for one in fresh]),
+        to_seen=percentiles([one.first_seen_at - one.occurred_at for one in fresh]),
         to_accepted=percentiles([end - one.first_seen_at for one, end in ends]),
-        total=percentiles([end - clock.parse(one.occurred_at) for one, end in ends if not is_old(one)]),
+        total=percentiles([end - one.occurred_at for one, end in ends if not is_old(one)]),
     )
 
 
 def is_old(one: EventTimes) -> bool:
     """It happened before the first poll of its watch (`first_poll: all`, or a new watch)."""
-    return one.first_read_at is None or clock.parse(one.occurred_at) < one.first_read_at
+    return one.first_read_at is None or one.occurred_at < one.first_read_at
 
 
 def percentiles(values: Sequence[float]) -> LatencyPercentiles:

@@ -43,7 +43,7 @@ def test_a_worker_without_its_scheduler_gives_no_sign_of_life(box, fault, said):
     box.wait_for(lambda: said in box.log.read_text())
     box.wait_for(lambda: ask(box, "livez")[0] == 503 and ask(box, "readyz")[0] == 503)
     for page in ("livez", "readyz"):
-        assert any("the worker gave its last sign of life" in reason for reason in ask(box, page)[1]["reasons"])
+        assert any("the worker's last heartbeat" in reason for reason in ask(box, page)[1]["reasons"])
     assert process.poll() is None, "the process itself lives: only its signs told"
 
 
@@ -77,9 +77,9 @@ def test_one_503_is_a_note_and_a_401_is_a_reason(box):
         box.wait_for(lambda: ask(box, "readyz")[1]["delivery"]["note"])
         status, body = ask(box, "readyz")
         assert (status, body["delivery"]["ua_reachable"], body["reasons"]) == (200, True, [])
-        assert body["delivery"]["note"] == "the last answer was not good (http 503); it is tried again"
+        assert body["delivery"]["note"] == "the last attempt failed (http 503); it is retried"
         box.yt.add(box.yt.playlists[1], "Refused for good")
         box.wait_for(lambda: ask(box, "readyz")[0] == 503)
         body = ask(box, "readyz")[1]
         assert body["delivery"]["ua_reachable"] is False
-        assert body["reasons"] == ["the receiver is away (http 401); events stay pending until it answers"]
+        assert body["reasons"] == ["the circuit breaker of destination default is open (http 401)"]

@@ -1,14 +1,14 @@
 """The real sidecar, except that it calls late after seconds what it else would after minutes."""
 
 from csi import main
-from csi.web import health
+from csi.status import verdict, worker
 
 SECONDS = 12.0
 """More than two heartbeats."""
 
 
 def run() -> None:
-    health.FRESH_SECONDS = health.DEAD_SECONDS = health.OVERDUE_SECONDS = SECONDS
+    worker.FRESH_SECONDS = verdict.OVERDUE_SECONDS = SECONDS
     main.main()
 
 

@@ -1,11 +1,11 @@
 """A worker whose wall clock jumped: what it holds, what continues, what the operator sees."""
 
 import pytest
-from csi.web.facts import gather
 
 from csi.catalog import catalog_retention
 from csi.cli.status import lines as status_lines
 from csi.pipeline import clock_check, poll
+from csi.status.facts import gather
 from csi.status.overview import overview
 from csi.store import db, heartbeats
 from csi.store.models import Watch
@@ -63,7 +63,7 @@ def test_a_poll_that_was_queued_before_the_jump_reads_nothing(at):
 def test_delivery_continues_in_a_hold(at):
     at.stand.publish(3)
     at.stand.clock.move(11)
-    at.stand.line.run(deliver_too=False)
+    at.stand.line.run_without_delivery()
     assert at.stand.states() == {"delivered": 2, "pending": 3}
     at.jump(JUMP)
     at.wait(60)

@@ -151,7 +151,7 @@ def test_what_the_receiver_says_it_had_already_is_counted(store):
 
 def passage(tier="urgent", state="delivered", *, waited=10.0, took=2.0, seen=START, first_read=0.0, number=1):
     end = seen + took if state == "delivered" else None
-    return EventTimes(number, "s", tier, state, times.iso(seen - waited), seen, end, first_read)
+    return EventTimes(number, tier, state, seen - waited, seen, end, first_read)
 
 
 def test_percentiles_are_values_that_were_measured():
