@@ -184,7 +184,9 @@ start_service() {
         say "not started: edit /etc/csi/config.yaml and /etc/csi/env, then: systemctl restart csi.target"
         sed 's/^/    /' <<<"$faults" | head -5
     elif as_root && [ "$start" = yes ]; then
-        systemctl restart csi.target csi-worker.service csi-web.service
+        # Stopped together first: whichever starts first migrates the database, and no process of the old version may use it.
+        systemctl stop csi.target csi-worker.service csi-web.service
+        systemctl start csi.target csi-worker.service csi-web.service
         say "started; check it with: systemctl status 'csi-*'"
     else
         say "ready; start it with: systemctl restart csi.target"

@@ -5,7 +5,7 @@ from typing import Any
 from csi.store import attempts, leadership
 from csi.store.catalog import jobs
 from csi.store.db import OWNER, changed, writing
-from csi.store.models import BatchRow, InboxItem, Watch
+from csi.store.models import BatchModel, InboxItem, Watch
 
 _SCHEDULED = {
     "watches": ("next_poll_at", "wake_at", "lease_until"),
@@ -22,7 +22,9 @@ def release_own(now: float) -> int:
     with writing():
         leadership.give_up()
         held = _held_batches(f"{OWNER}.", now)
-        batches = BatchRow.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()
+        batches = (
+            BatchModel.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()
+        )
         items = (InboxItem.state == "new") & InboxItem.lease_token.startswith(f"{OWNER}.")
         given_back = InboxItem.update(lease_token=None, lease_until=None, wake_at=now).where(items).execute()
         return int(batches) + int(given_back) + _free_watches(f"{OWNER}.", now) + jobs.release_own(now)
@@ -32,7 +34,7 @@ def release_all(now: float) -> int:
     """At the start of the only worker: every lease belongs to a process that is gone."""
     with writing():
         # Expired, not deleted: the next claim sees an expired lease and counts one crash for the batch.
-        batches = BatchRow.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
+        batches = BatchModel.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
         freed = int(batches) + _end_items(now) + _free_watches("", now) + jobs.requeue_all(now)
         _wake_watches()
         return freed
@@ -50,8 +52,8 @@ def shift_times(seconds: float, now: float) -> int:
 
 
 def _held_batches(prefix: str, now: float) -> Any:
-    held = (BatchRow.state == "sending") & BatchRow.lease_token.startswith(prefix)
-    for row in BatchRow.select(BatchRow.id).where(held):
+    held = (BatchModel.state == "sending") & BatchModel.lease_token.startswith(prefix)
+    for row in BatchModel.select(BatchModel.id).where(held):
         attempts.interrupt(row.id, now)
     return held
 

@@ -109,7 +109,7 @@ class InboxItem(TableModel):
         table_name = "inbox"
 
 
-class BatchRow(TableModel):
+class BatchModel(TableModel):
     """Events that are sent together. The set does not change after it was claimed."""
 
     id = AutoField()

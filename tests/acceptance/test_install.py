@@ -88,6 +88,12 @@ def test_what_must_survive_a_reboot_is_enabled(site: Site) -> None:
     }
 
 
+def test_all_services_stop_before_one_of_the_new_version_migrates_the_database() -> None:
+    script = (ROOT / "ops/install.sh").read_text()
+    stop, start = (f"systemctl {verb} csi.target csi-worker.service csi-web.service" for verb in ("stop", "start"))
+    assert script.index(stop) < script.index(start)
+
+
 def test_what_the_operator_edited_stays(site: Site) -> None:
     site.install()
     (site.root / "etc/csi/env").write_text(READY)

@@ -13,7 +13,7 @@ from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
 from csi.errors import StoreError
 from csi.store import attempts, dedupe, destinations, events, inbox, outbox, watches
-from csi.store.models import BatchRow, DeadLetter, Event, InboxItem, OutboxEntry
+from csi.store.models import BatchModel, DeadLetter, Event, InboxItem, OutboxEntry
 from tests.fakes.desk import SOURCE, contract, desk
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -147,7 +147,7 @@ def test_closed_letters_are_shown_when_asked_for(at_desk):
 
 def test_show_has_attempts_with_their_answers_and_the_payload(at_desk):
     number = at_desk.dead("a")
-    attempt = attempts.start(BatchRow.get().id, "default", "req_1", 1, "ascii", at_desk.now - 70)
+    attempt = attempts.start(BatchModel.get().id, "default", "req_1", 1, "ascii", at_desk.now - 70)
     answer = '{"ok": false}\x1b[31m'
     attempts.finish(attempt, "transient", at_desk.now - 69, status=503, reason="http 503", answer=answer)
     shown = at_desk.json("dlq", "show", str(number))

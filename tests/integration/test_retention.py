@@ -9,7 +9,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime
 from csi.store import attempts, batches, dedupe, events, heartbeats, inbox, outbox, retention, watches
 from csi.store.db import database, fetch, run, writing
-from csi.store.models import BatchRow, DeadLetter, DedupeKey, DeliveryAttempt, Event, InboxItem, OutboxEntry
+from csi.store.models import BatchModel, DeadLetter, DedupeKey, DeliveryAttempt, Event, InboxItem, OutboxEntry
 from csi.worker import retention as steps
 from tests.conftest import row_counts
 from tests.fakes.desk import desk
@@ -82,7 +82,7 @@ class TestRows:
         expected = {"events": 1, "batch_events": 1, "batches": 1, "delivery_attempts": 1}
         assert retention.survey(LIMITS) == {**expected, "dead_letter": 0, "dedupe_keys": 0}
         assert sweep() == expected
-        assert (names(), BatchRow.get().id, DeliveryAttempt.get().batch_id) == ({"young"}, young, young)
+        assert (names(), BatchModel.get().id, DeliveryAttempt.get().batch_id) == ({"young"}, young, young)
 
     def test_what_is_on_its_way_stays_however_old(self):
         batch = add_batch(NOW - 99 * DAY, "ready")
@@ -111,7 +111,7 @@ class TestRows:
         add("long held up", NOW - 39 * DAY, "pending", batch=batch)
         assert retention.survey(LIMITS)["batches"] == 0
         sweep()
-        assert (names(), BatchRow.select().count()) == ({"long held up"}, 1)
+        assert (names(), BatchModel.select().count()) == ({"long held up"}, 1)
 
     def test_an_event_that_arrived_late_is_kept_from_its_arrival(self):
         pk = add("late", NOW - 40 * DAY)

@@ -21,7 +21,7 @@ from csi.store import (
     watches,
 )
 from csi.store.models import (
-    BatchRow,
+    BatchModel,
     DeadLetter,
     DedupeKey,
     DeliveryAttempt,
@@ -363,7 +363,7 @@ def test_released_batches_give_their_events_back():
     ids = add_events("a", "b", "c")
     keep, other = open_batch(ids[:1]), open_batch(ids[1:])
     batches.release_waiting("default", keep=keep, now=NOW)
-    assert BatchRow.get_by_id(other).state == "released"
+    assert BatchModel.get_by_id(other).state == "released"
     assert events.counts() == {"in_flight": 1, "pending": 2}
 
 
@@ -380,7 +380,7 @@ def test_places_are_counted_by_lane_and_for_this_process_only():
     urgent, other, foreign = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
     for batch in (urgent, other, foreign):
         assert batches.claim(batch, NOW, 30)
-    BatchRow.update(lease_token="somebody-else.1").where(BatchRow.id == foreign).execute()
+    BatchModel.update(lease_token="somebody-else.1").where(BatchModel.id == foreign).execute()
     found = {(it.tier, it.is_own): it.count for it in batches.sending(NOW)}
     assert found == {("urgent", True): 1, ("standard", True): 1, ("high_volume", False): 1}
     assert batches.sending(NOW + 31) == [], "the lease is over"
@@ -391,8 +391,8 @@ LANES_OF = {"a": "urgent", "b": "standard", "c": "high_volume"}
 
 def test_a_place_that_becomes_free_goes_to_whoever_waits():
     first, second, urgent = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
-    BatchRow.update(destination="elsewhere", tier="standard").where(BatchRow.id == first).execute()
-    BatchRow.update(tier="urgent").where(BatchRow.id == urgent).execute()
+    BatchModel.update(destination="elsewhere", tier="standard").where(BatchModel.id == first).execute()
+    BatchModel.update(tier="urgent").where(BatchModel.id == urgent).execute()
     assert batches.next_ready("default", NOW, urgent=False) == second, "the same receiver comes first"
     assert batches.next_ready("elsewhere", NOW, urgent=False) == first
     assert batches.next_ready("a third", NOW, urgent=False) == first

@@ -13,7 +13,7 @@ from csi.ingester import signature
 from csi.pipeline import deliver, flush, redrive, rescue, schedule
 from csi.runtime import Share
 from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
-from csi.store.models import BatchRow, DeadLetter, DeliveryAttempt, Event
+from csi.store.models import BatchModel, DeadLetter, DeliveryAttempt, Event
 from csi.store.queries import timeline
 from csi.web import metrics
 from tests.fakes.line import Line
@@ -247,7 +247,7 @@ def test_the_next_batch_is_taken_in_the_commit_that_settles_the_one_before(make_
         (first,) = flush.flush(line.rt, "default/urgent")  # of one watch one at a time travels
         wakes = next(deliver.deliver(line.rt, int(first.key)))
     assert (wakes, len(ua.requests)) == ([], 1), "no wake-up is needed: this thread continues"
-    assert BatchRow.select().order_by(BatchRow.id.desc()).get().state == "sending"
+    assert BatchModel.select().order_by(BatchModel.id.desc()).get().state == "sending"
     assert [it.outcome for it in DeliveryAttempt.select().order_by(DeliveryAttempt.id)] == ["delivered", "sending"]
     assert states() == {"delivered": 1, "in_flight": 1, "pending": 1}
 
@@ -262,7 +262,7 @@ def test_a_thread_that_may_not_go_on_leaves_the_next_batch_to_a_wake_up(make_lin
         line.rt.stopping = lambda: True
         (wakes,) = deliver.deliver(line.rt, int(first.key))
     assert {wake.step for wake in wakes} == {"deliver"}
-    assert BatchRow.get_by_id(int(wakes[0].key)).state == "ready"
+    assert BatchModel.get_by_id(int(wakes[0].key)).state == "ready"
 
 
 def test_a_batch_that_fails_gives_its_place_to_the_next(make_line, yt, clock):
@@ -554,7 +554,7 @@ def test_a_batch_whose_sending_ends_the_process_is_taken_apart_and_quarantined(m
             leases.release_all(clock())
             clock.move(1)
         line.wait(10)
-        assert BatchRow.get_by_id(wake.key).state == "split"
+        assert BatchModel.get_by_id(wake.key).state == "split"
         assert states() == {"delivered": 2}
 
 
@@ -601,7 +601,7 @@ def test_six_hours_away_kills_at_most_one_batch(make_line, yt, clock):
             yt.add(yt.playlists[minute % 4], f"Minute {minute}")
             line.wait(60, step=5)
         dead = states().get("dead", 0)
-        assert dead <= max(BatchRow.select(BatchRow.size).tuples())[0]
+        assert dead <= max(BatchModel.select(BatchModel.size).tuples())[0]
         assert states().get("pending", 0) + dead == 12
         ua.then = ScriptedReceiver().then
         line.wait(120, step=5)
