@@ -106,14 +106,11 @@ async def _report(request: Request, judge: Callable[[SystemFacts], HealthReport]
         report = judge(await sidecar.read(gather))
     except CsiError as error:
         sidecar.warn("health not readable", error)
-        report = health.unknown(otherwise, _why(error), clock.now())
+        # Not the error's own text: this page is open, and the text may name paths and hosts.
+        cause = error_causes.identify(error) if isinstance(error, StoreError) else error_causes.UNUSABLE
+        reason = CANNOT_READ if cause is error_causes.UNUSABLE else f"{cause.text}: {cause.remedy}"
+        report = health.unknown(otherwise, reason, clock.now())
     return reply(report.body, 200 if report.is_good else 503)
-
-
-def _why(error: CsiError) -> str:
-    """A text without the error's own words, which may name paths and hosts."""
-    known = error_causes.identify(error) if isinstance(error, StoreError) else error_causes.UNUSABLE
-    return CANNOT_READ if known is error_causes.UNUSABLE else f"{known.text}: {known.remedy}"
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:

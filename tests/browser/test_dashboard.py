@@ -123,11 +123,11 @@ def test_the_policy_stops_what_gets_in_by_another_way(desk: webdriver.Chrome, ur
     assert desk.execute_script("return window.hit") is None
 
 
-def test_a_page_refreshes_itself_but_not_under_somebodys_hands(desk: webdriver.Chrome, url: str, rt: Runtime) -> None:
+def test_a_page_refreshes_unless_the_operator_types_or_reads(desk: webdriver.Chrome, url: str, rt: Runtime) -> None:
     desk.get(f"{url}/events")
     with db.connection():
-        add_event(Watch.get_by_id(1), 9_000, rt.now(), "urgent", "Brand new, nobody pressed reload")
-    until(desk, lambda driver: "Brand new, nobody pressed reload" in text_of(driver, "main"))
+        add_event(Watch.get_by_id(1), 9_000, rt.now(), "urgent", "Brand new event")
+    until(desk, lambda driver: "Brand new event" in text_of(driver, "main"))
     search = desk.find_element(By.NAME, "q")
     search.send_keys("half a wor")
     with db.connection():

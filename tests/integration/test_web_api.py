@@ -1,4 +1,4 @@
-"""The admin API: answers fit their description, acts are those of the commands, and all of them are written down."""
+"""The admin API: responses match their description, changes are those of the commands, and all are in the audit log."""
 
 import json
 import re
@@ -127,7 +127,7 @@ QUEUE_ONLY = {"/waiting": ("tasks", "total", "unreadable", "has_key")}
 
 @pytest.mark.asyncio
 async def test_read_answers_are_those_of_the_commands(client: httpx.AsyncClient, at: Desk) -> None:
-    """One shape for programs, whichever door they come through."""
+    """The API and --json have the same shapes."""
     at.dead("dead1")
     pairs = {
         "/dlq?limit=50": ("dlq", "list"),
@@ -346,7 +346,7 @@ async def test_bad_parameters_are_400(client: httpx.AsyncClient, path: str) -> N
 
 
 @pytest.mark.asyncio
-async def test_looking_as_the_doctor_does_contacts_nobody(
+async def test_reading_the_doctor_report_contacts_no_host(
     client: httpx.AsyncClient, at: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -420,7 +420,7 @@ async def test_what_waits_says_why(client: httpx.AsyncClient, at: Desk) -> None:
     ]
 
 
-# ── the book of acts ────────────────────────────────────────────────────────────────────────────────────
+# ── the audit log ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.asyncio
@@ -435,8 +435,8 @@ async def test_every_act_has_its_row_and_looking_has_none(client: httpx.AsyncCli
         ("POST /admin/sources/1/pause", 200, "api", "admin", '{"dry_run":true}'),
     ]
     assert all(row.finished_at is not None and row.client == "127.0.0.1" for row in rows)
-    told = (await client.get("/audit?limit=1")).json()
-    assert (told["actions"][0]["id"], told["next"]) == (rows[0].id, rows[0].id)
+    page = (await client.get("/audit?limit=1")).json()
+    assert (page["actions"][0]["id"], page["next"]) == (rows[0].id, rows[0].id)
 
 
 @pytest.mark.asyncio

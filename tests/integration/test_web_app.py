@@ -260,7 +260,7 @@ async def test_in_a_crowd_healthz_still_answers(client: httpx.AsyncClient, monke
     assert (await client.get("/healthz")).status_code == 200
 
 
-# ── the door ────────────────────────────────────────────────────────────────────────────────────────────
+# ── access ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.asyncio
@@ -269,7 +269,7 @@ async def test_in_a_crowd_healthz_still_answers(client: httpx.AsyncClient, monke
     ["/admin", "/admin/", "/admin/events", "/admin/nothing", "/admin/adapters/x/poll", "/admin//events"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "FOO"])
-async def test_nothing_under_admin_is_told_to_strangers(client: httpx.AsyncClient, path: str, method: str) -> None:
+async def test_every_admin_path_needs_a_token(client: httpx.AsyncClient, path: str, method: str) -> None:
     answer = await client.request(method, path)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -279,7 +279,7 @@ async def test_nothing_under_admin_is_told_to_strangers(client: httpx.AsyncClien
 @pytest.mark.parametrize(
     "path", ["//admin/events", "/ADMIN/events", "/adminevents", "/admin%2fevents", "/x/../admin/events"]
 )
-async def test_odd_paths_lead_past_nobody(client: httpx.AsyncClient, path: str) -> None:
+async def test_odd_paths_do_not_bypass_the_guard(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.get(httpx.URL("http://test").copy_with(raw_path=path.encode()))
     assert answer.status_code in (401, 404)
 

@@ -62,7 +62,7 @@ def job_id() -> str:
 @pytest.mark.parametrize(
     "path", ["/channels", f"/channels/{UC}", "/channels/hot", "/jobs", "/jobs?status=dead", "/jobs/ID"]
 )
-async def test_a_page_is_there_and_holds_nobodys_markup(client, path):
+async def test_a_page_escapes_the_text_of_channels_and_videos(client, path):
     answer = await client.get(path.replace("ID", job_id()))
     assert answer.status_code == 200
     assert "<script>window" not in answer.text
@@ -211,9 +211,9 @@ async def test_whatever_is_wrong_is_4xx_with_a_sentence(client):
 async def test_the_api_tells_of_channels_what_the_command_tells(client):
     row = (await client.get("/admin/channels?status=active", headers=ADMIN)).json()
     assert row["channels"] == [] or row["channels"][0]["status"] == "active"
-    told = (await client.get("/admin/channels", headers=ADMIN)).json()
-    assert {"daily_views", "daily_subscribers", "daily_videos"} <= told["channels"][0].keys()
-    assert (told["units_a_day"], told["share"]) == (25, 3_000)
+    page = (await client.get("/admin/channels", headers=ADMIN)).json()
+    assert {"daily_views", "daily_subscribers", "daily_videos"} <= page["channels"][0].keys()
+    assert (page["units_per_day"], page["share"]) == (25, 3_000)
     one = (await client.get(f"/admin/channels/{UC}", headers=ADMIN)).json()
     assert [job["status"] for job in one["jobs"]] == ["dead"]
     assert len(one["stats"]) == 6

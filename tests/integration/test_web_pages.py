@@ -87,12 +87,12 @@ async def act(client: httpx.AsyncClient, path: str, **fields: str) -> httpx.Resp
     return await client.post(path, data={"form_token": await form_token(client), **fields})
 
 
-# ── the door ────────────────────────────────────────────────────────────────────────────────────────────
+# ── access ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("path", PATHS)
-async def test_strangers_see_the_sign_in_and_nothing_else(guest: httpx.AsyncClient, path: str) -> None:
+async def test_without_a_session_only_the_sign_in_is_shown(guest: httpx.AsyncClient, path: str) -> None:
     answer = await guest.get(path)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/login")
@@ -109,8 +109,8 @@ async def test_without_a_token_only_what_readyz_tells_is_shown(tmp_path: Path, g
             answer = await client.get(path)
             assert answer.status_code == 403
             assert "CSI_ADMIN_TOKEN" in answer.text
-            for told in ("Rust from scratch", "PL000", "UC000", "ownership", "ua_overloaded"):
-                assert told not in answer.text
+            for text in ("Rust from scratch", "PL000", "UC000", "ownership", "ua_overloaded"):
+                assert text not in answer.text
         assert (await client.post("/login", data={"token": ""})).status_code == 403
 
 
@@ -137,7 +137,7 @@ async def test_the_cookie_is_kept_from_scripts_and_other_sites(guest: httpx.Asyn
 @pytest.mark.parametrize(
     "wanted", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:1", "/\nx", "/ü"]
 )
-async def test_after_signing_in_nobody_is_led_elsewhere(guest: httpx.AsyncClient, wanted: str) -> None:
+async def test_sign_in_never_redirects_to_another_site(guest: httpx.AsyncClient, wanted: str) -> None:
     answer = await guest.post("/login", data={"token": TOKEN, "next": wanted})
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
@@ -430,7 +430,7 @@ async def test_dead_letters_go_out_again(client: httpx.AsyncClient, fields: dict
 
 
 @pytest.mark.asyncio
-async def test_a_letter_is_given_up_only_by_somebody_who_is_sure(client: httpx.AsyncClient) -> None:
+async def test_a_dead_letter_is_discarded_only_after_confirmation(client: httpx.AsyncClient) -> None:
     await act(client, "/dead-letters/discard", id="1")
     assert dead_letters.open_count() == 5
     await act(client, "/dead-letters/discard", id="1", sure="yes", reason="spam")

@@ -9,8 +9,8 @@ from csi.web import serve
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_loopback_needs_no_token(host: str) -> None:
-    with serve.listen(Settings(web=WebSettings(host=host, port=0))) as door:
-        assert door.getsockname()[0] == "127.0.0.1"
+    with serve.listen(Settings(web=WebSettings(host=host, port=0))) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])

@@ -1,4 +1,4 @@
-"""Charts and words of the dashboard: the rules alone."""
+"""Charts and texts of the dashboard: the rules alone."""
 
 import pytest
 
@@ -52,12 +52,12 @@ def test_the_burn_down_goes_from_the_limit_to_now_and_on_to_midnight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "told"),
+    ("moment", "expected"),
     [(None, "–"), (NOON, "now"), (NOON - 8.9, "9 s ago"), (NOON + 42, "in 42 s"), (NOON - 150, "2 min ago"),
      (NOON - 9_000, "2 h ago"), (NOON - 400_000, "5 d ago")],
 )  # fmt: skip
-def test_times_are_told_as_people_do(moment: float | None, told: str) -> None:
-    assert formatting.ago(moment, NOON) == told
+def test_times_are_shown_relative_to_now(moment: float | None, expected: str) -> None:
+    assert formatting.ago(moment, NOON) == expected
 
 
 def test_a_share_is_never_rounded_up_to_a_promise() -> None:

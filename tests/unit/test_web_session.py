@@ -32,7 +32,7 @@ def test_any_change_closes_it(place: int) -> None:
 @pytest.mark.parametrize(
     "cookie", ["", ".", "...", "admin.x.1", "reader" + SEALED[5:], "ü" * 50, "\udcff.x", "a" * 100_000, SEALED + "0"]
 )
-def test_nonsense_is_nobody(cookie: str) -> None:
+def test_an_invalid_cookie_is_no_session(cookie: str) -> None:
     assert session.read_cookie(cookie, KEY, NOW) is None
 
 

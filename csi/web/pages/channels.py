@@ -43,27 +43,29 @@ async def show_hot(request: Request) -> Response:
 
 
 async def show_one(request: Request) -> Response:
-    ref, days = request.path_params["id"], request.query_params.get("days", "")
-    span = int(days) if days in map(str, SPANS) else 90
-    return await render_page(request, "channel.html", lambda rt: _one(rt, _find(ref), span))
+    ref, given = request.path_params["id"], request.query_params.get("days", "")
+    span = int(given) if given in map(str, SPANS) else 90
 
+    def context(rt: Runtime) -> Context:
+        row = _find(ref)
+        total, missing = videos.count_of(row.id)
+        days = stats.trend(row.id, rt.now() - span * DAY)
+        return {
+            "row": row,
+            "feed": channels.feed_of(row.id),
+            "total": total,
+            "missing": missing,
+            "span": span,
+            "spans": SPANS,
+            "curves": [
+                svg_charts.curve(title, [(day.captured_at, getattr(day, name)) for day in days])
+                for title, name in CURVES
+            ],
+            "videos": videos.of_channel(row.id, limit=RECENT),
+            "jobs": jobs.page(channel_id=row.id, limit=5),
+        }
 
-def _one(rt: Runtime, row: Channel, span: int) -> Context:
-    total, missing = videos.count_of(row.id)
-    days = stats.trend(row.id, rt.now() - span * DAY)
-    return {
-        "row": row,
-        "feed": channels.feed_of(row.id),
-        "total": total,
-        "missing": missing,
-        "span": span,
-        "spans": SPANS,
-        "curves": [
-            svg_charts.curve(title, [(day.captured_at, getattr(day, name)) for day in days]) for title, name in CURVES
-        ],
-        "videos": videos.of_channel(row.id, limit=RECENT),
-        "jobs": jobs.page(channel_id=row.id, limit=5),
-    }
+    return await render_page(request, "channel.html", context)
 
 
 def _find(ref: str) -> Channel:
