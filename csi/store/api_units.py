@@ -46,6 +46,7 @@ def day_ends(now: float) -> float:
 def book(units: int, limit: int, now: float) -> bool:
     """Take units from today's budget. False: fewer are left, and nothing was booked. Booked units are never returned:
     the API also counts calls that failed."""
+    # Committed before the call: a crash in between loses units, but the quota is never exceeded.
     with writing():
         _open_day(limit, now)
         fits = ApiBudget.quota_used + units <= limit

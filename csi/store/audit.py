@@ -25,6 +25,7 @@ class AuditRecord:
 def begin(now: float, *, via: str, role: str, client: str | None, action: str) -> int:
     """Record an action before it is done. StoreError when that fails: the action must then not be done."""
     sql = "INSERT INTO audit (at, via, role, client, action) VALUES (?, ?, ?, ?, ?) RETURNING id"
+    # A transaction of its own: the row remains when the action fails and is rolled back.
     with writing():
         number = int(fetch(sql, now, via, role, client, action)[0][0])
         run("DELETE FROM audit WHERE id <= ?", number - KEPT)

@@ -11,6 +11,7 @@ def begin(source: str, now: float, *, is_empty: bool) -> None:
         raise StoreError(f"the target holds a copy of {begun[0]}; choose an empty database")
     if not begun and not is_empty:
         raise StoreError("the target holds rows that were not written by a copy; choose an empty database")
+    # Committed before the first row is copied: after a crash the row stays `begun`, and no worker starts here.
     with writing():
         run("INSERT INTO copies (source, begun_at) VALUES (?, ?) ON CONFLICT (source) DO NOTHING", source, now)
         run("UPDATE copies SET state = 'begun', finished_at = NULL WHERE source = ?", source)

@@ -47,6 +47,7 @@ def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) 
     expires, row = clock.iso(now + days * DAY), "(?, ?, ?, ?)"
     found: set[str] = set()
     for chunk in chunks(list(dict.fromkeys(keys)), 100):
+        # Of two workers that handle the same item at once, only one gets the key back and stores the event.
         sql = (
             f"INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES {', '.join([row] * len(chunk))} "
             "ON CONFLICT (key) DO NOTHING RETURNING key"

@@ -69,6 +69,7 @@ Step = Callable[[RetentionLimits, Any], RetentionChunk]
 def drop_events(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Delete events with their rows in `batch_events`."""
     window = fetch("SELECT id, first_seen_at FROM events WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
+    # Ids grow with time: when no event of this window is old, no later one is.
     if not any(seen_at < limits.events for _, seen_at in window):
         return RetentionChunk()
     first, last = window[0][0], window[-1][0]

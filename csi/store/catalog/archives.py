@@ -48,6 +48,8 @@ def lock(name: str, kind: str, month: str) -> Archive:
 
 
 def record_write(name: str, rows: int, size: int, now: float) -> None:
+    # In the transaction that deletes the rows: after a crash the rows are still in the table, and the bytes that were
+    # written to the file already are behind `bytes` and are overwritten.
     sql = "UPDATE archives SET rows = rows + ?, bytes = ?, written_at = ? WHERE name = ?"
     run(sql, rows, size, now, name)
 

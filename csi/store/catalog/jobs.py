@@ -180,6 +180,7 @@ def claim(now: float) -> CatalogJob | None:
     partitions.ensure_partition("job_events", now)
     for _ in range(CLAIM_TRIES):
         try:
+            # Committed before the job runs: if the process dies, `requeue_stuck` finds the expired lease.
             with writing():
                 rows = fetch(due_sql(1, locking=True), now)
                 if not rows:
