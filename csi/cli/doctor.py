@@ -1,4 +1,4 @@
-"""`csi doctor`: examine everything, and say how to mend what is wrong."""
+"""`csi doctor`: check the whole installation, with a remedy for every failure."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ SHOWN: dict[Level, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "
 @json_option
 @click.option("--offline", is_flag=True, help="Contact neither the receiver nor the sources nor the sidecar.")
 def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
-    """Examine the whole installation. Exit code 6 when something is wrong; every fault comes with its remedy.
+    """Check the whole installation. Exit code 6 when a check fails; every failure has a remedy.
 
-    Looks at configuration, secrets, state directory, disk, SQLite, clock, database, receiver (a signed empty batch),
-    API key and budget, each source (read once, which costs one API unit for playlists), worker, queue and sidecar.
+    Checks configuration, secrets, state directory, disk, SQLite, clock, database, receiver (a signed empty batch),
+    API key and budget, each source (polled once, which costs one API unit for playlists), the verdict of `csi status`,
+    queue and sidecar.
     """
     logs.setup(level="CRITICAL", format="text")
     visit = report.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
@@ -59,7 +60,7 @@ def examine_queue(settings: Settings) -> Iterable[finding.Finding]:
 
 
 def show(findings: Iterable[finding.Finding], *, quiet: bool = False) -> list[finding.Finding]:
-    """Print each as it comes: a receiver that does not answer must not keep the rest waiting."""
+    """Print each result at once: a receiver that does not answer must not delay the others."""
     told = []
     for one in findings:
         told.append(one)

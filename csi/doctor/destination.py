@@ -1,4 +1,4 @@
-"""Does a receiver take what we send? A signed empty batch asks, and the answer is put into words."""
+"""Test a destination with a signed empty batch, and explain the receiver's answer."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,14 +30,14 @@ from csi.store.db import writing
 Forms = Literal["ascii", "utf8", "both", "unknown"]
 
 MARK = {"csi_probe": "é"}
-"""An envelope with one letter beyond ASCII, which the two canonical forms write differently. No receiver needs it."""
+"""An envelope field with one letter beyond ASCII, which the two canonical forms write differently."""
 
 _LET_IN = (Delivered, PerEvent, Refused)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request of a check-up, and what came back."""
+    """One request of a test, and its answer."""
 
     form: Form
     answer: HttpResponse | NetError
@@ -51,13 +51,13 @@ class Exchange:
 
     @property
     def is_let_in(self) -> bool:
-        """Address, token and signature were right: it read what we sent, whether it liked it or not."""
+        """Address, token and signature were right: the receiver read the request, also where it refused it."""
         return isinstance(self.verdict, _LET_IN)
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """What is known of a receiver after asking it."""
+    """The result of a test."""
 
     destination: str
     url: str
@@ -72,7 +72,7 @@ class Checkup:
 
 
 def check(rt: Runtime, name: str) -> Checkup:
-    """Ask now, whatever the breaker says and even while delivery is paused. Remembers only which form is accepted."""
+    """Send now, also while the circuit breaker is open or delivery is paused. Stores only which form is accepted."""
     destination = rt.destinations[name]
     if not (destination.receiver.url and destination.receiver.secret):
         raise MissingSetting(f"delivery to {name} is not configured: its endpoint or its secret is not set")
@@ -95,7 +95,7 @@ def check(rt: Runtime, name: str) -> Checkup:
 
 def _find_forms(rt: Runtime, destination: Destination, first: Exchange, known: str | None) -> tuple[Forms, str]:
     if not first.is_let_in:
-        return "unknown", "cannot tell while it lets nothing in"
+        return "unknown", "not known while the receiver rejects every request"
     if destination.canonical_json != "auto":
         marked = _ask(rt, destination, destination.canonical_json, MARK)
         return judge_fixed_form(destination.canonical_json, marked)
@@ -107,7 +107,7 @@ def _find_forms(rt: Runtime, destination: Destination, first: Exchange, known: s
 
 
 def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any]) -> Exchange:
-    """Every request has its row, also this one."""
+    """A test has a row in `delivery_attempts` like every request."""
     now, request_id = rt.now(), new_request_id()
     batch_id = batches.new_batch_id(now)
     with writing():
@@ -137,11 +137,11 @@ def _clock_ahead(answer: HttpResponse | NetError, sent: float, ended: float) -> 
 # ── in words; pure ──────────────────────────────────────────────────────────────────────────────────────
 
 _STATUS = {
-    401: "it does not believe who we are",
-    403: "it knows us and does not allow it; is this instance_id allowed there?",
-    404: "there is nothing at this address; is the path right?",
-    405: "nothing takes a POST at this address; is the path right?",
-    410: "it was there once, and is gone for good",
+    401: "authentication failed: check the secret, the bearer token and the clock",
+    403: "not allowed: check that the receiver allows this instance_id",
+    404: "nothing exists at this address: check the path",
+    405: "this address accepts no POST: check the path",
+    410: "the receiver removed this address",
 }
 _WORDS = {
     "bad_credentials": "the bearer token is wrong: CSI_UA_BEARER_TOKEN here, or the secret where that is not set",
@@ -157,11 +157,11 @@ def explain(exchange: Exchange) -> str:
             return "accepted: address, token and signature are right"
         case Refused(reason):
             right = "address, token and signature are right"
-            return f"it reads what we send and does not want an empty batch ({reason}): {right}"
+            return f"the receiver refuses an empty batch ({reason}): {right}"
         case ClockOff(reason):
-            return f"refused ({reason}): a signature is good for {TOLERANCE_SECONDS} s; set both clocks by NTP"
+            return f"refused ({reason}): a signature is valid for {TOLERANCE_SECONDS} s; set both clocks by NTP"
         case Pause(seconds, reason):
-            return f"it asks for a pause of {seconds:g} s ({reason}); nothing is sent before"
+            return f"the receiver rate-limited us for {seconds:g} s ({reason})"
         case EndpointFault(reason):
             return _explain_fault(exchange, reason)
         case Transient(reason):
@@ -173,8 +173,8 @@ def _explain_fault(exchange: Exchange, reason: str) -> str:
         return f"refused by us: {exchange.answer}"
     word = next((words for name, words in _WORDS.items() if name in reason), None)
     if word is None and 300 <= exchange.answer.status < 400:
-        word = "it points to another address; a redirect is never followed: configure the final one"
-    otherwise = _STATUS.get(exchange.answer.status, "the receiver, or our access to it, is wrong")
+        word = "redirects are never followed: configure the final address"
+    otherwise = _STATUS.get(exchange.answer.status, "the receiver or its authentication is misconfigured")
     return f"refused ({reason}): {word or otherwise}"
 
 
@@ -182,15 +182,14 @@ def _explain_transient(exchange: Exchange, reason: str) -> str:
     if isinstance(exchange.answer, NetError):
         return f"no answer: {exchange.answer}"
     if exchange.answer.status < 300:
-        return (
-            f"it answers http {exchange.answer.status}, but not as PRD §8.1 says ({reason}); is this the right service?"
-        )
-    return f"it is there, but in trouble ({reason}); events stay pending and are tried again"
+        answered = f"it answers http {exchange.answer.status}, but not as PRD §8.1 requires ({reason})"
+        return f"{answered}: check that this is the right service"
+    return f"the receiver fails ({reason}); events stay pending and are retried"
 
 
 def explain_clock(ahead: float | None) -> str:
     if ahead is None:
-        return "it does not say what time it is"
+        return "the receiver sends no Date header"
     if abs(ahead) <= 2:
         return "its clock agrees with ours"
     way = "ahead of" if ahead > 0 else "behind"

@@ -1,4 +1,4 @@
-"""What an examination finds: one check, how it went, and how to mend it."""
+"""The result of one check, and its remedy."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Level = Literal["ok", "warn", "fail", "skip"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault has a remedy. What stands in backticks in a remedy can be typed."""
+    """Every warning and failure has a remedy; text in backticks is a command."""
 
     check: str
     level: Level

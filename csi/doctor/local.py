@@ -1,4 +1,4 @@
-"""The first half of an examination: what must be right before anything runs. Contacts nobody."""
+"""Checks of configuration, secrets, state directory, disk, SQLite, clock and database. No network."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def look_at_secrets(settings: Settings, env: Mapping[str, str]) -> Iterator[Find
 def _look_at_file(name: str, path: Path) -> Iterator[Finding]:
     """A file with secrets in it. Systemd and container engines guard their own folders."""
     if path.is_file() and path.stat().st_mode & 0o007 and not path.is_relative_to("/run"):
-        text = f"{path} (named by {name}) holds secrets, and everybody on this machine can read it"
+        text = f"{path} (named by {name}) holds secrets, and every user of this machine can read it"
         yield Finding("secrets", "fail", text, f"`chmod o-rwx {path}`")
 
 
@@ -69,9 +69,9 @@ def look_at_state(settings: Settings) -> Iterator[Finding]:
 def _absent_state(home: Path) -> Finding:
     parent = next(folder for folder in home.absolute().parents if folder.exists())
     if os.access(parent, os.W_OK | os.X_OK):
-        return Finding("state", "ok", f"{home} is not there yet; the worker makes it")
+        return Finding("state", "ok", f"{home} does not exist yet; the worker creates it")
     remedy = f"make it for the user of the worker: `install -d -m 0700 {home}`; or set csi.state_dir"
-    return Finding("state", "fail", f"{home} is not there, and this user may not make it", remedy)
+    return Finding("state", "fail", f"{home} does not exist, and this user may not create it", remedy)
 
 
 def _open_to_others(home: Path) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def _open_to_others(home: Path) -> Iterator[Finding]:
         yield Finding("state", "fail", text, f"`chmod 700 {home}`")
     for path in sorted([*home.glob("*.db"), *home.glob("*.key")]):
         if path.stat().st_mode & 0o007:
-            yield Finding("state", "fail", f"{path} is open to everybody on this machine", f"`chmod 600 {path}`")
+            yield Finding("state", "fail", f"{path} is readable by every user of this machine", f"`chmod 600 {path}`")
 
 
 def _foreign_files(home: Path) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def _database_remedy(text: str) -> str:
     if "not a database" in text or "malformed" in text:
         return "stop the worker, move the file away with its -wal and -shm, and put the last backup in its place"
     if "locked" in text:
-        return "something holds the writer's lock for long: end other programs that have the file open"
+        return "another process holds the write lock: end other programs that have the file open"
     return "see that the server runs, that csi.database (CSI_DATABASE_URL) is right, and that this user may use it"
 
 

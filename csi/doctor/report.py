@@ -1,4 +1,4 @@
-"""An examination of the whole installation: every fault with its remedy, each thing outside asked once."""
+"""Check the whole installation: every failure with its remedy, each outside service asked once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ _ON_HOST = "`csi doctor` on the host looks at it"
 
 @dataclass(frozen=True)
 class Visit:
-    """What an examination may do, and what it is given from above."""
+    """What a check-up may do, and what its caller provides."""
 
     config_path: Path | None
     env: Mapping[str, str]

@@ -186,14 +186,14 @@ def exchange(verdict, status=200, answer=None):
     ("one", "words"),
     [
         (exchange(Delivered()), "accepted"),
-        (exchange(Refused("http 400: empty"), 400), "does not want an empty batch (http 400: empty)"),
+        (exchange(Refused("http 400: empty"), 400), "refuses an empty batch (http 400: empty)"),
         (exchange(ClockOff("http 401; +400 s"), 401), "NTP"),
-        (exchange(Pause(40, "http 429"), 429), "pause of 40 s"),
+        (exchange(Pause(40, "http 429"), 429), "rate-limited us for 40 s"),
         (exchange(EndpointFault("http 401: bad_credentials"), 401), "bearer token is wrong"),
-        (exchange(EndpointFault("http 401"), 401), "does not believe"),
+        (exchange(EndpointFault("http 401"), 401), "authentication failed"),
         (exchange(EndpointFault("http 403: instance_not_allowed"), 403), "instance_id"),
         (exchange(EndpointFault("http 404"), 404), "path"),
-        (exchange(EndpointFault("http 418"), 418), "our access"),
+        (exchange(EndpointFault("http 418"), 418), "misconfigured"),
         (exchange(EndpointFault("http 302"), 302), "never followed"),
         (
             exchange(EndpointFault("tls"), answer=NetError("h: certificate", kind="tls")),
@@ -201,7 +201,7 @@ def exchange(verdict, status=200, answer=None):
         ),
         (exchange(Transient("timeout"), answer=NetError("h: no time", kind="timeout")), "no answer: h: no time"),
         (exchange(Transient("answer without ok"), 200), "right service"),
-        (exchange(Transient("http 502"), 502), "in trouble"),
+        (exchange(Transient("http 502"), 502), "the receiver fails"),
     ],
 )
 def test_every_verdict_has_words(one, words):
@@ -210,7 +210,7 @@ def test_every_verdict_has_words(one, words):
 
 @pytest.mark.parametrize(
     ("ahead", "words"),
-    [(None, "does not say"), (1.4, "agrees"), (-12, "12 s behind"), (70, "70 s ahead of ours; beyond 300 s")],
+    [(None, "no Date header"), (1.4, "agrees"), (-12, "12 s behind"), (70, "70 s ahead of ours; beyond 300 s")],
 )
 def test_clocks(ahead, words):
     assert words in explain_clock(ahead)
