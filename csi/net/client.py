@@ -121,7 +121,12 @@ class Net:
         self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: HttpLimits
     ) -> HttpResponse:
         started, where = time.monotonic(), where_of(url)
-        request = self._request(method, url, headers, body, limits)
+        merged = httpx.Headers({"User-Agent": self._agent, "Accept": "*/*"}, encoding="latin-1")
+        for name, value in headers.items():
+            merged[name] = value
+        merged["Accept-Encoding"] = "gzip"  # the only encoding that read_body decompresses within its cap
+        timeout = httpx.Timeout(limits.total, connect=min(limits.connect, limits.total)).as_dict()
+        request = httpx.Request(method, url, headers=merged, content=body, extensions={"timeout": timeout})
         try:
             response = self._transport().handle_request(request)
             try:
@@ -138,16 +143,6 @@ class Net:
             url=f"{url.scheme}://{where}",
             elapsed=time.monotonic() - started,
         )
-
-    def _request(
-        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: HttpLimits
-    ) -> httpx.Request:
-        merged = httpx.Headers({"User-Agent": self._agent, "Accept": "*/*"}, encoding="latin-1")
-        for name, value in headers.items():
-            merged[name] = value
-        merged["Accept-Encoding"] = "gzip"
-        timeout = httpx.Timeout(limits.total, connect=min(limits.connect, limits.total))
-        return httpx.Request(method, url, headers=merged, content=body, extensions={"timeout": timeout.as_dict()})
 
     def _transport(self) -> DeadlineTransport:
         with self._lock:
