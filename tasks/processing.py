@@ -26,7 +26,7 @@ from csi.store.worker_lock import hold_worker_lock
 from tasks import key_file
 from tasks.queue import QueueHuey, WorkerConsumer, storage_of
 from tasks.serializer import JsonSerializer
-from tasks.storage import IDLE_SECONDS
+from tasks.sqlite_queue import IDLE_SECONDS
 
 NAME = "csi-processing"
 SECRET = "CSI_PROCESSING_QUEUE_SECRET"  # noqa: S105 the name of a variable

@@ -21,7 +21,7 @@ from csi.logs import log
 from csi.sql import make_private_dir
 from tasks import key_file
 from tasks.serializer import JsonSerializer, is_from_1_0
-from tasks.storage import IDLE_SECONDS, WakefulSqliteStorage
+from tasks.sqlite_queue import IDLE_SECONDS, WakefulSqliteStorage
 
 NAME = "csi"
 

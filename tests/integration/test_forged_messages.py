@@ -17,8 +17,8 @@ from tests.fakes.scene import queue
 
 DEQUEUE = """
 import huey_config
-from tasks import storage
-storage.WAIT_SECONDS = 0.1
+from tasks import sqlite_queue
+sqlite_queue.WAIT_SECONDS = 0.1
 print(huey_config.huey.dequeue(), huey_config.huey.read_schedule(), huey_config.huey.pending_count())
 """
 NAMED = {"destinations": {"other": {"endpoint": "http://127.0.0.1:9/", "secret_env": "OTHER_SECRET"}}}
@@ -153,7 +153,7 @@ def create_queue(tmp_path, monkeypatch):
 
 
 def test_processing_drops_forged_messages_too(tmp_path, create_queue, monkeypatch):
-    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
     trap = tmp_path / "executed"
     made = create_queue(ProcessingSettings(state_dir=tmp_path / "state"))
     assert (tmp_path / "state" / "queue.key").stat().st_mode & 0o777 == 0o600

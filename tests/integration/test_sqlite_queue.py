@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tasks.storage import AT_ONCE, WakefulSqliteStorage
+from tasks.sqlite_queue import AT_ONCE, WakefulSqliteStorage
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_an_orderly_end_gives_back_what_nobody_did(storage, tmp_path):
 
 
 def test_a_file_that_was_empty_a_moment_ago_gives_all_that_came_since(storage, monkeypatch):
-    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
     assert storage.dequeue() is None
     put(storage, *((str(number).encode(), 10) for number in range(2 * AT_ONCE + 1)))
     assert [storage.dequeue() for _ in range(2 * AT_ONCE + 2)] == [
@@ -55,7 +55,7 @@ def test_a_file_that_was_empty_a_moment_ago_gives_all_that_came_since(storage, m
 
 
 def test_an_empty_file_is_not_asked_again_at_once_by_each_of_many_threads(storage, monkeypatch):
-    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
     asked = []
     storage.sql = lambda sql, *_, **__: asked.append(sql) or []
     assert [storage.dequeue() for _ in range(5)] == [None] * 5
@@ -63,15 +63,15 @@ def test_an_empty_file_is_not_asked_again_at_once_by_each_of_many_threads(storag
 
 
 def test_a_message_of_another_process_is_found_at_the_next_look(storage, tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
-    monkeypatch.setattr("tasks.storage.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.sqlite_queue.LOOK_SECONDS", 0.0)
     assert storage.dequeue() is None
     put(WakefulSqliteStorage("csi", filename=str(tmp_path / "queue.db")), (b"from outside", 10))
     assert storage.dequeue() == b"from outside"
 
 
 def test_threads_that_wait_go_home_when_the_process_ends(storage, monkeypatch):
-    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 600)
+    monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 600)
     with ThreadPoolExecutor(4) as threads:
         waiting = [threads.submit(storage.dequeue) for _ in range(4)]
         storage.let_go()
@@ -87,7 +87,7 @@ def test_what_waits_for_its_time_is_read_when_that_has_come(storage):
 
 
 def test_an_idle_worker_does_not_write(storage, tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.storage.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
     put(storage, (b"a", 10))
     storage.dequeue()
     log = tmp_path / "queue.db-wal"
