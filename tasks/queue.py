@@ -21,7 +21,7 @@ from csi.logs import log
 from csi.sql import make_private_dir
 from tasks import key_file
 from tasks.serializer import JsonSerializer, is_from_1_0
-from tasks.sqlite_queue import IDLE_SECONDS, WakefulSqliteStorage
+from tasks.sqlite_queue import IDLE_SECONDS, SqliteQueueStorage
 
 NAME = "csi"
 
@@ -43,12 +43,12 @@ class WorkerConsumer(Consumer):
 
     def stop(self, graceful: bool = False) -> None:
         self.worker.pause()
-        storage = self.huey.storage if isinstance(self.huey.storage, WakefulSqliteStorage) else None
+        storage = self.huey.storage if isinstance(self.huey.storage, SqliteQueueStorage) else None
         if storage is not None:
-            storage.let_go()
+            storage.stop_blocking()
         super().stop(graceful=graceful)
         if storage is not None:
-            storage.put_back()
+            storage.return_taken()
         self.worker.stop()
 
 
@@ -176,7 +176,7 @@ def storage_of(url: str) -> dict[str, Any]:
     if "://" in url:
         raise ConfigError("csi.queue: expected a SQLite path, redis://… or postgresql://…")
     make_private_dir(Path(url).parent)
-    return {"storage_class": WakefulSqliteStorage, "filename": url, "timeout": 10}
+    return {"storage_class": SqliteQueueStorage, "filename": url, "timeout": 10}
 
 
 def known_serializer(settings: Settings) -> JsonSerializer | None:

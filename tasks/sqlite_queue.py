@@ -1,6 +1,6 @@
-"""Huey's SQLite queue, tuned: wakes its workers at once, takes many messages in one commit, and heals itself.
+"""Huey's SQLite queue: a new message wakes a thread at once, many share one commit, a broken file is replaced.
 
-The queue holds wake-ups only. When its file is deleted, replaced or corrupted, a new one is as good as the old.
+The queue holds wake-ups only. When its file is deleted, replaced or corrupted, the maintenance loop fills a new one.
 """
 
 import errno
@@ -20,46 +20,46 @@ from csi.logs import log
 from csi.sql import create_private_file
 
 AT_ONCE = 16
-"""Messages taken from the file in one commit; what a crash loses of them, rescue finds again."""
+"""Messages taken from the file in one commit. After a crash the maintenance loop enqueues the lost ones again."""
 
 IDLE_SECONDS = 0.5
-"""How long an idle worker sleeps when nobody wakes it: another process may have put a message."""
+"""The longest sleep of a thread after the queue could not be read: all three storages block in `dequeue`."""
 
 LOOK_SECONDS = 1.0
-"""Between two looks into a file that is known to be empty: every message comes from this process, and is known of."""
+"""Between two reads of a file that was empty. Messages of this process are known without a read."""
 
 WAIT_SECONDS = 4.0
-"""How long an idle thread sleeps when no message wakes it. One that another process put into the file waits as long."""
+"""How long an idle thread sleeps when no message wakes it; a message of another process waits at most this long."""
 
 CHECK_SECONDS = 1.0
 _TAKE = """
     delete from task where id in (select id from task where queue = ? order by priority desc, id limit ?)
     returning id, data, priority
 """
-_PASSING = ("locked", "busy", "full", "interrupted")
+_TEMPORARY = ("locked", "busy", "full", "interrupted")
 
 
-class WakefulSqliteStorage(SqliteStorage):
+class SqliteQueueStorage(SqliteStorage):
     """The queue file of one worker process."""
 
-    blocking = True  # dequeue waits by itself; Huey's workers need not sleep
+    blocking = True  # dequeue waits for a message; Huey's worker threads need not sleep
 
     def __init__(self, name: str = "csi", **options: Any) -> None:
         self._arrival = threading.Condition()
         self._arrived = 0
         self._taking = threading.Lock()
         self._taken: list[tuple[float, int, bytes]] = []
-        self._newest = -math.inf  # the highest priority put since the file was last looked at
-        self._emptied = -math.inf  # when the file was last seen to be empty
-        self._leaving = False
+        self._newest = -math.inf  # the highest priority enqueued since the last read of the file
+        self._emptied = -math.inf  # when a read last found the file empty
+        self._stopping = False
         self._checked = 0.0
         self._inode = 0
         try:
             super().__init__(name, **options)
         except sqlite3.DatabaseError as error:
-            if _is_passing(error):
+            if _is_temporary(error):
                 raise
-            self.initialize_schema()  # what was broken is set aside by now
+            self.initialize_schema()  # _replace_broken_file has renamed the broken file
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         self.enqueue_many([(data, priority or 0)])
@@ -75,54 +75,54 @@ class WakefulSqliteStorage(SqliteStorage):
             self._arrival.notify(len(rows))
 
     def dequeue(self) -> bytes | None:
-        """The next message, or None after a while without one. Whoever comes between the look and the wait is seen."""
-        seen = self._arrived
+        """The next message, or None after WAIT_SECONDS without one."""
+        seen = self._arrived  # read first: a message that arrives before the wait changes it
         data = self._next()
         if data is not None:
             return data
         with self._arrival:
-            if self._leaving or (self._arrived == seen and not self._arrival.wait(WAIT_SECONDS)):
+            if self._stopping or (self._arrived == seen and not self._arrival.wait(WAIT_SECONDS)):
                 return None
         return self._next()
 
-    def let_go(self) -> None:
-        """Nobody waits from here on: the process ends."""
+    def stop_blocking(self) -> None:
+        """The process ends: waiting threads return, and `dequeue` does not wait again."""
         with self._arrival:
-            self._leaving = True
+            self._stopping = True
             self._arrival.notify_all()
 
     def _next(self) -> bytes | None:
-        """The most important message. One thread looks into the file for all; who comes next finds some at hand."""
+        """The message of the highest priority. One thread reads up to AT_ONCE of them for all threads."""
         with self._taking:
-            if self._is_worth_a_look():
-                self._take_some()
+            if self._must_read_file():
+                self._read_file()
             return heapq.heappop(self._taken)[2] if self._taken else None
 
-    def _is_worth_a_look(self) -> bool:
+    def _must_read_file(self) -> bool:
         if self._taken:
             return -self._taken[0][0] < self._newest
         return self._newest > -math.inf or time.monotonic() - self._emptied >= LOOK_SECONDS
 
-    def _take_some(self) -> None:
+    def _read_file(self) -> None:
         self._newest = self._emptied = -math.inf
         if not self.sql("select 1 from task where queue = ? limit 1", (self.name,), results=True):
             self._emptied = time.monotonic()
-            return  # an idle worker asks all the time: it must not write each time
+            return  # the DELETE below takes the write lock, which an idle worker must not do every second
         with self.db(commit=True) as cursor:
             cursor.execute(_TAKE, (self.name, AT_ONCE))
             found = cursor.fetchall()
         for number, data, priority in found:
             heapq.heappush(self._taken, (-(priority or 0), number, bytes(data)))
 
-    def put_back(self) -> None:
-        """What was taken and not handed out goes back into the file: nobody has to look for it after a restart."""
+    def return_taken(self) -> None:
+        """Write the messages that no thread has begun back into the file, for the next start."""
         with self._taking:
             messages, self._taken = [(data, -priority) for priority, _, data in sorted(self._taken)], []
         if messages:
             self.enqueue_many(messages)
 
     def read_schedule(self, ts: Any) -> list[bytes]:
-        """Huey asks every second, and takes the writer's lock to do so: only where something is due."""
+        """Huey's own method takes the write lock at every call; here only when a message is due."""
         due = "select 1 from schedule where queue = ? and timestamp <= ? limit 1"
         if not self.sql(due, (self.name, ts.timestamp()), results=True):
             return []
@@ -138,7 +138,7 @@ class WakefulSqliteStorage(SqliteStorage):
             with super().db(commit=commit, close=close) as cursor:
                 yield cursor
         except sqlite3.DatabaseError as error:
-            self._heal(error)
+            self._replace_broken_file(error)
             raise
 
     def _create_connection(self) -> sqlite3.Connection:
@@ -146,13 +146,13 @@ class WakefulSqliteStorage(SqliteStorage):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.filename)
         create_private_file(self.filename)
         connection: sqlite3.Connection = super()._create_connection()
-        connection.execute("pragma synchronous=normal")  # wake-ups may be lost: the rows remain
+        connection.execute("pragma synchronous=normal")  # a power failure may lose wake-ups; the rows remain
         connection.execute("pragma journal_size_limit=16777216")
         self._inode = os.stat(self.filename).st_ino
         return connection
 
     def _follow_file(self) -> None:
-        """An open connection goes on writing to a deleted file: notice that, and move to the new one."""
+        """An open connection would write to a deleted file: compare the inode, and open the new file."""
         if self._conn is None or time.monotonic() - self._checked < CHECK_SECONDS:
             return
         self._checked = time.monotonic()
@@ -161,21 +161,21 @@ class WakefulSqliteStorage(SqliteStorage):
         except OSError:
             same = False
         if not same:
-            log.warning("queue file was replaced; starting a new one", file=self.filename)
-            self._start_over()
+            log.warning("queue file was replaced or deleted; opening a new one", file=self.filename)
+            self._open_new_file()
 
-    def _heal(self, error: sqlite3.DatabaseError) -> None:
-        if _is_passing(error) or os.path.isdir(self.filename):
+    def _replace_broken_file(self, error: sqlite3.DatabaseError) -> None:
+        if _is_temporary(error) or os.path.isdir(self.filename):
             return
         aside = f"{self.filename}.broken-{int(time.time())}"
-        log.error("queue file cannot be used; it is set aside", file=self.filename, aside=aside, error=str(error))
+        log.error("queue file is broken; replacing it", file=self.filename, aside=aside, error=str(error))
         try:
             os.replace(self.filename, aside)
         except OSError:
-            log.warning("queue file is gone", file=self.filename)
-        self._start_over()
+            log.warning("queue file does not exist; a new one is created", file=self.filename)
+        self._open_new_file()
 
-    def _start_over(self) -> None:
+    def _open_new_file(self) -> None:
         for suffix in ("-wal", "-shm"):
             if not os.path.exists(self.filename) and os.path.exists(self.filename + suffix):
                 os.remove(self.filename + suffix)
@@ -184,5 +184,5 @@ class WakefulSqliteStorage(SqliteStorage):
         self.initialize_schema()
 
 
-def _is_passing(error: sqlite3.DatabaseError) -> bool:
-    return any(word in str(error) for word in _PASSING)
+def _is_temporary(error: sqlite3.DatabaseError) -> bool:
+    return any(word in str(error) for word in _TEMPORARY)

@@ -1,16 +1,16 @@
-"""The queue file: the most important message first, many taken in one commit, none forgotten at an orderly end."""
+"""The queue file: the most important message first, many taken in one commit, none lost at an orderly stop."""
 
 import datetime
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tasks.sqlite_queue import AT_ONCE, WakefulSqliteStorage
+from tasks.sqlite_queue import AT_ONCE, SqliteQueueStorage
 
 
 @pytest.fixture
 def storage(tmp_path):
-    return WakefulSqliteStorage("csi", filename=str(tmp_path / "queue.db"))
+    return SqliteQueueStorage("csi", filename=str(tmp_path / "queue.db"))
 
 
 def put(storage, *messages):
@@ -36,11 +36,11 @@ def test_many_are_taken_at_once_and_counted_as_waiting(storage):
     assert [storage.dequeue() for _ in range(AT_ONCE + 4)] == [str(n).encode() for n in range(1, AT_ONCE + 5)]
 
 
-def test_an_orderly_end_gives_back_what_nobody_did(storage, tmp_path):
+def test_an_orderly_stop_returns_messages_that_no_thread_began(storage, tmp_path):
     put(storage, (b"a", 10), (b"b", 50), (b"c", 10))
     assert storage.dequeue() == b"b"
-    storage.put_back()
-    other = WakefulSqliteStorage("csi", filename=str(tmp_path / "queue.db"))
+    storage.return_taken()
+    other = SqliteQueueStorage("csi", filename=str(tmp_path / "queue.db"))
     assert [other.dequeue(), other.dequeue()] == [b"a", b"c"]
 
 
@@ -66,19 +66,19 @@ def test_a_message_of_another_process_is_found_at_the_next_look(storage, tmp_pat
     monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
     monkeypatch.setattr("tasks.sqlite_queue.LOOK_SECONDS", 0.0)
     assert storage.dequeue() is None
-    put(WakefulSqliteStorage("csi", filename=str(tmp_path / "queue.db")), (b"from outside", 10))
+    put(SqliteQueueStorage("csi", filename=str(tmp_path / "queue.db")), (b"from outside", 10))
     assert storage.dequeue() == b"from outside"
 
 
-def test_threads_that_wait_go_home_when_the_process_ends(storage, monkeypatch):
+def test_waiting_threads_return_when_the_process_ends(storage, monkeypatch):
     monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 600)
     with ThreadPoolExecutor(4) as threads:
         waiting = [threads.submit(storage.dequeue) for _ in range(4)]
-        storage.let_go()
+        storage.stop_blocking()
         assert [one.result(timeout=30) for one in waiting] == [None] * 4
 
 
-def test_what_waits_for_its_time_is_read_when_that_has_come(storage):
+def test_scheduled_messages_are_read_once_when_they_are_due(storage):
     now = datetime.datetime(2026, 2, 1, tzinfo=datetime.UTC)
     storage.add_to_schedule(b"later", now + datetime.timedelta(minutes=1))
     assert storage.read_schedule(now) == []
@@ -100,6 +100,6 @@ def test_a_folder_in_the_place_of_the_queue_is_refused_and_stays_where_it_is(tmp
     folder = tmp_path / "queue.db"
     (folder / "precious").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        WakefulSqliteStorage("csi", filename=str(folder))
+        SqliteQueueStorage("csi", filename=str(folder))
     assert [path.name for path in tmp_path.iterdir()] == ["queue.db"]
     assert (folder / "precious").is_dir()
