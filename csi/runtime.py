@@ -1,12 +1,12 @@
 """The wiring: settings, database, HTTP client, clock and adapters, in one value that everything takes first."""
 
+import math
 import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from csi import clock, logs
 from csi.adapters import registry
@@ -18,8 +18,9 @@ from csi.errors import SourceError
 from csi.messages import split_urls
 from csi.net import Net
 from csi.scheduling.clock_trust import ClockTrust
+from csi.scheduling.poll_slots import PollSlots
 from csi.sql import make_private_dir
-from csi.store import api_units, db, watches
+from csi.store import api_units, db
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
 BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Pacific time"
@@ -53,9 +54,43 @@ class Share:
         return max(self.threads - self.urgent - self.requests - 1, 1)
 
 
+@dataclass(frozen=True)
+class CatalogUnits:
+    """API units a day that refreshing the catalogue needs, as counted at this time."""
+
+    counted_at: float
+    hourly: int
+    channels: int
+
+
+@dataclass
+class ProcessState:
+    """What this process remembers between two steps. Losing it costs time only: the rows decide."""
+
+    poll_slots: PollSlots = field(default_factory=PollSlots)
+    scheduled_flushes: dict[str, float] = field(default_factory=dict)
+    """By lane, when Huey flushes it next: one wake-up per lane, however many events wait for it."""
+    queue_depth: int | None = None
+    """Wake-ups in the queue when the maintenance loop looked last."""
+    is_leader: bool = False
+    has_room: bool = True
+    """False: the disk is nearly full."""
+    has_long_log: bool = False
+    """The database's write-ahead log is long."""
+    times_checked_at: float = -math.inf
+    """When watches were last searched for times that a clock set back left in the future."""
+    usual_activity: dict[int, int] = field(default_factory=dict)
+    """By watch, its active spells of the last day."""
+    activity_counted_at: float | None = None
+    jobs_woken_at: float = -math.inf
+    catalog_units: CatalogUnits | None = None
+    ping_fault: str | None = None
+    """Why the heartbeat URL could not be reached last time."""
+
+
 @dataclass
 class Runtime:
-    """What a step of the walk may use. Time comes from `now`: rules and steps never read the clock."""
+    """What a step of the pipeline may use. Time comes from `now`: rules and steps never read the clock."""
 
     settings: Settings
     net: Net
@@ -68,8 +103,7 @@ class Runtime:
     share: Share = field(default_factory=Share)
     stopping: Callable[[], bool] = lambda: False
     """Whether this process is about to end: long work stops at its next step."""
-    memo: dict[str, Any] = field(default_factory=dict)
-    """What a step works out once in a while. Losing it costs time only."""
+    process: ProcessState = field(default_factory=ProcessState)
 
     def adapter(self, source: str) -> SourceAdapter:
         if source not in self.adapters:
@@ -109,7 +143,6 @@ class Runtime:
             spare=lambda units: self._has_spare(units, limit),
             secret=self._secret,
             now=lambda: self.now(),
-            progress=self._keep_lease,
         )
 
     def has_spare(self, units: int) -> bool:
@@ -125,10 +158,6 @@ class Runtime:
         rules = [source.adaptive for source in self.settings.sources.values()]
         buffer = max((rule.min_quota_buffer for rule in rules if rule is not None), default=0)
         return limit is None or api_units.used(self.now()) + units + min(buffer, limit // 2) <= limit
-
-    def _keep_lease(self) -> None:
-        if not watches.keep_lease(self.now(), watches.LEASE_SECONDS):
-            raise SourceError("somebody else reads this watch now, or it was paused", kind="paused")
 
     def _secret(self, name: str) -> str | None:
         value = self.settings.secrets.named.get(name)

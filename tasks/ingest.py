@@ -1,5 +1,6 @@
 """Turn one inbox item, and those that were woken with it, into events."""
 
+from csi.pipeline.flush import flush_due_lanes
 from csi.pipeline.ingest import ingest
 from huey_config import huey
 from tasks.dispatch import dispatch, step
@@ -9,4 +10,4 @@ from tasks.worker import runtime
 @huey.task()
 @step
 def ingest_item(item_id: int) -> None:
-    dispatch(ingest(runtime(), item_id))
+    dispatch(flush_due_lanes(runtime(), ingest(runtime(), item_id)))

@@ -1,4 +1,4 @@
-"""A thread beside the pulse: it tells people of troubles and pings a heartbeat URL, however slow those services are."""
+"""A thread beside the maintenance loop: it sends notifications and pings a heartbeat URL, however slow they are."""
 
 import threading
 import time
@@ -11,18 +11,18 @@ from csi.worker import alerting
 
 LOOK_SECONDS = 15.0
 FRESH_SECONDS = 30.0
-"""A pulse that is older than this is no sign of life."""
+"""After this long without a pass of the maintenance loop the heartbeat URL is not pinged."""
 
-_pulse_at: list[float] = []
+_passed_at: list[float] = []
 
 
-def note_pulse() -> None:
-    """The pulse has done its work a moment ago, and the consumer's threads do theirs."""
-    _pulse_at[:] = [time.monotonic()]
+def note_pass() -> None:
+    """The maintenance loop has finished a pass, and the consumer's threads make progress."""
+    _passed_at[:] = [time.monotonic()]
 
 
 def is_well() -> bool:
-    return bool(_pulse_at) and time.monotonic() - _pulse_at[0] < FRESH_SECONDS
+    return bool(_passed_at) and time.monotonic() - _passed_at[0] < FRESH_SECONDS
 
 
 def watch(runtime: Callable[[], Runtime], stopping: threading.Event) -> None:

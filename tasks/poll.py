@@ -1,6 +1,6 @@
-"""Read one watch that is due, and those that stood in line behind it."""
+"""Read one watch that is due, and those that wait in line for its slot."""
 
-from csi.pipeline.poll import poll_in_turn
+from csi.pipeline.poll import poll
 from huey_config import huey
 from tasks.dispatch import dispatch, step
 from tasks.worker import runtime
@@ -9,5 +9,5 @@ from tasks.worker import runtime
 @huey.task()
 @step
 def poll_watch(watch_id: int) -> None:
-    for wakes in poll_in_turn(runtime(), watch_id):
+    for wakes in poll(runtime(), watch_id):
         dispatch(wakes)

@@ -24,6 +24,8 @@ from tasks.serializer import JsonSerializer, is_from_1_0
 from tasks.sqlite_queue import IDLE_SECONDS, SqliteQueueStorage
 
 NAME = "csi"
+SCHEDULER_INTERVAL = 0.25
+"""Seconds between two looks at the schedule, which carries polls, flushes and retries. Huey's own least is 1."""
 
 DROPS_LOGGED_SECONDS = 60.0
 """Between two log lines about dropped messages: a stranger who can write to the queue must not fill the log."""
@@ -36,6 +38,11 @@ class WorkerConsumer(Consumer):
         super().__init__(*args, **options)
         self._signal_actions.pop(signal.SIGHUP, None)  # Huey would restart the process; ours reloads its configuration
         self._stop_flag_timeout = 0.5  # how often the main thread looks whether a signal came: ten times a second
+
+    def _create_scheduler(self) -> Any:
+        scheduler = super()._create_scheduler()
+        scheduler.interval = SCHEDULER_INTERVAL
+        return scheduler
 
     def start(self) -> None:
         super().start()

@@ -1,4 +1,4 @@
-"""Every minute once more by Huey: the pulse does this all the time, and this is what is left if it should die."""
+"""Every minute once more by Huey: the maintenance loop does this all the time, and this remains if its thread ends."""
 
 from huey import crontab
 

@@ -1,4 +1,4 @@
-"""The worker process: its boot, its pulse, its reload and its end."""
+"""The worker process around Huey's consumer: start, maintenance loop, reload and end."""
 
 import signal
 import sys
@@ -11,24 +11,21 @@ from csi.config import loader
 from csi.errors import CsiError
 from csi.jobs import job_rescue
 from csi.logs import log
-from csi.pipeline import clock_check, quota_schedule, rescue, schedule
+from csi.pipeline import clock_check, quota_schedule, schedule
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import copy_marker, db, leases, watches
 from csi.store.worker_lock import hold_worker_lock
-from csi.worker import alerting, leader, reload
+from csi.worker import alerting, leader, maintenance, reload
+from csi.worker.maintenance import QueueHealth
 from tasks import notifier
 from tasks.dispatch import dispatch, last_end
 
-PULSE_SECONDS = 0.25
-REDRIVE_EVERY = 20
-"""Pulses between two looks at the dead letters, and between two heartbeats: five seconds."""
-
 STUCK_SECONDS = 150.0
-"""Every step ends within a minute, and half of the threads never read sources: with work in the queue, this long
+"""Every step ends within a minute, and half of the threads never read sources: with tasks in the queue, this long
 without the end of any task means that none will end."""
 
 SCHEDULER_SECONDS = 60.0
-"""The scheduler looks once a second; a queue in trouble may hold it up for a while."""
+"""The scheduler reads the schedule several times a second; a locked queue may hold it up for a while."""
 
 _stopping, _reload = threading.Event(), threading.Event()
 _opening = threading.Lock()
@@ -36,7 +33,7 @@ _held: list[Runtime] = []
 
 
 def runtime() -> Runtime:
-    """One per process, until a reload puts another in its place. A task goes on with the one it began with."""
+    """One per process, until a reload replaces it. A task keeps the one that it began with."""
     with _opening:
         if not _held:
             _held.append(open_runtime())
@@ -63,7 +60,7 @@ def _boot(threads: int) -> None:
         hold_worker_lock(rt.settings.csi.state_dir)
     copy_marker.take_into_use()
     clock_check.begin(rt)
-    rescue.recover(rt)
+    maintenance.recover(rt)
     schedule.sync_watches(rt)
     schedule.warn_keyless(rt)
     schedule.warn_refused_patterns(rt)
@@ -73,75 +70,61 @@ def _boot(threads: int) -> None:
 
 
 def start(consumer: Any) -> None:
-    """Begin the pulse: due rows are found four times a second, at rest once, whatever happens to the queue."""
+    """Start the maintenance loop and the notifier, each in a thread of its own."""
     signal.signal(signal.SIGHUP, lambda number, frame: _reload.set())
-    threading.Thread(target=_pulse, args=(consumer,), name="Pulse", daemon=True).start()
-    threading.Thread(target=notifier.watch, args=(runtime, _stopping), name="Lookout", daemon=True).start()
+    threading.Thread(target=_maintain, args=(consumer,), name="Maintenance", daemon=True).start()
+    threading.Thread(target=notifier.watch, args=(runtime, _stopping), name="Notifier", daemon=True).start()
 
 
 def has_led() -> bool:
-    """This worker planned for all of them a moment ago."""
+    """This worker was the leader a moment ago."""
     return leader.has_led(runtime())
 
 
 def pause() -> None:
-    """Nothing new is woken from here on."""
+    """Nothing new is enqueued from now on."""
     systemd.notify(systemd.STOPPING)
     _stopping.set()
 
 
-def is_stopping() -> bool:
-    return _stopping.is_set()
-
-
 def stop() -> None:
-    """Give back what did not finish, so that the next worker need not wait for leases to run out."""
+    """Release what did not finish, so that the next worker need not wait until leases expire."""
     try:
         freed = leases.release_own(runtime().now())
         log.info("worker ends", released=freed)
-    except Exception:  # noqa: BLE001 the end of the process: leases run out by themselves
+    except Exception:  # noqa: BLE001 the process ends: leases expire
         log.exception("leases could not be released")
 
 
-def _pulse(consumer: Any) -> None:
-    started, count = runtime().now(), 0
+def _maintain(consumer: Any) -> None:
+    started, passes = runtime().now(), 0
     while not _stopping.is_set():
         try:
             if _reload.is_set():
                 _take_new_config()
-            slow = count % REDRIVE_EVERY == 0
-            if slow or not rescue.is_still(runtime()):
-                _beat(runtime(), started, consumer, slow=slow)
-        except Exception:  # noqa: BLE001 the pulse must outlive a locked database, a full disk, a lost server
+            _run_pass(runtime(), started, consumer, with_heartbeat=passes % maintenance.HEARTBEAT_PASSES == 0)
+        except Exception:  # noqa: BLE001 the loop must outlive a locked database, a full disk, a lost server
             log.exception("rescue failed; it is tried again")
             db.drop_broken_connection()
-        count += 1
-        _stopping.wait(PULSE_SECONDS)
+        passes += 1
+        _stopping.wait(maintenance.INTERVAL_SECONDS)
 
 
-def _beat(rt: Runtime, started: float, consumer: Any, *, slow: bool) -> None:
-    from huey_config import huey
-
-    depth = _depth(huey, loud=slow)
-    ill = None if depth is None else standstill(consumer, depth)
-    leads = leader.leads(rt, able=depth is not None and ill is None)
-    if slow and leads:
-        rescue.set_clock_right(rt)
-        dispatch(rescue.redrive(rt))
-        job_rescue.requeue_failed_and_stuck(rt)
-    if slow and ill is None and (leads or depth is None):
-        rescue.beat(rt, started)
-    if leads:
-        dispatch([*rescue.rescue(rt, depth or 0), *job_rescue.wake_due(rt)])
-    if slow and ill is not None:
-        log.error("worker stands still and gives no sign of life", error=ill)
-    elif slow and depth is not None:
-        notifier.note_pulse()
-        systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups wait"))
+def _run_pass(rt: Runtime, started: float, consumer: Any, *, with_heartbeat: bool) -> None:
+    depth = _depth(consumer.huey, loud=with_heartbeat)
+    queue = QueueHealth(depth, None if depth is None else standstill(consumer, depth))
+    dispatch(maintenance.run_pass(rt, queue, started, with_heartbeat=with_heartbeat))
+    if leader.has_led(rt) and queue.is_usable:
+        if with_heartbeat:
+            job_rescue.requeue_failed_and_stuck(rt)
+        dispatch(job_rescue.wake_due(rt))
+    if with_heartbeat and queue.is_usable:
+        notifier.note_pass()
+        systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups in the queue"))
 
 
 def _depth(huey: Any, *, loud: bool) -> int | None:
-    """How many wake-ups wait. None: the queue is away, and its workers wait for it, too."""
+    """How many wake-ups are in the queue. None: it cannot be read, and the worker threads wait for it, too."""
     try:
         return int(huey.pending_count())
     except Exception as error:  # noqa: BLE001 sqlite3, redis and psycopg have no error in common
@@ -151,8 +134,7 @@ def _depth(huey: Any, *, loud: bool) -> int | None:
 
 
 def standstill(consumer: Any, depth: int) -> str | None:
-    """Why this process does not do its work. Then nobody hears that it lives: no service manager, no health page.
-    None: the threads are there, and what waits in the queue is being done."""
+    """Why the tasks of this process make no progress; the heartbeat is withheld then. None: they do."""
     now = time.monotonic()
     if not consumer.scheduler.is_alive():
         return "the scheduler's thread is gone"
@@ -166,7 +148,7 @@ def standstill(consumer: Any, depth: int) -> str | None:
 
 
 def _take_new_config() -> None:
-    """Between two beats, so that nothing is planned by half a configuration. A database in trouble: next time."""
+    """Between two passes, so that no pass uses half a configuration. With a database in trouble: in the next pass."""
     systemd.notify(*systemd.reloading())
     try:
         fresh = reload.reload(runtime())

@@ -92,6 +92,8 @@ class Position:
     emits: int | None = None
     """How many of the newest unknown items this read can emit (0 for a first poll with mark_seen). None: all.
     The adapter spends no API units on the others."""
+    progress: Callable[[], None] = lambda: None
+    """Called between two pages of a long read: extends the lease. Raises SourceError when it was lost."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,6 @@ class Tools:
     """Whether the budget has units above its buffer, for optional work."""
     secret: Callable[[str], str | None] = lambda name: None
     now: Callable[[], float] = field(default=lambda: 0.0)
-    progress: Callable[[], None] = lambda: None
-    """Called in the reading thread between two pages, so that the task can extend its lease. May raise SourceError
-    to end the read."""
 
 
 class SourceAdapter(ABC):

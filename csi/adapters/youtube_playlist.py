@@ -163,7 +163,7 @@ class YouTubePlaylistAdapter(WatchedSource):
             if page.next in tokens or len(pages) >= MAX_PAGES:
                 raise SourceError("the playlist has no end", kind="malformed")
             tokens.add(page.next)
-            self.tools.progress()
+            position.progress()
             page = self.api.items(position.ref, page.next) or ApiPage(())
             pages.append(page)
         items = tuple(item for page in pages for item in page.items)

@@ -19,7 +19,7 @@ from csi.errors import CsiError
 from csi.logs import log
 from csi.pipeline import quota_schedule
 from csi.pipeline.ingest import ingest
-from csi.pipeline.poll import poll
+from csi.pipeline.poll import poll_early
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
 from csi.scheduling import filters
@@ -266,7 +266,7 @@ def poll_now(rt: Runtime, watch: Watch) -> PollNowResult:
     if watch.state == "paused":
         return PollNowResult(watch.ref, error="it is paused; run `csi sources resume` first")
     before = api_units.used(rt.now())
-    wakes = [wake for wake in poll(rt, watch.id, early=True) if wake.step == "ingest"]
+    wakes = [wake for wake in poll_early(rt, watch.id) if wake.step == "ingest" and wake.at is None]
     for wake in wakes:
         ingest(rt, int(wake.key))
     units = max(api_units.used(rt.now()) - before, 0)

@@ -9,7 +9,7 @@ from csi.catalog.api_fields import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.job_kinds import KINDS
 from csi.jobs.run_job import JobLeaseLost
-from csi.runtime import Runtime
+from csi.runtime import CatalogUnits, Runtime
 from csi.store import api_units
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import ChannelFacts
@@ -123,9 +123,9 @@ def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
 
 def _reserve(rt: Runtime, now: float) -> int:
     """Units that hourly and daily refreshes still need today. Computed every few minutes."""
-    looked_at: float = rt.memo.get("catalog_looked_at", float("-inf"))
-    if not 0 <= now - looked_at < LOOK_SECONDS:
-        rt.memo |= {"catalog_looked_at": now, "catalog_needs": daily_units()}
-    found: DailyUnits = rt.memo["catalog_needs"]
+    counted = rt.process.catalog_units
+    if counted is None or not 0 <= now - counted.counted_at < LOOK_SECONDS:
+        daily = daily_units()
+        counted = rt.process.catalog_units = CatalogUnits(now, daily.hot + daily.medium, daily.channels)
     hours = ceil((api_units.day_ends(now) - now) / HOUR)
-    return ceil((found.hot + found.medium) * hours / DAY_HOURS) + found.channels
+    return ceil(counted.hourly * hours / DAY_HOURS) + counted.channels

@@ -4,7 +4,7 @@ from csi.catalog.backfill import backfill
 from csi.catalog.refresh import refresh_channels, refresh_tier
 from csi.errors import SourceError
 from csi.jobs.run_job import Handler, JobDone, StepDone
-from csi.pipeline.poll import poll
+from csi.pipeline.poll import poll_early
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs
 from csi.store.catalog.jobs import CatalogJob
@@ -17,8 +17,9 @@ def poll_feed(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
         raise SourceError(
             "the channel's feed is not watched, or paused; use `csi sources add` or `csi sources resume`", kind="denied"
         )
-    wakes = poll(rt, feed.watch_id, early=True)
-    return JobDone({"items": len(wakes)}, wakes=tuple(wakes))
+    wakes = poll_early(rt, feed.watch_id)
+    items = sum(wake.step == "ingest" for wake in wakes)
+    return JobDone({"items": items}, wakes=tuple(wakes))
 
 
 def requeue_stuck(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:

@@ -12,12 +12,12 @@ WAKE_SECONDS = 2.0
 def wake_due(rt: Runtime) -> list[Wake]:
     """One wake-up for each due job, up to the number of free job slots. A wake-up takes the most urgent job."""
     now = rt.now()
-    if not rt.settings.catalog.enabled or 0 <= now - rt.memo.get("jobs_woken_at", float("-inf")) < WAKE_SECONDS:
+    if not rt.settings.catalog.enabled or 0 <= now - rt.process.jobs_woken_at < WAKE_SECONDS:
         return []
     free = rt.share.jobs - jobs.running_count(now)
     found = jobs.due(now, free) if free > 0 else []
     if found:
-        rt.memo["jobs_woken_at"] = now
+        rt.process.jobs_woken_at = now
     return [Wake("job", slot) for slot in range(len(found))]
 
 

@@ -33,8 +33,8 @@ def has_room(rt: Runtime) -> bool:
     """False: polling stops here, before the disk is full, so that what was read can still be delivered."""
     found = disk.measure()
     enough = found is None or found.free >= rt.settings.csi.min_free_mb * MB
-    if enough != rt.memo.get("has_room", True):
-        rt.memo["has_room"] = enough
+    if enough != rt.process.has_room:
+        rt.process.has_room = enough
         _say_room(found, rt.settings.csi.min_free_mb)
     return enough
 
@@ -50,8 +50,8 @@ def watch_log(rt: Runtime) -> None:
     """Log once when another process keeps the write-ahead log long, and once when that is over."""
     found = disk.measure()
     is_long = found is not None and found.log > disk.LONG_LOG
-    if is_long != rt.memo.get("long_log", False):
-        rt.memo["long_log"] = is_long
+    if is_long != rt.process.has_long_log:
+        rt.process.has_long_log = is_long
         size = 0 if found is None else found.log // MB
         if is_long:
             log.warning("another process reads the database for a long time; its write-ahead log grows", wal_mb=size)

@@ -17,11 +17,16 @@ URGENT_IN_FLIGHT = 16
 
 
 def flush(rt: Runtime, lane: str) -> list[Wake]:
-    """Open the batches that are due in this lane (`destination/tier`) and wake their delivery."""
+    """Open the batches that are due in this lane (`destination/tier`) and wake their delivery. A lane that is not due
+    yet is scheduled: the wake-up flushes it at its time."""
     name, _, tier = lane.rpartition("/")
-    destination, now = rt.destinations.get(name), rt.now()
-    if destination is None or not is_due(rt, destination, tier, now):
+    if name not in rt.destinations or not rt.settings.features.delivery:
         return []
+    oldest, now = outbox.oldest_due(name, tier), rt.now()
+    if oldest is None:
+        return []
+    if not _is_due(rt.destinations[name], tier, oldest, now):
+        return _schedule(rt, lane, oldest)
     if destination_state.current(destinations.get(name), now) == "half_open" and redrive.comes_first(rt, name):
         return [Wake("probe", name)]
     with writing():
@@ -36,13 +41,13 @@ def flush_due_lanes(rt: Runtime, wakes: Sequence[Wake]) -> list[Wake]:
     return [*(wake for wake in wakes if wake.step != "flush" or wake.at is not None), *opened]
 
 
-def is_due(rt: Runtime, destination: Destination, tier: str, now: float) -> bool:
+def is_due(destination: Destination, tier: str, now: float) -> bool:
     """Enough events wait, or the oldest has waited long enough."""
-    if not rt.settings.features.delivery:
-        return False
     oldest = outbox.oldest_due(destination.name, tier)
-    if oldest is None:
-        return False
+    return oldest is not None and _is_due(destination, tier, oldest, now)
+
+
+def _is_due(destination: Destination, tier: str, oldest: float, now: float) -> bool:
     return oldest <= now or outbox.has_pending(destination.name, tier, destination.tiers.of(tier).batch_size)
 
 
@@ -50,8 +55,11 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
     """`flush` as part of the caller's transaction."""
     name, _, tier = lane.rpartition("/")
     destination, now = rt.destinations[name], rt.now()
-    if not is_due(rt, destination, tier, now):
+    oldest = outbox.oldest_due(name, tier) if rt.settings.features.delivery else None
+    if oldest is None:
         return []
+    if not _is_due(destination, tier, oldest, now):
+        return _schedule(rt, lane, oldest)
     outbox.hold_lane(name, tier)  # two transactions at once would not see each other's batches, and break the order
     row = destinations.get(name)
     match destination_state.current(row, now):
@@ -59,9 +67,22 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
             opened = _open_all(destination, tier, _room(destination, row, tier), now)
         case "half_open":
             opened = _open_probe(destination, row, tier, now)
-        case _:
-            opened = []
+        case "throttled":
+            return _schedule(rt, lane, row.paused_until)
+        case "circuit_open":
+            return _schedule(rt, lane, row.next_probe_at)
+        case "paused":
+            return []
     return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
+
+
+def _schedule(rt: Runtime, lane: str, at: float | None) -> list[Wake]:
+    """One wake-up per lane: a flush that is scheduled earlier schedules the next one itself."""
+    now, scheduled = rt.now(), rt.process.scheduled_flushes.get(lane)
+    if at is None or at <= now or (scheduled is not None and now < scheduled <= at):
+        return []
+    rt.process.scheduled_flushes[lane] = at
+    return [Wake("flush", lane, at=at, urgent=lane.endswith("/urgent"))]
 
 
 def _open_all(destination: Destination, tier: str, room: int, now: float) -> list[int]:

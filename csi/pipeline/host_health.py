@@ -31,13 +31,14 @@ def host_of(rt: Runtime, watch: Glance) -> str:
     return rt.adapter(watch.source).host(watch.ref, watch.via) or watch.source
 
 
-def is_held_back(rt: Runtime, watch: Glance, host: str, now: float) -> bool:
-    """The host asked for a pause: the watch is put off, which is no error."""
+def postpone_if_paused(rt: Runtime, watch: Glance, host: str, now: float) -> float | None:
+    """When the host rate-limited us, the watch is read after the pause, which is no error. Returns its new time."""
     until = hosts.paused_until(hosts.find(host), now)
     if until is None:
-        return False
-    watches.put_off(watch, until + rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds)))
-    return True
+        return None
+    until += rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds))
+    watches.postpone(watch, until)
+    return until
 
 
 def note_answer(rt: Runtime, watch: Watch, name: str, now: float) -> None:

@@ -15,7 +15,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.routing import route
 from csi.ingester.text import clean_tree
 from csi.logs import log
-from csi.pipeline import catalog_entry, flush
+from csi.pipeline import catalog_entry
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import counters, dedupe, events, inbox, outbox, watches
@@ -44,7 +44,7 @@ def ingest(rt: Runtime, item_id: int) -> list[Wake]:
     items = inbox.claim(item_id, rt.now())
     if not items:
         return []
-    wakes = flush.flush_due_lanes(rt, _handle(rt, items))
+    wakes = _handle(rt, items)
     return [*wakes, *_wake_suspect(rt)] if items[0].claims else wakes
 
 
@@ -117,8 +117,8 @@ def _store(rt: Runtime, watch: WatchRouting, made: Sequence[Made]) -> list[Wake]
     for one, _ in stored:
         event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
-    lane, reached = _lane(rt, watch), {it.name: it for one, _ in stored for it in wanting[one.item.id]}
-    return [wake for destination in reached.values() for wake in _at_once(destination, lane)]
+    lane, reached = _lane(rt, watch), dict.fromkeys(it.name for one, _ in stored for it in wanting[one.item.id])
+    return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name in reached]
 
 
 def _wanting(rt: Runtime, event: CreatorSignalEvent) -> list[Destination]:
@@ -159,14 +159,6 @@ def _entries(
         NewEntry(event_pk, to.name, lane, item.watch_id, item.id, item.seen_at + to.tiers.of(lane).max_delay_seconds)
         for to in wanting
     ]
-
-
-def _at_once(destination: Destination, lane: str) -> list[Wake]:
-    """Lanes that do not collect are flushed now; the others are found by the pulse when they are due."""
-    settings = destination.tiers.of(lane)
-    if settings.batch_size > 1 and settings.max_delay_seconds > 0:
-        return []
-    return [Wake("flush", f"{destination.name}/{lane}", urgent=lane == "urgent")]
 
 
 def _bury(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reason: str) -> None:

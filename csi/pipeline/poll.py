@@ -13,7 +13,7 @@ from csi.errors import SourceError
 from csi.exclusive import READING
 from csi.ingester.text import clean
 from csi.logs import log
-from csi.pipeline import clock_check, host_health, poll_gap, poll_slots, quota_schedule
+from csi.pipeline import clock_check, host_health, poll_gap, quota_schedule, schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, watch_health
@@ -28,7 +28,7 @@ LASTING = ("id", "yt_videoid", "link", "title", "published")
 """What an item without a key is known by: not its views, nor when it was last touched."""
 FIRST_SPREAD = 60.0
 IN_A_ROW_SECONDS = 5.0
-"""So long a thread goes on with those in line; then it comes to an end, which is a sign of life."""
+"""A thread continues with the watches in line for this long. Then its task ends, which shows that it is alive."""
 
 QUOTA_LOOK_SECONDS = 3600.0
 
@@ -43,8 +43,8 @@ class Keyed:
 
 
 @dataclass(frozen=True)
-class Try:
-    """One read of one watch that we hold."""
+class PollAttempt:
+    """One read of a watch under our lease."""
 
     watch: Watch
     host: str
@@ -78,85 +78,112 @@ class Sorted:
     unwanted: list[Keyed] = field(default_factory=list)
 
 
-def poll_in_turn(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
-    """Read this watch and then, in the place that it leaves, who is next in line: the way through the queue costs more
-    than the work. Gives the wake-ups of each read; after a while the last of them is for the next in line."""
+def poll(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
+    """Read this watch if it is due and then, in the slot that it leaves, those that wait in line: the way through the
+    queue costs more than the work. Yields the wake-ups of each read.
+
+    The wake-ups include the next poll of the watch at its time. A wake-up that was doubled, or that comes before the
+    row is due, ends without a successor, so that each watch has one.
+    """
     end = rt.now() + IN_A_ROW_SECONDS
-    while True:
-        wakes = poll(rt, watch_id)
-        following = next((wake for wake in wakes if wake.step == "poll"), None)
-        if following is None or rt.stopping() or rt.now() >= end:
-            yield wakes
+    next_id: int | None = watch_id
+    while next_id is not None:
+        wakes = _poll_in_slot(rt, next_id)
+        next_id = rt.process.poll_slots.call_next(rt.share.polls)
+        if next_id is not None and (rt.stopping() or rt.now() >= end):
+            yield [*wakes, Wake("poll", next_id)]
             return
-        yield [wake for wake in wakes if wake is not following]
-        watch_id = int(following.key)
+        yield wakes
 
 
-def poll(rt: Runtime, watch_id: int, *, early: bool = False) -> list[Wake]:
-    """Read a watch that is due (`early`: also one that is not, but neither a paused one nor one whose host asked for
-    a pause). A failed read changes nothing but its next time and what is known of its health."""
-    if clock_check.is_held(rt):  # the row stays due, and the maintenance loop finds it after the hold
-        return poll_slots.call_next(rt)
+def poll_early(rt: Runtime, watch_id: int) -> list[Wake]:
+    """By command: read a watch that need not be due, but neither a paused one nor one whose host is paused."""
+    if clock_check.is_held(rt):
+        return []
+    with at(READING):
+        watch = watches.glance(watch_id)
+    if watch is None or watch.source not in rt.settings.sources:
+        return []
+    return _claim_and_read(rt, watch, host_health.host_of(rt, watch), early=True)
+
+
+def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
+    if not schedule.may_poll(rt):  # the row stays due, and the maintenance loop wakes it when polling resumes
+        return []
     with at(READING):
         now, watch = rt.now(), watches.glance(watch_id)
-    if watch is None or watch.source not in rt.settings.sources:
-        return poll_slots.call_next(rt)
-    if watch.next_poll_at > now and not early:
-        watches.wake_again(watch_id, watch.next_poll_at)  # a wake-up that came too early must not use up the right one
-        return poll_slots.call_next(rt)
-    host = host_health.host_of(rt, watch)
-    if early:
-        return _poll(rt, watch, host, early=True)
-    if not poll_slots.take(rt, watch, host, now):  # slow sources must leave threads for delivery
+    if watch is None or watch.source not in rt.settings.sources or watch.next_poll_at > now:
+        return []
+    if watch.wake_at < now - watches.MISSED_SECONDS:
+        return []  # no worker looked for a while: `schedule.plan` spreads what was missed, Huey has it all at once
+    host, slots = host_health.host_of(rt, watch), rt.process.poll_slots
+    urgent = watch.tier == "urgent"
+    # Sources that are slow must leave threads for delivery.
+    if not slots.acquire(watch.id, host, rt.share.polls, urgent=urgent, due_at=watch.next_poll_at):
+        if watch.wake_at < now + watches.REWAKE_SECONDS / 2:  # one write for many wake-ups of a waiting watch
+            watches.wake_again(watch.id, now + watches.REWAKE_SECONDS)
         return []
     try:
-        wakes = _poll(rt, watch, host, early=False)
+        return _claim_and_read(rt, watch, host, early=False)
     finally:
-        poll_slots.leave(rt, host)
-    return [*wakes, *poll_slots.call_next(rt)]
+        slots.release(host)
 
 
-def _poll(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list[Wake]:
-    held = _take(rt, watch, host, early=early)
-    if held is None:
-        return []
+def _claim_and_read(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list[Wake]:
+    now = rt.now()
+    with at(READING):
+        until = host_health.postpone_if_paused(rt, watch, host, now)
+        if until is not None:
+            return [Wake("poll", watch.id, at=until)]
+        with writing():  # by the writer's connection: at SQLite's own lock two threads of this process would sleep
+            claimed = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
+    return [] if claimed is None else _read_and_record(rt, PollAttempt(claimed, host, watch.last_poll_at))
+
+
+def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
+    watch = attempt.watch
     try:
-        found = _read(rt, held.watch)
+        found = _read(rt, watch)
     except SourceError as error:
-        return _record_failure(rt, held, error)
+        return _record_failure(rt, attempt, error)
     except db.DatabaseError:
         raise  # not the adapter's fault; the lease brings the watch back
     except Exception as error:  # noqa: BLE001 an adapter's bug must not stop the other watches
-        log.exception("adapter failed", source=held.watch.source, watch=held.watch.ref)
-        return _record_failure(rt, held, SourceError(f"the adapter failed: {type(error).__name__}", kind="bug"))
-    return _record_success(rt, held, found)
-
-
-def _take(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> Try | None:
-    now = rt.now()
-    with at(READING):
-        if host_health.is_held_back(rt, watch, host, now):
-            return None
-        with writing():  # by the writer's connection: at SQLite's own lock two of this process would sleep
-            held = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
-    return Try(held, host, watch.last_poll_at) if held is not None else None
+        log.exception("adapter failed", source=watch.source, watch=watch.ref)
+        return _record_failure(rt, attempt, SourceError(f"the adapter failed: {type(error).__name__}", kind="bug"))
+    return _record_success(rt, attempt, found)
 
 
 def _read(rt: Runtime, watch: Watch) -> Found:
-    adapter, position = rt.adapter(watch.source), _position(watch)
-    with watches.reading(watch):
-        reading = adapter.read(position)
-        with at(READING):
-            items = _keyed(adapter, reading.items)
-            known = dedupe.known([item.key for item in items])
-        filled = poll_gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
+    adapter, position = rt.adapter(watch.source), _position(rt, watch)
+    reading = adapter.read(position)
+    with at(READING):
+        items = _keyed(adapter, reading.items)
+        known = dedupe.known([item.key for item in items])
+    filled = poll_gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
     if filled.items:
         items = _keyed(adapter, (*reading.items, *filled.items))
         known = dedupe.known([item.key for item in items])
     return Found(reading, items, known, filled.changes)
 
 
-def _position(watch: Watch) -> Position:
+class WatchLease:
+    """The lease of a watch that is being read. A long read extends it page by page."""
+
+    def __init__(self, rt: Runtime, watch: Watch) -> None:
+        self._rt, self._watch, self._until = rt, watch, watch.lease_until or 0.0
+
+    def extend(self) -> None:
+        """Writes only when half of the lease is used. SourceError: what is read would not be stored."""
+        now = self._rt.now()
+        if now < self._until - watches.LEASE_SECONDS / 2:
+            return
+        self._until = now + watches.LEASE_SECONDS
+        if not watches.extend_lease(self._watch, self._until):
+            raise SourceError("the watch was paused, or another thread reads it", kind="paused")
+
+
+def _position(rt: Runtime, watch: Watch) -> Position:
     via: Any = watch.via
     return Position(
         ref=watch.ref,
@@ -166,27 +193,41 @@ def _position(watch: Watch) -> Position:
         last_success_at=watch.last_success_at,
         known=lambda keys: dedupe.known(list(keys)),
         emits=_newest(json.loads(watch.first_poll)) if watch.first_read_at is None else None,
+        progress=WatchLease(rt, watch).extend,
     )
 
 
 # ── it succeeded ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _record_success(rt: Runtime, held: Try, found: Found) -> list[Wake]:
-    now, watch = rt.now(), held.watch
+def _record_success(rt: Runtime, attempt: PollAttempt, found: Found) -> list[Wake]:
+    now, watch = rt.now(), attempt.watch
     with at(READING), writing():
         if not watches.still_held(watch):
-            return _say_lost(held)
+            return _log_lost(attempt)
         known = _known(watch, found)
         new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
         stored = _store(rt, watch, new, known, now)
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
-        watches.finish(watch, next_at, host=held.host, **changes)
-        host_health.note_answer(rt, watch, found.reading.host or held.host, now)
-        counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", held.elapsed)])
-    _say_success(watch, len(stored), len(new.old), now)
-    return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in stored[: inbox.AT_ONCE]]
+        watches.finish(watch, next_at, host=attempt.host, **changes)
+        host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
+        counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", attempt.elapsed)])
+    _log_success(watch, len(stored), len(new.old), now)
+    return [*_wake_items(stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
+
+
+def _wake_items(ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
+    """Of a flood, AT_ONCE items a second, so that it does not hold up other watches. Each item has a wake-up of its own
+    in the first second; later one for every TOGETHER items, which is what a task handles."""
+    later = ids[inbox.AT_ONCE :: inbox.TOGETHER]
+    return [
+        *(Wake("ingest", item_id, urgent=urgent) for item_id in ids[: inbox.AT_ONCE]),
+        *(
+            Wake("ingest", item_id, at=now + 1 + place * inbox.TOGETHER // inbox.AT_ONCE)
+            for place, item_id in enumerate(later)
+        ),
+    ]
 
 
 def _store(rt: Runtime, watch: Watch, new: Sorted, known: set[str], now: float) -> list[int]:
@@ -327,7 +368,7 @@ def _next_poll(rt: Runtime, watch: Watch, reading: ReadResult, found_new: bool, 
     return at
 
 
-def _say_success(watch: Watch, new: int, old: int, now: float) -> None:
+def _log_success(watch: Watch, new: int, old: int, now: float) -> None:
     if watch.health not in ("healthy", "outage"):
         away = round(now - (watch.health_since or now))
         log.info("watch is read again", source=watch.source, watch=watch.ref, was=watch.health, seconds=away)
@@ -341,37 +382,37 @@ def _say_success(watch: Watch, new: int, old: int, now: float) -> None:
 # ── it failed ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _record_failure(rt: Runtime, held: Try, error: SourceError) -> list[Wake]:
-    now, watch = rt.now(), held.watch
+def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> list[Wake]:
+    now, watch = rt.now(), attempt.watch
     if error.kind == "paused":
-        return [] if watches.finish(watch, now + rt.rng.uniform(2.0, 10.0)) else _say_lost(held)
-    judged = host_health.judge(rt, watch, held.host, error, held.before, now)
-    verdict = _confirm(rt, held, judged.verdict)
+        next_at = now + rt.rng.uniform(2.0, 10.0)
+        return [Wake("poll", watch.id, at=next_at)] if watches.finish(watch, next_at) else _log_lost(attempt)
+    judged = host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
+    verdict = _confirm(rt, attempt, judged.verdict)
     with writing():
         if not watches.still_held(watch):
-            return _say_lost(held)
+            return _log_lost(attempt)
         host_health.note_failure(rt, watch, error, judged, now)
         next_at = _next_try(rt, watch, error, verdict, now)
-        watches.finish(watch, next_at, host=held.host, **_failure(watch, error, verdict, now))
-        counters.add_all(_poll_counts(watch.source, "error", held.elapsed))
-    _say_failure(watch, error, verdict)
-    return []
+        watches.finish(watch, next_at, host=attempt.host, **_failure(watch, error, verdict, now))
+        counters.add_all(_poll_counts(watch.source, "error", attempt.elapsed))
+    _log_failure(watch, error, verdict)
+    return [Wake("poll", watch.id, at=next_at)]
 
 
-def _say_lost(held: Try) -> list[Wake]:
-    """It took longer than its lease, or was removed meanwhile: whoever holds the watch now reads it anew."""
-    watch, seconds = held.watch, round(held.elapsed, 1)
+def _log_lost(attempt: PollAttempt) -> list[Wake]:
+    """The read took longer than its lease, or the watch was removed meanwhile. The next holder reads it again."""
+    watch, seconds = attempt.watch, round(attempt.elapsed, 1)
     log.warning("lease was lost; what was read is not stored", source=watch.source, watch=watch.ref, seconds=seconds)
     return []
 
 
-def _confirm(rt: Runtime, held: Try, verdict: Verdict) -> Verdict:
+def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
     """Only the API may call something dead."""
     if not verdict.confirm:
         return verdict
-    with watches.reading(held.watch):
-        watches.keep_lease(rt.now(), watches.LEASE_SECONDS)
-        answer = rt.adapter(held.watch.source).confirm(held.watch.ref)
+    watches.extend_lease(attempt.watch, rt.now() + watches.LEASE_SECONDS)
+    answer = rt.adapter(attempt.watch.source).confirm(attempt.watch.ref)
     return watch_health.confirmed(verdict, answer, rt.now(), rt.rng)
 
 
@@ -393,7 +434,7 @@ def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> 
     }
 
 
-def _say_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
+def _log_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
     """One line when it begins or changes; in an outage the host has said it for all."""
     facts: dict[str, object] = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
     facts |= {"errors": watch.errors + 1, "health": verdict.state}

@@ -262,12 +262,12 @@ def _usual(rt: Runtime, now: float) -> dict[int, int]:
     """In how many spells each watch was active in the last day. Counted now and then: it changes slowly."""
     rules = [source.adaptive for source in rt.settings.sources.values() if source.adaptive and source.enabled]
     spell = max((rule.activity_threshold_minutes * 60 for rule in rules), default=0.0)
-    counted_at, found = rt.memo.get("usual_activity", (None, {}))
-    if counted_at is None or not 0 <= now - counted_at < REMEMBER_SECONDS:
+    state = rt.process
+    if state.activity_counted_at is None or not 0 <= now - state.activity_counted_at < REMEMBER_SECONDS:
         metered = [name for name in rt.enabled_sources() if rt.settings.sources[name].adaptive]
-        found = watch_admin.active_spells(metered, now - DAY, spell) if spell else {}
-        rt.memo["usual_activity"] = (now, found)
-    return dict(found)
+        state.usual_activity = watch_admin.active_spells(metered, now - DAY, spell) if spell else {}
+        state.activity_counted_at = now
+    return state.usual_activity
 
 
 def buffer(rt: Runtime) -> int:

@@ -55,25 +55,29 @@ def _number(count: int) -> str:
     return "1 watch needs" if count == 1 else f"{count} watches need"
 
 
+def may_poll(rt: Runtime) -> bool:
+    """Cheap enough for every poll: one that was queued before the disk filled or the clock jumped runs after it."""
+    return rt.settings.features.polling and disk_guard.has_room(rt) and not clock_check.is_held(rt)
+
+
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
     """Wake-ups for the watches that fall due within the horizon; a doubled tick finds nothing."""
-    if not rt.settings.features.polling or not disk_guard.has_room(rt) or clock_check.is_held(rt):
+    if not may_poll(rt):
         return []
     now = rt.now()
-    _mend_times(rt, now)
+    _reset_future_times(rt, now)
     quota_schedule.look_back(rt, now)
     found = watches.plan_due(now, horizon, sources=rt.enabled_sources())
     return [Wake("poll", due.id, at=due.at if due.at > now else None) for due in found]
 
 
-def _mend_times(rt: Runtime, now: float) -> None:
-    """When this clock went back, and now and then: it may have done so while nobody looked. It reads every watch."""
-    looked_at = rt.memo.get("times_mended", -LOOK_SECONDS)
-    if 0 <= now - looked_at < LOOK_SECONDS:
+def _reset_future_times(rt: Runtime, now: float) -> None:
+    """When this clock went back, and every LOOK_SECONDS: it may have gone back while no worker ran."""
+    if 0 <= now - rt.process.times_checked_at < LOOK_SECONDS:
         return
-    rt.memo["times_mended"] = now
-    if mended := watches.mend_times(now):
-        log.warning("the clock was set back; watches wait from now", watches=mended)
+    rt.process.times_checked_at = now
+    if reset := watches.reset_future_times(now):
+        log.warning("the clock was set back; watches wait from now", watches=reset)
 
 
 def _wanted(rt: Runtime, source: str) -> list[watches.WantedWatch]:

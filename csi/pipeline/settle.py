@@ -151,7 +151,7 @@ def note_success(
 
 
 def _flush_rest(batch: Batch) -> list[Wake]:
-    """The lane has room again for what waits behind this batch."""
+    """Flush what waits behind this batch, or schedule that."""
     if outbox.oldest_due(batch.destination, batch.tier) is None:
         return []
     return [Wake("flush", f"{batch.destination}/{batch.tier}", urgent=batch.tier == "urgent")]
@@ -221,8 +221,7 @@ def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
         _bury(this, this.rows, "endpoint", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
     dead_letters.attribute_to_receiver(batch.destination, since)
-    _trip(this, this.destination, f"{destination_state.REFUSES_ALL}: {reason}")
-    return []
+    return _trip(this, this.destination, f"{destination_state.REFUSES_ALL}: {reason}")
 
 
 def _settle_throttled(this: Settlement, seconds: float, reason: str) -> list[Wake]:
@@ -244,8 +243,7 @@ def _settle_endpoint_fault(this: Settlement, reason: str, *, spare: bool) -> lis
         _release(this)
     elif batches.finish(this.batch, "dead", this.now):
         _bury(this, this.rows, "endpoint", reason)
-    _trip(this, this.destination, reason)
-    return []
+    return _trip(this, this.destination, reason)
 
 
 def _settle_transient(
@@ -259,13 +257,12 @@ def _settle_transient(
     if batch.probe or (is_open and batch.id != row.canary):
         _release(this)
         destination_state.write(this.destination, destination_state.failed(row, now, reason))
-        return []
+        return _flush_rest(batch)
     at = next_attempt(batch.attempts + 1, now, rt.rng)
     if at is None:
         if batches.finish(batch, "dead", now):
             _bury(this, this.rows, "transient", reason)
-        _trip(this, row, reason)
-        return []
+        return _trip(this, row, reason)
     at = max(at, not_before)
     batches.retry_at(batch, at, used_attempt=True)
     retry = [Wake("deliver", batch.id, at=at, urgent=batch.tier == "urgent", is_retry=True)]
@@ -273,16 +270,17 @@ def _settle_transient(
         destination_state.write(this.destination, destination_state.failed(row, now, reason))
         return retry
     canary = batches.oldest_failing(batch.destination)
-    _trip(this, row, reason, canary=canary)
-    return retry if batch.id == canary else []
+    wakes = _trip(this, row, reason, canary=canary)
+    return [*retry, *wakes] if batch.id == canary else wakes
 
 
-def _trip(this: Settlement, row: DestinationRow, reason: str, *, canary: int | None = None) -> None:
+def _trip(this: Settlement, row: DestinationRow, reason: str, *, canary: int | None = None) -> list[Wake]:
     """Open the circuit. Batches that wait are dissolved, so that a probe can use any of their events; the canary keeps
-    its retries."""
+    its retries. The flush that is woken schedules the first probe."""
     after = destination_state.tripped(row, this.now, reason, canary=canary)
     destination_state.write(this.destination, after)
     batches.release_waiting(this.batch.destination, keep=canary, now=this.now)
+    return _flush_rest(this.batch)
 
 
 def _release(this: Settlement) -> None:

@@ -12,7 +12,7 @@ GRACE_SECONDS = 5.0
 """How long the wake-up that follows the commit may take before rescue repeats it."""
 
 AT_ONCE = 250
-"""Items of one poll that are woken at once, and then every second."""
+"""Items of one poll that are woken at once; the poll schedules as many for each second after it."""
 
 LEASE_SECONDS = 30.0
 FAR_SECONDS = 3600.0
@@ -82,9 +82,8 @@ class NewItem:
 
 
 def put(watch: Watch, items: Iterable[NewItem], now: float) -> list[int]:
-    """Store items in the order given. Returns the ids of those that were not waiting already. Only the first
-    AT_ONCE are to be woken: rescue finds the others a second's worth at a time, so that a flood from one source does
-    not hold up the rest."""
+    """Store items in the order given. Returns the ids of those that were not waiting already. The caller wakes AT_ONCE
+    of them a second, so that a flood from one source does not hold up the rest; those of one second share `wake_at`."""
     rows = [_row(watch, item, now, place) for place, item in enumerate(items)]
     return sorted(item_id for chunk in chunks(rows) for item_id in _insert(chunk))
 
@@ -92,7 +91,7 @@ def put(watch: Watch, items: Iterable[NewItem], now: float) -> list[int]:
 def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]:
     # As ASCII, and whatever it holds as text: neither a lone surrogate nor a date object is a reason to lose an item.
     payload = json.dumps(item.payload, default=str)
-    wake_at = now + (GRACE_SECONDS if place < AT_ONCE else place // AT_ONCE)
+    wake_at = now + place // AT_ONCE + GRACE_SECONDS
     return watch.id, item.key, item.event_type, item.occurred_at, payload, now, wake_at
 
 

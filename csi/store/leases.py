@@ -36,7 +36,7 @@ def release_all(now: float) -> int:
         # Expired, not deleted: the next claim sees an expired lease and counts one crash for the batch.
         batches = BatchModel.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
         freed = int(batches) + _end_items(now) + _free_watches("", now) + jobs.requeue_all(now)
-        _wake_watches()
+        _wake_due_watches(now)
         return freed
 
 
@@ -63,9 +63,11 @@ def _end_items(now: float) -> int:
     return int(InboxItem.update(lease_until=now - 1, wake_at=now).where(held).execute())
 
 
-def _wake_watches() -> None:
-    """Wake-ups that were on their way died with the process: what is due is woken now, not when that is noticed."""
-    Watch.update(wake_at=Watch.next_poll_at).where(Watch.wake_at > Watch.next_poll_at).execute()
+def _wake_due_watches(now: float) -> None:
+    """Wake-ups that the process had taken from the queue died with it: what is due is woken now. What is due later has
+    its wake-up in the queue's schedule."""
+    due = (Watch.next_poll_at <= now) & (Watch.wake_at > Watch.next_poll_at)
+    Watch.update(wake_at=Watch.next_poll_at).where(due).execute()
 
 
 def _free_watches(prefix: str, now: float) -> int:

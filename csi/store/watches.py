@@ -1,9 +1,7 @@
 """Watches: when each is due, and the lease of the thread that polls it now."""
 
 import json
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +9,17 @@ from csi import clock
 from csi.store.db import changed, chunks, fetch, marks, new_token, run, writing
 from csi.store.models import Watch, database
 
+GRACE_SECONDS = 5.0
+"""How late the wake-up that a poll scheduled for its successor may be before the maintenance loop repeats it."""
+
 REWAKE_SECONDS = 15.0
-"""A wake-up that was lost is repeated after this long."""
+"""How late a wake-up of the maintenance loop may be before it is repeated: many watches may wait for a slot."""
 
 MISSED_SECONDS = 60.0
-"""Nobody looked for so long: the machine slept, the process was down, or the clock was moved."""
+"""No worker looked for so long: the machine slept, the process was down, or the clock was moved."""
 
 AT_ONCE = 10
-"""Watches that were missed are taken up so many a second, and all of them within a minute."""
+"""Watches that were missed are woken so many a second, and all of them within a minute."""
 
 LEASE_SECONDS = 55.0
 LONGEST_LEASE = 60.0
@@ -48,7 +49,7 @@ _FROM_THE_FUTURE = """
     SELECT id, next_poll_at, last_poll_at, interval_seconds FROM watches
     WHERE state = 'active' AND (last_poll_at > ? OR (last_poll_at IS NULL AND next_poll_at > ?))
 """
-_MEND = """
+_RESET_TIMES = """
     UPDATE watches SET next_poll_at = ?, wake_at = ?, last_poll_at = ?, lease_token = NULL, lease_until = NULL,
         last_success_at = CASE WHEN last_success_at > ? THEN ? ELSE last_success_at END
     WHERE id = ? AND next_poll_at = ?
@@ -216,7 +217,7 @@ def _mark_woken(row: _Ahead, at: float, now: float) -> bool:
     return bool(changed(sql, max(at, now) + REWAKE_SECONDS, next_at, row.id, row.wake_at))
 
 
-def mend_times(now: float) -> int:
+def reset_future_times(now: float) -> int:
     """After the clock was set back: a watch whose last read lies in the future waits as long as it would have waited
     from then, but from now, and its lease is released. Returns how many there were."""
     rows = fetch(_FROM_THE_FUTURE, now + MISSED_SECONDS, now + LONGEST_WAIT + MISSED_SECONDS)
@@ -226,7 +227,7 @@ def mend_times(now: float) -> int:
         for watch_id, next_at, last_at, interval in rows:
             wait = next_at - last_at if last_at is not None else 0.0
             at = now + min(max(wait, 0.0), max(interval, LONGEST_WAIT))
-            run(_MEND, at, at, now, now, now, watch_id, next_at)
+            run(_RESET_TIMES, at, at, now, now, now, watch_id, next_at)
     return len(rows)
 
 
@@ -247,48 +248,20 @@ def glance(watch_id: int) -> Glance | None:
 
 
 def wake_again(watch_id: int, at: float) -> None:
-    """It is still due, but not now: whoever plans then wakes it."""
+    """It is due, but cannot be read now: the maintenance loop wakes it at this time."""
     run("UPDATE watches SET wake_at = ? WHERE id = ? AND lease_token IS NULL", at, watch_id)
 
 
-def put_off(watch: Glance, until: float) -> bool:
-    """Not now, and not because of anything it did: its next time moves, nothing else changes."""
+def postpone(watch: Glance, until: float) -> None:
+    """Its next time moves, nothing else changes. The caller schedules the wake-up, as after `finish`."""
     sql = "UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND next_poll_at = ? AND lease_token IS NULL"
-    return bool(changed(sql, until, until, watch.id, watch.next_poll_at))
+    run(sql, until, until + GRACE_SECONDS, watch.id, watch.next_poll_at)
 
 
-class _Reading(threading.local):
-    """The watch that this thread reads."""
-
-    watch: Watch | None = None
-    until: float = 0.0
-
-
-_reading = _Reading()
-
-
-@contextmanager
-def reading(watch: Watch) -> Iterator[None]:
-    """Inside, `keep_lease` in this thread is about this watch."""
-    _reading.watch, _reading.until = watch, watch.lease_until or 0.0
-    try:
-        yield
-    finally:
-        _reading.watch = None
-
-
-def keep_lease(now: float, lease_seconds: float) -> bool:
-    """A walk of many pages goes on: hold the watch for as long again. Writes only when half of the lease is used.
-    False: somebody else holds it now, or it was paused meanwhile, and what is read will not be stored."""
-    watch = _reading.watch
-    if watch is None or now < _reading.until - lease_seconds / 2:
-        return True
-    until = now + lease_seconds
+def extend_lease(watch: Watch, until: float) -> bool:
+    """False: another thread holds the watch now, or it was paused meanwhile, and what is read will not be stored."""
     sql = "UPDATE watches SET lease_until = ?, wake_at = ? WHERE id = ? AND lease_token = ? AND state = 'active'"
-    kept = bool(changed(sql, until, until, watch.id, watch.lease_token))
-    if kept:
-        _reading.until = until
-    return kept
+    return bool(changed(sql, until, until, watch.id, watch.lease_token))
 
 
 def still_held(watch: Watch) -> bool:
@@ -297,8 +270,12 @@ def still_held(watch: Watch) -> bool:
 
 
 def finish(watch: Watch, next_poll_at: float, **changes: Any) -> bool:
-    """Give the lease back with what the poll found. False: it was lost."""
-    changes |= {"next_poll_at": next_poll_at, "wake_at": next_poll_at, "lease_token": None, "lease_until": None}
+    """Release the lease with what the poll found. False: it was lost.
+
+    The poll schedules its successor in the queue; `wake_at` is when the maintenance loop repeats a lost wake-up.
+    """
+    wake_at = next_poll_at + GRACE_SECONDS
+    changes |= {"next_poll_at": next_poll_at, "wake_at": wake_at, "lease_token": None, "lease_until": None}
     columns = ", ".join(f"{name} = ?" for name in changes)
     sql = f"UPDATE watches SET {columns} WHERE id = ? AND lease_token = ?"
     return bool(changed(sql, *changes.values(), watch.id, watch.lease_token))

@@ -123,8 +123,7 @@ def message(alert: StoredAlert) -> tuple[str, str]:
 
 def _note_ping(rt: Runtime, fault: str | None) -> bool:
     """One log line when it begins to fail, not one a minute."""
-    was = rt.memo.get("ping_fault")
-    rt.memo["ping_fault"] = fault
+    was, rt.process.ping_fault = rt.process.ping_fault, fault
     if fault is not None and was is None:
         log.warning("heartbeat URL could not be reached", error=fault)
     return fault is None

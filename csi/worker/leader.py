@@ -1,4 +1,4 @@
-"""Of several workers on one database one plans for all: finds what is due, lost or left behind, and wakes it."""
+"""The leader: of several workers on one database, one plans for all and rescues their rows."""
 
 from csi.logs import log
 from csi.runtime import Runtime
@@ -8,20 +8,20 @@ PLANNER = "planner"
 
 
 def leads(rt: Runtime, *, able: bool = True) -> bool:
-    """Whether this worker plans now. Not `able` (its queue is away): it lets go, so that another can.
+    """Whether this worker is the leader now. Not `able` (its queue is away): it does not renew its lease.
 
-    On SQLite there is one worker (csi.store.worker_lock). Two planners at once do no harm, only the work twice: every
-    row is claimed by a conditional update.
+    On SQLite there is one worker (csi.store.worker_lock). Two leaders at once do the work twice and no harm: every row
+    is claimed by a conditional update.
     """
     if not db.is_postgres():
         return True
-    held = able and leadership.hold(PLANNER, rt.now())
-    if held != rt.memo.get(PLANNER, False):
-        rt.memo[PLANNER] = held
-        log.info("this worker plans for all" if held else "another worker plans", worker=db.OWNER)
-    return held
+    is_leader = able and leadership.hold(PLANNER, rt.now())
+    if is_leader != rt.process.is_leader:
+        rt.process.is_leader = is_leader
+        log.info("this worker is the leader" if is_leader else "another worker is the leader", worker=db.OWNER)
+    return is_leader
 
 
 def has_led(rt: Runtime) -> bool:
-    """What `leads` said last, without asking the database."""
-    return not db.is_postgres() or bool(rt.memo.get(PLANNER, False))
+    """What `leads` returned last, without reading the database."""
+    return not db.is_postgres() or rt.process.is_leader

@@ -1,6 +1,7 @@
 """A new configuration for a running worker: checked first, then taken whole, or refused with the old one in place."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from csi import logs
 from csi.config import loader
@@ -40,6 +41,7 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
             rng=rt.rng,
             share=rt.share,
             stopping=rt.stopping,
+            process=replace(rt.process, activity_counted_at=None),
         )
         alerting.require_post(fresh)
         schedule.sync_watches(fresh)

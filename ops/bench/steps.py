@@ -58,13 +58,17 @@ def measure(tier: str, count: int) -> dict[str, float]:
 
 def _take_in(rt: Runtime, meter: Meter) -> None:
     """Every item becomes an event, the later ones of a flood before their time."""
+    due = schedule.plan(rt, horizon=0)
     waiting = [
-        item for watch in schedule.plan(rt, horizon=0) for item in meter.run("poll", poll.poll, rt, int(watch.key))
+        wake
+        for watch in due
+        for wakes in meter.run("poll", list, poll.poll(rt, int(watch.key)))
+        for wake in wakes
+        if wake.step == "ingest"
     ]
     while waiting:
         for wake in waiting:
-            if wake.step == "ingest":
-                meter.run("ingest", ingest.ingest, rt, int(wake.key))
+            meter.run("ingest", ingest.ingest, rt, int(wake.key))
         waiting = [Wake("ingest", number) for number in inbox.overdue(rt.now() + inbox.FAR_SECONDS)]
 
 

@@ -27,7 +27,7 @@ def walk(rt: Runtime, until: Callable[[], bool]) -> None:
 def _step(rt: Runtime, wake: Wake) -> list[Wake]:
     match wake.step:
         case "poll":
-            found = poll.poll(rt, int(wake.key))
+            found = [wake for wakes in poll.poll(rt, int(wake.key)) for wake in wakes]
         case "ingest":
             found = ingest.ingest(rt, int(wake.key))
         case "flush":

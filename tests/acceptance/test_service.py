@@ -3,7 +3,6 @@
 import json
 import signal
 import socket
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -86,7 +85,7 @@ def consumer(*, alive=True, scheduler=True, looked_ago=1.0):
     return SimpleNamespace(
         scheduler=SimpleNamespace(is_alive=lambda: scheduler),
         worker_threads=[(None, thread)],
-        huey=SimpleNamespace(looked_at=time.monotonic() - looked_ago),
+        huey=SimpleNamespace(looked_at=time.monotonic() - looked_ago, pending_count=lambda: 0),
     )
 
 
@@ -113,29 +112,34 @@ def fail(*_):
 
 @pytest.mark.parametrize(
     ("broken", "signs"),
-    [(None, 1), ("beat", 0), ("rescue", 0)],
+    [(None, 1), ("write_heartbeat", 0), ("rescue", 0)],
     ids=["all is well", "no heartbeat could be written", "due rows could not be found"],
 )
-def test_a_beat_that_failed_is_no_sign_of_life(monkeypatch, broken, signs):
+def test_the_watchdog_is_not_fed_after_a_pass_that_failed(monkeypatch, broken, signs):
     given: list[tuple[str, ...]] = []
-    steps = {"set_clock_right": None, "beat": None, "redrive": [], "rescue": []}
-    for name, result in steps.items():
+    own, loop = worker.maintenance, {"shift_times_after_clock_change": None, "write_heartbeat": None}
+    for owner, name, result in [
+        *((own, name, result) for name, result in loop.items()),
+        (own.redrive, "redrive", []),
+        (own.rescue, "rescue", []),
+    ]:
         answer = fail if name == broken else lambda *_, result=result: result
-        monkeypatch.setattr(worker.rescue, name, answer)
+        monkeypatch.setattr(owner, name, answer)
+    monkeypatch.setattr(own.leader, "leads", lambda *_, **__: True)
+    monkeypatch.setattr(own.leader, "has_led", lambda rt: True)
     monkeypatch.setattr(worker.job_rescue, "requeue_failed_and_stuck", lambda rt: 0)
     monkeypatch.setattr(worker.job_rescue, "wake_due", lambda rt: [])
-    monkeypatch.setitem(sys.modules, "huey_config", SimpleNamespace(huey=SimpleNamespace(pending_count=lambda: 0)))
     monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
-    monkeypatch.setattr(notifier, "_pulse_at", [])
+    monkeypatch.setattr(notifier, "_passed_at", [])
     with suppress(OSError):
-        worker._beat(None, 0.0, consumer(), slow=True)
+        worker._run_pass(None, 0.0, consumer(), with_heartbeat=True)
     assert (len(given), notifier.is_well()) == (signs, bool(signs))
 
 
-def test_a_pulse_that_is_old_is_no_sign_of_life(monkeypatch):
-    monkeypatch.setattr(notifier, "_pulse_at", [])
+def test_the_heartbeat_url_is_not_pinged_after_30_seconds_without_a_pass(monkeypatch):
+    monkeypatch.setattr(notifier, "_passed_at", [])
     assert notifier.is_well() is False
-    notifier.note_pulse()
+    notifier.note_pass()
     assert notifier.is_well() is True
-    monkeypatch.setattr(notifier, "_pulse_at", [time.monotonic() - notifier.FRESH_SECONDS - 1])
+    monkeypatch.setattr(notifier, "_passed_at", [time.monotonic() - notifier.FRESH_SECONDS - 1])
     assert notifier.is_well() is False

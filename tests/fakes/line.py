@@ -7,9 +7,11 @@ from typing import Any
 
 import yaml
 
-from csi.pipeline import deliver, flush, ingest, poll, rescue, schedule
+from csi.pipeline import deliver, flush, ingest, poll, schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime, open_runtime
+from csi.worker import maintenance
+from csi.worker.maintenance import QueueHealth
 from tests.fakes.receiver import SECRET
 
 
@@ -41,9 +43,7 @@ class Line:
 
     def run(self) -> None:
         """Everything that is due at this moment, to its end."""
-        rescue.set_clock_right(self.rt)
-        rescue.beat(self.rt, self.clock())
-        todo = [*self._due(), *schedule.plan(self.rt, horizon=0), *rescue.redrive(self.rt), *rescue.rescue(self.rt)]
+        todo = [*self._due(), *maintenance.run_pass(self.rt, QueueHealth(0), self.clock(), with_heartbeat=True)]
         for _ in range(10_000):
             if not todo:
                 return
@@ -53,7 +53,7 @@ class Line:
     def step(self, wake: Wake) -> Sequence[Wake]:
         match wake.step:
             case "poll":
-                return poll.poll(self.rt, int(wake.key))
+                return [wake for wakes in poll.poll(self.rt, int(wake.key)) for wake in wakes]
             case "ingest":
                 return ingest.ingest(self.rt, int(wake.key))
             case "flush":

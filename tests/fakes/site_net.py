@@ -90,12 +90,14 @@ class Rounds:
 
     def run(self) -> None:
         """Everything that is due at this moment."""
-        due = [*self._woken(), *schedule.plan(self.rt, horizon=0)]
+        due = [*self.line._due(), *schedule.plan(self.rt, horizon=0)]
         for wake in due:
             if wake.at is not None and wake.at > self.clock():
                 self.line.scheduled.append(wake)
+            elif wake.step == "poll":
+                self._poll(int(wake.key))
             else:
-                self._ingest([int(next_.key) for next_ in poll.poll(self.rt, int(wake.key))])
+                self._ingest([int(wake.key)])
         self._ingest(inbox.overdue(self.clock()))
 
     def until(self, moment: float, step: float = 0.5) -> None:
@@ -116,8 +118,10 @@ class Rounds:
         scheduled = [wake.at for wake in self.line.scheduled if wake.at is not None]
         return min(at for at in (waiting, due, *scheduled, self.clock() + 3600) if at is not None)
 
-    def _woken(self) -> list[Any]:
-        return self.line._due()
+    def _poll(self, watch_id: int) -> None:
+        for wakes in poll.poll(self.rt, watch_id):
+            self._ingest([int(wake.key) for wake in wakes if wake.step == "ingest" and wake.at is None])
+            self.line.scheduled += [wake for wake in wakes if wake.at is not None]
 
     def _ingest(self, ids: list[int]) -> None:
         for item_id in ids:

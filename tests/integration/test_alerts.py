@@ -7,7 +7,6 @@ import pytest
 
 from csi import messages
 from csi.errors import ConfigError
-from csi.pipeline.rescue import beat
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.storage import StorageStatus
@@ -19,6 +18,7 @@ from csi.store.heartbeats import Beat
 from csi.store.models import Host
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
+from csi.worker.maintenance import write_heartbeat
 from tests.fakes.line import Line
 from tests.fakes.page import page
 from tests.fakes.receiver import ScriptedReceiver
@@ -125,7 +125,7 @@ def build(tmp_path, clock, desk, **secrets):
     port = desk.url.split(":")[2].split("/")[0]
     urls = {"CSI_NOTIFY_URLS": f"json://127.0.0.1:{port}/token-of-the-desk"} | secrets
     built = Line(tmp_path, clock, "http://127.0.0.1:9/", secrets=urls, sources={})
-    beat(built.rt, clock())
+    write_heartbeat(built.rt, clock())
     return built
 
 

@@ -52,8 +52,8 @@ def logged(monkeypatch):
 def test_a_poll_that_was_queued_before_the_jump_reads_nothing(at):
     reads = at.stand.shelf.reads
     at.jump(JUMP)
-    assert poll.poll(at.rt, Watch.get().id) == []
-    assert poll.poll(at.rt, Watch.get().id, early=True) == []
+    assert list(poll.poll(at.rt, Watch.get().id)) == [[]]
+    assert poll.poll_early(at.rt, Watch.get().id) == []
     assert at.stand.shelf.reads == reads
     at.jump(-JUMP)
     at.wait(20)

@@ -4,13 +4,14 @@ import pytest
 
 from csi import clock as times
 from csi.ingester.event import CreatorSignalEvent
-from csi.pipeline import rescue
+from csi.runtime import ProcessState
 from csi.status import slo
 from csi.store import attempts, batches, destinations, events, heartbeats, outbox, watches
 from csi.store.heartbeats import Attendance
 from csi.store.models import Watch
 from csi.store.queries import slo as history
 from csi.store.queries.slo import EventTimes, SendCounts
+from csi.worker import maintenance
 
 START = 1_771_761_600.0
 
@@ -19,7 +20,7 @@ class Bare:
     """As much of a runtime as a heartbeat needs."""
 
     def __init__(self, now):
-        self.now, self.memo, self.clock_trust = now, {}, None
+        self.now, self.process, self.clock_trust = now, ProcessState(), None
 
 
 # --- uptime
@@ -29,7 +30,7 @@ def beat_through(clock, *steps):
     """Beats with these pauses between them."""
     for seconds in (0.0, *steps):
         clock.move(seconds)
-        rescue.beat(Bare(clock), START)
+        maintenance.write_heartbeat(Bare(clock), START)
 
 
 def test_a_restart_is_no_downtime_and_a_long_silence_is(store, clock):
@@ -59,7 +60,7 @@ def test_a_heartbeat_from_before_the_upgrade_is_known_from_its_last_beat(store, 
     heartbeats.beat("worker", clock(), START)
     heartbeats.run("UPDATE heartbeats SET first_beat_at = NULL")
     clock.move(5)
-    rescue.beat(Bare(clock), START)
+    maintenance.write_heartbeat(Bare(clock), START)
     assert heartbeats.attendance("worker", 0, clock()).since == START
 
 

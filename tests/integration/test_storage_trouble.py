@@ -17,6 +17,7 @@ from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import worker_status
 from csi.store import db, disk, error_causes, heartbeats
 from csi.web.app import create_app
+from csi.worker import maintenance
 from tests.fakes.ua import accept
 from tests.faults.stand import stand
 
@@ -224,7 +225,7 @@ def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monke
     with db.connection():
         for limit in (-1, -1, disk.LONG_LOG, disk.LONG_LOG):
             monkeypatch.setattr(disk, "LONG_LOG", limit)
-            rescue.beat(home.rt, home.rt.now())
+            maintenance.write_heartbeat(home.rt, home.rt.now())
     assert [text for _, text in said if "log" in text] == [
         "another process reads the database for a long time; its write-ahead log grows",
         "the database's log is short again",
@@ -238,7 +239,7 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
         heartbeats.beat("worker", home.rt.now(), 0.0)
         stranger.execute("BEGIN")
         stranger.execute("SELECT * FROM heartbeats").fetchall()
-        rescue.beat(home.rt, home.rt.now())
+        maintenance.write_heartbeat(home.rt, home.rt.now())
         rescue.rescue(home.rt)
         under_a_snapshot = disk.measure().log
         stranger.execute("ROLLBACK")

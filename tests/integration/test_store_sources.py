@@ -4,11 +4,14 @@ import json
 import random
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from playhouse.migrations import Runner
 
 from csi import clock as times
+from csi.errors import SourceError
+from csi.pipeline.poll import WatchLease
 from csi.scheduling.watch_health import catch_up
 from csi.store import db, dedupe, hosts, inbox, retention, watches
 from csi.store.models import DeadLetter, DedupeKey, Host, InboxItem, Watch, database
@@ -148,55 +151,57 @@ def test_watches_that_waited_for_a_host_are_recalled_spread_out(store):
 def test_a_watch_is_put_off_without_a_trace(store):
     (watch,) = add("A")
     watches.plan_due(NOW, 60)
-    assert watches.put_off(watches.find(watch.id), NOW + 30)
+    watches.postpone(watches.find(watch.id), NOW + 30)
     assert watches.claim(watch.id, NOW + 29, 55) is None
     after = watches.find(watch.id)
     assert (after.errors, after.health, after.last_poll_at) == (0, "healthy", None)
-    assert [due.at for due in watches.plan_due(NOW + 30, 0)] == [NOW + 30]
+    assert watches.plan_due(NOW + 30, 0) == [], "the poll that postponed it schedules its wake-up"
+    assert [due.at for due in watches.plan_due(NOW + 30 + watches.GRACE_SECONDS, 0)] == [NOW + 30]
 
 
-def test_a_watch_that_somebody_reads_is_not_put_off(store):
+def test_a_watch_that_is_being_read_is_not_postponed(store):
     (watch,) = add("A")
     watches.claim(watch.id, NOW, 55)
-    assert not watches.put_off(watch, NOW + 30)
+    watches.postpone(watch, NOW + 30)
+    assert watches.find(watch.id).next_poll_at == NOW
 
 
-def test_a_lease_is_kept_while_pages_arrive(store):
+def lease_of(watch: Watch) -> tuple[WatchLease, SimpleNamespace]:
+    clock = SimpleNamespace(time=NOW)
+    return WatchLease(SimpleNamespace(now=lambda: clock.time), watch), clock
+
+
+def test_a_lease_is_extended_while_pages_arrive(store):
     (watch,) = add("A")
-    held = watches.claim(watch.id, NOW, 55)
-    with watches.reading(held):
-        for second in range(0, 600, 20):
-            assert watches.keep_lease(NOW + second, 55)
-            assert watches.claim(watch.id, NOW + second, 55, early=True) is None
+    claimed = watches.claim(watch.id, NOW, 55)
+    lease, clock = lease_of(claimed)
+    for second in range(0, 600, 20):
+        clock.time = NOW + second
+        lease.extend()
+        assert watches.claim(watch.id, NOW + second, 55, early=True) is None
     assert watches.find(watch.id).lease_until - (NOW + 580) <= 60
-    assert watches.finish(held, NOW + 900)
+    assert watches.finish(claimed, NOW + 900)
 
 
 @pytest.mark.parametrize("loss", [{"state": "paused"}, {"lease_token": "somebody else"}])
 def test_a_lease_that_was_lost_is_noticed(store, loss):
     (watch,) = add("A")
-    held = watches.claim(watch.id, NOW, 55)
+    lease, clock = lease_of(watches.claim(watch.id, NOW, 55))
     Watch.update(**loss).where(Watch.id == watch.id).execute()
-    with watches.reading(held):
-        assert watches.keep_lease(NOW + 1, 55)  # not asked yet: half of it is left
-        assert not watches.keep_lease(NOW + 30, 55)
+    clock.time = NOW + 1
+    lease.extend()  # no write yet: more than half of it is left
+    clock.time = NOW + 30
+    with pytest.raises(SourceError, match="another thread reads it"):
+        lease.extend()
 
 
-def test_a_lease_is_a_matter_of_the_reading_thread(store):
+def test_a_lease_is_that_of_its_own_watch(store):
     one, two = add("A", "B")
-    first, second = watches.claim(one.id, NOW, 55), watches.claim(two.id, NOW, 55)
-    with watches.reading(first):
-        other = threading.Thread(target=lambda: _keep(second, NOW + 40))
-        other.start()
-        other.join()
-    assert watches.find(two.id).lease_until == NOW + 95
-    assert watches.find(one.id).lease_until == NOW + 55
-    assert watches.keep_lease(NOW + 999, 55)  # nobody reads anything in this thread
-
-
-def _keep(watch: Watch, now: float) -> None:
-    with db.connection(), watches.reading(watch):
-        watches.keep_lease(now, 55)
+    watches.claim(one.id, NOW, 55)
+    lease, clock = lease_of(watches.claim(two.id, NOW, 55))
+    clock.time = NOW + 40
+    lease.extend()
+    assert (watches.find(one.id).lease_until, watches.find(two.id).lease_until) == (NOW + 55, NOW + 95)
 
 
 def test_watches_that_were_missed_are_taken_up_a_few_at_a_time(store):
@@ -233,17 +238,17 @@ def test_a_clock_that_was_set_back_stalls_nobody(store, jump):
     watches.claim(held.id, NOW, 55)
     Watch.update(next_poll_at=NOW + 9999 - 3600 + jump).where(Watch.id == new.id).execute()
     now = NOW - jump
-    assert watches.mend_times(now) == 3
+    assert watches.reset_future_times(now) == 3
     assert watches.find(read.id).next_poll_at == now + 300
     assert watches.claim(held.id, now, 55) is not None
     assert watches.find(new.id).next_poll_at == now
-    assert watches.mend_times(now) == 0
+    assert watches.reset_future_times(now) == 0
 
 
 def test_a_clock_that_goes_right_is_left_alone(store):
     (watch,) = add("A")
     watches.finish(watches.claim(watch.id, NOW, 55), NOW + 3600)
-    assert watches.mend_times(NOW - 50) == 0
+    assert watches.reset_future_times(NOW - 50) == 0
     assert watches.find(watch.id).next_poll_at == NOW + 3600
 
 
@@ -304,7 +309,7 @@ def test_a_flood_is_handed_out_a_seconds_worth_at_a_time(store):
     (watch,) = add("A")
     inbox.put(watch, items(2_000), NOW)
     handed = [len(inbox.overdue(NOW + second)) for second in range(8)]
-    assert handed == [0, 250, 250, 250, 250, 500, 250, 250]  # the first 250 are woken by the poll itself
+    assert handed == [0, 0, 0, 0, 0, 250, 250, 250]  # when the wake-ups of the poll were lost
     assert InboxItem.select().where(InboxItem.wake_at <= NOW + 8).count() == 0
 
 

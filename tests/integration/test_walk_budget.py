@@ -15,6 +15,7 @@ from csi.net import HttpHeaders, HttpResponse
 from csi.pipeline import quota_schedule, schedule
 from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll
+from csi.runtime import ProcessState
 from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
 from csi.simulator.youtube.data_api import ENDPOINTS
 from csi.simulator.youtube.traffic import populate
@@ -58,7 +59,7 @@ class Day:
     def begin_at(self, start: float) -> None:
         """Yesterday they were all read for the first time: a list that is new counts as active for a while."""
         for row in Watch.select():
-            poll(self.rt, row.id)
+            list(poll(self.rt, row.id))
         self.clock.time = start
         Watch.update(next_poll_at=start, planned_interval=None).execute()
 
@@ -77,7 +78,7 @@ class Day:
             self.waits[row.id] = max(self.waits.get(row.id, 0.0), waited)
             if waited > row.planned_interval + 1:
                 self.late.append((row.ref, waited, row.planned_interval))
-        for wake in poll(self.rt, row.id):
+        for wake in [wake for wakes in poll(self.rt, row.id) for wake in wakes if wake.step == "ingest"]:
             ingest(self.rt, int(wake.key))
 
     def add(self, ref: str, title: str = "New") -> None:
@@ -239,7 +240,7 @@ def test_what_was_booked_stays_booked_when_the_call_fails(day):
         today.line.rt.net = broken = CountingNet(today.site)
         broken.get = lambda *_, **__: (_ for _ in ()).throw(RuntimeError("the process dies here"))
         today.line.rt.adapters.clear()
-        poll(today.rt, Watch.get().id)
+        list(poll(today.rt, Watch.get().id))
         assert api_units.used(today.clock()) == 1, "the API may have counted the call"
 
 
@@ -267,7 +268,7 @@ def test_a_walk_over_midnight_is_booked_on_both_days(day):
             return asked(*arguments, **options)
 
         today.net.get = slowly
-        poll(today.rt, Watch.get().id)
+        list(poll(today.rt, Watch.get().id))
         used = {row.id: row.quota_used for row in ApiBudget.select().where(ApiBudget.id >= "2026-02-23")}
         assert sum(used.values()) == 3
         assert set(used) == {"2026-02-23", "2026-02-24"}
@@ -364,7 +365,7 @@ def test_the_plan_counts_what_was_usual_for_a_watch(day):
         for row in rows[:3]:
             _events(row, [MIDNIGHT - 900 * spell for spell in range(1, 90)])
         Watch.update(first_read_at=MIDNIGHT - 86_400, last_new_at=None).execute()
-        today.rt.memo.clear()
+        today.rt.process = ProcessState()
         after = quota_schedule.forecast(today.rt, today.clock())
         assert max(group.seconds for group in after.groups) > max(group.seconds for group in before.groups)
 

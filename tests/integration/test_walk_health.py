@@ -236,7 +236,7 @@ def test_a_pause_outlives_a_restart(tmp_path, clock):
         yt.use(Line(tmp_path, clock, "http://127.0.0.1:9/", **config))
         yt.until(until - 1)
         assert yt.net.asked == []
-        assert poll.poll(yt.rt, Watch.get().id, early=True) == []  # not even by command
+        assert [wake.step for wake in poll.poll_early(yt.rt, Watch.get().id)] == ["poll"]  # not even by command
         assert yt.net.asked == []
         yt.go(60)
         assert len({ref for _, _, ref in yt.net.asked}) == 6
@@ -491,7 +491,7 @@ def test_a_database_in_trouble_is_not_blamed_on_the_source(tmp_path, clock, monk
 
         monkeypatch.setattr(poll.dedupe, "known", locked)
         with pytest.raises(db.DatabaseError):
-            poll.poll(yt.rt, Watch.get().id)
+            list(poll.poll(yt.rt, Watch.get().id))
         monkeypatch.undo()
         assert (Watch.get().errors, Watch.get().health, Watch.get().last_error) == (0, "healthy", None)
         yt.go(poll.watches.LEASE_SECONDS + 1 + poll.watches.REWAKE_SECONDS)

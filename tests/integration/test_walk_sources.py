@@ -12,7 +12,7 @@ from csi.adapters.base import RawEvent, SourceAdapter
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import poll
 from csi.pipeline.wake import Wake
-from csi.runtime import Share
+from csi.runtime import ProcessState, Share
 from csi.store import api_units, db, events, inbox
 from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch
 from tests.fakes.line import Line
@@ -386,8 +386,9 @@ def crowded(built, monkeypatch):
 def test_who_stood_in_line_is_read_in_the_place_that_became_free(line, monkeypatch):
     built = line(playlists=[])
     first, second = crowded(built, monkeypatch)
-    wakes = [wake for some in poll.poll_in_turn(built.rt, first) for wake in some]
-    assert "poll" not in {wake.step for wake in wakes}
+    wakes = [wake for some in poll.poll(built.rt, first) for wake in some]
+    assert [wake.key for wake in wakes if wake.step == "poll"] == [first, second]
+    assert all(wake.at == Watch.get_by_id(wake.key).next_poll_at for wake in wakes if wake.step == "poll")
     assert all(Watch.get_by_id(watch_id).last_success_at for watch_id in (first, second))
 
 
@@ -395,7 +396,7 @@ def test_a_worker_that_ends_does_not_begin_with_the_next_in_line(line, monkeypat
     built = line(playlists=[])
     first, second = crowded(built, monkeypatch)
     built.rt.stopping = lambda: True
-    wakes = [wake for some in poll.poll_in_turn(built.rt, first) for wake in some]
+    wakes = [wake for some in poll.poll(built.rt, first) for wake in some]
     assert Wake("poll", second) in wakes
     assert Watch.get_by_id(second).last_poll_at is None
 
@@ -406,9 +407,9 @@ def test_a_watch_that_waits_for_its_turn_is_found_again_when_its_caller_dies(lin
     first, second = Watch.select().order_by(Watch.id)
     monkeypatch.setattr(poll, "_read", lambda rt, watch: built.step(Wake("poll", second.id)) or 1 / 0)
     with monkeypatch.context() as patch:
-        patch.setattr(poll.poll_slots, "call_next", lambda rt: [])
+        patch.setattr(built.rt.process.poll_slots, "call_next", lambda slots: None)
         built.step(Wake("poll", first.id))
     monkeypatch.undo()
-    built.rt.memo.clear()  # a new process
+    built.rt.process = ProcessState()  # a new process
     built.wait(16)
     assert Watch.get_by_id(second.id).last_success_at is not None

@@ -35,7 +35,7 @@ class Enricher:
     ) -> tuple[RawEvent, ...]:
         """The same items; new ones that could be looked up carry `facts` in their payload."""
         new = self._new_videos(items, position, key, video)
-        details = self._look_up(list(dict.fromkeys(new.values()))) if new else {}
+        details = self._look_up(list(dict.fromkeys(new.values())), position) if new else {}
         enriched = list(items)
         for index, name in new.items():
             if found := details.get(name):
@@ -55,12 +55,12 @@ class Enricher:
         newest = unknown[-min(position.emits or MOST, MOST) :]
         return {index: name for index in newest if (name := _name_of(items[index], video)) is not None}
 
-    def _look_up(self, videos: list[str]) -> dict[str, VideoDetails]:
+    def _look_up(self, videos: list[str], position: Position) -> dict[str, VideoDetails]:
         now, known = self._tools.now(), dict(self._cache)
         due = [name for name in videos if name not in known or not 0 <= now - known[name][0] < ASK_AGAIN]
         for start in range(0, len(due), BATCH):
             batch = due[start : start + BATCH]
-            self._tools.progress()
+            position.progress()
             if not self._tools.spare(1):
                 break
             try:

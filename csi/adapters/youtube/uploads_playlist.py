@@ -80,7 +80,7 @@ class UploadsPlaylist:
             found += new
             if reached or not page.next or pages >= MAX_GAP_PAGES:
                 break
-            self._tools.progress()
+            position.progress()
             page, pages = self._api.items(_list_of(position.ref, "UU"), page.next), pages + 1
         more = page is not None and not reached and page.next is not None
         return ReadResult(self.mark_shorts(found, position), pages=pages, window_full=more)
