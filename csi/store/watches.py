@@ -9,7 +9,7 @@ from csi import clock
 from csi.store.db import changed, chunks, fetch, marks, new_token, run, writing
 from csi.store.models import Watch, database
 
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 3.0
 """How late the wake-up that a poll scheduled for its successor may be before the maintenance loop repeats it."""
 
 REWAKE_SECONDS = 15.0

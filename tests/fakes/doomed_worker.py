@@ -283,7 +283,16 @@ def hung_polls() -> None:
     poll._record_success = lambda *_, **__: threading.Event().wait()
 
 
+def no_maintenance() -> None:
+    """Neither the maintenance loop nor Huey's rescue of every minute: only the cadence that Huey carries."""
+    from tasks import rescue, worker
+
+    worker._maintain = lambda consumer: None
+    rescue.rescue = lambda *_: []
+
+
 SPECIAL: dict[str, Callable[[int], None]] = {
+    "no-maintenance": lambda nth: no_maintenance(),
     "lock-after-schedule": lambda nth: (shorten_retries(2, 3), hold_queue_after_schedule(nth))[1],
     "poison-item": lambda nth: poison("POISON"),
     "poison-send": lambda nth: poison_send("POISON"),

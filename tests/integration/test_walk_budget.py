@@ -61,7 +61,7 @@ class Day:
         for row in Watch.select():
             list(poll(self.rt, row.id))
         self.clock.time = start
-        Watch.update(next_poll_at=start, planned_interval=None).execute()
+        Watch.update(next_poll_at=start, wake_at=start, planned_interval=None).execute()
 
     def run(self, until: float) -> None:
         while True:
@@ -128,7 +128,8 @@ def test_a_day_of_playlists(day, count, videos, promise):
     rng = random.Random(count)
     with day(count, videos=videos) as today:
         for row in Watch.select():  # where yesterday left them
-            Watch.update(next_poll_at=MIDNIGHT + rng.uniform(0, promise)).where(Watch.id == row.id).execute()
+            due = MIDNIGHT + rng.uniform(0, promise)
+            Watch.update(next_poll_at=due, wake_at=due).where(Watch.id == row.id).execute()
         for hour in range(24):
             today.run(MIDNIGHT + hour * 3600 + 1800)
             if hour >= 2 and hour % 4 == 0:

@@ -358,14 +358,17 @@ def test_a_poll_that_ends_calls_the_one_that_waits(line, yt, clock, monkeypatch)
     read, refused = poll._read, []
 
     def slowly(rt, watch):
-        refused.append(built.step(Wake("poll", second.id)))
+        if watch.id == first.id:
+            refused.append(built.step(Wake("poll", second.id)))
         return read(rt, watch)
 
     monkeypatch.setattr(poll, "_read", slowly)
-    wakes = built.step(Wake("poll", first.id))
+    reads = poll.poll(built.rt, first.id)
+    next(reads)
     assert refused == [[]]
     assert Watch.get_by_id(second.id).last_poll_at is None
-    assert Wake("poll", second.id) in wakes
+    next(reads)
+    assert Watch.get_by_id(second.id).last_poll_at == clock()
 
 
 def crowded(built, monkeypatch):
