@@ -68,7 +68,7 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
         case "half_open":
             opened = _open_probe(destination, row, tier, now)
         case "throttled":
-            return _schedule(rt, lane, row.paused_until)
+            return _schedule(rt, lane, row.throttled_until)
         case "circuit_open":
             return _schedule(rt, lane, row.next_probe_at)
         case "paused":
