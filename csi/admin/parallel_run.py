@@ -92,6 +92,8 @@ def take_over(
     if dry_run:
         return Takeover(videos, len(keys) - len(dedupe.known(keys)), sent_by_old_poller.count_pending(keys))
     now = rt.now()
+    # Keys first: an item that is polled from now on is known. A crash before the next step leaves pending events, which
+    # a second takeover drops.
     with writing():
         new = dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days)
     pending = sent_by_old_poller.drop_pending(keys, now)

@@ -53,6 +53,7 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
         return 0
     with writing():
         book = archives.lock(name, kind, month)
+        # Chosen again under the lock: another worker may have moved the rows, or restored the month.
         rows = choose() if (book.kept_until or 0.0) <= rt.now() else []
         if not rows:
             return 0
@@ -121,6 +122,7 @@ def _append(path: Path, size: int, data: bytes) -> int:
             file.truncate(size)
             file.seek(size)
             file.write(gzip.compress(data, mtime=0))
+            # On disk before the caller commits the deletion: after a power loss the rows are in the file or the table.
             file.flush()
             os.fsync(file.fileno())
             return file.tell()

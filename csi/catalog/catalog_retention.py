@@ -155,7 +155,7 @@ def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
         choose = partial(archives.surplus_stats, day, end)
         while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
             yield "archived video_stats", moved
-        heartbeats.beat(THINNED, end, end)
+        heartbeats.beat(THINNED, end, end)  # after the day's last chunk: a crash repeats the day, which is harmless
     with writing():
         archives.end_keeping(now)
 

@@ -109,6 +109,7 @@ def _spread(number: int, hours: int) -> int:
 def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
     """Book units before the call is made: a crash then wastes units, and never exceeds the limit."""
     now, limit, share = rt.now(), rt.api_limit(), rt.settings.catalog.units_per_day
+    # Extends the lease, too: a job that makes many calls keeps it.
     if job is not None and not jobs.heartbeat(job, now):
         raise JobLeaseLost("lost before an API call: no unit is spent")
     yields = job is not None and job.type in KINDS and KINDS[job.type].yields

@@ -9,7 +9,6 @@ import zlib
 from csi.store.catalog.videos import DueVideo, RefreshPlan, Tier
 
 HOUR, DAY = 3600.0, 86_400.0
-WEEK = 7 * DAY
 HOT_DAYS, MEDIUM_DAYS = 7, 30
 GIVE_UP = DAY
 """A video that is missing for longer is requested only once a week."""

@@ -8,7 +8,7 @@ import click
 
 from csi import logs
 from csi.cli.options import json_option
-from csi.cli.output import AgeType, echo_json
+from csi.cli.output import DurationType, echo_json
 from csi.cli.processing_session import processing_option, processing_session, redacted
 from csi.cli.terminal import table
 
@@ -23,7 +23,7 @@ def audit() -> None:
 @audit.command("list")
 @processing_option
 @json_option
-@click.option("--since", type=AgeType(ago=True), help='Within this time: 1h, "1 hour ago", 2d.')
+@click.option("--since", type=DurationType(ago=True), help='Within this time: 1h, "1 hour ago", 2d.')
 @click.option("--agent", help="Of this agent only.")
 @click.option("--outcome", type=_OUTCOMES, help="With this outcome only.")
 @click.option("--video", help="About this video only.")

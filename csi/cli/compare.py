@@ -11,7 +11,7 @@ import click
 from csi.admin import old_poller_log, parallel_run
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
-from csi.cli.output import AgeType, confirm, echo_json, plural
+from csi.cli.output import DurationType, confirm, echo_json, plural
 from csi.cli.terminal import ago, plain
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ SHOWN = 20
 @config_option
 @json_option
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Compare only this source; repeatable.")
-@click.option("--since", type=AgeType(ago=True), metavar="TIME", help="Only what was seen since: 24h, '1 day ago'.")
+@click.option(
+    "--since", type=DurationType(ago=True), metavar="TIME", help="Only what was seen since: 24h, '1 day ago'."
+)
 @click.option("--all", "show_all", is_flag=True, help=f"List every video, not only the first {SHOWN} of each kind.")
 @click.option("--take-over", is_flag=True, help="Mark the videos of the file as seen, so that they are never sent.")
 @click.option("--dry-run", is_flag=True, help="With --take-over: show what would change, and change nothing.")

@@ -13,7 +13,7 @@ from csi.admin import replay_by_command
 from csi.cli import dead_letter_output
 from csi.cli.installation import installed
 from csi.cli.options import config_option, dry_run_option, json_option, yes_option
-from csi.cli.output import SOME_FAILED, AgeType, confirm, echo_json, is_terminal, plural, progress
+from csi.cli.output import SOME_FAILED, DurationType, confirm, echo_json, is_terminal, plural, progress
 from csi.dlq import dead_letters, discard_and_prune, search
 from csi.ingester.text import clean
 from csi.store.queries import timeline
@@ -29,7 +29,7 @@ _NUMBER = click.IntRange(1, 2**63 - 1)
 
 def _filters(command: F) -> F:
     """Options that select dead letters; all given conditions must hold."""
-    since = click.option("--since", type=AgeType(ago=True), help='Died within this time: 1h, "1 hour ago", 2d.')
+    since = click.option("--since", type=DurationType(ago=True), help='Died within this time: 1h, "1 hour ago", 2d.')
     source = click.option("--source", help="Only from this source.")
     to = click.option("--destination", help="Only for this destination.")
     like = click.option("--error-like", metavar="TEXT", help="Only with this text in the error, in any case.")
@@ -86,7 +86,9 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
 @click.option("--id", "ids", type=_NUMBER, multiple=True, help="A dead letter's number; repeatable.")
 @_filters
 @click.option("--all", "everything", is_flag=True, help="Every open dead letter.")
-@click.option("--wait", "seconds", type=AgeType(), is_flag=False, flag_value="2m", help="Wait for the result.  [2m]")
+@click.option(
+    "--wait", "seconds", type=DurationType(), is_flag=False, flag_value="2m", help="Wait for the result.  [2m]"
+)
 @dry_run_option
 @yes_option
 def replay(
@@ -181,7 +183,7 @@ def _not_open(ids: Sequence[int], done: list[int]) -> dict[int, str]:
 @dlq.command()
 @config_option
 @json_option
-@click.option("--older-than", type=AgeType(), required=True, help="Unchanged for this long: 90d, 12h.")
+@click.option("--older-than", type=DurationType(), required=True, help="Unchanged for this long: 90d, 12h.")
 @dry_run_option
 @yes_option
 def prune(config_path: Path | None, as_json: bool, older_than: float, dry_run: bool, yes: bool) -> None:

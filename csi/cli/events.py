@@ -14,7 +14,7 @@ import click
 from csi import api_models, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
-from csi.cli.output import AgeType, echo_json, iso, plural, stamp
+from csi.cli.output import DurationType, echo_json, iso, plural, stamp
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean
 from csi.status.search import find_event, search
@@ -56,7 +56,7 @@ def events() -> None:
 @config_option
 @json_option
 @_filters
-@click.option("--since", type=AgeType(ago=True), help='First seen within this time: 1h, "1 hour ago", 2d.')
+@click.option("--since", type=DurationType(ago=True), help='First seen within this time: 1h, "1 hour ago", 2d.')
 @click.option(
     "--before", type=click.IntRange(1, 2**62), metavar="ID", help="Only events before this one: the next page."
 )
@@ -152,7 +152,7 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
     show_default=True,
     help="Events to print first.",
 )
-@click.option("--for", "seconds", type=AgeType(), help="End after this time.  [default: at Ctrl-C]")
+@click.option("--for", "seconds", type=DurationType(), help="End after this time.  [default: at Ctrl-C]")
 def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | None, **filters: Any) -> None:
     """Print the last events, then every new one. With --json one object a line."""
     with installed(config_path):

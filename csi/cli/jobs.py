@@ -11,7 +11,7 @@ from csi import api_models, logs
 from csi.catalog import channel_admin
 from csi.cli.installation import installed
 from csi.cli.options import config_option, dry_run_option, json_option, yes_option
-from csi.cli.output import AgeType, confirm, echo_fields, echo_json, echo_table
+from csi.cli.output import DurationType, confirm, echo_fields, echo_json, echo_table
 from csi.cli.terminal import ago, plain
 from csi.jobs import job_admin
 from csi.store.catalog import jobs
@@ -114,7 +114,7 @@ def show(job: str, config_path: Path | None, as_json: bool) -> None:
 @click.option("--channel", metavar="CHANNEL", help="The channel, where the type needs one.")
 @click.option("--video", "videos", multiple=True, metavar="ID", help="Only these videos; repeatable.")
 @click.option("--priority", type=click.IntRange(1, 10), help="Higher runs sooner.  [default: the type's]")
-@click.option("--in", "delay", type=AgeType(), default=0.0, help="Start no sooner than this from now: 90s, 2h.")
+@click.option("--in", "delay", type=DurationType(), default=0.0, help="Start no sooner than this from now: 90s, 2h.")
 @config_option
 @json_option
 def enqueue(

@@ -16,7 +16,7 @@ from csi.config import durations
 from csi.errors import SOME_FAILED as SOME_FAILED
 
 
-class AgeType(click.ParamType[float]):
+class DurationType(click.ParamType[float]):
     """A duration as an option's value: `90d`, `1h30m`; with `ago` also `1 hour ago`. A bare number is refused."""
 
     name = "duration"

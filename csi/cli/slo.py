@@ -12,7 +12,7 @@ import click
 from csi import api_models
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
-from csi.cli.output import AgeType, echo_json, stamp
+from csi.cli.output import DurationType, echo_json, stamp
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY
 from csi.status.slo import objectives, report
@@ -26,7 +26,7 @@ _WORDS = {True: "met", False: "MISSED", None: "–"}
 @click.command()
 @config_option
 @json_option
-@click.option("--since", type=AgeType(ago=True), default="24h", show_default=True, help="How far back: 1h, 7d.")
+@click.option("--since", type=DurationType(ago=True), default="24h", show_default=True, help="How far back: 1h, 7d.")
 @click.option("--check", is_flag=True, help="Exit code 6 when an objective was missed.")
 def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> None:
     """Show delivery success, duplicates, uptime and both latencies against their objectives.

@@ -12,7 +12,7 @@ import click
 
 from csi.cli.installation import installed
 from csi.cli.options import config_option
-from csi.cli.output import AgeType
+from csi.cli.output import DurationType
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
 from csi.status import overview
@@ -27,7 +27,7 @@ NEWEST = 50
 
 @click.command()
 @config_option
-@click.option("--interval", type=AgeType(), default="2s", show_default=True, help="Time between two frames.")
+@click.option("--interval", type=DurationType(), default="2s", show_default=True, help="Time between two frames.")
 @click.option("--once", is_flag=True, help="Print one frame and exit; the default when stdout is not a terminal.")
 def top(config_path: Path | None, interval: float, once: bool) -> None:
     """Show the status and the newest events, live, until Ctrl-C. Without a terminal one frame is printed."""

@@ -14,6 +14,7 @@ def wake_due(rt: Runtime) -> list[Wake]:
     now = rt.now()
     if not rt.settings.catalog.enabled or 0 <= now - rt.process.jobs_woken_at < WAKE_SECONDS:
         return []
+    # A wake-up beyond the free slots would hold a worker thread that polling and delivery need.
     free = rt.share.jobs - jobs.running_count(now)
     found = jobs.due(now, free) if free > 0 else []
     if found:
