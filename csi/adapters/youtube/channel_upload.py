@@ -16,7 +16,7 @@ from csi.ingester.text import TEXT_CHARS
 
 SOURCE = "youtube_channel_rss"
 SETTLED_SECONDS = 3600.0
-"""A video younger than this can have likes and no views because YouTube counts them at different times."""
+"""Below this age zero views are no sign of an upcoming stream: a new video has none at first, either."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def subject_of(raw: RawEvent, upload: ChannelUpload) -> dict[str, Any]:
     """The event's subject. Raises MalformedItem when a required field is missing."""
     watched, details, kind = watched_channel(raw), details_of(raw), upload.kind
     is_channel = watched is not None and watched.startswith("UC")
-    # Some feeds give the channel id without its `UC`; the feed of a playlist gives the channel of each video.
+    # YouTube has written channel ids without their `UC` at times; the feed of a playlist may list several channels.
     if is_channel and upload.channel is not None and watched not in (upload.channel, f"UC{upload.channel}"):
         raise MalformedItem("the item belongs to another channel than the watched one")
     if details:  # the API knows better than the feed whether it is a stream; it does not know shorts
@@ -143,7 +143,7 @@ def is_stream(raw: RawEvent) -> bool:
 
 
 def _is_upcoming(entry: atom.FeedEntry, now: float) -> bool:
-    """A feed does not mark upcoming streams. They have likes and no views, also an hour after they were announced."""
+    """A feed does not mark upcoming streams: an entry with likes and without views, not new, is taken for one."""
     try:
         settled = now - clock.parse(entry.get("published", "")) >= SETTLED_SECONDS
     except (ValueError, OverflowError):

@@ -89,8 +89,8 @@ class UploadsPlaylist:
 def _unknown_items(page: ApiPage, position: Position, since: float | None) -> tuple[list[RawEvent], bool]:
     """The unknown items of a page, and whether the page reaches back to `since`.
 
-    A known item published after `since` does not end the walk: another watch or a later read may have stored it while
-    older uploads are still missing.
+    A known item published after `since` does not end the walk: it was stored after the last successful read, so it does
+    not prove that older uploads are known.
     """
     items = [from_playlist(item, position.ref) for item in page.items if is_readable(item)]
     keys = [key_or_none(raw) or "" for raw in items]
