@@ -15,7 +15,7 @@ from csi.store import db
 from csi.store.models import database
 
 if TYPE_CHECKING:
-    from tests.fakes.processing_bench import ProcessingBench
+    from tests.rigs.processing_bench import ProcessingBench
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
@@ -150,7 +150,7 @@ def processing_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
 def open_bench(tmp_path: Path, clock: HandClock) -> Iterator[Callable[..., "ProcessingBench"]]:
     """A ProcessingBench on SQLite, built with the settings that a test passes."""
     from csi.processing.store import db as processing_db
-    from tests.fakes.processing_bench import ProcessingBench
+    from tests.rigs.processing_bench import ProcessingBench
 
     benches: list[ProcessingBench] = []
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.fakes.installation import Installation, installation
+from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.installation import CONSUMER, Installation, installation
 from tests.fakes.pages import PAGES, ROOT, Block, blocks, codes, rows, section
 from tests.fakes.receiver import ScriptedReceiver
+from tests.rigs.processes import CONSUMER, Installation, installation
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.installation import installation
+from tests.rigs.processes import installation
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.fakes.installation import installation
+from tests.rigs.processes import installation
 
 pytestmark = pytest.mark.slow
 

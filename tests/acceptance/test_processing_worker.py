@@ -16,8 +16,8 @@ import yaml
 from csi.processing.store import db
 from csi.processing.store.db import fetch
 from tests.fakes.pages import ROOT
-from tests.fakes.processing_bench import ProcessingBench
 from tests.fakes.providers import FakeAssembly, FakeChat
+from tests.rigs.processing_bench import ProcessingBench
 
 pytestmark = pytest.mark.slow
 CONSUMER = ["-w", "4", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25"]

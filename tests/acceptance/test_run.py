@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.fakes.installation import Installation, installation
+from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.slow
 

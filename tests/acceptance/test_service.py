@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from tasks import dispatch, notifier, worker
-from tests.fakes.installation import installation
 from tests.fakes.page import page
+from tests.rigs.processes import installation
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.installation import Installation, installation
 from tests.fakes.receiver import ScriptedReceiver
+from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from tests.fakes.doomed_worker import POINTS
-from tests.fakes.installation import CONSUMER, installation
 from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.rigs.processes import CONSUMER, installation
 
 pytestmark = pytest.mark.slow
 

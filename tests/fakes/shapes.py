@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ops import docs_cli
-from tests.fakes.scene import CHANNEL, DEAD_JOB, DEAD_LETTER, OLD_IDS, SUMMARISED, VIDEO, scene
+from tests.rigs.operator import CHANNEL, DEAD_JOB, DEAD_LETTER, OLD_IDS, SUMMARISED, VIDEO, filled_operator_rig
 
 COMMANDS = [
     "archive list",
@@ -67,7 +67,7 @@ WIDTH = 110
 
 
 def text_of(home: Path) -> str:
-    with scene(home) as desk:
+    with filled_operator_rig(home) as desk:
         return "\n\n".join(_entry(command, _ask(desk, command)) for command in COMMANDS)
 
 

@@ -18,10 +18,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from csi.receiver.app import INGEST_PATH
-from tests.fakes.installation import Installation, installation
 from tests.fakes.proxy import LOST, PASS, Manner, Proxy, wait_until
-from tests.faults.box import books, handles, leaks, memory, publish, wal_size
 from tests.faults.oracle import Bounds, judge, line, violations
+from tests.rigs.processes import (
+    Installation,
+    handles,
+    installation,
+    leaks,
+    memory,
+    publish,
+    read_process_ledgers,
+    wal_size,
+)
 
 DRAIN_SECONDS = 120.0
 LONGEST = 6 * 3600.0
@@ -155,7 +163,7 @@ def _verdict(run: Run, seconds: float, seed: int) -> bool:
     wait_until(lambda: run.supervise() or _is_quiet(box), DRAIN_SECONDS)
     back = time.monotonic() - began
     bounds = Bounds(in_flight_at_crashes=run.in_flight + run.proxy.lost_events, timed=False)
-    account = judge(books(box))
+    account = judge(read_process_ledgers(box))
     broken = violations(account, bounds) + _worn(run, seconds)
     done = ",".join(f"{name}:{number}" for name, number in sorted(run.done.items()))
     peaks = {name: round(value) for name, value in run.peaks.items()}
@@ -180,7 +188,7 @@ def _worn(run: Run, seconds: float) -> list[str]:
 
 def _is_quiet(box: Installation) -> bool:
     """Everything served is settled, and no watch has news."""
-    found = judge(books(box))
+    found = judge(read_process_ledgers(box))
     return found.lost == 0 and found.summary.pending == 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.doomed_worker import JOB_POINTS
-from tests.fakes.installation import Installation, installation
+from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.faults
 VIDEOS = 1_000

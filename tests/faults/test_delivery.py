@@ -15,7 +15,7 @@ from csi.net import HttpHeaders, HttpResponse
 from csi.store import batches, db
 from tests.fakes.ua import Cut, Reply, accept, says
 from tests.faults.oracle import Bounds, counted, judge
-from tests.faults.stand import stand
+from tests.rigs.in_process import ledger_pipeline
 
 DOWN = 503
 
@@ -25,7 +25,7 @@ def letters(columns: str = "event_id, cause, status, retry_count, state") -> lis
 
 
 def test_case_13_always_503(case, tmp_path, seed):
-    with stand(tmp_path, then=DOWN) as s:
+    with ledger_pipeline(tmp_path, then=DOWN) as s:
         s.rt.rng = random.Random(seed)
         s.publish(1)
         s.run()
@@ -39,7 +39,7 @@ def test_case_13_always_503(case, tmp_path, seed):
 
 
 def test_case_14_twice_503_then_200(case, tmp_path, seed):
-    with stand(tmp_path, DOWN, DOWN) as s:
+    with ledger_pipeline(tmp_path, DOWN, DOWN) as s:
         s.publish(1)
         s.run()
         s.wait(100)
@@ -59,7 +59,7 @@ def test_case_15_one_bad_event_among_fifty(case, tmp_path, seed, place):
         guilty[:] = guilty or [request.event_ids[index]]
         return says(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
 
-    with stand(tmp_path, then=picky, tier="standard") as s:
+    with ledger_pipeline(tmp_path, then=picky, tier="standard") as s:
         s.publish(50, spacing=1)
         s.run()
         s.wait(60)
@@ -82,7 +82,7 @@ def test_case_15_the_search_meets_an_outage(case, tmp_path, seed, nth):
                 batches.release_waiting("default", keep=None, now=s.clock())
         return says(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
 
-    with stand(tmp_path, then=picky, tier="standard") as s:
+    with ledger_pipeline(tmp_path, then=picky, tier="standard") as s:
         s.publish(30, spacing=1)
         s.run()
         s.wait(200)
@@ -95,7 +95,7 @@ def test_case_16_413_above_a_size(case, tmp_path, seed):
     def small(request):
         return says(413) if len(request.body) > 20_000 else accept(request)
 
-    with stand(tmp_path, then=small, tier="standard") as s:
+    with ledger_pipeline(tmp_path, then=small, tier="standard") as s:
         s.publish(100, title="{} " + "x" * 400, spacing=1)
         s.run()
         s.wait(60)
@@ -105,7 +105,7 @@ def test_case_16_413_above_a_size(case, tmp_path, seed):
 
 def endpoint_fault(case, tmp_path, seed, status: int, *, minutes: int, total: int) -> None:
     """A receiver that answers like this for a while, with events arriving all the time."""
-    with stand(tmp_path, then=status, lists=4, tier="standard") as s:
+    with ledger_pipeline(tmp_path, then=status, lists=4, tier="standard") as s:
         for _ in range(minutes * 6):
             s.publish(max(total // (minutes * 6), 1), ref=-1)
             s.wait(10, step=5)
@@ -138,7 +138,7 @@ def test_case_18_endpoint_faults(case, tmp_path, seed, status):
 
 def test_case_19_retry_after_in_every_lane(case, tmp_path, seed):
     """One lane meets the 429; no lane sends before the time is over."""
-    with stand(tmp_path, says(429, retry_after="40"), lists=3) as s:
+    with ledger_pipeline(tmp_path, says(429, retry_after="40"), lists=3) as s:
         s.publish(2, ref=0)
         s.run()
         asked = s.clock()
@@ -161,7 +161,7 @@ def closest(requests) -> float:
 
 def test_case_19_who_asks_whether_it_is_back_is_told_to_wait(case, tmp_path, seed):
     """The receiver was away, and answers every question with 429: the next one comes when its time is over."""
-    with stand(tmp_path, then=DOWN, lists=2) as s:
+    with ledger_pipeline(tmp_path, then=DOWN, lists=2) as s:
         s.publish(3, ref=-1)
         s.run()
         s.wait(200, step=5)
@@ -178,7 +178,7 @@ def test_case_19_who_asks_whether_it_is_back_is_told_to_wait(case, tmp_path, see
 
 def test_case_19_events_older_than_a_day_are_told_to_wait(case, tmp_path, seed):
     """After a day the attempts are counted again (decision 0042, 22); what the receiver asks for holds all the same."""
-    with stand(tmp_path, then=says(429, retry_after="1800"), lists=2) as s:
+    with ledger_pipeline(tmp_path, then=says(429, retry_after="1800"), lists=2) as s:
         s.publish(3, ref=-1)
         s.run()
         s.wait(100_000, step=300)
@@ -228,7 +228,9 @@ def test_case_20_a_table_of_retry_after(case):
 
 @pytest.mark.parametrize("value", [30, "30", 30.0])
 def test_case_21_retry_after_seconds_in_the_body(case, tmp_path, seed, value):
-    with stand(tmp_path, says(503, {"ok": False, "error": "ua_overloaded", "retry_after_seconds": value})) as s:
+    with ledger_pipeline(
+        tmp_path, says(503, {"ok": False, "error": "ua_overloaded", "retry_after_seconds": value})
+    ) as s:
         s.publish(1)
         s.run()
         s.wait(29)
@@ -241,7 +243,7 @@ def test_case_21_retry_after_seconds_in_the_body(case, tmp_path, seed, value):
 def test_case_22_207_by_index(case, tmp_path, seed):
     errors = [{"index": 3, "error": "invalid_schema"}, {"index": 7, "error": "duplicate_event"}]
     partial = says(207, {"ok": False, "accepted": 8, "rejected": 2, "errors": errors})
-    with stand(tmp_path, partial, tier="standard") as s:
+    with ledger_pipeline(tmp_path, partial, tier="standard") as s:
         s.publish(10, spacing=1)
         s.run()
         s.wait(100)
@@ -270,7 +272,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_case_23_answers_that_do_not_add_up(case, tmp_path, seed, lie):
-    with stand(tmp_path, then=Reply(200, LIES[lie], takes=frozenset())) as s:
+    with ledger_pipeline(tmp_path, then=Reply(200, LIES[lie], takes=frozenset())) as s:
         s.publish(1)
         s.run()
         s.wait(100)
@@ -295,7 +297,7 @@ def test_case_23_words_that_no_database_stores(case, tmp_path, seed, status, eng
     """Half a surrogate pair and a NUL in the receiver's own word: the answer is settled like any other."""
     database = request.getfixturevalue("postgres_url") if engine == "postgresql" else None
     taken = frozenset({0, 2}) if status == 207 else frozenset()
-    with stand(tmp_path, Reply(status, ERRORS[status], takes=taken), tier="standard", database=database) as s:
+    with ledger_pipeline(tmp_path, Reply(status, ERRORS[status], takes=taken), tier="standard", database=database) as s:
         s.publish(3, spacing=1)
         s.run()
         s.wait(150, step=5)
@@ -306,7 +308,7 @@ def test_case_23_words_that_no_database_stores(case, tmp_path, seed, status, eng
 
 
 def test_case_24_409_is_delivered(case, tmp_path, seed):
-    with stand(tmp_path, then=409, lists=3) as s:
+    with ledger_pipeline(tmp_path, then=409, lists=3) as s:
         s.publish(9, ref=-1)
         s.run()
         s.wait(20)
@@ -331,7 +333,7 @@ QUICK_ROWS = (202, 204, 302, 400, 404, 409, 425, 500)
     [pytest.param(status, marks=[] if status in QUICK_ROWS else pytest.mark.faults) for status in ROWS],
 )
 def test_case_25_every_status_has_a_row(case, tmp_path, seed, status):
-    with stand(tmp_path) as s:
+    with ledger_pipeline(tmp_path) as s:
         s.ua.then = says(status, b"" if status in (204, 205, 304) else None, location=s.canary.url)
         s.publish(1)
         s.run()
@@ -363,7 +365,7 @@ SINGLE = {
 
 @pytest.mark.parametrize("cut", [0, 1, 12, 40, 60])
 def test_case_26_accepted_and_then_the_connection_resets(case, tmp_path, seed, cut):
-    with stand(tmp_path, lambda request: accept(request).on(Cut(cut))) as s:
+    with ledger_pipeline(tmp_path, lambda request: accept(request).on(Cut(cut))) as s:
         s.publish(1)
         s.run()
         s.wait(40)
@@ -374,7 +376,7 @@ def test_case_26_accepted_and_then_the_connection_resets(case, tmp_path, seed, c
 
 def outage(case, tmp_path, seed, *, minutes: int) -> None:
     """10 events a minute into a receiver that answers 503: one batch dies, and all of it arrives in order."""
-    with stand(tmp_path, then=DOWN, lists=5, tier="standard", interval=60) as s:
+    with ledger_pipeline(tmp_path, then=DOWN, lists=5, tier="standard", interval=60) as s:
         s.shelf.window = 20
         for _ in range(minutes):
             s.publish(10, ref=-1)
@@ -420,7 +422,7 @@ def test_case_29_a_receiver_that_only_greets(case, tmp_path, seed):
     def greeting(request):
         return says(503) if request.events else accept(request)
 
-    with stand(tmp_path, then=greeting, lists=5, tier="standard", interval=60) as s:
+    with ledger_pipeline(tmp_path, then=greeting, lists=5, tier="standard", interval=60) as s:
         for _ in range(15):
             s.publish(10, ref=-1)
             s.wait(60, step=5)
@@ -440,7 +442,7 @@ def test_case_29_one_event_that_the_receiver_chokes_on(case, tmp_path, seed):
     def choking(request):
         return says(500) if any("Poison" in event["subject"]["title"] for event in request.events) else accept(request)
 
-    with stand(tmp_path, then=choking, lists=2, tier="standard", interval=60) as s:
+    with ledger_pipeline(tmp_path, then=choking, lists=2, tier="standard", interval=60) as s:
         s.publish(11, ref=-1)
         s.publish(1, title="Poison")
         for _ in range(20):
@@ -453,7 +455,7 @@ def test_case_29_one_event_that_the_receiver_chokes_on(case, tmp_path, seed):
 
 def test_case_25_a_receiver_that_refuses_everything(case, tmp_path, seed):
     """400 for all: after a few it counts as away, nothing more is burnt, and all of it arrives when it is mended."""
-    with stand(tmp_path, then=400, lists=3) as s:
+    with ledger_pipeline(tmp_path, then=400, lists=3) as s:
         s.publish(12, ref=-1)
         s.wait(120, step=5)
         asked, dead = len(s.ua.requests), s.count("SELECT COUNT(*) FROM dead_letter WHERE state = 'open'")
@@ -477,7 +479,7 @@ def test_case_30_thirty_percent_5xx(case, tmp_path, seed):
     def moody(request):
         return says(rng.choice([500, 502, 503, 504])) if rng.random() < 0.3 else accept(request)
 
-    with stand(tmp_path, then=moody, lists=4) as s:
+    with ledger_pipeline(tmp_path, then=moody, lists=4) as s:
         for _ in range(20):
             s.publish(5, ref=-1)
             s.wait(30, step=2)
@@ -489,7 +491,7 @@ def test_case_30_thirty_percent_5xx(case, tmp_path, seed):
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 500])
 def test_case_32_batch_sizes(case, tmp_path, seed, size):
-    with stand(tmp_path, tier="high_volume") as s:
+    with ledger_pipeline(tmp_path, tier="high_volume") as s:
         s.publish(size)
         s.run()
         s.wait(70, step=5)
@@ -501,7 +503,7 @@ def test_case_32_batch_sizes(case, tmp_path, seed, size):
 
 def test_case_34_replay_and_scheduled_retry_meet(case, tmp_path, seed):
     """A person replays everything, twice, while one event waits for its retry and another one is dead."""
-    with stand(tmp_path, then=DOWN, lists=2) as s:
+    with ledger_pipeline(tmp_path, then=DOWN, lists=2) as s:
         s.publish(2, ref=-1)
         s.run()
         s.wait(30)
@@ -518,7 +520,7 @@ def test_case_34_replay_and_scheduled_retry_meet(case, tmp_path, seed):
 
 def test_case_34_replayed_while_its_retry_is_scheduled(case, tmp_path, seed):
     """What was replayed fails and waits for its second attempt; a person replays it once more: it is sent once."""
-    with stand(tmp_path, 400, DOWN) as s:
+    with ledger_pipeline(tmp_path, 400, DOWN) as s:
         s.publish(1)
         s.run()
         ((number,),) = letters("id")
@@ -541,7 +543,7 @@ def sent_again(s) -> int:
 
 def test_case_34_two_people_replay_at_once(case, tmp_path, seed):
     """Four threads replay the same letters in the same moment: each event goes out once."""
-    with stand(tmp_path, then=400, lists=6) as s:
+    with ledger_pipeline(tmp_path, then=400, lists=6) as s:
         s.publish(4, ref=-1)
         s.run()
         s.heal()

@@ -5,11 +5,22 @@ import time
 
 import pytest
 
-from tests.fakes.installation import CONSUMER
 from tests.fakes.proxy import wait_until
-from tests.faults.box import books, drained, leaks, moments, publish
-from tests.faults.fleet import Fleet, Redis, fleet, on_hosts, pick, restart_postgres
 from tests.faults.oracle import Bounds
+from tests.rigs.processes import (
+    CONSUMER,
+    Fleet,
+    Redis,
+    drained,
+    fleet,
+    leaks,
+    moments,
+    on_hosts,
+    pick,
+    publish,
+    read_process_ledgers,
+    restart_postgres,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +38,13 @@ def settle(case, box: Fleet, total: int, in_flight: int, **numbers) -> None:
     box.wait_for(drained(box, total), seconds=150)
     back = time.monotonic() - began
     found = leaks(box)
-    case.close(books(box), Bounds(in_flight_at_crashes=in_flight), back=f"{back:.0f}s<=90s", leaks=found, **numbers)
+    case.close(
+        read_process_ledgers(box),
+        Bounds(in_flight_at_crashes=in_flight),
+        back=f"{back:.0f}s<=90s",
+        leaks=found,
+        **numbers,
+    )
     assert found == 0
     assert back <= 90
 
@@ -40,8 +57,8 @@ def killed_at_random(case, box: Fleet, seed: int, *, kills: int, events: int) ->
         wait_until(lambda: False, seconds)
         victim = pick(rng, box.workers)
         planners += victim is box.planner()
-        in_flight += box.fire(victim)
-        box.hire()
+        in_flight += box.kill_worker(victim)
+        box.start_worker()
         total += publish(box, (events - events // 3) // kills)
     settle(case, box, total, in_flight, kills=kills, planners=planners, workers=len(box.workers), seed=seed)
 
@@ -54,7 +71,7 @@ def test_case_91_the_planner_is_killed_and_another_plans(case, tmp_path, postgre
         first = box.planner()
         box.wait_for(box.is_idle)
         assert first is not None
-        in_flight = box.fire(first)
+        in_flight = box.kill_worker(first)
         began = time.monotonic()
         box.wait_for(box.planner)
         took = time.monotonic() - began
@@ -124,7 +141,7 @@ def test_case_95_the_planners_host_is_cut_off_and_comes_back(case, tmp_path, pos
         fleet(tmp_path, postgres_url, redis_server.url, workers=0) as box,
         on_hosts(box, redis_server, 2) as places,
     ):
-        homes = {box.hire(*place.line(*CONSUMER)).pid: place for place in places}
+        homes = {box.start_worker(*place.command(*CONSUMER)).pid: place for place in places}
         total = publish(box, 24)
         box.wait_for(lambda: drained(box, total)() and box.is_idle() and box.planner())
         lost = box.planner()

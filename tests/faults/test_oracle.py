@@ -8,7 +8,7 @@ from tests.fakes.canary import Canary
 from tests.fakes.ua import SECRET
 from tests.faults.independent import objection
 from tests.faults.oracle import Attempt, Bounds, Event, Ledgers, Taken, judge, line, violations
-from tests.faults.stand import stand
+from tests.rigs.in_process import ledger_pipeline
 
 EARLY = Event("e0", "k0", "delivered", 1, "urgent", "2026-01-01T00:00:00Z", 0.0, 1.0)
 LATE = Event("e1", "k1", "delivered", 1, "urgent", "2026-01-02T00:00:00Z", 0.0, 2.0)
@@ -83,7 +83,7 @@ def test_the_canary_remembers_who_came():
     ],
 )
 def test_the_independent_judge_accepts_ours_and_nothing_else(tmp_path, change, words):
-    with stand(tmp_path) as s:
+    with ledger_pipeline(tmp_path) as s:
         s.publish(1, title="Über {} 🚀")
         s.run()
         (request,) = s.ua.requests

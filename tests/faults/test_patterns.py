@@ -7,8 +7,7 @@ import time
 import pytest
 
 from csi.patterns import linear
-from tests.fakes.installation import ROOT, installation
-from tests.faults.box import books, drained, tracebacks
+from tests.rigs.processes import ROOT, drained, installation, read_process_ledgers, tracebacks
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +40,7 @@ def test_case_122_slow_title_pattern(case, tmp_path, seed, engine):
         worker.wait(STOPS_WITHIN)
         stopped = time.monotonic() - told
         unapplied = box.log.read_text().count("title pattern is not applied")
-        account = books(box)
+        account = read_process_ledgers(box)
         case.note(
             served=len(account.served),
             delivered=box.delivered(),

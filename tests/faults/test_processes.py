@@ -14,11 +14,23 @@ import time
 import pytest
 
 from tests.fakes.doomed_worker import EVERY_POINT
-from tests.fakes.installation import CONSUMER, Installation, installation
 from tests.fakes.proxy import wait_until
 from tests.fakes.ua import UA, Slow, accept, says
-from tests.faults.box import books, drained, handles, leaks, memory, moments, publish, tracebacks, wal_size
 from tests.faults.oracle import Bounds
+from tests.rigs.processes import (
+    CONSUMER,
+    Installation,
+    drained,
+    handles,
+    installation,
+    leaks,
+    memory,
+    moments,
+    publish,
+    read_process_ledgers,
+    tracebacks,
+    wal_size,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +57,7 @@ def killed_at_random(case, box: Installation, seed: int, *, kills: int, events: 
     began = time.monotonic()
     box.wait_for(drained(box, total), seconds=240)
     case.close(
-        books(box),
+        read_process_ledgers(box),
         Bounds(in_flight_at_crashes=in_flight),
         kills=kills,
         seed=seed,
@@ -84,7 +96,7 @@ def test_case_2_the_poller_is_killed_between_pages(case, tmp_path, seed):
         box.yt.set_faults("")
         box.start()
         box.wait_for_delivered(total, seconds=120)
-        case.close(books(box), Bounds(in_flight_at_crashes=in_flight), kills=12, seed=seed)
+        case.close(read_process_ledgers(box), Bounds(in_flight_at_crashes=in_flight), kills=12, seed=seed)
 
 
 REFUSING = ("bury", "malformed-commit")
@@ -113,7 +125,10 @@ def test_case_3_sigkill_at(case, tmp_path, seed, point):
         box.wait_for(drained(box, total), seconds=90)
         back = time.monotonic() - began
         case.close(
-            books(box, ua), Bounds(in_flight_at_crashes=in_flight), back=f"{back:.0f}s<=90s", tracebacks=tracebacks(box)
+            read_process_ledgers(box, ua),
+            Bounds(in_flight_at_crashes=in_flight),
+            back=f"{back:.0f}s<=90s",
+            tracebacks=tracebacks(box),
         )
         assert tracebacks(box) == 0
 
@@ -145,7 +160,9 @@ def test_case_4_sigterm_while_requests_hang(case, tmp_path, seed):
         left = box.rows("SELECT COUNT(*) FROM batches WHERE state = 'sending'")[0][0]
         box.start()
         box.wait_for(drained(box, total))
-        account = case.close(books(box, ua), code=code, out_after=f"{took:.1f}s<=30s", leases_left=left, seed=seed)
+        account = case.close(
+            read_process_ledgers(box, ua), code=code, out_after=f"{took:.1f}s<=30s", leases_left=left, seed=seed
+        )
         assert (code, left, account.extra) == (0, 0, 0)
 
 
@@ -164,7 +181,9 @@ def test_case_5_a_receiver_that_never_answers_at_shutdown(case, tmp_path, seed):
         ua.then = accept
         box.start()
         box.wait_for(drained(box, total))
-        case.close(books(box, ua), out_after=f"{took:.1f}s<=10s", outcomes=",".join(sorted(outcomes)), seed=seed)
+        case.close(
+            read_process_ledgers(box, ua), out_after=f"{took:.1f}s<=10s", outcomes=",".join(sorted(outcomes)), seed=seed
+        )
         assert took < 10
         assert outcomes == {"interrupted"}
 
@@ -186,7 +205,9 @@ def test_case_6_killed_right_after_dequeue(case, box, seed):
         total += publish(box, 5)
     box.start()
     box.wait_for(drained(box, total), seconds=60)
-    case.close(books(box), Bounds(in_flight_at_crashes=in_flight), slowest=f"{max(back):.1f}s<=30s", seed=seed)
+    case.close(
+        read_process_ledgers(box), Bounds(in_flight_at_crashes=in_flight), slowest=f"{max(back):.1f}s<=30s", seed=seed
+    )
     assert max(back) < 30
 
 
@@ -201,7 +222,7 @@ def test_case_7_a_lock_right_after_the_schedule_was_read(case, tmp_path, seed):
         began = time.monotonic()
         box.wait_for(lambda: box.delivered() >= total, seconds=90)
         back = time.monotonic() - began
-        case.close(books(box, ua), Bounds(timed=False), back=f"{back:.1f}s<=90s", lock="12s", seed=seed)
+        case.close(read_process_ledgers(box, ua), Bounds(timed=False), back=f"{back:.1f}s<=90s", lock="12s", seed=seed)
 
 
 @pytest.mark.faults
@@ -215,7 +236,7 @@ def test_case_8_the_queue_file_is(case, box, seed, fault):
     total += publish(box, 6)
     began = time.monotonic()
     box.wait_for_delivered(total)
-    case.close(books(box), back=f"{time.monotonic() - began:.1f}s", seed=seed)
+    case.close(read_process_ledgers(box), back=f"{time.monotonic() - began:.1f}s", seed=seed)
     assert (box.state / "queue.db").exists()
 
 
@@ -229,7 +250,9 @@ def test_case_8_the_queue_file_was_corrupted_before_the_start(case, box, seed):
     total += publish(box, 6)
     worker = box.start()
     wait_until(lambda: worker.poll() is not None or box.delivered() >= total, 30)
-    case.close(books(box), Bounds(in_flight_at_crashes=in_flight), alive=int(worker.poll() is None), seed=seed)
+    case.close(
+        read_process_ledgers(box), Bounds(in_flight_at_crashes=in_flight), alive=int(worker.poll() is None), seed=seed
+    )
     assert box.delivered() >= total
 
 
@@ -254,7 +277,7 @@ def test_case_9_garbage_and_a_foreign_pickle(case, box, seed):
         queue.executemany("INSERT INTO task (queue, data, priority) VALUES ('csi', ?, 100)", [(row,) for row in rows])
     total += publish(box, 6)
     box.wait_for_delivered(total)
-    case.close(books(box), ran=int(trap.exists()), tracebacks=tracebacks(box), seed=seed)
+    case.close(read_process_ledgers(box), ran=int(trap.exists()), tracebacks=tracebacks(box), seed=seed)
     assert not trap.exists()
     assert tracebacks(box) == 0
 
@@ -274,7 +297,7 @@ def test_case_10_an_item_that_kills_the_process(case, box, seed, kind):
         in_flight += box.in_flight(worker)
     box.wait_for(drained(box, total + 1), seconds=60)
     causes = box.rows("SELECT cause, COUNT(*) FROM dead_letter WHERE state = 'open' GROUP BY cause")
-    case.close(books(box), Bounds(in_flight_at_crashes=in_flight), deaths=deaths, seed=seed)
+    case.close(read_process_ledgers(box), Bounds(in_flight_at_crashes=in_flight), deaths=deaths, seed=seed)
     assert causes == [("crash", 1)]
     assert deaths <= 7, "three for the batch, three for the event that stood alone, one to spare"
     assert box.delivered() == total
@@ -362,7 +385,7 @@ def test_case_12_two_workers_on_one_state(case, box, seed):
     total = publish(box, 6)
     second = box.run(*CONSUMER)
     box.wait_for_delivered(total)
-    case.close(books(box), code=second.returncode, seed=seed)
+    case.close(read_process_ledgers(box), code=second.returncode, seed=seed)
     assert (second.returncode, "another worker" in second.stderr) == (9, True)
     assert first.poll() is None
 
@@ -386,7 +409,12 @@ def test_case_29_recovery_ramps_up(case, tmp_path, seed):
         box.wait_for(lambda: (box.rows("SELECT COUNT(*) FROM events") or [(0,)])[0][0] >= total, seconds=90)
         ua.then = slowly
         box.wait_for_delivered(total, seconds=120)
-        case.close(books(box, ua), at_once="/".join(map(str, at_once[:12])), peak=f"{max(at_once)}<=4", seed=seed)
+        case.close(
+            read_process_ledgers(box, ua),
+            at_once="/".join(map(str, at_once[:12])),
+            peak=f"{max(at_once)}<=4",
+            seed=seed,
+        )
         assert at_once[0] == 1
         assert max(at_once[:3]) <= 2
         assert 2 <= max(at_once) <= 4
@@ -425,12 +453,12 @@ def test_case_31_a_slow_receiver_and_five_thousand_events(case, tmp_path, seed):
             box.wait_for(lambda total=total: urgent_waiting(box) == 0 or box.delivered() >= 5000, seconds=60)
             wait_until(lambda: box.delivered() >= 5000, 2.0)
             assert total < 5300, "it takes too long"
-        box.wait_for(lambda: box.delivered() >= len(books(box).served), seconds=240)
+        box.wait_for(lambda: box.delivered() >= len(read_process_ledgers(box).served), seconds=240)
         late = handles(worker.pid)
         fast = sorted(row[0] for row in box.rows(URGENT_TIMES))
         p95 = fast[int(len(fast) * 0.95)]
         case.close(
-            books(box, ua),
+            read_process_ledgers(box, ua),
             urgent_p95=f"{p95:.2f}s<=2s",
             urgent=len(fast),
             memory=f"{peak:.0f}MB<512MB",
@@ -472,7 +500,9 @@ def test_case_79_one_source_dumps_ten_thousand(case, tmp_path, seed):
         flood = box.delivered() - 99
         waits = sorted(row[0] for row in box.rows(OTHERS_TIMES))
         box.wait_for_delivered(10_099, seconds=420)
-        case.close(books(box), slowest_other=f"{waits[-1]:.1f}s", flood_delivered_by_then=flood, seed=seed)
+        case.close(
+            read_process_ledgers(box), slowest_other=f"{waits[-1]:.1f}s", flood_delivered_by_then=flood, seed=seed
+        )
         assert flood < 9_000, "the others had to wait for the flood"
 
 

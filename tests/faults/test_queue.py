@@ -4,8 +4,7 @@ import pytest
 
 from tasks.queue import open_storage
 from tests.fakes.forged import forged_messages
-from tests.fakes.installation import installation
-from tests.faults.box import books, publish, tracebacks
+from tests.rigs.processes import installation, publish, read_process_ledgers, tracebacks
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +35,7 @@ def test_case_120_forged_messages(case, tmp_path, request, seed, place):
         storage.close()
         lines = [text for text in box.log.read_text().splitlines() if "from the queue" in text or "queue was" in text]
         numbers = {"forged": forged, "executed": int(trap.exists()), "tracebacks": tracebacks(box)}
-        case.close(books(box), **numbers, lines=f"{len(lines)}<=3", seed=seed)
+        case.close(read_process_ledgers(box), **numbers, lines=f"{len(lines)}<=3", seed=seed)
         assert not trap.exists()
         assert all("cannot be verified" in done.stdout + done.stderr for done in answers)
         assert not any("Traceback" in done.stderr for done in answers)

@@ -14,7 +14,7 @@ from csi.ingester.text import clean_tree
 from csi.store import db
 from tests.fakes.ua import SECRET, accept, says
 from tests.faults.independent import objection
-from tests.faults.stand import stand
+from tests.rigs.in_process import ledger_pipeline
 
 GOLDEN = [
     ("plain", "ascii", "0bfbaf963b2df663eb24b786beac2be27a752b7d896c2c713bdf740d694b6774"),
@@ -53,7 +53,7 @@ def test_case_35_golden_vectors(case):
 
 @pytest.mark.parametrize("tier", ["urgent", "standard", "high_volume"])
 def test_case_36_bytes_received_are_bytes_signed(case, tmp_path, seed, tier):
-    with stand(tmp_path, 503, 503, tier=tier, lists=3) as s:
+    with ledger_pipeline(tmp_path, 503, 503, tier=tier, lists=3) as s:
         s.publish(30, ref=-1, title="Zug № {} 🚂")
         s.run()
         s.wait(160, step=2)
@@ -67,7 +67,7 @@ def test_case_36_bytes_received_are_bytes_signed(case, tmp_path, seed, tier):
 
 
 def test_case_37_odd_titles(case, tmp_path, seed):
-    with stand(tmp_path) as s:
+    with ledger_pipeline(tmp_path) as s:
         for title in TITLES:
             s.shelf.put(s.lists[0], s.clock(), title)
         s.run()
@@ -83,7 +83,7 @@ def test_case_37_odd_titles(case, tmp_path, seed):
 def test_case_38_numbers_that_are_not_json(case, tmp_path, seed):
     """NaN, Infinity and 10**30 in a payload: an event without them, or a dead letter; never a request with them."""
     odd = [float("nan"), float("inf"), -float("inf"), 10**30, -(10**30), 1e308]
-    with stand(tmp_path) as s:
+    with ledger_pipeline(tmp_path) as s:
         for number in odd:
             s.shelf.put(s.lists[0], s.clock(), f"Number {number}", position=number)
         s.publish(1)
@@ -97,7 +97,7 @@ def test_case_38_numbers_that_are_not_json(case, tmp_path, seed):
 
 @pytest.mark.parametrize("offset", [299, -299])
 def test_case_39_a_clock_within_the_tolerance(case, tmp_path, seed, offset):
-    with stand(tmp_path) as s:
+    with ledger_pipeline(tmp_path) as s:
         s.ua.then = strict(s, offset)
         s.publish(2)
         s.run()
@@ -109,7 +109,7 @@ def test_case_39_a_clock_within_the_tolerance(case, tmp_path, seed, offset):
 @pytest.mark.parametrize("offset", [301, -301])
 def test_case_39_a_clock_beyond_the_tolerance(case, tmp_path, seed, offset):
     """Held and said, not dead-lettered; when the clock is right again, everything arrives."""
-    with stand(tmp_path, lists=2) as s:
+    with ledger_pipeline(tmp_path, lists=2) as s:
         s.ua.then = strict(s, offset)
         s.publish(4, ref=-1)
         s.run()
@@ -139,7 +139,7 @@ def strict(s, offset: float):
 
 def test_case_40_a_retry_after_ninety_minutes(case, tmp_path, seed):
     """Whatever waited, each request is signed with the time it leaves."""
-    with stand(tmp_path, says(429, retry_after="3600"), says(429, retry_after="1800")) as s:
+    with ledger_pipeline(tmp_path, says(429, retry_after="3600"), says(429, retry_after="1800")) as s:
         s.publish(1)
         s.run()
         s.wait(5500, step=50)
@@ -160,7 +160,7 @@ def test_case_41_rotation_without_a_failed_request(case, tmp_path, seed):
         good = any(objection(secret, request.headers, request.body) is None for secret in accepted)
         return accept(request) if good else says(401)
 
-    with stand(tmp_path, then=rotating) as s:
+    with ledger_pipeline(tmp_path, then=rotating) as s:
         for step in ("old", "both", "new", "new only"):
             if step == "both":
                 accepted.append("csi-test-secret-two")
@@ -180,7 +180,7 @@ def test_case_41_rotation_without_a_failed_request(case, tmp_path, seed):
 def test_case_42_any_byte_flipped(case, tmp_path, seed):
     """Every byte of body and headers, in one random bit: both judges refuse it."""
     rng = random.Random(seed)
-    with stand(tmp_path) as s:
+    with ledger_pipeline(tmp_path) as s:
         s.publish(1, title="Über {}")
         s.run()
         (request,) = s.ua.requests

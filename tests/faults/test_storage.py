@@ -21,12 +21,20 @@ from csi.doctor.destination import check_storage
 from csi.runtime import load_settings
 from csi.store import db
 from csi.worker import retention
-from tests.fakes.installation import CONSUMER, ROOT, Installation, installation
 from tests.fakes.proxy import wait_until
 from tests.fakes.ua import UA, accept, says
-from tests.faults.box import books, publish, tracebacks, wal_size
 from tests.faults.oracle import Bounds
-from tests.faults.stand import stand
+from tests.rigs.in_process import ledger_pipeline
+from tests.rigs.processes import (
+    CONSUMER,
+    ROOT,
+    Installation,
+    installation,
+    publish,
+    read_process_ledgers,
+    tracebacks,
+    wal_size,
+)
 
 DAY = 86_400.0
 
@@ -104,7 +112,9 @@ def test_case_44_disk_full(case, tmp_path, seed):
         back = time.monotonic() - began
         box.wait_for(lambda: ask(box, port, "readyz")[0] == 200, seconds=60)
         sound = box.rows("PRAGMA integrity_check")
-        case.close(books(box), alive=int(alive), readyz_503=int(said), back=f"{back:.1f}s<=90s", seed=seed)
+        case.close(
+            read_process_ledgers(box), alive=int(alive), readyz_503=int(said), back=f"{back:.1f}s<=90s", seed=seed
+        )
         assert (alive, said, sound) == (True, True, [("ok",)])
         assert NEARLY_FULL in box.log.read_text()
 
@@ -139,7 +149,7 @@ def test_case_44_polling_stops_before_the_disk_is_full(case, tmp_path, seed):
         began = time.monotonic()
         box.wait_for_delivered(2 * first, seconds=90)
         back = time.monotonic() - began
-        case.close(books(box, ua), read_meanwhile=stored - first, back=f"{back:.1f}s<=90s", seed=seed)
+        case.close(read_process_ledgers(box, ua), read_meanwhile=stored - first, back=f"{back:.1f}s<=90s", seed=seed)
         assert (stored, worker.poll()) == (first, None)
 
 
@@ -165,7 +175,7 @@ def test_case_44_a_disk_that_became_read_only(case, tmp_path, seed):
         total += publish(box, 6)
         box.start()
         box.wait_for_delivered(total)
-        case.close(books(box), code=refused.returncode, readyz=status, found=",".join(found), seed=seed)
+        case.close(read_process_ledgers(box), code=refused.returncode, readyz=status, found=",".join(found), seed=seed)
         assert (refused.returncode, "Traceback" in refused.stderr, status) == (7, False, 503)
         assert "cannot be opened for writing" in str(body["reasons"])
         assert "read_only" in found
@@ -206,7 +216,11 @@ def test_case_45_the_writer_lock_is_held(case, tmp_path, seed, seconds):
         back = time.monotonic() - began
         in_flight = len(box.rows("SELECT 1 FROM delivery_attempts WHERE outcome = 'interrupted'"))
         case.close(
-            books(box), Bounds(in_flight_at_crashes=in_flight), held=f"{seconds}s", back=f"{back:.1f}s<=90s", seed=seed
+            read_process_ledgers(box),
+            Bounds(in_flight_at_crashes=in_flight),
+            held=f"{seconds}s",
+            back=f"{back:.1f}s<=90s",
+            seed=seed,
         )
         assert worker.poll() is None
 
@@ -234,7 +248,7 @@ def test_case_46_long_readers(case, tmp_path, seed):
                 reader.close()
             box.wait_for_delivered(total, seconds=120)
         after = wal_size(box)
-        case.close(books(box), wal=f"{peak:.1f}MB<64MB", afterwards=f"{after:.1f}MB<=33MB", seed=seed)
+        case.close(read_process_ledgers(box), wal=f"{peak:.1f}MB<64MB", afterwards=f"{after:.1f}MB<=33MB", seed=seed)
         assert peak < 64
         assert after <= 33
         assert (worker.poll(), tracebacks(box)) == (None, 0)
@@ -296,7 +310,7 @@ def test_case_47_four_writer_processes(case, sqlite_store, seed):
 def test_case_48_the_wal_is_cut(case, tmp_path, seed, rounds):
     """A copy with its WAL cut anywhere: it opens, events and inbox agree, and the lost tail is read again."""
     rng, lost_tail = random.Random(seed), 0
-    with stand(tmp_path, lists=2) as s:
+    with ledger_pipeline(tmp_path, lists=2) as s:
         for _ in range(2):  # few enough that all of it is still in the log: SQLite empties one of 4 MB
             s.publish(6, ref=-1)
             s.wait(11)
@@ -312,7 +326,7 @@ def test_case_48_the_wal_is_cut(case, tmp_path, seed, rounds):
         # One cut in each part of the log: what hurts lies near its beginning, where the events were stored.
         end = int(len(files["csi.db-wal"]) * (number + rng.random()) / rounds)
         (home / "state" / "csi.db-wal").write_bytes(files["csi.db-wal"][:end])
-        with stand(home, lists=2) as again:
+        with ledger_pipeline(home, lists=2) as again:
             sound = db.fetch("PRAGMA integrity_check") == [("ok",)]
             agree = again.count(DISAGREEING) == 0
             lost_tail += total - again.count("SELECT COUNT(*) FROM events")
@@ -335,7 +349,7 @@ DISAGREEING = """
 
 def test_case_50_retention_never_touches_pending(case, tmp_path, seed):
     """Old and pending, old and dead but open, old and delivered: only the last goes."""
-    with stand(tmp_path, lists=3) as s:
+    with ledger_pipeline(tmp_path, lists=3) as s:
         s.publish(10, ref=0)
         s.wait(15)
         s.ua.then = lambda request: says(400) if "BAD" in request.body.decode() else says(503)
@@ -413,7 +427,7 @@ def test_case_52_backup_under_load(case, tmp_path, seed):
         box.wait_for_delivered(total, seconds=60)
         # What was delivered after the copy was taken is delivered once more, and what was read after it is read anew.
         again = Bounds(in_flight_at_crashes=in_flight + total - delivered, changed=total - held)
-        case.close(books(box), again, sound=f"{sound.count('ok')}/3", events_in_copy=held, seed=seed)
+        case.close(read_process_ledgers(box), again, sound=f"{sound.count('ok')}/3", events_in_copy=held, seed=seed)
         assert sound == ["ok"] * 3
 
 
@@ -438,7 +452,7 @@ def test_case_52_a_backup_that_was_killed(case, tmp_path, seed, moment):
         doomed.wait(40)
         state = integrity(target) if target.exists() else "none"
         again = box.csi("db", "backup", str(tmp_path / "second.db"))
-        case.close(books(box), killed=doomed.returncode, copy=state, seed=seed)
+        case.close(read_process_ledgers(box), killed=doomed.returncode, copy=state, seed=seed)
         assert state in ("ok", "none")
         assert (again.returncode, worker.poll()) == (0, None)
 
@@ -477,7 +491,7 @@ def test_case_50_a_prune_that_was_killed(case, tmp_path, seed, point):
 )
 def test_case_53_the_same_on_postgresql(case, tmp_path, postgres_url, seed, script):
     """The walk's own invariants on the other engine; the store's suite runs on both anyway."""
-    with stand(tmp_path, *script, lists=3, database=postgres_url) as s:
+    with ledger_pipeline(tmp_path, *script, lists=3, database=postgres_url) as s:
         s.publish(12, ref=-1)
         s.run()
         s.wait(120, step=5)
@@ -489,9 +503,9 @@ def test_case_53_the_same_on_postgresql(case, tmp_path, postgres_url, seed, scri
 @pytest.mark.faults
 def test_case_53_two_planners_on_postgresql(case, tmp_path, postgres_url, seed):
     """Several threads claim from one outbox: SKIP LOCKED, and each event goes once."""
-    with stand(tmp_path, lists=8, tier="high_volume", database=postgres_url) as s:
+    with ledger_pipeline(tmp_path, lists=8, tier="high_volume", database=postgres_url) as s:
         s.publish(400, ref=-1)
-        s.line.run_without_delivery()
+        s.run_without_delivery()
         s.clock.move(61)
         workers = [threading.Thread(target=drain, args=(s,)) for _ in range(4)]
         for worker in workers:
@@ -510,12 +524,14 @@ def drain(s) -> None:
         for _ in range(3):
             wakes = [Wake("flush", "default/high_volume")]
             while wakes:
-                wakes += [wake for wake in s.line.step(wakes.pop(0)) if wake.at is None]
+                wakes += [wake for wake in s.step(wakes.pop(0)) if wake.at is None]
 
 
 def test_case_44_the_receiver_is_the_one_that_is_full(case, tmp_path, seed):
     """507 and 503 with Retry-After from a receiver without room: nothing is dead, all arrives when there is."""
-    with stand(tmp_path, *[says(503, {"ok": False, "error": "storage_full"}, retry_after="60")] * 5, lists=3) as s:
+    with ledger_pipeline(
+        tmp_path, *[says(503, {"ok": False, "error": "storage_full"}, retry_after="60")] * 5, lists=3
+    ) as s:
         s.publish(9, ref=-1)
         s.run()
         s.wait(400, step=5)

@@ -14,7 +14,7 @@ from csi.worker import retention
 from tests.conftest import HandClock
 from tests.fakes.ua import accept, says
 from tests.faults.oracle import Bounds
-from tests.faults.stand import stand
+from tests.rigs.in_process import ledger_pipeline
 
 HOUR, DAY = 3600.0, 86_400.0
 YEARS = 3650 * DAY
@@ -22,7 +22,7 @@ YEARS = 3650 * DAY
 
 @pytest.mark.parametrize("jump", [HOUR, DAY, YEARS], ids=["hour", "day", "ten-years"])
 def test_case_76_the_clock_jumps_forward(case, tmp_path, seed, jump):
-    with stand(tmp_path, lists=3) as s:
+    with ledger_pipeline(tmp_path, lists=3) as s:
         s.publish(6, ref=-1)
         s.wait(30)
         before = s.shelf.reads
@@ -40,7 +40,7 @@ def test_case_76_the_clock_jumps_forward(case, tmp_path, seed, jump):
 @pytest.mark.parametrize("jump", [HOUR, DAY, YEARS], ids=["hour", "day", "ten-years"])
 def test_case_76_the_clock_jumps_forward_and_back(case, tmp_path, seed, jump):
     """A wrong time server for a minute: what was planned for then must not wait until then."""
-    with stand(tmp_path, 503, lists=3) as s:
+    with ledger_pipeline(tmp_path, 503, lists=3) as s:
         s.publish(6, ref=-1)
         s.run()
         s.clock.move(jump)
@@ -58,7 +58,7 @@ def test_case_76_the_clock_jumps_forward_and_back(case, tmp_path, seed, jump):
 
 @pytest.mark.parametrize("jump", [HOUR, DAY], ids=["hour", "day"])
 def test_case_76_the_clock_jumps_back(case, tmp_path, seed, jump):
-    with stand(tmp_path, 503, says(429, retry_after="5"), lists=3) as s:
+    with ledger_pipeline(tmp_path, 503, says(429, retry_after="5"), lists=3) as s:
         s.publish(6, ref=-1)
         s.run()
         s.clock.move(-jump)
@@ -82,7 +82,7 @@ def test_case_76_the_clock_jumps_back(case, tmp_path, seed, jump):
 def test_case_100_the_clock_jumps_91_days_and_back_with_a_source_that_lags(case, tmp_path, seed, checked, wrong):
     """Each round publishes items that the source lists only after it was read: they are older than the last read."""
     jump, ahead, polled = 91 * DAY, 0.0, []
-    with stand(tmp_path, lists=3) as s:
+    with ledger_pipeline(tmp_path, lists=3) as s:
 
         def publish_late(rounds: int, seconds: float) -> None:
             for _ in range(rounds):
@@ -120,7 +120,7 @@ def test_case_100_the_clock_jumps_91_days_and_back_with_a_source_that_lags(case,
 
 def test_case_77_suspended_for_thirty_minutes(case, tmp_path, seed):
     """A laptop lid: each watch is read once, the batches keep their size, nothing is sent twice."""
-    with stand(tmp_path, lists=20, tier="standard") as s:
+    with ledger_pipeline(tmp_path, lists=20, tier="standard") as s:
         s.publish(20, ref=-1)
         s.run()
         s.publish(200, ref=-1)
@@ -139,7 +139,7 @@ def test_case_77_suspended_for_thirty_minutes(case, tmp_path, seed):
 
 def test_case_78_two_schedulers_at_once(case, tmp_path, seed):
     """Four planners at the same moment: every watch is woken once, and read once even if it were woken twice."""
-    with stand(tmp_path, lists=60) as s:
+    with ledger_pipeline(tmp_path, lists=60) as s:
         s.publish(60, ref=-1)
         woken: list[int] = []
         start = threading.Barrier(4)
@@ -156,7 +156,7 @@ def test_case_78_two_schedulers_at_once(case, tmp_path, seed):
             thread.join(30)
         twice = len(woken) - len(set(woken))
         for key in [*woken, *woken]:
-            s.line.step(Wake("poll", key))
+            s.step(Wake("poll", key))
         reads = s.shelf.reads
         s.wait(8)
         case.close(s.books(), seed=seed, woken=len(woken), twice=twice, reads=reads)
@@ -167,7 +167,7 @@ def test_case_78_two_schedulers_at_once(case, tmp_path, seed):
 @pytest.mark.faults
 def test_case_49_dedupe_over_a_year(case, tmp_path, seed):
     """One item stays visible all the time, others come and go: each is emitted once in 365 days."""
-    with stand(tmp_path, lists=2, interval=DAY / 2) as s:
+    with ledger_pipeline(tmp_path, lists=2, interval=DAY / 2) as s:
         s.shelf.window = 8
         total = 0
         s.shelf.put(s.lists[1], s.clock(), "always there")
@@ -225,7 +225,7 @@ def test_case_29_a_simulated_week(case, tmp_path, seed, hours, down_from):
     """The PRD's SLOs as invariants, over a week with six hours of outage and other weather."""
     weather = Weather(seed, hours, down_from)
     healthy: set[str] = set()
-    with stand(tmp_path, lists=3, interval=900) as s:
+    with ledger_pipeline(tmp_path, lists=3, interval=900) as s:
         s.shelf.window = 10
         for hour in range(hours):
             s.ua.then = weather.answer(hour)
@@ -259,7 +259,7 @@ def test_case_76_the_clock_in_hand_is_the_only_clock(case, tmp_path):
     stories = []
     for home in ("one", "two"):
         (tmp_path / home).mkdir()
-        with stand(tmp_path / home, 503, 503, lists=2, clock=HandClock()) as s:
+        with ledger_pipeline(tmp_path / home, 503, 503, lists=2, clock=HandClock()) as s:
             s.rt.rng = random.Random(5)
             s.publish(4, ref=-1)
             s.run()

@@ -12,7 +12,7 @@ from csi.dlq import replay, search
 from csi.store import db, leases
 from tests.fakes.ua import SECRET, UA, Behaviour, Cut, Reply, Request, accept, says
 from tests.faults.oracle import Bounds
-from tests.faults.stand import Stand, stand
+from tests.rigs.in_process import LedgerPipeline, ledger_pipeline
 
 TIERS = ("urgent", "standard", "high_volume")
 
@@ -56,7 +56,7 @@ class Weather:
         return self.rng.choice([self, self, picky, says(503), says(401), says(429, retry_after="30")])
 
 
-def command(s: Stand, rng: random.Random) -> str:
+def command(s: LedgerPipeline, rng: random.Random) -> str:
     """What people do meanwhile, and a worker that starts anew."""
     name = rng.choice(["replay", "pause", "resume", "resume", "restart", "nothing", "nothing"])
     match name:
@@ -75,7 +75,7 @@ def weather(case, home: Path, seed: int) -> None:
     rng, second = random.Random(seed), UA(then=accept)
     delivery = {"destinations": {"second": {"endpoint": second.url, "secret_env": "CSI_SECOND_SECRET"}}}
     lists, tier, secrets = rng.choice([1, 3, 6]), rng.choice(TIERS), {"CSI_SECOND_SECRET": SECRET}
-    with second, stand(home, lists=lists, tier=tier, delivery=delivery, secrets=secrets) as s:
+    with second, ledger_pipeline(home, lists=lists, tier=tier, delivery=delivery, secrets=secrets) as s:
         s.rt.rng = random.Random(seed)
         skies, acts = [(s.ua, Weather(rng)), (second, Weather(rng))], list[str]()
         for _ in range(20):
@@ -94,7 +94,7 @@ def weather(case, home: Path, seed: int) -> None:
         assert (missing, stuck(), took < 300) == (0, 0, True)
 
 
-def drained_after(s: Stand, limit: float) -> float:
+def drained_after(s: LedgerPipeline, limit: float) -> float:
     """Seconds until nothing waits. A letter that has used up its rounds of redrive waits for a person, not for us."""
     start, rounds = s.clock(), s.rt.settings.dlq.max_redrive_rounds
     while s.clock() - start < limit and (waiting(s) or s.count(f"{_REDRIVEN} AND rounds < {rounds}")):
@@ -102,7 +102,7 @@ def drained_after(s: Stand, limit: float) -> float:
     return s.clock() - start
 
 
-def waiting(s: Stand) -> int:
+def waiting(s: LedgerPipeline) -> int:
     return s.count("SELECT COUNT(*) FROM outbox") + s.count("SELECT COUNT(*) FROM inbox WHERE state = 'new'")
 
 

@@ -20,7 +20,7 @@ from tests.fakes.canary import Canary
 from tests.fakes.proxy import LOST, Manner, Proxy
 from tests.fakes.raw_server import RawServer, answer
 from tests.fakes.ua import SECRET, UA, Cut, Reply, Slow, accept, says
-from tests.faults.stand import stand
+from tests.rigs.in_process import ledger_pipeline
 
 TLS = Path(__file__).resolve().parents[1] / "data" / "tls"
 QUICK = {"timeout_seconds": 0.4}
@@ -40,7 +40,7 @@ WIRES = {
 @pytest.mark.parametrize("wire", WIRES)
 def test_case_27_the_total_deadline_holds(case, tmp_path, seed, wire):
     """The receiver takes it and the answer does not arrive: within the deadline it is over, and comes once more."""
-    with stand(tmp_path, lambda request: accept(request).on(WIRES[wire]), delivery=QUICK) as s:
+    with ledger_pipeline(tmp_path, lambda request: accept(request).on(WIRES[wire]), delivery=QUICK) as s:
         s.publish(1)
         began = time.monotonic()
         s.run()
@@ -82,7 +82,7 @@ def test_case_27_through_the_proxy_to_the_real_receiver(case, tmp_path, seed, na
     """The first two answers are treated like this, the rest pass; the real receiver recognises what it knows."""
     settings = ReceiverSettings(secret=SECRET, db_path=tmp_path / "r.db", ledger_path=tmp_path / "received.jsonl")
     manners = [PROXIED[name]] * 2
-    with serve_in_background(create_app(settings)) as url, stand(tmp_path, lists=3, clock=WallClock()) as s:
+    with serve_in_background(create_app(settings)) as url, ledger_pipeline(tmp_path, lists=3, clock=WallClock()) as s:
         host, port = url.removeprefix("http://").split(":")
         with Proxy((host, int(port)), lambda: manners.pop() if manners else Manner()) as proxy:
             s.rt.destinations["default"] = moved(s.rt.destinations["default"], proxy.url(INGEST_PATH))
@@ -124,7 +124,7 @@ def test_case_28_bad_certificates(case, tmp_path, seed, name):
     """Expired, self-signed, another host's: refused before a single byte of the request is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / f"{name}.pem", TLS / f"{name}.key")
-    with RawServer(tls=context) as server, stand(tmp_path, lists=3) as s:
+    with RawServer(tls=context) as server, ledger_pipeline(tmp_path, lists=3) as s:
         s.rt.destinations["default"] = moved(s.rt.destinations["default"], f"{server.url}/api/v1/signals/ingest")
         if name != "localhost":
             s.rt.net = Net(verify=ssl.create_default_context(cafile=TLS / f"{name}.pem"))
@@ -141,7 +141,7 @@ def test_case_28_bad_certificates(case, tmp_path, seed, name):
 
 
 def test_case_25_the_second_hop_is_never_visited(case, tmp_path, seed):
-    with Canary() as canary, stand(tmp_path) as s:
+    with Canary() as canary, ledger_pipeline(tmp_path) as s:
         s.ua.then = lambda request: says(307, location=canary.url)
         s.publish(1)
         s.run()
@@ -159,9 +159,9 @@ def test_case_33_urgent_behind_a_large_batch(case, tmp_path, seed):
             free.wait(20)
         return accept(request)
 
-    with stand(tmp_path, then=holding, lists=2, tier="high_volume") as s:
+    with ledger_pipeline(tmp_path, then=holding, lists=2, tier="high_volume") as s:
         s.publish(500, ref=0)
-        s.line.run_without_delivery()
+        s.run_without_delivery()
         s.clock.move(61)
         lanes = [threading.Thread(target=work, args=(s, wake)) for wake in flush_all(s, "high_volume")]
         for lane in lanes:
@@ -178,13 +178,13 @@ def test_case_33_urgent_behind_a_large_batch(case, tmp_path, seed):
 
 
 def flush_all(s, tier: str) -> list[Wake]:
-    return list(s.line.step(Wake("flush", f"default/{tier}")))
+    return list(s.step(Wake("flush", f"default/{tier}")))
 
 
 def work(s, wake: Wake) -> None:
     """One of Huey's threads."""
     with db.connection():
-        s.line.step(wake)
+        s.step(wake)
 
 
 def overtake(s) -> float:
@@ -195,7 +195,7 @@ def overtake(s) -> float:
     began = time.monotonic()
     wakes = [Wake("poll", pk) for (pk,) in db.fetch("SELECT id FROM watches WHERE ref = ?", s.lists[1])]
     while wakes:
-        wakes += s.line.step(wakes.pop(0))
+        wakes += s.step(wakes.pop(0))
     return time.monotonic() - began
 
 

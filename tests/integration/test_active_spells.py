@@ -6,7 +6,7 @@ import pytest
 
 from csi.store import db, watch_admin
 from csi.store.models import database
-from tests.fakes.line import Line
+from tests.rigs.in_process import InProcessPipeline
 
 NOW, HOUR = 1_790_000_000.0, 3600.0
 _EVENT = """
@@ -18,7 +18,7 @@ _EVENT = """
 
 @pytest.fixture
 def store(tmp_path, clock):
-    Line(tmp_path, clock, "http://127.0.0.1:9/nobody", sources={})
+    InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/nobody", sources={})
     with db.connection():
         database.execute_sql("PRAGMA foreign_keys = 0")  # events of watches that nobody made
         yield

@@ -19,9 +19,9 @@ from csi.store.models import Host
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
 from csi.worker.maintenance import write_heartbeat
-from tests.fakes.line import Line
 from tests.fakes.page import page
 from tests.fakes.receiver import ScriptedReceiver
+from tests.rigs.in_process import InProcessPipeline
 
 NOW = 1_771_761_600.0
 SOURCE = (SourcePlan("youtube_playlist", 1, 0.0),)
@@ -124,7 +124,7 @@ def line(tmp_path, clock, desk):
 def build(tmp_path, clock, desk, **secrets):
     port = desk.url.split(":")[2].split("/")[0]
     urls = {"CSI_NOTIFY_URLS": f"json://127.0.0.1:{port}/token-of-the-desk"} | secrets
-    built = Line(tmp_path, clock, "http://127.0.0.1:9/", secrets=urls, sources={})
+    built = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", secrets=urls, sources={})
     write_heartbeat(built.rt, clock())
     return built
 
@@ -244,17 +244,17 @@ def test_several_urls_in_one_variable(text, urls):
 def test_the_heartbeat_url_is_asked_by_get(tmp_path, clock, status, heard):
     with db.connection(), page(status) as there:
         secrets = {"CSI_HEARTBEAT_URL": f"{there.url}/ping/canary"}
-        assert alerting.ping(Line(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets).rt) is heard
+        assert alerting.ping(InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets).rt) is heard
         assert there.asked == ["/ping/canary"]
 
 
 def test_without_a_heartbeat_url_nobody_is_asked(tmp_path, clock):
     with db.connection():
-        assert alerting.ping(Line(tmp_path, clock, "http://127.0.0.1:9/").rt) is True
+        assert alerting.ping(InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/").rt) is True
 
 
 @pytest.mark.parametrize("url", ["http://hc.example.net/canary", "ftp://127.0.0.1/canary", "https://u:p@hc.example/x"])
 def test_a_heartbeat_url_must_be_safe_and_is_not_shown(tmp_path, clock, url):
     with pytest.raises(ConfigError, match="CSI_HEARTBEAT_URL") as caught:
-        Line(tmp_path, clock, "http://127.0.0.1:9/", secrets={"CSI_HEARTBEAT_URL": url})
+        InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", secrets={"CSI_HEARTBEAT_URL": url})
     assert "canary" not in str(caught.value)

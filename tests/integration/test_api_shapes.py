@@ -14,8 +14,7 @@ from csi.api_models import ApiModel, TimelineJson
 from csi.store import db
 from csi.web import openapi
 from csi.web.app import create_app
-from tests.fakes.desk import Desk
-from tests.fakes.scene import CHANNEL, DEAD_JOB, OPEN_JOB, VIDEO, scene
+from tests.rigs.operator import CHANNEL, DEAD_JOB, OPEN_JOB, VIDEO, OperatorRig, filled_operator_rig
 
 SHAPES = Path(__file__).parents[1] / "data" / "api_shapes_1_0_0.json"
 TOKEN = "canary-admin-token-0123"
@@ -95,7 +94,7 @@ def differences(old: Any, new: Any, at: str) -> list[str]:
     return [] if old == new else [f"{at} was {old} and is {new}"]
 
 
-async def shapes(built: Desk) -> dict[str, Any]:
+async def shapes(built: OperatorRig) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for command in COMMANDS:
         result = built.call(*command.split(), "--json")
@@ -124,7 +123,7 @@ async def shapes(built: Desk) -> dict[str, Any]:
 
 @pytest.mark.asyncio
 async def test_every_key_of_1_0_0_is_still_there_with_its_type(tmp_path: Path) -> None:
-    with scene(tmp_path) as built, db.connection():
+    with filled_operator_rig(tmp_path) as built, db.connection():
         found = await shapes(built)
     old = json.loads(SHAPES.read_text())
     assert set(old) <= set(found)

@@ -15,7 +15,7 @@ from csi.runtime import Runtime
 from csi.store import api_units
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.db import fetch
-from tests.fakes.catalogue import DAY, HOUR, Shop, shop
+from tests.rigs.in_process import DAY, HOUR, CatalogPipeline, catalog_pipeline
 
 
 class Killed(BaseException):
@@ -39,7 +39,7 @@ def numbers() -> tuple[int, int, int]:
 
 
 def test_adding_a_channel_fetches_its_whole_history_and_first_statistics(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=120)
         job = here.add(channel)
         here.run()
@@ -47,7 +47,7 @@ def test_adding_a_channel_fetches_its_whole_history_and_first_statistics(tmp_pat
         assert numbers() == (120, 120, 120)
         assert fetch("SELECT COUNT(*) FROM video_stats WHERE captured_at = ?", clock()) == [(120,)]
         found = channels.find(channel.id)
-        assert (found.title, found.video_count, found.uploads_playlist_id) == ("Somebody", 120, "UU" + channel.id[2:])
+        assert (found.title, found.video_count, found.uploads_playlist_id) == ("A channel", 120, "UU" + channel.id[2:])
         assert found.backfilled_at == clock()
         assert len(stats.trend(channel.id, 0)) == 1
         # One for the channel, three pages with their videos each. The look before it was booked, too, for nobody's job.
@@ -55,7 +55,7 @@ def test_adding_a_channel_fetches_its_whole_history_and_first_statistics(tmp_pat
         assert here.booked == here.counted == 8
 
 
-def run_until_killed(here: Shop, rt: Runtime, nth: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def run_until_killed(here: CatalogPipeline, rt: Runtime, nth: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """A worker that ends at the nth call or commit of its life. False: it came to its end before."""
     fuse, get, checkpoint, complete = Fuse(nth), here.net.get, jobs.checkpoint, jobs.complete
 
@@ -91,7 +91,7 @@ def run_until_killed(here: Shop, rt: Runtime, nth: int, monkeypatch: pytest.Monk
 def test_killed_at_every_step_of_a_thousand_videos_it_completes_with_each_video_once(tmp_path, clock, monkeypatch):
     """A step has six places to die: before and after each call, before and after its checkpoint. Four deaths in a row
     at one page, then one that comes a page further: five without progress would be a poisonous job."""
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         job = here.add(here.channel(videos=1_000))
         deaths, places = 0, itertools.cycle((1, 2, 3, 4, 11, 12, 9, 10))
         while run_until_killed(here, here.rt, next(places), monkeypatch):
@@ -108,7 +108,7 @@ def test_killed_at_every_step_of_a_thousand_videos_it_completes_with_each_video_
 
 @pytest.mark.parametrize("nth", range(1, 15))
 def test_one_death_costs_one_page_at_most(tmp_path, clock, monkeypatch, nth):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         here.add(here.channel(videos=60))
         assert run_until_killed(here, here.rt, nth, monkeypatch)
         clock.move(jobs.LEASE_SECONDS + 1)
@@ -119,7 +119,7 @@ def test_one_death_costs_one_page_at_most(tmp_path, clock, monkeypatch, nth):
 
 
 def test_a_budget_that_ends_in_the_middle_waits_for_pacific_midnight_and_goes_on(tmp_path, clock):
-    with shop(tmp_path, clock, catalog={"units_per_day": 30}) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"units_per_day": 30}) as here:
         job = here.add(here.channel(videos=1_000))
         here.work()
         waiting = here.job(job.id)
@@ -138,7 +138,7 @@ def test_a_budget_that_ends_in_the_middle_waits_for_pacific_midnight_and_goes_on
 
 
 def test_a_quota_that_the_api_ends_is_believed(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         job = here.add(here.channel(videos=1_000))
         here.site.quota.limit = 9
         here.work()
@@ -151,7 +151,7 @@ def test_a_quota_that_the_api_ends_is_believed(tmp_path, clock):
 
 
 def test_polling_keeps_its_buffer(tmp_path, clock):
-    with shop(tmp_path, clock, quota=60) as here:
+    with catalog_pipeline(tmp_path, clock, quota=60) as here:
         job = here.add(here.channel(videos=1_000))
         here.work()
         assert here.job(job.id).status == "pending"
@@ -159,7 +159,7 @@ def test_polling_keeps_its_buffer(tmp_path, clock):
 
 
 def test_a_channel_without_uploads_is_complete_with_none(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=0)
         job = here.add(channel)
         here.work()
@@ -169,14 +169,14 @@ def test_a_channel_without_uploads_is_complete_with_none(tmp_path, clock):
 
 
 def test_short_pages_are_not_the_last(tmp_path, clock):
-    with shop(tmp_path, clock, site={"short_pages": True}) as here:
+    with catalog_pipeline(tmp_path, clock, site={"short_pages": True}) as here:
         here.add(here.channel(videos=130))
         here.work()
         assert numbers() == (130, 130, 130)
 
 
 def test_hidden_counters_and_comments_off_are_null_and_never_zero(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=2)
         hidden, shown = (video.id for video in here.world.newest(channel.id))
         here.world.set_hidden(hidden, likes=True, comments=True)
@@ -189,7 +189,7 @@ def test_hidden_counters_and_comments_off_are_null_and_never_zero(tmp_path, cloc
         assert isinstance(videos.find(hidden).view_count, int)
 
 
-def answering_less(here: Shop, dropped: set[str]) -> None:
+def answering_less(here: CatalogPipeline, dropped: set[str]) -> None:
     """The API leaves these videos out of its answers."""
     get = here.net.get
 
@@ -205,7 +205,7 @@ def answering_less(here: Shop, dropped: set[str]) -> None:
 
 
 def test_fifty_asked_and_seven_gone_are_marked_and_kept_and_come_back(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=50)
         here.add(channel)
         here.run()
@@ -223,7 +223,7 @@ def test_fifty_asked_and_seven_gone_are_marked_and_kept_and_come_back(tmp_path, 
 
 
 def test_an_answer_with_less_than_was_asked_loses_no_video_of_a_backfill(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=20)
         unseen = {video.id for video in here.world.newest(channel.id)[:3]}
         answering_less(here, unseen)
@@ -236,7 +236,7 @@ def test_an_answer_with_less_than_was_asked_loses_no_video_of_a_backfill(tmp_pat
 
 
 def test_a_cap_takes_the_newest(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=200)
         here.add(channel, videos=60)
         here.work()
@@ -244,7 +244,7 @@ def test_a_cap_takes_the_newest(tmp_path, clock):
         assert videos.known([video.id for video in here.world.newest(channel.id)]) == newest
 
 
-def refusing_tokens(here: Shop, times: int) -> None:
+def refusing_tokens(here: CatalogPipeline, times: int) -> None:
     """The API takes no page token, so many times."""
     get, left = here.net.get, [times]
 
@@ -257,7 +257,7 @@ def refusing_tokens(here: Shop, times: int) -> None:
 
 
 def test_a_page_token_that_grew_old_begins_the_walk_anew(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         job = here.add(here.channel(videos=120))
         refusing_tokens(here, 1)
         here.work()
@@ -266,7 +266,7 @@ def test_a_page_token_that_grew_old_begins_the_walk_anew(tmp_path, clock):
 
 
 def test_tokens_that_are_never_good_do_not_use_up_the_day(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         job = here.add(here.channel(videos=120))
         refusing_tokens(here, 1_000)
         here.work()
@@ -275,7 +275,7 @@ def test_tokens_that_are_never_good_do_not_use_up_the_day(tmp_path, clock):
 
 
 def test_a_channel_that_does_not_exist_is_refused_in_one_sentence(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         with pytest.raises(channel_admin.CatalogRefused, match="YouTube has no channel UC"):
             channel_admin.register(here.rt, "UC" + "z" * 22)
         assert channels.every() == []
@@ -283,7 +283,7 @@ def test_a_channel_that_does_not_exist_is_refused_in_one_sentence(tmp_path, cloc
 
 
 def test_a_channel_that_vanishes_is_deleted_after_two_days_and_comes_back(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=3)
         here.add(channel)
         here.run()
@@ -299,7 +299,7 @@ def test_a_channel_that_vanishes_is_deleted_after_two_days_and_comes_back(tmp_pa
 
 
 def test_an_api_that_stays_away_kills_the_job_and_marks_the_channel_and_a_retry_goes_on(tmp_path, clock):
-    with shop(tmp_path, clock, catalog={"max_attempts": 3}) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"max_attempts": 3}) as here:
         channel = here.channel(videos=60)
         job = here.add(channel)
         here.site.set_faults("playlistItems:500")
@@ -315,7 +315,7 @@ def test_an_api_that_stays_away_kills_the_job_and_marks_the_channel_and_a_retry_
 
 
 def test_a_job_that_is_cancelled_in_the_middle_stores_and_spends_nothing_more(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         job = here.add(here.channel(videos=1_000))
         get, pages = here.net.get, [0]
 

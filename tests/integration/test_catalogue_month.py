@@ -12,10 +12,10 @@ from csi.catalog.refresh_schedule import HOT_DAYS
 from csi.simulator.youtube.data_api import three_digits
 from csi.store.catalog import channels, stats, videos
 from csi.store.db import fetch
-from tests.fakes.catalogue import DAY, HOUR, Shop, shop
+from tests.rigs.in_process import DAY, HOUR, CatalogPipeline, catalog_pipeline
 
 
-def live(here: Shop, *, refs: list[str], days: int, uploads_a_day: float, share: int) -> dict[str, Any]:
+def live(here: CatalogPipeline, *, refs: list[str], days: int, uploads_a_day: float, share: int) -> dict[str, Any]:
     """So many days, hour by hour: channels upload, the catalogue follows."""
     rng, most_used, hours = random.Random(7), 0, 0
     for _ in range(days * 24):
@@ -31,7 +31,7 @@ def live(here: Shop, *, refs: list[str], days: int, uploads_a_day: float, share:
     return {"hours": hours, "most_used": most_used}
 
 
-def arrive(here: Shop, ref: str) -> None:
+def arrive(here: CatalogPipeline, ref: str) -> None:
     """What the ingester does when a feed shows a new upload; test_catalogue_refresh.py has it whole."""
     newest = here.world.newest(ref, 1)[0]
     facts = videos.VideoFacts(newest.id, ref, newest.title, newest.published_at)
@@ -53,7 +53,7 @@ def check_hot_were_hourly(since: float, until: float) -> int:
     return gaps
 
 
-def check_gains(here: Shop) -> int:
+def check_gains(here: CatalogPipeline) -> int:
     """Every gain is the difference of what the simulator says of the two moments, over the time between them."""
     checked = 0
     rows = fetch(
@@ -74,7 +74,7 @@ def check_gains(here: Shop) -> int:
     return checked
 
 
-def check_channel_gains(here: Shop, refs: list[str]) -> int:
+def check_channel_gains(here: CatalogPipeline, refs: list[str]) -> int:
     checked = 0
     for ref in refs:
         days = stats.trend(ref, 0)
@@ -95,7 +95,7 @@ def check_channel_gains(here: Shop, refs: list[str]) -> int:
     return checked
 
 
-def simulate(here: Shop, *, number: int, videos_each: int, days: int, share: int) -> dict[str, Any]:
+def simulate(here: CatalogPipeline, *, number: int, videos_each: int, days: int, share: int) -> dict[str, Any]:
     refs = []
     for place in range(number):
         made = here.channel(f"Channel {place}", videos_each, every=3 * DAY)
@@ -112,7 +112,7 @@ def simulate(here: Shop, *, number: int, videos_each: int, days: int, share: int
 
 
 def test_three_days_of_eight_channels(tmp_path, clock):
-    with shop(tmp_path, clock, catalog={"units_per_day": 600}) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"units_per_day": 600}) as here:
         found = simulate(here, number=8, videos_each=20, days=3, share=600)
         assert check_gains(here) > 1_000
         assert found["hot_refreshes"] > 1_000
@@ -125,7 +125,7 @@ def test_three_days_of_eight_channels(tmp_path, clock):
 
 @pytest.mark.faults
 def test_a_month_of_two_hundred_channels(tmp_path, clock):
-    with shop(tmp_path, clock, catalog={"units_per_day": 3_000}) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"units_per_day": 3_000}) as here:
         found = simulate(here, number=200, videos_each=100, days=30, share=3_000)
         print(found | {"gains": check_gains(here)})
         assert found["channel_days"] >= 200 * 28
@@ -133,7 +133,7 @@ def test_a_month_of_two_hundred_channels(tmp_path, clock):
 
 
 def test_gains_are_recomputed_when_a_day_is_captured_again(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=3)
         here.add(made)
         here.run()
@@ -150,7 +150,7 @@ def test_gains_are_recomputed_when_a_day_is_captured_again(tmp_path, clock):
 
 
 def test_views_that_youtube_takes_back_are_a_negative_gain(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=1)
         here.add(made)
         here.run()

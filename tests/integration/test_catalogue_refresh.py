@@ -12,16 +12,16 @@ from csi.store import watches
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.db import fetch
 from csi.store.models import Watch
-from tests.fakes.catalogue import DAY, HOUR, Shop, shop
+from tests.rigs.in_process import DAY, HOUR, CatalogPipeline, catalog_pipeline
 
 
-def read_feeds(here: Shop) -> None:
+def read_feeds(here: CatalogPipeline) -> None:
     """What the ingester does with everything that is due."""
-    here.line.run_without_delivery()
+    here.pipeline.run_without_delivery()
 
 
 def test_a_new_upload_that_the_ingester_saw_is_in_the_catalogue_at_once_and_hot(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=3)
         here.add(made)
         here.run()
@@ -37,7 +37,7 @@ def test_a_new_upload_that_the_ingester_saw_is_in_the_catalogue_at_once_and_hot(
 
 
 def test_uploads_of_channels_that_are_not_tracked_stay_out(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=1)
         channel_admin.watches.add(here.rt, made.id, channel_admin.WatchOptions({}))
         read_feeds(here)
@@ -48,7 +48,7 @@ def test_uploads_of_channels_that_are_not_tracked_stay_out(tmp_path, clock):
 
 
 def test_the_feed_and_the_watch_are_one_row(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=3)
         here.add(made)
         read_feeds(here)
@@ -64,7 +64,7 @@ def test_the_feed_and_the_watch_are_one_row(tmp_path, clock):
 
 
 def test_a_watch_of_the_configuration_is_the_feed_of_a_channel_that_is_added_later(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=1)
         watches.sync(
             [watches.WantedWatch("youtube_channel_rss", made.id, None, None, (), "standard", 300, "all")], clock()
@@ -75,7 +75,7 @@ def test_a_watch_of_the_configuration_is_the_feed_of_a_channel_that_is_added_lat
 
 
 def test_pause_lets_jobs_in_flight_finish_and_resume_catches_up(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=3)
         here.add(made)
         here.run()
@@ -97,7 +97,7 @@ def test_pause_lets_jobs_in_flight_finish_and_resume_catches_up(tmp_path, clock)
 
 
 def test_a_backfill_that_runs_while_its_channel_is_paused_ends_and_leaves_nothing_due(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=60)
         job = here.add(made)
         get = here.net.get
@@ -115,7 +115,7 @@ def test_a_backfill_that_runs_while_its_channel_is_paused_ends_and_leaves_nothin
 
 
 def test_uploads_that_no_feed_told_of_are_found_by_the_daily_count(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=60)
         here.add(made, watch=False)
         here.run()
@@ -128,22 +128,22 @@ def test_uploads_that_no_feed_told_of_are_found_by_the_daily_count(tmp_path, clo
 
 
 def test_watched_channels_are_tracked_where_the_configuration_says_so(tmp_path, clock):
-    with shop(tmp_path, clock, catalog={"track_watched": True}) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"track_watched": True}) as here:
         made = here.channel(videos=4)
         channel_admin.watches.add(here.rt, made.id, channel_admin.WatchOptions({}))
         here.run()
         assert videos.count_of(made.id) == (4, 0)
-        assert channels.find(made.id).title == "Somebody"
+        assert channels.find(made.id).title == "A channel"
 
 
 def test_a_catalogue_that_is_switched_off_enqueues_nothing(tmp_path, clock):
-    with shop(tmp_path, clock, catalog={"enabled": False}) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"enabled": False}) as here:
         assert here.run() == 0
         assert jobs.page() == []
 
 
 def test_without_a_key_a_channel_is_refused_and_waiting_jobs_wait(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         job = here.add(here.channel(videos=3))
         here.rt.settings.secrets.named.clear()
         here.rt.adapters.clear()
@@ -153,7 +153,7 @@ def test_without_a_key_a_channel_is_refused_and_waiting_jobs_wait(tmp_path, cloc
 
 
 def test_a_feed_is_read_now_by_its_job(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=2)
         here.add(made)
         here.work()
@@ -164,7 +164,7 @@ def test_a_feed_is_read_now_by_its_job(tmp_path, clock):
 
 
 def test_named_videos_are_refreshed_whether_they_are_due_or_not(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=120)
         here.add(made)
         here.run()
@@ -177,7 +177,7 @@ def test_named_videos_are_refreshed_whether_they_are_due_or_not(tmp_path, clock)
 
 
 def test_a_video_that_went_to_a_stranger_is_missing_and_does_not_use_up_the_day(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made, stranger = here.channel(videos=3), here.channel("Stranger")
         here.add(made)
         here.run()
@@ -191,7 +191,7 @@ def test_a_video_that_went_to_a_stranger_is_missing_and_does_not_use_up_the_day(
 
 
 def test_what_vanishes_while_its_channel_is_being_paused_is_not_looked_for(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=2)
         here.add(made)
         here.run()
@@ -205,7 +205,7 @@ def test_what_vanishes_while_its_channel_is_being_paused_is_not_looked_for(tmp_p
 
 
 def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_path, clock, monkeypatch):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=5, every=100 * DAY)
         here.add(made)
         here.run()
@@ -225,7 +225,7 @@ def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_p
 
 
 def test_two_who_add_a_channel_at_once_add_it_once(tmp_path, clock, monkeypatch):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=2)
         look = channel_admin._look_up
 
@@ -239,7 +239,7 @@ def test_two_who_add_a_channel_at_once_add_it_once(tmp_path, clock, monkeypatch)
 
 
 def test_a_refresh_that_somebody_put_off_does_not_keep_hot_videos_waiting(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         made = here.channel(videos=1)
         here.add(made)
         here.run()
@@ -249,7 +249,7 @@ def test_a_refresh_that_somebody_put_off_does_not_keep_hot_videos_waiting(tmp_pa
 
 
 def test_a_job_that_waits_for_midnight_goes_on_by_command_when_there_is_more(tmp_path, clock):
-    with shop(tmp_path, clock, catalog={"units_per_day": 4}) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"units_per_day": 4}) as here:
         job = here.add(here.channel(videos=150))
         here.run()
         assert here.job(job.id).scheduled_at > clock()
@@ -262,7 +262,7 @@ def test_a_job_that_waits_for_midnight_goes_on_by_command_when_there_is_more(tmp
 
 
 def test_stuck_jobs_are_looked_for_once_an_hour_by_a_job_of_their_own(tmp_path, clock):
-    with shop(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock) as here:
         here.run()
         here.go(3 * HOUR + 60)
         assert [job.status for job in jobs.page(type="REQUEUE_STUCK")] == ["completed"] * 4

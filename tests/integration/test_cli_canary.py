@@ -21,7 +21,7 @@ from csi.store.catalog import jobs
 from csi.store.models import DeadLetter, DeliveryAttempt, Watch
 from ops.docs_cli import leaves
 from tests.fakes.receiver import ScriptedReceiver
-from tests.fakes.scene import (
+from tests.rigs.operator import (
     ARCHIVE,
     CHANNEL,
     DEAD_JOB,
@@ -30,7 +30,7 @@ from tests.fakes.scene import (
     LOOPBACK,
     OPEN_JOB,
     VIDEO,
-    scene,
+    filled_operator_rig,
 )
 
 INGESTER = {
@@ -177,7 +177,7 @@ def house(tmp_path, monkeypatch):
     monkeypatch.setattr(redaction.redactor, "forms", ())
     with echo(INGESTER) as ua:
         archive = {"archive": {"endpoint": ua.url, "secret_env": "CSI_ARCHIVE_SECRET"}}
-        with scene(tmp_path, ua.url, delivery={"destinations": archive}) as built:
+        with filled_operator_rig(tmp_path, ua.url, delivery={"destinations": archive}) as built:
             told = f"the key {CANARIES['YOUTUBE_API_KEY']} with {CANARIES['CSI_UA_SHARED_SECRET']}"
             Watch.update(last_error=told, note=told, errors=1).execute()
             DeadLetter.update(error_reason=told).execute()

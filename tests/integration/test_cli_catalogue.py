@@ -15,8 +15,8 @@ from csi.jobs.run_job import run_next_job
 from csi.simulator.youtube.world import SimulatedChannel
 from csi.store import db
 from csi.store.catalog import channels, jobs, stats, videos
-from tests.fakes.desk import Desk, desk
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
+from tests.rigs.operator import OperatorRig, operator_rig
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def yt() -> Iterator[SimulatedYouTube]:
 
 
 @pytest.fixture
-def at(tmp_path: Path, yt: SimulatedYouTube) -> Iterator[Desk]:
+def at(tmp_path: Path, yt: SimulatedYouTube) -> Iterator[OperatorRig]:
     api = {"api_base_url": yt.api_base_url}
     sources: dict[str, Any] = {
         "youtube_playlist": {"playlists": [], **api},
         "youtube_channel_rss": {"feed_url_template": yt.feed_url_template, "watchlist": [], **api},
     }
-    with desk(tmp_path, sources=sources) as built:
+    with operator_rig(tmp_path, sources=sources) as built:
         yield built
 
 
@@ -43,7 +43,7 @@ def channel(yt: SimulatedYouTube) -> SimulatedChannel:
     return found
 
 
-def do_jobs(at: Desk) -> None:
+def do_jobs(at: OperatorRig) -> None:
     plan_jobs(at.rt)
     while jobs.due(at.now, 1):
         run_next_job(at.rt, HANDLERS)

@@ -17,14 +17,14 @@ from csi.status.facts import gather
 from csi.store import destinations
 from csi.store.models import DeliveryAttempt
 from csi.web.health import readiness
-from tests.fakes.desk import desk
 from tests.fakes.raw_server import RawServer, Send, answer
 from tests.fakes.receiver import SECRET, ScriptedReceiver, accept
+from tests.rigs.operator import operator_rig
 
 
 @pytest.fixture
 def at_desk(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         yield built
 
 
@@ -108,7 +108,7 @@ def verifies(*forms):
 
 
 def ask(tmp_path, *script, then=accept, code=0, **delivery):
-    with ScriptedReceiver(*script, then=then) as ua, desk(tmp_path, ua.url, delivery=delivery) as built:
+    with ScriptedReceiver(*script, then=then) as ua, operator_rig(tmp_path, ua.url, delivery=delivery) as built:
         (one,) = built.json("delivery", "test", code=code)["destinations"]
         text = built.call("delivery", "test").output
     assert SECRET not in text + json.dumps(one)
@@ -147,7 +147,7 @@ def test_a_wrong_secret(tmp_path):
 def test_a_clock_that_is_off(tmp_path):
     body = b'{"ok": false, "error": "stale_timestamp"}'
     date = ("Date", formatdate(time.time() - 1000, usegmt=True))
-    with RawServer([Send(answer(401, body, [date]))]) as ua, desk(tmp_path, f"{ua.url}/ingest") as built:
+    with RawServer([Send(answer(401, body, [date]))]) as ua, operator_rig(tmp_path, f"{ua.url}/ingest") as built:
         (one,) = built.json("delivery", "test", code=1)["destinations"]
     assert -1010 < one["clock_ahead"] < -990
     assert re.search(r"its clock is 10\d\d s behind ours", one["clock_text"])
@@ -162,14 +162,14 @@ def test_nobody_there(at_desk):
 
 
 def test_nothing_configured(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         built.env |= {"CSI_UA_ENDPOINT": None, "CSI_UA_SHARED_SECRET": None}
         result = built.call("delivery", "test")
     assert isinstance(result.exception, MissingSetting)
 
 
 def test_it_asks_also_while_delivery_is_paused_and_leaves_the_breaker_alone(tmp_path):
-    with ScriptedReceiver() as ua, desk(tmp_path, ua.url) as built:
+    with ScriptedReceiver() as ua, operator_rig(tmp_path, ua.url) as built:
         destinations.change("default", paused_reason="x", paused_at=1.0, circuit="open", reason="http 401")
         assert built.call("delivery", "test").exit_code == 0
         assert (destinations.get().paused_reason, destinations.get().circuit) == ("x", "open")

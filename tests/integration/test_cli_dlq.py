@@ -14,14 +14,14 @@ from csi.dlq import replay, search
 from csi.errors import StoreError
 from csi.store import attempts, dedupe, destinations, events, inbox, outbox, watches
 from csi.store.models import BatchModel, DeadLetter, Event, InboxItem, OutboxEntry
-from tests.fakes.desk import SOURCE, contract, desk
+from tests.rigs.operator import SOURCE, operator_rig, sample_event
 
 HOUR, DAY = 3600.0, 86_400.0
 
 
 @pytest.fixture
 def at_desk(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         yield built
 
 
@@ -63,7 +63,7 @@ def test_list_as_json_has_every_field_of_the_prd(at_desk):
     assert letter | {"first_seen_at": None, "died_at": None} == {
         "id": number,
         "kind": "event",
-        "event_id": contract("a").event_id,
+        "event_id": sample_event("a").event_id,
         "source": SOURCE,
         "destination": "default",
         "cause": "transient",
@@ -308,11 +308,11 @@ def test_a_letter_that_cannot_be_made_into_an_event_again_stays_open(at_desk):
 
 def test_an_event_that_is_on_its_way_already_is_not_sent_twice(at_desk):
     number = at_desk.dead("a")
-    outbox.put_again(contract("a").event_id, "default", at_desk.now)
+    outbox.put_again(sample_event("a").event_id, "default", at_desk.now)
     result = at_desk.json("dlq", "replay", "--id", str(number))
     assert result["letters"][0]["note"] == "already in the outbox; the dead letter closes with its delivery"
     assert OutboxEntry.select().count() == 1
-    dlq.close_replays([contract("a").event_id], "default", result="delivered", now=at_desk.now)
+    dlq.close_replays([sample_event("a").event_id], "default", result="delivered", now=at_desk.now)
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
 
 
@@ -434,7 +434,7 @@ def test_waiting_ends_with_every_result_or_with_the_time(at_desk):
 
     def rest(seconds):
         looks.append(seconds)
-        dlq.close_replays([contract("ab"[len(looks) - 1]).event_id], "default", result="delivered", now=at_desk.now)
+        dlq.close_replays([sample_event("ab"[len(looks) - 1]).event_id], "default", result="delivered", now=at_desk.now)
 
     results = replay_by_command.wait_for_results([first, second], 60.0, rest=rest)
     assert ([one.result for one in results], len(looks)) == (["delivered", "delivered"], 2)
@@ -472,7 +472,7 @@ def test_a_bar_on_a_terminal_and_silence_elsewhere(monkeypatch, capsys):
 
 
 def test_the_commands_work_on_postgresql(tmp_path, postgres_url):
-    with desk(tmp_path, csi={"database": postgres_url}) as built:
+    with operator_rig(tmp_path, csi={"database": postgres_url}) as built:
         number = built.dead("a", ago=100)
         assert built.json("dlq", "list", "--since", "1h", "--error-like", "50")["total"] == 1
         assert built.json("dlq", "list", "--group-by", "error")["groups"][0]["count"] == 1

@@ -8,16 +8,15 @@ import pytest
 from csi.cli import terminal
 from csi.store import api_units, destinations, heartbeats
 from csi.store.models import Watch
-from tests.fakes.desk import desk
 from tests.fakes.receiver import SECRET
-from tests.fakes.scene import HOSTILE, deliver, scene
+from tests.rigs.operator import HOSTILE, add_delivered_event, filled_operator_rig, operator_rig
 
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 
 
 @pytest.fixture
 def at_work(tmp_path):
-    with scene(tmp_path) as built:
+    with filled_operator_rig(tmp_path) as built:
         yield built
 
 
@@ -35,7 +34,7 @@ def test_status_says_what_flows_and_what_waits_for_what(at_work):
 
 
 def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
-    with scene(tmp_path) as built:
+    with filled_operator_rig(tmp_path) as built:
         heartbeats.beat("worker", built.now - 500, built.now - 900)
         found = built.json("status")
     assert found["worker"]["alive"] is False
@@ -76,7 +75,7 @@ def test_a_day_whose_units_are_used_up_is_said_and_breaks_nothing(at_work):
 
 
 def test_an_idle_installation(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         Watch.update(next_poll_at=built.now + 60).execute()
         text = built.call("status").stdout
     assert "no worker has ever run on this database; start it: csi run" in text
@@ -146,7 +145,7 @@ def test_an_event_that_is_not_there(at_work):
 def test_tail_begins_a_little_back_and_follows(at_work, monkeypatch):
     def arrive(seconds):
         monkeypatch.setattr("csi.cli.events.time.sleep", lambda seconds: None)
-        deliver(at_work, "arrived0001", ago=1.0)
+        add_delivered_event(at_work, "arrived0001", ago=1.0)
 
     monkeypatch.setattr("csi.cli.events.time.sleep", arrive)
     result = at_work.call("events", "tail", "-n", "2", "--for", "300ms", "--json")
@@ -189,7 +188,7 @@ def test_a_window_that_is_no_duration_is_wrong_usage(at_work, since):
 
 
 def test_health_is_0_or_1_from_the_rows(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         assert (built.call("health").exit_code, built.call("health", "--http").exit_code) == (1, 1)
         built.alive()
         result = built.call("health")
@@ -198,7 +197,7 @@ def test_health_is_0_or_1_from_the_rows(tmp_path):
 
 
 def test_health_is_1_whatever_is_wrong_and_says_it_in_one_line(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         built.config.write_text("csi: [")
         result = built.call("health")
     assert (result.exit_code, result.stdout.startswith("unknown: ")) == (1, True)
@@ -222,8 +221,8 @@ LOOKING = [
 
 @pytest.mark.parametrize("line", LOOKING)
 def test_no_title_error_or_name_moves_the_cursor(tmp_path, line):
-    with scene(tmp_path) as built:
-        deliver(built, "hostile0001", title=HOSTILE)
+    with filled_operator_rig(tmp_path) as built:
+        add_delivered_event(built, "hostile0001", title=HOSTILE)
         destinations.change("default", circuit="open", reason=HOSTILE, last_error=HOSTILE)
         Watch.update(last_error=HOSTILE, name=HOSTILE, errors=1).execute()
         result = built.call(*line.split())

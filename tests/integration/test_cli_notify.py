@@ -8,14 +8,14 @@ from click.testing import CliRunner
 from csi.cli.notify import notify as command
 from csi.errors import ConfigError, MissingSetting
 from csi.store import alerts, db
-from tests.fakes.line import Line
 from tests.fakes.page import page
 from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.rigs.in_process import InProcessPipeline
 
 
 @pytest.fixture
 def run(tmp_path, clock, monkeypatch):
-    Line(tmp_path, clock, "http://127.0.0.1:9/", sources={})
+    InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={})
     alerts.fire("quota_low", "api", "few units", clock())
     db.database.close()
     for name, value in {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/", "CSI_UA_SHARED_SECRET": SECRET}.items():

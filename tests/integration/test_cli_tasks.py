@@ -11,13 +11,12 @@ from csi.errors import StoreError
 from csi.store import batches, heartbeats, inbox
 from csi.store.models import Watch
 from tasks import queue_inspection
-from tests.fakes.desk import desk
-from tests.fakes.scene import queue, scene
+from tests.rigs.operator import filled_operator_rig, operator_rig, queue_message
 
 
 @pytest.fixture
 def at_work(tmp_path):
-    with scene(tmp_path) as built:
+    with filled_operator_rig(tmp_path) as built:
         yield built
 
 
@@ -53,12 +52,12 @@ def test_a_lease_that_ran_out_is_said_to_be_a_dead_holders(at_work):
 def test_every_kind_of_task_names_its_row(at_work):
     watch = Watch.get()
     (item,) = inbox.put(watch, [inbox.NewItem("a:key", "x", "2026-02-22T12:00:00Z", {})], at_work.now)
-    queue(at_work, "tasks.ingest.ingest_item", item)
-    queue(at_work, "tasks.ingest.ingest_item", 999)
-    queue(at_work, "tasks.flush.flush_tier", "default/standard")
-    queue(at_work, "tasks.deliver.probe_receiver", "default")
-    queue(at_work, "tasks.poll.poll_watch", 999)
-    queue(at_work, "tasks.tick.tick", "")
+    queue_message(at_work, "tasks.ingest.ingest_item", item)
+    queue_message(at_work, "tasks.ingest.ingest_item", 999)
+    queue_message(at_work, "tasks.flush.flush_tier", "default/standard")
+    queue_message(at_work, "tasks.deliver.probe_receiver", "default")
+    queue_message(at_work, "tasks.poll.poll_watch", 999)
+    queue_message(at_work, "tasks.tick.tick", "")
     rows = {
         (one["task"], one["key"]): one["row"] for one in at_work.json("tasks", "list", "--state", "pending")["tasks"]
     }
@@ -74,7 +73,7 @@ def test_one_task_by_the_beginning_of_its_id(at_work):
     assert at_work.json("tasks", "show", "poll_watch-")["state"] == "pending"
     nothing = at_work.call("tasks", "show", "zzz")
     assert (nothing.exit_code, "no task with the id" in nothing.stderr) == (1, True)
-    queue(at_work, "tasks.poll.poll_watch", 2)
+    queue_message(at_work, "tasks.poll.poll_watch", 2)
     assert "2 tasks begin with" in at_work.call("tasks", "show", "poll").stderr
 
 
@@ -103,7 +102,7 @@ def test_purge_asks_first_and_then_empties_both_queue_and_schedule(at_work):
 
 
 def test_looking_makes_no_queue_where_none_is(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         assert built.json("tasks", "list")["tasks"] == []
         assert built.json("tasks", "purge", "--yes")["purged"] == 0
         assert not queue_file(built).exists()
@@ -130,10 +129,10 @@ def test_a_broken_queue_file_is_an_error_in_words_and_stays_where_it_is(at_work)
 
 
 def test_other_servers_are_asked_through_huey_itself(tmp_path, postgres_url):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         built.env["CSI_QUEUE_URL"] = postgres_url
         built.rt.settings.csi.__dict__["queue"] = postgres_url
-        queue(built, "tasks.poll.poll_watch", 1)
+        queue_message(built, "tasks.poll.poll_watch", 1)
         assert [one["task"] for one in built.json("tasks", "list")["tasks"]] == ["poll_watch"]
         assert built.json("tasks", "purge", "--yes")["purged"] == 1
         built.env["CSI_QUEUE_URL"] = "redis://user:the-password@127.0.0.1:1/0"

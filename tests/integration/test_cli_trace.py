@@ -11,14 +11,14 @@ from csi.status.worker import WorkerStatus
 from csi.store import attempts, batches, dedupe, destinations, events, inbox, outbox, watches
 from csi.store.destinations import DestinationRow
 from csi.store.queries.timeline import KnownKey
-from tests.fakes.desk import SOURCE, contract, desk
+from tests.rigs.operator import SOURCE, operator_rig, sample_event
 
 NOW = 1_771_761_600.0
 
 
 @pytest.fixture
 def at_desk(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         built.alive()
         yield built
 
@@ -34,7 +34,7 @@ def delivered(at_desk, name="dQw4w9WgXcQ", size=1):
     batches.finish(held, "delivered", at_desk.now - 8)
     outbox.leave(batch.id, pks)
     events.mark_delivered(pks, emitted_at="2026-02-22T12:00:00Z", now=at_desk.now - 8)
-    return contract(name)
+    return sample_event(name)
 
 
 @pytest.mark.parametrize("by", ["video", "event_id", "dedupe_key"])
@@ -143,7 +143,7 @@ def test_a_dead_event_whose_row_is_gone_is_known_by_its_letter(at_desk):
     for table in ("batch_events", "events"):
         events.run(f"DELETE FROM {table}")
     (item,) = at_desk.json("trace", "gone1234567")["items"]
-    assert (item["state"], item["event_id"]) == ("dead", contract("gone1234567").event_id)
+    assert (item["state"], item["event_id"]) == ("dead", sample_event("gone1234567").event_id)
 
 
 def test_an_event_that_retention_removed(at_desk):
@@ -158,7 +158,7 @@ def test_an_event_that_waits_for_an_earlier_one_names_it(at_desk):
     at_desk.batch([first])
     assert second
     (item,) = at_desk.json("trace", "second12345")["items"]
-    assert contract("first123456").event_id in item["reason"]
+    assert sample_event("first123456").event_id in item["reason"]
 
 
 def test_an_event_that_is_held(at_desk):

@@ -11,31 +11,31 @@ from csi.store import db, heartbeats
 from csi.store.models import Watch
 from csi.web.health import liveness, readiness
 from csi.worker import retention
-from tests.faults.stand import Stand, stand
+from tests.rigs.in_process import LedgerPipeline, ledger_pipeline
 
 DAY = 86_400.0
 JUMP = 91 * DAY
 
 
 class Jumped:
-    """A stand whose wall clock can be set; its steady clock only moves with `wait`."""
+    """A pipeline whose wall clock can be set; its steady clock only moves with `wait`."""
 
-    def __init__(self, built: Stand) -> None:
-        self.stand, self.rt, self.ahead = built, built.rt, 0.0
+    def __init__(self, built: LedgerPipeline) -> None:
+        self.rig, self.rt, self.ahead = built, built.rt, 0.0
         self.rt.steady = lambda: built.clock() - self.ahead
         clock_check.begin(self.rt)
 
     def jump(self, seconds: float) -> None:
         self.ahead += seconds
-        self.stand.clock.move(seconds)
+        self.rig.clock.move(seconds)
 
     def wait(self, seconds: float) -> None:
-        self.stand.wait(seconds, step=min(seconds, 30))
+        self.rig.wait(seconds, step=min(seconds, 30))
 
 
 @pytest.fixture
 def at(tmp_path):
-    with stand(tmp_path, lists=1) as built:
+    with ledger_pipeline(tmp_path, lists=1) as built:
         built.publish(2)
         built.wait(20)
         yield Jumped(built)
@@ -50,25 +50,25 @@ def logged(monkeypatch):
 
 
 def test_a_poll_that_was_queued_before_the_jump_reads_nothing(at):
-    reads = at.stand.shelf.reads
+    reads = at.rig.shelf.reads
     at.jump(JUMP)
     assert list(poll.poll(at.rt, Watch.get().id)) == [[]]
     assert poll.poll_early(at.rt, Watch.get().id) == []
-    assert at.stand.shelf.reads == reads
+    assert at.rig.shelf.reads == reads
     at.jump(-JUMP)
     at.wait(20)
-    assert at.stand.shelf.reads > reads
+    assert at.rig.shelf.reads > reads
 
 
 def test_delivery_continues_in_a_hold(at):
-    at.stand.publish(3)
-    at.stand.clock.move(11)
-    at.stand.line.run_without_delivery()
-    assert at.stand.states() == {"delivered": 2, "pending": 3}
+    at.rig.publish(3)
+    at.rig.clock.move(11)
+    at.rig.run_without_delivery()
+    assert at.rig.states() == {"delivered": 2, "pending": 3}
     at.jump(JUMP)
     at.wait(60)
     assert clock_check.is_held(at.rt)
-    assert at.stand.states() == {"delivered": 5}
+    assert at.rig.states() == {"delivered": 5}
 
 
 def test_retention_deletes_nothing_in_a_hold(at):
@@ -81,7 +81,7 @@ def test_retention_deletes_nothing_in_a_hold(at):
     with pytest.raises(clock_check.ClockHeld, match=r"nothing is deleted: the system clock jumped by \+91\.0 d"):
         retention.prune(at.rt)
     assert heartbeats.last_beat(retention.NAME) == pruned_to
-    assert at.stand.states() == {"delivered": 2}
+    assert at.rig.states() == {"delivered": 2}
 
 
 def test_a_hold_ends_when_the_clock_returns(at, logged):

@@ -9,9 +9,9 @@ from csi.admin import parallel_run
 from csi.admin.old_poller_log import Sighting
 from csi.cli.compare import compare as command
 from csi.store import db
-from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
+from tests.rigs.in_process import InProcessPipeline
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def scene(tmp_path, clock):
                 "first_poll": "all",
             },
         }
-        line = Line(tmp_path, clock, ua.url, sources=sources, delivery={"canonical_json": "ascii"})
+        line = InProcessPipeline(tmp_path, clock, ua.url, sources=sources, delivery={"canonical_json": "ascii"})
         line.run()
         line.yt, line.ua, line.config = yt, ua, tmp_path / "config.yaml"
         yield line

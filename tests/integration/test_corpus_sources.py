@@ -17,8 +17,8 @@ from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import SourceError
 from csi.store import db
 from csi.store.models import DeadLetter, Event, Watch
-from tests.fakes.line import Line
 from tests.fakes.stub_net import StubNet, reply, tools
+from tests.rigs.in_process import InProcessPipeline
 
 KURZGESAGT = "UCsXVk37bltHxD1rDPwtNM8Q"
 NOT_YOUTUBES_OWN = {"ift_madrid_2021-12.xml"}  # a browser extension left a <script> in it
@@ -79,7 +79,7 @@ def test_a_series_of_captures_emits_each_video_once_with_stable_ids(corpus, tmp_
     captures = sorted(corpus.glob("youtube_feed_series/*.xml"), key=captured_at)
     clock.time = captured_at(captures[0]) - 60
     watch = {"first_poll": "all", "poll_interval_seconds": 300, "watchlist": [{"channel_id": KURZGESAGT}]}
-    line = Line(tmp_path, clock, "http://127.0.0.1:9/x", sources={"youtube_channel_rss": watch})
+    line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/x", sources={"youtube_channel_rss": watch})
     served: dict[str, str] = {}
     with db.connection():
         for path in captures:

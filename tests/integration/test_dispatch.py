@@ -8,7 +8,7 @@ import pytest
 
 from csi.adapters.base import RawEvent
 from csi.pipeline.poll import _key
-from tests.fakes.installation import ROOT
+from tests.rigs.processes import ROOT
 
 CODE = """
 import huey_config

@@ -13,11 +13,11 @@ from csi.pipeline import redrive
 from csi.store import db, events, inbox
 from csi.store.destinations import change
 from csi.store.models import DeadLetter, Event, InboxItem, OutboxEntry
-from tests.fakes.installation import installation
-from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
+from tests.rigs.in_process import InProcessPipeline
+from tests.rigs.processes import installation
 
 
 @pytest.fixture
@@ -28,16 +28,16 @@ def yt(clock):
 
 @pytest.fixture
 def make_line(tmp_path, clock, yt):
-    def build(ua: ScriptedReceiver, **blocks: object) -> Line:
+    def build(ua: ScriptedReceiver, **blocks: object) -> InProcessPipeline:
         source = {"first_poll": "all", "poll_interval_seconds": 10, "priority": "urgent", "quota_limit": 1_000_000}
         playlists = {"api_base_url": yt.api_base_url, "playlists": [{"id": ref} for ref in yt.playlists], **source}
-        return Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, **blocks)
+        return InProcessPipeline(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, **blocks)
 
     with db.connection():
         yield build
 
 
-def send_again(line: Line) -> list[bool]:
+def send_again(line: InProcessPipeline) -> list[bool]:
     ids = search.ids(search.DeadLetterFilter(states=dlq.STATES))
     return [outcome.is_sent for outcome in replay_by_command.replay_all(line.rt, ids)]
 
@@ -169,7 +169,7 @@ def test_an_item_that_ended_the_process_is_handled_again_from_quarantine(make_li
     assert (events.counts(), InboxItem.select().count()) == ({"delivered": 1}, 0)
 
 
-def line_poll(line: Line):
+def line_poll(line: InProcessPipeline):
     from csi.pipeline.schedule import plan
 
     return plan(line.rt, horizon=0)[0]

@@ -13,10 +13,10 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.signature import canonical, headers, sign
 from csi.net import HttpHeaders, HttpResponse
 from csi.store import db
-from tests.fakes.line import Line
 from tests.fakes.pages import ROOT, blocks, codes, every, prose, rows, section
 from tests.fakes.receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
+from tests.rigs.in_process import InProcessPipeline
 
 PAGE = ROOT / "docs" / "contract.md"
 SIZE = 3
@@ -77,7 +77,9 @@ def sent(tmp_path, clock):
         with simulated_youtube(playlists=1, now=clock) as yt, ScriptedReceiver() as ua, db.connection():
             yt.add(yt.playlists[0], "Über 🚀 “quotes”")
             source = {"api_base_url": yt.api_base_url, "playlists": [{"id": yt.playlists[0]}], "first_poll": "all"}
-            Line(tmp_path, clock, ua.url, sources={"youtube_playlist": source}, delivery={"canonical_json": form}).run()
+            InProcessPipeline(
+                tmp_path, clock, ua.url, sources={"youtube_playlist": source}, delivery={"canonical_json": form}
+            ).run()
             return ua.requests[0]
 
     return send

@@ -23,8 +23,8 @@ from csi.doctor import local
 from csi.doctor.local import is_mended
 from csi.store import api_units, db, heartbeats
 from csi.store.catalog import jobs
-from tests.fakes.installation import Installation, installation
 from tests.fakes.receiver import SECRET, ScriptedReceiver, accept
+from tests.rigs.processes import Installation, installation
 
 Fault = Generator[str, dict[str, Any], None]
 AWAY = "http://127.0.0.1:9"

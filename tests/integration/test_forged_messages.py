@@ -10,10 +10,9 @@ from csi.processing.settings import ProcessingSettings
 from csi.runtime import load_settings
 from tasks import queue_inspection
 from tasks.queue import create_huey, open_storage
-from tests.fakes.desk import desk
 from tests.fakes.forged import forged_messages
-from tests.fakes.installation import ROOT
-from tests.fakes.scene import queue
+from tests.rigs.operator import operator_rig, queue_message
+from tests.rigs.processes import ROOT
 
 DEQUEUE = """
 import huey_config
@@ -40,7 +39,7 @@ def put_forged(url, file) -> int:
 @pytest.fixture(params=["sqlite", "redis"])
 def forged(request, tmp_path):
     """An installation that has named destinations only, and no secret for its queue but its own."""
-    with desk(tmp_path, delivery=NAMED) as built:
+    with operator_rig(tmp_path, delivery=NAMED) as built:
         for name in ("CSI_UA_ENDPOINT", "CSI_UA_SHARED_SECRET"):
             built.env[name] = None
         built.env["OTHER_SECRET"] = "the-secret-of-the-other"
@@ -85,10 +84,10 @@ def test_commands_count_them_and_open_none(forged, command, shell):
 
 
 def test_a_shell_without_the_secret_shows_no_content_and_may_empty_the_queue(tmp_path, redis_url):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         built.env["CSI_QUEUE_URL"] = redis_url
         built.rt.settings.csi.__dict__["queue"] = redis_url
-        queue(built, "tasks.poll.poll_watch", 1)  # signed with the shared secret, as version 1.0.0 did
+        queue_message(built, "tasks.poll.poll_watch", 1)  # signed with the shared secret, as version 1.0.0 did
         assert [one["task"] for one in built.json("tasks", "list")["tasks"]] == ["poll_watch"]
         built.env["CSI_UA_SHARED_SECRET"] = None
         assert built.json("tasks", "list")["tasks"] == []
@@ -105,8 +104,8 @@ def test_a_command_creates_no_key(forged):
 
 
 def test_the_key_file_is_enough_for_a_shell_without_secrets(tmp_path):
-    with desk(tmp_path) as built:
-        queue(built, "tasks.poll.poll_watch", 1)
+    with operator_rig(tmp_path) as built:
+        queue_message(built, "tasks.poll.poll_watch", 1)
         built.env["CSI_UA_SHARED_SECRET"] = None
         assert [one["task"] for one in built.json("tasks", "list")["tasks"]] == ["poll_watch"]
         assert queue_inspection.look(settings(built)).has_key
@@ -125,19 +124,19 @@ def test_a_queue_on_a_server_needs_a_secret(forged, url):
 
 @pytest.mark.parametrize("url", ["redis://192.0.2.7:6379/0", "rediss://queue.internal/0", "redis://user@192.0.2.7/0"])
 def test_a_redis_elsewhere_needs_a_password_or_a_setting(tmp_path, url):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         built.env["CSI_QUEUE_URL"] = url
         with pytest.raises(ConfigError, match="allow_unprotected_queue"):
             create_huey(settings(built))
         assert "without a password" in built.call("doctor", "--offline").output
-    with desk(tmp_path, csi={"allow_unprotected_queue": True}) as built:
+    with operator_rig(tmp_path, csi={"allow_unprotected_queue": True}) as built:
         built.env["CSI_QUEUE_URL"] = url
         create_huey(settings(built))
 
 
 @pytest.mark.parametrize("url", ["redis://:pw@192.0.2.7:6379/0", "redis://h/0?password=pw", "redis://localhost/0"])
 def test_a_redis_with_a_password_or_on_this_machine_needs_no_setting(tmp_path, url):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         built.env["CSI_QUEUE_URL"] = url
         create_huey(settings(built))
 

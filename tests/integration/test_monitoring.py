@@ -14,8 +14,8 @@ from csi.status.verdict import ALERTS
 from csi.store import db
 from csi.web import metrics
 from csi.worker.reload import reload
-from tests.fakes.line import Line
 from tests.fakes.pages import ROOT, anchors, codes, rows, section
+from tests.rigs.in_process import InProcessPipeline
 
 RULES = ROOT / "ops/prometheus/csi.rules.yml"
 TESTS = ROOT / "ops/prometheus/csi.test.yml"
@@ -37,7 +37,7 @@ def exported(tmp_path: Path, clock) -> dict[str, set[str]]:
     """What the sidecar really exports: names of samples, with their labels."""
     sources = {"youtube_playlist": {"playlists": [{"id": "PLone"}]}, "youtube_channel_rss": {}}
     with db.connection():
-        line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources=sources)
+        line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources=sources)
         page = metrics.render(line.rt).decode()
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     found: dict[str, set[str]] = {}
@@ -127,7 +127,7 @@ def test_the_scrape_example_is_good(tmp_path):
 
 def test_a_refused_reload_and_a_silent_worker_are_in_the_metrics(tmp_path, clock):
     with db.connection():
-        line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources={})
+        line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={})
         assert "csi_config_reload_failed 0.0" in metrics.render(line.rt).decode()
         (tmp_path / "config.yaml").write_text("csi: {state_dirr: x}\n")
         line.rt.now = clock

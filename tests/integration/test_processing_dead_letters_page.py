@@ -9,7 +9,7 @@ from csi.processing.pages.app import DashboardContext, routes
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from ops.screenshot import READ_TOKEN, bury, open_show, served
-from tests.fakes.processing_bench import ProcessingBench
+from tests.rigs.processing_bench import ProcessingBench
 
 pytestmark = pytest.mark.asyncio
 EVIL = "<script>alert(1)</script>"

@@ -14,8 +14,8 @@ from csi.processing.pipeline import admit, dead_letters, maintenance, runs
 from csi.processing.providers.base import ProviderError
 from csi.processing.store import audit, dead_jobs, jobs, notices, paid_calls, videos
 from csi.processing.store.db import fetch
-from tests.fakes.processing_bench import ProcessKilled
 from tests.fakes.providers import GOOD, LOST, FakeAssembly, FakeChat, reply
+from tests.rigs.processing_bench import ProcessKilled
 
 VIDEO = "vid00000001"
 TRANSCRIBE_DEATHS = [

@@ -11,7 +11,7 @@ from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, sig
 from csi.processing.store.db import fetch
 from csi.processing.store.export import collection_documents
 from csi.receiver.store import SignalStore
-from tests.fakes.processing_bench import TEXT
+from tests.rigs.processing_bench import TEXT
 
 
 def test_a_signal_becomes_transcript_summary_and_artifacts(open_bench):

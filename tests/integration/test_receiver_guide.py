@@ -12,10 +12,10 @@ import pytest
 from csi.emitter.envelope import envelope
 from csi.ingester.signature import canonical, headers
 from csi.store import db
-from tests.fakes.line import Line
 from tests.fakes.pages import ROOT, blocks
 from tests.fakes.receiver import SECRET
 from tests.fakes.youtube import simulated_youtube
+from tests.rigs.in_process import InProcessPipeline
 
 PAGE = ROOT / "docs" / "receiver-guide.md"
 
@@ -60,7 +60,7 @@ def test_it_takes_what_csi_delivers(receiver, tmp_path):
     with simulated_youtube(playlists=1) as yt, db.connection():
         video = yt.add(yt.playlists[0], "Über 🚀 “quotes”")
         source = {"api_base_url": yt.api_base_url, "playlists": [{"id": yt.playlists[0]}], "first_poll": "all"}
-        line = Line(tmp_path, yt.site.options.now, url, sources={"youtube_playlist": source})
+        line = InProcessPipeline(tmp_path, yt.site.options.now, url, sources={"youtube_playlist": source})
         line.run()
         assert db.fetch("SELECT state FROM events") == [("delivered",)]
     assert [event["subject"]["video_id"] for event in seen.values()] == [video]

@@ -8,8 +8,8 @@ from csi.runtime import load_settings
 from csi.store import counters, db, reloads, watches
 from csi.worker import alerting
 from csi.worker.reload import FIXED, changed_fixed, note_start, reload
-from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET
+from tests.rigs.in_process import InProcessPipeline
 
 ENV = {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/ingest", "CSI_UA_SHARED_SECRET": SECRET, "YOUTUBE_API_KEY": "demo-key"}
 
@@ -18,7 +18,7 @@ ENV = {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/ingest", "CSI_UA_SHARED_SECRET": S
 def line(tmp_path, clock):
     source = {"playlists": [{"id": "PLone"}], "poll_interval_seconds": 30}
     with db.connection():
-        yield Line(tmp_path, clock, ENV["CSI_UA_ENDPOINT"], sources={"youtube_playlist": source})
+        yield InProcessPipeline(tmp_path, clock, ENV["CSI_UA_ENDPOINT"], sources={"youtube_playlist": source})
 
 
 def loader(line, change):

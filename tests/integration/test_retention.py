@@ -12,7 +12,7 @@ from csi.store.db import database, fetch, run, writing
 from csi.store.models import BatchModel, DeadLetter, DedupeKey, DeliveryAttempt, Event, InboxItem, OutboxEntry
 from csi.worker import retention as steps
 from tests.conftest import row_counts
-from tests.fakes.desk import desk
+from tests.rigs.operator import operator_rig
 
 NOW = 1_771_761_600.0
 DAY = 86_400.0
@@ -193,7 +193,7 @@ class TestRows:
 
 @pytest.fixture
 def at_desk(tmp_path):
-    with desk(tmp_path) as built:
+    with operator_rig(tmp_path) as built:
         yield built
 
 
@@ -260,6 +260,6 @@ def test_the_command_shows_asks_and_removes(at_desk):
 
 
 def test_the_days_come_from_the_configuration(tmp_path):
-    with desk(tmp_path, retention={"events_days": 2}) as built:
+    with operator_rig(tmp_path, retention={"events_days": 2}) as built:
         add("a", built.now - 3 * DAY)
         assert built.json("prune", "--dry-run")["tables"]["events"] == 1

@@ -5,9 +5,9 @@ import pytest
 from csi.store import db, events
 from csi.store.models import DedupeKey, DeliveryAttempt, Event
 from csi.worker import retention
-from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
+from tests.rigs.in_process import InProcessPipeline
 
 DAY = 86_400.0
 
@@ -20,16 +20,16 @@ def yt(clock):
 
 @pytest.fixture
 def make_line(tmp_path, clock, yt):
-    def build(ua: ScriptedReceiver) -> Line:
+    def build(ua: ScriptedReceiver) -> InProcessPipeline:
         source = {"first_poll": "all", "poll_interval_seconds": 3600, "priority": "urgent", "quota_limit": 1_000_000}
         playlists = {"api_base_url": yt.api_base_url, "playlists": [{"id": ref} for ref in yt.playlists], **source}
-        return Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists})
+        return InProcessPipeline(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists})
 
     with db.connection():
         yield build
 
 
-def live(line: Line, days: int) -> None:
+def live(line: InProcessPipeline, days: int) -> None:
     """Each day is one poll and one run of retention."""
     for _ in range(days):
         line.clock.move(DAY)

@@ -6,7 +6,7 @@ from csi.simulator.youtube.app import YouTubeOptions
 from csi.store import counters
 from csi.store.models import DedupeKey, Event, InboxItem, Watch
 from csi.worker import retention
-from tests.fakes.site_net import Rounds, rounds
+from tests.rigs.in_process import PollingPipeline, polling_pipeline
 
 DAY = 86_400.0
 STEP = DAY
@@ -20,7 +20,7 @@ def _night(number: int) -> str:
 class Year:
     """What happens on YouTube, and what should come of it."""
 
-    def __init__(self, yt: Rounds, seed: int) -> None:
+    def __init__(self, yt: PollingPipeline, seed: int) -> None:
         self.yt, self.world, self.clock = yt, yt.world, yt.clock
         self.quiet, self.busy = yt.channels[:2]
         self.list = yt.playlists[0]
@@ -97,7 +97,7 @@ class Year:
 def test_a_year_emits_every_item_once(tmp_path, clock):
     feeds = {"first_poll": "mark_seen"}
     site = YouTubeOptions(now=clock, etags=True)
-    with rounds(tmp_path, clock, channels=2, playlists=1, videos=12, feeds=feeds, site=site) as yt:
+    with polling_pipeline(tmp_path, clock, channels=2, playlists=1, videos=12, feeds=feeds, site=site) as yt:
         year = Year(yt, seed=49)
         yt.run()
         for number in range(365):

@@ -13,9 +13,9 @@ from csi.errors import SourceError
 from csi.pipeline import schedule
 from csi.store import api_units, db, heartbeats, watch_admin
 from csi.store.models import DedupeKey, Event, Watch
-from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
+from tests.rigs.in_process import InProcessPipeline
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
 NOTHING = WatchOptions({})
@@ -43,7 +43,7 @@ def build(tmp_path, clock, yt):
             for block in blocks.values():
                 block |= {"api_base_url": yt.api_base_url, "poll_interval_seconds": 10, **common}
             profiles = {"explain": {"pipeline": "explainer", "priority": "urgent", "tags": ["ai"]}}
-            line = Line(tmp_path, clock, ua.url, sources=blocks, route_profiles=profiles)
+            line = InProcessPipeline(tmp_path, clock, ua.url, sources=blocks, route_profiles=profiles)
             if not key:
                 line.rt.settings.secrets.named.clear()
             return line

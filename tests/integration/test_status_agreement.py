@@ -48,10 +48,9 @@ from csi.store.queries.event_search import EventQuery
 from csi.web.app import create_app
 from csi.worker import alerting
 from tests.conftest import HandClock
-from tests.fakes.desk import desk
-from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET, ReceivedRequest, ScriptedReceiver, ScriptedReply, accept
-from tests.fakes.scene import queue
+from tests.rigs.in_process import InProcessPipeline
+from tests.rigs.operator import operator_rig, queue_message
 
 SOURCE = "youtube_playlist"
 TOKEN = "agreement-admin-token-01"
@@ -69,7 +68,7 @@ class History:
         self.config = home / "config.yaml"
         self.env = {"CSI_UA_ENDPOINT": urls["default"], "CSI_UA_SHARED_SECRET": SECRET, "YOUTUBE_API_KEY": "demo-key"}
         sources = {SOURCE: {"playlists": [{"id": "PLone"}, {"id": "PLtwo"}]}}
-        self.line = Line(
+        self.line = InProcessPipeline(
             home,
             self.clock,
             urls["default"],
@@ -363,14 +362,14 @@ def test_an_event_that_a_207_refused_is_shown_as_refused_and_its_neighbour_as_de
 
 
 def test_a_retry_after_is_the_reason_everywhere_while_it_runs(tmp_path: Path) -> None:
-    with ScriptedReceiver((429, {"ok": False}, {"Retry-After": "120"})) as ua, desk(tmp_path, ua.url) as built:
+    with ScriptedReceiver((429, {"ok": False}, {"Retry-After": "120"})) as ua, operator_rig(tmp_path, ua.url) as built:
         built.alive()
         built.event("waits000001")
         for wake in flush.flush(built.rt, "default/urgent"):
             for wakes in deliver.deliver(built.rt, int(wake.key)):
                 assert wakes
         (number,) = db.fetch("SELECT id FROM batches")[0]
-        queue(built, "tasks.deliver.deliver_batch", number, at=built.now + 120)
+        queue_message(built, "tasks.deliver.deliver_batch", number, at=built.now + 120)
         (task,) = [one for one in built.json("tasks", "list")["tasks"] if one["task"] == "deliver_batch"]
         (entry,) = [one for one in built.json("status")["backlog"] if one["step"] == "deliver"]
         (item,) = built.json("trace", "waits000001")["items"]

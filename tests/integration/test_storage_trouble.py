@@ -19,7 +19,7 @@ from csi.store import db, disk, error_causes, heartbeats
 from csi.web.app import create_app
 from csi.worker import maintenance
 from tests.fakes.ua import accept
-from tests.faults.stand import stand
+from tests.rigs.in_process import ledger_pipeline
 
 CONFIG = "web: {allowed_hosts: [test]}\nsources: {youtube_channel_rss: {enabled: false}}\n"
 WORDS = [
@@ -204,7 +204,7 @@ def said() -> Iterator[list[tuple[str, str]]]:
 
 
 def test_polling_stops_before_the_disk_is_full_and_delivery_does_not(tmp_path: Path, said) -> None:
-    with stand(tmp_path, 503, lists=2) as s:
+    with ledger_pipeline(tmp_path, 503, lists=2) as s:
         s.publish(2, ref=-1)
         s.run()
         settings, roomy = s.rt.settings, s.rt.settings.csi.min_free_mb
@@ -250,7 +250,7 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
 
 
 def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres_url: str) -> None:
-    with stand(tmp_path, accept, database=postgres_url) as s:
+    with ledger_pipeline(tmp_path, accept, database=postgres_url) as s:
         assert (disk.measure(), disk_guard.has_room(s.rt), storage_status(s.rt, worker_status(s.rt))) == (
             None,
             True,

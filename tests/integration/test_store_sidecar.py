@@ -8,7 +8,7 @@ from csi.status.charts import flow_chart
 from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
 from csi.store.queries import backlog, charts, event_search
 from csi.store.queries.event_search import EventQuery
-from tests.fakes.desk import contract
+from tests.rigs.operator import sample_event
 
 NOW = 1_771_761_600.0
 SOURCE = "youtube_playlist"
@@ -23,7 +23,7 @@ def watch_id(store: str) -> int:
 
 
 def seen(name: str, at: float, watch_id: int, tier: str = "urgent") -> int:
-    pk = events.add(contract(name), watch_id=watch_id, seq=1, tier=tier, first_seen_at=at)
+    pk = events.add(sample_event(name), watch_id=watch_id, seq=1, tier=tier, first_seen_at=at)
     assert pk is not None
     outbox.put(pk, ["default"], tier=tier, watch_id=watch_id, seq=pk, due_at=at)
     return pk
@@ -86,12 +86,12 @@ def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
     assert found(text="über") == ([] if store == "sqlite" else [second, first])  # SQLite lowers ASCII only
     assert found(text="Über b") == [second]
     assert found(text="%") == found(text="a_pha") == []
-    assert found(text=contract("beta").dedupe_key) == [second]
+    assert found(text=sample_event("beta").dedupe_key) == [second]
     assert found(state="delivered") == [first]
     assert found(tier="standard", source=SOURCE, watch_id=watch_id, since=NOW - 1) == [second]
     assert found(before=second) == [first]
     assert [row.id for row in event_search.following(EventQuery(), 10, first)] == [second]
-    row = event_search.find(contract("beta").event_id)
+    row = event_search.find(sample_event("beta").event_id)
     assert row is not None
     assert row.id == second
     row = event_search.find(str(first))

@@ -7,10 +7,10 @@ import pytest
 from csi.status.timeline import trace
 from csi.store import db
 from csi.store.queries import timeline
-from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
+from tests.rigs.in_process import InProcessPipeline
 
 
 @pytest.fixture
@@ -21,10 +21,12 @@ def yt(clock):
 
 @pytest.fixture
 def make_line(tmp_path, clock, yt):
-    def build(ua: ScriptedReceiver, *, first_poll: str = "all", tier: str = "urgent", **blocks: object) -> Line:
+    def build(
+        ua: ScriptedReceiver, *, first_poll: str = "all", tier: str = "urgent", **blocks: object
+    ) -> InProcessPipeline:
         source = {"first_poll": first_poll, "poll_interval_seconds": 10, "priority": tier, "quota_limit": 1_000_000}
         playlists = {"api_base_url": yt.api_base_url, "playlists": [{"id": ref} for ref in yt.playlists], **source}
-        return Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, **blocks)
+        return InProcessPipeline(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, **blocks)
 
     with db.connection():
         yield build

@@ -23,7 +23,7 @@ from csi.simulator.youtube.world import World
 from csi.store import api_units, db, watch_admin, watches
 from csi.store.db import writing
 from csi.store.models import ApiBudget, Event, Watch
-from tests.fakes.line import Line
+from tests.rigs.in_process import InProcessPipeline
 
 ROOT = Path(__file__).parents[2]
 MIDNIGHT = datetime(2026, 2, 23, tzinfo=api_units.PACIFIC).timestamp()
@@ -50,7 +50,9 @@ class CountingNet:
 class Day:
     """So many playlists, polled when they are due, and nothing else."""
 
-    def __init__(self, line: Line, site: YouTubeSite, net: CountingNet, refs: tuple[str, ...], library: str) -> None:
+    def __init__(
+        self, line: InProcessPipeline, site: YouTubeSite, net: CountingNet, refs: tuple[str, ...], library: str
+    ) -> None:
         self.line, self.rt, self.clock, self.site, self.net = line, line.rt, line.clock, site, net
         self.refs, self.library = refs, library
         self.late: list[tuple[str, float, float]] = []
@@ -105,7 +107,7 @@ def day(tmp_path, clock):
                 "min_quota_buffer": buffer,
             },
         }
-        line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_playlist": source | more})
+        line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_playlist": source | more})
         net = CountingNet(site)
         line.rt.net = net
         line.rt.adapters.clear()
@@ -344,7 +346,9 @@ def test_channels_that_are_read_through_the_api_are_part_of_the_plan(day):
 
 def test_a_watch_that_costs_nothing_is_not_slowed(tmp_path, clock):
     channels = [{"channel_id": f"UC{number:022d}"} for number in range(3)]
-    line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_channel_rss": {"watchlist": channels}})
+    line = InProcessPipeline(
+        tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_channel_rss": {"watchlist": channels}}
+    )
     with db.connection():
         api_units.exhaust(10_000, clock())
         watch = watches.of_source("youtube_channel_rss")[0]

@@ -17,9 +17,9 @@ from csi.store.models import BatchModel, DeadLetter, DeliveryAttempt, Event
 from csi.store.queries import timeline
 from csi.web import metrics
 from csi.worker import maintenance
-from tests.fakes.line import Line
 from tests.fakes.receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
+from tests.rigs.in_process import InProcessPipeline
 
 DOWN = 503
 
@@ -32,10 +32,10 @@ def yt(clock):
 
 @pytest.fixture
 def make_line(tmp_path, clock, yt):
-    def build(ua: ScriptedReceiver, *, tier: str = "urgent", **delivery: object) -> Line:
+    def build(ua: ScriptedReceiver, *, tier: str = "urgent", **delivery: object) -> InProcessPipeline:
         source = {"first_poll": "all", "poll_interval_seconds": 10, "priority": tier, "quota_limit": 1_000_000}
         playlists = {"api_base_url": yt.api_base_url, "playlists": [{"id": ref} for ref in yt.playlists], **source}
-        return Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, delivery=delivery)
+        return InProcessPipeline(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, delivery=delivery)
 
     with db.connection():
         yield build
@@ -154,7 +154,9 @@ def test_without_auto_redrive_it_stays_dead(tmp_path, clock, yt):
     yt.add(yt.playlists[0])
     with ScriptedReceiver(then=DOWN) as ua, db.connection():
         source = {"api_base_url": yt.api_base_url, "first_poll": "all", "playlists": [{"id": yt.playlists[0]}]}
-        line = Line(tmp_path, clock, ua.url, sources={"youtube_playlist": source}, dlq={"auto_redrive": False})
+        line = InProcessPipeline(
+            tmp_path, clock, ua.url, sources={"youtube_playlist": source}, dlq={"auto_redrive": False}
+        )
         line.run()
         line.wait(120)
         ua.then = ScriptedReceiver().then
@@ -301,7 +303,7 @@ def test_a_slow_receiver_leaves_a_place_for_the_others(tmp_path, clock, yt):
         assert (len(slow.requests), len(quick.requests)) == (0, 1)
 
 
-def two_destinations(tmp_path, clock, yt, slow, quick) -> Line:
+def two_destinations(tmp_path, clock, yt, slow, quick) -> InProcessPipeline:
     playlists = {
         "api_base_url": yt.api_base_url,
         "playlists": [{"id": ref} for ref in yt.playlists],
@@ -312,7 +314,7 @@ def two_destinations(tmp_path, clock, yt, slow, quick) -> Line:
         for name, ua in {"slow": slow, "quick": quick}.items()
     }
     secrets = {f"CSI_{name.upper()}_SECRET": SECRET for name in named}
-    return Line(
+    return InProcessPipeline(
         tmp_path,
         clock,
         "",
@@ -361,7 +363,7 @@ def test_an_event_that_crashes_again_stays_where_it_is(make_line, yt, clock):
     assert [row.rounds for row in DeadLetter.select().order_by(DeadLetter.id)] == [1, 1]
 
 
-def crash(line: Line, clock) -> None:
+def crash(line: InProcessPipeline, clock) -> None:
     """The process ends three times with this event in its hands, and the fourth sets it aside."""
     line.run_without_delivery()
     (wake,) = flush.flush(line.rt, "default/urgent")
@@ -700,7 +702,9 @@ def test_each_destination_gets_what_it_wants_and_fails_alone(tmp_path, clock, yt
             "tagged": {"endpoint": tagged.url, "secret_env": "TAGGED_SECRET", "tags": ["ai"]},
         }
         secrets = {"BROKEN_SECRET": "broken-secret", "TAGGED_SECRET": "tagged-secret"}
-        line = Line(tmp_path, clock, ua.url, secrets=secrets, sources=blocks, delivery={"destinations": named})
+        line = InProcessPipeline(
+            tmp_path, clock, ua.url, secrets=secrets, sources=blocks, delivery={"destinations": named}
+        )
         line.run()
         line.wait(60, step=5)
         assert (len(ua.delivered), len(tagged.delivered)) == (2, 1)
@@ -738,7 +742,7 @@ def test_a_streaming_source_sends_each_event_alone_and_several_at_once(make_line
         "playlists": [{"id": yt.playlists[0]}],
     }
     with ScriptedReceiver() as ua:
-        line = Line(tmp_path, clock, ua.url, sources={"youtube_playlist": source})
+        line = InProcessPipeline(tmp_path, clock, ua.url, sources={"youtube_playlist": source})
         line.run_without_delivery()
         first = flush.flush(line.rt, "default/stream")
         assert len(first) == 5

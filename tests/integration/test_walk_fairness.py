@@ -14,8 +14,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import ingest, poll, schedule
 from csi.store import db, inbox, watches
 from csi.store.models import Event, InboxItem, Watch
-from tests.fakes.line import Line
-from tests.fakes.site_net import rounds
+from tests.rigs.in_process import InProcessPipeline, polling_pipeline
 
 HOUR, DAY = 3600.0, 86_400.0
 YEARS = 10 * 365 * DAY
@@ -77,7 +76,7 @@ def taps(monkeypatch, tmp_path, clock):
     registry._load.cache_clear()
     names = [f"tap{number:03}" for number in range(100)]
     source = {"first_poll": "all", "taps": [{"id": name} for name in names]}
-    line = Line(tmp_path, clock, "http://127.0.0.1:9/", sources={"taps": source})
+    line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={"taps": source})
     Taps.flow = {"tap000": 10_000}
     with db.connection():
         yield line
@@ -113,7 +112,7 @@ def test_ten_thousand_items_from_one_source_leave_the_other_99_their_turn(taps, 
 
 
 def test_a_playlist_of_5000_is_stored_whole_and_others_are_read_meanwhile(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=20, playlists=1, lists={"first_poll": "all"}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=20, playlists=1, lists={"first_poll": "all"}) as yt:
         for number in range(5000):
             video = yt.world.upload(yt.library, f"Number {number}", at=clock() - 9000 + number).id
             yt.world.add_to_playlist(yt.playlists[0], video, at=clock() - 9000 + number)
@@ -131,7 +130,7 @@ def test_a_playlist_of_5000_is_stored_whole_and_others_are_read_meanwhile(tmp_pa
 
 
 def test_watches_that_begin_together_do_not_stay_together(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=60) as yt:
+    with polling_pipeline(tmp_path, clock, channels=60) as yt:
         yt.go(5)
         assert len(yt.net.asked) == 60  # the first read is at once
         yt.go(600, step=2)
@@ -159,7 +158,7 @@ def settled(yt) -> None:
 
 
 def test_half_an_hour_of_sleep_ends_without_a_burst(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=60) as yt:
+    with polling_pipeline(tmp_path, clock, channels=60) as yt:
         settled(yt)
         began = clock.move(1800)
         check_round(yt, began)
@@ -168,7 +167,7 @@ def test_half_an_hour_of_sleep_ends_without_a_burst(tmp_path, clock):
 
 @pytest.mark.parametrize("jump", [HOUR, DAY, YEARS])
 def test_a_clock_that_jumps_ahead_and_back_neither_stalls_nor_bursts(tmp_path, clock, jump):
-    with rounds(tmp_path, clock, channels=40) as yt:
+    with polling_pipeline(tmp_path, clock, channels=40) as yt:
         settled(yt)
         check_round(yt, clock.move(jump))
         yt.net.asked.clear()
@@ -179,7 +178,7 @@ def test_a_clock_that_jumps_ahead_and_back_neither_stalls_nor_bursts(tmp_path, c
 
 
 def test_a_clock_that_is_set_back_under_a_running_read_loses_nothing(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=2) as yt:
+    with polling_pipeline(tmp_path, clock, channels=2) as yt:
         yt.go(10)
         videos = [yt.upload(ref, "Seen while the clock moved") for ref in yt.channels]
         jumps = [-HOUR, -HOUR]
@@ -191,12 +190,12 @@ def test_a_clock_that_is_set_back_under_a_running_read_loses_nothing(tmp_path, c
 
 
 def test_a_day_without_power_is_made_up_for_within_a_minute(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=60) as yt:
+    with polling_pipeline(tmp_path, clock, channels=60) as yt:
         settled(yt)
         videos = [yt.upload(ref, "Meanwhile", at=clock() + 500) for ref in yt.channels]
         began = clock.move(DAY)
         source = {"watchlist": [{"channel_id": ref} for ref in yt.channels]}
-        yt.use(Line(tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_channel_rss": source}))
+        yt.use(InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={"youtube_channel_rss": source}))
         check_round(yt, began, seconds=60)
         assert Event.select().count() == len(videos)
 
@@ -207,7 +206,7 @@ def test_a_day_without_power_is_made_up_for_within_a_minute(tmp_path, clock):
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_two_schedulers_and_many_workers_read_a_watch_once(engine, tmp_path, clock, request):
     url = request.getfixturevalue("postgres_url") if engine == "postgres" else str(tmp_path / "csi.db")
-    with rounds(tmp_path, clock, channels=20, csi={"database": url}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=20, csi={"database": url}) as yt:
         for round_ in range(3):
             yt.net.asked.clear()
             clock.move(400.0 if round_ else 0.0)
@@ -242,7 +241,7 @@ def work_together(yt, workers: int) -> None:
 
 
 def test_a_paused_watch_is_not_read_not_even_by_command(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=2) as yt:
+    with polling_pipeline(tmp_path, clock, channels=2) as yt:
         Watch.update(state="paused").where(Watch.ref == yt.channels[0]).execute()
         paused, active = Watch.get(ref=yt.channels[0]), Watch.get(ref=yt.channels[1])
         poll.poll_early(yt.rt, paused.id)
@@ -253,7 +252,7 @@ def test_a_paused_watch_is_not_read_not_even_by_command(tmp_path, clock):
 
 
 def test_watches_of_a_source_that_is_switched_off_are_left_alone(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=2, feeds={"enabled": False}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=2, feeds={"enabled": False}) as yt:
         watches.sync([], clock())
         Watch.insert(
             source="youtube_channel_rss",

@@ -10,8 +10,8 @@ from csi.simulator.youtube.faults import id_fraction
 from csi.store import counters, db, hosts
 from csi.store.models import DedupeKey, Event, Host, Watch
 from csi.worker import retention
-from tests.fakes.line import Line
-from tests.fakes.site_net import API_HOST, FEED_HOST, rounds
+from tests.fakes.site_net import API_HOST, FEED_HOST
+from tests.rigs.in_process import InProcessPipeline, polling_pipeline
 
 HOUR, DAY = 3600.0, 86_400.0
 SELDOM = {"poll_interval_seconds": 550}
@@ -49,7 +49,7 @@ NIGHTS = [("404", "missing", 3 * HOUR), ("500", "transient", HOUR / 3), ("html",
 
 @pytest.mark.parametrize(("fault", "kind", "night"), NIGHTS)
 def test_two_in_five_feeds_fail_for_three_hours(tmp_path, clock, said, fault, kind, night):
-    with rounds(tmp_path, clock, channels=12) as yt:
+    with polling_pipeline(tmp_path, clock, channels=12) as yt:
         yt.go(400)
         struck = hit(yt.channels)
         assert 4 <= len(struck) <= 6
@@ -84,7 +84,7 @@ def test_two_in_five_feeds_fail_for_three_hours(tmp_path, clock, said, fault, ki
 def test_when_the_whole_host_is_away_it_is_asked_now_and_then_and_everything_is_read_at_once_when_it_is_back(
     tmp_path, clock, said
 ):
-    with rounds(tmp_path, clock, channels=25, feeds={"poll_interval_seconds": 120}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=25, feeds={"poll_interval_seconds": 120}) as yt:
         yt.go(200)
         yt.site.set_faults("feed:reset")
         yt.go(HOUR / 6)
@@ -104,7 +104,7 @@ def test_when_the_whole_host_is_away_it_is_asked_now_and_then_and_everything_is_
 
 
 def test_one_bad_feed_does_not_make_an_outage_and_waits_longer_and_longer(tmp_path, clock, said):
-    with rounds(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
+    with polling_pipeline(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
         bad = yt.channels[1]
         yt.go(10)
         yt.site.set_faults(f"feed/{bad}:500")
@@ -123,7 +123,7 @@ def test_one_bad_feed_does_not_make_an_outage_and_waits_longer_and_longer(tmp_pa
 
 
 def test_a_single_watch_is_asked_every_minute_for_nothing_proves_that_its_host_is_there(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1) as yt:
         yt.site.set_faults("feed:404")
         yt.go(2 * HOUR)
         assert Watch.get().health == "backing_off"
@@ -133,7 +133,7 @@ def test_a_single_watch_is_asked_every_minute_for_nothing_proves_that_its_host_i
 
 
 def test_a_short_fault_of_one_watch_is_over_within_a_minute(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=8) as yt:
+    with polling_pipeline(tmp_path, clock, channels=8) as yt:
         yt.go(10)
         yt.site.set_faults(f"feed/{yt.channels[0]}:404@-600", from_now=True)
         yt.go(600)
@@ -145,7 +145,7 @@ def test_a_short_fault_of_one_watch_is_over_within_a_minute(tmp_path, clock):
 
 
 def test_a_channel_that_is_gone_is_dead_when_the_api_says_so_and_comes_back_by_itself(tmp_path, clock, said):
-    with rounds(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
+    with polling_pipeline(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
         gone = yt.channels[0]
         yt.go(10)
         channel = yt.world.channel(gone)
@@ -166,7 +166,7 @@ def test_a_channel_that_is_gone_is_dead_when_the_api_says_so_and_comes_back_by_i
 
 
 def test_a_channel_that_exists_is_suspect_at_most(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
+    with polling_pipeline(tmp_path, clock, channels=3, feeds=SELDOM) as yt:
         bad = yt.channels[0]
         yt.go(10)
         yt.site.set_faults(f"feed/{bad}:404")
@@ -178,7 +178,7 @@ def test_a_channel_that_exists_is_suspect_at_most(tmp_path, clock):
 
 
 def test_without_a_key_nothing_is_ever_dead(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=3, feeds={"api_key_env": "NO_SUCH_KEY"}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=3, feeds={"api_key_env": "NO_SUCH_KEY"}) as yt:
         yt.go(10)
         yt.world.delete_channel(yt.channels[0])
         yt.go(3 * HOUR)
@@ -190,7 +190,7 @@ def test_without_a_key_nothing_is_ever_dead(tmp_path, clock):
 
 
 def test_a_429_pauses_its_host_and_no_other(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=20, playlists=3) as yt:
+    with polling_pipeline(tmp_path, clock, channels=20, playlists=3) as yt:
         yt.go(400)
         yt.site.set_faults("feed:429=600*1")
         while not hosts.troubled(clock()):
@@ -211,7 +211,7 @@ def test_a_429_pauses_its_host_and_no_other(tmp_path, clock):
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_without_retry_after_the_pause_grows_to_a_minute(tmp_path, clock, status):
-    with rounds(tmp_path, clock, channels=5) as yt:
+    with polling_pipeline(tmp_path, clock, channels=5) as yt:
         yt.go(400)
         yt.site.set_faults(f"feed:{status}")
         began = clock()
@@ -226,14 +226,14 @@ def test_without_retry_after_the_pause_grows_to_a_minute(tmp_path, clock, status
 
 
 def test_a_pause_outlives_a_restart(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=6) as yt:
+    with polling_pipeline(tmp_path, clock, channels=6) as yt:
         yt.go(400)
         yt.site.set_faults("feed:429=900*1")
         while not hosts.troubled(clock()):
             yt.go(1)
         until = hosts.get(FEED_HOST).paused_until
         config = {"sources": {"youtube_channel_rss": {"watchlist": [{"channel_id": ref} for ref in yt.channels]}}}
-        yt.use(Line(tmp_path, clock, "http://127.0.0.1:9/", **config))
+        yt.use(InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", **config))
         yt.until(until - 1)
         assert yt.net.asked == []
         assert [wake.step for wake in poll.poll_early(yt.rt, Watch.get().id)] == ["poll"]  # not even by command
@@ -243,12 +243,12 @@ def test_a_pause_outlives_a_restart(tmp_path, clock):
 
 
 def test_an_outage_outlives_a_restart_and_ends_once(tmp_path, clock, said):
-    with rounds(tmp_path, clock, channels=12) as yt:
+    with polling_pipeline(tmp_path, clock, channels=12) as yt:
         yt.go(400)
         yt.site.set_faults("feed:404#40")
         yt.go(HOUR / 4)
         config = {"sources": {"youtube_channel_rss": {"watchlist": [{"channel_id": ref} for ref in yt.channels]}}}
-        yt.use(Line(tmp_path, clock, "http://127.0.0.1:9/", **config))
+        yt.use(InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", **config))
         yt.go(HOUR / 4)
         yt.site.set_faults("")
         yt.go(400)
@@ -260,7 +260,7 @@ def test_an_outage_outlives_a_restart_and_ends_once(tmp_path, clock, said):
 
 
 def test_a_window_that_shows_nothing_known_is_filled_from_the_uploads_list(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=3, videos=20) as yt:
+    with polling_pipeline(tmp_path, clock, channels=3, videos=20) as yt:
         yt.go(10)
         assert Event.select().count() == 0
         for number in range(40):
@@ -278,7 +278,7 @@ def test_a_window_that_shows_nothing_known_is_filled_from_the_uploads_list(tmp_p
 
 
 def test_a_gap_that_cannot_be_filled_is_said_on_the_watch(tmp_path, clock, monkeypatch):
-    with rounds(tmp_path, clock, channels=1, videos=20, feeds={"api_key_env": "NO_SUCH_KEY"}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, videos=20, feeds={"api_key_env": "NO_SUCH_KEY"}) as yt:
         yt.go(10)
         for number in range(40):
             yt.upload(yt.channels[0], f"Number {number}", at=clock() + number)
@@ -296,7 +296,7 @@ def test_a_gap_that_cannot_be_filled_is_said_on_the_watch(tmp_path, clock, monke
 
 
 def test_a_gap_is_filled_later_when_the_api_was_away(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1, videos=20) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, videos=20) as yt:
         yt.go(10)
         for number in range(80):  # two pages: what the window showed meanwhile must not end the walk on the first
             yt.upload(yt.channels[0], f"Number {number}", at=clock() + number)
@@ -313,7 +313,7 @@ def test_a_gap_is_filled_later_when_the_api_was_away(tmp_path, clock):
 
 
 def test_a_night_with_more_than_a_windows_worth_of_uploads_loses_nothing(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=4, videos=15) as yt:
+    with polling_pipeline(tmp_path, clock, channels=4, videos=15) as yt:
         yt.go(10)
         yt.site.set_faults("feed:404")
         yt.go(600)
@@ -328,7 +328,7 @@ def test_a_night_with_more_than_a_windows_worth_of_uploads_loses_nothing(tmp_pat
 
 
 def test_a_first_read_has_no_gap(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1, videos=30, feeds={"first_poll": "all"}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, videos=30, feeds={"first_poll": "all"}) as yt:
         yt.go(400)
         assert len(titles()) == 15
         assert Watch.get().note is None
@@ -339,7 +339,9 @@ def test_a_first_read_has_no_gap(tmp_path, clock):
 
 
 def test_what_is_not_wanted_is_remembered_and_not_emitted(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1, feeds={"include": ["video"], "title": {"not": "(?i)trailer"}}) as yt:
+    with polling_pipeline(
+        tmp_path, clock, channels=1, feeds={"include": ["video"], "title": {"not": "(?i)trailer"}}
+    ) as yt:
         yt.go(10)
         wanted = yt.upload(yt.channels[0], "A video")
         short = yt.upload(yt.channels[0], "A short", kind="short")
@@ -356,7 +358,7 @@ def test_what_is_not_wanted_is_remembered_and_not_emitted(tmp_path, clock):
 
 
 def test_the_cache_is_waited_for_where_it_is_respected(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1, feeds={"respect_cache_headers": True}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, feeds={"respect_cache_headers": True}) as yt:
         yt.go(HOUR)
         waits = [b - a for a, b in pairwise(yt.net.times(yt.channels[0]))]
         assert all(900 <= wait <= 905 for wait in waits)
@@ -364,7 +366,7 @@ def test_the_cache_is_waited_for_where_it_is_respected(tmp_path, clock):
 
 
 def test_after_an_absence_longer_than_keys_live_old_items_are_not_news(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1, videos=10) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, videos=10) as yt:
         yt.go(10)
         Watch.update(state="paused").execute()
         clock.move(100 * DAY)
@@ -377,7 +379,7 @@ def test_after_an_absence_longer_than_keys_live_old_items_are_not_news(tmp_path,
 
 
 def test_after_a_long_absence_keys_that_still_exist_decide_what_is_new(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1, videos=10) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, videos=10) as yt:
         yt.go(10)
         listed_late = clock() - 40 * DAY
         clock.move(100 * DAY)
@@ -388,7 +390,7 @@ def test_after_a_long_absence_keys_that_still_exist_decide_what_is_new(tmp_path,
 
 
 def test_after_a_long_absence_an_item_newer_than_all_that_were_listed_is_new(tmp_path, clock):
-    with rounds(tmp_path, clock, channels=1, videos=10) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, videos=10) as yt:
         yt.go(10)
         newest = Watch.get().last_video_published_at
         clock.move(100 * DAY)
@@ -402,7 +404,7 @@ def test_after_a_long_absence_an_item_newer_than_all_that_were_listed_is_new(tmp
 
 def test_the_number_of_items_that_are_counted_as_seen_is_logged(tmp_path, clock, monkeypatch):
     lines = []
-    with rounds(tmp_path, clock, channels=1, videos=10) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, videos=10) as yt:
         monkeypatch.setattr(poll.log, "info", lambda message, **keys: lines.append((message, keys)))
         yt.go(10)
         clock.move(100 * DAY)
@@ -419,7 +421,7 @@ def test_the_number_of_items_that_are_counted_as_seen_is_logged(tmp_path, clock,
 
 def test_a_long_walk_keeps_its_lease(tmp_path, clock):
     lists = {"first_poll": "all", "poll_interval_seconds": 600}
-    with rounds(tmp_path, clock, playlists=1, lists=lists) as yt:
+    with polling_pipeline(tmp_path, clock, playlists=1, lists=lists) as yt:
         for number in range(600):
             video = yt.world.upload(yt.library, f"Number {number}", at=clock() - 5000 + number).id
             yt.world.add_to_playlist(yt.playlists[0], video, at=clock() - 5000 + number)
@@ -439,7 +441,7 @@ def test_a_long_walk_keeps_its_lease(tmp_path, clock):
 
 
 def test_a_read_that_outlived_its_lease_says_so_and_stores_nothing(tmp_path, clock, said):
-    with rounds(tmp_path, clock, channels=1, feeds={"first_poll": "all"}) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1, feeds={"first_poll": "all"}) as yt:
 
         def stolen(ref: str) -> None:
             clock.move(56)
@@ -452,7 +454,7 @@ def test_a_read_that_outlived_its_lease_says_so_and_stores_nothing(tmp_path, clo
 
 
 def test_a_walk_whose_watch_was_taken_over_says_so(tmp_path, clock, said):
-    with rounds(tmp_path, clock, playlists=1, lists={"first_poll": "all"}) as yt:
+    with polling_pipeline(tmp_path, clock, playlists=1, lists={"first_poll": "all"}) as yt:
         for number in range(120):
             video = yt.world.upload(yt.library, f"Number {number}", at=clock()).id
             yt.world.add_to_playlist(yt.playlists[0], video, at=clock())
@@ -468,7 +470,7 @@ def test_a_walk_whose_watch_was_taken_over_says_so(tmp_path, clock, said):
 
 
 def test_a_walk_whose_watch_was_paused_ends_and_stores_nothing(tmp_path, clock):
-    with rounds(tmp_path, clock, playlists=1, lists={"first_poll": "all"}) as yt:
+    with polling_pipeline(tmp_path, clock, playlists=1, lists={"first_poll": "all"}) as yt:
         for number in range(500):
             video = yt.world.upload(yt.library, f"Number {number}", at=clock()).id
             yt.world.add_to_playlist(yt.playlists[0], video, at=clock())
@@ -484,7 +486,7 @@ def test_a_walk_whose_watch_was_paused_ends_and_stores_nothing(tmp_path, clock):
 
 
 def test_a_database_in_trouble_is_not_blamed_on_the_source(tmp_path, clock, monkeypatch):
-    with rounds(tmp_path, clock, channels=1) as yt:
+    with polling_pipeline(tmp_path, clock, channels=1) as yt:
 
         def locked(keys: list[str]) -> set[str]:
             raise db.DatabaseError("database is locked")

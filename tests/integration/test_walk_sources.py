@@ -15,9 +15,9 @@ from csi.pipeline.wake import Wake
 from csi.runtime import ProcessState, Share
 from csi.store import api_units, db, events, inbox
 from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch
-from tests.fakes.line import Line
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
+from tests.rigs.in_process import InProcessPipeline
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def line(tmp_path, clock, yt, ua):
         playlists = settings.pop("playlists", [{"id": ref} for ref in yt.playlists])
         channels = settings.pop("channels", [{"channel_id": ref} for ref in yt.channels])
         source = {"first_poll": "all", "poll_interval_seconds": 10} | settings
-        built = Line(
+        built = InProcessPipeline(
             tmp_path,
             clock,
             ua.url,
@@ -288,7 +288,7 @@ def toy(monkeypatch, tmp_path, clock, ua):
     monkeypatch.setitem(registry.ADAPTERS, "toy", f"{__name__}:Toy")
     registry._load.cache_clear()
     Toy.found = []
-    built = Line(tmp_path, clock, ua.url, sources={"toy": {"first_poll": "all", "priority": "urgent"}})
+    built = InProcessPipeline(tmp_path, clock, ua.url, sources={"toy": {"first_poll": "all", "priority": "urgent"}})
     with db.connection():
         yield built
     registry._load.cache_clear()

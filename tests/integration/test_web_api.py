@@ -20,8 +20,8 @@ from csi.store import audit, db, destinations, watches
 from csi.store.models import DeadLetter, Watch
 from csi.web import api, openapi
 from csi.web.app import create_app
-from tests.fakes.desk import Desk, desk
 from tests.fakes.receiver import SECRET
+from tests.rigs.operator import OperatorRig, operator_rig
 
 TOKEN, READ_TOKEN = "canary-admin-token-0123", "canary-reader-token-0123"
 ADMIN, READER = ({"Authorization": f"Bearer {token}"} for token in (TOKEN, READ_TOKEN))
@@ -29,14 +29,14 @@ CHANNEL = "UC" + "a" * 22
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> Iterator[Desk]:
+def at(tmp_path: Path) -> Iterator[OperatorRig]:
     sources = {
         "youtube_playlist": {
             "api_base_url": "http://127.0.0.1:9/youtube/v3", "playlists": [{"id": "PLone"}, {"id": "PLtwo"}],
         },
         "youtube_channel_rss": {"feed_url_template": "http://127.0.0.1:9/feed?channel_id={channel_id}"},
     }  # fmt: skip
-    with desk(tmp_path, sources=sources, web={"allowed_hosts": ["test"]}) as built:
+    with operator_rig(tmp_path, sources=sources, web={"allowed_hosts": ["test"]}) as built:
         secrets = built.rt.settings.secrets
         tokens = {"admin_token": TOKEN, "admin_read_token": READ_TOKEN}
         changed = secrets.model_validate(secrets.model_dump() | tokens)
@@ -46,7 +46,7 @@ def at(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest_asyncio.fixture
-async def client(at: Desk) -> AsyncIterator[httpx.AsyncClient]:
+async def client(at: OperatorRig) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=create_app(lambda: at.rt))
     async with httpx.AsyncClient(transport=transport, base_url="http://test/admin", headers=ADMIN) as one:
         yield one
@@ -97,7 +97,7 @@ READS = [
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("path", READS)
-async def test_answers_fit_their_description(client: httpx.AsyncClient, at: Desk, path: str) -> None:
+async def test_answers_fit_their_description(client: httpx.AsyncClient, at: OperatorRig, path: str) -> None:
     at.dead("dead1")
     at.event("wait1")
     await client.post("/sources/1/pause")
@@ -126,7 +126,7 @@ QUEUE_ONLY = {"/waiting": ("tasks", "total", "unreadable", "has_key")}
 
 
 @pytest.mark.asyncio
-async def test_read_answers_are_those_of_the_commands(client: httpx.AsyncClient, at: Desk) -> None:
+async def test_read_answers_are_those_of_the_commands(client: httpx.AsyncClient, at: OperatorRig) -> None:
     """The API and --json have the same shapes."""
     at.dead("dead1")
     pairs = {
@@ -162,7 +162,7 @@ def _timeless(value: Any) -> Any:
 
 
 @pytest.mark.asyncio
-async def test_a_source_is_added_paused_resumed_reset_and_removed(client: httpx.AsyncClient, at: Desk) -> None:
+async def test_a_source_is_added_paused_resumed_reset_and_removed(client: httpx.AsyncClient, at: OperatorRig) -> None:
     dry = await client.post("/sources", json={"what": CHANNEL, "dry_run": True})
     assert (dry.status_code, dry.json()["id"]) == (200, None)
     added = await client.post("/sources", json={"what": CHANNEL, "name": "Ä", "tags": ["x"], "first_poll": {"last": 2}})
@@ -212,7 +212,7 @@ async def test_lists_go_in_and_come_out(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.asyncio
-async def test_paging_visits_every_row_once(client: httpx.AsyncClient, at: Desk) -> None:
+async def test_paging_visits_every_row_once(client: httpx.AsyncClient, at: OperatorRig) -> None:
     for number in range(5):
         at.dead(f"dead{number}")
     for path, key, cursor in (("/dlq", "letters", "before"), ("/events", "events", "before"),
@@ -239,7 +239,7 @@ async def test_paging_visits_every_row_once(client: httpx.AsyncClient, at: Desk)
     ],
     ids=["one", "all", "like", "cause", "source", "none"],
 )  # fmt: skip
-async def test_replay_one_a_filter_or_all(client: httpx.AsyncClient, at: Desk, body: Any, chosen: int) -> None:
+async def test_replay_one_a_filter_or_all(client: httpx.AsyncClient, at: OperatorRig, body: Any, chosen: int) -> None:
     at.dead("a"), at.dead("b"), at.dead("c", reason="http 422", cause="event", status=422)
     plan = await client.post("/dlq/replay", json=body | {"dry_run": True})
     assert (plan.json()["chosen"], dead_letters.open_count()) == (chosen, 3)
@@ -252,7 +252,7 @@ async def test_replay_one_a_filter_or_all(client: httpx.AsyncClient, at: Desk, b
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_destroyed_without_confirmation(client: httpx.AsyncClient, at: Desk) -> None:
+async def test_nothing_is_destroyed_without_confirmation(client: httpx.AsyncClient, at: OperatorRig) -> None:
     at.dead("old", ago=100 * 86_400.0)
     for path, body in (("/dlq/prune", {"older_than": "90d"}), ("/dlq/discard", {"ids": [1]})):
         assert (await client.post(path, json=body)).status_code == 400
@@ -347,7 +347,7 @@ async def test_bad_parameters_are_400(client: httpx.AsyncClient, path: str) -> N
 
 @pytest.mark.asyncio
 async def test_reading_the_doctor_report_contacts_no_host(
-    client: httpx.AsyncClient, at: Desk, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, at: OperatorRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(destination, "check", lambda rt, name: asked.append(name))
@@ -381,7 +381,7 @@ async def test_a_doctor_inside_leaves_the_database_open(client: httpx.AsyncClien
 
 
 @pytest.mark.asyncio
-async def test_prune_looks_unless_it_is_told_to_remove(client: httpx.AsyncClient, at: Desk) -> None:
+async def test_prune_looks_unless_it_is_told_to_remove(client: httpx.AsyncClient, at: OperatorRig) -> None:
     at.dead("old", ago=400 * 86_400.0)
     DeadLetter.update(state="discarded", closed_at=at.rt.now() - 400 * 86_400.0).execute()
     looked = (await client.post("/prune")).json()
@@ -397,7 +397,7 @@ async def test_prune_looks_unless_it_is_told_to_remove(client: httpx.AsyncClient
 
 
 @pytest.mark.asyncio
-async def test_notify_tells_what_is_wrong_and_never_whom_it_tells(client: httpx.AsyncClient, at: Desk) -> None:
+async def test_notify_tells_what_is_wrong_and_never_whom_it_tells(client: httpx.AsyncClient, at: OperatorRig) -> None:
     secrets = at.rt.settings.secrets
     changed = secrets.model_copy(update={"notify_urls": SecretStr("json://127.0.0.1:9/canary-path")})
     at.rt.settings = at.rt.settings.model_copy(update={"secrets": changed})
@@ -410,7 +410,7 @@ async def test_notify_tells_what_is_wrong_and_never_whom_it_tells(client: httpx.
 
 
 @pytest.mark.asyncio
-async def test_what_waits_says_why(client: httpx.AsyncClient, at: Desk) -> None:
+async def test_what_waits_says_why(client: httpx.AsyncClient, at: OperatorRig) -> None:
     at.event("wait1")
     await client.post("/delivery/default/pause", json={"reason": "night"})
     found = (await client.get("/waiting", headers=READER)).json()["waiting"]

@@ -19,7 +19,7 @@ from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.providers.transcript_formats import from_json
 from csi.processing.runtime import Notifier, Processing, create
 from csi.processing.settings import ProcessingSettings
-from tests.fakes.processing_bench import TEXT
+from tests.rigs.processing_bench import TEXT
 
 WANTED = TranscriptRequest("dQw4w9WgXcQ", "https://youtu.be/x", 60)
 

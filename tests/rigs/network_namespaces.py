@@ -1,7 +1,8 @@
-"""Hosts of their own for workers: network namespaces, each with one wire to the servers that can be cut.
+"""Hosts for workers: network namespaces, each with one link to the servers that a test can cut.
 
-The servers stay where they are, on loopback and on sockets. A host has forwards to them on its own loopback, under the
-same ports, so that its configuration is that of any other. `python -m tests.faults.hosts PORT…` runs them there.
+The servers listen on loopback and on sockets of the test's own namespace. A host forwards the same ports of its own
+loopback to them, so that every host has the same configuration.
+`python -m tests.rigs.network_namespaces PORT…` runs the forwards of one host.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import pytest
 
 NET = os.environ.get("CSI_TEST_NET") or f"10.213.{os.getpid() % 250}"
 SERVERS = f"{NET}.1"
-"""The servers' end of the wires: an address of this machine's own namespace that exists only for the test."""
+"""The servers' end of the links: an address of the test's own namespace that exists only during the test."""
 
 Upstream = tuple[str, int] | str
 """(host, port), or the path of a socket."""
@@ -29,8 +30,8 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
-class Host:
-    """A namespace with nothing but its loopback and its wire."""
+class NamespaceHost:
+    """A network namespace with a loopback and one link."""
 
     def __init__(self, number: int) -> None:
         self.name, self.wire = f"csi-{os.getpid()}-{number}", f"csi{os.getpid() % 100_000}w{number}"
@@ -45,19 +46,19 @@ class Host:
         _ip("-n", self.name, "route", "add", "default", "via", here)
         self._forwards: subprocess.Popen[bytes] | None = None
 
-    def line(self, *command: str) -> list[str]:
-        """This command, on this host."""
+    def command(self, *command: str) -> list[str]:
+        """The command line that runs this command on this host."""
         return ["ip", "netns", "exec", self.name, *command]
 
     def reach(self, ports: list[int]) -> None:
-        """These ports of its loopback lead to the same ports of SERVERS."""
-        command = self.line(sys.executable, "-m", "tests.faults.hosts", *map(str, ports))
+        """Forward these ports of its loopback to the same ports of SERVERS."""
+        command = self.command(sys.executable, "-m", "tests.rigs.network_namespaces", *map(str, ports))
         self._forwards = subprocess.Popen(command, env=os.environ | {"CSI_TEST_NET": NET}, stdout=subprocess.PIPE)
         assert self._forwards.stdout is not None
         self._forwards.stdout.readline()
 
     def cut(self) -> None:
-        """Nobody is told: what is on its way is lost, connections stay open and silent."""
+        """Cut the link without a reset: packets are lost, connections stay open and silent."""
         _ip("link", "set", self.wire, "down")
 
     def mend(self) -> None:
@@ -73,7 +74,7 @@ class Host:
 
 
 class Forward:
-    """An address that leads to a server."""
+    """A listening address that forwards to a server."""
 
     def __init__(self, address: tuple[str, int], upstream: Upstream) -> None:
         self.upstream = upstream
@@ -111,16 +112,16 @@ def _pump(one: socket.socket, other: socket.socket) -> None:
 
 
 @contextmanager
-def hosts(number: int, servers: Mapping[int, Upstream]) -> Iterator[list[Host]]:
-    """Hosts that reach these servers, each under its port. Skips where namespaces may not be made."""
-    made: list[Host] = []
+def hosts(number: int, servers: Mapping[int, Upstream]) -> Iterator[list[NamespaceHost]]:
+    """Hosts that reach these servers, each under its port. Skips the test where namespaces cannot be created."""
+    made: list[NamespaceHost] = []
     _need_namespaces()
     with contextlib.ExitStack() as stack:
         stack.callback(subprocess.run, ["ip", "addr", "del", f"{SERVERS}/32", "dev", "lo"], capture_output=True)
         for port, upstream in servers.items():
             stack.enter_context(Forward((SERVERS, port), upstream))
         for index in range(number):
-            made.append(Host(index))
+            made.append(NamespaceHost(index))
             stack.callback(made[-1].remove)
             made[-1].reach(list(servers))
         yield made

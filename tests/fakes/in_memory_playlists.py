@@ -1,4 +1,4 @@
-"""A source in hand: playlists as Python lists, read without a wire, and ledger S of what was served."""
+"""A playlist source that reads Python lists instead of HTTP, and keeps ledger S of what it served."""
 
 from collections import defaultdict
 from typing import Any
@@ -15,8 +15,8 @@ def list_id(number: int) -> str:
     return f"PL{number:032d}"
 
 
-class Shelf(YouTubePlaylistAdapter):
-    """The real playlist adapter, except that `read` takes from a shelf. Only the newest `window` items are shown."""
+class InMemoryPlaylists(YouTubePlaylistAdapter):
+    """The real playlist adapter, except that `read` takes from a list. Only the newest `window` items are listed."""
 
     window: int | None = None
 
@@ -29,7 +29,7 @@ class Shelf(YouTubePlaylistAdapter):
         self._count = 0
 
     def put(self, ref: str, at: float, title: str = "A video", **snippet: Any) -> str:
-        """One more item at the end of the list; its dedupe key."""
+        """Append an item to the list; return its dedupe key."""
         self._count += 1
         video = f"v{self._count:010d}"
         item = {
@@ -50,7 +50,7 @@ class Shelf(YouTubePlaylistAdapter):
     def read(self, position: Position) -> ReadResult:
         self.reads += 1
         if self.away:
-            raise SourceError("the shelf is away")
+            raise SourceError("the source does not answer")
         shown = self.items[position.ref][-self.window :] if self.window else self.items[position.ref]
         self.served |= {self.item_key(raw) for raw in shown}
         return ReadResult(items=tuple(shown))
