@@ -1,4 +1,4 @@
-"""The dashboard without a browser: who is let in, what a page holds, what a form does."""
+"""The dashboard without a browser: access, content of the pages, effects of the forms."""
 
 import re
 import shutil

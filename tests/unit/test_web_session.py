@@ -1,4 +1,4 @@
-"""The dashboard's session cookie, form tokens and notes: only what we sealed opens, and only while the tokens stand."""
+"""Session cookie, form tokens and flash messages of the dashboard: only what was signed with the present tokens is valid."""
 
 import pytest
 
