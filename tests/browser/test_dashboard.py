@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: every page, the changes, hostile text, a phone, dark mode, and without JavaScript."""
+"""The dashboard in a real browser: every page, changes, hostile text, a phone, dark mode, and without JavaScript."""
 
 from collections.abc import Callable
 from pathlib import Path

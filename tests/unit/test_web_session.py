@@ -1,4 +1,4 @@
-"""Session cookie, form tokens and flash messages of the dashboard: only what was signed with the present tokens is valid."""
+"""Session cookie, form tokens and flash messages: only what was signed with the present tokens is valid."""
 
 import pytest
 
