@@ -16,9 +16,7 @@ from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.terminal import ago, plain, table
-from csi.status.backlog import Reason, backlog, why_batch_waits, with_worker
-from csi.status.destinations import destination_state_of
-from csi.status.worker import worker_status
+from csi.status import backlog, destinations, worker
 from csi.store import batches, watches
 from csi.store.queries import backlog as rows
 from csi.store.queries import timeline
@@ -65,7 +63,7 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
     with installed(config_path) as rt:
         looked = queue_inspection.look(rt.settings)
         found = [one for one in works(rt, looked) if state in (None, one.state)]
-        rest, now = backlog(rt), rt.now()
+        rest, now = backlog.backlog(rt), rt.now()
     if as_json:
         shown = [_work_dict(one) for one in found[:limit]]
         report = {"tasks": shown, "total": len(found), "unreadable": looked.unreadable, "has_key": looked.has_key}
@@ -106,8 +104,8 @@ def stats(config_path: Path | None, as_json: bool) -> None:
     """Count tasks by kind and state, and show the backlog."""
     with installed(config_path) as rt:
         looked = queue_inspection.look(rt.settings)
-        found, rest, now = works(rt, looked), backlog(rt), rt.now()
-        is_alive = worker_status(rt).is_alive
+        found, rest, now = works(rt, looked), backlog.backlog(rt), rt.now()
+        is_alive = worker.worker_status(rt).is_alive
     counted = Counter((one.task, one.state) for one in found)
     names = [*queue_inspection.STEPS, *sorted({one.task for one in found} - set(queue_inspection.STEPS))]
     numbers = {name: {state: counted[name, state] for state in STATES} for name in names}
@@ -159,19 +157,19 @@ def _running(leased: LeasedRow, now: float) -> Work:
 
 
 def _queued(rt: Runtime, one: Queued) -> Work:
-    why = with_worker(_reason(rt, one), worker_status(rt)).timed(rt.now())
+    why = backlog.with_worker(_reason(rt, one), worker.worker_status(rt)).timed(rt.now())
     return Work(one.state, one.id, one.task, one.key, _row_words(one), why, one.due_at)
 
 
-def _reason(rt: Runtime, one: Queued) -> Reason:
+def _reason(rt: Runtime, one: Queued) -> backlog.Reason:
     """A batch waits for the reason that its row has; every other task for its time or for a thread."""
     batch = rows.unsettled_batch(int(one.key)) if one.step == "deliver" and one.key.isdecimal() else None
     if batch is not None:
-        destination = destination_state_of(rt, batch.destination)
-        return why_batch_waits(destination, batch, rt.now(), delivery_is_on=rt.settings.features.delivery)
+        destination = destinations.destination_state_of(rt, batch.destination)
+        return backlog.why_batch_waits(destination, batch, rt.now(), delivery_is_on=rt.settings.features.delivery)
     if one.due_at is not None and one.due_at > rt.now():
-        return Reason("scheduled", one.due_at)
-    return Reason("waiting for a free thread")
+        return backlog.Reason("scheduled", one.due_at)
+    return backlog.Reason("waiting for a free thread")
 
 
 def _row_words(one: Queued) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import csi.status.destinations
 from csi import api_models, logs
 from csi.admin import destinations
 from csi.cli.installation import installed
@@ -17,7 +18,6 @@ from csi.cli.output import echo_json, stamp
 from csi.cli.terminal import ago, plain, table
 from csi.doctor import destination as checkup
 from csi.ingester.text import clean
-from csi.status.destinations import STATE_TEXTS, all_destinations, configured_name, destination_status, known_name
 
 if TYPE_CHECKING:
     from csi.doctor.destination import Checkup
@@ -39,7 +39,11 @@ def delivery() -> None:
 def status(config_path: Path | None, as_json: bool, destination: str | None) -> None:
     """Show the state of each destination, and what is queued for it."""
     with installed(config_path) as rt:
-        found = [destination_status(rt, known_name(rt, destination))] if destination else all_destinations(rt)
+        status_of = csi.status.destinations
+        if destination:
+            found = [status_of.destination_status(rt, status_of.known_name(rt, destination))]
+        else:
+            found = status_of.all_destinations(rt)
         if as_json:
             shown = [api_models.DestinationJson.of_status(one) for one in found]
             echo_json({"enabled": rt.settings.features.delivery, "destinations": shown})
@@ -73,7 +77,7 @@ def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
 
 
 def _state_words(one: DestinationStatus, now: float) -> str:
-    endpoint, words = one.endpoint, STATE_TEXTS[one.state]
+    endpoint, words = one.endpoint, csi.status.destinations.STATE_TEXTS[one.state]
     if one.state == "paused":
         return f"{words} since {stamp(endpoint.paused_at)}: {plain(logs.redact(endpoint.paused_reason or ''))}"
     if one.state == "throttled":
@@ -145,4 +149,4 @@ def _checkup_lines(one: Checkup) -> Iterator[str]:
 def _names(rt: Runtime, destination: str | None) -> list[str]:
     if destination is None:
         return list(rt.destinations)
-    return [configured_name(rt, destination)]
+    return [csi.status.destinations.configured_name(rt, destination)]

@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+import csi.status.search
+import csi.status.timeline
 from csi import api_models, logs
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import DurationType, echo_json, iso, plural, stamp
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean
-from csi.status.search import find_event, search
-from csi.status.timeline import timeline_of
 from csi.store import events as stored
 from csi.store.queries import event_search, timeline
-from csi.store.queries.event_search import EventQuery
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.timeline import DeliveryState
-    from csi.store.queries.event_search import EventRow
+    from csi.store.queries.event_search import EventQuery, EventRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,7 +66,7 @@ def list_events(
     """List events, the newest first."""
     with installed(config_path) as rt:
         now = rt.now()
-        found = search(_query(filters, None if since is None else now - since), limit, before)
+        found = csi.status.search.search(_query(filters, None if since is None else now - since), limit, before)
     if as_json:
         echo_json({"events": [_brief_dict(one) for one in found.events], "next_before": found.next_before})
         return
@@ -92,7 +91,7 @@ def _row(one: EventRow, now: float) -> list[str]:
 def show(config_path: Path | None, as_json: bool, what: str) -> None:
     """Show one event: its JSON as the receiver gets it, its state per destination, and every attempt to send it."""
     with installed(config_path) as rt:
-        event = find_event(clean(what, 600))
+        event = csi.status.search.find_event(clean(what, 600))
         if event is None:
             click.echo(f"there is no event {plain(what, 80)!r}; csi events list shows them", err=True)
             sys.exit(1)
@@ -112,7 +111,9 @@ def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
         "tier": event.tier,
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
-        "destinations": [_delivery_dict(one) for one in timeline_of(rt, event.dedupe_key).deliveries],
+        "destinations": [
+            _delivery_dict(one) for one in csi.status.timeline.timeline_of(rt, event.dedupe_key).deliveries
+        ],
         "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline.attempts_of([event.id])],
         "event": stored.as_contract(row, row.emitted_at),
     }
@@ -164,7 +165,7 @@ def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | N
 
 def _follow(query: EventQuery, count: int, seconds: float | None, *, as_json: bool) -> None:
     end = None if seconds is None else time.monotonic() + seconds
-    newest = event_search.newest(EventQuery(), 1)
+    newest = event_search.newest(event_search.EventQuery(), 1)
     last = newest[0].id if newest else 0
     for one in reversed(event_search.newest(query, count)):
         _print(one, as_json=as_json)
@@ -187,7 +188,7 @@ def _print(one: EventRow, *, as_json: bool) -> None:
 
 def _query(filters: dict[str, Any], since: float | None) -> EventQuery:
     given: dict[str, Any] = {name: value and clean(value, 200) for name, value in filters.items()}
-    return EventQuery(since=since, **given)
+    return event_search.EventQuery(since=since, **given)
 
 
 def _brief_dict(one: EventRow) -> dict[str, Any]:

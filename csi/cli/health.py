@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
+import csi.web.health
 from csi import logs, runtime
 from csi import net as wire
 from csi.cli.installation import installed, sidecar_url
 from csi.cli.options import config_option, json_option
 from csi.cli.terminal import plain
 from csi.errors import CsiError, NetError
-from csi.status.facts import gather
-from csi.web.health import HealthReport, liveness, readiness
+from csi.status import facts
 
 ASK_SECONDS = 4.0
 
@@ -35,7 +35,7 @@ def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool
     try:
         report = _ask_sidecar(config_path, ready) if over_http else _ask_rows(config_path, ready)
     except CsiError as error:
-        report = HealthReport(False, {"status": "unknown", "reasons": [logs.redact(str(error))]})
+        report = csi.web.health.HealthReport(False, {"status": "unknown", "reasons": [logs.redact(str(error))]})
     if as_json:
         click.echo(json.dumps({"ok": report.is_good, **_known(report.body)}))
     else:
@@ -47,23 +47,23 @@ def _known(body: dict[str, Any]) -> dict[str, Any]:
     return {"status": body.get("status"), "reasons": body.get("reasons", [])}
 
 
-def _words(report: HealthReport) -> str:
+def _words(report: csi.web.health.HealthReport) -> str:
     reasons = "; ".join(plain(str(reason)) for reason in report.body.get("reasons", []))
     return f"{plain(report.body.get('status', 'unknown'))}{f': {reasons}' if reasons else ''}"
 
 
-def _ask_rows(config_path: Path | None, ready: bool) -> HealthReport:
+def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
     with installed(config_path) as rt:
-        facts = gather(rt)
-    return readiness(facts) if ready else liveness(facts)
+        found = facts.gather(rt)
+    return csi.web.health.readiness(found) if ready else csi.web.health.liveness(found)
 
 
-def _ask_sidecar(config_path: Path | None, ready: bool) -> HealthReport:
+def _ask_sidecar(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
     url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
     with wire.Net(limits=wire.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as net:
         answer = net.get(url)
     try:
         body = json.loads(answer.body)
-        return HealthReport(answer.status == 200, body if isinstance(body, dict) else {})
+        return csi.web.health.HealthReport(answer.status == 200, body if isinstance(body, dict) else {})
     except ValueError as error:
         raise NetError(f"{url} did not answer in JSON; does something else listen there?", kind="malformed") from error

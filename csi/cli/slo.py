@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+import csi.status.slo
 from csi import api_models
 from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import DurationType, echo_json, stamp
 from csi.cli.terminal import ago, table
 from csi.errors import UNHEALTHY
-from csi.status.slo import objectives, report
 
 if TYPE_CHECKING:
     from csi.status.slo import LatencyPercentiles, Objective, TierLatency, WindowReport
@@ -35,7 +35,7 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
     worker's heartbeats. A note says where the window reaches beyond what is stored.
     """
     with installed(config_path) as rt:
-        found = report(rt, since)
+        found = csi.status.slo.report(rt, since)
     if as_json:
         echo_json(api_models.SloReport.of(found))
     else:
@@ -46,7 +46,9 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
 def _lines(found: WindowReport) -> Iterator[str]:
     yield f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})"
     yield ""
-    yield from table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), [_row(one) for one in objectives(found)])
+    yield from table(
+        ("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), [_row(one) for one in csi.status.slo.objectives(found)]
+    )
     yield ""
     head = ("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS")
     yield from table(head, [row for tier in found.latencies for row in _latency_rows(tier)])

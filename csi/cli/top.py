@@ -15,9 +15,8 @@ from csi.cli.options import config_option
 from csi.cli.output import DurationType
 from csi.cli.status import lines
 from csi.cli.terminal import ago, plain, table
-from csi.status import overview
-from csi.status.search import search
-from csi.store.queries.event_search import EventQuery
+from csi.status import overview, search
+from csi.store.queries import event_search
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -43,7 +42,7 @@ def top(config_path: Path | None, interval: float, once: bool) -> None:
 
 def frame(rt: Runtime, rows: int) -> list[str]:
     """One page of text with so many events."""
-    now, newest = rt.now(), search(EventQuery(), max(rows, 1)).events
+    now, newest = rt.now(), search.search(event_search.EventQuery(), max(rows, 1)).events
     events = [[ago(now - one.first_seen_at), one.state, one.tier, one.title or one.event_id] for one in newest]
     return [*lines(overview.overview(rt)), "", *table(("SEEN", "STATE", "TIER", "NEWEST EVENTS"), events)]
 
