@@ -126,6 +126,10 @@ class Runtime:
         named = [source for source in blocks if "quota_limit" in source.model_fields_set]
         return min((source.budget_units or 0 for source in named or blocks), default=0)
 
+    def streaming_sources(self) -> list[str]:
+        """Sources whose events have the lane `stream`, whatever their tier."""
+        return [name for name, source in self.settings.sources.items() if source.streaming_mode]
+
     def enabled_sources(self) -> list[str]:
         return [name for name, source in self.settings.sources.items() if source.enabled]
 

@@ -36,7 +36,8 @@ def replay_all(
     outcomes: list[RequeueResult] = []
     for chunk in chunks(ids, CHUNK):
         letters = dead_letters.by_ids(chunk)
-        done = {outcome.letter_id: outcome for outcome in replay.replay(letters, rt.now(), known=rt.destinations)}
+        results = replay.replay(letters, rt.now(), known=rt.destinations, streaming=rt.streaming_sources())
+        done = {result.letter_id: result for result in results}
         absent = "this dead letter does not exist"
         outcomes += [done.get(number) or RequeueResult(number, "", is_sent=False, note=absent) for number in chunk]
         notice(len(chunk))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from csi import clock
+from csi.config.settings import STREAM
 from csi.dlq import dead_letters
 from csi.dlq.dead_letters import StoredDeadLetter
 from csi.errors import CsiError
@@ -32,41 +33,48 @@ class RequeueResult:
 
 
 def replay(
-    letters: Sequence[StoredDeadLetter], now: float, *, known: Collection[str] | None = None, in_front: bool = False
+    letters: Sequence[StoredDeadLetter],
+    now: float,
+    *,
+    known: Collection[str] | None = None,
+    streaming: Collection[str] = (),
+    in_front: bool = False,
 ) -> list[RequeueResult]:
     """Make these pending again in one transaction; a refused dead letter keeps its state, and its result says why.
 
-    `known` are the configured destinations; None skips that check. With `in_front` an event is queued by its age,
-    before newer events. Nothing is sent here: the worker does that.
+    `known` are the configured destinations; None skips that check. Events of the sources in `streaming` are queued in
+    the lane `stream`, the others in the lane of their tier. With `in_front` an event is queued by its age, before newer
+    events. Nothing is sent here: the worker does that.
     """
     results = []
     with writing():
         for letter in letters:
             due_at = min(letter.first_seen_at or now, now) if in_front else now
             try:
-                note, is_sent = _requeue(letter, due_at, known), True
+                lane = STREAM if letter.source in streaming else None
+                note, is_sent = _requeue(letter, due_at, known, lane), True
             except ReplayRefused as error:
                 note, is_sent = str(error), False
             results.append(RequeueResult(letter.id, letter.event_id, is_sent, note))
     return results
 
 
-def _requeue(letter: StoredDeadLetter, due_at: float, known: Collection[str] | None) -> str:
+def _requeue(letter: StoredDeadLetter, due_at: float, known: Collection[str] | None, lane: str | None) -> str:
     if letter.kind == "event" and known is not None and letter.destination not in known:
         raise ReplayRefused(f"its destination {letter.destination!r} is no longer configured")
     if not dead_letters.begin_replay(letter.id):
         raise ReplayRefused(_why_not_open(dead_letters.find(letter.id)))
     try:
-        return _requeue_item(letter, due_at) if letter.kind == "item" else _requeue_event(letter, due_at)
+        return _requeue_item(letter, due_at) if letter.kind == "item" else _requeue_event(letter, due_at, lane)
     except ReplayRefused:
         dead_letters.reopen(letter.id)
         raise
 
 
-def _requeue_event(letter: StoredDeadLetter, due_at: float) -> str:
+def _requeue_event(letter: StoredDeadLetter, due_at: float, lane: str | None) -> str:
     """Put the event into the outbox. The dead letter closes when the event is delivered or dies again."""
     # After a failed replay the event is sent alone, so that it cannot spoil a batch a second time.
-    if outbox.put_again(letter.event_id, letter.destination, due_at=due_at, alone=letter.rounds > 0):
+    if outbox.put_again(letter.event_id, letter.destination, due_at=due_at, lane=lane, alone=letter.rounds > 0):
         return "pending"
     if events.is_stored(letter.event_id):
         return "already in the outbox; the dead letter closes with its delivery"
@@ -81,7 +89,7 @@ def _requeue_event(letter: StoredDeadLetter, due_at: float) -> str:
     event_pk = events.add(event, watch_id=None, seq=0, tier=REBUILT_TIER, first_seen_at=seen_at)
     if event_pk is None:
         raise ReplayRefused("its event cannot be stored again")
-    outbox.put(event_pk, [letter.destination], tier=REBUILT_TIER, watch_id=None, seq=0, due_at=due_at)
+    outbox.put(event_pk, [letter.destination], tier=lane or REBUILT_TIER, watch_id=None, seq=0, due_at=due_at)
     return "pending; its event was rebuilt from the dead letter"
 
 

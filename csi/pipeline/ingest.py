@@ -146,9 +146,7 @@ def _days(rt: Runtime) -> float:
 
 
 def _lane(rt: Runtime, watch: WatchRouting) -> str:
-    """Events of a streaming source have a lane of their own."""
-    source = rt.settings.sources.get(watch.source)
-    return STREAM if source is not None and source.streaming_mode else watch.tier
+    return STREAM if watch.source in rt.streaming_sources() else watch.tier
 
 
 def _entries(

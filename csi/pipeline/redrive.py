@@ -1,5 +1,7 @@
 """Auto-redrive: dead letters are sent again when the receiver recovers, or some time after a crash."""
 
+from collections.abc import Sequence
+
 from csi.dlq import dead_letters, replay
 from csi.dlq.dead_letters import StoredDeadLetter
 from csi.emitter.destination import LANES
@@ -43,7 +45,7 @@ def probe_with_first(rt: Runtime, name: str) -> list[Wake]:
     If it does not, the letter is open again (see `settle`): such a receiver must not use up the letter's rounds.
     """
     letter, now = _first(rt, name), rt.now()
-    if letter is None or not replay.replay([letter], now, in_front=True)[0].is_sent:
+    if letter is None or not _requeue(rt, [letter]):
         return []
     found = outbox.pending_entry(letter.event_id, name)
     if found is None:
@@ -81,6 +83,11 @@ def _send(rt: Runtime, name: str, limit: int) -> list[Wake]:
     letters = dead_letters.redrivable(name, rounds, success_at=success_at, crash_before=now - CRASH_REST, limit=limit)
     if not letters:
         return []
-    sent = sum(outcome.is_sent for outcome in replay.replay(letters, now, in_front=True))
-    log.info("dead letters are sent again", destination=name, events=sent)
+    log.info("dead letters are sent again", destination=name, events=_requeue(rt, letters))
     return [Wake("flush", f"{name}/{tier}", urgent=tier == "urgent") for tier in LANES]
+
+
+def _requeue(rt: Runtime, letters: Sequence[StoredDeadLetter]) -> int:
+    """How many of them are pending now, each before everything that is younger."""
+    results = replay.replay(letters, rt.now(), streaming=rt.streaming_sources(), in_front=True)
+    return sum(result.is_sent for result in results)

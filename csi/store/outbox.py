@@ -191,14 +191,16 @@ def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
     return (Entry(*found[0][:3]), found[0][3]) if found else None
 
 
-def put_again(event_id: str, destination: str, due_at: float, *, alone: bool = False) -> bool:
-    """A dead event goes out once more. False: it is on its way already, or is not stored any more."""
+def put_again(event_id: str, destination: str, due_at: float, *, lane: str | None = None, alone: bool = False) -> bool:
+    """A dead event is pending again, in this lane or in that of its tier. False: it is in the outbox already, or not
+    stored any more."""
     return bool(
         changed(
             "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at, alone) "
-            "SELECT id, ?, tier, COALESCE(watch_id, 0), seq, ?, ? FROM events WHERE event_id = ? "
+            "SELECT id, ?, COALESCE(?, tier), COALESCE(watch_id, 0), seq, ?, ? FROM events WHERE event_id = ? "
             "ON CONFLICT (event_pk, destination) DO NOTHING",
             destination,
+            lane,
             due_at,
             alone,
             event_id,

@@ -8,12 +8,13 @@ import time
 import pytest
 from standardwebhooks import Webhook
 
+from csi.admin import replay_by_command
 from csi.dlq import dead_letters
 from csi.ingester import signature
-from csi.pipeline import deliver, flush, redrive, rescue, schedule
+from csi.pipeline import deliver, flush, redrive, rescue, schedule, settle
 from csi.runtime import Share
 from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
-from csi.store.models import BatchModel, DeadLetter, DeliveryAttempt, Event
+from csi.store.models import BatchModel, DeadLetter, DeliveryAttempt, Event, OutboxEntry
 from csi.store.queries import timeline
 from csi.web import metrics
 from csi.worker import maintenance
@@ -751,3 +752,44 @@ def test_a_streaming_source_sends_each_event_alone_and_several_at_once(make_line
     assert {len(request.event_ids) for request in ua.requests} == {1}
     assert states() == {"delivered": 30}
     assert {row.tier for row in Event.select()} == {"high_volume"}
+
+
+def test_a_dead_letter_of_a_streaming_source_is_sent_again_in_the_stream_lane(tmp_path, clock, yt):
+    yt.add(yt.playlists[0])
+    source = {"api_base_url": yt.api_base_url, "first_poll": "all", "priority": "high_volume", "streaming_mode": True}
+    playlists = {**source, "playlists": [{"id": yt.playlists[0]}]}
+    with ScriptedReceiver(401) as ua, db.connection():
+        line = Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, dlq={"auto_redrive": False})
+        line.run()
+        assert states() == {"dead": 1}
+        (result,) = replay_by_command.replay_all(line.rt, [DeadLetter.get().id])
+        assert result.is_sent
+        assert [row.tier for row in OutboxEntry.select()] == ["stream"]
+        line.wait(30)
+    assert states() == {"delivered": 1}
+
+
+@pytest.mark.parametrize(("count", "lines"), [(1, 1), (30, 2)])
+def test_log_lines_of_a_delivery_name_its_events(make_line, yt, monkeypatch, count, lines):
+    for number in range(count):
+        yt.add(yt.playlists[0], f"Number {number}")
+    said = []
+    monkeypatch.setattr(settle.log, "info", lambda message, **fields: said.append((message, fields)))
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, tier="standard")
+        line.run()
+        line.wait(31)
+    delivered = [fields for message, fields in said if message == "batch delivered"]
+    named = [name for fields in delivered for name in fields.get("event_ids") or [fields["event_id"]]]
+    assert (sorted(named), len(delivered)) == (sorted(ua.delivered), lines)
+    assert sum(fields["events"] for fields in delivered) == count
+
+
+def test_log_lines_of_dead_letters_name_their_events(make_line, yt, monkeypatch):
+    yt.add(yt.playlists[0])
+    said = []
+    monkeypatch.setattr(settle.log, "error", lambda message, **fields: said.append((message, fields)))
+    with ScriptedReceiver(then=401) as ua:
+        make_line(ua).run()
+    (dead,) = [fields for message, fields in said if message == "events are dead letters"]
+    assert (dead["event_id"], dead["source"]) == (DeadLetter.get().event_id, "youtube_playlist")
