@@ -759,7 +759,9 @@ def test_a_dead_letter_of_a_streaming_source_is_sent_again_in_the_stream_lane(tm
     source = {"api_base_url": yt.api_base_url, "first_poll": "all", "priority": "high_volume", "streaming_mode": True}
     playlists = {**source, "playlists": [{"id": yt.playlists[0]}]}
     with ScriptedReceiver(401) as ua, db.connection():
-        line = Line(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, dlq={"auto_redrive": False})
+        line = InProcessPipeline(
+            tmp_path, clock, ua.url, sources={"youtube_playlist": playlists}, dlq={"auto_redrive": False}
+        )
         line.run()
         assert states() == {"dead": 1}
         (result,) = replay_by_command.replay_all(line.rt, [DeadLetter.get().id])
