@@ -18,14 +18,13 @@ from csi.cli.output import confirm, echo_json, iso, plural
 from csi.cli.terminal import ago, plain, table
 from csi.status import backlog, destinations, worker
 from csi.store import batches, watches
-from csi.store.queries import backlog as rows
-from csi.store.queries import timeline
+from csi.store.queries import backlog_rows, timeline_rows
 from tasks import queue_inspection
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.backlog import BacklogGroup
-    from csi.store.queries.backlog import LeasedRow
+    from csi.store.queries.backlog_rows import LeasedRow
     from tasks.queue_inspection import Queue, Queued
 
 STATES = ("running", "pending", "scheduled")
@@ -143,7 +142,7 @@ def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> 
 
 def works(rt: Runtime, looked: Queue) -> list[Work]:
     """Running first, then pending, then scheduled."""
-    running = [_running(leased, rt.now()) for leased in rows.running()]
+    running = [_running(leased, rt.now()) for leased in backlog_rows.running()]
     return [*running, *(_queued(rt, one) for one in looked.messages)]
 
 
@@ -163,7 +162,7 @@ def _queued(rt: Runtime, one: Queued) -> Work:
 
 def _reason(rt: Runtime, one: Queued) -> backlog.Reason:
     """A batch waits for the reason that its row has; every other task for its time or for a thread."""
-    batch = rows.unsettled_batch(int(one.key)) if one.step == "deliver" and one.key.isdecimal() else None
+    batch = backlog_rows.unsettled_batch(int(one.key)) if one.step == "deliver" and one.key.isdecimal() else None
     if batch is not None:
         destination = destinations.destination_state_of(rt, batch.destination)
         return backlog.why_batch_waits(destination, batch, rt.now(), delivery_is_on=rt.settings.features.delivery)
@@ -180,14 +179,14 @@ def _row_words(one: Queued) -> str | None:
             watch = watches.find(number)
             return f"{watch.source} {watch.ref} ({watch.state})" if watch else "the watch was removed"
         case "ingest":
-            key = rows.item_key(number)
+            key = backlog_rows.item_key(number)
             return key or "the item is an event by now"
         case "deliver":
             batch = batches.find(number)
             return f"{batch.batch_id} to {batch.destination}, {batch.size} events ({batch.state})" if batch else "gone"
         case "flush":
             name, _, lane = one.key.rpartition("/")
-            pending = next((found.pending for found in timeline.lanes(name) if found.name == lane), 0)
+            pending = next((found.pending for found in timeline_rows.lanes(name) if found.name == lane), 0)
             return f"{pending} pending events in {one.key}"
         case "probe":
             return f"destination {one.key}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from csi.dlq.dead_letters import StoredDeadLetter
     from csi.dlq.replay import RequeueResult
     from csi.dlq.search import DeadLetterGroup
-    from csi.store.queries.timeline import AttemptRow
+    from csi.store.queries.timeline_rows import AttemptRow
 
 SHOWN_FAILURES = 20
 LOOK_FIRST = 10

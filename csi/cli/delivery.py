@@ -16,11 +16,11 @@ from csi.cli.installation import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, stamp
 from csi.cli.terminal import ago, plain, table
-from csi.doctor import destination as checkup
+from csi.doctor import destination_check
 from csi.ingester.text import clean
 
 if TYPE_CHECKING:
-    from csi.doctor.destination import Checkup
+    from csi.doctor.destination_check import Checkup
     from csi.runtime import Runtime
     from csi.status.destinations import DestinationStatus
 
@@ -129,7 +129,7 @@ def resume(config_path: Path | None, destination: str | None) -> None:
 def test(config_path: Path | None, as_json: bool, destination: str | None) -> None:
     """Send a signed empty batch and explain the answer. Exit code 1 when a receiver rejects it."""
     with installed(config_path) as rt:
-        done = [checkup.check(rt, name) for name in _names(rt, destination)]
+        done = [destination_check.check(rt, name) for name in _names(rt, destination)]
         if as_json:
             echo_json({"destinations": [api_models.DestinationTest.of(one) for one in done]})
         else:

@@ -16,7 +16,7 @@ from csi.cli.options import config_option, dry_run_option, json_option, yes_opti
 from csi.cli.output import SOME_FAILED, DurationType, confirm, echo_json, is_terminal, plural, progress
 from csi.dlq import dead_letters, discard_and_prune, search
 from csi.ingester.text import clean
-from csi.store.queries import timeline
+from csi.store.queries import timeline_rows
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -76,7 +76,7 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
         if letter is None:
             click.echo(f"there is no dead letter {letter_id}", err=True)
             sys.exit(1)
-        attempts = timeline.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
+        attempts = timeline_rows.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
         dead_letter_output.show_dead_letter(letter, attempts, as_json=as_json)
 
 

@@ -20,7 +20,7 @@ from csi.cli.output import DurationType, echo_json, iso, plural, stamp
 from csi.cli.terminal import ago, plain, table
 from csi.ingester.text import clean
 from csi.store import events as stored
-from csi.store.queries import event_search, timeline
+from csi.store.queries import event_search, timeline_rows
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -114,7 +114,7 @@ def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
         "destinations": [
             _delivery_dict(one) for one in csi.status.timeline.timeline_of(rt, event.dedupe_key).deliveries
         ],
-        "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline.attempts_of([event.id])],
+        "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline_rows.attempts_of([event.id])],
         "event": stored.as_contract(row, row.emitted_at),
     }
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from csi import clock
 from csi.adapters.base import Position, SourceAdapter
-from csi.doctor import destination
-from csi.doctor.destination import Checkup
+from csi.doctor import destination_check
+from csi.doctor.destination_check import Checkup
 from csi.doctor.finding import Finding, Level
 from csi.errors import CsiError, NetError, SourceError
 from csi.ingester.signature import TOLERANCE_SECONDS
@@ -47,7 +47,7 @@ def look_at_receivers(rt: Runtime) -> Iterator[Finding]:
         return
     for name in rt.destinations:
         try:
-            yield from _judge_receiver(destination.check(rt, name))
+            yield from _judge_receiver(destination_check.check(rt, name))
         except CsiError as error:
             yield Finding(
                 "receiver", "fail", f"{name}: {error}", "set its address and secret, then `csi delivery test`"

@@ -11,8 +11,8 @@ from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, all_destinations
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import hosts
-from csi.store.queries import backlog as rows
-from csi.store.queries.backlog import UnsettledBatch
+from csi.store.queries import backlog_rows
+from csi.store.queries.backlog_rows import UnsettledBatch
 
 ATTEMPTS = len(RETRY_DELAYS) + 1
 
@@ -139,7 +139,7 @@ def _since(moment: float | None) -> str:
 
 def _watches(rt: Runtime) -> Iterator[BacklogGroup]:
     now = rt.now()
-    due, oldest = rows.due_watches(now)
+    due, oldest = backlog_rows.due_watches(now)
     if due:
         polling = rt.settings.features.polling
         reason = Reason("due; waiting for a free thread") if polling else Reason("polling is switched off", None, True)
@@ -156,7 +156,7 @@ def _watches(rt: Runtime) -> Iterator[BacklogGroup]:
 
 
 def _items() -> Iterator[BacklogGroup]:
-    found = rows.inbox()
+    found = backlog_rows.inbox()
     if found.waiting:
         reason = Reason("due; waiting for a free thread")
         yield BacklogGroup("ingest", "items", found.waiting, reason, found.oldest_at)
@@ -167,7 +167,7 @@ def _items() -> Iterator[BacklogGroup]:
 
 def _events(rt: Runtime) -> Iterator[BacklogGroup]:
     now, delivery_is_on = rt.now(), rt.settings.features.delivery
-    batches = rows.unsettled_batches()
+    batches = backlog_rows.unsettled_batches()
     for one in all_destinations(rt):
         destination = rt.destinations.get(one.name)
         for lane in one.lanes:

@@ -9,8 +9,8 @@ from csi.pipeline.destination_state import State
 from csi.runtime import Runtime
 from csi.store import destinations
 from csi.store.destinations import DestinationRow
-from csi.store.queries import timeline
-from csi.store.queries.timeline import Lane
+from csi.store.queries import timeline_rows
+from csi.store.queries.timeline_rows import Lane
 
 GATES: dict[State, str] = {
     "accepting": "open",
@@ -99,19 +99,19 @@ def destination_state_of(rt: Runtime, name: str) -> DestinationState:
 
 def destination_status(rt: Runtime, name: str) -> DestinationStatus:
     found = destination_state_of(rt, name)
-    return DestinationStatus(**vars(found), lanes=tuple(timeline.lanes(name)), dead=dead_letters.open_count(name))
+    return DestinationStatus(**vars(found), lanes=tuple(timeline_rows.lanes(name)), dead=dead_letters.open_count(name))
 
 
 def all_destinations(rt: Runtime) -> list[DestinationStatus]:
     """Every configured destination, then those that are no longer configured and still have events queued."""
-    known = [name for name in timeline.all_destinations() if name not in rt.destinations]
+    known = [name for name in timeline_rows.all_destinations() if name not in rt.destinations]
     found = [destination_status(rt, name) for name in (*rt.destinations, *known)]
     return [one for one in found if one.is_configured or one.lanes]
 
 
 def known_name(rt: Runtime, name: str) -> str:
     """A destination that is configured, or that the database knows. UnknownDestination otherwise."""
-    known = dict.fromkeys([*rt.destinations, *timeline.all_destinations()])
+    known = dict.fromkeys([*rt.destinations, *timeline_rows.all_destinations()])
     if name not in known:
         raise UnknownDestination(f"there is no destination {name[:60]!r}; known: {', '.join(known)}")
     return name

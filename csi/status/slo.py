@@ -10,8 +10,8 @@ from csi.config.settings import TIERS
 from csi.runtime import Runtime
 from csi.store import heartbeats
 from csi.store.heartbeats import WORKER, Attendance
-from csi.store.queries import slo
-from csi.store.queries.slo import EventTimes, SendCounts
+from csi.store.queries import slo_rows
+from csi.store.queries.slo_rows import EventTimes, SendCounts
 
 HOUR = 3_600.0
 DAY = 86_400.0
@@ -161,7 +161,7 @@ def reports(rt: Runtime, windows: Sequence[float]) -> list[WindowReport]:
     """Several windows that end now; the events are read once."""
     now = rt.now()
     kept = rt.settings.retention.events_days * DAY
-    events = list(slo.event_times(now - min(max(windows), kept)))
+    events = list(slo_rows.event_times(now - min(max(windows), kept)))
     return [_report(rt, now - seconds, max(now - seconds, now - kept), now, events) for seconds in windows]
 
 
@@ -173,7 +173,7 @@ def _report(rt: Runtime, since: float, rows_since: float, now: float, events: Se
         until=now,
         rows_since=rows_since,
         success=judge_success(ours),
-        duplicates=Duplicates(slo.send_counts(rows_since)),
+        duplicates=Duplicates(slo_rows.send_counts(rows_since)),
         uptime=uptime,
         latencies=tuple(judge_tier(tier, ours, now) for tier in TIERS),
         notes=tuple(_notes(rt, since, rows_since, uptime)),
@@ -189,7 +189,7 @@ def _notes(rt: Runtime, since: float, rows_since: float, uptime: Uptime) -> Iter
         yield "no worker has ever run on this database: uptime is not known"
     elif known > since:
         yield f"heartbeats are known since {clock.iso(known)}: uptime begins there"
-    oldest = slo.oldest_event()
+    oldest = slo_rows.oldest_event()
     if oldest is not None and oldest > rows_since:
         yield f"the oldest stored event was first seen at {clock.iso(oldest)}"
 

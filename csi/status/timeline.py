@@ -18,9 +18,9 @@ from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import outbox
 from csi.store.destinations import DestinationRow
-from csi.store.queries import timeline as rows
-from csi.store.queries.backlog import UnsettledBatch
-from csi.store.queries.timeline import (
+from csi.store.queries import timeline_rows
+from csi.store.queries.backlog_rows import UnsettledBatch
+from csi.store.queries.timeline_rows import (
     AttemptRow,
     BatchRow,
     EventHistoryRow,
@@ -110,8 +110,8 @@ class TraceResult:
 def trace(rt: Runtime, text: str) -> TraceResult:
     """By the id of a video, an event_id or a dedupe key."""
     query = clean(text, LONGEST_QUERY).strip()
-    keys = rows.find_keys(query, registry.key_stems()) if query else []
-    shown = keys[: rows.MOST_KEYS]
+    keys = timeline_rows.find_keys(query, registry.key_stems()) if query else []
+    shown = keys[: timeline_rows.MOST_KEYS]
     return TraceResult(query, tuple(timeline_of(rt, key) for key in shown), len(keys) > len(shown))
 
 
@@ -122,19 +122,19 @@ def timeline_of(rt: Runtime, key: str) -> Timeline:
 
 
 def _item_rows(key: str) -> ItemRows:
-    events, item = rows.events_of(key), rows.inbox_row(key)
+    events, item = timeline_rows.events_of(key), timeline_rows.inbox_row(key)
     pks = [event.pk for event in events]
     watch_id = events[-1].watch_id if events else item.watch_id if item else None
     return ItemRows(
         key=key,
-        known=rows.known_key(key),
+        known=timeline_rows.known_key(key),
         item=item,
         events=events,
-        entries=rows.outbox_of(pks),
-        batches=rows.batches_of(pks),
-        attempts=rows.attempts_of(pks),
+        entries=timeline_rows.outbox_of(pks),
+        batches=timeline_rows.batches_of(pks),
+        attempts=timeline_rows.attempts_of(pks),
         letters=dead_letters.of_item(key),
-        watch=rows.watch_name(watch_id),
+        watch=timeline_rows.watch_name(watch_id),
     )
 
 
@@ -147,7 +147,9 @@ def _surroundings(rt: Runtime, found: ItemRows) -> Surroundings:
         worker=worker_status(rt),
         destinations={entry.destination: destination_state_of(rt, entry.destination) for entry in found.entries},
         tiers={(entry.destination, entry.lane): one.tiers.of(entry.lane) for entry, one in configured},
-        earlier={entry.destination: item for entry in ordered if (item := rows.earlier_item(entry)) is not None},
+        earlier={
+            entry.destination: item for entry in ordered if (item := timeline_rows.earlier_item(entry)) is not None
+        },
         delivery_is_on=rt.settings.features.delivery,
         events_days=rt.settings.retention.events_days,
     )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from csi.runtime import Runtime
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store.queries import backlog
-from csi.store.queries.backlog import Inbox, PlannedPoll, UnsettledBatch
+from csi.store.queries import backlog_rows
+from csi.store.queries.backlog_rows import Inbox, PlannedPoll, UnsettledBatch
 
 SHOWN = 100
 SOON = 60.0
@@ -29,15 +29,15 @@ class Upcoming:
 
 def upcoming(rt: Runtime, limit: int = SHOWN) -> Upcoming:
     now = rt.now()
-    due, soon = backlog.due_counts(now, SOON)
+    due, soon = backlog_rows.due_counts(now, SOON)
     return Upcoming(
         now=now,
         worker=worker_status(rt),
         due=due,
         soon=soon,
-        polling=backlog.polls_running(now),
-        polls=tuple(backlog.planned_polls(limit)),
-        inbox=backlog.inbox(),
-        batches=tuple(backlog.unsettled_batches(limit)),
-        unsettled=backlog.unsettled_counts(),
+        polling=backlog_rows.polls_running(now),
+        polls=tuple(backlog_rows.planned_polls(limit)),
+        inbox=backlog_rows.inbox(),
+        batches=tuple(backlog_rows.unsettled_batches(limit)),
+        unsettled=backlog_rows.unsettled_counts(),
     )

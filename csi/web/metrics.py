@@ -25,7 +25,7 @@ from csi.status.facts import SystemFacts, gather
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import overdue
 from csi.store import api_units, counters, inbox, outbox
-from csi.store.queries import backlog, charts
+from csi.store.queries import backlog_rows, charts
 from csi.web import metrics_catalog, metrics_operations
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -147,7 +147,7 @@ def _waiting(facts: SystemFacts) -> Iterator[Metric]:
     age = 0.0 if facts.oldest_pending is None else max(facts.now - facts.oldest_pending, 0.0)
     yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", age)
     yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", inbox.waiting_count())
-    yield _by("csi_batches", "Batches that are not settled", "state", backlog.unsettled_counts(), BATCH_STATES)
+    yield _by("csi_batches", "Batches that are not settled", "state", backlog_rows.unsettled_counts(), BATCH_STATES)
     letters = charts.open_dead_letters()
     yield _gauge("csi_dead_letters_open", "Open dead letters", sum(letters.values()))
     yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters, CAUSES)

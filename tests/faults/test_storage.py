@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from csi.doctor.destination import check_storage
+from csi.doctor.destination_check import check_storage
 from csi.runtime import load_settings
 from csi.store import db
 from csi.worker import retention

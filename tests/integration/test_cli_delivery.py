@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from csi.doctor.destination import Exchange, explain, explain_clock, judge_fixed_form, judge_forms
+from csi.doctor.destination_check import Exchange, explain, explain_clock, judge_fixed_form, judge_forms
 from csi.emitter.verdict import ClockOff, Delivered, EndpointFault, Pause, Refused, Transient
 from csi.errors import MissingSetting, NetError
 from csi.ingester import signature

@@ -10,7 +10,7 @@ from csi.status.timeline import ItemRows, Surroundings, build
 from csi.status.worker import WorkerStatus
 from csi.store import attempts, batches, dedupe, destinations, events, inbox, outbox, watches
 from csi.store.destinations import DestinationRow
-from csi.store.queries.timeline import KnownKey
+from csi.store.queries.timeline_rows import KnownKey
 from tests.rigs.operator import SOURCE, operator_rig, sample_event
 
 NOW = 1_771_761_600.0

@@ -9,8 +9,8 @@ from csi.status import slo
 from csi.store import attempts, batches, destinations, events, heartbeats, outbox, watches
 from csi.store.heartbeats import Attendance
 from csi.store.models import Watch
-from csi.store.queries import slo as history
-from csi.store.queries.slo import EventTimes, SendCounts
+from csi.store.queries import slo_rows
+from csi.store.queries.slo_rows import EventTimes, SendCounts
 from csi.worker import maintenance
 
 START = 1_771_761_600.0
@@ -109,14 +109,14 @@ def send(pks, at, outcome="delivered", status=200, reason="", answer=""):
 
 
 def test_passages_are_those_of_the_window_whatever_became_of_them(store, monkeypatch):
-    monkeypatch.setattr(history, "CHUNK", 2)
+    monkeypatch.setattr(slo_rows, "CHUNK", 2)
     for number in range(7):
         put_event(f"e{number}", START + number)
     send([7], START + 20)
-    found = list(history.event_times(START + 3))
+    found = list(slo_rows.event_times(START + 3))
     assert [(one.id, one.state) for one in found] == [(7, "delivered"), (6, "pending"), (5, "pending"), (4, "pending")]
     assert found[0].delivered_at == START + 20
-    assert history.oldest_event() == START
+    assert slo_rows.oldest_event() == START
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_repeat_is_possible_where_the_first_answer_was_never_seen(store, first
     pk = put_event("e", START)
     send([pk], START + 1, **first)
     send([pk], START + 30)
-    assert history.send_counts(START) == expected
-    assert history.send_counts(START + 10) == SendCounts(1, 0, 0)
+    assert slo_rows.send_counts(START) == expected
+    assert slo_rows.send_counts(START + 10) == SendCounts(1, 0, 0)
 
 
 def test_what_the_receiver_says_it_had_already_is_counted(store):
@@ -143,7 +143,7 @@ def test_what_the_receiver_says_it_had_already_is_counted(store):
     answer = '{"ok":true,"errors":[{"index":0,"error":"duplicate_event"},{"index":1,"error":"duplicate_event"}]}'
     send(pks, START + 1, status=207, answer=answer)
     send([put_event("d", START)], START + 2, status=409)
-    assert history.send_counts(START) == SendCounts(4, 3, 0)
+    assert slo_rows.send_counts(START) == SendCounts(4, 3, 0)
     assert slo.Duplicates(SendCounts(4, 3, 0)).value == 0.75
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from loguru import logger
 
-from csi.doctor.destination import check_storage
+from csi.doctor.destination_check import check_storage
 from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
 from csi.status.storage import StorageStatus, storage_status

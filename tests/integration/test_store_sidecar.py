@@ -6,7 +6,7 @@ from csi.dlq import dead_letters, search
 from csi.dlq.search import DeadLetterFilter
 from csi.status.charts import flow_chart
 from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
-from csi.store.queries import backlog, charts, event_search
+from csi.store.queries import backlog_rows, charts, event_search
 from csi.store.queries.event_search import EventQuery
 from tests.rigs.operator import sample_event
 
@@ -114,8 +114,10 @@ def test_the_agenda_knows_what_comes_and_what_travels(watch_id: int) -> None:
     pk = seen("alpha", NOW, watch_id)
     (row,) = db.fetch("SELECT id, event_pk, watch_id FROM outbox WHERE event_pk = ?", pk)
     batches.create([outbox.Entry(*row)], destination="default", tier="urgent", now=NOW)
-    assert [(one.ref, one.next_poll_at) for one in backlog.planned_polls(5)] == [("PLone", NOW)]
-    assert backlog.due_counts(NOW - 30, 60.0) == (0, 1)
-    assert backlog.unsettled_counts() == {"ready": 1, "sending": 0}
-    assert [(one.size, one.destination, one.state) for one in backlog.unsettled_batches(5)] == [(1, "default", "ready")]
-    assert backlog.inbox() == backlog.Inbox(0, 0, None)
+    assert [(one.ref, one.next_poll_at) for one in backlog_rows.planned_polls(5)] == [("PLone", NOW)]
+    assert backlog_rows.due_counts(NOW - 30, 60.0) == (0, 1)
+    assert backlog_rows.unsettled_counts() == {"ready": 1, "sending": 0}
+    assert [(one.size, one.destination, one.state) for one in backlog_rows.unsettled_batches(5)] == [
+        (1, "default", "ready")
+    ]
+    assert backlog_rows.inbox() == backlog_rows.Inbox(0, 0, None)

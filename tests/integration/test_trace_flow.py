@@ -6,7 +6,7 @@ import pytest
 
 from csi.status.timeline import trace
 from csi.store import db
-from csi.store.queries import timeline
+from csi.store.queries import timeline_rows
 from tests.fakes.receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
@@ -99,22 +99,24 @@ def test_nothing_is_known_of_a_stranger(make_line):
 @pytest.mark.usefixtures("store")
 def test_keys_are_found_on_both_engines():
     shelf.add_events("a_b:c", "aXb:c")
-    assert timeline.find_keys("src:a_b:c") == ["key:a_b:c"]
-    assert timeline.find_keys("key:aXb:c") == ["key:aXb:c"]
-    assert timeline.find_keys("a_b", ["key:"]) == ["key:a_b:c"]
-    assert timeline.find_keys("a_b:c", ["key:"]) == ["key:a_b:c"]
-    assert timeline.find_keys("A_B", ["key:"]) == []
-    assert timeline.find_keys("a_", ["key:"]) == [], "an id is whole or it is another one's"
-    assert [lane.pending for lane in timeline.lanes("default")] == [2]
-    (entry, _) = timeline.outbox_of([row.pk for key in ("key:a_b:c", "key:aXb:c") for row in timeline.events_of(key)])
-    assert timeline.earlier_item(entry) is None
-    assert timeline.all_destinations() == ["default"]
+    assert timeline_rows.find_keys("src:a_b:c") == ["key:a_b:c"]
+    assert timeline_rows.find_keys("key:aXb:c") == ["key:aXb:c"]
+    assert timeline_rows.find_keys("a_b", ["key:"]) == ["key:a_b:c"]
+    assert timeline_rows.find_keys("a_b:c", ["key:"]) == ["key:a_b:c"]
+    assert timeline_rows.find_keys("A_B", ["key:"]) == []
+    assert timeline_rows.find_keys("a_", ["key:"]) == [], "an id is whole or it is another one's"
+    assert [lane.pending for lane in timeline_rows.lanes("default")] == [2]
+    (entry, _) = timeline_rows.outbox_of(
+        [row.pk for key in ("key:a_b:c", "key:aXb:c") for row in timeline_rows.events_of(key)]
+    )
+    assert timeline_rows.earlier_item(entry) is None
+    assert timeline_rows.all_destinations() == ["default"]
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize(("column", "table"), timeline.PLACES)
+@pytest.mark.parametrize(("column", "table"), timeline_rows.PLACES)
 def test_no_search_by_the_id_of_a_video_reads_a_whole_table(column, table):
-    sql = timeline.under_sql(column, table)
+    sql = timeline_rows.under_sql(column, table)
     values = ("youtube:video:dQw4w9WgXcQ:", "youtube:video:dQw4w9WgXcQ;", 21)
     if db.is_postgres():
         db.run("SET enable_seqscan = off")  # an empty table is read whole, whatever indexes it has

@@ -15,7 +15,7 @@ from csi.pipeline import deliver, flush, redrive, rescue, schedule, settle
 from csi.runtime import Share
 from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
 from csi.store.models import BatchModel, DeadLetter, DeliveryAttempt, Event, OutboxEntry
-from csi.store.queries import timeline
+from csi.store.queries import timeline_rows
 from csi.web import metrics
 from csi.worker import maintenance
 from tests.fakes.receiver import SECRET, ScriptedReceiver
@@ -45,7 +45,7 @@ def make_line(tmp_path, clock, yt):
 def times_of(event_id: str) -> list[float]:
     """When this event's batches were sent, relative to the first time."""
     event = Event.get(event_id=event_id)
-    started = [attempt.started_at for attempt in timeline.attempts_of([event.id])]
+    started = [attempt.started_at for attempt in timeline_rows.attempts_of([event.id])]
     return [at - started[0] for at in started]
 
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from starlette.routing import Mount, Route
 
 from csi.dlq import dead_letters
-from csi.doctor import destination
+from csi.doctor import destination_check
 from csi.store import audit, db, destinations, watches
 from csi.store.models import DeadLetter, Watch
 from csi.web import api, openapi
@@ -350,7 +350,7 @@ async def test_reading_the_doctor_report_contacts_no_host(
     client: httpx.AsyncClient, at: OperatorRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(destination, "check", lambda rt, name: asked.append(name))
+    monkeypatch.setattr(destination_check, "check", lambda rt, name: asked.append(name))
     at.dead("dead1")
     found = (await client.get("/doctor", headers=READER)).json()
     levels = {one["check"]: one["level"] for one in found["checks"]}

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from csi.admin import destinations
 from csi.api_models import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
-from csi.doctor import destination
+from csi.doctor import destination_check
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status.destinations import UnknownDestination, all_destinations, configured_name
@@ -36,7 +36,7 @@ def resume(rt: Runtime, call: ApiRequest) -> PauseResult:
 
 
 def test(rt: Runtime, call: ApiRequest) -> DestinationTest:
-    return DestinationTest.of(destination.check(rt, _known(rt, call)))
+    return DestinationTest.of(destination_check.check(rt, _known(rt, call)))
 
 
 def _known(rt: Runtime, call: ApiRequest) -> str:

@@ -21,7 +21,7 @@ from csi.dlq.dead_letters import StoredDeadLetter
 from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
-from csi.store.queries import timeline
+from csi.store.queries import timeline_rows
 from csi.web.api.operation import MAX_LIMIT, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
 from csi.web.responses import HttpProblem
 
@@ -99,8 +99,8 @@ def show_dead_letter(rt: Runtime, call: ApiRequest) -> DeadLetterDetail:
     return DeadLetterDetail.of(found, attempts=attempts_of(found))
 
 
-def attempts_of(letter: StoredDeadLetter) -> list[timeline.AttemptRow]:
-    return timeline.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
+def attempts_of(letter: StoredDeadLetter) -> list[timeline_rows.AttemptRow]:
+    return timeline_rows.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
 
 
 def replay(rt: Runtime, call: ApiRequest) -> ReplayReport | DeadLetterPlan:

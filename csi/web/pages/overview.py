@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from csi.admin import destinations
-from csi.doctor import destination
+from csi.doctor import destination_check
 from csi.ingester.text import clean
 from csi.pipeline.quota_schedule import sentence
 from csi.runtime import Runtime
@@ -67,7 +67,7 @@ async def test(request: Request) -> Response:
     """Sends a signed empty batch, and explains the response."""
 
     def send(rt: Runtime, name: str) -> str:
-        found = destination.check(rt, name)
+        found = destination_check.check(rt, name)
         status = f"http {found.status}" if found.status is not None else "no response"
         text = f"{name}: {status} after {found.seconds:.1f} s; {found.text}"
         if not found.is_good:
