@@ -33,7 +33,7 @@ def url(rt: Runtime) -> Iterator[str]:
 
 
 @pytest.fixture
-def desk(driver: webdriver.Chrome, url: str) -> webdriver.Chrome:
+def admin_browser(driver: webdriver.Chrome, url: str) -> webdriver.Chrome:
     """Signed in as admin, with an empty console."""
     driver.delete_all_cookies()
     sign_in(driver, url)

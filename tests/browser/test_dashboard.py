@@ -44,59 +44,59 @@ def press(driver: webdriver.Chrome, selector: str) -> None:
     driver.find_element(By.CSS_SELECTOR, selector).click()
 
 
-def test_every_page_is_reached_by_the_navigation_and_none_complains(desk: webdriver.Chrome, url: str) -> None:
+def test_every_page_is_reached_by_the_navigation_and_none_complains(admin_browser: webdriver.Chrome, url: str) -> None:
     for page in pages():
-        press(desk, f'#nav a[href="{page.path}"]')
-        until(desk, lambda driver, page=page: text_of(driver, "#nav a[aria-current]").startswith(page.title))
-        assert len(text_of(desk, "main")) > 40
-        assert desk.execute_script("return document.querySelectorAll('[style]').length") == 0
+        press(admin_browser, f'#nav a[href="{page.path}"]')
+        until(admin_browser, lambda driver, page=page: text_of(driver, "#nav a[aria-current]").startswith(page.title))
+        assert len(text_of(admin_browser, "main")) > 40
+        assert admin_browser.execute_script("return document.querySelectorAll('[style]').length") == 0
     for path in ("/sources/1", "/events/1", "/dead-letters/1"):
-        desk.get(url + path)
-        assert text_of(desk, "h1")
-    assert complaints(desk) == []
+        admin_browser.get(url + path)
+        assert text_of(admin_browser, "h1")
+    assert complaints(admin_browser) == []
 
 
-def test_a_dead_letter_is_replayed_alone_and_then_its_group(desk: webdriver.Chrome, url: str) -> None:
-    desk.get(f"{url}/dead-letters/1")
-    press(desk, 'form[action="/dead-letters/replay"] button')
-    until(desk, lambda driver: "1 of 1 dead letter pending again" in text_of(driver, ".note"))
+def test_a_dead_letter_is_replayed_alone_and_then_its_group(admin_browser: webdriver.Chrome, url: str) -> None:
+    admin_browser.get(f"{url}/dead-letters/1")
+    press(admin_browser, 'form[action="/dead-letters/replay"] button')
+    until(admin_browser, lambda driver: "1 of 1 dead letter pending again" in text_of(driver, ".note"))
     with db.connection():
         assert (DeadLetter.get_by_id(1).state, dead_letters.open_count()) == ("replaying", 4)
-    desk.get(f"{url}/dead-letters")
-    assert text_of(desk, "section td.num") == "3"
-    press(desk, 'section form[action="/dead-letters/replay"] button.main')
-    until(desk, lambda driver: "3 of 3 dead letters pending again" in text_of(driver, ".note"))
+    admin_browser.get(f"{url}/dead-letters")
+    assert text_of(admin_browser, "section td.num") == "3"
+    press(admin_browser, 'section form[action="/dead-letters/replay"] button.main')
+    until(admin_browser, lambda driver: "3 of 3 dead letters pending again" in text_of(driver, ".note"))
     with db.connection():
         assert dead_letters.open_count() == 1
-    assert complaints(desk) == []
+    assert complaints(admin_browser) == []
 
 
-def test_a_source_is_paused_and_resumed(desk: webdriver.Chrome, url: str) -> None:
-    desk.get(f"{url}/sources")
-    press(desk, 'form[action="/sources/1/pause"] button')
-    until(desk, lambda driver: "is paused." in text_of(driver, ".note"))
-    assert "paused" in text_of(desk, "#watch-1 .pill")
+def test_a_source_is_paused_and_resumed(admin_browser: webdriver.Chrome, url: str) -> None:
+    admin_browser.get(f"{url}/sources")
+    press(admin_browser, 'form[action="/sources/1/pause"] button')
+    until(admin_browser, lambda driver: "is paused." in text_of(driver, ".note"))
+    assert "paused" in text_of(admin_browser, "#watch-1 .pill")
     with db.connection():
         assert Watch.get_by_id(1).state == "paused"
-    press(desk, 'form[action="/sources/1/resume"] button')
-    until(desk, lambda driver: "is resumed" in text_of(driver, ".note"))
+    press(admin_browser, 'form[action="/sources/1/resume"] button')
+    until(admin_browser, lambda driver: "is resumed" in text_of(driver, ".note"))
     with db.connection():
         assert Watch.get_by_id(1).state == "active"
 
 
-def test_a_question_is_asked_before_delivery_is_paused(desk: webdriver.Chrome, url: str) -> None:
-    desk.get(url)
-    press(desk, 'form[action="/destinations/default/pause"] button')
-    desk.switch_to.alert.dismiss()
+def test_a_question_is_asked_before_delivery_is_paused(admin_browser: webdriver.Chrome, url: str) -> None:
+    admin_browser.get(url)
+    press(admin_browser, 'form[action="/destinations/default/pause"] button')
+    admin_browser.switch_to.alert.dismiss()
     with db.connection():
         assert destinations.get().paused_reason is None
-    press(desk, 'form[action="/destinations/default/pause"] button')
-    desk.switch_to.alert.accept()
-    until(desk, lambda driver: "Delivery to default is paused" in text_of(driver, ".note"))
-    assert "is paused by the operator" in text_of(desk, "#problems")
+    press(admin_browser, 'form[action="/destinations/default/pause"] button')
+    admin_browser.switch_to.alert.accept()
+    until(admin_browser, lambda driver: "Delivery to default is paused" in text_of(driver, ".note"))
+    assert "is paused by the operator" in text_of(admin_browser, "#problems")
 
 
-def test_hostile_titles_stay_text(desk: webdriver.Chrome, url: str, rt: Runtime) -> None:
+def test_hostile_titles_stay_text(admin_browser: webdriver.Chrome, url: str, rt: Runtime) -> None:
     with db.connection():
         watch = Watch.get_by_id(1)
         Watch.update(name=HOSTILE, last_error=HOSTILE, health="suspect").where(Watch.id == 1).execute()
@@ -106,36 +106,41 @@ def test_hostile_titles_stay_text(desk: webdriver.Chrome, url: str, rt: Runtime)
         hosts.begin_outage(hosts.get("www.youtube.com"), rt.now(), HOSTILE, 3)
     for path in ("/", "/sources", "/sources/1", "/events", f"/events/{number}", "/dead-letters", "/schedule",
                  f"/dead-letters/{letter}"):  # fmt: skip
-        desk.get(url + path)
-        assert desk.execute_script("return window.hit") is None, path
-        assert desk.execute_script("return document.querySelectorAll('main script, main img, main svg a').length") == 0
-        assert "window.hit" in desk.find_element(By.TAG_NAME, "html").get_attribute("textContent"), path
-    assert complaints(desk) == []
+        admin_browser.get(url + path)
+        assert admin_browser.execute_script("return window.hit") is None, path
+        assert (
+            admin_browser.execute_script("return document.querySelectorAll('main script, main img, main svg a').length")
+            == 0
+        )
+        assert "window.hit" in admin_browser.find_element(By.TAG_NAME, "html").get_attribute("textContent"), path
+    assert complaints(admin_browser) == []
 
 
-def test_the_policy_stops_what_gets_in_by_another_way(desk: webdriver.Chrome, url: str) -> None:
-    desk.get(url)
-    desk.execute_script(
+def test_the_policy_stops_what_gets_in_by_another_way(admin_browser: webdriver.Chrome, url: str) -> None:
+    admin_browser.get(url)
+    admin_browser.execute_script(
         "const bad = document.createElement('div'); bad.innerHTML = '<img src=x onerror=\"window.hit = 5\">';"
         "document.body.append(bad)"
     )
-    until(desk, lambda driver: "Content Security Policy" in " ".join(complaints(driver)))
-    assert desk.execute_script("return window.hit") is None
+    until(admin_browser, lambda driver: "Content Security Policy" in " ".join(complaints(driver)))
+    assert admin_browser.execute_script("return window.hit") is None
 
 
-def test_a_page_refreshes_unless_the_operator_types_or_reads(desk: webdriver.Chrome, url: str, rt: Runtime) -> None:
-    desk.get(f"{url}/events")
+def test_a_page_refreshes_unless_the_operator_types_or_reads(
+    admin_browser: webdriver.Chrome, url: str, rt: Runtime
+) -> None:
+    admin_browser.get(f"{url}/events")
     with db.connection():
         add_event(Watch.get_by_id(1), 9_000, rt.now(), "urgent", "Brand new event")
-    until(desk, lambda driver: "Brand new event" in text_of(driver, "main"))
-    search = desk.find_element(By.NAME, "q")
+    until(admin_browser, lambda driver: "Brand new event" in text_of(driver, "main"))
+    search = admin_browser.find_element(By.NAME, "q")
     search.send_keys("half a wor")
     with db.connection():
         add_event(Watch.get_by_id(1), 9_001, rt.now(), "urgent", "Even newer")
-    desk.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
-    until(desk, lambda driver: driver.execute_script("return document.body.classList.contains('held')"))
-    assert "Even newer" not in text_of(desk, "main")
-    assert desk.find_element(By.NAME, "q").get_attribute("value") == "half a wor"
+    admin_browser.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
+    until(admin_browser, lambda driver: driver.execute_script("return document.body.classList.contains('held')"))
+    assert "Even newer" not in text_of(admin_browser, "main")
+    assert admin_browser.find_element(By.NAME, "q").get_attribute("value") == "half a wor"
 
 
 def test_a_reader_has_no_buttons(driver: webdriver.Chrome, url: str) -> None:
@@ -147,41 +152,41 @@ def test_a_reader_has_no_buttons(driver: webdriver.Chrome, url: str) -> None:
     assert text_of(driver, ".role") == "read only"
 
 
-def test_the_event_page_offers_a_curl_command_without_a_secret(desk: webdriver.Chrome, url: str) -> None:
-    desk.get(f"{url}/events/1")
-    press(desk, "details.curl summary")
-    button = desk.find_element(By.CSS_SELECTOR, "button.copy")
+def test_the_event_page_offers_a_curl_command_without_a_secret(admin_browser: webdriver.Chrome, url: str) -> None:
+    admin_browser.get(f"{url}/events/1")
+    press(admin_browser, "details.curl summary")
+    button = admin_browser.find_element(By.CSS_SELECTOR, "button.copy")
     assert button.is_displayed()
-    shown = text_of(desk, "#curl-text")
+    shown = text_of(admin_browser, "#curl-text")
     assert "CSI_UA_SHARED_SECRET" in shown
     assert "Authorization: Bearer %s" in shown
-    assert "show-shared-secret" not in desk.page_source
+    assert "show-shared-secret" not in admin_browser.page_source
 
 
-def test_on_a_phone_nothing_is_wider_than_the_screen(desk: webdriver.Chrome, url: str) -> None:
+def test_on_a_phone_nothing_is_wider_than_the_screen(admin_browser: webdriver.Chrome, url: str) -> None:
     phone = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    desk.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
         for path in (*(page.path for page in pages()), "/sources/1", "/events/1", "/dead-letters/1"):
-            desk.get(url + path)
-            assert desk.execute_script("return document.documentElement.scrollWidth") <= 360, path
+            admin_browser.get(url + path)
+            assert admin_browser.execute_script("return document.documentElement.scrollWidth") <= 360, path
     finally:
-        desk.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_by_day_and_by_night(desk: webdriver.Chrome, url: str, scheme: str) -> None:
+def test_text_can_be_read_by_day_and_by_night(admin_browser: webdriver.Chrome, url: str, scheme: str) -> None:
     """WCAG AA: a contrast of 4.5 between every visible text and what is behind it."""
     feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    desk.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+    admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
     try:
         for page in pages():
-            desk.get(url + page.path)
-            dark = desk.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+            admin_browser.get(url + page.path)
+            dark = admin_browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
             assert (scheme == "dark") == (int(dark.split("(")[1].split(",")[0]) < 100)
-            assert desk.execute_script(CONTRAST) == [], page.path
+            assert admin_browser.execute_script(CONTRAST) == [], page.path
     finally:
-        desk.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 CONTRAST = """

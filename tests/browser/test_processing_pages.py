@@ -58,26 +58,28 @@ def receiver(open_bench, url: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_dashboards_look_alike(bench: webdriver.Chrome, url: str, receiver: str, scheme: str) -> None:
+def test_both_dashboards_look_alike(admin_browser: webdriver.Chrome, url: str, receiver: str, scheme: str) -> None:
     preference = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    bench.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
-    bench.get(url)
-    theirs = bench.execute_script(MEASURE, SHOWN)
-    bench.get(f"{receiver}/ui")
-    assert bench.execute_script(MEASURE, SHOWN) == theirs
+    admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
+    admin_browser.get(url)
+    theirs = admin_browser.execute_script(MEASURE, SHOWN)
+    admin_browser.get(f"{receiver}/ui")
+    assert admin_browser.execute_script(MEASURE, SHOWN) == theirs
     assert theirs["html"] == [{"light": "rgb(246, 247, 249)", "dark": "rgb(16, 20, 27)"}[scheme]]
-    bench.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_every_page_is_drawn_without_a_complaint_and_fits_a_phone(bench: webdriver.Chrome, receiver: str) -> None:
+def test_every_page_is_drawn_without_a_complaint_and_fits_a_phone(
+    admin_browser: webdriver.Chrome, receiver: str
+) -> None:
     for path in PAGES:
-        bench.get(receiver + path)
-        assert bench.execute_script("return document.querySelectorAll('[style], script').length") == 0
-        assert bench.execute_script("return document.querySelector('.brand img').naturalWidth") > 0
-    assert [line["message"] for line in bench.get_log("browser")] == []
+        admin_browser.get(receiver + path)
+        assert admin_browser.execute_script("return document.querySelectorAll('[style], script').length") == 0
+        assert admin_browser.execute_script("return document.querySelector('.brand img').naturalWidth") > 0
+    assert [line["message"] for line in admin_browser.get_log("browser")] == []
     metrics = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    bench.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     for path in PAGES:
-        bench.get(receiver + path)
-        assert bench.execute_script("return document.documentElement.scrollWidth") <= 390, path
-    bench.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        admin_browser.get(receiver + path)
+        assert admin_browser.execute_script("return document.documentElement.scrollWidth") <= 390, path
+    admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
