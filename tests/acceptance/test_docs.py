@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from tests.fakes.pages import PAGES, ROOT, Block, blocks, codes, rows, section
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.processes import CONSUMER, Installation, installation
 
 pytestmark = pytest.mark.slow

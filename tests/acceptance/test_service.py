@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tasks import dispatch, notifier, worker
-from tests.fakes.page import page
+from tests.fakes.raw_server import static_page
 from tests.rigs.processes import installation
 
 pytestmark = pytest.mark.slow
@@ -73,10 +73,10 @@ def test_the_worker_reports_reloads_and_ends_in_order(box):
 
 
 def test_the_heartbeat_url_is_pinged_while_the_worker_is_well(box):
-    with page() as there:
+    with static_page() as there:
         box.start(CSI_HEARTBEAT_URL=f"{there.url}/canary-of-the-ping", CSI_LOG_LEVEL="DEBUG")
-        box.wait_for(lambda: there.asked)
-        assert there.asked == ["/canary-of-the-ping"]
+        box.wait_for(lambda: there.targets)
+        assert there.targets == ["/canary-of-the-ping"]
     assert "canary-of-the-ping" not in box.log.read_text()
 
 

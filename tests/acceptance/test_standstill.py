@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.fakes.doomed_worker import POINTS
-from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, accept
 from tests.rigs.processes import CONSUMER, installation
 
 pytestmark = pytest.mark.slow
@@ -119,7 +119,7 @@ def test_garbage_and_foreign_pickles_in_the_queue_are_dropped(box):
 def test_sigterm_finishes_what_is_under_way(tmp_path):
     def slow(request):
         time.sleep(1.5)
-        return ScriptedReceiver().then(request)
+        return accept(request)
 
     with installation(tmp_path) as box, ScriptedReceiver(then=slow) as ua:
         box.ua_url = ua.url

@@ -3,9 +3,10 @@
 import json
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+
+from tests.fakes.raw_server import Close, RawRequest, RawServer, Script, Send, answer
 
 LOST = "lost"
 """The request is carried out, but its response is lost."""
@@ -22,38 +23,17 @@ class ScriptedServer:
         self.always: dict[str, Fault] = {}
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self._lock = threading.Lock()
-        served = self
+        self._server = RawServer(self._serve)
+        self.url = self._server.url
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self._serve(b"")
-
-            def do_POST(self) -> None:
-                self._serve(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-
-            def _serve(self, body: bytes) -> None:
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                with served._lock:
-                    found = served._handle(self.command, self.path, headers, body)
-                if found is None:
-                    self.close_connection = True
-                    return
-                status, answer, extra = found
-                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                self.send_response_only(status)
-                for name, value in {"Content-Length": str(len(data)), **extra}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+    def _serve(self, request: RawRequest) -> Script:
+        with self._lock:
+            found = self._handle(request.method, request.target, request.headers, request.body)
+        if found is None:
+            return [Close()]
+        status, document, headers = found
+        data = document if isinstance(document, bytes) else json.dumps(document).encode()
+        return [Send(answer(status, data, headers.items()))]
 
     def _handle(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer | None:
         self.requests.append((method, path, headers))
@@ -79,14 +59,12 @@ class ScriptedServer:
         return sum(f"{method} {path.partition('?')[0]}".endswith(place) for method, path, _ in self.requests)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
 
 class FakeAssembly(ScriptedServer):

@@ -1,10 +1,10 @@
-"""A scripted raw-socket HTTP server: it can drip, cut, reset, lie about lengths, or never answer.
+"""A scripted raw-socket HTTP server: it can drip, cut, reset, send a wrong length, or never answer.
 
     with RawServer([Send(answer(200, b"hello"))]) as server:
         Net().get(server.url + "/feed")
 
 A script is a list of steps for one request. With several scripts each request takes the next one, and the
-last is repeated. A function from `Asked` to a script works too. After a script without `Close` or `Reset` the
+last is repeated. A function from `RawRequest` to a script works too. After a script without `Close` or `Reset` the
 connection stays open for the next request.
 """
 
@@ -45,7 +45,7 @@ class Flood:
 
 @dataclass(frozen=True)
 class Hang:
-    """Say nothing more, keep the connection open."""
+    """Send nothing more and keep the connection open."""
 
     seconds: float = 3600.0
 
@@ -65,7 +65,7 @@ Script = Sequence[Step]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RawRequest:
     """One request as it arrived. `connection` counts from 1."""
 
     method: str
@@ -89,8 +89,8 @@ def answer(
     *,
     length: int | None = None,
 ) -> bytes:
-    """A whole answer. `length` is what Content-Length claims; by default the truth."""
-    lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body) if length is None else length}"]
+    """A whole answer. `length` is what Content-Length claims; by default the real length."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body) if length is None else length}"]
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
@@ -106,12 +106,12 @@ class RawServer:
 
     def __init__(
         self,
-        *scripts: Script | Callable[[Asked], Script],
+        *scripts: Script | Callable[[RawRequest], Script],
         tls: ssl.SSLContext | None = None,
         read_requests: bool = True,
         receive_buffer: int | None = None,
     ) -> None:
-        self.requests: list[Asked] = []
+        self.requests: list[RawRequest] = []
         self.connections = 0
         self._scripts = list(scripts) or [[Send(answer())]]
         self._tls = tls
@@ -131,6 +131,11 @@ class RawServer:
     @property
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def targets(self) -> list[str]:
+        """Path and query of every request, in order of arrival."""
+        return [request.target for request in self.requests]
 
     def stop(self) -> None:
         self._over.set()
@@ -174,12 +179,12 @@ class RawServer:
             while self._serve_one(peer):
                 pass
         except OSError:
-            pass  # the peer left: what the tests look at is on its side
+            pass  # the peer closed the connection; tests examine the peer's side
         finally:
             peer.sock.close()
 
     def _serve_one(self, peer: _Peer) -> bool:
-        asked = self._read(peer) if self._read_requests else Asked("", "", {}, b"", peer.number)
+        asked = self._read(peer) if self._read_requests else RawRequest("", "", {}, b"", peer.number)
         if asked is None:
             return False
         with self._lock:
@@ -188,7 +193,7 @@ class RawServer:
         steps = script(asked) if callable(script) else script
         return all(self._play(peer.sock, step) for step in steps) and self._read_requests
 
-    def _read(self, peer: _Peer) -> Asked | None:
+    def _read(self, peer: _Peer) -> RawRequest | None:
         while b"\r\n\r\n" not in peer.buffer:
             if not self._fill(peer):
                 return None
@@ -202,7 +207,7 @@ class RawServer:
                 return None
         body, peer.buffer = bytes(peer.buffer[:size]), peer.buffer[size:]
         method, target, _ = re.split(" +", lines[0], maxsplit=2)
-        return Asked(method, target, headers, body, peer.number)
+        return RawRequest(method, target, headers, body, peer.number)
 
     def _fill(self, peer: _Peer) -> bool:
         while not self._over.is_set():
@@ -242,3 +247,23 @@ class RawServer:
             except TimeoutError:
                 continue
         return not self._over.is_set()
+
+
+def static_page(status: int = 200) -> RawServer:
+    """A server that answers every request with this status, an empty body and a Location header."""
+    return RawServer([Send(answer(status, headers=[("Location", "/elsewhere")]))])
+
+
+class Canary(RawServer):
+    """Ledger N: an address that nothing may contact. `contacted` counts the connections."""
+
+    def __init__(self) -> None:
+        super().__init__([Close()], read_requests=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/never"
+
+    @property
+    def contacted(self) -> int:
+        return self.connections

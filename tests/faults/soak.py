@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from csi.receiver.app import INGEST_PATH
-from tests.fakes.proxy import LOST, PASS, Manner, Proxy, wait_until
+from tests.fakes.fault_proxy import LOST, PASS, FaultProxy, Manner
 from tests.faults.oracle import Bounds, judge, line, violations
 from tests.rigs.processes import (
     Installation,
@@ -28,6 +28,7 @@ from tests.rigs.processes import (
     memory,
     publish,
     read_process_ledgers,
+    wait_until,
     wal_size,
 )
 
@@ -47,7 +48,7 @@ class Run:
     """What happens to the installation, and what it adds up to."""
 
     box: Installation
-    proxy: Proxy
+    proxy: FaultProxy
     rng: random.Random
     in_flight: int = 0
     peaks: dict[str, float] = field(default_factory=lambda: {"memory": 0.0, "wal": 0.0, "handles": 0.0})
@@ -145,7 +146,7 @@ def soak(home: Path, seconds: float, seed: int) -> bool:
     weights = [ACTIONS[name][0] for name in names]
     with installation(home, channels=3, playlists=3, site={"seed": seed, "short_pages": True}) as box:
         host, port = box.ua_url.removeprefix("http://").removesuffix(INGEST_PATH).split(":")
-        with Proxy((host, int(port))) as proxy:
+        with FaultProxy((host, int(port))) as proxy:
             box.ua_url = proxy.url(INGEST_PATH)
             box.start()
             run, end = Run(box, proxy, rng), time.monotonic() + seconds

@@ -13,7 +13,7 @@ from csi.emitter.verdict import Pause, Transient
 from csi.emitter.verdict import judge as judge_answer
 from csi.net import HttpHeaders, HttpResponse
 from csi.store import batches, db
-from tests.fakes.ua import Cut, Reply, accept, says
+from tests.fakes.scripted_receiver import Cut, Reply, accept, json_reply
 from tests.faults.oracle import Bounds, counted, judge
 from tests.rigs.in_process import ledger_pipeline
 
@@ -57,7 +57,7 @@ def test_case_15_one_bad_event_among_fifty(case, tmp_path, seed, place):
 
     def picky(request):
         guilty[:] = guilty or [request.event_ids[index]]
-        return says(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
+        return json_reply(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
 
     with ledger_pipeline(tmp_path, then=picky, tier="standard") as s:
         s.publish(50, spacing=1)
@@ -80,7 +80,7 @@ def test_case_15_the_search_meets_an_outage(case, tmp_path, seed, nth):
         if len(s.ua.requests) == nth:
             with db.connection():
                 batches.release_waiting("default", keep=None, now=s.clock())
-        return says(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
+        return json_reply(400, {"ok": False, "error": "bad"}) if guilty[0] in request.event_ids else accept(request)
 
     with ledger_pipeline(tmp_path, then=picky, tier="standard") as s:
         s.publish(30, spacing=1)
@@ -93,7 +93,7 @@ def test_case_15_the_search_meets_an_outage(case, tmp_path, seed, nth):
 
 def test_case_16_413_above_a_size(case, tmp_path, seed):
     def small(request):
-        return says(413) if len(request.body) > 20_000 else accept(request)
+        return json_reply(413) if len(request.body) > 20_000 else accept(request)
 
     with ledger_pipeline(tmp_path, then=small, tier="standard") as s:
         s.publish(100, title="{} " + "x" * 400, spacing=1)
@@ -138,7 +138,7 @@ def test_case_18_endpoint_faults(case, tmp_path, seed, status):
 
 def test_case_19_retry_after_in_every_lane(case, tmp_path, seed):
     """One lane meets the 429; no lane sends before the time is over."""
-    with ledger_pipeline(tmp_path, says(429, retry_after="40"), lists=3) as s:
+    with ledger_pipeline(tmp_path, json_reply(429, retry_after="40"), lists=3) as s:
         s.publish(2, ref=0)
         s.run()
         asked = s.clock()
@@ -165,7 +165,7 @@ def test_case_19_who_asks_whether_it_is_back_is_told_to_wait(case, tmp_path, see
         s.publish(3, ref=-1)
         s.run()
         s.wait(200, step=5)
-        before, s.ua.then = len(s.ua.requests), says(429, retry_after="600")
+        before, s.ua.then = len(s.ua.requests), json_reply(429, retry_after="600")
         s.wait(3600, step=5)
         asked = s.ua.requests[before:]
         gap = closest(asked)
@@ -178,7 +178,7 @@ def test_case_19_who_asks_whether_it_is_back_is_told_to_wait(case, tmp_path, see
 
 def test_case_19_events_older_than_a_day_are_told_to_wait(case, tmp_path, seed):
     """After a day the attempts are counted again (decision 0042, 22); what the receiver asks for holds all the same."""
-    with ledger_pipeline(tmp_path, then=says(429, retry_after="1800"), lists=2) as s:
+    with ledger_pipeline(tmp_path, then=json_reply(429, retry_after="1800"), lists=2) as s:
         s.publish(3, ref=-1)
         s.run()
         s.wait(100_000, step=300)
@@ -229,7 +229,7 @@ def test_case_20_a_table_of_retry_after(case):
 @pytest.mark.parametrize("value", [30, "30", 30.0])
 def test_case_21_retry_after_seconds_in_the_body(case, tmp_path, seed, value):
     with ledger_pipeline(
-        tmp_path, says(503, {"ok": False, "error": "ua_overloaded", "retry_after_seconds": value})
+        tmp_path, json_reply(503, {"ok": False, "error": "ua_overloaded", "retry_after_seconds": value})
     ) as s:
         s.publish(1)
         s.run()
@@ -242,7 +242,7 @@ def test_case_21_retry_after_seconds_in_the_body(case, tmp_path, seed, value):
 
 def test_case_22_207_by_index(case, tmp_path, seed):
     errors = [{"index": 3, "error": "invalid_schema"}, {"index": 7, "error": "duplicate_event"}]
-    partial = says(207, {"ok": False, "accepted": 8, "rejected": 2, "errors": errors})
+    partial = json_reply(207, {"ok": False, "accepted": 8, "rejected": 2, "errors": errors})
     with ledger_pipeline(tmp_path, partial, tier="standard") as s:
         s.publish(10, spacing=1)
         s.run()
@@ -334,7 +334,7 @@ QUICK_ROWS = (202, 204, 302, 400, 404, 409, 425, 500)
 )
 def test_case_25_every_status_has_a_row(case, tmp_path, seed, status):
     with ledger_pipeline(tmp_path) as s:
-        s.ua.then = says(status, b"" if status in (204, 205, 304) else None, location=s.canary.url)
+        s.ua.then = json_reply(status, b"" if status in (204, 205, 304) else None, location=s.canary.url)
         s.publish(1)
         s.run()
         s.wait(100, step=10)
@@ -420,7 +420,7 @@ def test_case_29_a_receiver_that_only_greets(case, tmp_path, seed):
     event that asked after a dead letter had: it may be the letter's own fault, and nobody waits for ever."""
 
     def greeting(request):
-        return says(503) if request.events else accept(request)
+        return json_reply(503) if request.events else accept(request)
 
     with ledger_pipeline(tmp_path, then=greeting, lists=5, tier="standard", interval=60) as s:
         for _ in range(15):
@@ -440,7 +440,11 @@ def test_case_29_one_event_that_the_receiver_chokes_on(case, tmp_path, seed):
     """A 500 for one event and only for it: the others wait for minutes at most, and nobody dies with it."""
 
     def choking(request):
-        return says(500) if any("Poison" in event["subject"]["title"] for event in request.events) else accept(request)
+        return (
+            json_reply(500)
+            if any("Poison" in event["subject"]["title"] for event in request.events)
+            else accept(request)
+        )
 
     with ledger_pipeline(tmp_path, then=choking, lists=2, tier="standard", interval=60) as s:
         s.publish(11, ref=-1)
@@ -477,7 +481,7 @@ def test_case_30_thirty_percent_5xx(case, tmp_path, seed):
     rng = random.Random(seed)
 
     def moody(request):
-        return says(rng.choice([500, 502, 503, 504])) if rng.random() < 0.3 else accept(request)
+        return json_reply(rng.choice([500, 502, 503, 504])) if rng.random() < 0.3 else accept(request)
 
     with ledger_pipeline(tmp_path, then=moody, lists=4) as s:
         for _ in range(20):

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from tests.fakes.proxy import wait_until
 from tests.faults.oracle import Bounds
 from tests.rigs.processes import (
     CONSUMER,
@@ -20,6 +19,7 @@ from tests.rigs.processes import (
     publish,
     read_process_ledgers,
     restart_postgres,
+    wait_until,
 )
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.canary import Canary
-from tests.fakes.ua import SECRET
+from tests.fakes.raw_server import Canary
+from tests.fakes.scripted_receiver import SECRET
 from tests.faults.independent import objection
 from tests.faults.oracle import Attempt, Bounds, Event, Ledgers, Taken, judge, line, violations
 from tests.rigs.in_process import ledger_pipeline

@@ -14,8 +14,7 @@ import time
 import pytest
 
 from tests.fakes.doomed_worker import EVERY_POINT
-from tests.fakes.proxy import wait_until
-from tests.fakes.ua import UA, Slow, accept, says
+from tests.fakes.scripted_receiver import ScriptedReceiver, Slow, accept, json_reply
 from tests.faults.oracle import Bounds
 from tests.rigs.processes import (
     CONSUMER,
@@ -29,6 +28,7 @@ from tests.rigs.processes import (
     publish,
     read_process_ledgers,
     tracebacks,
+    wait_until,
     wal_size,
 )
 
@@ -108,9 +108,11 @@ def test_case_3_sigkill_at(case, tmp_path, seed, point):
     """Each failpoint: the worker dies there, another one takes over."""
 
     def picky(request):
-        return says(400) if any("BAD" in event["subject"]["title"] for event in request.events) else accept(request)
+        return (
+            json_reply(400) if any("BAD" in event["subject"]["title"] for event in request.events) else accept(request)
+        )
 
-    with installation(tmp_path) as box, UA(then=picky) as ua:
+    with installation(tmp_path) as box, ScriptedReceiver(then=picky) as ua:
         box.ua_url = ua.url
         total, in_flight = publish(box, 24) + publish(box, 2, title="BAD {}"), 0
         if point.startswith("malformed"):
@@ -148,7 +150,10 @@ def start_and_wait(box: Installation):
 @pytest.mark.faults
 def test_case_4_sigterm_while_requests_hang(case, tmp_path, seed):
     """They finish, no lease is left, nothing is sent twice."""
-    with installation(tmp_path) as box, UA(then=lambda request: accept(request).on(Slow(seconds=1.5))) as ua:
+    with (
+        installation(tmp_path) as box,
+        ScriptedReceiver(then=lambda request: accept(request).on(Slow(seconds=1.5))) as ua,
+    ):
         box.ua_url = ua.url
         total = publish(box, 6)
         worker = box.start()
@@ -168,7 +173,10 @@ def test_case_4_sigterm_while_requests_hang(case, tmp_path, seed):
 
 @pytest.mark.faults
 def test_case_5_a_receiver_that_never_answers_at_shutdown(case, tmp_path, seed):
-    with installation(tmp_path) as box, UA(then=lambda request: accept(request).on(Slow(120, arrives=False))) as ua:
+    with (
+        installation(tmp_path) as box,
+        ScriptedReceiver(then=lambda request: accept(request).on(Slow(120, arrives=False))) as ua,
+    ):
         box.ua_url = ua.url
         total = publish(box, 2)
         worker = box.start(*CONSUMER[:-1], "3")
@@ -214,7 +222,7 @@ def test_case_6_killed_right_after_dequeue(case, box, seed):
 @pytest.mark.faults
 def test_case_7_a_lock_right_after_the_schedule_was_read(case, tmp_path, seed):
     """Huey deletes due rows, then enqueues them: a lock in between loses the tasks, and the rows come all the same."""
-    with installation(tmp_path) as box, UA(*[503] * 6) as ua:
+    with installation(tmp_path) as box, ScriptedReceiver(*[503] * 6) as ua:
         box.ua_url = ua.url
         total = publish(box, 12)
         box.start_doomed("lock-after-schedule", nth=12)
@@ -400,7 +408,7 @@ def test_case_29_recovery_ramps_up(case, tmp_path, seed):
         time.sleep(0.25)  # how long this receiver takes: what is under way at once is measured meanwhile
         return accept(request)
 
-    with installation(tmp_path, channels=0, playlists=4) as box, UA(then=503) as ua:
+    with installation(tmp_path, channels=0, playlists=4) as box, ScriptedReceiver(then=503) as ua:
         box.ua_url = ua.url
         box.change(batches_of_ten)
         total = publish(box, 400)
@@ -438,7 +446,7 @@ def test_case_31_a_slow_receiver_and_five_thousand_events(case, tmp_path, seed):
         urgent = request.events and request.events[0]["source"] == "youtube_channel_rss"
         return accept(request) if urgent else accept(request).on(Slow(seconds=4))
 
-    with installation(tmp_path, channels=1, playlists=5) as box, UA(then=slow) as ua:
+    with installation(tmp_path, channels=1, playlists=5) as box, ScriptedReceiver(then=slow) as ua:
         box.ua_url = ua.url
         box.change(urgent_feeds)
         for index in range(5000):

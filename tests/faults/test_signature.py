@@ -12,7 +12,7 @@ from csi.ingester import signature
 from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.text import clean_tree
 from csi.store import db
-from tests.fakes.ua import SECRET, accept, says
+from tests.fakes.scripted_receiver import SECRET, accept, json_reply
 from tests.faults.independent import objection
 from tests.rigs.in_process import ledger_pipeline
 
@@ -132,14 +132,14 @@ def strict(s, offset: float):
         theirs = s.clock() + offset
         if abs(theirs - int(request.headers["x-csi-timestamp"])) <= 300:
             return accept(request)
-        return says(401, {"ok": False, "error": "stale_timestamp"}, date=formatdate(theirs, usegmt=True))
+        return json_reply(401, {"ok": False, "error": "stale_timestamp"}, date=formatdate(theirs, usegmt=True))
 
     return answer
 
 
 def test_case_40_a_retry_after_ninety_minutes(case, tmp_path, seed):
     """Whatever waited, each request is signed with the time it leaves."""
-    with ledger_pipeline(tmp_path, says(429, retry_after="3600"), says(429, retry_after="1800")) as s:
+    with ledger_pipeline(tmp_path, json_reply(429, retry_after="3600"), json_reply(429, retry_after="1800")) as s:
         s.publish(1)
         s.run()
         s.wait(5500, step=50)
@@ -158,7 +158,7 @@ def test_case_41_rotation_without_a_failed_request(case, tmp_path, seed):
 
     def rotating(request):
         good = any(objection(secret, request.headers, request.body) is None for secret in accepted)
-        return accept(request) if good else says(401)
+        return accept(request) if good else json_reply(401)
 
     with ledger_pipeline(tmp_path, then=rotating) as s:
         for step in ("old", "both", "new", "new only"):

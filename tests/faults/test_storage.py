@@ -21,8 +21,7 @@ from csi.doctor.destination_check import check_storage
 from csi.runtime import load_settings
 from csi.store import db
 from csi.worker import retention
-from tests.fakes.proxy import wait_until
-from tests.fakes.ua import UA, accept, says
+from tests.fakes.scripted_receiver import ScriptedReceiver, accept, json_reply
 from tests.faults.oracle import Bounds
 from tests.rigs.in_process import ledger_pipeline
 from tests.rigs.processes import (
@@ -33,6 +32,7 @@ from tests.rigs.processes import (
     publish,
     read_process_ledgers,
     tracebacks,
+    wait_until,
     wal_size,
 )
 
@@ -133,7 +133,7 @@ def small_reserve(box: Installation):
 @pytest.mark.faults
 def test_case_44_polling_stops_before_the_disk_is_full(case, tmp_path, seed):
     """With the reserve gone and a little room left: nothing new is read, and what was read is still delivered."""
-    with small_disk(tmp_path / "state", "12m") as disk, installation(tmp_path) as box, UA(then=503) as ua:
+    with small_disk(tmp_path / "state", "12m") as disk, installation(tmp_path) as box, ScriptedReceiver(then=503) as ua:
         box.ua_url = ua.url
         box.change(lambda config: config["csi"].update(min_free_mb=4))
         worker = box.start()
@@ -352,7 +352,7 @@ def test_case_50_retention_never_touches_pending(case, tmp_path, seed):
     with ledger_pipeline(tmp_path, lists=3) as s:
         s.publish(10, ref=0)
         s.wait(15)
-        s.ua.then = lambda request: says(400) if "BAD" in request.body.decode() else says(503)
+        s.ua.then = lambda request: json_reply(400) if "BAD" in request.body.decode() else json_reply(503)
         s.publish(2, ref=1, title="BAD {}")
         s.publish(5, ref=2)
         s.wait(120, step=5)
@@ -486,7 +486,7 @@ def test_case_50_a_prune_that_was_killed(case, tmp_path, seed, point):
 
 @pytest.mark.parametrize(
     "script",
-    [(), (503, 503), (says(429, retry_after="20"),), (400,)],
+    [(), (503, 503), (json_reply(429, retry_after="20"),), (400,)],
     ids=["fine", "503", "429", "400"],
 )
 def test_case_53_the_same_on_postgresql(case, tmp_path, postgres_url, seed, script):
@@ -530,7 +530,7 @@ def drain(s) -> None:
 def test_case_44_the_receiver_is_the_one_that_is_full(case, tmp_path, seed):
     """507 and 503 with Retry-After from a receiver without room: nothing is dead, all arrives when there is."""
     with ledger_pipeline(
-        tmp_path, *[says(503, {"ok": False, "error": "storage_full"}, retry_after="60")] * 5, lists=3
+        tmp_path, *[json_reply(503, {"ok": False, "error": "storage_full"}, retry_after="60")] * 5, lists=3
     ) as s:
         s.publish(9, ref=-1)
         s.run()

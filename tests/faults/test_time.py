@@ -12,7 +12,7 @@ from csi.pipeline.wake import Wake
 from csi.store import db
 from csi.worker import retention
 from tests.conftest import HandClock
-from tests.fakes.ua import accept, says
+from tests.fakes.scripted_receiver import accept, json_reply
 from tests.faults.oracle import Bounds
 from tests.rigs.in_process import ledger_pipeline
 
@@ -58,7 +58,7 @@ def test_case_76_the_clock_jumps_forward_and_back(case, tmp_path, seed, jump):
 
 @pytest.mark.parametrize("jump", [HOUR, DAY], ids=["hour", "day"])
 def test_case_76_the_clock_jumps_back(case, tmp_path, seed, jump):
-    with ledger_pipeline(tmp_path, 503, says(429, retry_after="5"), lists=3) as s:
+    with ledger_pipeline(tmp_path, 503, json_reply(429, retry_after="5"), lists=3) as s:
         s.publish(6, ref=-1)
         s.run()
         s.clock.move(-jump)
@@ -198,20 +198,20 @@ class Weather:
     def answer(self, hour: int):
         match self.hours[hour]:
             case "down":
-                return says(503)
+                return json_reply(503)
             case "locked":
-                return says(401)
+                return json_reply(401)
             case "busy":
-                return lambda request: says(429, retry_after="90") if self.rng.random() < 0.5 else accept(request)
+                return lambda request: json_reply(429, retry_after="90") if self.rng.random() < 0.5 else accept(request)
             case "moody":
-                return lambda request: says(502) if self.rng.random() < 0.3 else accept(request)
+                return lambda request: json_reply(502) if self.rng.random() < 0.3 else accept(request)
             case "broken":
                 return lambda request: lossy(self.rng, request)
         return accept
 
 
 def lossy(rng: random.Random, request):
-    from tests.fakes.ua import Cut
+    from tests.fakes.scripted_receiver import Cut
 
     reply = accept(request)
     return reply.on(Cut(rng.randrange(40))) if rng.random() < 0.1 else reply

@@ -10,26 +10,35 @@ import pytest
 from csi.admin import destinations
 from csi.dlq import replay, search
 from csi.store import db, leases
-from tests.fakes.ua import SECRET, UA, Behaviour, Cut, Reply, Request, accept, says
+from tests.fakes.scripted_receiver import (
+    SECRET,
+    Behaviour,
+    Cut,
+    ReceivedRequest,
+    Reply,
+    ScriptedReceiver,
+    accept,
+    json_reply,
+)
 from tests.faults.oracle import Bounds
 from tests.rigs.in_process import LedgerPipeline, ledger_pipeline
 
 TIERS = ("urgent", "standard", "high_volume")
 
 
-def lie(request: Request) -> Reply:
+def lie(request: ReceivedRequest) -> Reply:
     """More accepted than were sent; nothing was taken."""
     told = {"ok": True, "accepted": len(request.events) + 1}
     return Reply(200, json.dumps(told).encode(), takes=frozenset())
 
 
-def wrong_index(request: Request) -> Reply:
+def wrong_index(request: ReceivedRequest) -> Reply:
     told = {"accepted": len(request.events), "rejected": 1, "errors": [{"index": len(request.events), "error": "x"}]}
     return Reply(207, json.dumps(told).encode(), takes=frozenset())
 
 
-def picky(request: Request) -> Reply:
-    return says(400, {"error": "bad"}) if any(map(is_bad, request.events)) else accept(request)
+def picky(request: ReceivedRequest) -> Reply:
+    return json_reply(400, {"error": "bad"}) if any(map(is_bad, request.events)) else accept(request)
 
 
 def is_bad(event: dict) -> bool:
@@ -41,19 +50,19 @@ class Weather:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.odd: list[Callable[[Request], Reply]] = [
+        self.odd: list[Callable[[ReceivedRequest], Reply]] = [
             lambda request: accept(request).on(Cut(rng.randrange(80))),
-            lambda request: says(429, retry_after=rng.choice(["1", "0.5", "-3", "soon", "40"])),
-            lambda request: says(rng.choice([401, 404, 413, 422, 500, 503])),
+            lambda request: json_reply(429, retry_after=rng.choice(["1", "0.5", "-3", "soon", "40"])),
+            lambda request: json_reply(rng.choice([401, 404, 413, 422, 500, 503])),
             lie,
             wrong_index,
         ]
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: ReceivedRequest) -> Reply:
         return self.rng.choice(self.odd)(request) if self.rng.random() < 0.25 else picky(request)
 
     def turn(self) -> Behaviour:
-        return self.rng.choice([self, self, picky, says(503), says(401), says(429, retry_after="30")])
+        return self.rng.choice([self, self, picky, json_reply(503), json_reply(401), json_reply(429, retry_after="30")])
 
 
 def command(s: LedgerPipeline, rng: random.Random) -> str:
@@ -72,7 +81,7 @@ def command(s: LedgerPipeline, rng: random.Random) -> str:
 
 
 def weather(case, home: Path, seed: int) -> None:
-    rng, second = random.Random(seed), UA(then=accept)
+    rng, second = random.Random(seed), ScriptedReceiver(then=accept)
     delivery = {"destinations": {"second": {"endpoint": second.url, "secret_env": "CSI_SECOND_SECRET"}}}
     lists, tier, secrets = rng.choice([1, 3, 6]), rng.choice(TIERS), {"CSI_SECOND_SECRET": SECRET}
     with second, ledger_pipeline(home, lists=lists, tier=tier, delivery=delivery, secrets=secrets) as s:
@@ -109,7 +118,7 @@ def waiting(s: LedgerPipeline) -> int:
 _REDRIVEN = "SELECT COUNT(*) FROM dead_letter WHERE state = 'open' AND cause IN ('transient', 'endpoint')"
 
 
-def never_arrived(name: str, ua: UA) -> int:
+def never_arrived(name: str, ua: ScriptedReceiver) -> int:
     """Events that this receiver has not got and that are no open dead letter of its own."""
     stored = {row[0] for row in db.fetch("SELECT event_id FROM events")}
     dead = {

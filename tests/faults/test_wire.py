@@ -16,10 +16,9 @@ from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.simulator.http_server import serve_in_background
 from csi.store import db
-from tests.fakes.canary import Canary
-from tests.fakes.proxy import LOST, Manner, Proxy
-from tests.fakes.raw_server import RawServer, answer
-from tests.fakes.ua import SECRET, UA, Cut, Reply, Slow, accept, says
+from tests.fakes.fault_proxy import LOST, FaultProxy, Manner
+from tests.fakes.raw_server import Canary, RawServer, answer
+from tests.fakes.scripted_receiver import SECRET, Cut, Reply, ScriptedReceiver, Slow, accept, json_reply
 from tests.rigs.in_process import ledger_pipeline
 
 TLS = Path(__file__).resolve().parents[1] / "data" / "tls"
@@ -55,7 +54,7 @@ def test_case_27_cut_at_every_byte(case, seed):
     """One answer, cut after each of its bytes: never an exception, never delivered."""
     whole, believed = len(answer(200, WORDS)), 0
     for at in range(whole):
-        with UA(Reply(200, WORDS, wire=Cut(at))) as ua, Net() as net:
+        with ScriptedReceiver(Reply(200, WORDS, wire=Cut(at))) as ua, Net() as net:
             believed += not isinstance(post(net, ua.url), NetError)
     case.note(bytes=whole, believed=believed, seed=seed)
     assert (believed, whole > 80) == (0, True)
@@ -84,7 +83,7 @@ def test_case_27_through_the_proxy_to_the_real_receiver(case, tmp_path, seed, na
     manners = [PROXIED[name]] * 2
     with serve_in_background(create_app(settings)) as url, ledger_pipeline(tmp_path, lists=3, clock=WallClock()) as s:
         host, port = url.removeprefix("http://").split(":")
-        with Proxy((host, int(port)), lambda: manners.pop() if manners else Manner()) as proxy:
+        with FaultProxy((host, int(port)), lambda: manners.pop() if manners else Manner()) as proxy:
             s.rt.destinations["default"] = moved(s.rt.destinations["default"], proxy.url(INGEST_PATH))
             s.publish(6, ref=-1)
             s.run()
@@ -142,7 +141,7 @@ def test_case_28_bad_certificates(case, tmp_path, seed, name):
 
 def test_case_25_the_second_hop_is_never_visited(case, tmp_path, seed):
     with Canary() as canary, ledger_pipeline(tmp_path) as s:
-        s.ua.then = lambda request: says(307, location=canary.url)
+        s.ua.then = lambda request: json_reply(307, location=canary.url)
         s.publish(1)
         s.run()
         s.wait(60, step=5)
@@ -201,7 +200,7 @@ def overtake(s) -> float:
 
 def test_case_27_a_reply_is_what_it_says(case):
     """The harness itself: `takes` follows the status unless told otherwise."""
-    with UA(Reply(200, takes=frozenset())) as ua, Net() as net:
+    with ScriptedReceiver(Reply(200, takes=frozenset())) as ua, Net() as net:
         got = post(net, ua.url)
     case.note(taken=len(ua.taken), status=got.status)
     assert (ua.taken, got.status) == ([], 200)

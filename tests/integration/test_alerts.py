@@ -19,8 +19,8 @@ from csi.store.models import Host
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
 from csi.worker.maintenance import write_heartbeat
-from tests.fakes.page import page
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.raw_server import static_page
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.in_process import InProcessPipeline
 
 NOW = 1_771_761_600.0
@@ -242,10 +242,10 @@ def test_several_urls_in_one_variable(text, urls):
 
 @pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (302, False)])
 def test_the_heartbeat_url_is_asked_by_get(tmp_path, clock, status, heard):
-    with db.connection(), page(status) as there:
+    with db.connection(), static_page(status) as there:
         secrets = {"CSI_HEARTBEAT_URL": f"{there.url}/ping/canary"}
         assert alerting.ping(InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets).rt) is heard
-        assert there.asked == ["/ping/canary"]
+        assert there.targets == ["/ping/canary"]
 
 
 def test_without_a_heartbeat_url_nobody_is_asked(tmp_path, clock):

@@ -20,7 +20,7 @@ from csi.store import db, destinations, hosts
 from csi.store.catalog import jobs
 from csi.store.models import DeadLetter, DeliveryAttempt, Watch
 from ops.docs_cli import leaves
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.operator import (
     ARCHIVE,
     CHANNEL,

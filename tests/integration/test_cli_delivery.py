@@ -18,7 +18,7 @@ from csi.store import destinations
 from csi.store.models import DeliveryAttempt
 from csi.web.health import readiness
 from tests.fakes.raw_server import RawServer, Send, answer
-from tests.fakes.receiver import SECRET, ScriptedReceiver, accept
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, accept
 from tests.rigs.operator import operator_rig
 
 

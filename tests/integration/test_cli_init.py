@@ -15,7 +15,7 @@ from csi.cli.main import cli
 from csi.config.loader import read_config
 from csi.config.variables import expand
 from csi.store import db
-from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 
 CHANNEL = "UCsXVk37bltHxD1rDPwtNM8Q"
 PLAYLIST = "PLFs4vir_WsTwEd-nJgVJCZPNL3HALHHpF"

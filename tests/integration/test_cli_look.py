@@ -8,7 +8,7 @@ import pytest
 from csi.cli import terminal
 from csi.store import api_units, destinations, heartbeats
 from csi.store.models import Watch
-from tests.fakes.receiver import SECRET
+from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.operator import HOSTILE, add_delivered_event, filled_operator_rig, operator_rig
 
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")

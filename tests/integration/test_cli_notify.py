@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from csi.cli.notify import notify as command
 from csi.errors import ConfigError, MissingSetting
 from csi.store import alerts, db
-from tests.fakes.page import page
-from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.raw_server import static_page
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.rigs.in_process import InProcessPipeline
 
 
@@ -44,11 +44,11 @@ def test_check_notes_a_dead_worker_from_outside(run):
 
 def test_test_sends_and_pings(run):
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
-    with ScriptedReceiver(then=lambda request: (200, {}, {})) as desk, page() as there:
+    with ScriptedReceiver(then=lambda request: (200, {}, {})) as desk, static_page() as there:
         port = desk.url.split(":")[2].split("/")[0]
         done = run("test", CSI_NOTIFY_URLS=f"json://127.0.0.1:{port}/", CSI_HEARTBEAT_URL=f"{there.url}/canary")
         assert (done.exit_code, done.output) == (0, "the message was sent\nthe heartbeat URL answered\n")
-        assert there.asked == ["/canary"]
+        assert there.targets == ["/canary"]
 
 
 def test_what_does_not_work_is_said_without_the_url(run):

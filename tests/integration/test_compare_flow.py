@@ -9,7 +9,7 @@ from csi.admin import parallel_run
 from csi.admin.old_poller_log import Sighting
 from csi.cli.compare import compare as command
 from csi.store import db
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 

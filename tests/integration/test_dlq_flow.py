@@ -13,7 +13,7 @@ from csi.pipeline import redrive
 from csi.store import db, events, inbox
 from csi.store.destinations import change
 from csi.store.models import DeadLetter, Event, InboxItem, OutboxEntry
-from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
 from tests.rigs.in_process import InProcessPipeline
@@ -205,7 +205,7 @@ def test_while_delivery_is_held_nothing_is_sent_and_then_everything_is(make_line
         destinations.resume(line.rt, "default")
         line.wait(20)
     assert events.counts() == {"delivered": 3}
-    assert sorted(ua.delivered) == sorted(event.event_id for event in Event.select())
+    assert sorted(ua.event_ids) == sorted(event.event_id for event in Event.select())
 
 
 # --- a real worker, and the command as a process

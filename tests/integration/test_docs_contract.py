@@ -14,7 +14,7 @@ from csi.ingester.signature import canonical, headers, sign
 from csi.net import HttpHeaders, HttpResponse
 from csi.store import db
 from tests.fakes.pages import ROOT, blocks, codes, every, prose, rows, section
-from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 

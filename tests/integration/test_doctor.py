@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from csi.doctor import local
 from csi.doctor.local import is_mended
 from csi.store import api_units, db, heartbeats
 from csi.store.catalog import jobs
-from tests.fakes.receiver import SECRET, ScriptedReceiver, accept
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, accept
 from tests.rigs.processes import Installation, installation
 
 Fault = Generator[str, dict[str, Any], None]
@@ -176,8 +177,7 @@ def clock_of_the_receiver(p: Patient) -> Fault:
     ahead = [1000.0]
 
     def answer(request: Any) -> Any:
-        status, body, _ = accept(request)
-        return status, body, {"Date": formatdate(time.time() + ahead[0], usegmt=True)}
+        return replace(accept(request), headers=(("Date", formatdate(time.time() + ahead[0], usegmt=True)),))
 
     with ScriptedReceiver(then=answer) as ua:
         p.env["CSI_UA_ENDPOINT"] = ua.url

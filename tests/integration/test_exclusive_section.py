@@ -4,7 +4,7 @@ import threading
 
 from csi.exclusive import Desk
 from csi.net import Net
-from tests.fakes.receiver import ReceivedRequest, ScriptedReceiver, ScriptedReply
+from tests.fakes.scripted_receiver import ReceivedRequest, Reply, ScriptedReceiver
 
 
 def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
@@ -22,7 +22,7 @@ def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
 def test_a_desk_is_free_while_its_thread_waits_for_an_answer():
     desk, free = Desk(), []
 
-    def answer(_: ReceivedRequest) -> ScriptedReply:
+    def answer(_: ReceivedRequest) -> Reply:
         free.append(taken_by_another(desk))
         return 200, {"ok": True}, {}
 

@@ -13,7 +13,7 @@ from pytest_httpx import HTTPXMock
 from csi import __version__
 from csi.errors import NetError
 from csi.net import HttpHeaders, HttpLimits, HttpResponse, Net, is_loopback
-from tests.fakes.raw_server import Asked, Hang, RawServer, Script, Send, answer
+from tests.fakes.raw_server import Hang, RawRequest, RawServer, Script, Send, answer
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
 
@@ -90,7 +90,7 @@ def test_a_thousand_requests_use_one_connection(net: Net) -> None:
 
 
 def test_threads_share_a_net(net: Net) -> None:
-    def echo(asked: Asked) -> Script:
+    def echo(asked: RawRequest) -> Script:
         return [Send(answer(200, asked.target.encode()))]
 
     with RawServer(echo) as server, ThreadPoolExecutor(8) as threads:
@@ -287,7 +287,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_its_headers(net: Net, stat
 def test_a_redirect_elsewhere_is_refused_before_connecting(net: Net, looked_up: list[str], location: str) -> None:
     with RawServer() as canary:
 
-        def script(_: Asked) -> Script:
+        def script(_: RawRequest) -> Script:
             return moved(location.format(port=server.port, canary=canary.port))
 
         with RawServer(script) as server:

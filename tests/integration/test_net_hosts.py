@@ -9,7 +9,7 @@ import pytest
 
 from csi.errors import NetError
 from csi.net import HttpLimits, Net
-from tests.fakes.raw_server import Asked, RawServer, Script, Send, answer
+from tests.fakes.raw_server import RawRequest, RawServer, Script, Send, answer
 
 PATIENT = HttpLimits(total=20.0)
 HASTY = HttpLimits(total=0.2)
@@ -24,7 +24,7 @@ class Gate:
         self.peak = 0
         self._lock = threading.Lock()
 
-    def __call__(self, asked: Asked) -> Script:
+    def __call__(self, asked: RawRequest) -> Script:
         with self._lock:
             self.inside += 1
             self.peak = max(self.peak, self.inside)
@@ -124,7 +124,7 @@ def test_a_failed_request_gives_its_turn_back():
 
 
 def test_a_redirect_on_the_same_host_needs_one_turn_at_a_time():
-    def hop(asked: Asked) -> Script:
+    def hop(asked: RawRequest) -> Script:
         if asked.target == "/":
             return [Send(answer(302, b"", [("Location", "/there")]))]
         return [Send(answer(200, b"there"))]

@@ -24,7 +24,7 @@ def notifier(*urls: str) -> Notifier:
 
 
 def test_apprise_sends_for_us(tmp_path):
-    from tests.fakes.receiver import ScriptedReceiver
+    from tests.fakes.scripted_receiver import ScriptedReceiver
 
     with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
         notifier(server.url.replace("http://", "json://"))("Title", "Body")
@@ -32,7 +32,7 @@ def test_apprise_sends_for_us(tmp_path):
 
 
 def test_a_message_that_is_longer_than_a_service_takes_goes_out_in_parts():
-    from tests.fakes.receiver import ScriptedReceiver
+    from tests.fakes.scripted_receiver import ScriptedReceiver
 
     with ScriptedReceiver(then=(200, {"ok": True}, {})) as server:
         url = server.url.replace("http://", "json://")

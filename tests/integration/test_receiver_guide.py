@@ -13,7 +13,7 @@ from csi.emitter.envelope import envelope
 from csi.ingester.signature import canonical, headers
 from csi.store import db
 from tests.fakes.pages import ROOT, blocks
-from tests.fakes.receiver import SECRET
+from tests.fakes.scripted_receiver import SECRET
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 

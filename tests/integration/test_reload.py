@@ -8,7 +8,7 @@ from csi.runtime import load_settings
 from csi.store import counters, db, reloads, watches
 from csi.worker import alerting
 from csi.worker.reload import FIXED, changed_fixed, note_start, reload
-from tests.fakes.receiver import SECRET
+from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.in_process import InProcessPipeline
 
 ENV = {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/ingest", "CSI_UA_SHARED_SECRET": SECRET, "YOUTUBE_API_KEY": "demo-key"}

@@ -5,7 +5,7 @@ import pytest
 from csi.store import db, events
 from csi.store.models import DedupeKey, DeliveryAttempt, Event
 from csi.worker import retention
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 
@@ -43,7 +43,7 @@ def test_over_four_months_each_item_is_sent_once_and_rows_do_not_pile_up(make_li
         for number in range(12):
             yt.add(yt.playlists[0], f"Number {number}")
             live(line, 10)
-    sent = ua.delivered
+    sent = ua.event_ids
     print(f"items=12 sent={len(sent)} unique={len(set(sent))} events={Event.select().count()}")
     assert (len(sent), len(set(sent))) == (12, 12)
     assert Event.select().count() <= 4

@@ -13,7 +13,7 @@ from csi.errors import SourceError
 from csi.pipeline import schedule
 from csi.store import api_units, db, heartbeats, watch_admin
 from csi.store.models import DedupeKey, Event, Watch
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 

@@ -48,7 +48,7 @@ from csi.store.queries.event_search import EventQuery
 from csi.web.app import create_app
 from csi.worker import alerting
 from tests.conftest import HandClock
-from tests.fakes.receiver import SECRET, ReceivedRequest, ScriptedReceiver, ScriptedReply, accept
+from tests.fakes.scripted_receiver import SECRET, ReceivedRequest, Reply, ScriptedReceiver, accept
 from tests.rigs.in_process import InProcessPipeline
 from tests.rigs.operator import operator_rig, queue_message
 
@@ -82,7 +82,7 @@ class History:
         db.run("UPDATE watches SET first_read_at = ?", self.clock() - 3 * 3600)
         self.watch = watch
 
-    def answer(self, request: ReceivedRequest) -> ScriptedReply:
+    def answer(self, request: ReceivedRequest) -> Reply:
         size = len(request.event_ids)
         kind = self.draw.choices(
             ["yes", "partial", "known", "busy", "gateway", "wait", "refuse"], [10, 5, 2, 2, 2, 1, 1]

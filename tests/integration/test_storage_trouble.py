@@ -18,7 +18,7 @@ from csi.status.worker import worker_status
 from csi.store import db, disk, error_causes, heartbeats
 from csi.web.app import create_app
 from csi.worker import maintenance
-from tests.fakes.ua import accept
+from tests.fakes.scripted_receiver import accept
 from tests.rigs.in_process import ledger_pipeline
 
 CONFIG = "web: {allowed_hosts: [test]}\nsources: {youtube_channel_rss: {enabled: false}}\n"

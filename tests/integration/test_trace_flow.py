@@ -7,7 +7,7 @@ import pytest
 from csi.status.timeline import trace
 from csi.store import db
 from csi.store.queries import timeline_rows
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver, accept
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
 from tests.rigs.in_process import InProcessPipeline
@@ -60,7 +60,7 @@ def test_a_batch_that_was_taken_apart_shows_both(make_line, yt):
         ids = [event["subject"]["video_id"] for event in request.envelope["events"]]
         if bad in ids:
             return 400, {"ok": False, "error": "invalid_schema"}, {}
-        return ScriptedReceiver().then(request)
+        return accept(request)
 
     with ScriptedReceiver(then=picky) as ua:
         line = make_line(ua, tier="standard")

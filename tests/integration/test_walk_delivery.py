@@ -18,7 +18,7 @@ from csi.store.models import BatchModel, DeadLetter, DeliveryAttempt, Event, Out
 from csi.store.queries import timeline_rows
 from csi.web import metrics
 from csi.worker import maintenance
-from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, accept
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 
@@ -400,7 +400,7 @@ def test_a_400_for_a_batch_of_50_finds_the_guilty_event_in_eight_requests(make_l
         guilty[:] = guilty or [request.event_ids[position]]
         if guilty[0] in request.event_ids:
             return 400, {"ok": False, "error": "invalid_envelope"}, {}
-        return ScriptedReceiver().then(request)
+        return accept(request)
 
     with ScriptedReceiver(then=picky) as ua:
         line = make_line(ua, tier="standard")
@@ -418,7 +418,7 @@ def test_a_receiver_that_takes_only_ten_at_once_gets_them_all(make_line, yt):
         yt.add(yt.playlists[0], f"Number {number}")
 
     def narrow(request):
-        return ScriptedReceiver().then(request) if len(request.event_ids) <= 10 else (400, {"error": "too_many"}, {})
+        return accept(request) if len(request.event_ids) <= 10 else (400, {"error": "too_many"}, {})
 
     with ScriptedReceiver(then=narrow) as ua:
         line = make_line(ua, tier="standard")
@@ -436,7 +436,7 @@ def test_several_guilty_events_are_all_found(make_line, yt, guilty_count):
     def picky(request):
         titles = [event["subject"]["title"] for event in request.envelope["events"]]
         bad = any(title.startswith("Bad") for title in titles)
-        return (422, {"error": "invalid_schema"}, {}) if bad else ScriptedReceiver().then(request)
+        return (422, {"error": "invalid_schema"}, {}) if bad else accept(request)
 
     with ScriptedReceiver(then=picky) as ua:
         line = make_line(ua, tier="standard")
@@ -451,7 +451,7 @@ def test_a_413_is_split_by_size_alone(make_line, yt):
         yt.add(yt.playlists[0], f"Number {number}")
 
     def small(request):
-        return ScriptedReceiver().then(request) if len(request.body) < 8_000 else (413, {"error": "too_large"}, {})
+        return accept(request) if len(request.body) < 8_000 else (413, {"error": "too_large"}, {})
 
     with ScriptedReceiver(then=small) as ua:
         line = make_line(ua, tier="standard")
@@ -532,7 +532,7 @@ def test_a_receiver_that_verifies_utf8_is_learned(make_line, yt):
             SECRET, request.headers["x-csi-timestamp"], request.headers["x-csi-request-id"], text.encode()
         )
         good = request.headers["x-csi-signature"] == f"sha256={expected}"
-        return ScriptedReceiver().then(request) if good else (401, {"ok": False, "error": "bad_signature"}, {})
+        return accept(request) if good else (401, {"ok": False, "error": "bad_signature"}, {})
 
     yt.add(yt.playlists[0], "Über")
     with ScriptedReceiver(then=only_utf8) as ua:
@@ -582,7 +582,7 @@ def test_a_refusal_after_a_redrive_is_the_events_own_fault(make_line, yt, clock)
 
     def picky(request):
         bad = any("BAD" in event["subject"]["title"] for event in request.envelope["events"])
-        return (400, {"ok": False, "error": "bad"}, {}) if bad else ScriptedReceiver().then(request)
+        return (400, {"ok": False, "error": "bad"}, {}) if bad else accept(request)
 
     for number in range(10):
         yt.add(yt.playlists[number % 4], f"BAD {number}")
@@ -708,13 +708,13 @@ def test_each_destination_gets_what_it_wants_and_fails_alone(tmp_path, clock, yt
         )
         line.run()
         line.wait(60, step=5)
-        assert (len(ua.delivered), len(tagged.delivered)) == (2, 1)
+        assert (len(ua.event_ids), len(tagged.event_ids)) == (2, 1)
         assert tagged.requests[0].headers["authorization"] == "Bearer tagged-secret"
         assert {letter.destination for letter in DeadLetter.select()} == {"broken"}
         assert (destinations.get("default").circuit, destinations.get("broken").circuit) == ("closed", "open")
         broken.then = ScriptedReceiver().then
         line.wait(60, step=5)
-        assert sorted(set(broken.delivered)) == sorted(ua.delivered)
+        assert sorted(set(broken.event_ids)) == sorted(ua.event_ids)
     assert states() == {"delivered": 2}
 
 

@@ -15,7 +15,7 @@ from csi.pipeline.wake import Wake
 from csi.runtime import ProcessState, Share
 from csi.store import api_units, db, events, inbox
 from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch
-from tests.fakes.receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 
@@ -297,7 +297,7 @@ def toy(monkeypatch, tmp_path, clock, ua):
 def test_a_source_with_only_the_prds_three_methods_travels_the_whole_line(toy, ua):
     Toy.found = [toy_item(1), toy_item(2), toy_item(1)]
     toy.run()
-    assert ua.delivered == ["src:toy:1", "src:toy:2"]
+    assert ua.event_ids == ["src:toy:1", "src:toy:2"]
 
 
 def test_a_malformed_item_is_a_dead_letter_once_and_the_others_flow(toy, ua):
@@ -305,7 +305,7 @@ def test_a_malformed_item_is_a_dead_letter_once_and_the_others_flow(toy, ua):
     Toy.found = [toy_item(1), broken, toy_item(2)]
     toy.run()
     toy.wait(700, step=100)
-    assert ua.delivered == ["src:toy:1", "src:toy:2"]
+    assert ua.event_ids == ["src:toy:1", "src:toy:2"]
     letter = DeadLetter.get()
     assert (DeadLetter.select().count(), letter.cause, letter.state) == (1, "malformed", "open")
     assert json.loads(letter.event_json)["raw"]["payload"] == {"no": "number"}
@@ -333,7 +333,7 @@ def test_an_item_whose_handling_ends_the_process_is_set_aside_after_three(toy, u
         assert inbox.claim(int(ingest_one.key), clock())  # claimed, and then the process was gone
         clock.move(inbox.LEASE_SECONDS + 1)
     toy.wait(30)
-    assert ua.delivered == ["src:toy:2"]
+    assert ua.event_ids == ["src:toy:2"]
     assert InboxItem.get().state == "quarantined"
     assert DeadLetter.get().cause == "crash"
 
@@ -346,8 +346,8 @@ def test_an_odd_payload_is_one_dead_letter_and_the_others_flow(toy, ua, monkeypa
     when = datetime(2026, 2, 22, tzinfo=UTC)
     Toy.found = [toy_item(1), toy_item(2, made=when), toy_item(3)]
     toy.run()
-    assert "src:toy:1" in ua.delivered
-    assert "src:toy:2" in ua.delivered
+    assert "src:toy:1" in ua.event_ids
+    assert "src:toy:2" in ua.event_ids
 
 
 def test_a_poll_that_ends_calls_the_one_that_waits(line, yt, clock, monkeypatch):

@@ -20,7 +20,7 @@ from csi.store import audit, db, destinations, watches
 from csi.store.models import DeadLetter, Watch
 from csi.web import api, openapi
 from csi.web.app import create_app
-from tests.fakes.receiver import SECRET
+from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.operator import OperatorRig, operator_rig
 
 TOKEN, READ_TOKEN = "canary-admin-token-0123", "canary-reader-token-0123"

@@ -25,7 +25,7 @@ from csi.web import page_rendering as page
 from csi.web.app import create_app
 from csi.web.pages import pages
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
-from tests.fakes.receiver import SECRET, ScriptedReceiver
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 
 PATHS = [
     "/",

@@ -30,11 +30,10 @@ from csi.store.models import InboxItem, Watch
 from csi.worker import maintenance
 from csi.worker.maintenance import QueueHealth
 from tests.conftest import HandClock
-from tests.fakes.canary import Canary
 from tests.fakes.in_memory_playlists import InMemoryPlaylists, list_id
-from tests.fakes.receiver import SECRET
+from tests.fakes.raw_server import Canary
+from tests.fakes.scripted_receiver import SECRET, Behaviour, ScriptedReceiver, accept
 from tests.fakes.site_net import SiteNet
-from tests.fakes.ua import UA, Behaviour, accept
 from tests.faults.oracle import Ledgers, read_books
 
 
@@ -111,7 +110,9 @@ class InProcessPipeline:
 class LedgerPipeline(InProcessPipeline):
     """Polls in-memory playlists and delivers to a scripted receiver; both keep the ledgers that the oracle compares."""
 
-    def __init__(self, home: Path, clock: HandClock, ua: UA, canary: Canary, *, lists: int, **options: Any) -> None:
+    def __init__(
+        self, home: Path, clock: HandClock, ua: ScriptedReceiver, canary: Canary, *, lists: int, **options: Any
+    ) -> None:
         super().__init__(home, clock, ua.url, **_playlist_config(lists, **options))
         self.ua, self.canary = ua, canary
         self.lists = [list_id(number) for number in range(lists)]
@@ -170,7 +171,7 @@ def ledger_pipeline(
     home: Path, *script: Behaviour, then: Behaviour = accept, lists: int = 1, **options: Any
 ) -> Iterator[LedgerPipeline]:
     clock = options.pop("clock", None) or HandClock()
-    with UA(*script, then=then, now=clock) as ua, Canary() as canary, db.connection():
+    with ScriptedReceiver(*script, then=then, now=clock) as ua, Canary() as canary, db.connection():
         built = LedgerPipeline(home, clock, ua, canary, lists=lists, **options)
         try:
             yield built

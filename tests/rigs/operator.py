@@ -43,7 +43,7 @@ from csi.store.models import DeadLetter, DeliveryAttempt, OutboxEntry, Watch
 from csi.store.uuid7 import new_id
 from csi.store.watch_admin import NewWatch
 from tasks.queue import create_huey
-from tests.fakes.receiver import SECRET
+from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.processing_bench import ProcessingBench
 
 SOURCE = "youtube_playlist"

@@ -23,7 +23,7 @@ from csi.demo.reconciliation import DeliverySummary, EventRecord, LedgerContents
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.simulator.http_server import serve_in_background
-from tests.fakes.ua import SECRET, UA
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
 from tests.faults.oracle import Ledgers, Taken, read_books
 from tests.rigs.network_namespaces import NamespaceHost, Upstream, hosts
@@ -208,7 +208,7 @@ def publish(box: Installation, number: int, title: str = "Item {}") -> int:
     return number
 
 
-def read_process_ledgers(box: Installation, ua: UA | None = None, *, contacted: int = 0) -> Ledgers:
+def read_process_ledgers(box: Installation, ua: ScriptedReceiver | None = None, *, contacted: int = 0) -> Ledgers:
     """Read S from the simulator's file, A from the database, U from the receiver's file or the scripted receiver."""
     return read_books(
         box.rows,
@@ -407,3 +407,13 @@ def restart_postgres(url: str, *, how: str) -> None:
 
 def pick(rng: random.Random, workers: list[Worker]) -> Worker:
     return workers[rng.randrange(len(workers))]
+
+
+def wait_until(condition: Callable[[], object], seconds: float) -> bool:
+    """True as soon as the condition holds; False when the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return bool(condition())

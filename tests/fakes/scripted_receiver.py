@@ -1,4 +1,4 @@
-"""A receiver on raw sockets that keeps ledger U: each answer by a script, cut at any byte, dripped, or never given."""
+"""A receiver with scripted answers that records every request and keeps ledger U: `ScriptedReceiver(503, 429)`."""
 
 import json
 import threading
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
-from tests.fakes.raw_server import Asked, Close, Drip, Hang, RawServer, Reset, Send, Step, answer
+from tests.fakes.raw_server import Close, Drip, Hang, RawRequest, RawServer, Reset, Send, Step, answer
 from tests.faults.independent import objection
 from tests.faults.oracle import Taken, fingerprint
 
@@ -17,7 +17,7 @@ SECRET = "csi-test-secret"
 
 @dataclass(frozen=True)
 class Cut:
-    """Only the first bytes of the answer, then the end of the connection: a reset, or an orderly one."""
+    """Send only the first `at` bytes of the answer, then end the connection, by a reset unless `orderly`."""
 
     at: int = 0
     orderly: bool = False
@@ -25,13 +25,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Slow:
-    """A wait before the answer, then so many bytes at a time with a pause between them."""
+    """Wait before the answer, then send `size` bytes at a time with a pause between them."""
 
     seconds: float = 0.0
     size: int = 65_536
     pause: float = 0.0
     arrives: bool = True
-    """The sender is still there when the last byte leaves."""
+    """The sender still waits when the last byte is sent."""
 
 
 Wire = Cut | Slow
@@ -39,7 +39,7 @@ Wire = Cut | Slow
 
 @dataclass(frozen=True)
 class Reply:
-    """What the receiver does with a request. `takes` None: what the status says."""
+    """What the receiver does with a request. `takes` None: the status decides which events it takes."""
 
     status: int = 200
     body: bytes = b'{"ok": true}'
@@ -52,7 +52,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     """One request as it arrived."""
 
     at: float
@@ -71,29 +71,32 @@ class Request:
         return [event["event_id"] for event in self.events]
 
 
-Behaviour = Callable[[Request], Reply] | Reply | int
+PlainReply = tuple[int, dict[str, Any] | bytes, dict[str, str]]
+"""Status, body and headers: a Reply without faults on the wire."""
+
+Behaviour = Callable[[ReceivedRequest], Reply | PlainReply] | Reply | PlainReply | int
 
 
-def says(status: int, body: Any = None, **headers: str) -> Reply:
+def json_reply(status: int, body: Any = None, **headers: str) -> Reply:
     """An answer in JSON; `retry_after="5"` becomes a header."""
-    told = {"ok": 200 <= status < 300} if body is None else body
-    data = told if isinstance(told, bytes) else json.dumps(told).encode()
+    document = {"ok": 200 <= status < 300} if body is None else body
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
     return Reply(status, data, tuple((name.replace("_", "-"), value) for name, value in headers.items()))
 
 
-def accept(request: Request) -> Reply:
+def accept(request: ReceivedRequest) -> Reply:
     count = len(request.events)
-    return says(200, {"ok": True, "accepted": count, "rejected": 0, "errors": []})
+    return json_reply(200, {"ok": True, "accepted": count, "rejected": 0, "errors": []})
 
 
-class UA:
-    """Each request takes the next behaviour; after the last, `then`. What is taken, and when, is ledger U."""
+class ScriptedReceiver:
+    """Each request uses up one behaviour of the script; after the last, `then`. `taken` is ledger U."""
 
     def __init__(
         self, *script: Behaviour, then: Behaviour = accept, now: Callable[[], float] = time.time, secret: str = SECRET
     ) -> None:
         self.script, self.then, self.now, self.secret = list(script), then, now, secret
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self.taken: list[Taken] = []
         self.in_flight = self.peak = 0
         self._lock = threading.Lock()
@@ -102,14 +105,14 @@ class UA:
 
     @property
     def event_ids(self) -> list[str]:
-        """Of all requests, in order of arrival, taken or not."""
+        """Event ids of all requests, in order of arrival, whether they were taken or not."""
         return [event_id for request in self.requests for event_id in request.event_ids]
 
     @property
     def objections(self) -> list[str]:
         return [request.objection for request in self.requests if request.objection]
 
-    def _serve(self, asked: Asked) -> list[Step]:
+    def _serve(self, asked: RawRequest) -> list[Step]:
         request = self._read(asked)
         with self._lock:
             self.requests.append(request)
@@ -119,28 +122,32 @@ class UA:
             self._note(request, reply)
         return _steps(reply)
 
-    def _read(self, asked: Asked) -> Request:
+    def _read(self, asked: RawRequest) -> ReceivedRequest:
         try:
             envelope = json.loads(asked.body)
         except ValueError:
             envelope = {}
-        return Request(
+        return ReceivedRequest(
             self.now(), asked.headers, asked.body, envelope, objection(self.secret, asked.headers, asked.body)
         )
 
-    def _reply(self, behaviour: Behaviour, request: Request) -> Reply:
+    def _reply(self, behaviour: Behaviour, request: ReceivedRequest) -> Reply:
         with self._lock:
             self.in_flight += 1
             self.peak = max(self.peak, self.in_flight)
         try:
-            if isinstance(behaviour, int):
-                return says(behaviour)
-            return behaviour if isinstance(behaviour, Reply) else behaviour(request)
+            chosen = behaviour(request) if callable(behaviour) else behaviour
+            match chosen:
+                case int():
+                    return json_reply(chosen)
+                case (status, body, headers):
+                    return json_reply(status, body, **headers)
+            return chosen
         finally:
             with self._lock:
                 self.in_flight -= 1
 
-    def _note(self, request: Request, reply: Reply) -> None:
+    def _note(self, request: ReceivedRequest, reply: Reply) -> None:
         arrives = isinstance(reply.wire, Slow) and reply.wire.arrives
         for index in sorted(_takes(request, reply)):
             event = request.events[index]
@@ -148,8 +155,8 @@ class UA:
                 Taken(
                     event["event_id"],
                     request.at,
-                    request.envelope["batch_id"],
-                    request.headers["x-csi-request-id"],
+                    request.envelope.get("batch_id", ""),
+                    request.headers.get("x-csi-request-id", ""),
                     fingerprint(event),
                     arrives,
                 )
@@ -164,7 +171,7 @@ class UA:
         self._server.stop()
 
 
-def _takes(request: Request, reply: Reply) -> frozenset[int]:
+def _takes(request: ReceivedRequest, reply: Reply) -> frozenset[int]:
     if reply.takes is not None:
         return reply.takes
     everything = frozenset(range(len(request.events)))

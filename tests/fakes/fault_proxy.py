@@ -1,10 +1,9 @@
-"""A fault proxy between CSI and the real receiver: each answer passes, comes late, drips, is cut, or is lost whole."""
+"""A fault proxy between CSI and the real receiver: each answer passes, is late, slow or cut, or is lost."""
 
 import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,11 +25,11 @@ class Manner:
 
 PASS = Manner()
 LOST = Manner(keep=0)
-"""Accepted by the receiver, and nobody ever hears of it."""
+"""The receiver accepts the request, and the whole answer is lost."""
 
 
-class Proxy:
-    """Forwards bytes to `upstream` (host, port). `manner()` is asked once for every answer."""
+class FaultProxy:
+    """Forwards bytes to `upstream` (host, port). `manner()` is called once for every answer."""
 
     def __init__(self, upstream: tuple[str, int], manner: Callable[[], Manner] = lambda: PASS) -> None:
         self.upstream, self.manner = upstream, manner
@@ -143,13 +142,3 @@ def _reset(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
-
-
-def wait_until(condition: Callable[[], object], seconds: float) -> bool:
-    """True as soon as the condition holds; False when the time is over."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return bool(condition())
