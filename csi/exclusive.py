@@ -1,9 +1,9 @@
-"""Where work is done by one thread at a time.
+"""Exclusive sections: locks that serialize CPU-bound work of threads.
 
-Python runs one thread at a time, and every call into SQLite gives way to another that wants to run: ten reads that come
-in together hand the interpreter to and fro, which costs more than their work, and so do two threads that send to a
-receiver that answers at once. At a desk they take turns. Nobody waits for the network, or for another lock than the
-database's, while he has one.
+Python runs one thread at a time, and every call into SQLite lets another thread run: ten reads that come in together
+hand the interpreter back and forth, which costs more than their work, and so do two threads that send to a receiver
+that answers at once. Inside a section they run one after the other. No thread waits for the network, or for another
+lock than the database's, while it is in a section.
 """
 
 import threading
@@ -13,40 +13,40 @@ from contextlib import contextmanager
 _own = threading.local()
 
 
-class Desk:
-    """A place for one thread. Who has it may sit down again."""
+class ExclusiveSection:
+    """One thread at a time. The thread that is inside may enter again."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        _desks().append(self)
+        _entered().append(self)
 
     def __exit__(self, *_: object) -> None:
-        _desks().pop()
+        _entered().pop()
         self._lock.release()
 
 
 @contextmanager
 def left() -> Iterator[None]:
-    """Others may use this thread's desk while it waits for the network."""
-    held = list(_desks())
-    for desk in reversed(held):
-        desk._lock.release()
+    """Other threads may enter the sections of this thread while it waits for the network."""
+    sections = list(_entered())
+    for section in reversed(sections):
+        section._lock.release()
     try:
         yield
     finally:
-        for desk in held:
-            desk._lock.acquire()
+        for section in sections:
+            section._lock.acquire()
 
 
-def _desks() -> list[Desk]:
-    """Those that this thread has, in the order in which it took them."""
-    if not hasattr(_own, "desks"):
-        _own.desks = []
-    found: list[Desk] = _own.desks
+def _entered() -> list[ExclusiveSection]:
+    """The sections that this thread is in, in the order in which it entered them."""
+    if not hasattr(_own, "sections"):
+        _own.sections = []
+    found: list[ExclusiveSection] = _own.sections
     return found
 
 
-READING, SENDING = Desk(), Desk()
+READING, SENDING = ExclusiveSection(), ExclusiveSection()

@@ -28,29 +28,29 @@ BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Paci
 
 @dataclass(frozen=True)
 class Share:
-    """How a worker's threads are shared out: slow sources leave room for delivery, slow receivers for polls, and both
-    for what is urgent. One thread is always left for what is quick: ingest, flush, plan."""
+    """A worker's threads as slots: slow sources leave slots for delivery, slow receivers for polls, and both for urgent
+    batches. One thread is always left for quick steps: ingest, flush, schedule."""
 
     threads: int = 16
 
     @property
     def jobs(self) -> int:
-        """Work of the catalogue, which nobody waits for."""
+        """Jobs of the catalogue, which can wait."""
         return max(self.threads // 4, 1)
 
     @property
     def urgent(self) -> int:
-        """Requests of the urgent lane at once. Nobody else takes these places."""
+        """Concurrent requests of the urgent lane. No other lane uses these slots."""
         return max(self.threads // 8, 1)
 
     @property
     def requests(self) -> int:
-        """Requests of all other lanes at once."""
+        """Concurrent requests of all other lanes."""
         return max(self.threads * 3 // 16, 1)
 
     @property
     def polls(self) -> int:
-        """Reads mostly wait for the network: most threads are theirs."""
+        """Reads mostly wait for the network, so most threads are for them."""
         return max(self.threads - self.urgent - self.requests - 1, 1)
 
 

@@ -45,7 +45,7 @@ class Transient:
 
 @dataclass(frozen=True)
 class Pause:
-    """The receiver asked for time. Nobody sends to it before; no attempt is used up."""
+    """The receiver sent Retry-After. Nothing is sent to it before; no attempt is used up."""
 
     seconds: float
     reason: str
@@ -53,7 +53,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Refused:
-    """The receiver does not want this content. Several events: look for the guilty one. One: it is dead."""
+    """The receiver does not want this content. Several events: search the refused one. One: it is dead."""
 
     reason: str
 

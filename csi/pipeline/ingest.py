@@ -30,7 +30,7 @@ NO_SOURCE_WAIT = 60.0
 
 
 @dataclass(frozen=True)
-class Made:
+class NormalizedItem:
     """An item and the event it became."""
 
     item: ClaimedItem
@@ -49,7 +49,7 @@ def ingest(rt: Runtime, item_id: int) -> list[Wake]:
 
 
 def _wake_suspect(rt: Runtime) -> list[Wake]:
-    """Items of a process that died are handled one after the other: whoever was woken meanwhile was turned away."""
+    """Items of a process that died are handled one at a time; the wake-ups of the others were turned away meanwhile."""
     suspect = inbox.next_suspect(rt.now())
     return [] if suspect is None else [Wake("ingest", suspect)]
 
@@ -60,25 +60,25 @@ def _handle(rt: Runtime, items: Sequence[ClaimedItem]) -> list[Wake]:
         _wait_for_source(rt, items)
         return []
     if items[0].claims >= inbox.MAX_CLAIMS:
-        return _set_aside(rt, watch, items[0])
-    made = [_make(rt, watch, item) for item in items]
-    return _store(rt, watch, [one for one in made if one is not None])
+        return _quarantine(rt, watch, items[0])
+    normalized = [_normalize_item(rt, watch, item) for item in items]
+    return _store(rt, watch, [one for one in normalized if one is not None])
 
 
 def _wait_for_source(rt: Runtime, items: Sequence[ClaimedItem]) -> None:
-    """Its block left the config: the items wait for it to come back."""
+    """The source is not configured any more: its items wait until it is."""
     for item in items:
-        inbox.give_back(item, rt.now() + NO_SOURCE_WAIT)
+        inbox.release(item, rt.now() + NO_SOURCE_WAIT)
 
 
-def _make(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> Made | None:
+def _normalize_item(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> NormalizedItem | None:
     """None: it is a dead letter now."""
     try:
         event = _normalize(rt, watch, item)
-        return Made(item, event, rt.adapter(watch.source).get_dedupe_key(event))
+        return NormalizedItem(item, event, rt.adapter(watch.source).get_dedupe_key(event))
     except MalformedItem as error:
         _bury(rt, watch, item, str(error))
-    except Exception as error:  # noqa: BLE001 a payload may break an adapter in any way; the item is kept, the line goes on
+    except Exception as error:  # noqa: BLE001 a payload may break an adapter in any way; the item becomes a dead letter
         log.exception("item could not be normalized", source=watch.source, item=item.item_key)
         _bury(rt, watch, item, f"{type(error).__name__} while normalizing")
     return None
@@ -98,22 +98,22 @@ def _normalize(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> CreatorSi
     )
 
 
-def _store(rt: Runtime, watch: WatchRouting, made: Sequence[Made]) -> list[Wake]:
-    """One transaction: the items go, their keys and events come, with an entry for each destination that wants one."""
-    now, wanting = rt.now(), {one.item.id: _wanting(rt, one.event) for one in made}
+def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem]) -> list[Wake]:
+    """In one transaction: delete the items, and store keys, events and an outbox entry for each destination."""
+    now, wanting = rt.now(), {one.item.id: _wanting(rt, one.event) for one in normalized}
     with writing():
-        ours = inbox.remove([one.item for one in made])  # where the lease was lost, whoever holds it now stores it
-        held = [one for one in made if one.item.id in ours]
-        stored = _add(rt, watch, [one for one in held if wanting[one.item.id]], now)
-        passed = _pass_over(rt, [one for one in held if not wanting[one.item.id]], now)
+        ours = inbox.remove([one.item for one in normalized])  # a lost lease: its new holder stores the item
+        kept = [one for one in normalized if one.item.id in ours]
+        stored = _add(rt, watch, [one for one in kept if wanting[one.item.id]], now)
+        passed = _remember_unwanted(rt, [one for one in kept if not wanting[one.item.id]], now)
         for one in [*(one for one, _ in stored), *passed]:
             catalog_entry.enter(one.event, now)
         outbox.put_many([entry for one, pk in stored for entry in _entries(rt, watch, one, pk, wanting[one.item.id])])
-        known = len(held) - len(stored)
+        known = len(kept) - len(stored)
         counters.add_all(
             [Count("events", len(stored), watch.source, "stored"), Count("events", known, watch.source, "duplicate")]
         )
-        _close_letters(held, {one.item.id for one, _ in stored}, now)
+        _close_letters(kept, {one.item.id for one, _ in stored}, now)
     for one, _ in stored:
         event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
@@ -126,19 +126,21 @@ def _wanting(rt: Runtime, event: CreatorSignalEvent) -> list[Destination]:
     return [it for it in rt.destinations.values() if it.wanted.accepts(event.source, event.event_type, tags)]
 
 
-def _add(rt: Runtime, watch: WatchRouting, made: Sequence[Made], now: float) -> list[tuple[Made, int]]:
+def _add(
+    rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem], now: float
+) -> list[tuple[NormalizedItem, int]]:
     """Those that are new, each with its row. Of two with the same key the first counts."""
-    fresh = dedupe.remember_emitted([one.key for one in made], "emitted", now, _days(rt))
-    first = {one.key: one for one in reversed(made) if one.key in fresh}
-    new = [one for one in made if first.get(one.key) is one]
+    fresh = dedupe.remember_emitted([one.key for one in normalized], "emitted", now, _days(rt))
+    first = {one.key: one for one in reversed(normalized) if one.key in fresh}
+    new = [one for one in normalized if first.get(one.key) is one]
     rows = events.add_many([NewEvent(one.event, watch.id, one.item.id, watch.tier, one.item.seen_at) for one in new])
     return [(one, rows[one.event.event_id]) for one in new if one.event.event_id in rows]
 
 
-def _pass_over(rt: Runtime, made: Sequence[Made], now: float) -> list[Made]:
-    """Nobody wants these. Returns those that were not known."""
-    fresh = dedupe.remember_emitted([one.key for one in made], "unwanted", now, _days(rt))
-    return [one for one in made if one.key in fresh]
+def _remember_unwanted(rt: Runtime, normalized: Sequence[NormalizedItem], now: float) -> list[NormalizedItem]:
+    """No destination accepts these. Returns those that were not known."""
+    fresh = dedupe.remember_emitted([one.key for one in normalized], "unwanted", now, _days(rt))
+    return [one for one in normalized if one.key in fresh]
 
 
 def _days(rt: Runtime) -> float:
@@ -150,7 +152,7 @@ def _lane(rt: Runtime, watch: WatchRouting) -> str:
 
 
 def _entries(
-    rt: Runtime, watch: WatchRouting, one: Made, event_pk: int, wanting: Sequence[Destination]
+    rt: Runtime, watch: WatchRouting, one: NormalizedItem, event_pk: int, wanting: Sequence[Destination]
 ) -> list[NewEntry]:
     lane, item = _lane(rt, watch), one.item
     return [
@@ -169,7 +171,7 @@ def _bury(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reason: str) -> N
     log.warning("item is malformed", source=watch.source, item=item.item_key, error=reason)
 
 
-def _set_aside(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> list[Wake]:
+def _quarantine(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> list[Wake]:
     now = rt.now()
     with writing():
         inbox.quarantine(item)
@@ -179,14 +181,14 @@ def _set_aside(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> list[Wake
     return []
 
 
-def _close_letters(held: Sequence[Made], stored: set[int], now: float) -> None:
-    for one in held:
+def _close_letters(items: Sequence[NormalizedItem], stored: set[int], now: float) -> None:
+    for one in items:
         result = f"became {one.event.event_id}" if one.item.id in stored else "known already"
         _close_letter(one.item, result, now)
 
 
 def _close_letter(item: ClaimedItem, result: str, now: float) -> None:
-    """The item came back from the dead letters: this is what became of it."""
+    """The item was a dead letter before: close that one with the result."""
     if item.letter_id is not None:
         dead_letters.close_item(item.letter_id, result=result, now=now)
 

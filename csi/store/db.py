@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from csi.errors import StoreError
-from csi.exclusive import Desk
+from csi.exclusive import ExclusiveSection
 from csi.sql import OWNER, DatabaseError, SqlDatabase, SqliteOneWriter, chunks, marks, new_token
 from csi.store.models import database
 
@@ -37,10 +37,10 @@ runner, migrate = _sql.runner, _sql.migrate
 pending_migrations, applied_migrations = _sql.pending_migrations, _sql.applied_migrations
 
 
-def at(desk: Desk) -> AbstractContextManager[None]:
+def at(section: ExclusiveSection) -> AbstractContextManager[None]:
     """Enter the exclusive section on SQLite only: on PostgreSQL each statement waits for the network, and other threads
     can work meanwhile."""
-    return nullcontext() if is_postgres() else desk
+    return nullcontext() if is_postgres() else section
 
 
 def skip_locked() -> str:

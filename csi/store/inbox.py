@@ -139,7 +139,7 @@ def remove(items: Sequence[ClaimedItem]) -> set[int]:
     return {row[0] for row in fetch(sql, items[0].lease_token, *(item.id for item in items))}
 
 
-def give_back(item: ClaimedItem, until: float) -> None:
+def release(item: ClaimedItem, until: float) -> None:
     """Release the lease without a result; the item is due at `until`."""
     sql = "UPDATE inbox SET lease_token = NULL, lease_until = NULL, wake_at = ? WHERE id = ? AND lease_token = ?"
     run(sql, until, item.id, item.lease_token)

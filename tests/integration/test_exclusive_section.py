@@ -2,12 +2,12 @@
 
 import threading
 
-from csi.exclusive import Desk
+from csi.exclusive import ExclusiveSection
 from csi.net import Net
 from tests.fakes.scripted_receiver import ReceivedRequest, Reply, ScriptedReceiver
 
 
-def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
+def taken_by_another(desk: ExclusiveSection, seconds: float = 10.0) -> bool:
     """Whether another thread gets it within this time."""
     got = threading.Event()
 
@@ -20,7 +20,7 @@ def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
 
 
 def test_a_desk_is_free_while_its_thread_waits_for_an_answer():
-    desk, free = Desk(), []
+    desk, free = ExclusiveSection(), []
 
     def answer(_: ReceivedRequest) -> Reply:
         free.append(taken_by_another(desk))

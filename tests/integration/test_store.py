@@ -460,7 +460,7 @@ def test_an_orderly_end_is_not_a_crash():
 
 def test_an_item_that_was_given_back_counts_no_crash():
     (item_id,) = inbox.put(watch(), [item("a")], NOW)
-    inbox.give_back(inbox.claim(item_id, NOW)[0], NOW + 60)
+    inbox.release(inbox.claim(item_id, NOW)[0], NOW + 60)
     assert inbox.overdue(NOW + 59) == []
     inbox.claim(item_id, NOW + 60)
     leases.release_own(NOW + 61)

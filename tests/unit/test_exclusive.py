@@ -2,10 +2,10 @@
 
 import threading
 
-from csi.exclusive import Desk, left
+from csi.exclusive import ExclusiveSection, left
 
 
-def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
+def taken_by_another(desk: ExclusiveSection, seconds: float = 10.0) -> bool:
     """Whether another thread gets it within this time."""
     got = threading.Event()
 
@@ -18,14 +18,14 @@ def taken_by_another(desk: Desk, seconds: float = 10.0) -> bool:
 
 
 def test_who_has_the_desk_keeps_it_and_may_sit_down_again():
-    desk = Desk()
+    desk = ExclusiveSection()
     with desk, desk:
         assert not taken_by_another(desk, 0.05)
     assert taken_by_another(desk)
 
 
 def test_a_desk_that_was_left_is_free_and_comes_back():
-    desk = Desk()
+    desk = ExclusiveSection()
     with desk, desk:
         with left():
             assert taken_by_another(desk)
