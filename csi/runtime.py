@@ -15,10 +15,10 @@ from csi.config import loader
 from csi.config.settings import Settings, SourceSettings
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
-from csi.messages import split_urls
 from csi.net import Net
+from csi.notifications import split_urls
 from csi.scheduling.clock_trust import ClockTrust
-from csi.scheduling.poll_slots import PollSlots
+from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
 from csi.store import api_units, db
 

@@ -19,7 +19,7 @@ from csi.adapters.youtube.uploads_playlist import UploadsPlaylist
 from csi.config.durations import Seconds
 from csi.config.settings import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.errors import NetError, SourceError
-from csi.exclusive import READING
+from csi.exclusive_section import READING
 from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log
 from csi.net import HttpLimits, HttpResponse, is_loopback

@@ -13,7 +13,7 @@ from csi.api_models.dead_letters import (
 from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
 from csi.api_models.events import AttemptJson, EventDetail, EventJson, EventList, TimelineJson, TimelineStep, Trace
 from csi.api_models.maintenance import AlertStatus, DoctorReport, PruneReport
-from csi.api_models.queries import all_channels, one_channel, quota
+from csi.api_models.assembled import all_channels, one_channel, quota
 from csi.api_models.status import (
     AuditLog, Backlog, InstallationStatus, NoQuota, QueueJson, QuotaJson, SloReport, StatusJson,
 )  # fmt: skip

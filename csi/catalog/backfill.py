@@ -9,7 +9,7 @@ from typing import Any
 from csi.adapters.youtube.api import ApiPage, DataApi, is_readable
 from csi.adapters.youtube.api_errors import LIST_CHANGED
 from csi.catalog import capture, data_api
-from csi.catalog.api_fields import listed_video
+from csi.catalog.api_response_fields import listed_video
 from csi.errors import SourceError
 from csi.jobs.run_job import JobDone, StepDone
 from csi.runtime import Runtime

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from csi.adapters.youtube.api import BATCH, ApiSettings, DataApi
-from csi.catalog.api_fields import channel_facts, video_facts
+from csi.catalog.api_response_fields import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.job_kinds import KINDS
 from csi.jobs.run_job import JobLeaseLost

@@ -11,7 +11,7 @@ import click
 
 from csi import api_models, logs
 from csi.cli.output import echo_json, echo_table, plural, stamp
-from csi.cli.terminal import plain
+from csi.cli.text_table import plain
 
 if TYPE_CHECKING:
     from csi.admin.replay_by_command import ReplayResult

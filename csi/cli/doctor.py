@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, logs
-from csi.cli.installation import sidecar_url
+from csi.cli.command_runtime import sidecar_url
 from csi.cli.options import config_option, json_option
 from csi.cli.output import echo_json, plural
-from csi.cli.terminal import plain
-from csi.doctor import finding, report
+from csi.cli.text_table import plain
+from csi.doctor import finding, run_checks
 from csi.errors import UNHEALTHY
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     queue and sidecar.
     """
     logs.setup(level="CRITICAL", format="text")
-    visit = report.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
-    found = show(report.examine(visit), quiet=as_json)
+    visit = run_checks.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
+    found = show(run_checks.examine(visit), quiet=as_json)
     counted = Counter(one.level for one in found)
     if as_json:
         echo_json(api_models.DoctorReport.of_findings(found))

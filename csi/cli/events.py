@@ -14,10 +14,10 @@ import click
 import csi.status.search
 import csi.status.timeline
 from csi import api_models, logs
-from csi.cli.installation import installed
+from csi.cli.command_runtime import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import DurationType, echo_json, iso, plural, stamp
-from csi.cli.terminal import ago, plain, table
+from csi.cli.text_table import ago, plain, table
 from csi.ingester.text import clean
 from csi.store import events as stored
 from csi.store.queries import event_search, timeline_rows

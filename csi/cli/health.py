@@ -12,9 +12,9 @@ import click
 import csi.web.health
 from csi import logs, runtime
 from csi import net as wire
-from csi.cli.installation import installed, sidecar_url
+from csi.cli.command_runtime import installed, sidecar_url
 from csi.cli.options import config_option, json_option
-from csi.cli.terminal import plain
+from csi.cli.text_table import plain
 from csi.errors import CsiError, NetError
 from csi.status import facts
 

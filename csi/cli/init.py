@@ -15,14 +15,14 @@ import click
 
 from csi import logs
 from csi.adapters.youtube.references import FREE_FORMS, parse_reference
+from csi.cli.command_runtime import sidecar_url
 from csi.cli.doctor import examine_queue, show
 from csi.cli.envfile import read_variables
 from csi.cli.init_files import InitChoices, config_text, env_text
-from csi.cli.installation import sidecar_url
 from csi.cli.output import is_terminal
-from csi.cli.terminal import plain
+from csi.cli.text_table import plain
 from csi.config.secrets import read_variable, secret_fault
-from csi.doctor import report
+from csi.doctor import run_checks
 from csi.errors import UNHEALTHY, ConfigError, CsiError
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 def _test(config: Path, env: Path, *, online: bool) -> int:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
-    visit = report.Visit(config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False)
-    failed = any(one.level == "fail" for one in show(report.examine(visit)))
+    visit = run_checks.Visit(config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False)
+    failed = any(one.level == "fail" for one in show(run_checks.examine(visit)))
     click.echo(f"\nstart it:   csi --env-file {env} run")
     click.echo(f"examine it: csi --env-file {env} doctor")
     return UNHEALTHY if failed else 0

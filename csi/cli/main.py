@@ -102,12 +102,12 @@ def run() -> None:
         sys.exit(141)  # the reader of our output closed the pipe, as `csi … | head` does
     except Exception as error:
         from csi.errors import StoreError
-        from csi.store import error_causes
+        from csi.store import database_faults
         from csi.store.db import DatabaseError
 
         if not isinstance(error, DatabaseError):
             raise  # a bug: show the traceback
-        found = error_causes.identify(error)
+        found = database_faults.identify(error)
         click.echo(f"csi: {found.text}; {found.remedy}", err=True)
         sys.exit(StoreError.exit_code)
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from csi import clock
-from csi.cli.terminal import plain, table
+from csi.cli.text_table import plain, table
 from csi.config import durations
 from csi.errors import SOME_FAILED as SOME_FAILED
 

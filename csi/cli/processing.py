@@ -14,10 +14,10 @@ from csi import clock, logs
 from csi.cli.options import json_option
 from csi.cli.output import SOME_FAILED, confirm, echo_json
 from csi.cli.processing_session import processing_option, processing_session, redacted
-from csi.cli.terminal import ago, plain, table
+from csi.cli.text_table import ago, plain, table
 from csi.errors import CsiError, StoreError
 from csi.processing import config, receiver_database, runtime
-from csi.processing.pipeline import dead_letters, digest, maintenance, runs
+from csi.processing.pipeline import dead_job_actions, digest, maintenance, runs
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -28,12 +28,12 @@ from csi.processing.store import (
     jobs,
     notices,
     paid_calls,
-    signals,
+    received_events,
     videos,
 )
 
 if TYPE_CHECKING:
-    from csi.processing.documents import DeadLetterJobDocument
+    from csi.processing.collection_models import DeadLetterJobDocument
     from csi.processing.runtime import Processing
 
 CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
@@ -111,8 +111,8 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "worker_beat_at": None if beat is None else clock.iso(beat),
         "receiver": _receiver(rt),
         "videos": {name: counts[name] for name in STATUSES if name in counts},
-        "signals": signals.counts(),
-        "unknown_pipelines": signals.unknown_pipelines(),
+        "signals": received_events.counts(),
+        "unknown_pipelines": received_events.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
         "dead_letters": dead_jobs.open_count(),
         "waiting_notices": notices.waiting_count(),
@@ -127,10 +127,10 @@ def _receiver(rt: Processing) -> str:
     if not path.exists():
         return f"there is no database at {path} yet; check receiver_db (or {config.RECEIVER_DB})"
     try:
-        unread = receiver_database.count_after(path, signals.cursor(), 1_000_000)
+        unread = receiver_database.count_after(path, received_events.cursor(), 1_000_000)
     except StoreError as error:
         return str(error)
-    return f"{sum(signals.counts().values()):,} signals read, {unread:,} unread"
+    return f"{sum(received_events.counts().values()):,} signals read, {unread:,} unread"
 
 
 @processing.command("list")
@@ -269,7 +269,7 @@ def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int
 def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
     """Show one dead letter."""
     with processing_session(config_path):
-        doc = redacted(dead_letters.get(job_id).doc.shape())
+        doc = redacted(dead_job_actions.get(job_id).doc.shape())
     if as_json:
         echo_json(doc)
         return
@@ -284,7 +284,7 @@ def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
 def assign(config_path: Path | None, job_id: str, person: str) -> None:
     """Assign it to a person; its status becomes `investigating`."""
     with processing_session(config_path) as rt:
-        _echo(dead_letters.assign(rt, job_id, person))
+        _echo(dead_job_actions.assign(rt, job_id, person))
 
 
 @dlq.command()
@@ -294,7 +294,7 @@ def assign(config_path: Path | None, job_id: str, person: str) -> None:
 def note(config_path: Path | None, job_id: str, text: str) -> None:
     """Add a note."""
     with processing_session(config_path) as rt:
-        _echo(dead_letters.note(rt, job_id, text))
+        _echo(dead_job_actions.note(rt, job_id, text))
 
 
 @dlq.command()
@@ -304,7 +304,7 @@ def note(config_path: Path | None, job_id: str, text: str) -> None:
 def resolve(config_path: Path | None, job_id: str, text: str) -> None:
     """Close it as resolved by other means. Its video stays failed."""
     with processing_session(config_path) as rt:
-        _echo(dead_letters.resolve(rt, job_id, text))
+        _echo(dead_job_actions.resolve(rt, job_id, text))
 
 
 @dlq.command()
@@ -316,7 +316,7 @@ def abandon(config_path: Path | None, job_id: str, text: str, yes: bool) -> None
     """Give it up: its video is skipped."""
     with processing_session(config_path) as rt:
         confirm(f"Abandon {job_id}? Its video will be skipped.", yes=yes)
-        _echo(dead_letters.abandon(rt, job_id, text))
+        _echo(dead_job_actions.abandon(rt, job_id, text))
 
 
 @dlq.command()
@@ -336,13 +336,13 @@ def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, 
     with processing_session(config_path) as rt:
         for job_id in job_ids or [dead_job.doc.job_id for dead_job in dead_jobs.search(status=None, limit=100_000)]:
             try:
-                doc = dead_letters.get(job_id).doc
+                doc = dead_job_actions.get(job_id).doc
                 if everything and not force and doc.failure_type == "manual_intervention":
                     raise CsiError(f"{job_id}: may have been paid already; check the provider's usage, then name it")
                 if dry_run:
                     click.echo(f"{job_id}: would be retried" if doc.can_retry else f"{job_id}: only with --force")
                     continue
-                dead_letters.retry(rt, job_id, force=force)
+                dead_job_actions.retry(rt, job_id, force=force)
             except CsiError as error:
                 failed = True
                 click.echo(f"csi: {plain(logs.redact(str(error)))}", err=True)

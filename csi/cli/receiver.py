@@ -13,7 +13,7 @@ import click
 from csi import clock, logs, net, server
 from csi.cli.options import json_option
 from csi.cli.output import echo_json
-from csi.cli.terminal import plain
+from csi.cli.text_table import plain
 from csi.receiver import app, doctor, settings
 
 if TYPE_CHECKING:

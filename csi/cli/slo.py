@@ -11,10 +11,10 @@ import click
 
 import csi.status.slo
 from csi import api_models
-from csi.cli.installation import installed
+from csi.cli.command_runtime import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import DurationType, echo_json, stamp
-from csi.cli.terminal import ago, table
+from csi.cli.text_table import ago, table
 from csi.errors import UNHEALTHY
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from csi.processing.pipeline.digest import write_digest
 from csi.processing.pipeline.maintenance import WORKER
 from csi.processing.pipeline.runs import describe_run
 from csi.processing.runtime import Processing
-from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, signals, videos
+from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, videos
+from csi.processing.store import received_events as signals
 
 DEADLINE_SECONDS = 60.0
 """How long the demo waits until everything that arrived is processed."""

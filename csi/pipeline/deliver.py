@@ -10,7 +10,7 @@ from csi.emitter import http
 from csi.emitter.destination import Destination
 from csi.emitter.envelope import envelope
 from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
-from csi.exclusive import SENDING
+from csi.exclusive_section import SENDING
 from csi.ingester.signature import Form, new_request_id
 from csi.pipeline import destination_state, flush, redrive, settle
 from csi.pipeline.settle import AttemptResult, ClaimedBatch

@@ -8,7 +8,7 @@ from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import db, disk, error_causes
+from csi.store import database_faults, db, disk
 from csi.store.disk import MB, DiskSpace
 
 SHORTEN_ABOVE = 34 * MB
@@ -74,10 +74,10 @@ def _look_at_file(path: Path, wanted: int) -> Iterator[Finding]:
     try:
         found = disk.measure_at(path)
     except StoreError as error:
-        yield Finding("unusable", False, str(error), error_causes.READ_ONLY.remedy)
+        yield Finding("unusable", False, str(error), database_faults.READ_ONLY.remedy)
         return
     if found.free < wanted * MB:
-        yield Finding("full", False, disk.nearly_full(found, wanted), error_causes.FULL.remedy)
+        yield Finding("full", False, disk.nearly_full(found, wanted), database_faults.FULL.remedy)
     if found.log > disk.LONG_LOG:
         remedy = "find the process with `fuser -v` on the file: an open shell, a copy tool"
         yield Finding("long_reader", False, disk.long_reader(found), remedy)
@@ -106,7 +106,7 @@ def _findings(question: Callable[[], None]) -> Iterator[Finding]:
     except OldSchema as error:
         yield Finding("old", False, str(error), "run csi db migrate, or start the worker")
     except StoreError as error:
-        named = error_causes.identify(error)
+        named = database_faults.identify(error)
         yield Finding(named.kind, False, str(error), named.remedy)
 
 

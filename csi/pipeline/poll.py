@@ -10,10 +10,10 @@ from typing import Any
 from csi import clock
 from csi.adapters.base import Position, RawEvent, ReadResult, SourceAdapter
 from csi.errors import SourceError
-from csi.exclusive import READING
+from csi.exclusive_section import READING
 from csi.ingester.text import clean
 from csi.logs import log
-from csi.pipeline import clock_check, host_health, poll_gap, quota_schedule, schedule
+from csi.pipeline import clock_check, poll_gap, polled_host_health, quota_schedule, schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, watch_health
@@ -104,7 +104,7 @@ def poll_early(rt: Runtime, watch_id: int) -> list[Wake]:
         watch = watches.glance(watch_id)
     if watch is None or watch.source not in rt.settings.sources:
         return []
-    return _claim_and_read(rt, watch, host_health.host_of(rt, watch), early=True)
+    return _claim_and_read(rt, watch, polled_host_health.host_of(rt, watch), early=True)
 
 
 def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
@@ -116,7 +116,7 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
         return []
     if watch.wake_at < now - watches.MISSED_SECONDS:
         return []  # no worker looked for a while: `schedule.plan` spreads what was missed, Huey has it all at once
-    host, slots = host_health.host_of(rt, watch), rt.process.poll_slots
+    host, slots = polled_host_health.host_of(rt, watch), rt.process.poll_slots
     urgent = watch.tier == "urgent"
     # Sources that are slow must leave threads for delivery.
     if not slots.acquire(watch.id, host, rt.share.polls, urgent=urgent, due_at=watch.next_poll_at):
@@ -132,7 +132,7 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
 def _claim_and_read(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list[Wake]:
     now = rt.now()
     with at(READING):
-        until = host_health.postpone_if_paused(rt, watch, host, now)
+        until = polled_host_health.postpone_if_paused(rt, watch, host, now)
         if until is not None:
             return [Wake("poll", watch.id, at=until)]
         with writing():  # by the writer's connection: at SQLite's own lock two threads of this process would sleep
@@ -211,7 +211,7 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: Found) -> list[Wak
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
         watches.finish(watch, next_at, host=attempt.host, **changes)
-        host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
+        polled_host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
         counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", attempt.elapsed)])
     _log_success(watch, len(stored), len(new.old), now)
     return [*_wake_items(stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
@@ -387,12 +387,12 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
     if error.kind == "paused":
         next_at = now + rt.rng.uniform(2.0, 10.0)
         return [Wake("poll", watch.id, at=next_at)] if watches.finish(watch, next_at) else _log_lost(attempt)
-    judged = host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
+    judged = polled_host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
     verdict = _confirm(rt, attempt, judged.verdict)
     with writing():
         if not watches.still_held(watch):
             return _log_lost(attempt)
-        host_health.note_failure(rt, watch, error, judged, now)
+        polled_host_health.note_failure(rt, watch, error, judged, now)
         next_at = _next_try(rt, watch, error, verdict, now)
         watches.finish(watch, next_at, host=attempt.host, **_failure(watch, error, verdict, now))
         counters.add_all(_poll_counts(watch.source, "error", attempt.elapsed))

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from csi.errors import ConfigError, MissingSetting
-from csi.messages import split_urls
+from csi.notifications import split_urls
 from csi.processing.settings import ProcessingSettings
 
 PATH = "CSI_PROCESSING_CONFIG"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from csi.errors import StoreError
-from csi.processing.store.signals import IntakeCursor
+from csi.processing.store.received_events import IntakeCursor
 
 
 @dataclass(frozen=True)

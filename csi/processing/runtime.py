@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from csi import clock, logs, messages
+from csi import clock, logs, notifications
 from csi.net import Net
 from csi.processing.artifacts import ArtifactStore
 from csi.processing.config import ProcessingSecrets, load, read_secrets
@@ -76,7 +76,7 @@ def create(
 ) -> Processing:
     """Build the providers that the settings name. ConfigError when an extra, a key or a valid URL is missing."""
     if secrets.notify_urls:
-        messages.check(secrets.notify_urls)
+        notifications.check(secrets.notify_urls)
     net = net or Net()
     rt = Processing(settings, net, secrets, now)
     transcription, summarization = settings.transcription, settings.summarization

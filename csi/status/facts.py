@@ -9,7 +9,7 @@ from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store import api_units, db, events, hosts, reloads, watches
+from csi.store import api_units, db, events, hosts, reload_results, watches
 from csi.store.models import Host
 from csi.store.watches import WatchTimes
 
@@ -52,7 +52,7 @@ class SystemFacts:
 
 def gather(rt: Runtime) -> SystemFacts:
     """Cheap enough for every health check: no query grows with the number of events."""
-    now, worker, reload = rt.now(), worker_status(rt), reloads.last()
+    now, worker, reload = rt.now(), worker_status(rt), reload_results.last()
     limit = quota_schedule.unit_limit(rt)
     return SystemFacts(
         now=now,

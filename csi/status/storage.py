@@ -6,7 +6,7 @@ from pathlib import Path
 from csi.errors import StoreError
 from csi.runtime import Runtime
 from csi.status.worker import WorkerStatus
-from csi.store import disk, error_causes
+from csi.store import database_faults, disk
 from csi.store.disk import MB
 
 
@@ -26,7 +26,7 @@ def storage_status(rt: Runtime, worker: WorkerStatus) -> StorageStatus:
     found, wanted = disk.measure(), rt.settings.csi.min_free_mb
     if found is None:
         return StorageStatus()
-    unwritable = error_causes.READ_ONLY.text if found.is_read_only else None
+    unwritable = database_faults.READ_ONLY.text if found.is_read_only else None
     if unwritable is None and worker.heartbeat is not None and not worker.is_alive:
         unwritable = _lock_problem(Path(rt.settings.csi.database_url))
     return StorageStatus(
@@ -42,5 +42,5 @@ def _lock_problem(path: Path) -> str | None:
     try:
         disk.check_write_lock(path)
     except StoreError as error:
-        return error_causes.identify(error).text
+        return database_faults.identify(error).text
     return None

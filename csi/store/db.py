@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from csi.errors import StoreError
-from csi.exclusive import ExclusiveSection
+from csi.exclusive_section import ExclusiveSection
 from csi.sql import OWNER, DatabaseError, SqlDatabase, SqliteOneWriter, chunks, marks, new_token
 from csi.store.models import database
 

@@ -17,7 +17,7 @@ from csi import clock
 from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
-from csi.store import error_causes
+from csi.store import database_faults
 from csi.web import api, health, metrics, openapi
 from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
@@ -25,7 +25,7 @@ from csi.web.middleware import SidecarMiddleware
 from csi.web.page_rendering import error_page, show_file
 from csi.web.pages import pages
 from csi.web.responses import problem, reply
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 CANNOT_READ = "the configuration or the database cannot be read; the log says why"
 
@@ -107,8 +107,8 @@ async def _report(request: Request, judge: Callable[[SystemFacts], HealthReport]
     except CsiError as error:
         sidecar.warn("health not readable", error)
         # Not the error's own text: this page is open, and the text may name paths and hosts.
-        cause = error_causes.identify(error) if isinstance(error, StoreError) else error_causes.UNUSABLE
-        reason = CANNOT_READ if cause is error_causes.UNUSABLE else f"{cause.text}: {cause.remedy}"
+        cause = database_faults.identify(error) if isinstance(error, StoreError) else database_faults.UNUSABLE
+        reason = CANNOT_READ if cause is database_faults.UNUSABLE else f"{cause.text}: {cause.remedy}"
         report = health.unknown(otherwise, reason, clock.now())
     return reply(report.body, 200 if report.is_good else 503)
 

@@ -12,7 +12,7 @@ from csi.ingester.text import clean
 from csi.logs import log, redact
 from csi.store import audit
 from csi.web.auth import Role
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 DETAIL_CHARS = 300
 

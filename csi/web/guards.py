@@ -18,7 +18,7 @@ from csi.web.auth import SAFE_METHODS, AccessRules, access_rules, authorize_api_
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
 from csi.web.session import Session
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 10.0

@@ -26,7 +26,7 @@ from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import overdue
 from csi.store import api_units, counters, inbox, outbox
 from csi.store.queries import backlog_rows, charts
-from csi.web import metrics_catalog, metrics_operations
+from csi.web import metrics_catalog, metrics_verdict
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
@@ -74,7 +74,7 @@ class StoreCollector(Collector):
         yield from _worker(facts)
         yield from _quota(rt, facts.now)
         yield from metrics_catalog.collect(rt)
-        yield from metrics_operations.collect(facts)
+        yield from metrics_verdict.collect(facts)
         yield InfoMetricFamily("csi_build", "The running version", {"version": __version__})
 
 

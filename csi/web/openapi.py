@@ -12,7 +12,7 @@ from csi.api_models import ApiModel
 from csi.api_models.base import Time
 from csi.ingester.event import CSIIngestRequest
 from csi.web.api import operations
-from csi.web.api.operation import Operation
+from csi.web.operation_definition import Operation
 from csi.web.responses import PROBLEM
 
 REF = "#/components/schemas/{model}"

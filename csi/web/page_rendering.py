@@ -21,7 +21,7 @@ from csi.web import formatting, session
 from csi.web.auth import Role
 from csi.web.responses import problem
 from csi.web.session import FlashMessage, Mood
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi import clock, messages
+from csi import clock, notifications
 from csi.errors import ConfigError, NetError
 from csi.logs import log
 from csi.net import HttpLimits
@@ -72,18 +72,18 @@ def ping(rt: Runtime) -> bool:
 
 def say(rt: Runtime, title: str, body: str) -> bool:
     """True when every service accepted it. The library's own error is dropped: it may contain a token."""
-    return messages.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body)
+    return notifications.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body)
 
 
 def urls(rt: Runtime) -> list[str]:
     secret = rt.settings.secrets.notify_urls
-    return messages.split_urls(secret.get_secret_value()) if secret else []
+    return notifications.split_urls(secret.get_secret_value()) if secret else []
 
 
 def require_post(rt: Runtime) -> None:
     """ConfigError unless the configured services can be used. At start, where the operator reads it."""
     if rt.settings.notify.enabled and (found := urls(rt)):
-        messages.check(found)
+        notifications.check(found)
 
 
 def _record(found: Sequence[Problem], now: float) -> None:

@@ -10,7 +10,7 @@ from csi.errors import CsiError
 from csi.logs import log, redact
 from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime, load_settings, secret_values
-from csi.store import counters, reloads
+from csi.store import counters, reload_results
 from csi.store.db import writing
 from csi.worker import alerting
 
@@ -69,7 +69,7 @@ def keep_fixed(old: Settings, new: Settings) -> Settings:
 def note_start(rt: Runtime) -> None:
     """A process that starts has taken its configuration: what was refused before is over."""
     with writing():
-        reloads.note(rt.now())
+        reload_results.note(rt.now())
 
 
 def _value(settings: Settings, key: str) -> object:
@@ -81,7 +81,7 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
     settings = fresh.settings
     logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
     with writing():
-        reloads.note(fresh.now())
+        reload_results.note(fresh.now())
         counters.add("config_reloads", label="loaded")
     log.info("configuration is reloaded")
     if fixed:
@@ -91,6 +91,6 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
 
 def _refuse(rt: Runtime, error: str) -> None:
     with writing():
-        reloads.note(rt.now(), error)
+        reload_results.note(rt.now(), error)
         counters.add("config_reloads", label="refused")
     log.error("configuration could not be reloaded; the old one stays", error=error)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from csi import messages
+from csi import notifications
 from csi.errors import ConfigError
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
@@ -224,7 +224,7 @@ def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, desk
 def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(ConfigError, match=r"csi\[notify\]"):
-        messages.check(["json://127.0.0.1/"])
+        notifications.check(["json://127.0.0.1/"])
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):
     ids=["spaces", "commas and lines", "nothing"],
 )
 def test_several_urls_in_one_variable(text, urls):
-    assert messages.split_urls(text) == urls
+    assert notifications.split_urls(text) == urls
 
 
 @pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (302, False)])

@@ -164,7 +164,7 @@ def test_the_choices_of_options_are_those_of_the_code():
     from csi.cli import dlq, jobs, processing, sources
     from csi.dlq import dead_letters
     from csi.jobs.job_kinds import KINDS
-    from csi.processing.documents import COLLECTIONS
+    from csi.processing.collection_models import COLLECTIONS
     from csi.store.catalog.jobs import OPEN, SETTLED
 
     assert dead_letters.STATES == dlq.STATES

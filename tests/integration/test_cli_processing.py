@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from csi.cli.main import cli
 from csi.errors import CsiError
-from csi.processing.documents import COLLECTIONS
+from csi.processing.collection_models import COLLECTIONS
 from csi.processing.pipeline import runs
 from csi.processing.store import dead_jobs, videos
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from csi import clock
-from csi.catalog.api_fields import channel_facts, listed_video, video_facts
+from csi.catalog.api_response_fields import channel_facts, listed_video, video_facts
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

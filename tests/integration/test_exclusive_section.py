@@ -2,7 +2,7 @@
 
 import threading
 
-from csi.exclusive import ExclusiveSection
+from csi.exclusive_section import ExclusiveSection
 from csi.net import Net
 from tests.fakes.scripted_receiver import ReceivedRequest, Reply, ScriptedReceiver
 

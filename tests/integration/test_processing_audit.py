@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from csi import logs
 from csi.logs import redaction
-from csi.processing.pipeline import dead_letters
-from csi.processing.sensitive_actions import SENSITIVE_TEXT, is_sensitive
+from csi.processing.audit_sensitivity import SENSITIVE_TEXT, is_sensitive
+from csi.processing.pipeline import dead_job_actions
 from csi.processing.store import audit
 from csi.processing.store.db import fetch, writing
 from tests.fakes.providers import LOST, FakeAssembly, FakeChat
@@ -103,11 +103,11 @@ def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -
     for number in (5, 6, 7):
         bench.deliver(f"vid0000000{number}")
     bench.run_for(30)
-    dead_letters.assign(bench.rt, "su_vid00000005", "Ada")
-    dead_letters.note(bench.rt, "su_vid00000005", "Ada has topped up")
-    dead_letters.retry(bench.rt, "su_vid00000005", force=True)
-    dead_letters.resolve(bench.rt, "su_vid00000006", "by hand")
-    dead_letters.abandon(bench.rt, "su_vid00000007", "not worth it")
+    dead_job_actions.assign(bench.rt, "su_vid00000005", "Ada")
+    dead_job_actions.note(bench.rt, "su_vid00000005", "Ada has topped up")
+    dead_job_actions.retry(bench.rt, "su_vid00000005", force=True)
+    dead_job_actions.resolve(bench.rt, "su_vid00000006", "by hand")
+    dead_job_actions.abandon(bench.rt, "su_vid00000007", "not worth it")
 
 
 def test_an_action_that_is_missing_in_the_table_counts_as_sensitive():
@@ -123,9 +123,9 @@ def test_keys_that_a_provider_echoes_or_a_person_types_are_in_no_table(open_benc
         bench = open_bench(summarization={"provider": "openai", "openai": {"base_url": f"{chat.url}/v1"}})
         bench.deliver("vid00000001")
         bench.drain()
-        dead_letters.assign(bench.rt, "su_vid00000001", f"Ada ({key})")
-        dead_letters.note(bench.rt, "su_vid00000001", f"the key was {key}")
-        dead_letters.abandon(bench.rt, "su_vid00000001", f"key={key.encode().hex()}")
+        dead_job_actions.assign(bench.rt, "su_vid00000001", f"Ada ({key})")
+        dead_job_actions.note(bench.rt, "su_vid00000001", f"the key was {key}")
+        dead_job_actions.abandon(bench.rt, "su_vid00000001", f"key={key.encode().hex()}")
     names = [row[0] for row in fetch("SELECT name FROM sqlite_master WHERE type = 'table'")]
     rows = [str(row) for name in names for row in fetch(f'SELECT * FROM "{name}"')]
     assert len(rows) > 20

@@ -69,10 +69,10 @@ async def test_jobs_and_events_stand_in_one_table_the_newest_first(open_bench, s
 
 
 async def test_closed_letters_are_shown_only_when_all_are_wanted(open_bench, sidecar):
-    from csi.processing.pipeline import dead_letters
+    from csi.processing.pipeline import dead_job_actions
 
     bench = dead_job(open_bench, ingester_url=sidecar)
-    dead_letters.resolve(bench.rt, "tr_vid00000003", "by hand")
+    dead_job_actions.resolve(bench.rt, "tr_vid00000003", "by hand")
     assert len(rows_of(await page_of(bench, READ_TOKEN))) == 1
     assert len(rows_of(await page_of(bench, READ_TOKEN, "/ui/deadletters?state=all"))) == 2
 

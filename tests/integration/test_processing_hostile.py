@@ -12,7 +12,7 @@ from csi.cli.main import cli
 from csi.processing.pipeline import digest, runs
 from csi.processing.pipeline.intake import read_video
 from csi.processing.store import audit, videos
-from csi.processing.store.signals import Signal
+from csi.processing.store.received_events import Signal
 
 ROUTE = "creator_watchlist_handler"
 SUBJECTS = [

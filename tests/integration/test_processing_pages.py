@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
-from csi.processing.pages import webhook
+from csi.processing import assemblyai_webhook
+from csi.processing.assemblyai_webhook import WEBHOOK_PATH
 from csi.processing.pages.app import DashboardContext, routes
-from csi.processing.pages.webhook import WEBHOOK_PATH
 from csi.processing.store import db, jobs
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
@@ -99,7 +99,7 @@ async def test_a_webhook_that_is_not_ours_changes_nothing(bench, headers, body, 
 
 async def test_a_hundred_webhooks_with_a_wrong_secret_are_one_log_line(bench, monkeypatch):
     lines: list[str] = []
-    monkeypatch.setattr(webhook.log, "warning", lambda sentence, **told: lines.append(told["reason"]))
+    monkeypatch.setattr(assemblyai_webhook.log, "warning", lambda sentence, **told: lines.append(told["reason"]))
     async with client(app_of(bench)) as http:
         for _ in range(100):
             await http.post(WEBHOOK_PATH, headers={"X-CSI-Webhook-Secret": "wrong"}, json={})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.pipeline import admit, dead_letters, maintenance, runs
+from csi.processing.pipeline import admit, dead_job_actions, maintenance, runs
 from csi.processing.providers.base import ProviderError
 from csi.processing.store import audit, dead_jobs, jobs, notices, paid_calls, videos
 from csi.processing.store.db import fetch
@@ -151,7 +151,7 @@ def test_api_calls_wait_10_to_160_and_attempts_60_120_240_then_a_dead_letter(ope
     gaps = [round(after - before) for before, after in itertools.pairwise(times)]
     api = [10, 20, 40, 80, 160]
     assert gaps == [*api, 60, *api, 120, *api, 240, *api]
-    doc = dead_letters.get(f"tr_{VIDEO}").doc
+    doc = dead_job_actions.get(f"tr_{VIDEO}").doc
     assert (doc.failure_type, doc.total_attempts, doc.can_retry) == ("max_retries", 4, True)
     assert bench.status(VIDEO) == "failed"
     assert bench.job(f"tr_{VIDEO}").doc.error_type == "api_error"
@@ -165,7 +165,7 @@ def test_a_provider_that_is_down_for_an_hour_loses_nothing(open_bench, assembly,
     assembly.always = {}
     bench.run_for(3 * 3600, stride=60)
     assert bench.status(VIDEO) == "summarized"
-    doc = dead_letters.get(f"tr_{VIDEO}").doc
+    doc = dead_job_actions.get(f"tr_{VIDEO}").doc
     assert doc.dlq_status == "resolved"
     assert "retried by auto-retry" in doc.resolution_notes
 
@@ -175,7 +175,7 @@ def test_a_negative_balance_is_a_dead_letter_at_once_and_costs_nothing(open_benc
     assembly.always = {"POST /v2/transcript": (400, error, {})}
     bench = audio_bench(open_bench, assembly, tmp_path)
     bench.drain()
-    doc = dead_letters.get(f"tr_{VIDEO}").doc
+    doc = dead_job_actions.get(f"tr_{VIDEO}").doc
     assert (doc.failure_type, doc.failure_reason, doc.priority) == ("quota_exceeded", "no_credit", "high")
     assert doc.manual_steps_required
     assert bench.job(f"tr_{VIDEO}").doc.error_type == "quota_exceeded"
@@ -186,7 +186,7 @@ def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_bench, 
     with FakeAssembly(error="Transcoding failed. File does not appear to contain audio.") as assembly:
         bench = audio_bench(open_bench, assembly, tmp_path)
         bench.run_for(20)
-        doc = dead_letters.get(f"tr_{VIDEO}").doc
+        doc = dead_job_actions.get(f"tr_{VIDEO}").doc
         assert (doc.failure_type, doc.can_retry) == ("fatal_error", False)
         assert bench.job(f"tr_{VIDEO}").doc.error_type == "invalid_audio"
         assert paid_calls.used(bench.rt.today()) == 0 == assembly.billed
@@ -210,7 +210,7 @@ def test_a_transcript_that_cannot_be_read_is_looked_at_again_and_never_paid_anew
     assembly._look = lambda name: (200, whole(name)[1] | odd, {})
     bench = audio_bench(open_bench, assembly, tmp_path)
     bench.run_for(3600, stride=30)
-    doc = dead_letters.get(f"tr_{VIDEO}").doc
+    doc = dead_job_actions.get(f"tr_{VIDEO}").doc
     assert (doc.failure_type, doc.failure_reason) == ("max_retries", "bad_answer")
     assembly._look = whole
     bench.run_for(3 * 3600, stride=60)
@@ -346,9 +346,9 @@ def test_a_death_anywhere_pays_the_summary_once(open_bench, place, idempotent):
         assert bench.status(VIDEO) == ("failed" if unsure else "summarized")
         assert chat.billed == (0 if unsure and place == "summarise.asking" else 1)
         if unsure:
-            doc = dead_letters.get(f"su_{VIDEO}").doc
+            doc = dead_job_actions.get(f"su_{VIDEO}").doc
             assert (doc.failure_type, doc.can_retry) == ("manual_intervention", True)
-            dead_letters.retry(bench.rt, f"su_{VIDEO}")
+            dead_job_actions.retry(bench.rt, f"su_{VIDEO}")
             bench.drain()
             assert bench.status(VIDEO) == "summarized"
         booked = fetch("SELECT count(*) FROM calls WHERE state IN ('paid', 'unknown')")[0][0]
@@ -365,12 +365,12 @@ def test_a_call_that_left_and_was_not_answered_is_not_made_again_by_itself(open_
     bench = chat_bench(open_bench, chat)
     bench.run_for(4 * 3600, stride=300)
     assert chat.count("/chat/completions") == 1
-    doc = dead_letters.get(f"su_{VIDEO}").doc
+    doc = dead_job_actions.get(f"su_{VIDEO}").doc
     assert (doc.failure_type, doc.dlq_status, doc.can_retry) == ("manual_intervention", "pending", True)
     assert "whether the call was carried out and paid is unknown" in doc.final_error
     assert fetch("SELECT state FROM calls") == [("unknown",)]
     assert paid_calls.used(bench.rt.today()) > 0
-    dead_letters.retry(bench.rt, f"su_{VIDEO}")
+    dead_job_actions.retry(bench.rt, f"su_{VIDEO}")
     bench.drain()
     assert (bench.status(VIDEO), chat.count("/chat/completions")) == ("summarized", 2)
 
@@ -381,7 +381,7 @@ def test_a_time_out_is_like_a_crash_in_the_middle_of_the_call(open_bench, chat):
     bench = chat_bench(open_bench, chat, openai={"timeout": 1})
     bench.drain()
     slow.set()
-    assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
+    assert dead_job_actions.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
     bench.run_for(3600, stride=300)
     assert (chat.count("/chat/completions"), chat.billed) == (1, 1)
 
@@ -419,7 +419,7 @@ def test_an_endpoint_that_no_longer_honours_the_key_is_not_asked_again(open_benc
         bench.start()
         bench.run_for(3600, stride=60)
         assert chat.count("/chat/completions") == 1
-        assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
+        assert dead_job_actions.get(f"su_{VIDEO}").doc.failure_type == "manual_intervention"
 
 
 def test_a_call_that_never_left_is_free_and_made_again(open_bench, chat, clock):
@@ -482,7 +482,7 @@ def test_a_model_that_never_answers_well_is_a_dead_letter_after_30_60_120(open_b
         clock.move(wait)
         bench.drain()
     assert chat.billed == 4
-    assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
+    assert dead_job_actions.get(f"su_{VIDEO}").doc.failure_type == "max_retries"
     assert bench.status(VIDEO) == "failed"
     assert bench.job(f"su_{VIDEO}").doc.estimated_cost_usd == Decimal("0.0048") == paid_calls.used(bench.rt.today())
 
@@ -527,7 +527,7 @@ def test_no_credit_at_the_model_is_a_dead_letter_not_a_retry(open_bench, chat):
     bench = chat_bench(open_bench, chat)
     bench.drain()
     assert chat.count("/chat/completions") == 1
-    assert dead_letters.get(f"su_{VIDEO}").doc.failure_type == "quota_exceeded"
+    assert dead_job_actions.get(f"su_{VIDEO}").doc.failure_type == "quota_exceeded"
 
 
 # ── money ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -568,7 +568,7 @@ def test_an_expensive_video_waits_without_using_an_attempt(open_bench, assembly,
 def test_what_no_day_could_pay_for_is_a_dead_letter_that_says_so(open_bench, assembly, tmp_path):
     bench = audio_bench(open_bench, assembly, tmp_path, budget={"daily_usd": "0.01"})
     bench.drain()
-    doc = dead_letters.get(f"tr_{VIDEO}").doc
+    doc = dead_job_actions.get(f"tr_{VIDEO}").doc
     assert (assembly.billed, doc.failure_reason, doc.can_retry) == (0, "over_budget", True)
     assert "more than the daily budget" in doc.final_error
 
@@ -589,7 +589,7 @@ def test_a_retry_of_broken_audio_uploads_anew(open_bench, tmp_path):
         bench = audio_bench(open_bench, assembly, tmp_path)
         bench.run_for(20)
         assembly.error = ""
-        dead_letters.retry(bench.rt, f"tr_{VIDEO}", force=True)
+        dead_job_actions.retry(bench.rt, f"tr_{VIDEO}", force=True)
         bench.run_for(20)
         assert bench.status(VIDEO) == "summarized"
         assert assembly.count("/v2/upload") == 2
@@ -633,7 +633,7 @@ def test_a_job_that_kills_the_process_three_times_is_quarantined(open_bench):
     poison.failpoint = hit
     assert bench.drain_through_deaths() == 3
     assert bench.statuses() == {VIDEO: "failed", "vid00000002": "summarized"}
-    doc = dead_letters.get(f"tr_{VIDEO}").doc
+    doc = dead_job_actions.get(f"tr_{VIDEO}").doc
     assert (doc.tags, doc.failure_reason) == (["quarantined"], "crash")
 
 
@@ -696,7 +696,7 @@ def test_a_defect_ends_in_a_dead_letter_and_stops_no_other_job(open_bench):
     bench.deliver("vid00000002")
     bench.work_for(300)
     assert bench.statuses() == {VIDEO: "failed", "vid00000002": "skipped"}
-    assert dead_letters.get(f"tr_{VIDEO}").doc.tags == ["quarantined"]
+    assert dead_job_actions.get(f"tr_{VIDEO}").doc.tags == ["quarantined"]
 
 
 def test_what_was_found_out_under_a_lost_lease_is_not_written(open_bench, clock):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.pipeline import dead_letters, digest, maintenance, notify, runs
+from csi.processing.pipeline import dead_job_actions, digest, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
-from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, signals, videos
+from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, received_events, videos
 from csi.processing.store.db import fetch
 from csi.processing.store.export import collection_documents
 from csi.receiver.store import SignalStore
@@ -96,7 +96,7 @@ def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(op
     bench = open_bench()
     bench.deliver("vid00000001", pipeline="mystery")
     bench.drain()
-    assert signals.unknown_pipelines() == {"mystery": 1}
+    assert received_events.unknown_pipelines() == {"mystery": 1}
     assert bench.statuses() == {}
     bench.settings = bench.settings.model_copy(
         update={"routes": {**bench.settings.routes, "mystery": bench.settings.routes["creator_watchlist_handler"]}}
@@ -104,7 +104,7 @@ def test_an_unknown_pipeline_is_stored_reported_and_taken_up_when_it_is_known(op
     reroute(bench.start())
     bench.drain()
     assert bench.status("vid00000001") == "summarized"
-    assert signals.unknown_pipelines() == {}
+    assert received_events.unknown_pipelines() == {}
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_other_actions_make_no_video(open_bench, action, rows):
     bench.drain()
     assert bench.statuses() == {}
     assert notices.waiting_count() == rows
-    assert signals.counts() == {action: 1}
+    assert received_events.counts() == {action: 1}
 
 
 def test_a_signal_without_a_usable_video_is_kept_and_named(open_bench):
     bench = open_bench()
     bench.deliver("x", text=None, subject={"video_id": "../../etc/passwd"})
     bench.drain()
-    assert signals.counts() == {"unusable": 1}
+    assert received_events.counts() == {"unusable": 1}
     assert bench.statuses() == {}
 
 
@@ -262,7 +262,7 @@ def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_bench, cloc
     bench.run_for(0)
     first = bench.rt.today()
     clock.move(86_400)
-    dead_letters.retry(bench.rt, "tr_vid00000001", force=True)
+    dead_job_actions.retry(bench.rt, "tr_vid00000001", force=True)
     bench.run_for(0)
     assert [runs.describe_run(bench.rt, day).dlq for day in (first, bench.rt.today())] == [1, 1]
 
@@ -325,7 +325,7 @@ def test_a_lost_receiver_database_is_one_sentence(open_bench, tmp_path: Path):
     from csi.processing.receiver_database import read_after
 
     with pytest.raises(StoreError, match="the receiver's database cannot be read"):
-        read_after(bench.settings.receiver_db, signals.IntakeCursor(), 10)
+        read_after(bench.settings.receiver_db, received_events.IntakeCursor(), 10)
     assert maintenance.due_wakes(bench.rt) == maintenance.maintain(bench.rt) == []
 
 

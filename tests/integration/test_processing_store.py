@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import pytest
 
-from csi.processing.documents import SummarizationJobDocument, VideoDocument
+from csi.processing.collection_models import SummarizationJobDocument, VideoDocument
 from csi.processing.pipeline.admit import new_job
 from csi.processing.runtime import Processing
 from csi.processing.settings import ProcessingSettings
 from csi.processing.states import STATUSES, TRANSITIONS, IllegalTransition, check_transition, legal_transitions
-from csi.processing.store import audit, db, dead_jobs, export, jobs, notices, paid_calls, runs, signals, videos
+from csi.processing.store import audit, db, dead_jobs, export, jobs, notices, paid_calls, received_events, runs, videos
 from csi.processing.store.videos import ProcessingVideo
 
 NOW = 1_771_761_600.0
@@ -196,15 +196,15 @@ def test_the_last_cent_is_given_out_once(processing_store):
 
 
 def test_signals_cursor_notices_and_marks(processing_store):
-    signal = signals.Signal("ev-1", 7, "p", "unrouted", "v1", "T", {"a": 1}, NOW, "why")
-    assert signals.save_new(signal, NOW)
-    assert not signals.save_new(signal, NOW)
-    first, second = signals.IntakeCursor(), signals.IntakeCursor(7, "ev-1")
-    assert signals.move_cursor(first, second)
-    assert not signals.move_cursor(first, signals.IntakeCursor(8, "ev-2"))
-    assert signals.cursor() == second
-    assert signals.move_cursor(second, signals.IntakeCursor(2, "ev-3"))
-    assert signals.unrouted(("p",), 5) == [signal]
+    signal = received_events.Signal("ev-1", 7, "p", "unrouted", "v1", "T", {"a": 1}, NOW, "why")
+    assert received_events.save_new(signal, NOW)
+    assert not received_events.save_new(signal, NOW)
+    first, second = received_events.IntakeCursor(), received_events.IntakeCursor(7, "ev-1")
+    assert received_events.move_cursor(first, second)
+    assert not received_events.move_cursor(first, received_events.IntakeCursor(8, "ev-2"))
+    assert received_events.cursor() == second
+    assert received_events.move_cursor(second, received_events.IntakeCursor(2, "ev-3"))
+    assert received_events.unrouted(("p",), 5) == [signal]
     assert runs.mark("2026-02-22", "quota", "x", NOW)
     assert not runs.mark("2026-02-22", "quota", "x", NOW)
     assert notices.add("s", "t", "b", due_at=NOW + 10, now=NOW)

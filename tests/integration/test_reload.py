@@ -5,7 +5,7 @@ import yaml
 
 from csi.errors import ConfigError
 from csi.runtime import load_settings
-from csi.store import counters, db, reloads, watches
+from csi.store import counters, db, reload_results, watches
 from csi.worker import alerting
 from csi.worker.reload import FIXED, changed_fixed, note_start, reload
 from tests.fakes.scripted_receiver import SECRET
@@ -51,7 +51,7 @@ def test_new_watches_and_intervals_are_taken_without_a_restart(line):
     assert fresh.settings.delivery.max_concurrent_requests == 2
     assert fresh.destinations["default"].max_concurrent_requests == 2
     assert {watch.ref: watch.interval_seconds for watch in watches.active()} == {"PLone": 60, "PL2": 30}
-    assert reloads.last().error is None
+    assert reload_results.last().error is None
     assert counters.all_of("config_reloads") == {("", "loaded"): 1}
 
 
@@ -68,7 +68,7 @@ def broken(config):
 def test_a_bad_configuration_is_refused_and_the_old_one_stays(line, clock):
     assert reload(line.rt, loader(line, broken)) is line.rt
     assert [watch.ref for watch in watches.active()] == ["PLone"]
-    assert "delivery.timeout_seconds" in reloads.last().error
+    assert "delivery.timeout_seconds" in reload_results.last().error
     assert counters.all_of("config_reloads") == {("", "refused"): 1}
     assert "reload_refused" in names(alerting.firing(line.rt))
 
@@ -77,15 +77,15 @@ def test_a_missing_secret_is_refused_too(line):
     path = line.rt.settings.csi.state_dir.parent / "config.yaml"
     without = {name: value for name, value in ENV.items() if name != "CSI_UA_SHARED_SECRET"}
     assert reload(line.rt, lambda: load_settings(path, without)) is line.rt
-    assert "CSI_UA_SHARED_SECRET" in reloads.last().error
+    assert "CSI_UA_SHARED_SECRET" in reload_results.last().error
 
 
 def test_a_notification_url_that_is_none_is_refused_and_not_shown(line):
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
     path = line.rt.settings.csi.state_dir.parent / "config.yaml"
     assert reload(line.rt, lambda: load_settings(path, ENV | {"CSI_NOTIFY_URLS": "nosuch://canary"})) is line.rt
-    assert "CSI_NOTIFY_URLS" in reloads.last().error
-    assert "canary" not in reloads.last().error
+    assert "CSI_NOTIFY_URLS" in reload_results.last().error
+    assert "canary" not in reload_results.last().error
 
 
 @pytest.mark.parametrize("mend", [note_start, lambda rt: reload(rt, lambda: rt.settings)], ids=["restart", "reload"])
@@ -115,7 +115,7 @@ def test_every_key_that_is_called_fixed_exists(line):
 
 def test_only_the_last_attempts_are_kept(line):
     for second in range(130):
-        reloads.note(float(second), "no")
+        reload_results.note(float(second), "no")
     assert db.fetch("SELECT COUNT(*), MAX(at) FROM reloads") == [(100, 129.0)]
 
 
@@ -124,4 +124,4 @@ def test_an_error_of_the_loader_is_told_without_its_secrets(line):
         raise ConfigError(f"something with {SECRET} in it")
 
     reload(line.rt, load)
-    assert SECRET not in reloads.last().error
+    assert SECRET not in reload_results.last().error

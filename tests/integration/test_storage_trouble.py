@@ -15,7 +15,7 @@ from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import worker_status
-from csi.store import db, disk, error_causes, heartbeats
+from csi.store import database_faults, db, disk, heartbeats
 from csi.web.app import create_app
 from csi.worker import maintenance
 from tests.fakes.scripted_receiver import accept
@@ -40,7 +40,7 @@ WORDS = [
 
 @pytest.mark.parametrize(("words", "kind"), WORDS, ids=[words[:30] for words, _ in WORDS])
 def test_trouble_has_one_name_and_a_remedy_that_gives_nothing_away(words: str, kind: str) -> None:
-    named = error_causes.identify(words)
+    named = database_faults.identify(words)
     assert named.kind == kind
     assert named.remedy
     assert "/var" not in named.text + named.remedy
@@ -165,7 +165,7 @@ async def test_readyz_names_the_lock_when_the_worker_has_fallen_silent(home: Hom
         heartbeats.beat("worker", home.rt.now() - 31, home.rt.now() - 100)
     with home.locked():
         status, body = await readyz(home)
-    assert (status, error_causes.LOCKED.text in body["reasons"]) == (503, True)
+    assert (status, database_faults.LOCKED.text in body["reasons"]) == (503, True)
 
 
 @pytest.mark.asyncio
@@ -187,7 +187,7 @@ async def test_readyz_names_what_keeps_the_sidecar_from_opening(home: Home, harm
     else:
         home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
     status, body = await readyz(home, home.open)
-    expected = error_causes.NEWER if harm == "newer" else error_causes.DAMAGED
+    expected = database_faults.NEWER if harm == "newer" else database_faults.DAMAGED
     assert (status, body["reasons"]) == (503, [f"{expected.text}: {expected.remedy}"])
     assert str(home.folder) not in str(body)
 

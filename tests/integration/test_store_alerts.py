@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.store import alerts, db, reloads
+from csi.store import alerts, db, reload_results
 
 NOW = 1_771_761_600.0
 
@@ -59,8 +59,8 @@ def test_old_resolved_alerts_are_deleted_and_firing_ones_are_not():
 
 
 def test_the_last_reload_counts():
-    assert reloads.last() is None
-    reloads.note(NOW, "no such key")
-    reloads.note(NOW + 1)
-    assert reloads.last() == reloads.Reload(NOW + 1, None)
+    assert reload_results.last() is None
+    reload_results.note(NOW, "no such key")
+    reload_results.note(NOW + 1)
+    assert reload_results.last() == reload_results.Reload(NOW + 1, None)
     assert db.fetch("SELECT result FROM reloads ORDER BY id") == [("refused",), ("loaded",)]

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from csi.pipeline import host_health, poll
+from csi.pipeline import poll, polled_host_health
 from csi.simulator.youtube.faults import id_fraction
 from csi.store import counters, db, hosts
 from csi.store.models import DedupeKey, Event, Host, Watch
@@ -22,7 +22,7 @@ SELDOM = {"poll_interval_seconds": 550}
 def said(monkeypatch):
     """What the log says of hosts and watches."""
     lines: list[tuple[str, dict]] = []
-    for module in (host_health, poll):
+    for module in (polled_host_health, poll):
         for level in ("info", "warning"):
             monkeypatch.setattr(module.log, level, lambda text, **fields: lines.append((text, fields)))
     return lines

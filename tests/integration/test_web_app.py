@@ -19,7 +19,7 @@ from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, destinations, events, heartbeats, watches
 from csi.store.models import Watch
-from csi.web import guards, middleware, sidecar
+from csi.web import guards, middleware, shared_state
 from csi.web.app import create_app
 
 TOKEN, READ_TOKEN = "canary-admin-token-0123", "canary-reader-token-0123"
@@ -220,7 +220,7 @@ async def test_a_database_that_does_not_answer_is_not_waited_for(
     client: httpx.AsyncClient, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(sidecar, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(shared_state, "READ_SECONDS", 0.05)
     monkeypatch.setattr("csi.web.app.gather", lambda rt: release.wait(20))
     try:
         answer = await client.get("/readyz")

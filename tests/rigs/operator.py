@@ -32,7 +32,7 @@ from csi.store import (
     heartbeats,
     hosts,
     outbox,
-    reloads,
+    reload_results,
     watch_admin,
     watches,
 )
@@ -190,7 +190,7 @@ def fill(built: OperatorRig) -> None:
     queue_message(built, "tasks.poll.poll_watch", watch.id)
     queue_message(built, "tasks.deliver.deliver_batch", travelling.id, at=now + 20)
     alerts.fire("quota_low", "api", "few units are left", now - 600)
-    reloads.note(now - 600, "config.yaml:3: csi.log_level: unknown")
+    reload_results.note(now - 600, "config.yaml:3: csi.log_level: unknown")
 
 
 def fill_catalogue(built: OperatorRig) -> None:

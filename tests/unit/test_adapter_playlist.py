@@ -80,7 +80,6 @@ class Read:
             charge=self.ledger.charge,
             exhaust=self.ledger.exhaust,
             spare=lambda units: spare,
-            progress=self._tick,
             clock=clock,
         )
         self.adapter = YouTubePlaylistAdapter(config={"enrich": False, **config}, tools=ready)
@@ -89,7 +88,7 @@ class Read:
         self.progress += 1
 
     def __call__(self, **position: Any):
-        return self.adapter.read(Position("PL1", **position))
+        return self.adapter.read(Position("PL1", progress=self._tick, **position))
 
     def keys(self, **position: Any) -> list[str]:
         return [self.adapter.item_key(raw) for raw in self(**position).items]

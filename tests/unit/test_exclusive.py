@@ -2,7 +2,7 @@
 
 import threading
 
-from csi.exclusive import ExclusiveSection, left
+from csi.exclusive_section import ExclusiveSection, left
 
 
 def taken_by_another(desk: ExclusiveSection, seconds: float = 10.0) -> bool:

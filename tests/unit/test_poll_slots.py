@@ -3,7 +3,7 @@
 import pytest
 
 from csi.runtime import Share
-from csi.scheduling.poll_slots import PollSlots
+from csi.scheduling.poll_concurrency import PollSlots
 
 FEEDS, API = "www.youtube.com", "www.googleapis.com"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from csi.processing.documents import (
+from csi.processing.collection_models import (
     COLLECTIONS,
     AuditLogDocument,
     DeadLetterJobDocument,

@@ -15,15 +15,26 @@ from starlette.routing import Route
 from csi import clock, web_assets
 from csi.errors import StoreError
 from csi.logs import log
+from csi.processing.assemblyai_webhook import WEBHOOK_PATH, webhook
 from csi.processing.ingester_dead_letters import IngesterClient
 from csi.processing.pages.auth import is_authorized
 from csi.processing.pages.dead_letters import dead_letter_facts
 from csi.processing.pages.status_colors import STATUS_COLORS
-from csi.processing.pages.webhook import WEBHOOK_PATH, webhook
 from csi.processing.pipeline.maintenance import WORKER
 from csi.processing.pipeline.runs import describe_run
 from csi.processing.runtime import Processing
-from csi.processing.store import artifacts, audit, db, dead_jobs, heartbeats, jobs, paid_calls, runs, signals, videos
+from csi.processing.store import (
+    artifacts,
+    audit,
+    db,
+    dead_jobs,
+    heartbeats,
+    jobs,
+    paid_calls,
+    received_events,
+    runs,
+    videos,
+)
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_ROWS = 50
@@ -74,10 +85,10 @@ def routes(context: DashboardContext) -> list[Route]:
 
 def overview(rt: Processing) -> dict[str, Any]:
     return {
-        "signals": signals.recent(MAX_ROWS),
+        "signals": received_events.recent(MAX_ROWS),
         "videos": videos.page(MAX_ROWS),
         "counts": videos.counts(),
-        "unknown": signals.unknown_pipelines(),
+        "unknown": received_events.unknown_pipelines(),
         "used": paid_calls.used(rt.today()),
         "budget": rt.settings.budget.daily_usd,
         "heartbeat": heartbeats.last_heartbeat(WORKER),

@@ -6,10 +6,10 @@ from typing import Any, Literal
 from starlette.requests import Request
 
 from csi import clock
-from csi.processing.documents import DeadLetterJobDocument
+from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
 from csi.processing.runtime import Processing
-from csi.processing.store import dead_jobs, signals
+from csi.processing.store import dead_jobs, received_events
 
 MAX_JOBS = 200
 MAX_SIGNALS = 50
@@ -45,7 +45,8 @@ def dead_letter_facts(rt: Processing, ingester: IngesterClient, request: Request
         "problem": events.problem,
         "more": max(events.total - len(events.letters), 0),
         "ingester": rt.settings.ingester_url,
-        "refused": signals.recent(MAX_SIGNALS, action="unusable") + signals.recent(MAX_SIGNALS, action="unrouted"),
+        "refused": received_events.recent(MAX_SIGNALS, action="unusable")
+        + received_events.recent(MAX_SIGNALS, action="unrouted"),
     }
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from csi.processing.documents import RunEventDocument, SummarizationJobDocument
+from csi.processing.collection_models import RunEventDocument, SummarizationJobDocument
 from csi.processing.runtime import Processing, day_span
 from csi.processing.sanitize import markdown_line, plain_line, safe_link
-from csi.processing.store import artifacts, jobs, notices, signals, videos
+from csi.processing.store import artifacts, jobs, notices, received_events, videos
 from csi.processing.store.artifacts import Artifact
 from csi.processing.store.db import writing
 
@@ -41,7 +41,7 @@ def make_digest(rt: Processing, run: RunEventDocument) -> DigestText:
     facts = {
         "run": run,
         "done": [_video_entry(video) for video in videos.reached("summarized", start, end)],
-        "noticed": [_signal_entry(signal) for signal in signals.between(start, end, "digest")],
+        "noticed": [_signal_entry(signal) for signal in received_events.between(start, end, "digest")],
         "missed": [
             _video_entry(name) for status in ("failed", "skipped") for name in videos.reached(status, start, end)
         ],
@@ -83,7 +83,7 @@ def _video_entry(video_id: str) -> DigestEntry:
     )
 
 
-def _signal_entry(signal: signals.Signal) -> DigestEntry:
+def _signal_entry(signal: received_events.Signal) -> DigestEntry:
     subject = signal.event.get("subject") or {}
     channel, url = plain_line(subject.get("channel_id"), 200), safe_link(subject.get("url"))
     return DigestEntry(plain_line(signal.title), channel, url, signal.pipeline, "noticed")

@@ -5,16 +5,16 @@ from typing import Any
 
 from csi import clock
 from csi.logs import log
-from csi.processing.documents import VideoDocument
-from csi.processing.pipeline.route_outputs import complete_outputs
+from csi.processing.collection_models import VideoDocument
+from csi.processing.pipeline.required_outputs import complete_outputs
 from csi.processing.receiver_database import ReceiverSignal, read_after
 from csi.processing.runtime import Processing
 from csi.processing.sanitize import plain_line, plain_text, safe_link
 from csi.processing.settings import SignalRoute
-from csi.processing.store import audit, notices, signals, videos
+from csi.processing.store import audit, notices, received_events, videos
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
-from csi.processing.store.signals import IntakeCursor, Signal
+from csi.processing.store.received_events import IntakeCursor, Signal
 from csi.processing.store.videos import ProcessingVideo
 from csi.processing.wake import StepWake
 
@@ -29,13 +29,13 @@ _MAX_COUNT = 2**63 - 1
 
 def intake(rt: Processing) -> list[StepWake]:
     """Read one chunk. A crash repeats the chunk, which changes nothing: signals are stored by event id."""
-    cursor = signals.cursor()
+    cursor = received_events.cursor()
     chunk = read_after(rt.settings.receiver_db, cursor, CHUNK)
     if not chunk:
         return []
     # Signals and cursor commit together: a signal is neither lost between them nor read by two workers.
     with writing():
-        if not signals.move_cursor(cursor, IntakeCursor(chunk[-1].seq, chunk[-1].event_id)):
+        if not received_events.move_cursor(cursor, IntakeCursor(chunk[-1].seq, chunk[-1].event_id)):
             return []
         new_videos = sum(_store_signal(rt, received) for received in chunk)
     rt.failpoint("intake.committed")
@@ -48,11 +48,11 @@ def intake(rt: Processing) -> list[StepWake]:
 
 def reroute(rt: Processing) -> list[StepWake]:
     """Route stored signals whose pipeline got a route since they arrived."""
-    unrouted = signals.unrouted(tuple(rt.settings.routes), CHUNK)
+    unrouted = received_events.unrouted(tuple(rt.settings.routes), CHUNK)
     with writing():
         for signal in unrouted:
             route = rt.settings.routes[signal.pipeline]
-            if signals.reroute(signal.event_id, route.action):
+            if received_events.reroute(signal.event_id, route.action):
                 _apply_route(rt, signal, route)
     return [StepWake("admit")] if unrouted else []
 
@@ -72,7 +72,7 @@ def _store_signal(rt: Processing, received: ReceiverSignal) -> bool:
     signal = Signal(
         received.event_id, received.seq, pipeline, action, video_id, title, received.event, received.received_at, reason
     )
-    if not signals.save_new(signal, rt.now()):
+    if not received_events.save_new(signal, rt.now()):
         return False
     if route is not None and action != "unusable":
         return _apply_route(rt, signal, route)

@@ -4,10 +4,10 @@ import traceback
 
 from csi.errors import CsiError, StoreError
 from csi.logs import log
-from csi.processing.pipeline import admit, dead_letters, intake, notify, runs, summarise, transcribe
+from csi.processing.pipeline import admit, dead_job_actions, intake, notify, runs, summarise, transcribe
 from csi.processing.receiver_database import count_after
 from csi.processing.runtime import Processing
-from csi.processing.store import audit, db, heartbeats, jobs, notices, signals, videos
+from csi.processing.store import audit, db, heartbeats, jobs, notices, received_events, videos
 from csi.processing.wake import StepWake, wake_job
 
 WORKER = "processing"
@@ -43,13 +43,13 @@ def maintain(rt: Processing) -> list[StepWake]:
         audit.prune(now, 200)
     _has_signals(rt, log_error=True)
     runs.update_runs(rt)
-    return [*intake.reroute(rt), *dead_letters.auto_retry(rt)]
+    return [*intake.reroute(rt), *dead_job_actions.auto_retry(rt)]
 
 
 def _has_signals(rt: Processing, *, log_error: bool) -> bool:
     """False also when the receiver's database cannot be read: the other steps continue meanwhile."""
     try:
-        return count_after(rt.settings.receiver_db, signals.cursor(), 1) > 0
+        return count_after(rt.settings.receiver_db, received_events.cursor(), 1) > 0
     except StoreError as error:
         if log_error:
             log.error("receiver database cannot be read", error=str(error))

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from csi import clock, messages
+from csi import clock, notifications
 from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.runtime import Notifier, Processing
@@ -55,7 +55,7 @@ def notify(rt: Processing) -> int:
 
 def configured_notifier(rt: Processing) -> Notifier:
     def send_by_apprise(title: str, body: str) -> None:
-        if not messages.send(rt.secrets.notify_urls, title, body):
+        if not notifications.send(rt.secrets.notify_urls, title, body):
             raise NotificationError("apprise could not deliver the message to every URL")
 
     def append_to_file(title: str, body: str) -> None:

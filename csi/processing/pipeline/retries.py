@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csi.processing.documents import FailureType
+from csi.processing.collection_models import FailureType
 from csi.processing.providers.base import ProviderError
 
 TRANSCRIPTION_WAITS = (60.0, 120.0, 240.0)

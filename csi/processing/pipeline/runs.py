@@ -2,7 +2,7 @@
 
 from csi import clock
 from csi.logs import log
-from csi.processing.documents import AgentStats, RunEventDocument, RunStatus
+from csi.processing.collection_models import AgentStats, RunEventDocument, RunStatus
 from csi.processing.pipeline.digest import write_digest
 from csi.processing.runtime import Processing, day_span
 from csi.processing.store import dead_jobs, paid_calls, runs, videos

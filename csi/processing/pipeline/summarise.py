@@ -9,10 +9,10 @@ from typing import NoReturn
 from csi import clock
 from csi.errors import CsiError
 from csi.logs import log
-from csi.processing.documents import SummaryRefs, TranscriptionJobDocument, VideoRefs
+from csi.processing.collection_models import SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
-from csi.processing.pipeline.failure import claim_job, job_scope, move_to_dead_letters, settle_failure
-from csi.processing.pipeline.route_outputs import complete_outputs, required_documents
+from csi.processing.pipeline.required_outputs import complete_outputs, required_documents
+from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
 from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.openai import ChatClient, UnusableReply
 from csi.processing.runtime import Processing

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from csi import clock
 from csi.logs import log
-from csi.processing.documents import (
+from csi.processing.collection_models import (
     SummarizationJobDocument,
     SummaryRefs,
     TranscriptionJobDocument,
@@ -16,7 +16,7 @@ from csi.processing.documents import (
     VideoSummary,
 )
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
-from csi.processing.pipeline.failure import claim_job, job_scope, settle_failure
+from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
 from csi.processing.providers.base import (
     PaidTranscriber,
     ProviderError,

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Literal, Protocol
 
 from csi.errors import CsiError
-from csi.processing.documents import ErrorType, VideoSummary
+from csi.processing.collection_models import ErrorType, VideoSummary
 
 Fault = Literal["transient", "absent", "refused", "quota", "unknown"]
 """transient: repeat the call · absent: there is nothing to transcribe · refused: this input never succeeds · quota: no

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 
-from csi.processing.documents import VideoSummary
+from csi.processing.collection_models import VideoSummary
 from csi.processing.providers.base import AskModel, SummaryInput, SummaryResult
 from csi.processing.sanitize import markdown_line
 

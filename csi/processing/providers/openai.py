@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from csi import clock
 from csi.errors import NetError
 from csi.net import HttpLimits, Net
-from csi.processing.documents import Text, VideoSummary
+from csi.processing.collection_models import Text, VideoSummary
 from csi.processing.money import round_up, usd
 from csi.processing.providers.base import AskModel, ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.http_errors import read_json, refusal, unreachable

@@ -6,8 +6,8 @@ from typing import Any
 
 from csi import clock
 from csi.logs import redact
-from csi.processing.documents import AuditLogDocument
-from csi.processing.sensitive_actions import is_sensitive
+from csi.processing.audit_sensitivity import is_sensitive
+from csi.processing.collection_models import AuditLogDocument
 from csi.processing.store.db import changed, dump, fetch, new_id, one, run
 
 RETENTION_DAYS = 365

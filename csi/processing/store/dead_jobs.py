@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from csi.processing.documents import DeadLetterJobDocument
+from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.store.db import changed, dump, fetch, number, one, run
 
 OPEN = "('pending', 'investigating')"

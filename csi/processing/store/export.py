@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from csi.processing.documents import COLLECTIONS, SpecDocument
+from csi.processing.collection_models import COLLECTIONS, SpecDocument
 from csi.processing.store.db import run
 
 _QUERIES = {

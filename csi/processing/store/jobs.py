@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from csi import clock
 from csi.errors import CsiError
-from csi.processing.documents import SummarizationJobDocument, TranscriptionJobDocument
+from csi.processing.collection_models import SummarizationJobDocument, TranscriptionJobDocument
 from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, number, one
 
 Collection = Literal["jobs/transcription", "jobs/summarization"]

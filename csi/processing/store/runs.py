@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal
 
-from csi.processing.documents import RunEventDocument
+from csi.processing.collection_models import RunEventDocument
 from csi.processing.store.db import changed, dump, fetch, number, one, run
 
 Mark = Literal["quota", "policy", "alert", "digest"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from csi import clock
-from csi.processing.documents import VideoDocument
+from csi.processing.collection_models import VideoDocument
 from csi.processing.states import STAGE_OF, IllegalTransition, Status, check_transition
 from csi.processing.store.db import changed, dump, fetch, number, one
 

@@ -3,7 +3,7 @@
 import pkgutil
 from importlib import import_module
 
-from csi.web.api.operation import Operation
+from csi.web.operation_definition import Operation
 
 
 def operations() -> list[Operation]:

@@ -32,7 +32,7 @@ from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
 from csi.store.catalog.jobs import CatalogJob
-from csi.web.api.operation import ApiRequest, Limit, Operation, RequestModel, Whole, page_of
+from csi.web.operation_definition import ApiRequest, Limit, Operation, RequestModel, Whole, page_of
 from csi.web.responses import HttpProblem, reply
 
 DAY = 86_400.0

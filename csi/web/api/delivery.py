@@ -8,7 +8,7 @@ from csi.doctor import destination_check
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status.destinations import UnknownDestination, all_destinations, configured_name
-from csi.web.api.operation import ApiRequest, Operation, RequestModel
+from csi.web.operation_definition import ApiRequest, Operation, RequestModel
 from csi.web.responses import HttpProblem
 
 BY_API = "by the admin API"

@@ -22,7 +22,7 @@ from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.store.queries import timeline_rows
-from csi.web.api.operation import MAX_LIMIT, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
+from csi.web.operation_definition import MAX_LIMIT, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
 from csi.web.responses import HttpProblem
 
 MOST_IDS = 10_000

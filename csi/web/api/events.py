@@ -13,7 +13,7 @@ from csi.status import timeline
 from csi.status.search import find_event, search
 from csi.store import events
 from csi.store.queries.event_search import EventQuery
-from csi.web.api.operation import MAX_ID, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, Whole
+from csi.web.operation_definition import MAX_ID, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, Whole
 from csi.web.responses import HttpProblem
 
 EVENT_STATES: tuple[str, ...] = get_args(EventState)

@@ -5,9 +5,9 @@ import os
 from pydantic import Field
 
 from csi.api_models import AlertStatus, DoctorReport, PruneReport
-from csi.doctor import report
+from csi.doctor import run_checks
 from csi.runtime import Runtime
-from csi.web.api.operation import ApiRequest, Operation, RequestModel
+from csi.web.operation_definition import ApiRequest, Operation, RequestModel
 from csi.worker import alerting, retention
 
 
@@ -18,11 +18,11 @@ class RetentionRequest(RequestModel):
 
 
 def examine_offline(rt: Runtime, call: ApiRequest) -> DoctorReport:
-    return DoctorReport.of_findings(list(report.examine_running(rt, os.environ, online=False)))
+    return DoctorReport.of_findings(list(run_checks.examine_running(rt, os.environ, online=False)))
 
 
 def examine(rt: Runtime, call: ApiRequest) -> DoctorReport:
-    return DoctorReport.of_findings(list(report.examine_running(rt, os.environ, online=True)))
+    return DoctorReport.of_findings(list(run_checks.examine_running(rt, os.environ, online=True)))
 
 
 def alerts(rt: Runtime, call: ApiRequest) -> AlertStatus:

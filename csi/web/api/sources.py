@@ -29,9 +29,9 @@ from csi.status.worker import worker_status
 from csi.store import watch_admin
 from csi.store.models import Watch
 from csi.store.watches import find, of_source
-from csi.web.api.operation import MAX_ID, ApiRequest, Limit, Operation, RequestModel, Whole, page_of
+from csi.web.operation_definition import MAX_ID, ApiRequest, Limit, Operation, RequestModel, Whole, page_of
 from csi.web.responses import HttpProblem, problem, reply
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 _PREVIEW = "Report what would happen, and change nothing"
 

@@ -10,7 +10,7 @@ from csi.status.slo import report
 from csi.status.upcoming import upcoming
 from csi.store import audit
 from csi.web import health
-from csi.web.api.operation import Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
+from csi.web.operation_definition import Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
 from csi.web.responses import HttpProblem
 
 LONGEST_WINDOW = 30 * 86_400.0

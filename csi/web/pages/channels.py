@@ -17,7 +17,7 @@ from csi.store.catalog.channels import Channel
 from csi.store.catalog.stats import day_of
 from csi.web import svg_charts
 from csi.web.page_rendering import Context, DashboardPage, change, redirect, render_page
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 DAY = 86_400.0
 SPANS = (30, 90, 365)

@@ -19,7 +19,7 @@ from csi.web import formatting
 from csi.web.api.dlq import attempts_of
 from csi.web.page_rendering import Context, DashboardPage, number_of, redirect, render_page
 from csi.web.session import Mood
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 SHOWN = 50
 PATH = "/dead-letters"

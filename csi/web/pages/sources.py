@@ -20,7 +20,7 @@ from csi.store.watches import find
 from csi.web.api.sources import refuse_poll
 from csi.web.page_rendering import Context, DashboardPage, change, redirect, render_page
 from csi.web.responses import HttpProblem
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 UNWELL = ("backing_off", "throttled", "outage", "suspect", "dead")
 RECENT = 20

@@ -16,7 +16,7 @@ from csi.errors import ConfigError, CsiError, MissingSetting, NetError, SourceEr
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.web.responses import HttpProblem, problem, reply
-from csi.web.sidecar import Sidecar
+from csi.web.shared_state import Sidecar
 
 T = TypeVar("T")
 MAX_LIMIT = 500

@@ -3,7 +3,7 @@
 from csi import clock
 from csi.errors import CsiError
 from csi.logs import log, redact
-from csi.processing.documents import DeadLetterJobDocument
+from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.runtime import Processing
 from csi.processing.sanitize import plain_line, plain_text
 from csi.processing.states import RESUMES_AS

@@ -4,7 +4,7 @@ from typing import Any
 
 from csi import clock
 from csi.logs import log, redact
-from csi.processing.documents import DeadLetterJobDocument, FailureType, Priority
+from csi.processing.collection_models import DeadLetterJobDocument, FailureType, Priority
 from csi.processing.pipeline.retries import (
     MAX_CRASHES,
     DeadLetterJob,

@@ -1,10 +1,10 @@
 """The documents and notices that a video's routes require, also of a route that asks for it later."""
 
-from csi.processing.documents import SummarizationJobDocument
+from csi.processing.collection_models import SummarizationJobDocument
 from csi.processing.runtime import Processing
 from csi.processing.sanitize import plain_line
 from csi.processing.settings import DocumentKind, SignalRoute
-from csi.processing.store import artifacts, audit, jobs, notices, signals, videos
+from csi.processing.store import artifacts, audit, jobs, notices, received_events, videos
 from csi.processing.store.videos import ProcessingVideo
 from csi.processing.wake import StepWake, wake_job
 
@@ -39,5 +39,5 @@ def complete_outputs(rt: Processing, video: ProcessingVideo, now: float) -> list
 
 
 def _routes(rt: Processing, video: ProcessingVideo) -> list[SignalRoute]:
-    names = dict.fromkeys([video.pipeline, *signals.pipelines_of(video.id)])
+    names = dict.fromkeys([video.pipeline, *received_events.pipelines_of(video.id)])
     return [route for name in names if (route := rt.route(name)) is not None]
