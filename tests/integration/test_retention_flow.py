@@ -5,7 +5,7 @@ import pytest
 from csi.store import db, events
 from csi.store.models import DedupeKey, DeliveryAttempt, Event
 from csi.worker import retention
-from tests.fakes.scripted_receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver, accept
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
 
@@ -60,7 +60,7 @@ def test_what_could_not_be_delivered_for_months_is_still_there(make_line, yt):
         waiting = events.counts()
         assert sum(waiting.values()) == 2
         assert not waiting.get("delivered")
-        ua.then = ScriptedReceiver().then
+        ua.then = accept
         line.wait(120)
     assert events.counts() == {"delivered": 2}
     assert len({event.event_id for event in Event.select()}) == 2
