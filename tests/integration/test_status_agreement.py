@@ -27,7 +27,7 @@ from csi.cli.main import cli
 from csi.dlq import dead_letters, replay, search
 from csi.dlq.search import DeadLetterFilter
 from csi.ingester.event import CreatorSignalEvent
-from csi.pipeline import deliver, flush, rescue
+from csi.pipeline import deliver, flush
 from csi.status import (
     backlog,
     charts,
@@ -46,7 +46,7 @@ from csi.store import db, events, heartbeats, outbox, watches
 from csi.store.queries import event_search
 from csi.store.queries.event_search import EventQuery
 from csi.web.app import create_app
-from csi.worker import alerting
+from csi.worker import alerting, maintenance
 from tests.conftest import HandClock
 from tests.fakes.scripted_receiver import SECRET, ReceivedRequest, Reply, ScriptedReceiver, accept
 from tests.rigs.in_process import InProcessPipeline
@@ -119,7 +119,7 @@ class History:
         for _ in range(self.draw.randint(0, 4)):
             self.add_event()
         if self.draw.random() < 0.7:
-            rescue.beat(self.line.rt, self.clock())
+            maintenance.write_heartbeat(self.line.rt, self.clock())
 
     def add_event(self) -> None:
         self.count += 1

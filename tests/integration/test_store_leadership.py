@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from csi.runtime import ProcessState
 from csi.store import db, leadership, leases
 from csi.worker import leader
 
@@ -66,7 +67,7 @@ def test_of_many_who_ask_at_once_one_has_it():
 
 
 def test_a_worker_whose_queue_is_away_lets_go(store):
-    rt = SimpleNamespace(now=lambda: NOW, memo={})
+    rt = SimpleNamespace(now=lambda: NOW, process=ProcessState())
     assert leader.leads(rt)
     assert leader.has_led(rt)
     if store == "sqlite":
