@@ -1,6 +1,5 @@
 """The real worker under a service manager: signs of life, reload by SIGHUP, an orderly end."""
 
-import json
 import signal
 import socket
 import threading
@@ -42,11 +41,6 @@ def box(tmp_path):
         built.manager.door.close()
 
 
-def logged(box, sentence):
-    lines = [json.loads(line) for line in box.log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["message"] == sentence]
-
-
 def test_the_worker_reports_reloads_and_ends_in_order(box):
     process = box.start(NOTIFY_SOCKET=str(box.manager.path))
     box.wait_for(lambda: "WATCHDOG=1" in box.manager.heard)
@@ -55,13 +49,13 @@ def test_the_worker_reports_reloads_and_ends_in_order(box):
 
     box.change(lambda config: config["sources"]["youtube_playlist"]["playlists"].pop())
     process.send_signal(signal.SIGHUP)
-    box.wait_for(lambda: logged(box, "configuration is reloaded"))
+    box.wait_for(lambda: box.logged("csi.worker.reload", level="INFO"))
     assert box.rows("SELECT count(*) FROM watches WHERE state = 'removed'") == [(1,)]
     assert "RELOADING=1" in box.manager.heard
 
     box.change(lambda config: config.update(delivry={}))
     process.send_signal(signal.SIGHUP)
-    box.wait_for(lambda: logged(box, "configuration could not be reloaded; the old one stays"))
+    box.wait_for(lambda: box.logged("csi.worker.reload", "error", level="ERROR"))
     assert "delivery" in box.rows("SELECT error FROM reloads ORDER BY id DESC LIMIT 1")[0][0]
     box.yt.add(box.yt.playlists[0], "Still read")
     box.wait_for_delivered(1)

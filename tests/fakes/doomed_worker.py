@@ -53,6 +53,7 @@ POINTS = {
 }
 """Where the acceptance tests kill, a point between any two steps."""
 
+LOCK_RELEASED = "the write lock is released"
 EVERY_POINT = {
     **_call("poll-claim", "csi.store.watches.claim"),
     **_call("poll-page", "csi.adapters.youtube.api.DataApi.items"),
@@ -212,7 +213,7 @@ def _take_lock(path: str, seconds: float) -> threading.Thread:
         time.sleep(seconds)
         connection.execute("ROLLBACK")
         connection.close()
-        sys.stderr.write("the lock is given back\n")
+        sys.stderr.write(f"{LOCK_RELEASED}\n")
 
     thread = threading.Thread(target=hold, daemon=True)
     thread.start()

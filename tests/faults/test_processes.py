@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.fakes.doomed_worker import EVERY_POINT
+from tests.fakes.doomed_worker import EVERY_POINT, LOCK_RELEASED
 from tests.fakes.scripted_receiver import ScriptedReceiver, Slow, accept, json_reply
 from tests.faults.oracle import Bounds
 from tests.rigs.processes import (
@@ -226,7 +226,7 @@ def test_case_7_a_lock_right_after_the_schedule_was_read(case, tmp_path, seed):
         box.ua_url = ua.url
         total = publish(box, 12)
         box.start_doomed("lock-after-schedule", nth=12)
-        box.wait_for(lambda: "the lock is given back" in box.log.read_text(), seconds=90)
+        box.wait_for(lambda: LOCK_RELEASED in box.log.read_text(), seconds=90)
         began = time.monotonic()
         box.wait_for(lambda: box.delivered() >= total, seconds=90)
         back = time.monotonic() - began
