@@ -1,18 +1,16 @@
 """The Huey instance, on the storage that `csi.queue` names. `huey_consumer huey_config.huey` runs the worker."""
 
 import os
-import sys
 
-os.environ["TZ"] = "UTC"  # a consumer in another zone shifts the schedule by hours
+os.environ["TZ"] = "UTC"  # in another time zone Huey would shift the schedule by hours
 
-from csi.errors import CsiError
 from csi.runtime import load_settings
+from tasks.huey_worker import exit_on_error
 from tasks.queue import create_huey
+from tasks.worker import IngesterWorker
 
-try:
+with exit_on_error():
     huey = create_huey(load_settings())
-except CsiError as error:
-    sys.stderr.write(f"csi: {error}\n")
-    raise SystemExit(error.exit_code) from None
+    huey.worker = IngesterWorker()
 
 from tasks import deliver, flush, ingest, jobs, poll, prune, rescue, tick  # noqa: F401 the tasks register themselves

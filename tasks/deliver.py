@@ -4,18 +4,16 @@ from typing import Any
 
 from csi.pipeline.deliver import deliver, probe
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import dispatch
 from tasks.worker import runtime
 
 
 @huey.task(retries=2, retry_delay=20, retry_backoff=3, context=True)
-@step
 def deliver_batch(batch_id: int, task: Any = None) -> None:
     for wakes in deliver(runtime(), batch_id):
         dispatch(wakes, task)
 
 
 @huey.task()
-@step
 def probe_receiver(destination: str) -> None:
     dispatch(probe(runtime(), destination))

@@ -2,11 +2,10 @@
 
 from csi.pipeline.flush import flush
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import dispatch
 from tasks.worker import runtime
 
 
 @huey.task()
-@step
 def flush_tier(lane: str) -> None:
     dispatch(flush(runtime(), lane))

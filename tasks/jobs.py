@@ -7,23 +7,20 @@ from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.job_handlers import HANDLERS
 from csi.jobs.run_job import run_next_job
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import dispatch
 from tasks.worker import runtime
 
 
 @huey.task()
-@step
 def run_job(_place: int) -> None:
     dispatch(run_next_job(runtime(), HANDLERS))
 
 
 @huey.periodic_task(crontab(minute="*"), priority=5)
-@step
 def plan_minute() -> None:
     dispatch(plan_jobs(runtime()))
 
 
 @huey.periodic_task(crontab(minute="41"), priority=0)
-@step
 def tidy_catalogue() -> None:
     archive_old_rows_hourly(runtime())

@@ -2,12 +2,11 @@
 
 from csi.pipeline.poll import poll
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import dispatch
 from tasks.worker import runtime
 
 
 @huey.task()
-@step
 def poll_watch(watch_id: int) -> None:
     for wakes in poll(runtime(), watch_id):
         dispatch(wakes)

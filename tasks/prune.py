@@ -4,11 +4,9 @@ from huey import crontab
 
 from csi.worker.retention import prune_hourly
 from huey_config import huey
-from tasks.dispatch import step
 from tasks.worker import runtime
 
 
 @huey.periodic_task(crontab(minute="23"), priority=0)
-@step
 def prune_rows() -> None:
     prune_hourly(runtime())

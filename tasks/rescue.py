@@ -4,11 +4,10 @@ from huey import crontab
 
 from csi.pipeline.rescue import rescue
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import dispatch
 from tasks.worker import runtime
 
 
 @huey.periodic_task(crontab(minute="*"), priority=40)
-@step
 def rescue_rows() -> None:
     dispatch(rescue(runtime(), huey.pending_count()))

@@ -4,11 +4,10 @@ from huey import crontab
 
 from csi.pipeline.schedule import plan
 from huey_config import huey
-from tasks.dispatch import dispatch, step
+from tasks.dispatch import dispatch
 from tasks.worker import runtime
 
 
 @huey.periodic_task(crontab(minute="*"), priority=40)
-@step
 def tick() -> None:
     dispatch(plan(runtime()))

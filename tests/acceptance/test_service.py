@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks import dispatch, notifier, worker
+from tasks import notifier, worker
 from tests.fakes.raw_server import static_page
 from tests.rigs.processes import installation
 
@@ -74,29 +74,32 @@ def test_the_heartbeat_url_is_pinged_while_the_worker_is_well(box):
     assert "canary-of-the-ping" not in box.log.read_text()
 
 
-def consumer(*, alive=True, scheduler=True, looked_ago=1.0):
+def consumer(*, alive=True, scheduler=True, read_ago=1.0, ended_ago=1.0):
     thread = SimpleNamespace(is_alive=lambda: alive)
     return SimpleNamespace(
         scheduler=SimpleNamespace(is_alive=lambda: scheduler),
         worker_threads=[(None, thread)],
-        huey=SimpleNamespace(looked_at=time.monotonic() - looked_ago, pending_count=lambda: 0),
+        huey=SimpleNamespace(
+            schedule_read_at=time.monotonic() - read_ago,
+            task_ended_at=time.monotonic() - ended_ago,
+            pending_count=lambda: 0,
+        ),
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "depth", "ended_ago", "ill"),
+    ("given", "depth", "ill"),
     [
-        ({}, 0, 9999.0, None),
-        ({}, 5, 1.0, None),
-        ({}, 5, worker.STUCK_SECONDS + 1, "wake-ups wait in the queue, and no task comes to its end"),
-        ({"alive": False}, 0, 1.0, "a worker's thread is gone"),
-        ({"scheduler": False}, 0, 1.0, "the scheduler's thread is gone"),
-        ({"looked_ago": worker.SCHEDULER_SECONDS + 1}, 0, 1.0, "the scheduler hangs"),
+        ({"ended_ago": 9999.0}, 0, None),
+        ({}, 5, None),
+        ({"ended_ago": worker.STUCK_SECONDS + 1}, 5, "wake-ups wait in the queue, and no task comes to its end"),
+        ({"alive": False}, 0, "a worker's thread is gone"),
+        ({"scheduler": False}, 0, "the scheduler's thread is gone"),
+        ({"read_ago": worker.SCHEDULER_SECONDS + 1}, 0, "the scheduler hangs"),
     ],
     ids=["idle", "working", "stuck", "no workers", "no scheduler", "a scheduler that hangs"],
 )
-def test_the_watchdog_is_fed_only_while_work_is_done(monkeypatch, given, depth, ended_ago, ill):
-    monkeypatch.setattr(dispatch, "_ended", [time.monotonic() - ended_ago])
+def test_the_watchdog_is_fed_only_while_work_is_done(given, depth, ill):
     assert worker.standstill(consumer(**given), depth) == ill
 
 
@@ -125,8 +128,9 @@ def test_the_watchdog_is_not_fed_after_a_pass_that_failed(monkeypatch, broken, s
     monkeypatch.setattr(worker.job_rescue, "wake_due", lambda rt: [])
     monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
     monkeypatch.setattr(notifier, "_passed_at", [])
+    monkeypatch.setattr(worker, "_held", [None])
     with suppress(OSError):
-        worker._run_pass(None, 0.0, consumer(), with_heartbeat=True)
+        worker.IngesterWorker().run_pass(consumer(), 0)
     assert (len(given), notifier.is_well()) == (signs, bool(signs))
 
 

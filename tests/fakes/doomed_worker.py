@@ -60,8 +60,8 @@ EVERY_POINT = {
     **_commit("poll-commit", "csi.pipeline.poll", "_record_success"),
     **_call("ingest-claim", "csi.store.inbox.claim"),
     **_commit("ingest-commit", "csi.pipeline.ingest", "_store"),
-    **_call("wake", "tasks.queue.QueueHuey.enqueue_many"),
-    **_call("dequeue", "tasks.queue.QueueHuey.dequeue"),
+    **_call("wake", "tasks.huey_worker.QueueHuey.enqueue_many"),
+    **_call("dequeue", "tasks.huey_worker.QueueHuey.dequeue"),
     **_commit("flush-commit", "csi.pipeline.flush", "flush"),
     **_call("claim", "csi.store.batches.claim"),
     **_commit("claim-commit", "csi.pipeline.deliver", "deliver"),
@@ -286,9 +286,10 @@ def hung_polls() -> None:
 
 def no_maintenance() -> None:
     """Neither the maintenance loop nor Huey's rescue of every minute: only the cadence that Huey carries."""
-    from tasks import rescue, worker
+    from tasks import rescue
+    from tasks.huey_worker import WorkerProcess
 
-    worker._maintain = lambda consumer: None
+    WorkerProcess._maintain = lambda *_: None
     rescue.rescue = lambda *_: []
 
 

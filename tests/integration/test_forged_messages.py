@@ -9,7 +9,7 @@ from csi.errors import ConfigError, MissingSetting
 from csi.processing.settings import ProcessingSettings
 from csi.runtime import load_settings
 from tasks import queue_inspection
-from tasks.queue import create_huey, open_storage
+from tasks.queue import create_huey, create_processing_huey, open_storage
 from tests.fakes.forged import forged_messages
 from tests.rigs.operator import operator_rig, queue_message
 from tests.rigs.processes import ROOT
@@ -141,20 +141,11 @@ def test_a_redis_with_a_password_or_on_this_machine_needs_no_setting(tmp_path, u
         create_huey(settings(built))
 
 
-@pytest.fixture
-def create_queue(tmp_path, monkeypatch):
-    """Processing's, whose module makes a queue of its own when it is imported."""
-    monkeypatch.setenv("CSI_PROCESSING_STATE_DIR", str(tmp_path / "imported"))
-    monkeypatch.delenv("CSI_PROCESSING_QUEUE_SECRET", raising=False)
-    from tasks.processing import create_queue
-
-    return create_queue
-
-
-def test_processing_drops_forged_messages_too(tmp_path, create_queue, monkeypatch):
+def test_processing_drops_forged_messages_too(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
+    monkeypatch.delenv("CSI_PROCESSING_QUEUE_SECRET", raising=False)
     trap = tmp_path / "executed"
-    made = create_queue(ProcessingSettings(state_dir=tmp_path / "state"))
+    made = create_processing_huey(ProcessingSettings(state_dir=tmp_path / "state"))
     assert (tmp_path / "state" / "queue.key").stat().st_mode & 0o777 == 0o600
     for data in forged_messages(trap, queue="csi-processing"):
         made.storage.enqueue(data)
@@ -162,13 +153,14 @@ def test_processing_drops_forged_messages_too(tmp_path, create_queue, monkeypatc
     assert not trap.exists()
 
 
-def test_processings_queue_on_a_server_needs_a_secret_or_the_key_file_of_1_0(tmp_path, create_queue, monkeypatch):
+def test_processings_queue_on_a_server_needs_a_secret_or_the_key_file_of_1_0(tmp_path, monkeypatch):
+    monkeypatch.delenv("CSI_PROCESSING_QUEUE_SECRET", raising=False)
     on_redis = ProcessingSettings(state_dir=tmp_path / "state", queue="redis://127.0.0.1:1/0")
     with pytest.raises(MissingSetting, match="CSI_PROCESSING_QUEUE_SECRET"):
-        create_queue(on_redis)
-    create_queue(ProcessingSettings(state_dir=tmp_path / "state"))
-    create_queue(on_redis)
+        create_processing_huey(on_redis)
+    create_processing_huey(ProcessingSettings(state_dir=tmp_path / "state"))
+    create_processing_huey(on_redis)
     elsewhere = on_redis.model_copy(update={"queue": "redis://192.0.2.7/0"})
     with pytest.raises(ConfigError, match="allow_unprotected_queue"):
-        create_queue(elsewhere)
-    create_queue(elsewhere.model_copy(update={"allow_unprotected_queue": True}))
+        create_processing_huey(elsewhere)
+    create_processing_huey(elsewhere.model_copy(update={"allow_unprotected_queue": True}))

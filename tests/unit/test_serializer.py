@@ -7,7 +7,7 @@ import pytest
 from huey import MemoryHuey
 from huey.registry import Message
 
-from tasks.queue import QueueHuey
+from tasks.huey_worker import QueueHuey
 from tasks.serializer import PREFIX, JsonSerializer, UnreadableMessage, is_from_1_0
 from tests.fakes.forged import Trap, forged_messages, pickles_of_1_0
 
@@ -159,5 +159,5 @@ def test_the_first_start_after_1_0_drops_its_messages_with_one_line(huey, serial
 
 def logged(monkeypatch) -> list[tuple[str, dict]]:
     lines = []
-    monkeypatch.setattr("tasks.queue.log.warning", lambda words, **keys: lines.append((words, keys)))
+    monkeypatch.setattr("tasks.huey_worker.log.warning", lambda words, **keys: lines.append((words, keys)))
     return lines

@@ -1,0 +1,267 @@
+"""The skeleton of both workers: Huey with guarded tasks, a consumer between boot and stop, the maintenance loop.
+
+`tasks.worker` and `tasks.processing` supply what differs: their tasks, their maintenance pass, their store.
+"""
+
+import datetime
+import itertools
+import signal
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from huey import Huey
+from huey.api import Task, TaskWrapper
+from huey.consumer import Consumer
+
+from csi import logs
+from csi.errors import CsiError
+from csi.logs import log
+from csi.sql import DatabaseError
+from tasks.serializer import is_from_1_0
+from tasks.sqlite_queue import IDLE_SECONDS, SqliteQueueStorage
+
+SCHEDULER_INTERVAL = 0.25
+"""Seconds between two reads of the schedule, which carries polls, flushes and retries. Huey's own least is 1."""
+
+DROPS_LOGGED_SECONDS = 60.0
+"""Between two log lines about dropped messages: a program that writes to the queue must not fill the log."""
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """While a worker starts: a CsiError is one sentence on stderr, and the process ends with its exit code."""
+    try:
+        yield
+    except CsiError as error:
+        sys.stderr.write(f"csi: {error}\n")
+        raise SystemExit(error.exit_code) from None
+
+
+class WorkerProcess(ABC):
+    """What a worker does beside Huey's threads. The consumer calls boot, start, pause and stop, in this order."""
+
+    interval_seconds: float
+    """Between two passes of the maintenance loop."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+
+    @abstractmethod
+    def boot(self, threads: int) -> None:
+        """Check that this process can and may work. CsiError when not."""
+
+    @abstractmethod
+    def run_pass(self, consumer: "WorkerConsumer", number: int) -> None:
+        """One pass of the maintenance loop; the first has the number 0."""
+
+    @abstractmethod
+    def release_leases(self) -> int:
+        """Release the rows of this process, so that the next worker need not wait until leases expire."""
+
+    @abstractmethod
+    def drop_broken_connection(self) -> None:
+        """After a database error: the next statement opens a new connection where the old one is broken."""
+
+    def is_leader(self) -> bool:
+        """Whether this process enqueues the periodic tasks of all workers that share the queue."""
+        return True
+
+    def start(self, consumer: "WorkerConsumer") -> None:
+        threading.Thread(target=self._maintain, args=(consumer,), name="Maintenance", daemon=True).start()
+
+    def pause(self) -> None:
+        """The maintenance loop ends: nothing new is enqueued from now on."""
+        self.stopping.set()
+
+    def stop(self) -> None:
+        try:
+            log.info("worker ends", released=self.release_leases())
+        except Exception:  # noqa: BLE001 the process ends: leases that were not released expire
+            log.exception("leases could not be released")
+
+    def _maintain(self, consumer: "WorkerConsumer") -> None:
+        for number in itertools.count():
+            try:
+                self.run_pass(consumer, number)
+            except Exception as error:  # noqa: BLE001 the loop must survive a locked database, a full disk, a lost server
+                log.exception("maintenance failed; retrying", error=f"{type(error).__name__}: {error}"[:300])
+                self.drop_broken_connection()
+            if self.stopping.wait(self.interval_seconds):
+                return
+
+
+class WorkerConsumer(Consumer):
+    """Huey's consumer, between the worker's boot and its orderly stop."""
+
+    huey: "QueueHuey"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._signal_actions.pop(signal.SIGHUP, None)  # Huey would restart the process; a worker may reload instead
+        self._stop_flag_timeout = 0.5  # how often the main thread checks for a signal; Huey: ten times a second
+
+    def _create_scheduler(self) -> Any:
+        scheduler = super()._create_scheduler()
+        scheduler.interval = SCHEDULER_INTERVAL
+        return scheduler
+
+    def start(self) -> None:
+        super().start()
+        self.huey.worker.start(self)
+
+    def stop(self, graceful: bool = False) -> None:
+        self.huey.worker.pause()
+        storage = self.huey.storage if isinstance(self.huey.storage, SqliteQueueStorage) else None
+        if storage is not None:
+            storage.stop_blocking()
+        super().stop(graceful=graceful)
+        if storage is not None:
+            storage.return_taken()
+        self.huey.worker.stop()
+
+
+class GuardedTask(TaskWrapper):
+    """A task whose expected errors are one log line; the row that it claimed is due again when its lease expires.
+
+    Huey would log a traceback and retry: `retries` belong to the waits that the row asks for (CancelExecution).
+    """
+
+    def __init__(self, huey: "QueueHuey", func: Callable[..., Any], **options: Any) -> None:
+        @wraps(func)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                func(*args, **kwargs)
+            except CsiError as error:
+                log.error("task failed", task=func.__name__, key=args, error=str(error))
+            except DatabaseError as error:
+                log.error("task failed: database error", task=func.__name__, key=args, error=str(error)[:300])
+                huey.worker.drop_broken_connection()
+
+        super().__init__(huey, guarded, **options)
+
+
+class QueueHuey(Huey):
+    """Huey for wake-ups: unreadable messages are dropped and counted in the log; no results are stored."""
+
+    worker: WorkerProcess
+    """Set by the module that `huey_consumer` imports."""
+    schedule_read_at: float = 0.0
+    """When the scheduler of this process last read the schedule. Monotonic."""
+    task_ended_at: float = 0.0
+    """When a task of this process last ended, with or without an error. Monotonic; the start of the worker counts."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._counting = threading.Lock()
+        self._dropped = 0
+        self._drops_logged = float("-inf")
+
+    def get_task_wrapper_class(self) -> type[TaskWrapper]:
+        return GuardedTask
+
+    def dequeue(self) -> Task | None:
+        """The next task. Unreadable messages are dropped: the maintenance loop finds the rows they were for."""
+        task, dropped = None, 0
+        while task is None and (data := self.storage.dequeue()) is not None:
+            task = self._read(data)
+            dropped += task is None
+        self._count_dropped(dropped)
+        return task
+
+    def _deserialize_all(self, messages: Sequence[bytes]) -> list[Task]:
+        """The same for scheduled messages, and for callers that list the queue."""
+        found = [self._read(data) for data in messages]
+        self._count_dropped(sum(task is None for task in found))
+        return [task for task in found if task is not None]
+
+    def _read(self, data: bytes) -> Task | None:
+        """None: the key did not sign the message, or no task has this name."""
+        try:
+            return self.deserialize_task(data)
+        except Exception:  # noqa: BLE001 a message from outside may break in any way
+            return None
+
+    def _count_dropped(self, number: int) -> None:
+        with self._counting:
+            self._dropped += number
+            if not self._dropped or time.monotonic() - self._drops_logged < DROPS_LOGGED_SECONDS:
+                return
+            number, self._dropped, self._drops_logged = self._dropped, 0, time.monotonic()
+        log.warning("unreadable messages were dropped from the queue", messages=number)
+
+    def drop_messages_of_1_0(self) -> None:
+        """Empty a queue that holds messages of version 1.0.0, without opening one. Their rows are enqueued again.
+
+        Called once, when the worker starts: dropped one by one, as each falls due, they would be many log lines.
+        """
+        try:
+            found = [*self.storage.enqueued_items(), *self.storage.scheduled_items()]
+            old = sum(map(is_from_1_0, found))
+            if old:
+                self.storage.flush_queue()
+                self.storage.flush_schedule()
+                log.warning("queue was emptied: messages of version 1.0.0 are not read", messages=len(found), old=old)
+        except Exception as error:  # noqa: BLE001 an unreachable server: `dequeue` drops them later
+            log.warning("queue could not be searched for messages of version 1.0.0", error=str(error)[:300])
+
+    def enqueue_wakes(self, wakes: Sequence[Any], to_task: Callable[[Any], Task]) -> None:
+        """Wake-ups with a time `at` are scheduled, the others share one commit. When that fails, the rows stay due."""
+        try:
+            if now := [to_task(wake) for wake in wakes if wake.at is None]:
+                self.enqueue_many(now)
+            for wake in wakes:
+                if wake.at is not None:
+                    task = to_task(wake)
+                    # Huey's times are naive and mean UTC. `.s(eta=…)` would truncate it to whole seconds, and a task
+                    # that runs before its row is due does nothing.
+                    task.eta = datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
+                    self.add_schedule(task)
+        except Exception as error:  # noqa: BLE001 queue deleted or locked, server unreachable
+            log.warning(
+                "wake-ups could not be queued; the maintenance loop repeats them", wakes=len(wakes), error=str(error)
+            )
+
+    def enqueue_many(self, tasks: Sequence[Task]) -> None:
+        """Many tasks in one commit, where the storage can; one by one where not."""
+        messages = [(self.serialize_task(task), task.priority or 0) for task in tasks]
+        if hasattr(self.storage, "enqueue_many"):
+            self.storage.enqueue_many(messages)
+        else:
+            for data, priority in messages:
+                self.storage.enqueue(data, priority)
+
+    def execute(self, task: Task, timestamp: Any = None) -> Any:
+        try:
+            return super().execute(task, timestamp)
+        finally:
+            self.task_ended_at = time.monotonic()
+
+    def read_schedule(self, timestamp: Any = None) -> list[Task]:
+        self.schedule_read_at = time.monotonic()
+        return list(super().read_schedule(timestamp))
+
+    def read_periodic(self, timestamp: Any) -> list[Task]:
+        """Of several workers the leader enqueues the periodic tasks."""
+        return list(super().read_periodic(timestamp)) if self.worker.is_leader() else []
+
+    def is_revoked(self, task: Task, timestamp: Any = None, peek: bool = True) -> bool:
+        return False  # rows decide whether work is still wanted; this saves a read per task
+
+    def delete(self, key: str) -> bool:
+        return False  # only revocations and results are stored under keys, and we have neither
+
+    def create_consumer(self, **options: Any) -> WorkerConsumer:
+        """Called by huey_consumer only: here the process becomes the worker."""
+        with exit_on_error():
+            self.worker.boot(threads=options.get("workers", 1))
+        logs.take_over("huey")
+        self.schedule_read_at = self.task_ended_at = time.monotonic()
+        self.drop_messages_of_1_0()
+        options["max_delay"] = min(options.get("max_delay", IDLE_SECONDS), IDLE_SECONDS)
+        return WorkerConsumer(self, **options)

@@ -1,0 +1,129 @@
+"""The skeleton of both workers: guarded tasks, wake-ups, the maintenance loop, exit codes."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from huey import MemoryHuey
+
+from csi.errors import ConfigError, StoreError
+from csi.sql import DatabaseError
+from tasks.huey_worker import QueueHuey, WorkerProcess, exit_on_error
+from tasks.serializer import JsonSerializer
+
+
+class MemoryWorkerQueue(QueueHuey, MemoryHuey):
+    """The workers' Huey on a queue in memory."""
+
+
+class ScriptedWorker(WorkerProcess):
+    """Every pass raises or returns as scripted; the last one stops the loop."""
+
+    interval_seconds = 0.0
+
+    def __init__(self, *passes):
+        super().__init__()
+        self.passes, self.numbers, self.dropped = list(passes), [], 0
+
+    def boot(self, threads):
+        raise ConfigError("csi.queue: not usable")
+
+    def run_pass(self, consumer, number):
+        self.numbers.append(number)
+        error = self.passes.pop(0)
+        if not self.passes:
+            self.pause()
+        if error is not None:
+            raise error
+
+    def release_leases(self):
+        raise OSError("disk full")
+
+    def drop_broken_connection(self):
+        self.dropped += 1
+
+
+@pytest.fixture
+def huey():
+    made = MemoryWorkerQueue("csi", results=False, utc=True, serializer=JsonSerializer("a-secret", "csi"))
+    made.worker = ScriptedWorker()
+    return made
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    found = []
+    for level in ("warning", "error", "exception", "info"):
+        monkeypatch.setattr(f"tasks.huey_worker.log.{level}", lambda words, **keys: found.append((words, keys)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "dropped"),
+    [(StoreError("no row"), "task failed", 0), (DatabaseError("no row"), "task failed: database error", 1)],
+)
+def test_an_expected_error_of_a_task_is_one_line_and_no_retry(huey, lines, error, words, dropped):
+    @huey.task(retries=2)
+    def deliver_batch(batch_id):
+        raise error
+
+    huey.enqueue_many([deliver_batch.s(7)])
+    huey.execute(huey.dequeue())
+    assert lines == [(words, {"task": "deliver_batch", "key": (7,), "error": "no row"})]
+    assert (huey.worker.dropped, huey.pending_count(), huey.scheduled_count()) == (dropped, 0, 0)
+    assert huey.task_ended_at > 0
+
+
+def test_wake_ups_are_queued_or_scheduled_with_fractions_of_a_second(huey):
+    @huey.task()
+    def poll_watch(key):
+        pass
+
+    wakes = [SimpleNamespace(key=1, at=None), SimpleNamespace(key=2, at=4102444800.75)]
+    huey.enqueue_wakes(wakes, lambda wake: poll_watch.s(wake.key))
+    assert [task.args for task in huey.pending()] == [(1,)]
+    assert [task.eta.isoformat() for task in huey.scheduled()] == ["2100-01-01T00:00:00.750000"]
+
+
+def test_a_queue_that_takes_no_wake_ups_is_one_warning(huey, lines):
+    def unreachable(wake):
+        raise OSError("connection refused")
+
+    huey.enqueue_wakes([SimpleNamespace(at=None)], unreachable)
+    words = "wake-ups could not be queued; the maintenance loop repeats them"
+    assert lines == [(words, {"wakes": 1, "error": "connection refused"})]
+
+
+def test_the_maintenance_loop_survives_an_error(lines):
+    worker = ScriptedWorker(None, OSError("database or disk is full"), None)
+    thread = threading.Thread(target=worker._maintain, args=(None,), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert (worker.numbers, worker.dropped, thread.is_alive()) == ([0, 1, 2], 1, False)
+    assert lines == [("maintenance failed; retrying", {"error": "OSError: database or disk is full"})]
+
+
+def test_leases_that_cannot_be_released_do_not_stop_the_shutdown(lines):
+    ScriptedWorker().stop()
+    assert [words for words, _ in lines] == ["leases could not be released"]
+
+
+def test_an_error_at_boot_is_one_sentence_and_its_exit_code(huey, capsys):
+    with pytest.raises(SystemExit) as ended:
+        huey.create_consumer(workers=1)
+    assert (ended.value.code, capsys.readouterr().err) == (ConfigError.exit_code, "csi: csi.queue: not usable\n")
+
+
+def test_other_errors_at_start_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError), exit_on_error():
+        raise ZeroDivisionError
+
+
+def test_only_the_leader_enqueues_periodic_tasks(huey, monkeypatch):
+    @huey.periodic_task(lambda moment: True)
+    def tick():
+        pass
+
+    assert len(huey.read_periodic(None)) == 1
+    monkeypatch.setattr(huey.worker, "is_leader", lambda: False)
+    assert huey.read_periodic(None) == []
