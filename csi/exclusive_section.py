@@ -29,7 +29,7 @@ class ExclusiveSection:
 
 
 @contextmanager
-def left() -> Iterator[None]:
+def released() -> Iterator[None]:
     """Other threads may enter the sections of this thread while it waits for the network."""
     sections = list(_entered())
     for section in reversed(sections):
@@ -49,4 +49,4 @@ def _entered() -> list[ExclusiveSection]:
     return found
 
 
-READING, SENDING = ExclusiveSection(), ExclusiveSection()
+POLL_SECTION, DELIVERY_SECTION = ExclusiveSection(), ExclusiveSection()

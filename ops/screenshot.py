@@ -145,7 +145,7 @@ def _send(pk: int, watch: Watch, tier: str, seen: float, arrived: float) -> None
     batch = open_batch([pk], tier, seen + 0.1)
     number = attempts.start(batch.id, "default", f"req_{pk:012x}", 1, "ascii", arrived - 0.1)
     attempts.finish(number, "delivered", arrived, status=200, answer='{"ok": true, "accepted": 1}')
-    outbox.leave(batch.id, [pk])
+    outbox.remove(batch.id, [pk])
     events.mark_delivered([pk], emitted_at=clock.iso(arrived), now=arrived)
     db.run("UPDATE batches SET state = 'delivered', attempts = 1, settled_at = ? WHERE id = ?", arrived, batch.id)
     counters.add("events", source=watch.source, label="delivered")

@@ -19,7 +19,7 @@ from csi.adapters.youtube.uploads_playlist import UploadsPlaylist
 from csi.config.durations import Seconds
 from csi.config.settings import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.errors import NetError, SourceError
-from csi.exclusive_section import READING
+from csi.exclusive_section import POLL_SECTION
 from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log
 from csi.net import HttpLimits, HttpResponse, is_loopback
@@ -178,7 +178,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             return ReadResult(
                 etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh
             )
-        with READING:  # parsing is CPU-bound: one thread at a time
+        with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             entries = atom.read_entries(answer.body)
             items = tuple(channel_upload.from_feed(entry, position.ref, now) for entry in entries)
         tag = response_headers.validator(answer, "etag")

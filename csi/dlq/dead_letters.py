@@ -115,7 +115,7 @@ def add_events(
             first_seen_at=row.first_seen_at,
             now=now,
         )
-    outbox.leave(batch.id, [row.id for row in rows])
+    outbox.remove(batch.id, [row.id for row in rows])
     events.mark([row.id for row in rows], "quarantined" if cause == "crash" else "dead", "pending", "in_flight")
 
 
@@ -229,7 +229,7 @@ def attribute_to_receiver(destination: str, since: float) -> int:
 def reopen_after_probe(batch: Batch, rows: Sequence[StoredEvent]) -> None:
     """`replaying` → `open` after a failed probe: the dead letter is as before, and the probe uses no round."""
     ids = [row.id for row in rows]
-    outbox.leave(batch.id, ids)
+    outbox.remove(batch.id, ids)
     events.mark(ids, "dead", "pending", "in_flight")
     sql = "UPDATE dead_letter SET state = 'open', rounds = rounds - 1 WHERE id = ? AND state = 'replaying'"
     run(sql, batch.letter_id)

@@ -51,4 +51,4 @@ def prune(before: float, now: float, *, key_days: float) -> int:
 def _drop_from_inbox(keys: Sequence[str], now: float, key_days: float) -> None:
     """Delete quarantined items. Their keys stay known, because the source may list the items for years."""
     if keys:
-        dedupe.remember(inbox.give_up(keys), "discarded", now, key_days)
+        dedupe.remember(inbox.delete_quarantined(keys), "discarded", now, key_days)

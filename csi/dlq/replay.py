@@ -74,7 +74,7 @@ def _requeue(letter: StoredDeadLetter, due_at: float, known: Collection[str] | N
 def _requeue_event(letter: StoredDeadLetter, due_at: float, lane: str | None) -> str:
     """Put the event into the outbox. The dead letter closes when the event is delivered or dies again."""
     # After a failed replay the event is sent alone, so that it cannot spoil a batch a second time.
-    if outbox.put_again(letter.event_id, letter.destination, due_at=due_at, lane=lane, alone=letter.rounds > 0):
+    if outbox.requeue(letter.event_id, letter.destination, due_at=due_at, lane=lane, alone=letter.rounds > 0):
         return "pending"
     if events.is_stored(letter.event_id):
         return "already in the outbox; the dead letter closes with its delivery"
@@ -104,7 +104,7 @@ def _requeue_item(letter: StoredDeadLetter, now: float) -> str:
     texts = str(raw.get("event_type") or ""), str(raw.get("occurred_at") or "")
     item = inbox.NewItem(letter.event_id, *texts, raw["payload"])
     seen_at = letter.first_seen_at or letter.died_at
-    if not inbox.put_again(watch_id, item, letter_id=letter.id, seen_at=seen_at, now=now):
+    if not inbox.requeue(watch_id, item, letter_id=letter.id, seen_at=seen_at, now=now):
         raise ReplayRefused("it is already in the inbox")
     dedupe.forget(letter.event_id, "malformed")
     return "back in the inbox; it is normalized again"

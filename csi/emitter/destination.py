@@ -22,7 +22,7 @@ LANES = (*TIERS, STREAM)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EventFilter:
     """Which events a destination wants. Nothing named: all of them."""
 
     sources: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Destination:
     name: str
     receiver: Receiver
     tiers: PriorityBehavior = field(default_factory=PriorityBehavior)
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: EventFilter = field(default_factory=EventFilter)
     canonical_json: JsonForm = "auto"
     max_events_per_request: int = 100
     max_concurrent_requests: int = 4
@@ -91,7 +91,7 @@ def _named(name: str, given: DestinationSettings, settings: Settings, streaming:
         name=name,
         receiver=Receiver(given.endpoint, secret, bearer.get_secret_value() if bearer else secret, timeout, webhooks),
         tiers=given.priority_behavior or delivery.priority_behavior,
-        wanted=Wanted(frozenset(given.sources), frozenset(given.event_types), frozenset(given.tags)),
+        wanted=EventFilter(frozenset(given.sources), frozenset(given.event_types), frozenset(given.tags)),
         canonical_json=given.canonical_json or delivery.canonical_json,
         max_events_per_request=given.max_events_per_request or delivery.max_events_per_request,
         max_concurrent_requests=given.max_concurrent_requests or delivery.max_concurrent_requests,

@@ -101,7 +101,7 @@ class DeadlineTransport(httpx.HTTPTransport):
 class DeadlineBackend(httpcore.NetworkBackend):
     """Connects within the rest of the deadline, however many addresses a name has."""
 
-    @exclusive_section.left()
+    @exclusive_section.released()
     def connect_tcp(
         self,
         host: str,
@@ -138,7 +138,7 @@ class DeadlineStream(httpcore.NetworkStream):
         self.meter = BodyMeter()
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        with exclusive_section.left():
+        with exclusive_section.released():
             data = self._inner.read(max_bytes, _cap(timeout))
         call.cut = not data
         self.meter.feed(data)
@@ -147,7 +147,7 @@ class DeadlineStream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self.meter = BodyMeter()
         # A write that fits into the socket's buffer does not wait: the exclusive section is kept for it.
-        with exclusive_section.left() if len(buffer) > PIECE else nullcontext():
+        with exclusive_section.released() if len(buffer) > PIECE else nullcontext():
             # In pieces, each with the rest of the deadline: one long write restarts its timeout with every byte.
             for start in range(0, len(buffer), PIECE):
                 self._inner.write(buffer[start : start + PIECE], _cap(timeout))
@@ -155,7 +155,7 @@ class DeadlineStream(httpcore.NetworkStream):
     def close(self) -> None:
         self._inner.close()
 
-    @exclusive_section.left()
+    @exclusive_section.released()
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:

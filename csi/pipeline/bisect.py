@@ -20,9 +20,9 @@ def halve(batch: Batch, rows: Sequence[StoredEvent], now: float, *, refused: str
     """Send the first half; the second waits for the answer. `refused`: why this batch was refused."""
     middle = (len(rows) + 1) // 2
     first = batches.split_off(batch, [row.id for row in rows[:middle]], now)
-    proof = refused if len(rows) == 2 else None
-    second = batches.split_off(batch, [row.id for row in rows[middle:]], now, wait=WAIT_SECONDS, proof=proof)
-    batches.tie(first, sibling=second, rest=batch.rest)
+    refusal = refused if len(rows) == 2 else None
+    second = batches.split_off(batch, [row.id for row in rows[middle:]], now, wait=WAIT_SECONDS, refusal=refusal)
+    batches.link_parts(first, sibling=second, cleared_id=batch.cleared_id)
     return [Wake("deliver", first)]
 
 
@@ -34,22 +34,25 @@ def halve_both(batch: Batch, rows: Sequence[StoredEvent], now: float) -> list[Wa
 
 
 def clear_sibling(batch: Batch, now: float) -> Batch:
-    """This half was refused, so the other is cleared and joins the rest. Returns the batch with its new rest."""
+    """This half was refused, so the other is cleared and joins the cleared events. Returns the batch with
+    its new `cleared_id`."""
     if batch.sibling is None:
         return batch
-    rest = _join(batch.sibling, batch.rest, now)
-    batches.set_due(rest, now + WAIT_SECONDS)
-    return batches.with_rest(batch, rest)
+    cleared_id = _join(batch.sibling, batch.cleared_id, now)
+    batches.set_due(cleared_id, now + WAIT_SECONDS)
+    return batches.with_cleared(batch, cleared_id)
 
 
-def _join(part: int, rest: int | None, now: float) -> int:
-    """Move the events of one waiting part into another. Returns the part that has them: a rest that was sent or
-    dissolved meanwhile takes no more."""
-    # The update locks the row: until this transaction ends, no thread can send or dissolve the rest.
-    if rest is None or not batches.set_due(rest, now + WAIT_SECONDS) or not batches.settle_waiting(part, "split", now):
+def _join(part: int, cleared_id: int | None, now: float) -> int:
+    """Move the events of one waiting part into the cleared ones. Returns the batch that has them: this part itself
+    where the cleared events were sent or dissolved meanwhile."""
+    # The update locks the row: until this transaction ends, no thread can send or dissolve the cleared events.
+    if cleared_id is None or not batches.set_due(cleared_id, now + WAIT_SECONDS):
         return part
-    outbox.move([row.id for row in outbox.contents(part)], part, rest)
-    return rest
+    if not batches.settle_waiting(part, "split", now):
+        return part
+    outbox.move([row.id for row in outbox.contents(part)], part, cleared_id)
+    return cleared_id
 
 
 def search_sibling(batch: Batch, now: float) -> tuple[list[Wake], Batch | None]:
@@ -58,14 +61,14 @@ def search_sibling(batch: Batch, now: float) -> tuple[list[Wake], Batch | None]:
     waiting = batches.find(batch.sibling) if batch.sibling else None
     if waiting is None or waiting.state != "ready":
         return [], None
-    if waiting.size == 1 and waiting.proof is None:
-        batches.tie(waiting.id, sibling=None, rest=batch.rest)
+    if waiting.size == 1 and waiting.refusal is None:
+        batches.link_parts(waiting.id, sibling=None, cleared_id=batch.cleared_id)
         batches.set_due(waiting.id, now)
         return [Wake("deliver", waiting.id)], None
     settled = batches.settle_waiting(waiting.id, "dead" if waiting.size == 1 else "split", now)
     if settled is None:
         return [], None
-    settled = batches.with_rest(settled, batch.rest)
+    settled = batches.with_cleared(settled, batch.cleared_id)
     if settled.size == 1:
         return end_search(settled, now), settled
     return halve(settled, outbox.contents(settled.id), now), None
@@ -73,7 +76,7 @@ def search_sibling(batch: Batch, now: float) -> tuple[list[Wake], Batch | None]:
 
 def end_search(batch: Batch, now: float) -> list[Wake]:
     """The refused event is found: send everything that was cleared, together."""
-    if batch.rest is None:
+    if batch.cleared_id is None:
         return []
-    batches.set_due(batch.rest, now)
-    return [Wake("deliver", batch.rest)]
+    batches.set_due(batch.cleared_id, now)
+    return [Wake("deliver", batch.cleared_id)]

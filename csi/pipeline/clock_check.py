@@ -10,7 +10,7 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling.clock_trust import LONGEST_HOLD_SECONDS, TOLERANCE_SECONDS, ClockReading, ClockTrust, check
 from csi.store import heartbeats
-from csi.store.heartbeats import GAP_SECONDS, WORKER, Beat
+from csi.store.heartbeats import GAP_SECONDS, WORKER, LastHeartbeat
 
 _checking = threading.Lock()
 
@@ -47,7 +47,7 @@ def measure(rt: Runtime) -> str | None:
     return None if trust is None else json.dumps({"boot_id": clock.boot_id(), **asdict(trust)})
 
 
-def hold_text(beat: Beat | None, now: float) -> str | None:
+def hold_text(beat: LastHeartbeat | None, now: float) -> str | None:
     """Why the worker of this heartbeat does not poll. None: its clocks agree, or the heartbeat is of another time: the
     worker ended in a hold, or the clock was set right since."""
     if beat is None or beat.clock_json is None or abs(now - beat.beat_at) > GAP_SECONDS:
@@ -67,7 +67,7 @@ def require_no_hold(rt: Runtime) -> None:
         raise ClockHeld(f"nothing is deleted: {text}")
 
 
-def _load(beat: Beat | None) -> ClockTrust | None:
+def _load(beat: LastHeartbeat | None) -> ClockTrust | None:
     """None: there is no heartbeat of this boot, and the steady clock began anew."""
     stored = json.loads(beat.clock_json) if beat and beat.clock_json else None
     boot_id = clock.boot_id()

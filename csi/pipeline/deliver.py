@@ -10,7 +10,7 @@ from csi.emitter import http
 from csi.emitter.destination import Destination
 from csi.emitter.envelope import envelope
 from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
-from csi.exclusive_section import SENDING
+from csi.exclusive_section import DELIVERY_SECTION
 from csi.ingester.signature import Form, new_request_id
 from csi.pipeline import destination_state, flush, redrive, settle
 from csi.pipeline.settle import AttemptResult, ClaimedBatch
@@ -18,11 +18,11 @@ from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import attempts, batches, destinations, events, outbox
 from csi.store.batches import Batch, Sending
-from csi.store.db import at, is_postgres, writing
+from csi.store.db import exclusive_on_sqlite, is_postgres, writing
 from csi.store.destinations import DestinationRow
 
 LEASE_MARGIN = 10.0
-IN_A_ROW_SECONDS = 20.0
+MAX_TASK_SECONDS = 20.0
 """A thread continues with the next batch for this long. Then its task ends, which shows that the worker is alive."""
 
 
@@ -33,8 +33,11 @@ def deliver(rt: Runtime, batch_id: int) -> Iterator[list[Wake]]:
     before: in a flood that is one commit per event instead of three, and no message in the queue. It keeps the slot in
     this worker, while a message in a shared queue might reach a worker that has no free slot. Decision 0034.
     """
-    end = time.monotonic() + IN_A_ROW_SECONDS
-    with at(SENDING), writing():  # committed before anything is sent: a crash leaves an attempt and a lease behind
+    end = time.monotonic() + MAX_TASK_SECONDS
+    with (
+        exclusive_on_sqlite(DELIVERY_SECTION),
+        writing(),
+    ):  # committed before anything is sent: a crash leaves an attempt and a lease behind
         claimed = _claim(rt, batch_id)
     while claimed is not None:
         wakes, claimed = _send_and_settle(rt, claimed, end)
@@ -44,7 +47,7 @@ def deliver(rt: Runtime, batch_id: int) -> Iterator[list[Wake]]:
 def _send_and_settle(rt: Runtime, claimed: ClaimedBatch, end: float) -> tuple[list[Wake], ClaimedBatch | None]:
     """A crash after the request and before the commit leaves the batch `sending`; its lease brings it back, and the
     receiver recognises the events by their ids."""
-    with at(SENDING):
+    with exclusive_on_sqlite(DELIVERY_SECTION):
         result = _send_in_form(rt, claimed)
         with writing():
             wakes = settle.settle(rt, claimed, result)

@@ -20,7 +20,7 @@ class OldSchema(StoreError):
 
 
 @dataclass(frozen=True)
-class Finding:
+class StorageFinding:
     """One thing that is known of the storage. `kind` is `ok`, or what is wrong in one word."""
 
     kind: str
@@ -59,35 +59,35 @@ def watch_log(rt: Runtime) -> None:
             log.info("the database's log is short again", wal_mb=size)
 
 
-def check_storage(settings: Settings, *, thorough: bool = False) -> list[Finding]:
+def check_storage(settings: Settings, *, thorough: bool = False) -> list[StorageFinding]:
     """All that is wrong, or one `ok`. Needs no open database and no worker; `thorough` reads every page."""
     url = settings.csi.database_url
     found = list(_look_at_file(Path(url), settings.csi.min_free_mb)) if not looks_like_postgres(url) else []
     found += _open(url, thorough=thorough)
     # A damaged file is noticed twice.
     return list({finding.kind: finding for finding in found}.values()) or [
-        Finding("ok", True, "the database can be read and written, and its schema is known")
+        StorageFinding("ok", True, "the database can be read and written, and its schema is known")
     ]
 
 
-def _look_at_file(path: Path, wanted: int) -> Iterator[Finding]:
+def _look_at_file(path: Path, wanted: int) -> Iterator[StorageFinding]:
     try:
         found = disk.measure_at(path)
     except StoreError as error:
-        yield Finding("unusable", False, str(error), database_faults.READ_ONLY.remedy)
+        yield StorageFinding("unusable", False, str(error), database_faults.READ_ONLY.remedy)
         return
     if found.free < wanted * MB:
-        yield Finding("full", False, disk.nearly_full(found, wanted), database_faults.FULL.remedy)
+        yield StorageFinding("full", False, disk.nearly_full(found, wanted), database_faults.FULL.remedy)
     if found.log > disk.LONG_LOG:
         remedy = "find the process with `fuser -v` on the file: an open shell, a copy tool"
-        yield Finding("long_reader", False, disk.long_reader(found), remedy)
+        yield StorageFinding("long_reader", False, disk.long_reader(found), remedy)
     if path.exists():
         yield from _findings(lambda: disk.check_write_lock(path))
 
 
-def _open(url: str, *, thorough: bool) -> list[Finding]:
+def _open(url: str, *, thorough: bool) -> list[StorageFinding]:
     if not looks_like_postgres(url) and not Path(url).exists():
-        return [Finding("absent", False, "there is no database yet", "the worker makes it at its first start")]
+        return [StorageFinding("absent", False, "there is no database yet", "the worker makes it at its first start")]
     return list(_findings(lambda: _read(url, thorough=thorough)))
 
 
@@ -100,14 +100,14 @@ def _read(url: str, *, thorough: bool) -> None:
         db.check_pages()
 
 
-def _findings(question: Callable[[], None]) -> Iterator[Finding]:
+def _findings(question: Callable[[], None]) -> Iterator[StorageFinding]:
     try:
         question()
     except OldSchema as error:
-        yield Finding("old", False, str(error), "run csi db migrate, or start the worker")
+        yield StorageFinding("old", False, str(error), "run csi db migrate, or start the worker")
     except StoreError as error:
         named = database_faults.identify(error)
-        yield Finding(named.kind, False, str(error), named.remedy)
+        yield StorageFinding(named.kind, False, str(error), named.remedy)
 
 
 def _say_room(found: DiskSpace | None, wanted: int) -> None:

@@ -77,10 +77,10 @@ def _normalize_item(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> Norm
         event = _normalize(rt, watch, item)
         return NormalizedItem(item, event, rt.adapter(watch.source).get_dedupe_key(event))
     except MalformedItem as error:
-        _bury(rt, watch, item, str(error))
+        _reject_malformed(rt, watch, item, str(error))
     except Exception as error:  # noqa: BLE001 a payload may break an adapter in any way; the item becomes a dead letter
         log.exception("item could not be normalized", source=watch.source, item=item.item_key)
-        _bury(rt, watch, item, f"{type(error).__name__} while normalizing")
+        _reject_malformed(rt, watch, item, f"{type(error).__name__} while normalizing")
     return None
 
 
@@ -104,9 +104,9 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
     with writing():
         ours = inbox.remove([one.item for one in normalized])  # a lost lease: its new holder stores the item
         kept = [one for one in normalized if one.item.id in ours]
-        stored = _add(rt, watch, [one for one in kept if wanting[one.item.id]], now)
-        passed = _remember_unwanted(rt, [one for one in kept if not wanting[one.item.id]], now)
-        for one in [*(one for one, _ in stored), *passed]:
+        stored = _add_new(rt, watch, [one for one in kept if wanting[one.item.id]], now)
+        unwanted = _remember_unwanted(rt, [one for one in kept if not wanting[one.item.id]], now)
+        for one in [*(one for one, _ in stored), *unwanted]:
             catalog_entry.enter(one.event, now)
         outbox.put_many([entry for one, pk in stored for entry in _entries(rt, watch, one, pk, wanting[one.item.id])])
         known = len(kept) - len(stored)
@@ -126,7 +126,7 @@ def _wanting(rt: Runtime, event: CreatorSignalEvent) -> list[Destination]:
     return [it for it in rt.destinations.values() if it.wanted.accepts(event.source, event.event_type, tags)]
 
 
-def _add(
+def _add_new(
     rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem], now: float
 ) -> list[tuple[NormalizedItem, int]]:
     """Those that are new, each with its row. Of two with the same key the first counts."""
@@ -161,7 +161,7 @@ def _entries(
     ]
 
 
-def _bury(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reason: str) -> None:
+def _reject_malformed(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reason: str) -> None:
     now = rt.now()
     with writing():
         if inbox.remove([item]):

@@ -10,7 +10,7 @@ from typing import Any
 from csi import clock
 from csi.adapters.base import Position, RawEvent, ReadResult, SourceAdapter
 from csi.errors import SourceError
-from csi.exclusive_section import READING
+from csi.exclusive_section import POLL_SECTION
 from csi.ingester.text import clean
 from csi.logs import log
 from csi.pipeline import clock_check, poll_gap, polled_host_health, quota_schedule, schedule
@@ -20,21 +20,21 @@ from csi.scheduling import filters, watch_health
 from csi.scheduling.watch_health import Verdict
 from csi.store import counters, db, dedupe, inbox, retention, watch_admin, watches
 from csi.store.counters import Count
-from csi.store.db import at, writing
+from csi.store.db import exclusive_on_sqlite, writing
 from csi.store.models import Watch
 
 KEY_CHARS = 512
 LASTING = ("id", "yt_videoid", "link", "title", "published")
 """What an item without a key is known by: not its views, nor when it was last touched."""
 FIRST_SPREAD = 60.0
-IN_A_ROW_SECONDS = 5.0
+MAX_TASK_SECONDS = 5.0
 """A thread continues with the watches in line for this long. Then its task ends, which shows that it is alive."""
 
 QUOTA_LOOK_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class Keyed:
+class KeyedItem:
     """An item with its key and its place in time."""
 
     key: str
@@ -58,24 +58,24 @@ class PollAttempt:
 
 
 @dataclass(frozen=True)
-class Found:
+class ReadOutcome:
     """What a read gave: items in order of time, which of their keys are known, and what a gap changes on the watch."""
 
     reading: ReadResult
-    items: list[Keyed]
+    items: list[KeyedItem]
     known: set[str]
     changes: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Sorted:
+class ItemSelection:
     """New items by what becomes of them."""
 
-    emit: list[Keyed]
-    old: list[Keyed] = field(default_factory=list)
+    emit: list[KeyedItem]
+    old: list[KeyedItem] = field(default_factory=list)
     """Counted as seen without an event: listed at the first read, or published before an absence in which keys were
     forgotten."""
-    unwanted: list[Keyed] = field(default_factory=list)
+    unwanted: list[KeyedItem] = field(default_factory=list)
 
 
 def poll(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
@@ -85,7 +85,7 @@ def poll(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
     The wake-ups include the next poll of the watch at its time. A wake-up that was doubled, or that comes before the
     row is due, ends without a successor, so that each watch has one.
     """
-    end = rt.now() + IN_A_ROW_SECONDS
+    end = rt.now() + MAX_TASK_SECONDS
     next_id: int | None = watch_id
     while next_id is not None:
         wakes = _poll_in_slot(rt, next_id)
@@ -100,8 +100,8 @@ def poll_early(rt: Runtime, watch_id: int) -> list[Wake]:
     """By command: read a watch that need not be due, but neither a paused one nor one whose host is paused."""
     if clock_check.is_held(rt):
         return []
-    with at(READING):
-        watch = watches.glance(watch_id)
+    with exclusive_on_sqlite(POLL_SECTION):
+        watch = watches.poll_candidate(watch_id)
     if watch is None or watch.source not in rt.settings.sources:
         return []
     return _claim_and_read(rt, watch, polled_host_health.host_of(rt, watch), early=True)
@@ -110,8 +110,8 @@ def poll_early(rt: Runtime, watch_id: int) -> list[Wake]:
 def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
     if not schedule.may_poll(rt):  # the row stays due, and the maintenance loop wakes it when polling resumes
         return []
-    with at(READING):
-        now, watch = rt.now(), watches.glance(watch_id)
+    with exclusive_on_sqlite(POLL_SECTION):
+        now, watch = rt.now(), watches.poll_candidate(watch_id)
     if watch is None or watch.source not in rt.settings.sources or watch.next_poll_at > now:
         return []
     if watch.wake_at < now - watches.MISSED_SECONDS:
@@ -129,9 +129,9 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
         slots.release(host)
 
 
-def _claim_and_read(rt: Runtime, watch: watches.Glance, host: str, *, early: bool) -> list[Wake]:
+def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, early: bool) -> list[Wake]:
     now = rt.now()
-    with at(READING):
+    with exclusive_on_sqlite(POLL_SECTION):
         until = polled_host_health.postpone_if_paused(rt, watch, host, now)
         if until is not None:
             return [Wake("poll", watch.id, at=until)]
@@ -154,17 +154,17 @@ def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
     return _record_success(rt, attempt, found)
 
 
-def _read(rt: Runtime, watch: Watch) -> Found:
+def _read(rt: Runtime, watch: Watch) -> ReadOutcome:
     adapter, position = rt.adapter(watch.source), _position(rt, watch)
     reading = adapter.read(position)
-    with at(READING):
-        items = _keyed(adapter, reading.items)
+    with exclusive_on_sqlite(POLL_SECTION):
+        items = _with_keys(adapter, reading.items)
         known = dedupe.known([item.key for item in items])
     filled = poll_gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
     if filled.items:
-        items = _keyed(adapter, (*reading.items, *filled.items))
+        items = _with_keys(adapter, (*reading.items, *filled.items))
         known = dedupe.known([item.key for item in items])
-    return Found(reading, items, known, filled.changes)
+    return ReadOutcome(reading, items, known, filled.changes)
 
 
 class WatchLease:
@@ -200,13 +200,13 @@ def _position(rt: Runtime, watch: Watch) -> Position:
 # ── it succeeded ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _record_success(rt: Runtime, attempt: PollAttempt, found: Found) -> list[Wake]:
+def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> list[Wake]:
     now, watch = rt.now(), attempt.watch
-    with at(READING), writing():
+    with exclusive_on_sqlite(POLL_SECTION), writing():
         if not watches.still_held(watch):
             return _log_lost(attempt)
         known = _known(watch, found)
-        new = _sort(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
+        new = _select(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
         stored = _store(rt, watch, new, known, now)
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
@@ -230,7 +230,7 @@ def _wake_items(ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
     ]
 
 
-def _store(rt: Runtime, watch: Watch, new: Sorted, known: set[str], now: float) -> list[int]:
+def _store(rt: Runtime, watch: Watch, new: ItemSelection, known: set[str], now: float) -> list[int]:
     """Put what is new into the inbox; remember or refresh the rest."""
     days = rt.settings.retention.dedupe_days
     dedupe.remember([item.key for item in new.old], "first_poll", now, days)
@@ -239,12 +239,12 @@ def _store(rt: Runtime, watch: Watch, new: Sorted, known: set[str], now: float) 
     return inbox.put(watch, [_new_item(item) for item in new.emit], now)
 
 
-def _item_counts(source: str, new: Sorted, known: set[str]) -> list[Count]:
+def _item_counts(source: str, new: ItemSelection, known: set[str]) -> list[Count]:
     seen = {"filtered": len(new.unwanted), "known": len(known), "new": len(new.emit)}
     return [Count("items", amount, source, label) for label, amount in seen.items()]
 
 
-def _known(watch: Watch, found: Found) -> set[str]:
+def _known(watch: Watch, found: ReadOutcome) -> set[str]:
     """After a reset by command, what was only marked as seen is emitted now."""
     if watch.first_read_at is None and watch.last_success_at is not None and watch.first_poll == '"all"':
         watch_admin.forget_unemitted(sorted(found.known))
@@ -252,25 +252,25 @@ def _known(watch: Watch, found: Found) -> set[str]:
     return found.known
 
 
-def _sort(rt: Runtime, watch: Watch, new: list[Keyed], reading: ReadResult, now: float) -> Sorted:
+def _select(rt: Runtime, watch: Watch, new: list[KeyedItem], reading: ReadResult, now: float) -> ItemSelection:
     wanted, unwanted = _filter(rt, watch, new)
     if watch.first_read_at is None and not reading.unchanged:
         cut = _cut(wanted, _newest(json.loads(watch.first_poll)))
-        return Sorted(wanted[cut:], wanted[:cut], unwanted)
+        return ItemSelection(wanted[cut:], wanted[:cut], unwanted)
     seen = watch.last_success_at
     if seen is not None and retention.has_forgotten_keys(seen, now, rt.settings.retention.dedupe_days):
         # Items that were listed at the last read were handled then, but their keys may be gone. What is newer than the
         # newest item ever listed is new all the same: a source may list an item long after its publication.
         since = min(seen, watch.last_video_published_at or seen)
-        return Sorted(
+        return ItemSelection(
             [item for item in wanted if item.occurred > since],
             [item for item in wanted if item.occurred <= since],
             unwanted,
         )
-    return Sorted(wanted, unwanted=unwanted)
+    return ItemSelection(wanted, unwanted=unwanted)
 
 
-def _filter(rt: Runtime, watch: Watch, items: list[Keyed]) -> tuple[list[Keyed], list[Keyed]]:
+def _filter(rt: Runtime, watch: Watch, items: list[KeyedItem]) -> tuple[list[KeyedItem], list[KeyedItem]]:
     """Wanted and unwanted; what may become wanted later is in neither, and is looked at again."""
     if watch.filters_json == "{}":
         return items, []
@@ -280,7 +280,7 @@ def _filter(rt: Runtime, watch: Watch, items: list[Keyed]) -> tuple[list[Keyed],
     return wanted, [item for item, verdict in verdicts if isinstance(verdict, filters.Unwanted)]
 
 
-def _facts(rt: Runtime, item: Keyed) -> filters.Facts:
+def _facts(rt: Runtime, item: KeyedItem) -> filters.Facts:
     """An item that cannot be read is not filtered: it goes on, and becomes a dead letter with its reason."""
     try:
         return filters.facts_of(rt.adapter(item.raw.source).normalize(item.raw).subject)
@@ -295,16 +295,16 @@ def _newest(policy: Any) -> int | None:
     return int(policy["last"]) if isinstance(policy, dict) else 0
 
 
-def _cut(items: list[Keyed], newest: int | None) -> int:
+def _cut(items: list[KeyedItem], newest: int | None) -> int:
     return 0 if newest is None else max(len(items) - newest, 0)
 
 
-def _keyed(adapter: SourceAdapter, raws: Iterable[RawEvent]) -> list[Keyed]:
+def _with_keys(adapter: SourceAdapter, raws: Iterable[RawEvent]) -> list[KeyedItem]:
     """Items in order of time, those of one second as the source lists them, each key once: the same video may be in a
     list twice."""
-    found: dict[str, Keyed] = {}
+    found: dict[str, KeyedItem] = {}
     for raw in raws:
-        item = Keyed(_key(adapter, raw), _occurred(raw), raw)
+        item = KeyedItem(_key(adapter, raw), _occurred(raw), raw)
         if item.key not in found or item.occurred < found[item.key].occurred:
             found[item.key] = item
     items = list(found.values())
@@ -328,7 +328,7 @@ def _occurred(raw: RawEvent) -> float:
         return float("inf")
 
 
-def _new_item(item: Keyed) -> inbox.NewItem:
+def _new_item(item: KeyedItem) -> inbox.NewItem:
     raw = item.raw
     return inbox.NewItem(item.key, clean(raw.event_type), clean(str(raw.occurred_at or ""), KEY_CHARS), raw.payload)
 
@@ -353,7 +353,7 @@ def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> di
     return changes
 
 
-def _newest_item(watch: Watch, found: Found) -> dict[str, object]:
+def _newest_item(watch: Watch, found: ReadOutcome) -> dict[str, object]:
     """When the newest item that was ever seen here came out."""
     times = [item.occurred for item in found.items if item.occurred != float("inf")]
     newest = max([*times, watch.last_video_published_at or 0.0])
@@ -387,12 +387,12 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
     if error.kind == "paused":
         next_at = now + rt.rng.uniform(2.0, 10.0)
         return [Wake("poll", watch.id, at=next_at)] if watches.finish(watch, next_at) else _log_lost(attempt)
-    judged = polled_host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
-    verdict = _confirm(rt, attempt, judged.verdict)
+    assessment = polled_host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
+    verdict = _confirm(rt, attempt, assessment.verdict)
     with writing():
         if not watches.still_held(watch):
             return _log_lost(attempt)
-        polled_host_health.note_failure(rt, watch, error, judged, now)
+        polled_host_health.note_failure(rt, watch, error, assessment, now)
         next_at = _next_try(rt, watch, error, verdict, now)
         watches.finish(watch, next_at, host=attempt.host, **_failure(watch, error, verdict, now))
         counters.add_all(_poll_counts(watch.source, "error", attempt.elapsed))

@@ -30,24 +30,24 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Filled:
+class GapResult:
     """What a look at the gap gave: items, and what changes on the watch."""
 
     items: tuple[RawEvent, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
 
 
-def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now: float, *, is_new: bool) -> Filled:
+def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now: float, *, is_new: bool) -> GapResult:
     """`is_new`: of what the source shows nothing is known."""
     gap = _find(watch, now, unknown=is_new and reading.window_full)
     if gap is None:
-        return Filled()
+        return GapResult()
     asked = replace(position, known=partial(_known_before, gap.until), emits=None)
     try:
         found, why = rt.adapter(watch.source).fill_gap(asked, gap.since), NOT_POSSIBLE
     except SourceError as error:
         found, why = None, str(error)
-    return _filled(watch, gap, found) if found is not None else _left_open(watch, gap, why, now)
+    return _close_gap(watch, gap, found) if found is not None else _keep_open(watch, gap, why, now)
 
 
 def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
@@ -61,21 +61,21 @@ def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
     return old
 
 
-def _filled(watch: Watch, gap: Gap, found: ReadResult) -> Filled:
+def _close_gap(watch: Watch, gap: Gap, found: ReadResult) -> GapResult:
     log.info("gap is filled", source=watch.source, watch=watch.ref, seen=len(found.items), whole=not found.window_full)
     counters.add("gaps", source=watch.source, label="filled")
     note = _note(gap, "there were more than the API was asked for") if found.window_full else None
-    return Filled(found.items, {"gap_json": None, "note": note})
+    return GapResult(found.items, {"gap_json": None, "note": note})
 
 
-def _left_open(watch: Watch, gap: Gap, why: str, now: float) -> Filled:
+def _keep_open(watch: Watch, gap: Gap, why: str, now: float) -> GapResult:
     if gap.tried_at is None:
         since = clock.iso(gap.since)
         log.warning("items may have been missed", source=watch.source, watch=watch.ref, since=since, error=why)
         counters.add("gaps", source=watch.source, label="open")
     kept = now - gap.until < GIVE_UP_SECONDS
     again = json.dumps({"since": gap.since, "until": gap.until, "tried_at": now}) if kept else None
-    return Filled(changes={"gap_json": again, "note": _note(gap, why)})
+    return GapResult(changes={"gap_json": again, "note": _note(gap, why)})
 
 
 def _note(gap: Gap, why: str) -> str:

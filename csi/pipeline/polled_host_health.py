@@ -11,14 +11,14 @@ from csi.scheduling import watch_health
 from csi.scheduling.watch_health import Failure, HostFacts, Verdict, WatchFacts
 from csi.store import counters, hosts, watches
 from csi.store.models import Host, Watch
-from csi.store.watches import Glance
+from csi.store.watches import PollCandidate
 
 SPREAD = 30.0
 KINDS = sorted(watch_health.HOST_KINDS)
 
 
 @dataclass(frozen=True)
-class Judged:
+class FailureAssessment:
     """A verdict, and what it was found on."""
 
     host: Host
@@ -26,12 +26,12 @@ class Judged:
     verdict: Verdict
 
 
-def host_of(rt: Runtime, watch: Glance) -> str:
+def host_of(rt: Runtime, watch: PollCandidate) -> str:
     """Where this watch is read from; a source without hosts counts as one."""
     return rt.adapter(watch.source).host(watch.ref, watch.via) or watch.source
 
 
-def postpone_if_paused(rt: Runtime, watch: Glance, host: str, now: float) -> float | None:
+def postpone_if_paused(rt: Runtime, watch: PollCandidate, host: str, now: float) -> float | None:
     """When the host rate-limited us, the watch is read after the pause, which is no error. Returns its new time."""
     until = hosts.paused_until(hosts.find(host), now)
     if until is None:
@@ -53,26 +53,28 @@ def note_answer(rt: Runtime, watch: Watch, name: str, now: float) -> None:
         _end_outage(rt, watch.source, host, now)
 
 
-def judge(rt: Runtime, watch: Watch, name: str, error: SourceError, tried_at: float | None, now: float) -> Judged:
+def judge(
+    rt: Runtime, watch: Watch, name: str, error: SourceError, tried_at: float | None, now: float
+) -> FailureAssessment:
     """What a failed read means for its watch. Decides, and changes nothing."""
     host = hosts.get(name)
     facts = _facts(host, now, watch, error.kind)
     failure = Failure(error.kind, error.retry_after)
-    return Judged(
+    return FailureAssessment(
         host, facts.failing, watch_health.judge(_watch_facts(rt, watch, tried_at), facts, failure, now, rt.rng)
     )
 
 
-def note_failure(rt: Runtime, watch: Watch, error: SourceError, judged: Judged, now: float) -> None:
+def note_failure(rt: Runtime, watch: Watch, error: SourceError, assessment: FailureAssessment, now: float) -> None:
     """Hold it against the host, where it is the host's. Part of the caller's transaction."""
-    host, failing = judged.host, judged.failing
+    host, failing = assessment.host, assessment.failing
     hosts.note_error(host, now)
     if error.kind == "throttled":
         _pause(rt, watch, host, error, now)
-    if judged.verdict.outage_begins and hosts.begin_outage(host, now, str(error), failing):
+    if assessment.verdict.outage_begins and hosts.begin_outage(host, now, str(error), failing):
         counters.add("outages", source=watch.source, label="began")
         log.warning("upstream outage begins", host=host.host, failing=failing, error=str(error), kind=error.kind)
-    elif judged.verdict.state == "outage":
+    elif assessment.verdict.state == "outage":
         hosts.widen_outage(host, failing)
 
 

@@ -12,7 +12,7 @@ from csi.config.settings import SourceSettings
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import cadence
-from csi.scheduling.quota import DAY, Load, Plan, Purse, make_plan, next_time
+from csi.scheduling.quota import DAY, Load, Plan, UnitBudget, make_plan, next_time
 from csi.store import api_units, watch_admin
 from csi.store.models import Watch
 
@@ -73,20 +73,20 @@ class Quote:
 
 
 @dataclass(frozen=True)
-class _Outlook:
+class _DayPlan:
     """All watches that cost units, what is left, and the plan that follows."""
 
     loads: tuple[Load, ...]
-    purse: Purse
+    budget: UnitBudget
     midnight: float
 
     @cached_property
     def plan(self) -> Plan:
-        return make_plan(self.loads, self.purse)
+        return make_plan(self.loads, self.budget)
 
     @cached_property
     def tomorrow(self) -> Plan:
-        return make_plan(self.loads, Purse(self.purse.limit, 0, self.purse.buffer, DAY))
+        return make_plan(self.loads, UnitBudget(self.budget.limit, 0, self.budget.buffer, DAY))
 
     def of(self, watch_id: int) -> Load | None:
         return next((load for load in self.loads if load.key == watch_id), None)
@@ -97,24 +97,24 @@ def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_unti
 
     Every read asks the plan with the ledger as it is now. Part of the caller's transaction.
     """
-    load, outlook = None, None
+    load, day_plan = None, None
     if is_paid(rt, watch) and unit_limit(rt) is not None:
-        outlook = _outlook(rt, now, found_new={watch.id} if found_new else set())
-        load = outlook.of(watch.id)
-    if outlook is None or load is None:
-        _promise(watch, watch.interval_seconds)
+        day_plan = _day_plan(rt, now, found_new={watch.id} if found_new else set())
+        load = day_plan.of(watch.id)
+    if day_plan is None or load is None:
+        _set_planned_interval(watch, watch.interval_seconds)
         return _free_poll(rt, watch, now, fresh_until)
-    seconds = outlook.plan.interval(load)
-    _promise(watch, min(seconds, outlook.midnight - now + outlook.tomorrow.interval(load)))
-    return _paid_poll(rt, now, seconds, outlook, load)
+    seconds = day_plan.plan.interval(load)
+    _set_planned_interval(watch, min(seconds, day_plan.midnight - now + day_plan.tomorrow.interval(load)))
+    return _paid_poll(rt, now, seconds, day_plan, load)
 
 
 def after_refusal(rt: Runtime, watch: Watch, now: float) -> float:
     """When to read again after the budget, or the API, said that nothing is left: spread out after midnight."""
-    outlook = _outlook(rt, now)
-    load = outlook.of(watch.id)
-    seconds = watch.interval_seconds if load is None else outlook.tomorrow.interval(load)
-    return outlook.midnight + 1.0 + rt.rng.uniform(0.0, min(seconds, cadence.LATEST))
+    day_plan = _day_plan(rt, now)
+    load = day_plan.of(watch.id)
+    seconds = watch.interval_seconds if load is None else day_plan.tomorrow.interval(load)
+    return day_plan.midnight + 1.0 + rt.rng.uniform(0.0, min(seconds, cadence.LATEST))
 
 
 def at_least(rt: Runtime, watch: Watch, at: float, now: float) -> float:
@@ -122,11 +122,11 @@ def at_least(rt: Runtime, watch: Watch, at: float, now: float) -> float:
     limit = unit_limit(rt)
     if limit is None or not is_paid(rt, watch):
         return at
-    outlook = _outlook(rt, now)
-    load = outlook.of(watch.id)
-    if load is None or outlook.plan.stretch <= 1.0:
+    day_plan = _day_plan(rt, now)
+    load = day_plan.of(watch.id)
+    if load is None or day_plan.plan.stretch <= 1.0:
         return at
-    return max(at, _paid_poll(rt, now, outlook.plan.interval(load), outlook, load))
+    return max(at, _paid_poll(rt, now, day_plan.plan.interval(load), day_plan, load))
 
 
 def is_paid(rt: Runtime, watch: Any) -> bool:
@@ -150,20 +150,20 @@ def forecast(rt: Runtime, now: float) -> Forecast | None:
     limit = unit_limit(rt)
     if limit is None:
         return None
-    outlook, day = _outlook(rt, now), api_units.today(now)
-    plan, purse = outlook.plan, outlook.purse
-    rate = day.per_second if day.per_second is not None else plan.rate(outlook.loads)
-    spare = max(purse.left - purse.buffer, 0)
+    day_plan, day = _day_plan(rt, now), api_units.today(now)
+    plan, budget = day_plan.plan, day_plan.budget
+    rate = day.per_second if day.per_second is not None else plan.rate(day_plan.loads)
+    spare = max(budget.left - budget.buffer, 0)
     return Forecast(
         day=day.id,
         limit=limit,
         used=day.used,
-        buffer=purse.buffer,
+        buffer=budget.buffer,
         ends_at=day.ends,
         lasts_until=min(now + spare / rate, day.ends) if rate > 0 else day.ends if spare else now,
         per_hour=rate * HOUR,
-        planned_units=round(plan.demand(outlook.loads, purse.seconds)),
-        groups=_groups(plan, outlook),
+        planned_units=round(plan.demand(day_plan.loads, budget.seconds)),
+        groups=_groups(plan, day_plan),
         warning=infeasible(rt),
     )
 
@@ -173,9 +173,9 @@ def quote(rt: Runtime, source: str, interval: float, via: str, now: float) -> Qu
     settings = rt.settings.sources[source]
     if settings.adaptive is None and via == "feed":
         return Quote(interval, 0, 0)
-    speeds, outlook = _speeds(settings, interval, via), _outlook(rt, now)
+    speeds, day_plan = _speeds(settings, interval, via), _day_plan(rt, now)
     ours = Load(0, speeds.fast, speeds.slow)
-    plan = make_plan((*outlook.loads, ours), outlook.purse)
+    plan = make_plan((*day_plan.loads, ours), day_plan.budget)
     most = quota_warnings.daily_units(speeds.fast)
     return Quote(interval if via == "both" else plan.interval(ours), most, quota_warnings.daily_units(speeds.slow))
 
@@ -206,12 +206,12 @@ def warn_infeasible(rt: Runtime) -> None:
         log.warning("the watches need more API units than a day has", sum=said)
 
 
-def _outlook(rt: Runtime, now: float, found_new: Iterable[int] = ()) -> _Outlook:
+def _day_plan(rt: Runtime, now: float, found_new: Iterable[int] = ()) -> _DayPlan:
     midnight = api_units.day_ends(now)
-    purse = Purse(unit_limit(rt) or 0, api_units.used(now), buffer(rt), max(midnight - now, 1.0))
+    budget = UnitBudget(unit_limit(rt) or 0, api_units.used(now), buffer(rt), max(midnight - now, 1.0))
     usual = _usual(rt, now)
-    loads = [_load(row, speeds, now, purse.seconds, usual, row.id in found_new) for row, speeds in _paid(rt)]
-    return _Outlook(tuple(loads), purse, midnight)
+    loads = [_load(row, speeds, now, budget.seconds, usual, row.id in found_new) for row, speeds in _paid(rt)]
+    return _DayPlan(tuple(loads), budget, midnight)
 
 
 def _load(
@@ -281,19 +281,19 @@ def _free_poll(rt: Runtime, watch: Watch, now: float, fresh_until: float | None)
     return cadence.after_success(now, watch.interval_seconds, rt.rng)
 
 
-def _promise(watch: Watch, seconds: float) -> None:
+def _set_planned_interval(watch: Watch, seconds: float) -> None:
     if watch.planned_interval != seconds:
         watch_admin.set_planned_interval(watch.id, seconds)
 
 
-def _paid_poll(rt: Runtime, now: float, seconds: float, outlook: _Outlook, load: Load) -> float:
-    at = next_time(now, seconds, outlook.midnight, outlook.tomorrow.interval(load))
-    return cadence.after_success(now, at - now, rt.rng) if at <= outlook.midnight else at
+def _paid_poll(rt: Runtime, now: float, seconds: float, day_plan: _DayPlan, load: Load) -> float:
+    at = next_time(now, seconds, day_plan.midnight, day_plan.tomorrow.interval(load))
+    return cadence.after_success(now, at - now, rt.rng) if at <= day_plan.midnight else at
 
 
-def _groups(plan: Plan, outlook: _Outlook) -> tuple[Group, ...]:
+def _groups(plan: Plan, day_plan: _DayPlan) -> tuple[Group, ...]:
     """By interval, the shortest first."""
-    pairs = [(plan.interval(load), load.fast) for load in outlook.loads]
+    pairs = [(plan.interval(load), load.fast) for load in day_plan.loads]
     counted = Counter((_rounded(seconds), seconds <= fast * 1.01) for seconds, fast in pairs)
     return tuple(Group(seconds, count, fast) for (seconds, fast), count in sorted(counted.items()))
 

@@ -132,7 +132,7 @@ def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) ->
     wakes = note_success(rt, this.destination, this.result.sent_at, form=form)
     if batches.finish(batch, "delivered", now):
         for index, reason in refused.items():
-            _bury(this, [rows[index]], "event", reason or "refused")
+            _add_dead_letters(this, [rows[index]], "event", reason or "refused")
         delivered = [row for index, row in enumerate(rows) if index not in refused]
         _mark_delivered(this, delivered)
         for named in _named(batch, delivered):
@@ -161,7 +161,7 @@ def _search_sibling(this: Settlement) -> list[Wake]:
     """In the search for a refused event: this half was accepted, so the refused event is in the other half."""
     wakes, proven = bisect.search_sibling(this.batch, this.now)
     if proven is not None:
-        rows, reason = outbox.contents(proven.id), proven.proof or "refused"
+        rows, reason = outbox.contents(proven.id), proven.refusal or "refused"
         dead_letters.add_events(proven, rows, cause="event", reason=reason, status=None, attempts=1, now=this.now)
         _log_dead(proven, rows, "event", reason)
     return wakes
@@ -169,7 +169,7 @@ def _search_sibling(this: Settlement) -> list[Wake]:
 
 def _mark_delivered(this: Settlement, rows: list[StoredEvent]) -> None:
     batch, now, ids = this.batch, this.now, [row.id for row in rows]
-    outbox.leave(batch.id, ids)
+    outbox.remove(batch.id, ids)
     events.mark_delivered(ids, emitted_at=clock.iso(this.result.sent_at), now=now)
     dead_letters.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
     counters.add_all(_counts(batch.tier, rows, now))
@@ -204,7 +204,7 @@ def _settle_refused(rt: Runtime, this: Settlement, reason: str) -> list[Wake]:
         return wakes
     batch = bisect.clear_sibling(this.batch, now)
     if len(rows) == 1:
-        _bury(this, rows, "event", reason)
+        _add_dead_letters(this, rows, "event", reason)
         return [*wakes, *bisect.end_search(batch, now)]
     if this.result.status == 413:
         return [*wakes, *bisect.halve_both(batch, rows, now)]
@@ -218,7 +218,7 @@ def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
     if batch.letter_id is not None:
         _release(this)
     elif batches.finish(batch, "dead", now):
-        _bury(this, this.rows, "endpoint", reason)
+        _add_dead_letters(this, this.rows, "endpoint", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
     dead_letters.attribute_to_receiver(batch.destination, since)
     return _trip(this, this.destination, f"{destination_state.REFUSES_ALL}: {reason}")
@@ -242,7 +242,7 @@ def _settle_endpoint_fault(this: Settlement, reason: str, *, spare: bool) -> lis
     if spare or this.destination.circuit == "open":
         _release(this)
     elif batches.finish(this.batch, "dead", this.now):
-        _bury(this, this.rows, "endpoint", reason)
+        _add_dead_letters(this, this.rows, "endpoint", reason)
     return _trip(this, this.destination, reason)
 
 
@@ -261,7 +261,7 @@ def _settle_transient(
     at = next_attempt(batch.attempts + 1, now, rt.rng)
     if at is None:
         if batches.finish(batch, "dead", now):
-            _bury(this, this.rows, "transient", reason)
+            _add_dead_letters(this, this.rows, "transient", reason)
         return _trip(this, row, reason)
     at = max(at, not_before)
     batches.retry_at(batch, at, used_attempt=True)
@@ -291,7 +291,7 @@ def _release(this: Settlement) -> None:
         dead_letters.reopen_after_probe(this.batch, this.rows)
 
 
-def _bury(this: Settlement, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
+def _add_dead_letters(this: Settlement, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
     batch, status, attempts_made = this.batch, this.result.status, this.batch.attempts + 1
     dead_letters.add_events(
         batch, rows, cause=cause, reason=reason, status=status, attempts=attempts_made, now=this.now

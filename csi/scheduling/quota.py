@@ -36,7 +36,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Purse:
+class UnitBudget:
     """What is left of the day."""
 
     limit: int
@@ -85,17 +85,17 @@ class Plan:
         return sum(load.units / (self.interval(load) * EARLY) for load in loads)
 
 
-def make_plan(loads: Iterable[Load], purse: Purse) -> Plan:
+def make_plan(loads: Iterable[Load], budget: UnitBudget) -> Plan:
     """The shortest intervals with which the units last."""
     kinds = _kinds(loads)
     if not kinds:
         return Plan(0.0)
-    purse = _with_margin(purse, sum(load.units * count for load, count in kinds.items()))
-    slowest = Plan(max(load.slow for load in kinds), all_idle=purse.is_low)
-    needed = _sum(kinds, slowest, purse.seconds)
-    if needed > purse.available:
-        return replace(slowest, stretch=needed / purse.available if purse.available > 0 else math.inf)
-    return slowest if purse.is_low else _shortest(kinds, purse)
+    budget = _with_margin(budget, sum(load.units * count for load, count in kinds.items()))
+    slowest = Plan(max(load.slow for load in kinds), all_idle=budget.is_low)
+    needed = _sum(kinds, slowest, budget.seconds)
+    if needed > budget.available:
+        return replace(slowest, stretch=needed / budget.available if budget.available > 0 else math.inf)
+    return slowest if budget.is_low else _shortest(kinds, budget)
 
 
 def next_time(now: float, interval: float, midnight: float, tomorrow: float) -> float:
@@ -107,20 +107,20 @@ def next_time(now: float, interval: float, midnight: float, tomorrow: float) -> 
     return midnight + rest * min(tomorrow, interval)
 
 
-def _with_margin(purse: Purse, one_round: int) -> Purse:
+def _with_margin(budget: UnitBudget, one_round: int) -> UnitBudget:
     """Reads that were planned before something became active still come: keep back a round of all watches for them,
     where the buffer is not enough for that."""
-    return replace(purse, buffer=max(purse.buffer, min(one_round, purse.limit // 20)))
+    return replace(budget, buffer=max(budget.buffer, min(one_round, budget.limit // 20)))
 
 
-def _shortest(kinds: Counter[Load], purse: Purse) -> Plan:
+def _shortest(kinds: Counter[Load], budget: UnitBudget) -> Plan:
     """By halving: what is used only falls when the pace gets longer."""
     low, high = min(load.fast for load in kinds), max(load.slow for load in kinds)
-    if _sum(kinds, Plan(low), purse.seconds) <= purse.available:
+    if _sum(kinds, Plan(low), budget.seconds) <= budget.available:
         return Plan(low)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        fits = _sum(kinds, Plan(middle), purse.seconds) <= purse.available
+        fits = _sum(kinds, Plan(middle), budget.seconds) <= budget.available
         low, high = (low, middle) if fits else (middle, high)
     return Plan(high)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from csi.runtime import Runtime
 from csi.store import heartbeats
-from csi.store.heartbeats import WORKER, Beat
+from csi.store.heartbeats import WORKER, LastHeartbeat
 
 FRESH_SECONDS = heartbeats.GAP_SECONDS
 """The uptime objective counts a longer silence as downtime, so liveness does, too."""
@@ -15,7 +15,7 @@ class WorkerStatus:
     """The worker's last heartbeat, and what it says at this moment. `heartbeat` None: no worker ever ran here."""
 
     now: float
-    heartbeat: Beat | None
+    heartbeat: LastHeartbeat | None
 
     @property
     def age(self) -> float | None:

@@ -44,10 +44,12 @@ class Batch:
     lease_token: str | None
     sibling: int | None = None
     """The other half of a refused batch, which waits for this one's answer."""
-    rest: int | None = None
-    """The cleared parts of a refused batch, kept together until the refused event is found."""
-    proof: str | None = None
-    """Why this single event must be the refused one, once its sibling was accepted."""
+    cleared_id: int | None = None
+    """The batch (column `rest`) that collects the events which the search has cleared, until the refused one is
+    found."""
+    refusal: str | None = None
+    """Column `proof`: why the receiver refused this event and its sibling together. If it accepts the sibling, this
+    event is the refused one."""
     letter_id: int | None = None
     """The dead letter that this batch sends as a probe."""
 
@@ -73,23 +75,25 @@ def create(
 ) -> int:
     """Freeze these pending entries into one batch, due now."""
     batch = _insert(destination, tier, len(entries), now, probe=probe, letter_id=letter_id)
-    outbox.take([entry.id for entry in entries], [entry.event_pk for entry in entries], batch)
+    outbox.assign_to_batch([entry.id for entry in entries], [entry.event_pk for entry in entries], batch)
     return batch
 
 
-def split_off(batch: Batch, event_pks: Sequence[int], now: float, *, wait: float = 0, proof: str | None = None) -> int:
+def split_off(
+    batch: Batch, event_pks: Sequence[int], now: float, *, wait: float = 0, refusal: str | None = None
+) -> int:
     """A part of a batch becomes a batch with attempts of its own, due now or after `wait` seconds."""
     part = _insert(batch.destination, batch.tier, len(event_pks), now)
     outbox.move(event_pks, batch.id, part)
-    if wait or proof:
-        later = (now + wait, now + wait + GRACE_SECONDS, proof, part)
+    if wait or refusal:
+        later = (now + wait, now + wait + GRACE_SECONDS, refusal, part)
         run("UPDATE batches SET next_attempt_at = ?, wake_at = ?, proof = ? WHERE id = ?", *later)
     return part
 
 
-def tie(batch_id: int, *, sibling: int | None, rest: int | None) -> None:
-    """This part's answer decides what happens to the others."""
-    run("UPDATE batches SET sibling = ?, rest = ? WHERE id = ?", sibling, rest, batch_id)
+def link_parts(batch_id: int, *, sibling: int | None, cleared_id: int | None) -> None:
+    """Store on one part of a split batch which parts wait for its answer."""
+    run("UPDATE batches SET sibling = ?, rest = ? WHERE id = ?", sibling, cleared_id, batch_id)
 
 
 def settle_waiting(batch_id: int, state: str, now: float) -> Batch | None:
@@ -105,8 +109,8 @@ def set_due(batch_id: int, at: float) -> bool:
     return bool(changed("UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready'", *due))
 
 
-def with_rest(batch: Batch, rest: int | None) -> Batch:
-    return replace(batch, rest=rest)
+def with_cleared(batch: Batch, cleared_id: int | None) -> Batch:
+    return replace(batch, cleared_id=cleared_id)
 
 
 def _insert(

@@ -37,7 +37,7 @@ runner, migrate = _sql.runner, _sql.migrate
 pending_migrations, applied_migrations = _sql.pending_migrations, _sql.applied_migrations
 
 
-def at(section: ExclusiveSection) -> AbstractContextManager[None]:
+def exclusive_on_sqlite(section: ExclusiveSection) -> AbstractContextManager[None]:
     """Enter the exclusive section on SQLite only: on PostgreSQL each statement waits for the network, and other threads
     can work meanwhile."""
     return nullcontext() if is_postgres() else section

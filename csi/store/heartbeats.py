@@ -16,7 +16,7 @@ KEPT_SECONDS = 400 * 86_400.0
 
 
 @dataclass(frozen=True)
-class Beat:
+class LastHeartbeat:
     """The last heartbeat of a process, and when the process started."""
 
     beat_at: float
@@ -71,10 +71,10 @@ def attendance(name: str, since: float, now: float) -> Attendance:
     return Attendance(begin, tuple((max(start, begin), min(end, now)) for start, end in rows if end > begin))
 
 
-def latest(name: str) -> Beat | None:
+def latest(name: str) -> LastHeartbeat | None:
     """None: no process of that name was ever seen here."""
     row = Heartbeat.get_or_none(name=name)
-    return Beat(row.beat_at, row.started_at, row.queued, row.clock_json) if row else None
+    return LastHeartbeat(row.beat_at, row.started_at, row.queued, row.clock_json) if row else None
 
 
 def last_beat(name: str) -> float | None:

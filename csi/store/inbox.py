@@ -152,7 +152,7 @@ def quarantine(item: ClaimedItem) -> None:
     run(sql, item.id)
 
 
-def put_again(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, now: float) -> bool:
+def requeue(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, now: float) -> bool:
     """Handle the item of a dead letter again. False: the item is in the inbox already."""
     return bool(
         changed(
@@ -172,7 +172,7 @@ def put_again(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, n
     )
 
 
-def give_up(keys: Sequence[str]) -> list[str]:
+def delete_quarantined(keys: Sequence[str]) -> list[str]:
     """Delete quarantined items. Returns the keys of those that existed."""
     found = fetch(
         f"DELETE FROM inbox WHERE state = 'quarantined' AND item_key IN ({marks(keys)}) RETURNING item_key", *keys

@@ -23,7 +23,7 @@ def hold(role: str, now: float, seconds: float = LEASE_SECONDS, holder: str = OW
     return bool(changed(_TAKE, role, holder, now + seconds, now, now + 2 * seconds))
 
 
-def give_up(role: str | None = None, holder: str = OWNER) -> None:
+def release(role: str | None = None, holder: str = OWNER) -> None:
     """Release this role, or all roles of the holder: another worker can take them at once."""
     which, params = (" AND role = ?", (role,)) if role else ("", ())
     run(f"DELETE FROM leadership WHERE holder = ?{which}", holder, *params)

@@ -20,7 +20,7 @@ _SCHEDULED = {
 def release_own(now: float) -> int:
     """At shutdown: unfinished work of this process is due again at once."""
     with writing():
-        leadership.give_up()
+        leadership.release()
         held = _held_batches(f"{OWNER}.", now)
         batches = (
             BatchModel.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()

@@ -135,7 +135,7 @@ def contents(batch_id: int) -> list[StoredEvent]:
     return [StoredEvent(*row) for row in fetch(sql, batch_id)]
 
 
-def take(entry_ids: Sequence[int], event_pks: Sequence[int], batch_id: int) -> None:
+def assign_to_batch(entry_ids: Sequence[int], event_pks: Sequence[int], batch_id: int) -> None:
     """These entries travel in this batch."""
     for chunk in chunks(entry_ids):
         run(f"UPDATE outbox SET state = 'in_flight', batch_id = ? WHERE id IN ({marks(chunk)})", batch_id, *chunk)
@@ -173,7 +173,7 @@ def put_back(batch_ids: Sequence[int]) -> None:
         events.mark([row[0] for row in found], "pending", "in_flight")
 
 
-def leave(batch_id: int, event_pks: Sequence[int]) -> int:
+def remove(batch_id: int, event_pks: Sequence[int]) -> int:
     """These events of a batch need not be sent any more: they arrived, or they died."""
     return sum(
         changed(f"DELETE FROM outbox WHERE batch_id = ? AND event_pk IN ({marks(chunk)})", batch_id, *chunk)
@@ -191,7 +191,7 @@ def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
     return (Entry(*found[0][:3]), found[0][3]) if found else None
 
 
-def put_again(event_id: str, destination: str, due_at: float, *, lane: str | None = None, alone: bool = False) -> bool:
+def requeue(event_id: str, destination: str, due_at: float, *, lane: str | None = None, alone: bool = False) -> bool:
     """A dead event is pending again, in this lane or in that of its tier. False: it is in the outbox already, or not
     stored any more."""
     return bool(

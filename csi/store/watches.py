@@ -41,7 +41,7 @@ _CLAIM = """
       AND (lease_until IS NULL OR lease_until < ? OR lease_until > ?)
     RETURNING *
 """
-_GLANCE = """
+_POLL_CANDIDATE = """
     SELECT id, source, ref, via, tier, next_poll_at, last_poll_at, interval_seconds, wake_at FROM watches
     WHERE id = ? AND state = 'active'
 """
@@ -83,8 +83,8 @@ class DueWatch:
 
 
 @dataclass(frozen=True)
-class Glance:
-    """The columns that decide whether a watch is polled now, in the order that `glance` selects."""
+class PollCandidate:
+    """The columns that decide whether a watch is polled now, in the order that `poll_candidate` selects."""
 
     id: int
     source: str
@@ -241,10 +241,10 @@ def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = Fals
     return next(iter(list(Watch.raw(sql, *values))), None)
 
 
-def glance(watch_id: int) -> Glance | None:
+def poll_candidate(watch_id: int) -> PollCandidate | None:
     """Only the columns that decide whether it is polled now. None: it is not active."""
-    found = fetch(_GLANCE, watch_id)
-    return Glance(*found[0]) if found else None
+    found = fetch(_POLL_CANDIDATE, watch_id)
+    return PollCandidate(*found[0]) if found else None
 
 
 def wake_again(watch_id: int, at: float) -> None:
@@ -252,7 +252,7 @@ def wake_again(watch_id: int, at: float) -> None:
     run("UPDATE watches SET wake_at = ? WHERE id = ? AND lease_token IS NULL", at, watch_id)
 
 
-def postpone(watch: Glance, until: float) -> None:
+def postpone(watch: PollCandidate, until: float) -> None:
     """Its next time moves, nothing else changes. The caller schedules the wake-up, as after `finish`."""
     sql = "UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND next_poll_at = ? AND lease_token IS NULL"
     run(sql, until, until + GRACE_SECONDS, watch.id, watch.next_poll_at)

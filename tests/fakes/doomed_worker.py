@@ -69,7 +69,7 @@ EVERY_POINT = {
     **_call("mark", "csi.store.events.mark_delivered"),
     **_commit("settle-commit", "csi.pipeline.deliver", "_send_and_settle"),
     **_call("bury", "csi.dlq.dead_letters.add_events"),
-    **_commit("malformed-commit", "csi.pipeline.ingest", "_bury"),
+    **_commit("malformed-commit", "csi.pipeline.ingest", "_reject_malformed"),
     **_call("recover", "csi.store.leases.release_all"),
 }
 """Fault case 3: before and after each commit and each send of the walk."""

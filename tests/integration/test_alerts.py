@@ -14,7 +14,7 @@ from csi.status.verdict import ALERTS, PROBLEMS, judge
 from csi.status.worker import WorkerStatus
 from csi.store import alerts, db, destinations
 from csi.store.destinations import DestinationRow
-from csi.store.heartbeats import Beat
+from csi.store.heartbeats import LastHeartbeat
 from csi.store.models import Host
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
@@ -36,7 +36,7 @@ def destination(**changes):
 
 
 def facts(age=5.0, started=86_400.0, **changes):
-    return SystemFacts(now=NOW, worker=WorkerStatus(NOW, Beat(NOW - age, NOW - started)), **changes)
+    return SystemFacts(now=NOW, worker=WorkerStatus(NOW, LastHeartbeat(NOW - age, NOW - started)), **changes)
 
 
 CASES = {

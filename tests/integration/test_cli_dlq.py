@@ -308,7 +308,7 @@ def test_a_letter_that_cannot_be_made_into_an_event_again_stays_open(at_desk):
 
 def test_an_event_that_is_on_its_way_already_is_not_sent_twice(at_desk):
     number = at_desk.dead("a")
-    outbox.put_again(sample_event("a").event_id, "default", at_desk.now)
+    outbox.requeue(sample_event("a").event_id, "default", at_desk.now)
     result = at_desk.json("dlq", "replay", "--id", str(number))
     assert result["letters"][0]["note"] == "already in the outbox; the dead letter closes with its delivery"
     assert OutboxEntry.select().count() == 1

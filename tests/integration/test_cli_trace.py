@@ -32,7 +32,7 @@ def delivered(at_desk, name="dQw4w9WgXcQ", size=1):
     attempts.finish(passed, "delivered", at_desk.now - 8, status=200, answer='{"ok":true}')
     held = batches.claim(batch.id, at_desk.now, 30)
     batches.finish(held, "delivered", at_desk.now - 8)
-    outbox.leave(batch.id, pks)
+    outbox.remove(batch.id, pks)
     events.mark_delivered(pks, emitted_at="2026-02-22T12:00:00Z", now=at_desk.now - 8)
     return sample_event(name)
 

@@ -102,7 +102,7 @@ def send(pks, at, outcome="delivered", status=200, reason="", answer=""):
     attempt = attempts.start(batch, "default", f"req{at}", 1, "ascii", at)
     attempts.finish(attempt, outcome, at, status=status, reason=reason, answer=answer)
     if outcome == "delivered":
-        outbox.leave(batch, pks)
+        outbox.remove(batch, pks)
         events.mark_delivered(pks, emitted_at=times.iso(at), now=at)
     else:
         outbox.put_back([batch])

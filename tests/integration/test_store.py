@@ -403,7 +403,7 @@ def test_an_event_is_delivered_when_every_destination_has_it():
     ids = add_events("a", to=("default", "archive"))
     for destination, state in (("default", "pending"), ("archive", "delivered")):
         batch_id = open_batch(ids, destination)
-        outbox.leave(batch_id, ids)
+        outbox.remove(batch_id, ids)
         events.mark_delivered(ids, emitted_at="2026-02-22T12:00:00Z", now=NOW)
         batches.finish(batches.claim(batch_id, NOW, 40), "delivered", NOW)
         if state == "pending":
@@ -429,7 +429,7 @@ def test_a_part_of_a_batch_goes_on_alone():
 def test_which_events_travelled_in_a_batch_is_kept():
     ids = add_events("a", "b")
     batch_id = open_batch(ids)
-    outbox.leave(batch_id, ids)
+    outbox.remove(batch_id, ids)
     assert db.fetch("SELECT COUNT(*) FROM batch_events WHERE batch_id = ?", batch_id) == [(2,)]
 
 

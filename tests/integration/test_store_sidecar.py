@@ -34,7 +34,7 @@ def sent(pk: int, at: float, status: int = 200) -> None:
     batch = batches.create([outbox.Entry(*row)], destination="default", tier="urgent", now=at - 1)
     number = attempts.start(batch, "default", f"req{pk}", 1, "ascii", at - 0.5)
     attempts.finish(number, "delivered", at, status=status)
-    outbox.leave(batch, [pk])
+    outbox.remove(batch, [pk])
     events.mark_delivered([pk], emitted_at="2026-02-22T12:00:00Z", now=at)
 
 
@@ -49,9 +49,9 @@ def test_an_act_is_written_before_and_finished_after(store: str) -> None:
 
 def test_a_worker_says_how_much_waits_in_its_queue(store: str) -> None:
     heartbeats.beat("worker", NOW, NOW - 5, queued=7)
-    assert heartbeats.latest("worker") == heartbeats.Beat(NOW, NOW - 5, 7)
+    assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW, NOW - 5, 7)
     heartbeats.beat("worker", NOW + 5, NOW - 5)
-    assert heartbeats.latest("worker") == heartbeats.Beat(NOW + 5, NOW - 5, None)
+    assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW + 5, NOW - 5, None)
 
 
 def test_flow_is_counted_by_the_interval(watch_id: int) -> None:

@@ -270,7 +270,7 @@ def add_attempt(
     attempts.finish(attempt, outcome, at, status=status, answer='{"ok":true}' if status == 200 else "")
     DeliveryAttempt.update(started_at=at).where(DeliveryAttempt.id == attempt).execute()
     if outcome == "delivered":
-        outbox.leave(batch.id, pks)
+        outbox.remove(batch.id, pks)
         events.mark_delivered(pks, emitted_at=clock.iso(at), now=at)
         batches.run("UPDATE batches SET state = 'delivered', settled_at = ? WHERE id = ?", at, batch.id)
     else:

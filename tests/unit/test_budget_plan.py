@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from csi.scheduling import cadence
-from csi.scheduling.quota import DAY, EARLY, Load, Plan, Purse, make_plan, next_time
+from csi.scheduling.quota import DAY, EARLY, Load, Plan, UnitBudget, make_plan, next_time
 
 SPEEDS = cadence.Speeds(30, 300, 900)
 
@@ -22,12 +22,12 @@ def lists(count: int, *, active: int = 0, busy: float = 0.0, units: int = 1, fas
     ]
 
 
-def purse(*, used: int = 0, limit: int = 10_000, buffer: int = 1_000, seconds: float = DAY) -> Purse:
-    return Purse(limit, used, buffer, seconds)
+def budget(*, used: int = 0, limit: int = 10_000, buffer: int = 1_000, seconds: float = DAY) -> UnitBudget:
+    return UnitBudget(limit, used, buffer, seconds)
 
 
 def intervals(loads: list[Load], **left: float) -> list[int]:
-    plan = make_plan(loads, purse(**left))
+    plan = make_plan(loads, budget(**left))
     return [round(plan.interval(load)) for load in loads]
 
 
@@ -74,19 +74,19 @@ def test_below_the_buffer_everything_is_idle(used):
     """FR-1.3: forced idle; and never faster than half of what is left allows."""
     loads = lists(3, active=3, busy=1.0)
     for seconds in (600.0, 43_200.0):
-        plan = make_plan(loads, purse(used=used, seconds=seconds))
+        plan = make_plan(loads, budget(used=used, seconds=seconds))
         assert min(plan.interval(load) for load in loads) >= 300
         assert plan.demand(loads, seconds) <= (10_000 - used) / 2 + 1e-6
 
 
 def test_nothing_left_means_midnight():
-    plan = make_plan(lists(3), purse(used=10_000))
+    plan = make_plan(lists(3), budget(used=10_000))
     assert plan.interval(lists(1)[0]) == math.inf
     assert next_time(1_000.0, math.inf, 4_000.0, 96.0) == 4_096.0
 
 
 def test_nothing_watched_is_a_plan_too():
-    assert make_plan([], purse()) == Plan(0.0)
+    assert make_plan([], budget()) == Plan(0.0)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ loads_of_any_kind = st.lists(
     loads_of_any_kind, st.integers(0, 20_000), st.integers(1, 20_000), st.integers(0, 5_000), st.floats(1, DAY + 3600)
 )
 def test_no_plan_needs_more_than_there_is(loads, used, limit, buffer, seconds):
-    left = Purse(limit, used, buffer, seconds)
+    left = UnitBudget(limit, used, buffer, seconds)
     plan = make_plan(loads, left)
     assert plan.demand(loads, seconds) <= left.left * (1 + 1e-6)
     for load in loads:
@@ -167,7 +167,7 @@ def walk_day(
             Load(k, 30, 300, units, SPEEDS.is_active(last_new[k], now), SPEEDS.busy(last_new[k], now, seconds - now))
             for k in range(count)
         ]
-        plan, tomorrow = make_plan(loads, Purse(limit, used, buffer, seconds - now)), Plan(96.0)
+        plan, tomorrow = make_plan(loads, UnitBudget(limit, used, buffer, seconds - now)), Plan(96.0)
         promised[key] = plan.interval(loads[key])
         at = next_time(now, promised[key], seconds, tomorrow.interval(loads[key]))
         heapq.heappush(due, (cadence.after_success(now, at - now, rng) if at <= seconds else at, key))
@@ -204,6 +204,6 @@ def test_a_budget_that_was_spent_at_noon_lasts_until_midnight():
 
 
 def test_reads_that_come_early_are_part_of_the_sum():
-    plan = make_plan(lists(10), purse())
+    plan = make_plan(lists(10), budget())
     assert plan.rate(lists(10)) * DAY == pytest.approx(9_000, rel=1e-6)
     assert plan.interval(lists(1)[0]) == pytest.approx(96 / EARLY, rel=1e-6)

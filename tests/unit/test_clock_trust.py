@@ -5,7 +5,7 @@ import pytest
 from csi import clock
 from csi.pipeline import clock_check
 from csi.scheduling.clock_trust import LONGEST_HOLD_SECONDS, TOLERANCE_SECONDS, ClockReading, ClockTrust, check
-from csi.store.heartbeats import Beat
+from csi.store.heartbeats import LastHeartbeat
 
 DAY = 86_400.0
 WALL = 1_771_761_600.0
@@ -64,9 +64,11 @@ def test_the_steady_clock_moves_forward_and_has_a_boot():
 )
 def test_the_text_of_a_hold_names_the_jump_and_its_longest_time(jump, words):
     stored = f'{{"boot_id": "b", "offset": 0.0, "held_since": 5.0, "jump": {jump}}}'
-    text = clock_check.hold_text(Beat(WALL, WALL, clock_json=stored), WALL + 10)
+    text = clock_check.hold_text(LastHeartbeat(WALL, WALL, clock_json=stored), WALL + 10)
     assert text is not None
     assert f"jumped by {words};" in text
     assert "15 minutes at most" in text
-    assert clock_check.hold_text(Beat(WALL, WALL, clock_json=stored), WALL + 3600) is None, "the worker has ended"
-    assert clock_check.hold_text(Beat(WALL, WALL), WALL) is None
+    assert clock_check.hold_text(LastHeartbeat(WALL, WALL, clock_json=stored), WALL + 3600) is None, (
+        "the worker has ended"
+    )
+    assert clock_check.hold_text(LastHeartbeat(WALL, WALL), WALL) is None

@@ -1,33 +1,33 @@
-"""Turns at a desk: one thread at a time, and nobody keeps it while the network makes him wait."""
+"""Exclusive sections: one thread at a time, and no thread keeps its section while it waits for the network."""
 
 import threading
 
-from csi.exclusive_section import ExclusiveSection, left
+from csi.exclusive_section import ExclusiveSection, released
 
 
-def taken_by_another(desk: ExclusiveSection, seconds: float = 10.0) -> bool:
+def taken_by_another(section: ExclusiveSection, seconds: float = 10.0) -> bool:
     """Whether another thread gets it within this time."""
     got = threading.Event()
 
-    def sit_down() -> None:
-        with desk:
+    def enter() -> None:
+        with section:
             got.set()
 
-    threading.Thread(target=sit_down, daemon=True).start()
+    threading.Thread(target=enter, daemon=True).start()
     return got.wait(seconds)
 
 
-def test_who_has_the_desk_keeps_it_and_may_sit_down_again():
-    desk = ExclusiveSection()
-    with desk, desk:
-        assert not taken_by_another(desk, 0.05)
-    assert taken_by_another(desk)
+def test_the_thread_that_entered_keeps_the_section_and_may_enter_again():
+    section = ExclusiveSection()
+    with section, section:
+        assert not taken_by_another(section, 0.05)
+    assert taken_by_another(section)
 
 
-def test_a_desk_that_was_left_is_free_and_comes_back():
-    desk = ExclusiveSection()
-    with desk, desk:
-        with left():
-            assert taken_by_another(desk)
-        assert not taken_by_another(desk, 0.05)
-    assert taken_by_another(desk)
+def test_a_released_section_is_free_and_is_entered_again_afterwards():
+    section = ExclusiveSection()
+    with section, section:
+        with released():
+            assert taken_by_another(section)
+        assert not taken_by_another(section, 0.05)
+    assert taken_by_another(section)

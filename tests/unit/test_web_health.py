@@ -10,7 +10,7 @@ from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.verdict import is_on_time
 from csi.status.worker import WorkerStatus
 from csi.store.destinations import DestinationRow
-from csi.store.heartbeats import Beat
+from csi.store.heartbeats import LastHeartbeat
 from csi.store.watches import WatchTimes
 from csi.web.health import liveness, readiness, unknown
 
@@ -20,7 +20,7 @@ RSS = WatchTimes("youtube_channel_rss", 300.0, NOW + 100, NOW - 200, NOW - 200, 
 
 
 def worker(age: float, started: float = NOW) -> WorkerStatus:
-    return WorkerStatus(NOW, Beat(NOW - age, started))
+    return WorkerStatus(NOW, LastHeartbeat(NOW - age, started))
 
 
 def default(state: Any = "accepting", **changes: Any) -> tuple[DestinationState, ...]:
