@@ -31,8 +31,8 @@ def watch(runtime: Callable[[], Runtime], stopping: threading.Event) -> None:
         rt = runtime()
         try:
             alerting.look(rt)
-        except Exception:  # noqa: BLE001 a database in trouble, a library that breaks: the next round tries again
-            log.exception("troubles could not be judged")
+        except Exception:  # noqa: BLE001 a database error or an error of the notification library
+            log.exception("alerts could not be evaluated; retrying")
             db.drop_broken_connection()
         if time.monotonic() >= next_ping and is_well():
             alerting.ping(rt)

@@ -1,4 +1,4 @@
-"""Every hour: what is older than its time goes, a little at a time. A missed hour is made up by the next."""
+"""Every hour: delete rows that are older than their retention, in small chunks. The next hour makes up a missed one."""
 
 from huey import crontab
 
