@@ -64,7 +64,7 @@ def test_both_work_and_end_together_and_nothing_stays_held(box, number):
     assert process.wait(40) == 0
     assert all(is_gone(pid) for pid in pids.values())
     assert box.rows("SELECT COUNT(*) FROM watches WHERE lease_token IS NOT NULL") == [(0,)]
-    assert box.logged("tasks.worker", "released")
+    assert box.logged("tasks.huey_worker", "released")
 
 
 @pytest.mark.parametrize("victim", ["worker", "sidecar"])

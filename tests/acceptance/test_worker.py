@@ -110,7 +110,7 @@ def test_garbage_and_foreign_pickles_in_the_queue_are_dropped(box):
     total += publish(box, 6)
     box.wait_for_delivered(total)
     assert not trap.exists()
-    assert box.logged("tasks.queue", "messages", level="WARNING")
+    assert box.logged("tasks.huey_worker", "messages", level="WARNING")
     assert "Traceback" not in box.log.read_text()
     check(box, "garbage in the queue")
 

@@ -33,7 +33,7 @@ def test_case_120_forged_messages(case, tmp_path, request, seed, place):
         storage = open_storage(url)
         box.wait_for(lambda: not any(storage.enqueued_items()))
         storage.close()
-        lines = box.logged("tasks.queue", "messages")
+        lines = box.logged("tasks.huey_worker", "messages")
         numbers = {"forged": forged, "executed": int(trap.exists()), "tracebacks": tracebacks(box)}
         case.close(read_process_ledgers(box), **numbers, lines=f"{len(lines)}<=3", seed=seed)
         assert not trap.exists()
