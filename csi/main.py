@@ -39,17 +39,17 @@ def _run() -> int:
         rt = open_runtime()
         logs.install_excepthook()
         code = serve.serve(create_app(lambda: rt), door)
-    _give_back(rt)
+    _release_leases(rt)
     return code
 
 
-def _give_back(rt: Runtime) -> None:
-    """A poll that was cut off is due again at once."""
+def _release_leases(rt: Runtime) -> None:
+    """At the end, release the leases of this process: a poll that was cut off is due again at once."""
     try:
         with db.reading():
             leases.release_own(rt.now())
     except StoreError as error:
-        log.warning("leases could not be given back; they run out by themselves", error=str(error))
+        log.warning("leases could not be released; they expire", error=str(error))
 
 
 if __name__ == "__main__":

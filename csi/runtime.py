@@ -23,7 +23,7 @@ from csi.sql import make_private_dir
 from csi.store import api_units, db
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
-BUDGET_SPENT = "today's API budget is spent; polling goes on after midnight Pacific time"
+BUDGET_SPENT = "today's API budget is spent; polling resumes after midnight Pacific time"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Runtime:
         return self.adapters[source]
 
     def _with_shared_api(self, settings: SourceSettings) -> SourceSettings:
-        """One project, one API: where a source does not say how to reach it, what another says counts."""
+        """All sources share one API project: a source without own API settings uses those of another source."""
         if settings.budget_units is None:
             return settings
         others = [other for other in self.settings.sources.values() if other.budget_units is not None]
@@ -150,7 +150,7 @@ class Runtime:
         )
 
     def has_spare(self, units: int) -> bool:
-        """Whether work that can wait may use so many units now: what polling keeps back stays."""
+        """Whether work that can wait may use so many units now, without the buffer that is reserved for polling."""
         return self._has_spare(units, self.api_limit())
 
     def _charge(self, units: int, limit: int | None) -> None:
@@ -158,7 +158,7 @@ class Runtime:
             raise SourceError(BUDGET_SPENT, kind="budget")
 
     def _has_spare(self, units: int, limit: int | None) -> bool:
-        """Room above the buffer that polling keeps back."""
+        """Whether so many units are left above the buffer that is reserved for polling."""
         rules = [source.adaptive for source in self.settings.sources.values()]
         buffer = max((rule.min_quota_buffer for rule in rules if rule is not None), default=0)
         return limit is None or api_units.used(self.now()) + units + min(buffer, limit // 2) <= limit

@@ -1,1 +1,1 @@
-"""Huey's side of the walk: one module per step. A task calls the step and wakes what it returned; it has no rules."""
+"""Huey tasks, one module per step of the pipeline. A task calls the step and enqueues the wake-ups that it returns."""

@@ -1,4 +1,5 @@
-"""Every minute once more by Huey: the maintenance loop does this all the time, and this remains if its thread ends."""
+"""Every minute: rescue overdue rows. The maintenance loop does the same every second; this task remains if its thread
+ends."""
 
 from huey import crontab
 

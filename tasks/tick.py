@@ -1,4 +1,8 @@
-"""Every minute: wake the watches that fall due in it, each at its time."""
+"""Every minute: wake the watches that are due within it and have no scheduled poll.
+
+A poll schedules the next one of its watch (csi.pipeline.poll), so most watches never need this task. It finds new
+watches, and those whose scheduled poll was lost, and schedules each at its time.
+"""
 
 from huey import crontab
 

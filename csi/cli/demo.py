@@ -50,8 +50,8 @@ def demo(
     processing: bool,
     keep: str | None,
 ) -> None:
-    """Watch items travel from a simulated YouTube to a receiver: simulator, receiver, worker and sidecar start as real
-    processes on free ports in a temporary directory. Exit code 1 if anything was lost or is unfinished."""
+    """Poll a simulated YouTube and deliver its items to a receiver: simulator, receiver, worker and sidecar start as
+    real processes on free ports in a temporary directory. Exit code 1 if anything was lost or is unfinished."""
     if not channels + playlists:
         raise click.UsageError("there is nothing to watch: give --channels or --playlists")
     options = configuration.DemoOptions(channels, playlists, rate, faults, processing)

@@ -110,7 +110,7 @@ def _dashboard(chosen: ReceiverSettings, config_path: Path | None) -> tuple[list
 @click.option("--url", help="Also send test requests to a running receiver: its ingest URL.")
 @json_option
 def run_doctor(db: Path | None, url: str | None, as_json: bool) -> None:
-    """Check settings, database, disk and, with --url, a running receiver. Exit code 1 when a check is ill."""
+    """Check settings, database, disk and, with --url, a running receiver. Exit code 1 when a check fails."""
     chosen = settings.from_env(os.environ, db_path=db)
     logs.setup(level="ERROR", secrets=chosen.hidden)
     with net.Net() as client:

@@ -17,9 +17,9 @@ MIB = 1024 * 1024
 LEAST_FREE = 100 * MIB
 LITTLE_FREE = 1024 * MIB
 OLDEST_SQLITE = (3, 35, 0)
-"""From here on it knows RETURNING."""
+"""The first version with RETURNING."""
 FIXED_SQLITE = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
-"""The first of each line without the fault that two connections at a checkpoint can meet."""
+"""The first version of each release line without SQLite's bug in checkpoints by two connections at once."""
 EARLIEST = 1_767_225_600.0
 """The start of 2026: a clock before that is wrong."""
 

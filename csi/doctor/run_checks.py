@@ -40,7 +40,7 @@ class Visit:
 
 
 def examine(visit: Visit) -> Iterator[Finding]:
-    """Findings as they come: the machine first, then what runs on it."""
+    """Findings as they are made: configuration and machine first, then database, services and queue."""
     try:
         loaded = read_config(visit.config_path, env=visit.env, sources=registry.settings_models())
     except ConfigError as error:
@@ -55,10 +55,10 @@ def examine(visit: Visit) -> Iterator[Finding]:
 
 
 def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Iterator[Finding]:
-    """From inside a process that serves requests: what it has open stays open, and nothing is brought into step.
+    """From inside a process that serves requests: its database stays open, and watches are not synced.
 
-    Neither the configuration file nor the queue is looked at: the one is of the next start, the other is not ours.
-    """
+    Neither the configuration file nor the queue is checked: the file is used at the next start, and this process does
+    not use the queue."""
     yield Finding("config", "skip", f"this process runs with what it read at its start; the file: {_ON_HOST}")
     yield from local.look_at_secrets(rt.settings, env)
     yield from local.look_at_state(rt.settings)
@@ -124,7 +124,7 @@ def _outside(rt: Runtime) -> Iterator[Finding]:
 
 
 def _guarded(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """A database that breaks while it is looked at is a finding like others."""
+    """A database error during the checks becomes a finding."""
     try:
         yield from findings
     except StoreError as error:
@@ -133,7 +133,7 @@ def _guarded(findings: Iterator[Finding]) -> Iterator[Finding]:
 
 @contextmanager
 def _scratch(rt: Runtime) -> Iterator[None]:
-    """A database for the moment, where the real one cannot be used: asking leaves rows behind, and must not make it."""
+    """A temporary database, where the real one cannot be used: the checks write rows."""
     with TemporaryDirectory(prefix="csi-doctor-") as home:
         db.open_database(f"{home}/csi.db")
         db.migrate()

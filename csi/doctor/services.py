@@ -141,8 +141,8 @@ def _try_source(rt: Runtime, watch: Watch) -> Finding:
 def _read_once(adapter: SourceAdapter, watch: Watch) -> int | None:
     """How many items it shows; None: the API knows nothing of it."""
     if type(adapter).sizes is not SourceAdapter.sizes:
-        told = adapter.sizes([watch.ref]).get(watch.ref)
-        return told.item_count if told else None
+        size = adapter.sizes([watch.ref]).get(watch.ref)
+        return size.item_count if size else None
     return len(adapter.read(Position(watch.ref, via=watch.via, emits=0)).items)
 
 

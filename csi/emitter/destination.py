@@ -1,4 +1,4 @@
-"""A destination: where events go, which ones it wants, and how they travel there."""
+"""Destinations: address, event filter, batch sizes and concurrency of each configured receiver."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ DEFAULT = "default"
 """The destination of `ua_endpoint`."""
 
 LANES = (*TIERS, STREAM)
-"""Events of one lane wait and travel together; lanes do not wait for each other."""
+"""Events of one lane share batches; lanes do not wait for each other."""
 
 
 @dataclass(frozen=True)
 class EventFilter:
-    """Which events a destination wants. Nothing named: all of them."""
+    """Which events a destination gets. An empty set accepts all."""
 
     sources: frozenset[str] = frozenset()
     event_types: frozenset[str] = frozenset()

@@ -12,7 +12,7 @@ ANSWER_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Receiver:
-    """Where a batch goes and how it proves who sent it."""
+    """Connection settings of a destination: URL, secrets of the signature and the bearer token, timeout."""
 
     url: str
     secret: str = field(repr=False)
@@ -29,7 +29,7 @@ def encode(body: dict[str, Any], form: signature.Form) -> bytes:
 def send(
     net: Net, receiver: Receiver, body: bytes, *, batch_id: str, request_id: str, now: float
 ) -> HttpResponse | NetError:
-    """One request. A failure is a value, like an answer: both are judged."""
+    """Send one request. A network failure is returned, not raised, because it gets a verdict like a response."""
     headers = {
         "Authorization": f"Bearer {receiver.bearer}",
         "Content-Type": "application/json",

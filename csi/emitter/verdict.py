@@ -60,7 +60,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class EndpointFault:
-    """The receiver, or our access to it, is wrong; no event is at fault."""
+    """The receiver, or our access to it, is misconfigured; no event is the cause."""
 
     reason: str
 
@@ -81,7 +81,7 @@ _ENDPOINT_FAILURES = {"tls", "insecure", "bad_url", "redirect"}
 
 
 def judge(answer: HttpResponse | NetError, size: int, now: float) -> Verdict:
-    """The one table: every status has its row, and no answer raises."""
+    """The verdict on any response or failure. Every status has a verdict, and no content of a response raises."""
     if isinstance(answer, NetError):
         return EndpointFault(answer.kind) if answer.kind in _ENDPOINT_FAILURES else Transient(answer.kind)
     status = answer.status

@@ -9,7 +9,8 @@ from csi.store.catalog.videos import RefreshPlan, VideoFacts
 
 
 def enter(event: CreatorSignalEvent, now: float) -> bool:
-    """Hot, and due now: its first look by the API gives its age and its numbers. Part of the caller's transaction."""
+    """Add the video to the catalogue as `hot` and due now: the first refresh reads its statistics from the API. False:
+    its channel is not tracked, or the video is known. Part of the caller's transaction."""
     facts = _facts(event.subject)
     if facts is None or not channels.is_tracked(facts.channel_id):
         return False
@@ -17,7 +18,7 @@ def enter(event: CreatorSignalEvent, now: float) -> bool:
 
 
 def _facts(subject: dict[str, Any]) -> VideoFacts | None:
-    """None: it is no upload that the catalogue can use, and the event goes its way all the same."""
+    """None: the event is no upload that the catalogue can use. The event is stored and delivered all the same."""
     if subject.get("platform") != "youtube" or "video_id" not in subject or "channel_id" not in subject:
         return None
     try:

@@ -33,7 +33,10 @@ def current(row: DestinationRow, now: float) -> State:
 
 
 def judge(row: DestinationRow, now: float, *, canary_is_open: bool = False) -> State:
-    """A time further off than any rule sets is from a clock that jumped, and counts as over."""
+    """The state that follows from the row at this time, in the order pause, throttle, circuit.
+
+    A stored time that is further off than any rule sets was written before the clock jumped, and counts as past.
+    """
     if row.paused_reason is not None:
         return "paused"
     if now < (row.throttled_until or 0) <= now + LONGEST_THROTTLE:
@@ -97,7 +100,7 @@ def tripped(row: DestinationRow, now: float, reason: str, *, canary: int | None 
 
 
 def refuses_all(row: DestinationRow, refused_alone: int) -> bool:
-    """So many single events were refused and none accepted that the receiver is at fault, not the events."""
+    """So many single events were refused and none accepted that the receiver is the cause, not the events."""
     return refused_alone >= REFUSED_IN_A_ROW or (row.reason or "").startswith(REFUSES_ALL)
 
 

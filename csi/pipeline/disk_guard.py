@@ -21,7 +21,7 @@ class OldSchema(StoreError):
 
 @dataclass(frozen=True)
 class StorageFinding:
-    """One thing that is known of the storage. `kind` is `ok`, or what is wrong in one word."""
+    """The result of one check of the storage. `kind` is `ok`, or what is wrong in one word."""
 
     kind: str
     is_good: bool
@@ -30,7 +30,7 @@ class StorageFinding:
 
 
 def has_room(rt: Runtime) -> bool:
-    """False: polling stops here, before the disk is full, so that what was read can still be delivered."""
+    """False: less than `min_free_mb` is free. Polling stops then, so that stored events can still be delivered."""
     found = disk.measure()
     enough = found is None or found.free >= rt.settings.csi.min_free_mb * MB
     if enough != rt.process.has_room:
@@ -40,7 +40,8 @@ def has_room(rt: Runtime) -> bool:
 
 
 def keep_log_short(rt: Runtime) -> None:
-    """Cheap, for every pulse. SQLite starts its log anew only in a moment without readers: a busy worker has few."""
+    """Truncate a long write-ahead log. Cheap enough for every pass of the maintenance loop. SQLite restarts the log
+    only in a moment without readers, which a busy worker rarely has."""
     found = disk.measure()
     if found is not None and found.log > SHORTEN_ABOVE:
         disk.truncate_wal(Path(rt.settings.csi.database_url))
@@ -56,11 +57,11 @@ def watch_log(rt: Runtime) -> None:
         if is_long:
             log.warning("another process reads the database for a long time; its write-ahead log grows", wal_mb=size)
         else:
-            log.info("the database's log is short again", wal_mb=size)
+            log.info("write-ahead log is back to its usual size", wal_mb=size)
 
 
 def check_storage(settings: Settings, *, thorough: bool = False) -> list[StorageFinding]:
-    """All that is wrong, or one `ok`. Needs no open database and no worker; `thorough` reads every page."""
+    """Every problem of the storage, or one `ok`. Needs no open database and no worker; `thorough` reads every page."""
     url = settings.csi.database_url
     found = list(_look_at_file(Path(url), settings.csi.min_free_mb)) if not looks_like_postgres(url) else []
     found += _open(url, thorough=thorough)
@@ -113,6 +114,6 @@ def _findings(question: Callable[[], None]) -> Iterator[StorageFinding]:
 def _say_room(found: DiskSpace | None, wanted: int) -> None:
     free = None if found is None else found.free // MB
     if found is not None and found.free < wanted * MB:
-        log.warning("the disk is nearly full; nothing is read until there is room", free_mb=free, wanted_mb=wanted)
+        log.warning("the disk is nearly full; polling is paused until there is room", free_mb=free, wanted_mb=wanted)
     else:
-        log.info("there is room on the disk again", free_mb=free)
+        log.info("disk has room again; polling resumes", free_mb=free)

@@ -39,8 +39,8 @@ class NormalizedItem:
 
 
 def ingest(rt: Runtime, item_id: int) -> list[Wake]:
-    """Normalize, route, dedupe and store an item, and those that were woken with it. Their inbox rows go in the
-    transaction that stores the events."""
+    """Normalize, route, dedupe and store an item, and those that were woken with it. Their inbox rows are
+    deleted in the transaction that stores the events."""
     items = inbox.claim(item_id, rt.now())
     if not items:
         return []
@@ -72,7 +72,7 @@ def _wait_for_source(rt: Runtime, items: Sequence[ClaimedItem]) -> None:
 
 
 def _normalize_item(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> NormalizedItem | None:
-    """None: it is a dead letter now."""
+    """None: the item could not be normalized and is a dead letter now, in a transaction of its own."""
     try:
         event = _normalize(rt, watch, item)
         return NormalizedItem(item, event, rt.adapter(watch.source).get_dedupe_key(event))

@@ -35,7 +35,7 @@ QUOTA_LOOK_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class KeyedItem:
-    """An item with its key and its place in time."""
+    """An item with its dedupe key and the time at which it was published."""
 
     key: str
     occurred: float
@@ -49,7 +49,7 @@ class PollAttempt:
     watch: Watch
     host: str
     before: float | None
-    """When it was tried before."""
+    """When this watch was polled before."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -59,7 +59,8 @@ class PollAttempt:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """What a read gave: items in order of time, which of their keys are known, and what a gap changes on the watch."""
+    """The result of a read: items in order of time, the keys of those that are known, and the columns that a gap
+    changes on the watch."""
 
     reading: ReadResult
     items: list[KeyedItem]
@@ -69,7 +70,7 @@ class ReadOutcome:
 
 @dataclass(frozen=True)
 class ItemSelection:
-    """New items by what becomes of them."""
+    """New items, divided into those that become events and those that do not."""
 
     emit: list[KeyedItem]
     old: list[KeyedItem] = field(default_factory=list)
@@ -79,11 +80,11 @@ class ItemSelection:
 
 
 def poll(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
-    """Read this watch if it is due and then, in the slot that it leaves, those that wait in line: the way through the
-    queue costs more than the work. Yields the wake-ups of each read.
+    """Read this watch if it is due and then, in the slot that it leaves, those that wait in line: a task in the queue
+    costs more than the read. Yields the wake-ups of each read.
 
-    The wake-ups include the next poll of the watch at its time. A wake-up that was doubled, or that comes before the
-    row is due, ends without a successor, so that each watch has one.
+    The wake-ups include the next poll of the watch at its time. A second wake-up for the same poll, or one
+    that comes before the row is due, returns none, so that each watch has one scheduled poll.
     """
     end = rt.now() + MAX_TASK_SECONDS
     next_id: int | None = watch_id
@@ -197,7 +198,7 @@ def _position(rt: Runtime, watch: Watch) -> Position:
     )
 
 
-# ── it succeeded ────────────────────────────────────────────────────────────────────────────────────────
+# ── recording a success ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> list[Wake]:
@@ -271,7 +272,7 @@ def _select(rt: Runtime, watch: Watch, new: list[KeyedItem], reading: ReadResult
 
 
 def _filter(rt: Runtime, watch: Watch, items: list[KeyedItem]) -> tuple[list[KeyedItem], list[KeyedItem]]:
-    """Wanted and unwanted; what may become wanted later is in neither, and is looked at again."""
+    """Wanted and unwanted; what may become wanted later is in neither, and is filtered again at the next poll."""
     if watch.filters_json == "{}":
         return items, []
     rule = filters.load(watch.filters_json)
@@ -281,10 +282,10 @@ def _filter(rt: Runtime, watch: Watch, items: list[KeyedItem]) -> tuple[list[Key
 
 
 def _facts(rt: Runtime, item: KeyedItem) -> filters.Facts:
-    """An item that cannot be read is not filtered: it goes on, and becomes a dead letter with its reason."""
+    """An item that cannot be normalized is not filtered: ingest makes it a dead letter with its reason."""
     try:
         return filters.facts_of(rt.adapter(item.raw.source).normalize(item.raw).subject)
-    except Exception:  # noqa: BLE001 a payload may break an adapter in any way; ingest meets it again and says so
+    except Exception:  # noqa: BLE001 a payload may break an adapter in any way; ingest normalizes it again and logs the error
         return filters.Facts()
 
 
@@ -354,7 +355,7 @@ def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> di
 
 
 def _newest_item(watch: Watch, found: ReadOutcome) -> dict[str, object]:
-    """When the newest item that was ever seen here came out."""
+    """The publication time of the newest item that this watch ever listed, if this read raised it."""
     times = [item.occurred for item in found.items if item.occurred != float("inf")]
     newest = max([*times, watch.last_video_published_at or 0.0])
     return {"last_video_published_at": newest} if newest > (watch.last_video_published_at or 0.0) else {}
@@ -364,14 +365,14 @@ def _next_poll(rt: Runtime, watch: Watch, reading: ReadResult, found_new: bool, 
     respects = rt.settings.sources[watch.source].waits_for_caches
     at = quota_schedule.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:
-        return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # watches that came together do not stay together
+        return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # spreads watches that were added together
     return at
 
 
 def _log_success(watch: Watch, new: int, old: int, now: float) -> None:
     if watch.health not in ("healthy", "outage"):
         away = round(now - (watch.health_since or now))
-        log.info("watch is read again", source=watch.source, watch=watch.ref, was=watch.health, seconds=away)
+        log.info("watch recovered", source=watch.source, watch=watch.ref, was=watch.health, seconds=away)
     if new:
         log.info("new items", source=watch.source, watch=watch.ref, items=new)
     if old:
@@ -379,7 +380,7 @@ def _log_success(watch: Watch, new: int, old: int, now: float) -> None:
         log.info("items are counted as seen, without events", source=watch.source, watch=watch.ref, items=old, why=why)
 
 
-# ── it failed ───────────────────────────────────────────────────────────────────────────────────────────
+# ── recording a failure ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> list[Wake]:
@@ -408,7 +409,7 @@ def _log_lost(attempt: PollAttempt) -> list[Wake]:
 
 
 def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
-    """Only the API may call something dead."""
+    """Ask the API whether the watch still exists: a watch is `dead` only when the API says so."""
     if not verdict.confirm:
         return verdict
     watches.extend_lease(attempt.watch, rt.now() + watches.LEASE_SECONDS)
@@ -418,7 +419,7 @@ def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
 
 def _next_try(rt: Runtime, watch: Watch, error: SourceError, verdict: Verdict, now: float) -> float:
     if error.kind in ("quota", "budget"):
-        # After midnight, but the limit may have been raised: that costs no unit to see.
+        # After midnight, or within the hour: the operator may have raised the limit, and checking that costs no unit.
         return min(quota_schedule.after_refusal(rt, watch, now), now + QUOTA_LOOK_SECONDS * rt.rng.uniform(0.5, 1.0))
     return quota_schedule.at_least(rt, watch, verdict.next_at, now)
 
@@ -435,7 +436,7 @@ def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> 
 
 
 def _log_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
-    """One line when it begins or changes; in an outage the host has said it for all."""
+    """One warning when a watch begins to fail or its health changes. In an outage the line about the host is enough."""
     facts: dict[str, object] = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
     facts |= {"errors": watch.errors + 1, "health": verdict.state}
     if verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health):

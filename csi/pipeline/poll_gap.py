@@ -1,4 +1,4 @@
-"""The gap between the last read and a window that shows nothing known: filled where possible, said where not."""
+"""Gaps: a feed lists only items that are new to us, so older ones may be missing. Read them from the API, or log it."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -15,9 +15,9 @@ from csi.store.models import Watch
 
 RETRY_SECONDS = 600.0
 GIVE_UP_SECONDS = 7 * 86_400.0
-"""A gap that cannot be filled (no key, no budget, the API is away) is tried again for a week; its note stays."""
+"""A gap that cannot be filled (no key, no budget, the API is unreachable) is retried for a week; its note stays."""
 
-NOT_POSSIBLE = "the API could not be asked (no key, or no budget)"
+NOT_POSSIBLE = "the API could not be used (no key, or no budget)"
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Gap:
 
 @dataclass(frozen=True)
 class GapResult:
-    """What a look at the gap gave: items, and what changes on the watch."""
+    """The items that were found in the gap, and the columns to change on the watch."""
 
     items: tuple[RawEvent, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
 
 
 def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now: float, *, is_new: bool) -> GapResult:
-    """`is_new`: of what the source shows nothing is known."""
+    """Look for a gap, and read its items from the API if there is one. `is_new`: none of the listed items is known."""
     gap = _find(watch, now, unknown=is_new and reading.window_full)
     if gap is None:
         return GapResult()

@@ -19,7 +19,7 @@ KINDS = sorted(watch_health.HOST_KINDS)
 
 @dataclass(frozen=True)
 class FailureAssessment:
-    """A verdict, and what it was found on."""
+    """What a failed read means for its watch, and the facts about the host that decided it."""
 
     host: Host
     failing: int
@@ -42,7 +42,7 @@ def postpone_if_paused(rt: Runtime, watch: PollCandidate, host: str, now: float)
 
 
 def note_answer(rt: Runtime, watch: Watch, name: str, now: float) -> None:
-    """A read succeeded, and was written down. Part of the caller's transaction."""
+    """Record on the host that a read succeeded; end its outage where that is over. Part of the caller's transaction."""
     host = hosts.get(name)
     hosts.note_ok(host, now)
     if host.outage_since is None:
@@ -66,7 +66,7 @@ def judge(
 
 
 def note_failure(rt: Runtime, watch: Watch, error: SourceError, assessment: FailureAssessment, now: float) -> None:
-    """Hold it against the host, where it is the host's. Part of the caller's transaction."""
+    """Record the failure on the host: its error, a pause (429, 503) or an outage. Part of the caller's transaction."""
     host, failing = assessment.host, assessment.failing
     hosts.note_error(host, now)
     if error.kind == "throttled":
@@ -81,11 +81,11 @@ def note_failure(rt: Runtime, watch: Watch, error: SourceError, assessment: Fail
 def _pause(rt: Runtime, watch: Watch, host: Host, error: SourceError, now: float) -> None:
     is_new = hosts.paused_until(host, now) is None
     if not is_new and error.retry_after is None:
-        return  # it was asked before the pause began, and says nothing new
+        return  # the request was sent before the pause began, and its response has no new time
     seconds = watch_health.pause(host.pauses, error.retry_after, rt.rng)
     if hosts.pause(host, now, now + seconds, str(error)) and is_new:
         counters.add("host_pauses", source=watch.source)
-        log.warning("host asks for patience", host=host.host, seconds=round(seconds, 1), error=str(error))
+        log.warning("host rate-limited us; polling paused", host=host.host, seconds=round(seconds, 1), error=str(error))
 
 
 def _end_outage(rt: Runtime, source: str, host: Host, now: float) -> None:
@@ -111,7 +111,7 @@ def _watch_facts(rt: Runtime, watch: Watch, tried_at: float | None) -> WatchFact
 
 
 def _facts(host: Host, now: float, failed: Watch | None = None, kind: str = "") -> HostFacts:
-    """`failed`: a watch that is failing now in this way, which is not written down yet."""
+    """Counts of the host's watches. `failed` is added: a watch whose failure of this kind is not stored yet."""
     but = failed.id if failed is not None else 0
     count, failing = hosts.count(host.host, KINDS, now - watch_health.WINDOW, but=but)
     if failed is not None:

@@ -1,4 +1,7 @@
-"""Between the stored watches and the pure plan: when a watch is read next, and what the day's API units promise."""
+"""When each watch is polled next, so that the day's API units last until midnight; forecasts for operators.
+
+The rules are in csi.scheduling.quota; this module reads the watches and the unit ledger for them.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +24,7 @@ REMEMBER_SECONDS = 600.0
 
 HOUR = 3600.0
 ENOUGH_SECONDS = 21_600.0
-"""A watch that is known for less than this is judged as if nothing had happened in the rest of it."""
+"""A watch that is known for less than this counts as inactive before it was known."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,12 @@ class Group:
     seconds: float
     watches: int
     is_fast: bool
-    """This is the interval they wish for: nothing was slowed down."""
+    """They are polled at their fast interval: the plan slowed nothing down."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is left of the day's units, and what they are enough for."""
+    """The units that are left today, and how long they last."""
 
     day: str
     limit: int
@@ -74,7 +77,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class _DayPlan:
-    """All watches that cost units, what is left, and the plan that follows."""
+    """All watches that cost units, the units that are left today, and the plan that follows from both."""
 
     loads: tuple[Load, ...]
     budget: UnitBudget
@@ -93,9 +96,9 @@ class _DayPlan:
 
 
 def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_until: float | None = None) -> float:
-    """When a watch that was just read is due again; notes on the watch which interval it is promised.
+    """When a watch that was just read is due again; stores the planned interval on the watch.
 
-    Every read asks the plan with the ledger as it is now. Part of the caller's transaction.
+    The plan is computed for every read from the current ledger. Part of the caller's transaction.
     """
     load, day_plan = None, None
     if is_paid(rt, watch) and unit_limit(rt) is not None:
@@ -110,7 +113,7 @@ def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_unti
 
 
 def after_refusal(rt: Runtime, watch: Watch, now: float) -> float:
-    """When to read again after the budget, or the API, said that nothing is left: spread out after midnight."""
+    """When to poll again after the budget or the API refused a call for lack of units: after midnight, spread."""
     day_plan = _day_plan(rt, now)
     load = day_plan.of(watch.id)
     seconds = watch.interval_seconds if load is None else day_plan.tomorrow.interval(load)
@@ -201,7 +204,7 @@ def infeasible(rt: Runtime) -> str | None:
 
 
 def warn_infeasible(rt: Runtime) -> None:
-    """At start, once: the plan will stretch what was asked for."""
+    """At start: log that the plan stretches the configured intervals."""
     if said := infeasible(rt):
         log.warning("the watches need more API units than a day has", sum=said)
 
@@ -254,12 +257,13 @@ def _speeds(settings: SourceSettings, interval: float, via: str = "feed") -> cad
 
 
 def look_back(rt: Runtime, now: float) -> None:
-    """Count the usual activity anew where it is time, outside the transaction of a read: others wait for those."""
+    """Refresh the usual activity if it is older than REMEMBER_SECONDS. The planner calls this outside the transaction
+    of a poll, where the count would keep the write lock."""
     _usual(rt, now)
 
 
 def _usual(rt: Runtime, now: float) -> dict[int, int]:
-    """In how many spells each watch was active in the last day. Counted now and then: it changes slowly."""
+    """By watch, the number of active spells in the last day. Counted every REMEMBER_SECONDS: it changes slowly."""
     rules = [source.adaptive for source in rt.settings.sources.values() if source.adaptive and source.enabled]
     spell = max((rule.activity_threshold_minutes * 60 for rule in rules), default=0.0)
     state = rt.process

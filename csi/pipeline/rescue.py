@@ -1,4 +1,7 @@
-"""Find rows whose wake-up was lost or whose worker died. Huey carries the cadence; this only repeats what was lost."""
+"""Find rows whose wake-up was lost or whose worker died, and wake them again.
+
+Huey's schedule starts polls, flushes and retries at their time; rescue only repeats wake-ups that are overdue.
+"""
 
 from csi.emitter.destination import LANES
 from csi.pipeline import destination_state, disk_guard, flush

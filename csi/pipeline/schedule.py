@@ -1,4 +1,4 @@
-"""Step one: which watches fall due, and what the configuration wants watched."""
+"""Step one: find the watches that are due, and make the stored watches those of the configuration."""
 
 import json
 from collections import Counter
@@ -20,23 +20,25 @@ def sync_watches(rt: Runtime) -> None:
     """Make the stored watches those of the configuration."""
     wanted = [want for source in rt.enabled_sources() for want in _wanted(rt, source)]
     for row in watch_admin.added_by_command({(want.source, want.ref) for want in wanted}):
-        log.info("watch added by command is now in the configuration, which wins", source=row.source, watch=row.ref)
+        log.info(
+            "watch added by command is now configured; its configuration applies", source=row.source, watch=row.ref
+        )
     watches.sync(wanted, rt.now())
 
 
 def keyless(rt: Runtime, found: Iterable[tuple[str, str]]) -> list[str]:
-    """A sentence for each source that has such watches (source, via) and cannot ask the API for them."""
+    """One sentence for each source that has watches (source, via) which need the API, and has no access to the API."""
     paid = Counter(source for source, via in found if quota_schedule.costs_units(rt, source, via))
     missing = {source: rt.adapter(source).lacks() for source in paid}
     return [
-        f"sources.{source}: {_number(count)} the API, which cannot be asked; set {missing[source]}"
+        f"sources.{source}: {_number(count)} the API, which is not accessible; set {missing[source]}"
         for source, count in paid.items()
         if missing[source]
     ]
 
 
 def warn_keyless(rt: Runtime) -> None:
-    """At start, once for all its watches: each would say it for itself, later."""
+    """At start: log one line per source, instead of one line per watch when each is polled."""
     on = set(rt.enabled_sources())
     for said in keyless(rt, [(row.source, row.via) for row in watches.active() if row.source in on]):
         log.warning("watches cannot be read without access to the API", remedy=said)
@@ -56,12 +58,14 @@ def _number(count: int) -> str:
 
 
 def may_poll(rt: Runtime) -> bool:
-    """Cheap enough for every poll: one that was queued before the disk filled or the clock jumped runs after it."""
+    """Whether polling is allowed now. Checked again by every poll, because the disk may fill and the clock may jump
+    between the moment a poll is queued and the moment it runs."""
     return rt.settings.features.polling and disk_guard.has_room(rt) and not clock_check.is_held(rt)
 
 
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
-    """Wake-ups for the watches that fall due within the horizon; a doubled tick finds nothing."""
+    """Wake-ups for the watches that are due within the horizon. A second call at the same moment returns none, because
+    `plan_due` moves the wake time of what it returns."""
     if not may_poll(rt):
         return []
     now = rt.now()
@@ -72,12 +76,12 @@ def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
 
 
 def _reset_future_times(rt: Runtime, now: float) -> None:
-    """When this clock went back, and every LOOK_SECONDS: it may have gone back while no worker ran."""
+    """Every LOOK_SECONDS, and at once when this clock went back. It may have gone back while no worker ran."""
     if 0 <= now - rt.process.times_checked_at < LOOK_SECONDS:
         return
     rt.process.times_checked_at = now
     if reset := watches.reset_future_times(now):
-        log.warning("the clock was set back; watches wait from now", watches=reset)
+        log.warning("clock was set back; due times of watches were moved", watches=reset)
 
 
 def _wanted(rt: Runtime, source: str) -> list[watches.WantedWatch]:

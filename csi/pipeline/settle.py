@@ -128,7 +128,7 @@ def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) ->
     learned = this.claimed.destination.canonical_json == "auto" and not plain_ascii(rows)
     form = this.result.form if learned else this.destination.json_form
     if form != this.destination.json_form:
-        log.info("receiver verifies this form of JSON", destination=batch.destination, form=form)
+        log.info("receiver verified this form of JSON", destination=batch.destination, form=form)
     wakes = note_success(rt, this.destination, this.result.sent_at, form=form)
     if batches.finish(batch, "delivered", now):
         for index, reason in refused.items():
@@ -186,7 +186,7 @@ def _counts(tier: str, rows: list[StoredEvent], now: float) -> list[Count]:
 
 
 def _age(row: StoredEvent) -> float:
-    """How old it was when we saw it. A date that cannot be read must not undo a delivery."""
+    """The age of the event when the poll found it. A date that cannot be parsed must not undo a delivery."""
     try:
         return max(row.first_seen_at - clock.parse(row.occurred_at), 0.0)
     except (ValueError, OverflowError):
@@ -212,7 +212,7 @@ def _settle_refused(rt: Runtime, this: Settlement, reason: str) -> list[Wake]:
 
 
 def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
-    """Every single event was refused and none accepted: the receiver is at fault, and the events that died of it are
+    """Every single event was refused and none accepted: the receiver is the cause, and the events that it refused are
     sent again when it recovers."""
     batch, now, since = this.batch, this.now, this.destination.last_success_at or 0.0
     if batch.letter_id is not None:
@@ -301,7 +301,7 @@ def _add_dead_letters(this: Settlement, rows: list[StoredEvent], cause: dead_let
 
 def _log_dead(batch: Batch, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
     for named in _named(batch, rows):
-        log.error("events are dead letters", error=reason, cause=cause, **named)
+        log.error("events became dead letters", error=reason, cause=cause, **named)
 
 
 def _named(batch: Batch, rows: Sequence[StoredEvent]) -> Iterator[dict[str, object]]:

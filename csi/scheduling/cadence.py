@@ -1,11 +1,11 @@
-"""How long until a watch is read again, before the budget is asked. Pure."""
+"""The interval until a watch is polled again, before the unit budget is considered. Pure."""
 
 import random
 from dataclasses import dataclass
 
 SOONEST = 60.0
 LATEST = 3600.0
-"""A cache is waited for, but a feed that says "expires in ten years" is read all the same."""
+"""The longest wait for a cache to expire: a feed whose headers say "ten years" is polled all the same."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Speeds:
     threshold: float = 0.0
 
     def is_active(self, last_activity: float, now: float) -> bool:
-        """Something new within the threshold. One that has a single speed is neither."""
+        """Whether something new was found within the threshold. False for a watch with a single interval."""
         return self.fast < self.slow and now - last_activity <= self.threshold
 
     def busy(self, last_activity: float, now: float, seconds: float, *, usual: float = 0.0) -> float:
@@ -38,11 +38,11 @@ def speeds(base: float, *, active: float | None, idle: float | None, threshold: 
 
 
 def after_success(now: float, seconds: float, rng: random.Random) -> float:
-    """Spread a little, so that watches that were added together do not stay together."""
+    """After the interval, up to 5 % early: this spreads watches that were added together."""
     return now + seconds * (rng.uniform(0.95, 1.0) if seconds >= 10 else 1.0)
 
 
 def after_expiry(now: float, seconds: float, fresh_until: float, rng: random.Random) -> float:
-    """Just after the source's caches let go: before that the answer is the same. Neither hammering nor for ever."""
+    """Just after the cached response expires, before which the response is the same; between SOONEST and LATEST."""
     soonest, latest = now + min(seconds, SOONEST), now + max(seconds, LATEST)
     return min(max(fresh_until + rng.uniform(0.5, 3.0), soonest), latest)

@@ -10,7 +10,7 @@ from csi.config.settings import KINDS
 from csi.patterns import PatternRefused, TitlePattern, compile_pattern, judge
 
 PASSING = ("upcoming", "live")
-"""Kinds that an item grows out of: a premiere that is not wanted may be a video that is."""
+"""Temporary kinds: a premiere that is filtered out becomes a video, which may be wanted."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Facts:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Emit it."""
+    """The item becomes an event."""
 
 
 @dataclass(frozen=True)
 class Unwanted:
-    """Do not emit it, and remember that."""
+    """The item becomes no event, and its key is remembered."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class NotYet:
-    """Not wanted as it is now; it may become something that is. Neither emitted nor remembered."""
+    """Not wanted now, but its kind may change. The item becomes no event, and its key is not remembered."""
 
     why: str
 
@@ -67,7 +67,7 @@ def wanted(filters: Filters, facts: Facts) -> Verdict:
 
 
 def facts_of(subject: dict[str, Any]) -> Facts:
-    """What an event's subject tells. A stream that runs or is announced has no duration yet, whatever it says."""
+    """The facts in an event's subject. A stream that runs or is announced has no final duration: it is ignored."""
     kind, title, seconds = subject.get("kind"), subject.get("title"), subject.get("duration_seconds")
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and kind not in PASSING
     return Facts(

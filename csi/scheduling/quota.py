@@ -37,7 +37,7 @@ class Load:
 
 @dataclass(frozen=True)
 class UnitBudget:
-    """What is left of the day."""
+    """The API units of a day, and the time that is left of it."""
 
     limit: int
     used: int
@@ -99,8 +99,8 @@ def make_plan(loads: Iterable[Load], budget: UnitBudget) -> Plan:
 
 
 def next_time(now: float, interval: float, midnight: float, tomorrow: float) -> float:
-    """When to read again. What an interval has left at midnight goes on at tomorrow's pace: nobody waits for a day
-    that is over, and watches that were spread stay spread."""
+    """When to read again. The part of an interval that is left at midnight is scaled to tomorrow's interval: a slow
+    pace does not continue into the new day, and watches that were spread stay spread."""
     if now + interval <= midnight:
         return now + interval
     rest = 1.0 - (midnight - now) / interval
@@ -108,13 +108,13 @@ def next_time(now: float, interval: float, midnight: float, tomorrow: float) -> 
 
 
 def _with_margin(budget: UnitBudget, one_round: int) -> UnitBudget:
-    """Reads that were planned before something became active still come: keep back a round of all watches for them,
-    where the buffer is not enough for that."""
+    """Reserve one read of every watch where the buffer is smaller: reads that were scheduled at the old pace, before a
+    watch became active, still happen."""
     return replace(budget, buffer=max(budget.buffer, min(one_round, budget.limit // 20)))
 
 
 def _shortest(kinds: Counter[Load], budget: UnitBudget) -> Plan:
-    """By halving: what is used only falls when the pace gets longer."""
+    """By bisection: a longer pace never uses more units."""
     low, high = min(load.fast for load in kinds), max(load.slow for load in kinds)
     if _sum(kinds, Plan(low), budget.seconds) <= budget.available:
         return Plan(low)
@@ -126,7 +126,7 @@ def _shortest(kinds: Counter[Load], budget: UnitBudget) -> Plan:
 
 
 def _kinds(loads: Iterable[Load]) -> Counter[Load]:
-    """Watches that are alike, counted: a hundred playlists are a handful of kinds."""
+    """Equal watches, counted, so that the plan is computed for a few kinds and not for hundreds of playlists."""
     return Counter(replace(load, key=0, busy=math.ceil(load.busy * 500) / 500) for load in loads)
 
 

@@ -1,11 +1,11 @@
-"""How a watch is, when it is tried again, and whether its host is to blame. Pure (decision 0042, 17, 48).
+"""The health of a watch, its next retry, and whether its host causes the failure. Pure (decision 0042, 17, 48).
 
     healthy ── an error ──▶ backing_off ── 20 times missing, the host is fine ──▶ suspect ── the API confirms ──▶ dead
-       ▲                        │   ╲ the host asks for patience: throttled
+       ▲                        │   ╲ the host rate-limits us: throttled
        │                        ▼    ╲ others of its host fail, too: outage
        └──────────── any read that succeeds ◀──────────────┘
 
-Nothing is ever switched off: a dead watch is still read once an hour, and lives again when that succeeds.
+No watch is switched off: a dead watch is still read once an hour, and is healthy again when that succeeds.
 """
 
 import math
@@ -19,7 +19,7 @@ HOST_KINDS = frozenset({"transient", "missing", "malformed"})
 """Failures that may be the host's. A refused key, a private list, a spent budget or a bug of ours never is."""
 
 WAITING_KINDS = frozenset({"throttled", "quota", "budget", "paused"})
-"""Not unwell: it has to wait for the host or for the budget."""
+"""These do not count against the watch: it waits for the host or for the budget."""
 
 OWN_FAULT = frozenset({"suspect", "dead"})
 """States that are about the watch alone: neither a busy nor a broken host changes them."""
@@ -34,19 +34,20 @@ WINDOW = 600.0
 
 SHARE = 0.2
 TURN = 18.0
-"""In an outage the failing watches take turns as scouts: together they ask at least this often."""
+"""In an outage the retries of all failing watches are spread so that one of them is sent at least this often."""
 
 PAID_TURN = 20.0
-SCOUT = 45.0
+FIRST_OUTAGE_WAIT = 45.0
 SHORTEST_OUTAGE = 60.0
 CATCH_UP = 45.0
-"""When a host is back its watches are read within this; with the scouts' turn it is under 90 s."""
+"""When a host is back its watches are read within this; with the wait for the next retry that is under 90 s."""
 
 CATCH_UP_PACE = 10.0
 SUSPECT_TRIES = 20
 SUSPECT_AFTER = HOUR
 LONG_NIGHT = 7 * DAY
-"""The longest night of 404s on record took four days. Who is missing for a week while others answer is missing."""
+"""YouTube's longest recorded outage that answered 404 took four days. A watch that is missing for a week, while other
+watches of its host answer, is really missing."""
 
 FIRST_PAUSE = 5.0
 LONGEST_PAUSE = HOUR
@@ -54,23 +55,23 @@ LONGEST_PAUSE = HOUR
 
 @dataclass(frozen=True)
 class WatchFacts:
-    """What is known of a watch before the failure in hand is counted."""
+    """What is known of a watch, without the failure that is being judged."""
 
     state: State
     since: float | None
-    """When it stopped being healthy. None: it is healthy."""
+    """When the watch stopped being healthy. None: it is healthy."""
     errors: int
     interval: float
-    """The usual one: what the plan promises now."""
+    """The interval that the plan gives it now."""
     costs: bool = False
     """A read costs units of the API's budget."""
     tried_at: float | None = None
-    """When it was tried before."""
+    """When the watch was polled before."""
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What is known of a host. Watches that are suspect or dead are in neither number: they fail by themselves."""
+    """What is known of a host. Watches that are suspect or dead are in neither number: their failures are their own."""
 
     watches: int = 1
     failing: int = 0
@@ -95,12 +96,12 @@ class Verdict:
     since: float
     next_at: float
     confirm: bool = False
-    """Time to ask the API whether it is really gone."""
+    """The API has to be asked whether the watch still exists."""
     outage_begins: bool = False
 
 
 def judge(watch: WatchFacts, host: HostFacts, failure: Failure, now: float, rng: random.Random) -> Verdict:
-    """A read failed."""
+    """What a failed read means: the new state, and when to try again."""
     since = now if watch.since is None or watch.since > now else watch.since
     if failure.kind in WAITING_KINDS:
         state: State = watch.state if watch.state in OWN_FAULT else "throttled"
@@ -136,14 +137,14 @@ def is_outage(host: HostFacts) -> bool:
 
 
 def is_over(host: HostFacts, now: float) -> bool:
-    """Most of those that failed are back. Less than a minute is no time to call it over: it would flicker."""
+    """Whether most of the failing watches are back. Not in the first minute: the state would flicker."""
     if host.outage_since is None or 0 <= now - host.outage_since < SHORTEST_OUTAGE:
         return False
     return host.failing < max(2, threshold(host.watches) / 2)
 
 
 def pause(pauses: int, retry_after: float | None, rng: random.Random) -> float:
-    """How long a host is left alone that said so; longer each time while it does not say how long."""
+    """Seconds without polls of a host that rate-limited us: its Retry-After, or longer each time if it sends none."""
     if retry_after is not None and not math.isnan(retry_after):
         return min(max(retry_after, 1.0), LONGEST_PAUSE)
     return min(FIRST_PAUSE * 2.0 ** min(pauses, 8), MINUTE) * rng.uniform(0.8, 1.0)
@@ -166,17 +167,17 @@ def _doubling(watch: WatchFacts, longest: float = MINUTE) -> float:
 
 
 def _back_off(watch: WatchFacts, host: HostFacts, since: float, now: float) -> float:
-    """Longer than a minute only where the host is known to answer others: else nobody would notice that it is back."""
+    """Longer than a minute only where the host is known to answer other watches: else its recovery is noticed late."""
     longest = min(max(PATIENCE * (now - since), MINUTE), HOUR) if _is_fine(host, since, now) else MINUTE
     return _doubling(watch, longest)
 
 
 def _turn(watch: WatchFacts, host: HostFacts, now: float, rng: random.Random) -> float:
-    """Each is tried at its usual interval (a minute at least); less often where nothing is answered at all, or where
-    asking costs units: one that is answered brings all the others back."""
+    """The wait of one watch in an outage: at most its usual interval (a minute at least), or an hour where the host
+    answers nothing or each try costs units. One success is enough: it makes all watches of the host due."""
     longest = max(watch.interval, MINUTE) if _answers(host, now) and not watch.costs else HOUR
     every = PAID_TURN if watch.costs else TURN
-    return min(max(every * host.failing, SCOUT), longest) * rng.uniform(0.1, 1.0)
+    return min(max(every * host.failing, FIRST_OUTAGE_WAIT), longest) * rng.uniform(0.1, 1.0)
 
 
 def _answers(host: HostFacts, now: float) -> bool:
@@ -184,12 +185,13 @@ def _answers(host: HostFacts, now: float) -> bool:
 
 
 def _is_fine(host: HostFacts, since: float, now: float) -> bool:
-    """It has answered others since this watch began to fail, and lately."""
+    """The host has answered other watches since this one began to fail, and within WINDOW."""
     return _answers(host, now) and host.last_ok_at is not None and host.last_ok_at >= since
 
 
 def _is_its_own(watch: WatchFacts, host: HostFacts, failure: Failure, since: float, now: float) -> bool:
-    """Suspect before the others began to fail, or long after the host was well: no part of an outage."""
+    """The failure is no part of an outage: the watch was suspect before, or has been missing for LONG_NIGHT while the
+    host answers others."""
     if watch.state == "suspect":
         return True
     return now - since >= LONG_NIGHT and _is_suspect(watch, host, failure, since, now)
@@ -205,7 +207,7 @@ def _is_lasting(tries: int, since: float, now: float) -> bool:
 
 
 def _is_time_to_ask(watch: WatchFacts, since: float, now: float) -> bool:
-    """When it has lasted long enough, and once a day from then on."""
+    """When the failure has lasted long enough, and once a day from then on."""
     if not _is_lasting(watch.errors + 1, since, now):
         return False
     before = watch.tried_at if watch.tried_at is not None else since

@@ -56,7 +56,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sending:
-    """Requests under way."""
+    """The number of requests under way to one destination in one lane, of this process or of the others."""
 
     destination: str
     tier: str
@@ -104,7 +104,7 @@ def settle_waiting(batch_id: int, state: str, now: float) -> Batch | None:
 
 
 def set_due(batch_id: int, at: float) -> bool:
-    """A part that waits is due at this time. False: it does not wait any more."""
+    """Set when a waiting part is due. False: it does not wait any more."""
     due = (at, at + GRACE_SECONDS, batch_id)
     return bool(changed("UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready'", *due))
 
@@ -156,7 +156,7 @@ def unsettled_count(destination: str, tier: str) -> int:
 
 
 def sending(now: float) -> list[Sending]:
-    """Requests that are on their way, by destination and lane, of this process and of all others."""
+    """Requests under way, by destination and lane, of this process and of all others."""
     sql = (
         f"SELECT destination, tier, substr(lease_token, 1, {len(OWNER)}) = ?, COUNT(*) FROM batches "
         f"WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? GROUP BY 1, 2, 3"
@@ -229,7 +229,7 @@ def release_waiting(destination: str, keep: int | None, now: float) -> None:
 
 
 def put_back_forgotten() -> int:
-    """Events that travel in a batch which is over, or gone, are pending again. There should be none."""
+    """Reset events to pending whose batch is settled or deleted. Returns how many batches: a bug if any."""
     sql = (
         "SELECT DISTINCT o.batch_id FROM outbox o LEFT JOIN batches b ON b.id = o.batch_id "
         "WHERE o.state = 'in_flight' AND (b.id IS NULL OR b.state NOT IN ('ready', 'sending'))"

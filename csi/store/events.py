@@ -1,4 +1,4 @@
-"""Events: written once, with a state that follows their way: pending, in_flight, delivered, dead, quarantined."""
+"""Events: content is written once; the state is pending, in_flight, delivered, dead or quarantined."""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _NOT_DEAD_ELSEWHERE = "NOT EXISTS (SELECT 1 FROM dead_letter d WHERE d.event_id 
 
 @dataclass(frozen=True)
 class StoredEvent:
-    """An event as it lies in the store."""
+    """A row of `events`."""
 
     id: int
     event_id: str

@@ -1,4 +1,4 @@
-"""The outbox: each event on its way to each destination. `pending` → `in_flight` → gone, or back to `pending`."""
+"""The outbox: one entry per event and destination. `pending` → `in_flight` → deleted, or back to `pending`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ def put_many(entries: Sequence[NewEntry]) -> None:
 
 
 def hold_lane(destination: str, tier: str) -> None:
-    """One at a time opens batches of a lane, until its transaction ends. SQLite has one writer anyway."""
+    """Lock the lane until this transaction ends: one transaction at a time opens its batches. SQLite has one writer."""
     if is_postgres():
         run("SELECT pg_advisory_xact_lock(hashtext(?))", f"{destination}/{tier}")
 
@@ -109,20 +109,20 @@ def _entries(sql: str, *params: object) -> list[Entry]:
 
 
 def oldest_due(destination: str, tier: str) -> float | None:
-    """When the first of the lane has to go; None: nothing is pending."""
+    """The earliest time at which a pending event of the lane must be sent. None: nothing is pending."""
     sql = "SELECT due_at FROM outbox WHERE state = 'pending' AND destination = ? AND tier = ? ORDER BY due_at LIMIT 1"
     found = fetch(sql, destination, tier)
     return found[0][0] if found else None
 
 
 def has_pending(destination: str, tier: str, at_least: int) -> bool:
-    """Whether so many wait; counts no further than that."""
+    """Whether at least so many events are pending; counts no further."""
     sql = "SELECT 1 FROM outbox WHERE state = 'pending' AND destination = ? AND tier = ? LIMIT 1 OFFSET ?"
     return bool(fetch(sql, destination, tier, at_least - 1))
 
 
 def pending_count(tier: str) -> int:
-    """Over all destinations."""
+    """Pending events of this lane, over all destinations."""
     return int(fetch("SELECT COUNT(*) FROM outbox WHERE state = 'pending' AND tier = ?", tier)[0][0])
 
 
@@ -136,7 +136,7 @@ def contents(batch_id: int) -> list[StoredEvent]:
 
 
 def assign_to_batch(entry_ids: Sequence[int], event_pks: Sequence[int], batch_id: int) -> None:
-    """These entries travel in this batch."""
+    """Mark these entries `in_flight` as members of this batch."""
     for chunk in chunks(entry_ids):
         run(f"UPDATE outbox SET state = 'in_flight', batch_id = ? WHERE id IN ({marks(chunk)})", batch_id, *chunk)
     _note_members(batch_id, event_pks)
@@ -153,7 +153,7 @@ def _note_members(batch_id: int, event_pks: Sequence[int]) -> None:
 
 
 def move(event_pks: Sequence[int], from_batch: int, to_batch: int) -> None:
-    """A part of one batch travels in another one."""
+    """Move a part of one batch into another one."""
     for chunk in chunks(event_pks):
         run(
             f"UPDATE outbox SET batch_id = ? WHERE batch_id = ? AND event_pk IN ({marks(chunk)})",
@@ -174,7 +174,7 @@ def put_back(batch_ids: Sequence[int]) -> None:
 
 
 def remove(batch_id: int, event_pks: Sequence[int]) -> int:
-    """These events of a batch need not be sent any more: they arrived, or they died."""
+    """Delete the entries of these events of a batch: they were delivered, or became dead letters."""
     return sum(
         changed(f"DELETE FROM outbox WHERE batch_id = ? AND event_pk IN ({marks(chunk)})", batch_id, *chunk)
         for chunk in chunks(event_pks)
@@ -182,7 +182,7 @@ def remove(batch_id: int, event_pks: Sequence[int]) -> int:
 
 
 def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
-    """This event's place in the outbox and its lane, as long as it travels in no batch."""
+    """This event's outbox entry and lane. None: it is in a batch, or not in the outbox."""
     sql = (
         "SELECT o.id, o.event_pk, o.watch_id, o.tier FROM outbox o JOIN events e ON e.id = o.event_pk "
         "WHERE e.event_id = ? AND o.destination = ? AND o.state = 'pending'"
@@ -210,6 +210,6 @@ def requeue(event_id: str, destination: str, due_at: float, *, lane: str | None 
 
 
 def drop_pending(event_pk: int) -> list[str]:
-    """This event is not sent any more where it only waits. Returns the destinations."""
+    """Delete the event's entries that are in no batch. Returns their destinations."""
     sql = "DELETE FROM outbox WHERE event_pk = ? AND state = 'pending' RETURNING destination"
     return [row[0] for row in fetch(sql, event_pk)]

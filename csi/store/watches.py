@@ -242,18 +242,18 @@ def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = Fals
 
 
 def poll_candidate(watch_id: int) -> PollCandidate | None:
-    """Only the columns that decide whether it is polled now. None: it is not active."""
+    """Read only the columns that decide whether the watch is polled now. None: it is not active."""
     found = fetch(_POLL_CANDIDATE, watch_id)
     return PollCandidate(*found[0]) if found else None
 
 
 def wake_again(watch_id: int, at: float) -> None:
-    """It is due, but cannot be read now: the maintenance loop wakes it at this time."""
+    """The watch is due but has no free slot: the maintenance loop wakes it at this time."""
     run("UPDATE watches SET wake_at = ? WHERE id = ? AND lease_token IS NULL", at, watch_id)
 
 
 def postpone(watch: PollCandidate, until: float) -> None:
-    """Its next time moves, nothing else changes. The caller schedules the wake-up, as after `finish`."""
+    """Move the next poll of a watch that was not claimed. The caller schedules the wake-up, as after `finish`."""
     sql = "UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND next_poll_at = ? AND lease_token IS NULL"
     run(sql, until, until + GRACE_SECONDS, watch.id, watch.next_poll_at)
 

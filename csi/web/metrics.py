@@ -32,7 +32,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
 
 EVENT_STATUSES = ("stored", "delivered", "dlq", "replayed", "duplicate", "malformed")
-"""`malformed`: items that never became an event. `replayed`: dead letters whose second journey has ended."""
+"""`malformed`: items that never became an event. `replayed`: dead letters whose replay has ended."""
 POLL_RESULTS = ("ok", "error")
 ITEM_RESULTS = ("new", "known", "filtered")
 GAP_RESULTS = ("filled", "open")

@@ -34,8 +34,8 @@ class QueueHealth:
 
 
 def run_pass(rt: Runtime, queue: QueueHealth, started_at: float, *, with_heartbeat: bool) -> list[Wake]:
-    """Only the leader rescues. A worker whose tasks make no progress gives up the lead and withholds its heartbeat, so
-    that health checks and the service manager notice; one whose queue is away is alive and waits for it."""
+    """Only the leader rescues. A worker whose tasks make no progress releases the lead and withholds its heartbeat, so
+    that health checks and the service manager notice; one whose queue is unreachable is alive and waits for it."""
     leads, wakes = leader.leads(rt, able=queue.is_usable), list[Wake]()
     if with_heartbeat and leads:
         shift_times_after_clock_change(rt)
@@ -53,7 +53,7 @@ def recover(rt: Runtime) -> int:
     """At start: release what a dead worker held. On PostgreSQL other workers may be alive: there leases expire."""
     with writing():
         if forgotten := batches.put_back_forgotten():
-            log.error("events of batches that are over are pending again", batches=forgotten)
+            log.error("events of settled batches are pending again", batches=forgotten)
     if db.is_postgres():
         return 0
     freed = leases.release_all(rt.now())

@@ -1,4 +1,4 @@
-"""Keeping the database small: what is older than its time goes, a little at a time."""
+"""Retention: delete rows that are older than their configured time, in small chunks."""
 
 import time
 from collections import Counter
@@ -13,7 +13,7 @@ from csi.store.retention import RetentionLimits
 
 DAY = 86_400.0
 CHUNKS_PER_RUN = 1_000
-"""For the hourly task: about twenty seconds of one worker's thread, half of them at rest."""
+"""For the hourly task: about twenty seconds of one worker thread, half of them paused."""
 
 NAME = retention.HEARTBEAT
 SHORTEST_REST, LONGEST_REST = 0.01, 0.25
@@ -26,12 +26,12 @@ TABLES = ("events", "batch_events", "batches", "delivery_attempts", "dead_letter
 
 @dataclass(frozen=True)
 class Pruned:
-    """What went, by table. `complete` False: there is more, and the next run goes on."""
+    """Deleted rows by table. `complete` False: there are more, and the next run continues."""
 
     removed: dict[str, int] = field(default_factory=dict)
     complete: bool = True
     open_letters: int = 0
-    """Open dead letters older than their time. They stay: somebody has to decide."""
+    """Open dead letters older than `dlq_days`. They are kept until the operator replays or discards them."""
 
     @property
     def total(self) -> int:
@@ -55,11 +55,12 @@ def prune_hourly(rt: Runtime) -> Pruned:
 
 
 def trusted_moment(rt: Runtime, name: str) -> float:
-    """Now, by a clock that no jump can carry away: it moves by a day at most from one run of this name to the next."""
+    """The time that retention uses. It advances by at most a day from one run of this name to the next, so that a clock
+    that jumps ahead does not delete everything."""
     now, last = rt.now(), heartbeats.last_beat(name)
     moment = now if last is None else min(now, last + MAX_STEP)
     if moment < now:
-        log.warning("retention does not trust a clock that moved this far", days=round((now - moment) / DAY, 1))
+        log.warning("clock moved more than a day; retention advances by one day", days=round((now - moment) / DAY, 1))
     return moment
 
 
@@ -71,8 +72,8 @@ def prune(
     rest: Callable[[float], None] = time.sleep,
     notice: Callable[[int], None] = lambda rows: None,
 ) -> Pruned:
-    """Delete what is old by the clock `moment`, resting between two chunks so that other writers get the lock. Without
-    a moment the wall clock counts, if the worker trusts it."""
+    """Delete what is old by the clock `moment`, with a pause between two chunks so that other writers get the
+    lock. Without `moment` the wall clock is used, if the worker trusts it."""
     if moment is None:
         clock_check.require_no_hold(rt)
         moment = rt.now()
@@ -101,7 +102,7 @@ def survey(rt: Runtime) -> Pruned:
 
 
 def _rest(elapsed: float) -> float:
-    """As long as the work took: half of the time belongs to others."""
+    """Pause as long as the chunk took: other writers get half of the time."""
     return min(max(elapsed, SHORTEST_REST), LONGEST_REST)
 
 

@@ -119,7 +119,7 @@ def test_case_44_disk_full(case, tmp_path, seed):
         assert NEARLY_FULL in box.log.read_text()
 
 
-NEARLY_FULL = "the disk is nearly full; nothing is read until there is room"
+NEARLY_FULL = "the disk is nearly full; polling is paused until there is room"
 
 
 @contextmanager

@@ -199,7 +199,7 @@ def test_playlists_without_a_key_are_said_once_at_start(build, yt, monkeypatch):
     schedule.warn_keyless(line.rt)
     assert said == []
     schedule.warn_keyless(build(key=None).rt)
-    remedy = "the API, which cannot be asked; set YOUTUBE_API_KEY, or the three variables of oauth"
+    remedy = "the API, which is not accessible; set YOUTUBE_API_KEY, or the three variables of oauth"
     assert said == [f"sources.youtube_playlist: 2 watches need {remedy}"]
 
 
@@ -264,7 +264,7 @@ def test_the_configuration_wins_over_the_command_and_says_so_once(build, yt, mon
     build(channels=both)
     row = Watch.get_by_id(added.watch_id)
     assert (row.origin, row.name) == ("config", "By config")
-    assert [watch for text, watch in said if "which wins" in text] == [yt.channels[1]]
+    assert [watch for text, watch in said if "its configuration applies" in text] == [yt.channels[1]]
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -216,9 +216,9 @@ def test_polling_stops_before_the_disk_is_full_and_delivery_does_not(tmp_path: P
         s.rt.settings = settings
         s.wait(30, step=5)
         assert (roomy, s.states()) == (64, {"delivered": 4})
-    sentence = "the disk is nearly full; nothing is read until there is room"
+    sentence = "the disk is nearly full; polling is paused until there is room"
     assert said.count(("WARNING", sentence)) == 1
-    assert said.count(("INFO", "there is room on the disk again")) == 1
+    assert said.count(("INFO", "disk has room again; polling resumes")) == 1
 
 
 def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_a_log_that_grows_is_said_once_and_so_is_its_end(home: Home, said, monke
             maintenance.write_heartbeat(home.rt, home.rt.now())
     assert [text for _, text in said if "log" in text] == [
         "another process reads the database for a long time; its write-ahead log grows",
-        "the database's log is short again",
+        "write-ahead log is back to its usual size",
     ]
 
 

@@ -619,5 +619,5 @@ def test_log_lines_of_dead_letters_name_their_events(make_line, yt, monkeypatch)
     monkeypatch.setattr(settle.log, "error", lambda message, **fields: said.append((message, fields)))
     with ScriptedReceiver(then=401) as ua:
         make_line(ua).run()
-    (dead,) = [fields for message, fields in said if message == "events are dead letters"]
+    (dead,) = [fields for message, fields in said if message == "events became dead letters"]
     assert (dead["event_id"], dead["source"]) == (DeadLetter.get().event_id, "youtube_playlist")

@@ -119,7 +119,7 @@ def test_one_bad_feed_does_not_make_an_outage_and_waits_longer_and_longer(tmp_pa
         yt.site.set_faults("")
         yt.go(HOUR)
         assert Watch.get(ref=bad).health == "healthy"
-        assert "watch is read again" in texts(said)
+        assert "watch recovered" in texts(said)
 
 
 def test_a_single_watch_is_asked_every_minute_for_nothing_proves_that_its_host_is_there(tmp_path, clock):

@@ -54,7 +54,7 @@ def test_check_as_json() -> None:
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ({}, "1 watch needs the API, which cannot be asked; set YOUTUBE_API_KEY, or the three variables of oauth"),
+        ({}, "1 watch needs the API, which is not accessible; set YOUTUBE_API_KEY, or the three variables of oauth"),
         (
             {"YOUTUBE_OAUTH_CLIENT_ID": "canary-secret-5"},
             "set YOUTUBE_OAUTH_CLIENT_SECRET, YOUTUBE_OAUTH_REFRESH_TOKEN",

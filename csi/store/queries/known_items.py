@@ -1,4 +1,4 @@
-"""What is known of many items at once, for whoever compares us with another poller."""
+"""What is known of many items at once, for the comparison with another poller."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def known(keys: Sequence[str]) -> dict[str, Known]:
 
 
 def waiting(keys: Sequence[str]) -> set[str]:
-    """Those that wait in the inbox."""
+    """The keys of those items that wait in the inbox."""
     return {
         row[0]
         for chunk in chunks(keys)
