@@ -9,7 +9,7 @@ from csi.net import HttpResponse
 
 LONGEST_WAIT = 3600.0
 LONGEST_KEPT = 21_600.0
-"""Much shorter than the shortest life of a dedupe key: see `kept`."""
+"""Much shorter than the shortest life of a dedupe key: see `validator_to_send`."""
 
 LONGEST_FRESH = 86_400.0
 MAX_VALIDATOR = 256
@@ -66,12 +66,12 @@ def is_sendable(value: str) -> bool:
     return plain and 0 < len(value) <= MAX_VALIDATOR
 
 
-def keep(value: str | None, mark: str, now: float) -> str | None:
+def stored_validator(value: str | None, mark: str, now: float) -> str | None:
     """A validator as a watch stores it: with the kind of response it belongs to, and when that was read in full."""
     return None if value is None else f"{mark}:{int(now)}:{value}"
 
 
-def kept(stored: str | None, mark: str, now: float) -> str | None:
+def validator_to_send(stored: str | None, mark: str, now: float) -> str | None:
     """The validator to send. None if it belongs to another kind of response or is six hours old.
 
     A full response is read every six hours because only that shows which items are still listed: the dedupe key of an
@@ -81,6 +81,14 @@ def kept(stored: str | None, mark: str, now: float) -> str | None:
     at, _, value = rest.partition(":")
     fresh = owner == mark and at.isdigit() and 0 <= now - int(at[:12]) < LONGEST_KEPT
     return value if fresh and value else None
+
+
+def without_value(stored: str | None) -> str | None:
+    """A stored validator that is never sent: it keeps only its mark and the time of the read."""
+    if not stored:
+        return None
+    mark, read_at, _ = f"{stored}::".split(":", 2)
+    return f"{mark}:{read_at}:"
 
 
 def _number(text: str) -> float | None:

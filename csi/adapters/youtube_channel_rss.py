@@ -30,7 +30,7 @@ FEED, BODY = "feed", "body"
 no ETag, and its caches serve the same bytes for 15 minutes, which need not be parsed again. # decision 0014"""
 
 HOUR = 3600.0
-STAND_IN = 900.0
+REPLACE_FEED_AFTER = 900.0
 """`via: both`: a feed that fails is replaced by the API after this long without a successful read."""
 
 _KINDS = {404: "missing", 410: "missing", 401: "denied", 403: "denied", 429: "throttled", 503: "throttled"}
@@ -92,9 +92,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
         super().__init__(config, tools)
-        # A stand-in for the feed on this machine, and none for the API: the key is not sent to the real API.
-        stand_in = is_loopback(urlsplit(self.settings.feed_url_template).hostname or "")
-        enabled = not stand_in or "api_base_url" in self.settings.model_fields_set
+        # A simulated feed on this machine without a simulated API: the key must not be sent to the real API.
+        is_simulated = is_loopback(urlsplit(self.settings.feed_url_template).hostname or "")
+        enabled = not is_simulated or "api_base_url" in self.settings.model_fields_set
         self.api = DataApi(self.settings, self.tools, enabled=enabled)
         self._uploads = UploadsPlaylist(self.api, self.tools)
         self._enricher = Enricher(self.api, self.tools)
@@ -114,8 +114,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             result = replace(result, items=items)
         if any(map(channel_upload.is_stream, result.items)):
             # A stream starts and ends without a change of the response, so the next read must not be conditional.
-            mark, read_at, _ = f"{result.etag or ''}::".split(":", 2)
-            result = replace(result, etag=f"{mark}:{read_at}:" if result.etag else None, last_modified=None)
+            result = replace(result, etag=response_headers.without_value(result.etag), last_modified=None)
         return result
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
@@ -174,7 +173,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         answer, now = self._get_feed(position), self.tools.now()
         fresh = response_headers.fresh_until(answer, now)
         digest = hashlib.blake2b(answer.body, digest_size=16).hexdigest()
-        if answer.status == 304 or response_headers.kept(position.etag, BODY, now) == digest:
+        if answer.status == 304 or response_headers.validator_to_send(position.etag, BODY, now) == digest:
             return ReadResult(
                 etag=position.etag, last_modified=position.last_modified, unchanged=True, fresh_until=fresh
             )
@@ -184,8 +183,12 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         tag = response_headers.validator(answer, "etag")
         return ReadResult(
             items=items,
-            etag=response_headers.keep(tag, FEED, now) if tag else response_headers.keep(digest, BODY, now),
-            last_modified=response_headers.keep(response_headers.validator(answer, "last-modified"), FEED, now),
+            etag=response_headers.stored_validator(tag, FEED, now)
+            if tag
+            else response_headers.stored_validator(digest, BODY, now),
+            last_modified=response_headers.stored_validator(
+                response_headers.validator(answer, "last-modified"), FEED, now
+            ),
             fresh_until=fresh,
             window_full=len(entries) >= atom.WINDOW,
         )
@@ -193,8 +196,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def _get_feed(self, position: Position) -> HttpResponse:
         now = self.tools.now()
         conditions = {
-            "If-None-Match": response_headers.kept(position.etag, FEED, now),
-            "If-Modified-Since": response_headers.kept(position.last_modified, FEED, now),
+            "If-None-Match": response_headers.validator_to_send(position.etag, FEED, now),
+            "If-Modified-Since": response_headers.validator_to_send(position.last_modified, FEED, now),
         }
         headers = {name: value for name, value in conditions.items() if value}
         try:
@@ -225,7 +228,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def _replace_feed(self, position: Position, error: SourceError) -> ReadResult:
         last = position.last_success_at
-        waited = last is None or self.tools.now() - last >= STAND_IN
+        waited = last is None or self.tools.now() - last >= REPLACE_FEED_AFTER
         if not waited or not self.api.usable or not self.tools.spare(1):
             raise error
         try:

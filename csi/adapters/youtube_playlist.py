@@ -94,7 +94,7 @@ class YouTubePlaylistAdapter(WatchedSource):
         has_stream = any((details := details_of(raw)) and details.live for raw in items)
         return ReadResult(
             items=items,
-            etag=None if has_stream else response_headers.keep(walk.etag, MARK, self.tools.now()),
+            etag=None if has_stream else response_headers.stored_validator(walk.etag, MARK, self.tools.now()),
             unreadable=len(walk.items) - len(items),
             pages=walk.pages,
         )
@@ -154,7 +154,7 @@ class YouTubePlaylistAdapter(WatchedSource):
 
     def _walk(self, position: Position) -> PlaylistWalk | None:
         """None: unchanged. Only lists of one page have an etag: an unchanged first page says nothing about the rest."""
-        known = response_headers.kept(position.etag, MARK, self.tools.now())
+        known = response_headers.validator_to_send(position.etag, MARK, self.tools.now())
         page = self.api.items(position.ref, etag=known)
         if page is None:
             return None

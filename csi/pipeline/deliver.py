@@ -22,6 +22,8 @@ from csi.store.db import exclusive_on_sqlite, is_postgres, writing
 from csi.store.destinations import DestinationRow
 
 LEASE_MARGIN = 10.0
+"""Added to the request timeout: a request that times out is settled before another thread may claim its batch."""
+
 MAX_TASK_SECONDS = 20.0
 """A thread continues with the next batch for this long. Then its task ends, which shows that the worker is alive."""
 
@@ -51,6 +53,7 @@ def _send_and_settle(rt: Runtime, claimed: ClaimedBatch, end: float) -> tuple[li
         result = _send_in_form(rt, claimed)
         with writing():
             wakes = settle.settle(rt, claimed, result)
+            # Huey's own retry needs this task to end, so the slot goes to another task.
             if any(wake.is_retry for wake in wakes):
                 return [*wakes, *_wake_next(rt, claimed.batch)], None
             return _use_slot(rt, claimed.batch, wakes, continues=not rt.stopping() and time.monotonic() < end)
@@ -99,6 +102,7 @@ def _claim(rt: Runtime, batch_id: int) -> ClaimedBatch | None:
     batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
     if batch is None:
         return None
+    # The process ended between claim and commit. Whether the receiver has the events is unknown: they are sent again.
     if batch.crashes:
         attempts.interrupt(batch.id, now)
     rows = outbox.contents(batch.id)
@@ -115,9 +119,11 @@ def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> boo
     if not rt.settings.features.delivery:
         return False
     state = destination_state.current(row, now)
+    # The state may have changed since the batch was opened, or while it waited for a slot.
     if state in ("paused", "throttled"):
         batches.delay(batch, row.throttled_until or now)
         return False
+    # Behind an open circuit only probes and the canary are sent; other events go back to pending without an attempt.
     if state != "accepting" and not batch.probe:
         batches.release_waiting(batch.destination, keep=row.canary, now=now)
         return batch.id == row.canary
@@ -165,6 +171,7 @@ def _send_in_form(rt: Runtime, claimed: ClaimedBatch) -> AttemptResult:
         return result
     other: Form = "utf8" if claimed.form == "ascii" else "ascii"
     batch, request_id = claimed.batch, new_request_id()
+    # The second request is an attempt of its own, committed before it is sent like the first.
     with writing():
         settle.finish_attempt(result, "other_form", rt.now())
         attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, other, rt.now())
@@ -192,6 +199,7 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
     """Ask a receiver behind an open circuit with an empty batch, where dead letters have to go first: they have used
     up their attempts, so none of them is sent before the receiver answers."""
     destination, now = rt.destinations[name], rt.now()
+    # Committed before the request: two tasks cannot both probe, and the write lock is free while the receiver answers.
     with writing():
         row = destinations.get(name)
         if destination_state.current(row, now) != "half_open":

@@ -22,11 +22,13 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     name, _, tier = lane.rpartition("/")
     if name not in rt.destinations or not rt.settings.features.delivery:
         return []
+    # Checked here without the write lock, and by `open_due` again with it: most flushes find nothing that is due.
     oldest, now = outbox.oldest_due(name, tier), rt.now()
     if oldest is None:
         return []
     if not _is_due(rt.destinations[name], tier, oldest, now):
         return _schedule(rt, lane, oldest)
+    # Dead letters are older than what is pending: an empty probe tests the receiver, then they are sent first.
     if destination_state.current(destinations.get(name), now) == "half_open" and redrive.comes_first(rt, name):
         return [Wake("probe", name)]
     with writing():
@@ -48,6 +50,10 @@ def is_due(destination: Destination, tier: str, now: float) -> bool:
 
 
 def _is_due(destination: Destination, tier: str, oldest: float, now: float) -> bool:
+    """With `batch_size` 1, the default of the urgent tier, one pending event is enough: it is due at once, whatever
+    `max_delay_seconds` says."""
+    # The configured size, not `destination.batch_size`: a cap by `max_events_per_request` divides a full batch into
+    # several requests, but does not make the lane due earlier.
     return oldest <= now or outbox.has_pending(destination.name, tier, destination.tiers.of(tier).batch_size)
 
 
@@ -72,7 +78,7 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
         case "circuit_open":
             return _schedule(rt, lane, row.next_probe_at)
         case "paused":
-            return []
+            return []  # no time to schedule: after `csi delivery resume` the maintenance loop finds the lane
     return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
 
 
@@ -104,6 +110,7 @@ def _open_probe(destination: Destination, row: DestinationRow, tier: str, now: f
     entries = outbox.claimable(destination.name, tier, 1)
     if not entries:
         return []
+    # In the transaction that opens the probe: a second flush sees the new `next_probe_at` and opens none.
     destination_state.write(row, destination_state.probed(row, now))
     return [_create(destination, entries, tier, now, probe=True)]
 

@@ -41,6 +41,7 @@ class NormalizedItem:
 def ingest(rt: Runtime, item_id: int) -> list[Wake]:
     """Normalize, route, dedupe and store an item, and those that were woken with it. Their inbox rows are
     deleted in the transaction that stores the events."""
+    # Committed before any item is handled: an item that ends the process leaves a lease, which its next claim counts.
     items = inbox.claim(item_id, rt.now())
     if not items:
         return []
@@ -59,6 +60,7 @@ def _handle(rt: Runtime, items: Sequence[ClaimedItem]) -> list[Wake]:
     if watch.source not in rt.settings.sources:
         _wait_for_source(rt, items)
         return []
+    # An item whose lease expired is always claimed alone, so `items[0]` is the one that ended the process.
     if items[0].claims >= inbox.MAX_CLAIMS:
         return _quarantine(rt, watch, items[0])
     normalized = [_normalize_item(rt, watch, item) for item in items]
@@ -101,6 +103,7 @@ def _normalize(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> CreatorSi
 def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem]) -> list[Wake]:
     """In one transaction: delete the items, and store keys, events and an outbox entry for each destination."""
     now, wanting = rt.now(), {one.item.id: _wanting(rt, one.event) for one in normalized}
+    # A crash before this commit leaves the items in the inbox and no event; a crash after it has nothing to repeat.
     with writing():
         ours = inbox.remove([one.item for one in normalized])  # a lost lease: its new holder stores the item
         kept = [one for one in normalized if one.item.id in ours]
@@ -117,6 +120,7 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
     for one, _ in stored:
         event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
+    # After the commit: if a flush is not enqueued, rescue finds the lane, because its outbox entries are due.
     lane, reached = _lane(rt, watch), dict.fromkeys(it.name for one, _ in stored for it in wanting[one.item.id])
     return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name in reached]
 
@@ -133,6 +137,7 @@ def _add_new(
     fresh = dedupe.remember_emitted([one.key for one in normalized], "emitted", now, _days(rt))
     first = {one.key: one for one in reversed(normalized) if one.key in fresh}
     new = [one for one in normalized if first.get(one.key) is one]
+    # The key decides what is new; the unique `event_id` guards where retention deleted the key.
     rows = events.add_many([NewEvent(one.event, watch.id, one.item.id, watch.tier, one.item.seen_at) for one in new])
     return [(one, rows[one.event.event_id]) for one in new if one.event.event_id in rows]
 
@@ -155,6 +160,7 @@ def _entries(
     rt: Runtime, watch: WatchRouting, one: NormalizedItem, event_pk: int, wanting: Sequence[Destination]
 ) -> list[NewEntry]:
     lane, item = _lane(rt, watch), one.item
+    # Due from the time the poll saw the item: the time it waited in the inbox counts against the tier's delay.
     return [
         NewEntry(event_pk, to.name, lane, item.watch_id, item.id, item.seen_at + to.tiers.of(lane).max_delay_seconds)
         for to in wanting
@@ -165,6 +171,7 @@ def _reject_malformed(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reaso
     now = rt.now()
     with writing():
         if inbox.remove([item]):
+            # Without its key every poll would find the item new, and make another dead letter of it.
             dedupe.remember([item.item_key], "malformed", now, rt.settings.retention.dedupe_days)
             _close_letter(item, "died again", now)
             _dead_item(watch, item, "malformed", reason, now)

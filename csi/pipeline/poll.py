@@ -113,6 +113,7 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
         return []
     with exclusive_on_sqlite(POLL_SECTION):
         now, watch = rt.now(), watches.poll_candidate(watch_id)
+    # Not active any more, or not due: another poll has moved `next_poll_at` and scheduled its successor.
     if watch is None or watch.source not in rt.settings.sources or watch.next_poll_at > now:
         return []
     if watch.wake_at < now - watches.MISSED_SECONDS:
@@ -136,8 +137,10 @@ def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, ear
         until = polled_host_health.postpone_if_paused(rt, watch, host, now)
         if until is not None:
             return [Wake("poll", watch.id, at=until)]
+        # Committed before the request: after a crash the lease expires, and the maintenance loop wakes the watch again.
         with writing():  # by the writer's connection: at SQLite's own lock two threads of this process would sleep
             claimed = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
+    # None: another thread or another worker claimed the watch first, and schedules the next poll.
     return [] if claimed is None else _read_and_record(rt, PollAttempt(claimed, host, watch.last_poll_at))
 
 
@@ -203,18 +206,22 @@ def _position(rt: Runtime, watch: Watch) -> Position:
 
 def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> list[Wake]:
     now, watch = rt.now(), attempt.watch
+    # One commit for items, validators and due time: a stored ETag without its items would hide them behind a 304.
     with exclusive_on_sqlite(POLL_SECTION), writing():
+        # Checked in the transaction: after a lost lease another thread may have stored these items already.
         if not watches.still_held(watch):
             return _log_lost(attempt)
         known = _known(watch, found)
         new = _select(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
         stored = _store(rt, watch, new, known, now)
+        # In the transaction: the plan depends on units and watches that other polls change.
         next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
         watches.finish(watch, next_at, host=attempt.host, **changes)
         polled_host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
         counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", attempt.elapsed)])
     _log_success(watch, len(stored), len(new.old), now)
+    # A crash from here on loses only wake-ups: `wake_at` of the watch and of the items is when they are repeated.
     return [*_wake_items(stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
 
 
@@ -255,6 +262,7 @@ def _known(watch: Watch, found: ReadOutcome) -> set[str]:
 
 def _select(rt: Runtime, watch: Watch, new: list[KeyedItem], reading: ReadResult, now: float) -> ItemSelection:
     wanted, unwanted = _filter(rt, watch, new)
+    # The first read: only the newest items that `first_poll` allows become events.
     if watch.first_read_at is None and not reading.unchanged:
         cut = _cut(wanted, _newest(json.loads(watch.first_poll)))
         return ItemSelection(wanted[cut:], wanted[:cut], unwanted)
@@ -385,11 +393,11 @@ def _log_success(watch: Watch, new: int, old: int, now: float) -> None:
 
 def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> list[Wake]:
     now, watch = rt.now(), attempt.watch
-    if error.kind == "paused":
+    if error.kind == "paused":  # not a failure of the source: the watch keeps its health and its error count
         next_at = now + rt.rng.uniform(2.0, 10.0)
         return [Wake("poll", watch.id, at=next_at)] if watches.finish(watch, next_at) else _log_lost(attempt)
     assessment = polled_host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
-    verdict = _confirm(rt, attempt, assessment.verdict)
+    verdict = _confirm(rt, attempt, assessment.verdict)  # may call the API, so it runs before the write lock is taken
     with writing():
         if not watches.still_held(watch):
             return _log_lost(attempt)
@@ -412,6 +420,7 @@ def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
     """Ask the API whether the watch still exists: a watch is `dead` only when the API says so."""
     if not verdict.confirm:
         return verdict
+    # The read may have used most of the lease, and the API call needs time of its own.
     watches.extend_lease(attempt.watch, rt.now() + watches.LEASE_SECONDS)
     answer = rt.adapter(attempt.watch.source).confirm(attempt.watch.ref)
     return watch_health.confirmed(verdict, answer, rt.now(), rt.rng)

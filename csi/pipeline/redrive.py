@@ -45,6 +45,7 @@ def probe_with_first(rt: Runtime, name: str) -> list[Wake]:
     If it does not, the letter is open again (see `settle`): such a receiver must not use up the letter's rounds.
     """
     letter, now = _first(rt, name), rt.now()
+    # Part of the caller's transaction: the letter is `replaying` and in a batch in one commit, or neither.
     if letter is None or not _requeue(rt, [letter]):
         return []
     found = outbox.pending_entry(letter.event_id, name)
@@ -72,6 +73,7 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
     match destination_state.current(destinations.get(name), rt.now()):
         case "accepting":
             return _send(rt, name, AT_A_TIME)
+        # Where events are pending, the flush of their lane sends the probe; without them redrive has to.
         case "half_open" if comes_first(rt, name) or (_first(rt, name) is not None and not _has_pending(name)):
             return [Wake("probe", name)]
     return []
@@ -79,10 +81,12 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
 
 def _send(rt: Runtime, name: str, limit: int) -> list[Wake]:
     now, rounds = rt.now(), rt.settings.dlq.max_redrive_rounds
+    # A letter that died after the last success waits: the receiver has not accepted anything since.
     success_at = destinations.get(name).last_success_at or 0.0
     letters = dead_letters.redrivable(name, rounds, success_at=success_at, crash_before=now - CRASH_REST, limit=limit)
     if not letters:
         return []
+    # Every lane is woken: the letters may be of any, and a flush of an empty lane costs one query.
     log.info("dead letters are sent again", destination=name, events=_requeue(rt, letters))
     return [Wake("flush", f"{name}/{tier}", urgent=tier == "urgent") for tier in LANES]
 

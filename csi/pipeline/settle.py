@@ -108,6 +108,7 @@ def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wa
             return _settle_delivered(rt, this, dict(refused))
         case Refused(reason):
             return _settle_refused(rt, this, reason)
+        # Retry-After uses no attempt until an event is older than PATIENCE_SECONDS; then each one does (below).
         case Pause(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
             return _settle_throttled(this, seconds, reason)
         case EndpointFault(reason):
@@ -130,6 +131,7 @@ def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) ->
     if form != this.destination.json_form:
         log.info("receiver verified this form of JSON", destination=batch.destination, form=form)
     wakes = note_success(rt, this.destination, this.result.sent_at, form=form)
+    # False after a lost lease: the new holder sends the batch again, and the receiver knows the events by their ids.
     if batches.finish(batch, "delivered", now):
         for index, reason in refused.items():
             _add_dead_letters(this, [rows[index]], "event", reason or "refused")
@@ -169,6 +171,7 @@ def _search_sibling(this: Settlement) -> list[Wake]:
 
 def _mark_delivered(this: Settlement, rows: list[StoredEvent]) -> None:
     batch, now, ids = this.batch, this.now, [row.id for row in rows]
+    # In the commit that settles the batch: a crash before it leaves all of this undone, and the batch is sent again.
     outbox.remove(batch.id, ids)
     events.mark_delivered(ids, emitted_at=clock.iso(this.result.sent_at), now=now)
     dead_letters.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
@@ -201,11 +204,12 @@ def _settle_refused(rt: Runtime, this: Settlement, reason: str) -> list[Wake]:
         return _settle_refuses_all(this, reason)
     wakes = note_success(rt, this.destination, this.result.sent_at, accepted=False)  # it reads what we send
     if not batches.finish(this.batch, "split" if len(rows) > 1 else "dead", now):
-        return wakes
+        return wakes  # the lease was lost: the new holder gets the same refusal and divides the batch
     batch = bisect.clear_sibling(this.batch, now)
     if len(rows) == 1:
         _add_dead_letters(this, rows, "event", reason)
         return [*wakes, *bisect.end_search(batch, now)]
+    # 413 is about the size of the request: neither half is suspected, so both are sent.
     if this.result.status == 413:
         return [*wakes, *bisect.halve_both(batch, rows, now)]
     return [*wakes, *bisect.halve(batch, rows, now, refused=reason)]
@@ -239,6 +243,7 @@ def _settle_throttled(this: Settlement, seconds: float, reason: str) -> list[Wak
 def _settle_endpoint_fault(this: Settlement, reason: str, *, spare: bool) -> list[Wake]:
     """This batch is dead (PRD §8.2) unless spared; everything else stays pending until a probe succeeds."""
     finish_attempt(this.result, "endpoint_fault", this.now, reason)
+    # With an open circuit the fault is known: one batch has died of it, and no other has to.
     if spare or this.destination.circuit == "open":
         _release(this)
     elif batches.finish(this.batch, "dead", this.now):
@@ -254,12 +259,13 @@ def _settle_transient(
     for named in _named(batch, this.rows):
         log.info("batch not delivered", error=reason, attempt=batch.attempts + 1, **named)
     finish_attempt(this.result, "transient", now, reason)
+    # Behind an open circuit a failure says nothing about these events: they are pending again, and no attempt is used.
     if batch.probe or (is_open and batch.id != row.canary):
         _release(this)
         destination_state.write(this.destination, destination_state.failed(row, now, reason))
         return _flush_rest(batch)
     at = next_attempt(batch.attempts + 1, now, rt.rng)
-    if at is None:
+    if at is None:  # all attempts are used; a batch that exhausts them also opens the circuit
         if batches.finish(batch, "dead", now):
             _add_dead_letters(this, this.rows, "transient", reason)
         return _trip(this, row, reason)
@@ -271,6 +277,7 @@ def _settle_transient(
         return retry
     canary = batches.oldest_failing(batch.destination)
     wakes = _trip(this, row, reason, canary=canary)
+    # Opening the circuit has dissolved this batch, unless it is the canary: then there is nothing to retry.
     return [*retry, *wakes] if batch.id == canary else wakes
 
 
@@ -279,6 +286,7 @@ def _trip(this: Settlement, row: DestinationRow, reason: str, *, canary: int | N
     its retries. The flush that is woken schedules the first probe."""
     after = destination_state.tripped(row, this.now, reason, canary=canary)
     destination_state.write(this.destination, after)
+    # In the same commit as the state: a thread that claims one of these batches next finds it dissolved.
     batches.release_waiting(this.batch.destination, keep=canary, now=this.now)
     return _flush_rest(this.batch)
 
@@ -317,6 +325,7 @@ def _named(batch: Batch, rows: Sequence[StoredEvent]) -> Iterator[dict[str, obje
 
 def quarantine(batch: Batch, rows: list[StoredEvent], now: float) -> None:
     """A batch whose sending ended the process three times: one event is quarantined, several are sent one by one."""
+    # One by one: the event that ends the process is then alone in its batch, and the others are delivered.
     if len(rows) > 1:
         batches.finish(batch, "split", now)
         for row in rows:

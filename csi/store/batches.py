@@ -20,6 +20,8 @@ _COLUMNS = (
 )
 # In full wherever it is meant: SQLite uses the partial index only for a condition that repeats the index's own.
 _UNSETTLED_SQL = "state IN ('ready', 'sending')"
+# A batch that is still `sending` after its lease belongs to a thread that died: the claim counts one crash. `wake_at`
+# moves to the end of the lease, when the maintenance loop would wake the batch again.
 _CLAIM = f"""
     UPDATE batches SET state = 'sending', lease_token = ?, lease_until = ?, wake_at = ?,
         crashes = crashes + CASE WHEN state = 'sending' THEN 1 ELSE 0 END
@@ -157,6 +159,7 @@ def unsettled_count(destination: str, tier: str) -> int:
 
 def sending(now: float) -> list[Sending]:
     """Requests under way, by destination and lane, of this process and of all others."""
+    # Counted from the leases and not in memory, so that the limits hold over all workers and survive a crash.
     sql = (
         f"SELECT destination, tier, substr(lease_token, 1, {len(OWNER)}) = ?, COUNT(*) FROM batches "
         f"WHERE {_UNSETTLED_SQL} AND state = 'sending' AND lease_until >= ? GROUP BY 1, 2, 3"
@@ -175,6 +178,7 @@ def letter_was_tried(destination: str, since: float) -> bool:
 
 def finish(batch: Batch, state: str, now: float) -> bool:
     """Settle a batch for good. False: the lease was lost, and another thread settles it."""
+    # By token: a thread whose lease expired must not settle what the next holder is sending.
     return bool(
         changed(
             "UPDATE batches SET state = ?, settled_at = ?, lease_token = NULL, lease_until = NULL "
@@ -204,6 +208,7 @@ def retry_at(batch: Batch, at: float, *, used_attempt: bool) -> bool:
 
 def release(batch: Batch, now: float) -> None:
     """Dissolve a claimed batch: its events are pending again, and no attempt was used."""
+    # Only the holder of the lease may return the events, or they would be pending and in flight at once.
     if finish(batch, "released", now):
         outbox.put_back([batch.id])
 
@@ -221,6 +226,7 @@ def delay(batch: Batch, until: float) -> None:
 
 def release_waiting(destination: str, keep: int | None, now: float) -> None:
     """Dissolve the waiting batches of a destination, except `keep`: their events are pending again."""
+    # Not those that are `sending`: their threads settle them, and find the circuit open.
     sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND destination = ? AND id <> ?"
     ids = [row[0] for row in fetch(sql, destination, keep or 0)]
     if ids:
@@ -251,6 +257,7 @@ def overdue(now: float, limit: int = 200) -> list[int]:
     sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND wake_at <= ? ORDER BY id LIMIT ?"
     ids = [row[0] for row in fetch(sql, now, limit)]
     if ids:
+        # Later by twice the grace period, or every pass of the maintenance loop would enqueue the same batches again.
         later = f"UPDATE batches SET wake_at = ? WHERE id IN ({marks(ids)}) AND {_UNSETTLED_SQL} AND wake_at <= ?"
         run(later, now + 2 * GRACE_SECONDS, *ids, now)
     return ids

@@ -44,6 +44,7 @@ _CLAIM_ONE = f"""
             SELECT 1 FROM inbox o WHERE o.state = 'new' AND o.claims > 0 AND o.lease_until >= ? AND o.id <> inbox.id)
     RETURNING {_COLUMNS}
 """
+# Items that were never claimed and have the same wake time: those that one poll put there together.
 _CLAIM_RUN = f"""
     UPDATE inbox SET lease_token = ?, lease_until = ?, wake_at = ?
     WHERE id IN (
@@ -114,6 +115,7 @@ def claim(item_id: int, now: float) -> list[ClaimedItem]:
         return []
     watch_id, wake_at, is_fresh = seen[0]
     token, until = new_token(), now + LEASE_SECONDS
+    # The statements check the lease again: another thread may have claimed the item since it was read.
     with writing():
         if is_fresh:
             run_ = _CLAIM_RUN.replace("{skip_locked}", skip_locked())
@@ -135,12 +137,14 @@ def remove(items: Sequence[ClaimedItem]) -> set[int]:
     must not store anything of the others."""
     if not items:
         return set()
+    # By token: an item whose lease expired may be claimed by another thread by now, and keeps its row.
     sql = f"DELETE FROM inbox WHERE lease_token = ? AND id IN ({marks(items)}) RETURNING id"
     return {row[0] for row in fetch(sql, items[0].lease_token, *(item.id for item in items))}
 
 
 def release(item: ClaimedItem, until: float) -> None:
     """Release the lease without a result; the item is due at `until`."""
+    # Without a token the next claim counts no crash (see MAX_CLAIMS).
     sql = "UPDATE inbox SET lease_token = NULL, lease_until = NULL, wake_at = ? WHERE id = ? AND lease_token = ?"
     run(sql, until, item.id, item.lease_token)
 
@@ -185,6 +189,7 @@ def overdue(now: float, limit: int = 500) -> list[int]:
     found = fetch("SELECT id FROM inbox WHERE state = 'new' AND wake_at <= ? ORDER BY wake_at LIMIT ?", now, limit)
     ids = sorted(row[0] for row in found)
     if ids:
+        # Later by twice the grace period, or every pass of the maintenance loop would enqueue the same items again.
         sql = f"UPDATE inbox SET wake_at = ? WHERE id IN ({marks(ids)}) AND state = 'new' AND wake_at <= ?"
         run(sql, now + 2 * GRACE_SECONDS, *ids, now)
     return ids

@@ -72,6 +72,7 @@ def put(
 
 
 def put_many(entries: Sequence[NewEntry]) -> None:
+    # Conflicts are ignored: an event has at most one entry per destination, also if it is stored again.
     for chunk in chunks(entries, 100):
         run(
             "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at) "
@@ -139,6 +140,7 @@ def assign_to_batch(entry_ids: Sequence[int], event_pks: Sequence[int], batch_id
     """Mark these entries `in_flight` as members of this batch."""
     for chunk in chunks(entry_ids):
         run(f"UPDATE outbox SET state = 'in_flight', batch_id = ? WHERE id IN ({marks(chunk)})", batch_id, *chunk)
+    # `batch_events` outlives the outbox entry: the timeline of an event shows the batches that it was in.
     _note_members(batch_id, event_pks)
     events.mark(event_pks, "in_flight", "pending")
 
@@ -166,6 +168,7 @@ def move(event_pks: Sequence[int], from_batch: int, to_batch: int) -> None:
 
 def put_back(batch_ids: Sequence[int]) -> None:
     """The events of these batches are pending again."""
+    # An event may go to several destinations: `events.mark` changes only those that are `in_flight`.
     for chunk in chunks(batch_ids):
         found = fetch(f"SELECT event_pk FROM outbox WHERE batch_id IN ({marks(chunk)})", *chunk)
         sql = f"UPDATE outbox SET state = 'pending', batch_id = NULL WHERE batch_id IN ({marks(chunk)})"
@@ -175,6 +178,7 @@ def put_back(batch_ids: Sequence[int]) -> None:
 
 def remove(batch_id: int, event_pks: Sequence[int]) -> int:
     """Delete the entries of these events of a batch: they were delivered, or became dead letters."""
+    # By batch as well: an event that was moved to another batch meanwhile keeps its entry.
     return sum(
         changed(f"DELETE FROM outbox WHERE batch_id = ? AND event_pk IN ({marks(chunk)})", batch_id, *chunk)
         for chunk in chunks(event_pks)

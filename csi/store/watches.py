@@ -1,4 +1,9 @@
-"""Watches: when each is due, and the lease of the thread that polls it now."""
+"""Watches: when each is due, and the lease of the thread that polls it now.
+
+`next_poll_at` is when the watch is due. `wake_at` is when the maintenance loop looks at it: equal to `next_poll_at`
+while no wake-up is in the queue, else the time at which that wake-up counts as lost and is repeated (a grace period
+after it, or the end of the lease while a thread polls the watch).
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -30,11 +35,15 @@ FAR = 1e12
 
 # Plain SQL: for a row this wide Peewee takes longer to write a statement than the database to run it, and these run for
 # every read of every watch, or several times a second.
+# `wake_at = next_poll_at`: no wake-up was sent yet, so the watch is taken up to `horizon` early. Otherwise one is in
+# the queue, and it is repeated only once `wake_at` has passed.
 _DUE = """
     SELECT id, wake_at, next_poll_at FROM watches
     WHERE state = 'active' AND wake_at <= ? AND (wake_at = next_poll_at OR wake_at <= ?){ours}
     ORDER BY wake_at, id LIMIT ?
 """
+# A lease that expired belongs to a process that died or hangs. One further off than any lease lasts was written before
+# the clock was set back.
 _CLAIM = """
     UPDATE watches SET lease_token = ?, lease_until = ?, wake_at = ?, last_poll_at = ?
     WHERE id = ? AND state = 'active' AND next_poll_at <= ?
@@ -199,6 +208,7 @@ def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[st
     if not rows:
         return []
     times = _spread(rows, now)
+    # Committed before the caller enqueues anything: if the process ends in between, `wake_at` repeats the wake-ups.
     with writing():
         return [DueWatch(row.id, times[row.id]) for row in rows if _mark_woken(row, times[row.id], now)]
 
@@ -212,7 +222,9 @@ def _spread(rows: list[_Ahead], now: float) -> dict[int, float]:
 
 
 def _mark_woken(row: _Ahead, at: float, now: float) -> bool:
+    # A watch that is spread is due at its new time: an older wake-up of it that is still in the queue does nothing.
     next_at = at if at > max(row.next_poll_at, now) else row.next_poll_at
+    # Changes nothing if another planner was faster: then `wake_at` differs, and that planner wakes the watch.
     sql = "UPDATE watches SET wake_at = ?, next_poll_at = ? WHERE id = ? AND wake_at = ?"
     return bool(changed(sql, max(at, now) + REWAKE_SECONDS, next_at, row.id, row.wake_at))
 
@@ -254,12 +266,14 @@ def wake_again(watch_id: int, at: float) -> None:
 
 def postpone(watch: PollCandidate, until: float) -> None:
     """Move the next poll of a watch that was not claimed. The caller schedules the wake-up, as after `finish`."""
+    # Changes nothing if another thread has claimed or polled the watch since it was read: its time is newer.
     sql = "UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND next_poll_at = ? AND lease_token IS NULL"
     run(sql, until, until + GRACE_SECONDS, watch.id, watch.next_poll_at)
 
 
 def extend_lease(watch: Watch, until: float) -> bool:
     """False: another thread holds the watch now, or it was paused meanwhile, and what is read will not be stored."""
+    # `wake_at` moves with the lease, or the maintenance loop would wake a watch that is being read.
     sql = "UPDATE watches SET lease_until = ?, wake_at = ? WHERE id = ? AND lease_token = ? AND state = 'active'"
     return bool(changed(sql, until, until, watch.id, watch.lease_token))
 
@@ -277,6 +291,7 @@ def finish(watch: Watch, next_poll_at: float, **changes: Any) -> bool:
     wake_at = next_poll_at + GRACE_SECONDS
     changes |= {"next_poll_at": next_poll_at, "wake_at": wake_at, "lease_token": None, "lease_until": None}
     columns = ", ".join(f"{name} = ?" for name in changes)
+    # The token is new for every claim: a thread whose lease expired cannot overwrite the result of the next holder.
     sql = f"UPDATE watches SET {columns} WHERE id = ? AND lease_token = ?"
     return bool(changed(sql, *changes.values(), watch.id, watch.lease_token))
 

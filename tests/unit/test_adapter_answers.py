@@ -63,14 +63,14 @@ def test_an_etag_that_a_header_cannot_carry_is_dropped(bad):
 
 
 def test_a_kept_validator_is_its_owners_and_for_six_hours():
-    stored = response_headers.keep('"a:b"', "feed", NOW)
-    assert response_headers.kept(stored, "feed", NOW + 21_599) == '"a:b"'
-    assert response_headers.kept(stored, "feed", NOW + 21_600) is None
-    assert response_headers.kept(stored, "feed", NOW - 10) is None
-    assert response_headers.kept(stored, "api", NOW) is None
-    assert response_headers.keep(None, "feed", NOW) is None
+    stored = response_headers.stored_validator('"a:b"', "feed", NOW)
+    assert response_headers.validator_to_send(stored, "feed", NOW + 21_599) == '"a:b"'
+    assert response_headers.validator_to_send(stored, "feed", NOW + 21_600) is None
+    assert response_headers.validator_to_send(stored, "feed", NOW - 10) is None
+    assert response_headers.validator_to_send(stored, "api", NOW) is None
+    assert response_headers.stored_validator(None, "feed", NOW) is None
     for other in (None, "", '"plain"', "feed:", "feed:x:y", f"feed:{int(NOW)}:"):
-        assert response_headers.kept(other, "feed", NOW) is None
+        assert response_headers.validator_to_send(other, "feed", NOW) is None
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,14 @@ class UploadsPlaylist:
     def read_newest(self, position: Position) -> ReadResult:
         """The newest 50 uploads, for a unit."""
         now, read_before = self._tools.now(), (position.etag or "").startswith(f"{MARK}:")
-        page = self.first_page(position, etag=response_headers.kept(position.etag, MARK, now))
+        page = self.first_page(position, etag=response_headers.validator_to_send(position.etag, MARK, now))
         if page is None:
             return ReadResult(etag=position.etag, unchanged=True)
         # A watch that was read by its feed before knows only 15 of the 50: older uploads are not new.
         items = self.recent(page, position, None if read_before else position.last_success_at)
         return ReadResult(
             items=self.mark_shorts(items, position),
-            etag=response_headers.keep(page.etag or "", MARK, now),
+            etag=response_headers.stored_validator(page.etag or "", MARK, now),
             unreadable=len(page.items) - sum(map(is_readable, page.items)),
             window_full=page.next is not None,
         )
