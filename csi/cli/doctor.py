@@ -61,12 +61,12 @@ def examine_queue(settings: Settings) -> Iterable[finding.Finding]:
 
 def show(findings: Iterable[finding.Finding], *, quiet: bool = False) -> list[finding.Finding]:
     """Print each result at once: a receiver that does not answer must not delay the others."""
-    told = []
+    shown = []
     for one in findings:
-        told.append(one)
+        shown.append(one)
         if not quiet:
             _print(_safe(one))
-    return told
+    return shown
 
 
 def _print(one: finding.Finding) -> None:

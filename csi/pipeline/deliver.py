@@ -67,9 +67,9 @@ def _use_slot(
     Not on PostgreSQL: there a lane is filled in a transaction of its own, because one that waits for a lane's lock must
     not hold the destination's row meanwhile. Decision 0034.
     """
-    lanes = [] if is_postgres() else [wake for wake in wakes if wake.step == "flush" and wake.at is None]
-    rest = [wake for wake in wakes if wake not in lanes]
-    opened = [wake for lane in lanes for wake in flush.open_due(rt, str(lane.key))]
+    flushes = [] if is_postgres() else [wake for wake in wakes if wake.step == "flush" and wake.at is None]
+    rest = [wake for wake in wakes if wake not in flushes]
+    opened = [wake for lane in flushes for wake in flush.open_due(rt, str(lane.key))]
     if not continues:
         return [*rest, *opened, *_wake_next(rt, batch)], None
     following_id = _next_ready(rt, batch)

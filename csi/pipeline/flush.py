@@ -66,7 +66,7 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
         return []
     if not _is_due(destination, tier, oldest, now):
         return _schedule(rt, lane, oldest)
-    outbox.hold_lane(name, tier)  # two transactions at once would not see each other's batches, and break the order
+    outbox.lock_lane(name, tier)  # two transactions at once would not see each other's batches, and break the order
     row = destinations.get(name)
     match destination_state.current(row, now):
         case "accepting":

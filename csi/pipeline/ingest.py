@@ -102,16 +102,18 @@ def _normalize(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> CreatorSi
 
 def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem]) -> list[Wake]:
     """In one transaction: delete the items, and store keys, events and an outbox entry for each destination."""
-    now, wanting = rt.now(), {one.item.id: _wanting(rt, one.event) for one in normalized}
+    now, destinations = rt.now(), {one.item.id: _destinations_for(rt, one.event) for one in normalized}
     # A crash before this commit leaves the items in the inbox and no event; a crash after it has nothing to repeat.
     with writing():
         ours = inbox.remove([one.item for one in normalized])  # a lost lease: its new holder stores the item
         kept = [one for one in normalized if one.item.id in ours]
-        stored = _add_new(rt, watch, [one for one in kept if wanting[one.item.id]], now)
-        unwanted = _remember_unwanted(rt, [one for one in kept if not wanting[one.item.id]], now)
+        stored = _add_new(rt, watch, [one for one in kept if destinations[one.item.id]], now)
+        unwanted = _remember_unwanted(rt, [one for one in kept if not destinations[one.item.id]], now)
         for one in [*(one for one, _ in stored), *unwanted]:
             catalog_entry.enter(one.event, now)
-        outbox.put_many([entry for one, pk in stored for entry in _entries(rt, watch, one, pk, wanting[one.item.id])])
+        outbox.put_many(
+            [entry for one, pk in stored for entry in _entries(rt, watch, one, pk, destinations[one.item.id])]
+        )
         known = len(kept) - len(stored)
         counters.add_all(
             [Count("events", len(stored), watch.source, "stored"), Count("events", known, watch.source, "duplicate")]
@@ -121,11 +123,11 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
         event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
     # After the commit: if a flush is not enqueued, rescue finds the lane, because its outbox entries are due.
-    lane, reached = _lane(rt, watch), dict.fromkeys(it.name for one, _ in stored for it in wanting[one.item.id])
+    lane, reached = _lane(rt, watch), dict.fromkeys(it.name for one, _ in stored for it in destinations[one.item.id])
     return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name in reached]
 
 
-def _wanting(rt: Runtime, event: CreatorSignalEvent) -> list[Destination]:
+def _destinations_for(rt: Runtime, event: CreatorSignalEvent) -> list[Destination]:
     tags = event.routing["tags"]
     return [it for it in rt.destinations.values() if it.wanted.accepts(event.source, event.event_type, tags)]
 
@@ -157,13 +159,13 @@ def _lane(rt: Runtime, watch: WatchRouting) -> str:
 
 
 def _entries(
-    rt: Runtime, watch: WatchRouting, one: NormalizedItem, event_pk: int, wanting: Sequence[Destination]
+    rt: Runtime, watch: WatchRouting, one: NormalizedItem, event_pk: int, destinations: Sequence[Destination]
 ) -> list[NewEntry]:
     lane, item = _lane(rt, watch), one.item
     # Due from the time the poll saw the item: the time it waited in the inbox counts against the tier's delay.
     return [
         NewEntry(event_pk, to.name, lane, item.watch_id, item.id, item.seen_at + to.tiers.of(lane).max_delay_seconds)
-        for to in wanting
+        for to in destinations
     ]
 
 

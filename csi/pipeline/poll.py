@@ -209,7 +209,7 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
     # One commit for items, validators and due time: a stored ETag without its items would hide them behind a 304.
     with exclusive_on_sqlite(POLL_SECTION), writing():
         # Checked in the transaction: after a lost lease another thread may have stored these items already.
-        if not watches.still_held(watch):
+        if not watches.lease_is_held(watch):
             return _log_lost(attempt)
         known = _known(watch, found)
         new = _select(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
@@ -399,7 +399,7 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
     assessment = polled_host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
     verdict = _confirm(rt, attempt, assessment.verdict)  # may call the API, so it runs before the write lock is taken
     with writing():
-        if not watches.still_held(watch):
+        if not watches.lease_is_held(watch):
             return _log_lost(attempt)
         polled_host_health.note_failure(rt, watch, error, assessment, now)
         next_at = _next_try(rt, watch, error, verdict, now)

@@ -219,6 +219,7 @@ def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
     """Every single event was refused and none accepted: the receiver is the cause, and the events that it refused are
     sent again when it recovers."""
     batch, now, since = this.batch, this.now, this.destination.last_success_at or 0.0
+    # A dead letter that was the probe is open again: this receiver must not use up one of its redrive rounds.
     if batch.letter_id is not None:
         _release(this)
     elif batches.finish(batch, "dead", now):
@@ -273,6 +274,7 @@ def _settle_transient(
     batches.retry_at(batch, at, used_attempt=True)
     retry = [Wake("deliver", batch.id, at=at, urgent=batch.tier == "urgent", is_retry=True)]
     if is_open or destinations.failing_batches(row) < destination_state.FAILING_BATCHES:
+        # Too few batches fail to open the circuit, or this is the canary of an open one: it keeps its retries.
         destination_state.write(this.destination, destination_state.failed(row, now, reason))
         return retry
     canary = batches.oldest_failing(batch.destination)

@@ -100,9 +100,9 @@ class TierLatency:
     target: float | None
     events: int
     old_items: int
-    """Older than the first poll of their watch: their latency says nothing, and is left out."""
+    """Events that are older than the first poll of their watch. Their latency is not counted."""
     late: int
-    """Not delivered and already over the target: counted with the time that they have waited so far."""
+    """Events that are not delivered and already over the target. They count with the time they have waited so far."""
     to_seen: LatencyPercentiles
     to_accepted: LatencyPercentiles
     total: LatencyPercentiles

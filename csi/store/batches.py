@@ -76,6 +76,7 @@ def create(
     letter_id: int | None = None,
 ) -> int:
     """Freeze these pending entries into one batch, due now."""
+    # Its members stay the same over all retries: `batch_id` is also the message id of Standard Webhooks.
     batch = _insert(destination, tier, len(entries), now, probe=probe, letter_id=letter_id)
     outbox.assign_to_batch([entry.id for entry in entries], [entry.event_pk for entry in entries], batch)
     return batch
@@ -197,7 +198,7 @@ def retry_at(batch: Batch, at: float, *, used_attempt: bool) -> bool:
         changed(
             "UPDATE batches SET state = 'ready', attempts = ?, next_attempt_at = ?, wake_at = ?, "
             "lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'sending' AND lease_token = ?",
-            batch.attempts + 1 if used_attempt else batch.attempts,
+            batch.attempts + 1 if used_attempt else batch.attempts,  # not for Retry-After, which is no failure
             at,
             at + RETRY_GRACE_SECONDS,
             batch.id,

@@ -162,6 +162,7 @@ def requeue(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, now
         changed(
             "INSERT INTO inbox "
             "(watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at, letter_id) "
+            # A quarantined item still has its row: it is reset instead, and counts no crash from before.
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_key) DO UPDATE SET state = 'new', claims = 0, "
             "wake_at = excluded.wake_at, letter_id = excluded.letter_id WHERE inbox.state = 'quarantined'",
             watch_id,

@@ -85,7 +85,7 @@ def put_many(entries: Sequence[NewEntry]) -> None:
         )
 
 
-def hold_lane(destination: str, tier: str) -> None:
+def lock_lane(destination: str, tier: str) -> None:
     """Lock the lane until this transaction ends: one transaction at a time opens its batches. SQLite has one writer."""
     if is_postgres():
         run("SELECT pg_advisory_xact_lock(hashtext(?))", f"{destination}/{tier}")

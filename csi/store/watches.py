@@ -278,7 +278,7 @@ def extend_lease(watch: Watch, until: float) -> bool:
     return bool(changed(sql, until, until, watch.id, watch.lease_token))
 
 
-def still_held(watch: Watch) -> bool:
+def lease_is_held(watch: Watch) -> bool:
     """False: the lease expired, and another thread may have polled the watch meanwhile."""
     return bool(fetch("SELECT 1 FROM watches WHERE id = ? AND lease_token = ?", watch.id, watch.lease_token))
 

@@ -473,7 +473,7 @@ def test_two_who_open_batches_of_a_lane_do_not_overtake_each_other(store):
 
     def open_one(size: int, *, waits: bool) -> None:
         with db.connection(), db.writing():
-            outbox.hold_lane("default", "standard")
+            outbox.lock_lane("default", "standard")
             entries = outbox.claimable("default", "standard", size)
             if waits:
                 first_has_claimed.set()
