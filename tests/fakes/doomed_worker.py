@@ -156,7 +156,7 @@ def doomed_commit(
 _SILENT = (
     "enqueue_many",
     "mark_delivered",
-    "bury",
+    "add_events",
     "_record_success",
     "_mark_delivered",
     "_store",
