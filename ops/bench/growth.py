@@ -126,8 +126,8 @@ def retention(home: Path) -> dict[str, float]:
             time.sleep(BEFORE_SECONDS)
             before = _stored(place)
             began = _prune(config, to, place)
-            _until(lambda: _ask(place, "SELECT 1 FROM heartbeats WHERE name = 'retention'") is not None)
-            ended, removed = time.time(), before - _stored(place)
+            ended = _last_removal(place)
+            removed = before - _stored(place)
             time.sleep(2)  # the last of them arrive
             seen, arrived = line.first_seen(home, since=quiet), to.arrived()
     waits = [(seen[name], 1000 * (at - seen[name])) for name, at in arrived.items() if name in seen]
@@ -153,6 +153,20 @@ def _prune(config: Path, to: stage.Receiver, place: Path) -> float:
         one.process.wait(30)
     _until(lambda: _ask(place, "SELECT MIN(id) FROM events") != oldest)
     return time.time()
+
+
+def _last_removal(place: Path) -> float:
+    """When retention removed its last rows: it is over once the number of events stays the same for two seconds."""
+    seen, at = _stored(place), time.time()
+
+    def is_over() -> bool:
+        nonlocal seen, at
+        if (now_stored := _stored(place)) != seen:
+            seen, at = now_stored, time.time()
+        return time.time() - at > 2
+
+    _until(is_over)
+    return at
 
 
 def _stored(place: Path) -> int:
