@@ -33,7 +33,7 @@ class DestinationBrief(ApiModel):
     pending: int
     in_flight: int
     dead_letters: int = Field(validation_alias="dead")
-    last_success_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_success_at"))
+    last_success_at: TimeOrNone = Field(validation_alias=AliasPath("row", "last_success_at"))
 
 
 class DestinationJson(
@@ -45,17 +45,17 @@ class DestinationJson(
     configured: bool = Field(validation_alias="is_configured")
     state: StateWord
     gate: str = OLD_STATE
-    pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "paused_reason"))
-    paused_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "paused_at"))
-    breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("endpoint", "circuit"))
-    breaker_reason: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "reason"))
-    opened_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "opened_at"))
-    next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "next_probe_at"))
+    pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("row", "paused_reason"))
+    paused_at: TimeOrNone = Field(validation_alias=AliasPath("row", "paused_at"))
+    breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("row", "circuit"))
+    breaker_reason: RedactedOrNone = Field(validation_alias=AliasPath("row", "reason"))
+    opened_at: TimeOrNone = Field(validation_alias=AliasPath("row", "opened_at"))
+    next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("row", "next_probe_at"))
     throttled_until: TimeOrNone
     canonical_json: str = Field(validation_alias="form_words")
-    last_success_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_success_at"))
-    last_failure_at: TimeOrNone = Field(validation_alias=AliasPath("endpoint", "last_failure_at"))
-    last_error: RedactedOrNone = Field(validation_alias=AliasPath("endpoint", "last_error"))
+    last_success_at: TimeOrNone = Field(validation_alias=AliasPath("row", "last_success_at"))
+    last_failure_at: TimeOrNone = Field(validation_alias=AliasPath("row", "last_failure_at"))
+    last_error: RedactedOrNone = Field(validation_alias=AliasPath("row", "last_error"))
     pending: int
     in_flight: int
     dead_letters: int = Field(validation_alias="dead")
@@ -63,7 +63,7 @@ class DestinationJson(
 
     @classmethod
     def of_status(cls, one: "DestinationStatus") -> Self:
-        return cls.of(one, throttled_until=one.endpoint.throttled_until if one.state == "throttled" else None)
+        return cls.of(one, throttled_until=one.row.throttled_until if one.state == "throttled" else None)
 
 
 class DeliveryStatus(ApiModel):

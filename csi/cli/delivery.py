@@ -54,19 +54,17 @@ def status(config_path: Path | None, as_json: bool, destination: str | None) -> 
 
 
 def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
-    endpoint = one.endpoint
+    row = one.row
     yield f"{plain(one.name)}{'' if one.is_configured else '  (no longer configured)'}"
     yield f"  state         {_state_words(one, now)}"
-    opened = (
-        f" since {stamp(endpoint.opened_at)}: {plain(logs.redact(endpoint.reason or ''))}" if endpoint.opened_at else ""
-    )
-    yield f"  breaker       {endpoint.circuit}{opened}"
-    if endpoint.ramp:
-        yield f"  ramp          {endpoint.ramp} concurrent requests while it recovers"
+    opened = f" since {stamp(row.opened_at)}: {plain(logs.redact(row.reason or ''))}" if row.opened_at else ""
+    yield f"  breaker       {row.circuit}{opened}"
+    if row.ramp:
+        yield f"  ramp          {row.ramp} concurrent requests while it recovers"
     yield f"  json          {one.form_words}"
-    yield f"  last success  {_when(endpoint.last_success_at, now)}"
-    error = f": {plain(logs.redact(endpoint.last_error or ''))}" if endpoint.last_failure_at else ""
-    yield f"  last failure  {_when(endpoint.last_failure_at, now)}{error}"
+    yield f"  last success  {_when(row.last_success_at, now)}"
+    error = f": {plain(logs.redact(row.last_error or ''))}" if row.last_failure_at else ""
+    yield f"  last failure  {_when(row.last_failure_at, now)}{error}"
     yield f"  queued        {one.pending:,} pending, {one.in_flight:,} in flight, {one.dead:,} open dead letters"
     if one.lanes:
         rows = [
@@ -77,13 +75,13 @@ def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
 
 
 def _state_words(one: DestinationStatus, now: float) -> str:
-    endpoint, words = one.endpoint, csi.status.destinations.STATE_TEXTS[one.state]
+    row, words = one.row, csi.status.destinations.STATE_TEXTS[one.state]
     if one.state == "paused":
-        return f"{words} since {stamp(endpoint.paused_at)}: {plain(logs.redact(endpoint.paused_reason or ''))}"
+        return f"{words} since {stamp(row.paused_at)}: {plain(logs.redact(row.paused_reason or ''))}"
     if one.state == "throttled":
-        return f"{words} until {stamp(endpoint.throttled_until)}"
-    if one.state == "circuit_open" and endpoint.next_probe_at:
-        return f"{words}; next probe at {stamp(endpoint.next_probe_at)}"
+        return f"{words} until {stamp(row.throttled_until)}"
+    if one.state == "circuit_open" and row.next_probe_at:
+        return f"{words}; next probe at {stamp(row.next_probe_at)}"
     return words
 
 

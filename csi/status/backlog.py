@@ -83,21 +83,21 @@ def with_worker(reason: Reason, worker: WorkerStatus) -> Reason:
 
 def why_blocked(destination: DestinationState, *, delivery_is_on: bool) -> Reason | None:
     """Why nothing is sent to this destination now; None: events are sent."""
-    endpoint, cause = destination.endpoint, redact(destination.cause or "")
+    row, cause = destination.row, redact(destination.cause or "")
     if not delivery_is_on:
         return Reason("delivery is switched off (features.delivery)", is_problem=True)
     if not destination.is_configured:
         return Reason(f"destination {destination.name} is no longer configured", is_problem=True)
     match destination.state:
         case "paused":
-            return Reason(f"delivery is paused by the operator{_since(endpoint.paused_at)}: {cause}", is_problem=True)
+            return Reason(f"delivery is paused by the operator{_since(row.paused_at)}: {cause}", is_problem=True)
         case "throttled":
-            return Reason(f"the receiver rate-limited us ({cause}); sending is paused", endpoint.throttled_until)
+            return Reason(f"the receiver rate-limited us ({cause}); sending is paused", row.throttled_until)
         case "circuit_open":
-            text = f"the circuit breaker is open{_since(endpoint.opened_at)} ({cause})"
-            return Reason(text, endpoint.next_probe_at, is_problem=True)
+            text = f"the circuit breaker is open{_since(row.opened_at)} ({cause})"
+            return Reason(text, row.next_probe_at, is_problem=True)
         case "half_open":
-            text = f"the circuit breaker is half-open{_since(endpoint.opened_at)} ({cause}); the next batch is a probe"
+            text = f"the circuit breaker is half-open{_since(row.opened_at)} ({cause}); the next batch is a probe"
             return Reason(text, is_problem=True)
     return None
 

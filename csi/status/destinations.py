@@ -40,7 +40,7 @@ class DestinationState:
 
     name: str
     state: State
-    endpoint: DestinationRow
+    row: DestinationRow
     is_configured: bool = True
     wanted_form: str = "auto"
     """The configured form of the signed JSON; `auto`: learned from the receiver."""
@@ -48,7 +48,7 @@ class DestinationState:
     @property
     def form(self) -> str | None:
         """None: not known yet."""
-        return self.endpoint.json_form if self.wanted_form == "auto" else self.wanted_form
+        return self.row.json_form if self.wanted_form == "auto" else self.wanted_form
 
     @property
     def form_words(self) -> str:
@@ -64,11 +64,11 @@ class DestinationState:
         """Why it is not accepting: the operator's or the receiver's own words, which may hold a secret."""
         match self.state:
             case "paused":
-                return self.endpoint.paused_reason
+                return self.row.paused_reason
             case "throttled":
-                return self.endpoint.last_error
+                return self.row.last_error
             case "circuit_open" | "half_open":
-                return self.endpoint.reason
+                return self.row.reason
         return None
 
 
@@ -90,11 +90,11 @@ class DestinationStatus(DestinationState):
 
 def destination_state_of(rt: Runtime, name: str) -> DestinationState:
     """Cheap: one row, whatever the size of the backlog."""
-    endpoint = destinations.get(name)
-    state = destination_state.current(endpoint, rt.now())
+    row = destinations.get(name)
+    state = destination_state.current(row, rt.now())
     destination = rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
-    return DestinationState(name, state, endpoint, destination is not None, wanted)
+    return DestinationState(name, state, row, destination is not None, wanted)
 
 
 def destination_status(rt: Runtime, name: str) -> DestinationStatus:

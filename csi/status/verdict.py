@@ -207,22 +207,20 @@ def _delivery(facts: SystemFacts) -> Iterator[Problem]:
 
 
 def _destination(one: DestinationState) -> Iterator[Problem]:
-    endpoint = one.endpoint
-    if endpoint.paused_reason is not None:
+    row = one.row
+    if row.paused_reason is not None:
         what, effect = f"delivery to {one.name} is paused by the operator", "its events stay pending"
         remedy = f"`csi delivery resume --destination {one.name}`"
-        yield Problem(
-            "destination_paused", one.name, "degraded", what, effect, remedy, endpoint.paused_at, fails=("ready",)
-        )
-    if endpoint.circuit != "closed":
+        yield Problem("destination_paused", one.name, "degraded", what, effect, remedy, row.paused_at, fails=("ready",))
+    if row.circuit != "closed":
         yield Problem(
             "receiver_away",
             one.name,
             "degraded",
-            f"the circuit breaker of destination {one.name} is open{cause_in_brackets(endpoint.reason)}",
+            f"the circuit breaker of destination {one.name} is open{cause_in_brackets(row.reason)}",
             "its events stay pending until a probe succeeds",
             f"`csi delivery test --destination {one.name}` explains the answer; a probe is sent every 20 s",
-            endpoint.opened_at,
+            row.opened_at,
             fails=("ready", "alert"),
         )
 

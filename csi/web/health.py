@@ -79,40 +79,40 @@ def _delivery(facts: SystemFacts) -> dict[str, Any]:
     others = [one for one in facts.destinations if one.name != DEFAULT]
     found = [one for one in facts.destinations if one.name == DEFAULT]
     default = found[0] if found else DestinationState(DEFAULT, "accepting", DestinationRow(DEFAULT))
-    endpoint = default.endpoint
-    is_reachable = endpoint.circuit == "closed" if facts.delivery_is_on else None
+    row = default.row
+    is_reachable = row.circuit == "closed" if facts.delivery_is_on else None
     body = {
         "ua_reachable": is_reachable,
-        "last_success": _iso(endpoint.last_success_at),
-        "last_failure": _iso(endpoint.last_failure_at),
+        "last_success": _iso(row.last_success_at),
+        "last_failure": _iso(row.last_failure_at),
         "note": _note(default) if is_reachable else None,
         "enabled": facts.delivery_is_on,
         "state": default.state,
-        "breaker": endpoint.circuit,
-        "paused_until": _iso(endpoint.throttled_until if default.state == "throttled" else None),
+        "breaker": row.circuit,
+        "paused_until": _iso(row.throttled_until if default.state == "throttled" else None),
         "canonical_json": default.form or "ascii",
-        "held": [one.name for one in facts.destinations if one.endpoint.paused_reason is not None],
+        "held": [one.name for one in facts.destinations if one.row.paused_reason is not None],
     }
     return body | ({"destinations": {one.name: _other(one) for one in others}} if others else {})
 
 
 def _note(default: DestinationState) -> str | None:
     """What is worth knowing of a receiver that still counts as reachable."""
-    endpoint = default.endpoint
-    cause = cause_in_brackets(endpoint.last_error)
+    row = default.row
+    cause = cause_in_brackets(row.last_error)
     if default.state == "throttled":
         return f"the receiver rate-limited us{cause}; sending resumes when its Retry-After has passed"
-    if (endpoint.last_failure_at or 0) > (endpoint.last_success_at or 0):
+    if (row.last_failure_at or 0) > (row.last_success_at or 0):
         return f"the last attempt failed{cause}; it is retried"
     return None
 
 
 def _other(one: DestinationState) -> dict[str, Any]:
     return {
-        "reachable": one.endpoint.circuit == "closed",
-        "last_success": _iso(one.endpoint.last_success_at),
+        "reachable": one.row.circuit == "closed",
+        "last_success": _iso(one.row.last_success_at),
         "state": one.state,
-        "breaker": one.endpoint.circuit,
+        "breaker": one.row.circuit,
     }
 
 

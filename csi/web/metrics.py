@@ -173,8 +173,8 @@ def _watches(facts: SystemFacts, sources: Sequence[str]) -> Iterator[Metric]:
 
 def _destinations(facts: SystemFacts) -> Iterator[Metric]:
     names = [one.name for one in facts.destinations]
-    opened = {one.name: float(one.endpoint.circuit != "closed") for one in facts.destinations}
-    paused = {one.name: float(one.endpoint.paused_reason is not None) for one in facts.destinations}
+    opened = {one.name: float(one.row.circuit != "closed") for one in facts.destinations}
+    paused = {one.name: float(one.row.paused_reason is not None) for one in facts.destinations}
     yield _gauge("csi_breaker_open", "1 while a circuit breaker is open", max(opened.values(), default=0.0))
     yield _by("csi_destination_breaker_open", "1 while its circuit breaker is open", "destination", opened, names)
     yield _by("csi_destination_held", "1 while paused by the operator", "destination", paused, names)
