@@ -80,7 +80,7 @@ def test_an_item_has_the_real_shape(world: World, ref: str, owner: str, artist: 
     assert item["status"] == {"privacyStatus": "public"}
 
 
-@pytest.mark.skipif(not CAPTURES.exists(), reason="the captured answers (../shared/corpus) are not beside the project")
+@pytest.mark.skipif(not CAPTURES.exists(), reason="the corpus of captured answers is not beside the project")
 def test_fields_come_in_the_captures_order(world: World, artist: str) -> None:
     world.upload(artist, "v", at=T0)
     theirs = json.loads((CAPTURES / "youtube_api/playlistItems_uploads_UU_2.json").read_text())["items"][0]

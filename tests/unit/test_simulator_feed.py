@@ -131,7 +131,7 @@ def test_headers_are_those_of_the_captures(world: World, channel: str) -> None:
     assert not {"etag", "last-modified", "age"} & set(answer.headers)
 
 
-@pytest.mark.skipif(not CAPTURES.exists(), reason="the captured answers (../shared/corpus) are not beside the project")
+@pytest.mark.skipif(not CAPTURES.exists(), reason="the corpus of captured answers is not beside the project")
 def test_the_header_set_differs_from_the_captures_only_by_the_length(world: World, channel: str) -> None:
     found = sorted(CAPTURES.glob("youtube_feed_series/*.headers.json"))
     optional = {"age", "content-length", "transfer-encoding", "p3p", "strict-transport-security"}
@@ -142,7 +142,7 @@ def test_the_header_set_differs_from_the_captures_only_by_the_length(world: Worl
     assert set(Visitor(world).feed("UCunknown").headers) == set(refused)
 
 
-@pytest.mark.skipif(not CAPTURES.exists(), reason="the captured answers (../shared/corpus) are not beside the project")
+@pytest.mark.skipif(not CAPTURES.exists(), reason="the corpus of captured answers is not beside the project")
 def test_elements_and_attributes_come_in_the_captures_order(world: World, channel: str) -> None:
     world.upload(channel, "v", at=T0)
     theirs = next(CAPTURES.glob("youtube_feed/nasa_*.xml")).read_bytes()
