@@ -13,13 +13,13 @@ import click
 
 import csi.status.search
 import csi.status.timeline
+import csi.store.events
 from csi import api_models, logs
 from csi.cli.command_runtime import installed
 from csi.cli.options import config_option, json_option
 from csi.cli.output import DurationType, echo_json, iso, plural, stamp
 from csi.cli.text_table import ago, plain, table
 from csi.ingester.text import clean
-from csi.store import events as stored
 from csi.store.queries import event_search, timeline_rows
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def show(config_path: Path | None, as_json: bool, what: str) -> None:
 
 
 def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
-    row = stored.by_ids([event.id])[0]
+    row = csi.store.events.by_ids([event.id])[0]
     return {
         "id": event.id,
         "state": event.state,
@@ -115,7 +115,7 @@ def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
             _delivery_dict(one) for one in csi.status.timeline.timeline_of(rt, event.dedupe_key).deliveries
         ],
         "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline_rows.attempts_of([event.id])],
-        "event": stored.as_contract(row, row.emitted_at),
+        "event": csi.store.events.as_contract(row, row.emitted_at),
     }
 
 

@@ -11,11 +11,11 @@ import click
 
 import csi.web.health
 from csi import logs, runtime
-from csi import net as wire
 from csi.cli.command_runtime import installed, sidecar_url
 from csi.cli.options import config_option, json_option
 from csi.cli.text_table import plain
 from csi.errors import CsiError, NetError
+from csi.net import HttpLimits, Net
 from csi.status import facts
 
 ASK_SECONDS = 4.0
@@ -60,7 +60,7 @@ def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthRep
 
 def _ask_sidecar(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
     url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
-    with wire.Net(limits=wire.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as net:
+    with Net(limits=HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as net:
         answer = net.get(url)
     try:
         body = json.loads(answer.body)

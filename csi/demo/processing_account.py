@@ -11,8 +11,7 @@ from csi.processing.pipeline.digest import write_digest
 from csi.processing.pipeline.maintenance import WORKER
 from csi.processing.pipeline.runs import describe_run
 from csi.processing.runtime import Processing
-from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, videos
-from csi.processing.store import received_events as signals
+from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, received_events, videos
 
 DEADLINE_SECONDS = 60.0
 """How long the demo waits until everything that arrived is processed."""
@@ -59,7 +58,7 @@ class ProcessingMonitor:
         with db.reading():
             states = videos.counts()
             return (
-                not receiver_database.count_after(self._rt.settings.receiver_db, signals.cursor(), 1)
+                not receiver_database.count_after(self._rt.settings.receiver_db, received_events.cursor(), 1)
                 and not any(states.get(name) for name in UNFINISHED)
                 and not jobs.open_count()
             )
@@ -70,7 +69,7 @@ class ProcessingMonitor:
             states = videos.counts()
             written = write_digest(self._rt, describe_run(self._rt, self._rt.today()), announce=False)
             return ProcessingAccount(
-                signals=sum(signals.counts().values()),
+                signals=sum(received_events.counts().values()),
                 videos=sum(states.values()),
                 summarized=states.get("summarized", 0),
                 skipped=states.get("skipped", 0),
