@@ -51,7 +51,7 @@ def lines(found: Overview) -> Iterator[str]:
     yield f"last hour {flow_words(found.hour.success)}"
     yield f"last day  {flow_words(found.day.success)}"
     letters = found.open_dead_letters
-    yield f"letters   {plural(letters, 'open dead letter')}{'; csi dlq list --group-by error' if letters else ''}"
+    yield f"dead letters   {letters:,} open{'; csi dlq list --group-by error' if letters else ''}"
     if found.quota is not None:
         yield f"quota     {plain(quota_schedule.sentence(found.quota))}"
     yield ""

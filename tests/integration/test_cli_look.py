@@ -27,7 +27,7 @@ def test_status_says_what_flows_and_what_waits_for_what(at_work):
     text = at_work.call("status").stdout
     assert "worker    runs since" in text
     assert "last hour 4 seen, 1 delivered, 1 dead, 2 waiting" in text
-    assert "1 open dead letter; csi dlq list --group-by error" in text
+    assert "dead letters   1 open; csi dlq list --group-by error" in text
     assert re.search("standard events to default: 1; (the batch of lane standard is filling|due; waiting)", text)
     assert "watches of 127.0.0.1:9: " in text
     assert "the host rate-limited us; polling is paused: http 429" in text
