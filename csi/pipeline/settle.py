@@ -322,7 +322,7 @@ def _named(batch: Batch, rows: Sequence[StoredEvent]) -> Iterator[dict[str, obje
         yield facts | {"events": 1, "source": row.source, "event_type": row.event_type, "event_id": row.event_id}
         return
     for part in chunks(rows, LOGGED_IDS):
-        yield facts | {"events": len(part), "event_ids": [row.event_id for row in part]}
+        yield facts | {"events": len(part), "event_ids": " ".join(row.event_id for row in part)}
 
 
 def quarantine(batch: Batch, rows: list[StoredEvent], now: float) -> None:
