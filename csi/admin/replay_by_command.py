@@ -69,6 +69,9 @@ def wait_for_results(
 def obstacles(rt: Runtime, names: Sequence[str]) -> list[str]:
     """Reasons why pending events will not be sent soon."""
     worker, is_on = worker_status(rt), rt.settings.features.delivery
-    reasons = {name: why_blocked(destination_state_of(rt, name), delivery_is_on=is_on) for name in dict.fromkeys(names)}
+    reasons = {
+        name: why_blocked(destination_state_of(rt, name), rt.now(), delivery_is_on=is_on)
+        for name in dict.fromkeys(names)
+    }
     blocked = [f"{name}: {reason.text}" for name, reason in reasons.items() if reason is not None]
     return [*([worker.problem] if worker.problem else []), *blocked]

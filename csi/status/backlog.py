@@ -81,7 +81,7 @@ def with_worker(reason: Reason, worker: WorkerStatus) -> Reason:
     return Reason(f"{worker.problem}; {reason.text}", reason.until, is_problem=True)
 
 
-def why_blocked(destination: DestinationState, *, delivery_is_on: bool) -> Reason | None:
+def why_blocked(destination: DestinationState, now: float, *, delivery_is_on: bool) -> Reason | None:
     """Why nothing is sent to this destination now; None: events are sent."""
     row, cause = destination.row, redact(destination.cause or "")
     if not delivery_is_on:
@@ -95,7 +95,11 @@ def why_blocked(destination: DestinationState, *, delivery_is_on: bool) -> Reaso
             return Reason(f"the receiver rate-limited us ({cause}); sending is paused", row.throttled_until)
         case "circuit_open":
             text = f"the circuit breaker is open{_since(row.opened_at)} ({cause})"
-            return Reason(text, row.next_probe_at, is_problem=True)
+            if (canary := destination.canary) is None:
+                return Reason(text, row.next_probe_at, is_problem=True)
+            # A batch that is due or being sent keeps its planned time, which has passed.
+            until = canary.next_attempt_at if canary.next_attempt_at > now else None
+            return Reason(f"{text}; {canary.batch_id} is retried first", until, is_problem=True)
         case "half_open":
             text = f"the circuit breaker is half-open{_since(row.opened_at)} ({cause}); the next batch is a probe"
             return Reason(text, is_problem=True)
@@ -104,7 +108,7 @@ def why_blocked(destination: DestinationState, *, delivery_is_on: bool) -> Reaso
 
 def why_pending(destination: DestinationState, place: PendingPlace, now: float, *, delivery_is_on: bool) -> Reason:
     """Why events of a lane are in no batch yet."""
-    if blocked := why_blocked(destination, delivery_is_on=delivery_is_on):
+    if blocked := why_blocked(destination, now, delivery_is_on=delivery_is_on):
         return blocked
     if place.earlier is not None:
         return Reason(f"an earlier item of the same watch is sent first: {place.earlier}")
@@ -120,7 +124,7 @@ def why_batch_waits(
     """Why a batch is not settled yet."""
     if batch.state == "sending":
         return Reason(f"{batch.batch_id} is being sent")
-    if blocked := why_blocked(destination, delivery_is_on=delivery_is_on):
+    if blocked := why_blocked(destination, now, delivery_is_on=delivery_is_on):
         return blocked
     if batch.attempts and batch.next_attempt_at > now:
         text = f"attempt {batch.attempts} of {ATTEMPTS} failed; {batch.batch_id} is retried"

@@ -9,7 +9,8 @@ from csi.pipeline.destination_state import State
 from csi.runtime import Runtime
 from csi.store import destinations
 from csi.store.destinations import DestinationRow
-from csi.store.queries import timeline_rows
+from csi.store.queries import backlog_rows, timeline_rows
+from csi.store.queries.backlog_rows import UnsettledBatch
 from csi.store.queries.timeline_rows import Lane
 
 GATES: dict[State, str] = {
@@ -44,6 +45,12 @@ class DestinationState:
     is_configured: bool = True
     wanted_form: str = "auto"
     """The configured form of the signed JSON; `auto`: learned from the receiver."""
+    canary: UnsettledBatch | None = None
+    """The one batch that is retried while the circuit is open. No probe is sent until it is settled."""
+
+    @property
+    def next_probe_at(self) -> float | None:
+        return self.row.next_probe_at if self.canary is None else None
 
     @property
     def form(self) -> str | None:
@@ -91,10 +98,12 @@ class DestinationStatus(DestinationState):
 def destination_state_of(rt: Runtime, name: str) -> DestinationState:
     """Cheap: one row, whatever the size of the backlog."""
     row = destinations.get(name)
-    state = destination_state.current(row, rt.now())
+    # Read once, so that the state and the batch that it names agree.
+    canary = backlog_rows.unsettled_batch(row.canary) if row.circuit == "open" and row.canary is not None else None
+    state = destination_state.judge(row, rt.now(), canary_is_open=canary is not None)
     destination = rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
-    return DestinationState(name, state, row, destination is not None, wanted)
+    return DestinationState(name, state, row, destination is not None, wanted, canary)
 
 
 def destination_status(rt: Runtime, name: str) -> DestinationStatus:

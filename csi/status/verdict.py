@@ -1,7 +1,7 @@
 """The one verdict, `ok`, `degraded` or `down`, and the problems it is made of. Rules over facts; pure.
 
-Health pages are open to everyone who can reach them. Texts therefore name sources, destinations and numbers, never a
-title, an id, a URL or the receiver's own words.
+Health pages are open to everyone who can reach them, and alerts leave this machine. `what` and `effect` therefore name
+sources, destinations and numbers, never a title, an id, a URL or the receiver's own words. A remedy may name a batch.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from csi import clock
 from csi.runtime import Runtime
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts, gather
@@ -43,6 +44,9 @@ DEAD_LETTERS = 100
 DISK_SHARE = 0.9
 
 START_WORKER = "start it: `csi run`, or the service csi-worker; its last log line says why it ended"
+FIND_STALL = (
+    "`csi tasks list` and `csi doctor` show what the worker waits for; if they show no cause, restart the worker"
+)
 SET_CLOCK = "set the clock by NTP: `timedatectl set-ntp true`; the worker then corrects its rows"
 
 
@@ -149,7 +153,8 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
     for source, count in overdue(facts).items():
         what = f"{source}: {count:,} watches are long overdue"
         effect = "new items of these watches are not seen"
-        yield Problem("watches_overdue", source, "down", what, effect, START_WORKER, fails=("live",))
+        remedy = FIND_STALL if facts.worker.problem is None else START_WORKER
+        yield Problem("watches_overdue", source, "down", what, effect, remedy, fails=("live",))
     for plan in facts.sources:
         yield from _stale(plan, facts)
     for host in facts.outages:
@@ -218,11 +223,20 @@ def _destination(one: DestinationState) -> Iterator[Problem]:
             one.name,
             "degraded",
             f"the circuit breaker of destination {one.name} is open{cause_in_brackets(row.reason)}",
-            "its events stay pending until a probe succeeds",
-            f"`csi delivery test --destination {one.name}` explains the answer; a probe is sent every 20 s",
+            f"its events stay pending until {'a probe' if one.canary is None else 'a retry or a later probe'} succeeds",
+            f"`csi delivery test --destination {one.name}` explains the answer; {_next_request(one)}",
             row.opened_at,
             fails=("ready", "alert"),
         )
+
+
+def _next_request(one: DestinationState) -> str:
+    """What is sent next while the circuit is open."""
+    if one.canary is None:
+        return "a probe is sent every 20 s"
+    if one.canary.state == "sending":
+        return f"{one.canary.batch_id} is being sent"
+    return f"{one.canary.batch_id} is retried at {clock.iso(one.canary.next_attempt_at)}, and no probe is sent before"
 
 
 def cause_in_brackets(error: str | None) -> str:

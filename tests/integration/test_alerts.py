@@ -75,6 +75,13 @@ def test_each_problem_is_seen_alone_and_says_what_to_do(name):
     assert alerts_of((CASES | OTHERS)[name]) == ([name] if name in ALERTS else [])
 
 
+@pytest.mark.parametrize(("age", "words"), [(5, "restart the worker"), (31, "start it: `csi run`")])
+def test_the_remedy_for_overdue_watches_says_to_start_only_a_worker_that_does_not_run(age, words):
+    late = WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0)
+    (problem,) = [one for one in judge(facts(age, watches=(late,))).problems if one.id == "watches_overdue"]
+    assert words in problem.remedy
+
+
 @pytest.mark.parametrize(
     "quiet",
     [
