@@ -85,7 +85,7 @@ def test_everything_is_stored_as_nothing():
         ("include: [video, podcast]", "expected 'video', 'short', 'live' or 'upcoming'"),
         ("include: []", "expected at least one of video, short, live, upcoming"),
         ("title: {match: '['}", "expected a regular expression: unterminated character set"),
-        ("title: {match: '(?<!b)(a+)+$'}", "this pattern can match one title in more than 50,000,000 ways"),
+        ("title: {match: '(?<!b)(a+)+$'}", "this pattern can match one title in more than 2,000,000 ways"),
         ("title: {maych: x}", "unknown key; did you mean match?"),
         ("min_duration_seconds: soon", "expected seconds (90, 1.5) or a duration"),
         ("{min_duration_seconds: 90, max_duration_seconds: 60}", "no item would be included"),
@@ -107,7 +107,7 @@ def test_a_stored_pattern_that_is_refused_keeps_no_item_out():
     slow = "(?<!b)(a+)+$"
     stored = json.dumps({"title": {"match": slow, "not": slow}})
     assert wanted(filters.load(stored), Facts("video", "a" * 99 + "!")) == Wanted()
-    assert "more than 50,000,000 ways" in filters.refused_patterns(["{}", stored])[stored]
+    assert "more than 2,000,000 ways" in filters.refused_patterns(["{}", stored])[stored]
 
 
 @given(st.text(max_size=600), st.sampled_from(["", *KINDS, "other"]), st.none() | st.floats(0, 1e6))

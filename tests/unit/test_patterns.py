@@ -1,6 +1,7 @@
 """Patterns for titles: which are accepted, that RE2 gives the result of `re`, and that no title takes long."""
 
 import re
+import subprocess
 import sys
 import time
 import unicodedata
@@ -68,12 +69,10 @@ def test_no_title_takes_long_with_re2(text, title):
     assert time.process_time() - started < 0.5
 
 
-@pytest.mark.parametrize(
-    "text", [text for text in SLOW if text != ".*.*.*.*="] + ["(?:a?){50}", "((a{0,10}){0,10}){0,10}"]
-)
+@pytest.mark.parametrize("text", [*SLOW, "(?:a?){50}", "((a{0,10}){0,10}){0,10}"])
 @pytest.mark.usefixtures("no_re2", "no_child")
 def test_without_re2_slow_patterns_are_refused_by_their_bound(text):
-    with pytest.raises(PatternRefused, match=r"more than 50,000,000 ways.*install csi\[re2\]"):
+    with pytest.raises(PatternRefused, match=r"more than 2,000,000 ways.*install csi\[re2\]"):
         compile_pattern(text)
 
 
@@ -99,12 +98,59 @@ def test_a_refused_pattern_names_the_remedy_that_helps_here():
 @pytest.mark.parametrize(
     ("text", "ways"),
     [
-        *[("abc", 1), ("a*", 201), ("a?b?", 4), ("(foo|bar)+", 66), ("(fo|fa)", 1), ("a{3}", 1), (".*.*", 201 * 201)],
-        *[(r"\w{0,20}" * 2, 441), (".|a", 2), ("(?:a?){3}", 8), ("(?=.*x).*", 201 * 201)],
+        *[("abc", 0), ("a*", 201), (".*.*", 201 + 20301), ("(?m)^.*.*", 201 + 201 + 20301)],
+        # `^` is tried at all 201 places, what follows it at one
+        *[("^a*", 202), (r"^\w\d", 203), (r"^a{3}b", 202), (r"\Aa?b?", 204), ("^.*.*", 403), (r"^(?:\b){9}", 211)],
+        *[(r"^\w{0,20}\w{0,20}", 223), ("^(?=.*x)(?!.*y).*", 206), (r"^(.)\1{3,}", 404), ("^(?:)*", 202)],
+        (r"^(?:\b){4000000000}", bounds.MOST_WAYS + 1),
     ],
 )
 def test_ways_of_a_pattern(text, ways):
     assert bounds.ways(text) == ways
+
+
+ORDINARY = [
+    *(r"(?i)\b(live|stream)\b", r"^\[.*\].*#\d+", ".*foo.*bar.*", r"(.)\1{3,}", "(?<!x).*foo.*bar.*", "a.*b.*c.*d"),
+    *(r"^(?!.*sponsored).*$", r"^(?=.*a)(?=.*b)(?!.*c).*$", r"(?i)^(?!.*\b(shorts?|ads)\b).*\b(review|test)\b.*$"),
+]
+UNUSUAL_LETTERS = [
+    r"(?!x)" + r"[^\W\da-fé字_x]{0,80}" * 4 + "W",
+    r"(?<!x)" + r"[^\x00-\x7fа-я]{0,80}" * 4 + "W",
+    r"(?<=Q)" + r"[^\W\da-z]{0,80}" * 4 + "W",
+    r"(?!x)" + "[\u1200-\u1240]{0,80}" * 4 + "W",
+]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_patterns_are_within_the_bound(text):
+    assert bounds.ways(text) <= bounds.MOST_WAYS
+
+
+@pytest.mark.parametrize("text", UNUSUAL_LETTERS)
+@pytest.mark.usefixtures("no_child")
+def test_a_slow_pattern_of_unusual_letters_is_refused_by_its_bound(text):
+    with pytest.raises(PatternRefused, match="more than 2,000,000 ways"):
+        compile_pattern(text)
+
+
+@pytest.mark.parametrize(
+    "part", [r"[^\W\da-fé字_x]", r"[^\x00-\x7f]", "[\u1200-\u1240]", r"[^\w\s]", "(?i:[Ж-Я])", r"(?a:\W)", "[^ -~]"]
+)
+def test_a_trial_searches_titles_of_the_members_of_each_set(part):
+    run = re.compile(f"{part}{{{trial.LENGTH}}}")
+    assert any(run.fullmatch(title) for title in trial.adversarial(f"(?!x){part}*W"))
+
+
+def test_a_trial_begins_titles_with_what_look_behind_demands():
+    assert "Q" + "A" * 199 in trial.adversarial("(?<=Q)[AB]{0,80}W")
+
+
+def test_a_pattern_whose_trial_does_not_end_in_time_is_refused(monkeypatch):
+    monkeypatch.setattr(trial, "PATTERN_SECONDS", 0.0)
+    assert trial.judge("(?<!b)a") == "unfinished"
+    done = subprocess.CompletedProcess([], 0, b"unfinished\nquick\n")
+    monkeypatch.setattr(subprocess, "run", lambda *given, **more: done)
+    assert trial.run(["a", "b"]) == ["this pattern takes more than 0 s over the titles of its trial", None]
 
 
 @needs_re2

@@ -55,7 +55,7 @@ def _keys(value: object, path: str = "") -> set[str]:
         ("limits: [\n", "not valid YAML"),
         ("- 1\n", "expected keys and values"),
         ("limits:\n  skip_title: '('\n", "expected a regular expression"),
-        ("limits:\n  skip_title: '(?<!b)(a+)+$'\n", "more than 50,000,000 ways"),
+        ("limits:\n  skip_title: '(?<!b)(a+)+$'\n", "more than 2,000,000 ways"),
         ("transcription:\n  providers: []\n", ":2: transcription.providers: "),
     ],
     ids=[
