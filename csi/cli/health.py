@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 import csi.web.health
-from csi import logs, runtime
+from csi import logs, net, runtime
 from csi.cli.command_runtime import installed, sidecar_url
 from csi.cli.options import config_option, json_option
 from csi.cli.text_table import plain
 from csi.errors import CsiError, NetError
-from csi.net import HttpLimits, Net
 from csi.status import facts
 
 ASK_SECONDS = 4.0
@@ -60,8 +59,8 @@ def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthRep
 
 def _ask_sidecar(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
     url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
-    with Net(limits=HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as net:
-        answer = net.get(url)
+    with net.Net(limits=net.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as client:
+        answer = client.get(url)
     try:
         body = json.loads(answer.body)
         return csi.web.health.HealthReport(answer.status == 200, body if isinstance(body, dict) else {})
