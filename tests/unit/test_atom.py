@@ -1,11 +1,13 @@
 """The fast reader gives what feedparser gives, to the last character, or leaves the feed to it."""
 
 import warnings
+from contextlib import suppress
 from io import BytesIO
 from xml.sax.saxutils import escape, quoteattr
 
 import feedparser
 import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from csi.adapters.youtube import atom, feed_guard
@@ -193,3 +195,25 @@ def _entries(draw: st.DrawFn) -> str:
             start, _, rest = made.partition(f"<{optional}>")
             made = start + rest.partition(f"</{optional}>")[2]
     return made + draw(_SPACE)
+
+
+@given(st.lists(_entries(), max_size=3))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+def test_made_up_youtube_feeds_are_read_fast_and_equal(entries):
+    body = feed(*entries)
+    fast = atom.fast_entries(body)
+    assert fast is not None
+    assert fast == reference(body)
+
+
+@given(st.lists(_entries(), min_size=1, max_size=2), st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_feed_with_a_piece_cut_out_or_doubled_is_equal_or_refused(entries, data):
+    body = feed(*entries)
+    start = data.draw(st.integers(0, len(body)))
+    end = data.draw(st.integers(start, min(len(body), start + 60)))
+    body = data.draw(st.sampled_from([body[:start] + body[end:], body[:end] + body[start:]]))
+    fast = atom.fast_entries(body)
+    assert fast is None or fast == reference(body)
+    with suppress(SourceError):
+        atom.read_entries(body)

@@ -1,5 +1,6 @@
 """The configuration file: what loads, what is refused and with which words."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from csi.adapters.youtube_playlist import PlaylistSettings
 from csi.config import loader
 from csi.config.loader import LoadedConfig, file_model, load, read_config
 from csi.config.settings import FirstPollLast
+from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.errors import ConfigError
 
 DATA = Path(__file__).parents[1] / "data" / "config"
@@ -365,6 +367,27 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
+
+
+@quick
+@given(st.sampled_from([path for path in _leaves(PRD) if path]), anything)
+def test_no_value_in_any_place_gives_anything_but_a_config_error(
+    tmp_path: Path, path: tuple[str | int, ...], value: object
+) -> None:
+    data = json.loads(json.dumps(PRD))
+    block = data
+    for part in path[:-1]:
+        block = block[part]
+    block[path[-1]] = value
+    with suppress(ConfigError):
+        read(tmp_path, yaml.safe_dump(data), {"A": "1"})
+
+
+@quick
+@given(st.dictionaries(st.sampled_from([*OVERRIDES, *SECRETS, *SECRET_KEYS.values(), "CSI_DB_PATH"]), st.text()))
+def test_no_environment_gives_anything_but_a_config_error(tmp_path: Path, env: dict[str, str]) -> None:
+    with suppress(ConfigError):
+        read(tmp_path, (DATA / "prd.yaml").read_text(), env)
 
 
 def test_the_files_model_has_a_block_for_each_source() -> None:

@@ -17,6 +17,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 import uvicorn.config
 from huey.consumer_options import ConsumerConfig
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
@@ -146,6 +147,22 @@ def test_a_value_that_contains_itself(lines: Lines) -> None:
 
 
 ANYTHING = st.text(max_size=60) | st.sampled_from(["\n", "\r\n", "\x1b[2J", "\u2028", "\x85", "\ud800", "{x}", "{"])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(message=ANYTHING, value=ANYTHING, key=st.text(min_size=1, max_size=10), number=st.floats() | st.integers())
+def test_one_line_per_record_always(message: str, value: str, key: str, number: float) -> None:
+    for form in ("json", "text"):
+        stream = io.StringIO(newline="")
+        setup(format=form, stream=stream, secrets=["s3cr3t", ":null,"])
+        log.info(message, **{key: value, "number": number})
+        line = stream.getvalue()
+        assert line.endswith("\n")
+        assert len(line.splitlines()) == 1
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", line)
+        line.encode()
+        if form == "json":
+            assert isinstance(json.loads(line), dict)
 
 
 def test_braces_are_never_a_template(lines: Lines) -> None:
