@@ -1,41 +1,11 @@
-"""One flat line per record, whatever is in it; and no secret in any form."""
+"""Processes log uncaught exceptions and early warnings as lines of our form."""
 
-import io
 import json
-import logging
-import logging.config
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from csi.logs import redaction, setup, sink
-from csi.logs.intercept import InterceptHandler
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    root = logging.getLogger()
-    level, raising = root.level, logging.raiseExceptions
-    monkeypatch.setattr(redaction.redactor, "forms", ())
-    yield
-    for handler in [known for known in root.handlers if isinstance(known, InterceptHandler)]:
-        root.removeHandler(handler)
-    root.setLevel(level)
-    logging.raiseExceptions = raising
-    logging.captureWarnings(False)
-    sink._replace_sink("WARNING", "auto", None)
-
-
-@pytest.fixture
-def text() -> io.StringIO:
-    stream = io.StringIO()
-    setup(format="text", level="DEBUG", stream=stream)
-    return stream
 
 
 def test_uncaught_exceptions_become_lines() -> None:
