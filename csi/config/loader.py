@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError, create_model
 
-from csi.config.problems import explain, position_of, unknown_name
+from csi.config.problems import MAX_PROBLEMS, explain, position_of, report, unknown_name
 from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
 from csi.config.settings import (
@@ -21,13 +21,12 @@ from csi.config.settings import (
     is_unprotected_redis,
 )
 from csi.config.variables import SECRETS, ConfigDraft, fill, take_secret
-from csi.config.yaml_reader import ConfigProblem, FilePosition, KeyPath, dotted, parse_yaml
+from csi.config.yaml_reader import ConfigProblem, KeyPath, parse_yaml
 from csi.errors import ConfigError, MissingSetting
 from csi.patterns import judge
 
 DEFAULT_PATH = Path("/etc/csi/config.yaml")
 MAX_BYTES = 2 * 1024 * 1024
-MAX_PROBLEMS = 100
 
 SourceModels = Mapping[str, type[SourceSettings]]
 
@@ -63,7 +62,7 @@ def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -
     draft = fill(parse_yaml(read_text(file)), env)
     settings = _validate(draft, file_model(sources), sources, env)
     if settings is None or draft.problems:
-        raise ConfigError(_report(draft.problems, file))
+        raise ConfigError(report(draft.problems, file))
     return LoadedConfig(settings, file, draft, tuple(warnings_for(settings)))
 
 
@@ -248,18 +247,3 @@ def _intervals(source: SourceSettings) -> Iterator[tuple[str, float]]:
 def _active(source: SourceSettings) -> float:
     given = source.adaptive.active_interval_seconds if source.adaptive else None
     return source.poll_interval_seconds if given is None else given
-
-
-def _report(problems: list[ConfigProblem], file: Path) -> str:
-    lines: dict[str, None] = {}
-    for problem in sorted(problems, key=_order):
-        place = problem.where
-        where = f"{file}:{place.line}:{place.column}" if isinstance(place, FilePosition) else place or str(file)
-        lines[": ".join(filter(None, (where, dotted(problem.path), problem.text.replace("\n", " "))))] = None
-    rest = len(lines) - MAX_PROBLEMS
-    return "\n".join([*list(lines)[:MAX_PROBLEMS], *([f"{file}: and {rest} more problems"] if rest > 0 else [])])
-
-
-def _order(problem: ConfigProblem) -> tuple[bool, FilePosition]:
-    """The file from top to bottom, then the environment."""
-    return (False, problem.where) if isinstance(problem.where, FilePosition) else (True, FilePosition(0, 0))

@@ -4,13 +4,16 @@ import difflib
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from csi.config.variables import ConfigDraft
-from csi.config.yaml_reader import ConfigProblem, KeyPath
+from csi.config.yaml_reader import ConfigProblem, FilePosition, KeyPath, dotted
+
+MAX_PROBLEMS = 100
 
 _EXPECTED = {
     "bool_parsing": "expected true or false",
@@ -51,6 +54,22 @@ def explain(error: ValidationError, draft: ConfigDraft, model: type[BaseModel]) 
         if problem.text not in earlier.text:
             problems[problem.path] = replace(earlier, text=f"{earlier.text} or {problem.text}")
     return list(problems.values())
+
+
+def report(problems: list[ConfigProblem], file: Path | None) -> str:
+    """One line per problem: the file from top to bottom, then the environment."""
+    lines: dict[str, None] = {}
+    for problem in sorted(problems, key=_order):
+        place = problem.where
+        where = f"{file}:{place.line}:{place.column}" if isinstance(place, FilePosition) else place or str(file)
+        lines[": ".join(filter(None, (where, dotted(problem.path), problem.text.replace("\n", " "))))] = None
+    rest = len(lines) - MAX_PROBLEMS
+    return "\n".join([*list(lines)[:MAX_PROBLEMS], *([f"{file}: and {rest} more problems"] if rest > 0 else [])])
+
+
+def _order(problem: ConfigProblem) -> tuple[bool, FilePosition]:
+    """The file from top to bottom, then the environment."""
+    return (False, problem.where) if isinstance(problem.where, FilePosition) else (True, FilePosition(0, 0))
 
 
 def position_of(draft: ConfigDraft, path: KeyPath) -> Any:

@@ -60,7 +60,7 @@ class YamlDocument:
         return self.keys.get(path) or self.values.get(path)
 
 
-def parse_yaml(text: str) -> YamlDocument:
+def parse_yaml(text: str, *, example: str = "config/config.example.yaml", may_be_empty: bool = False) -> YamlDocument:
     """Never raises: a text that cannot be read gives an empty document with its problems."""
     try:
         if problems := list(_refusals(text)):
@@ -71,9 +71,10 @@ def parse_yaml(text: str) -> YamlDocument:
     except yaml.YAMLError:
         return YamlDocument(problems=[ConfigProblem("not valid YAML")])
     if root is None:
-        return YamlDocument(problems=[ConfigProblem("the file is empty; start from config/config.example.yaml")])
+        empty = [] if may_be_empty else [ConfigProblem(f"the file is empty; start from {example}")]
+        return YamlDocument(problems=empty)
     if not isinstance(root, yaml.MappingNode):
-        expected = "expected keys and values at the top (csi:, sources:, delivery:)"
+        expected = f"expected keys and values at the top, as in {example}"
         return YamlDocument(problems=[ConfigProblem(expected, _position(root))])
     document = YamlDocument()
     try:

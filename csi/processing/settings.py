@@ -5,8 +5,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from csi.config.durations import Seconds
 from csi.patterns import check_pattern
 from csi.processing.money import Usd
 
@@ -14,19 +15,6 @@ Action = Literal["process", "notify", "digest", "ignore"]
 DocumentKind = Literal["concept", "implementation"]
 Kind = Literal["video", "short", "live", "upcoming"]
 TranscriberName = Literal["captions", "assemblyai", "file"]
-
-_PART = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def _seconds(value: Any) -> Any:
-    """A number means seconds; a text is `90s`, `5m` or `1h30m`."""
-    if not isinstance(value, str):
-        return value
-    parts = _PART.findall(value)
-    if not parts or "".join(number + unit for number, unit in parts) != value:
-        raise ValueError("expected seconds (90) or a duration (90s, 5m, 1h30m)")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def _pattern(text: str | None) -> str | None:
@@ -39,7 +27,7 @@ def _check_url(text: str) -> str:
     return text.rstrip("/")
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=31_622_400), PlainSerializer(float)]
+UpToOneYear = Annotated[Seconds, Field(le=31_622_400)]
 Pattern = Annotated[str | None, AfterValidator(_pattern)]
 Url = Annotated[str, AfterValidator(_check_url)]
 Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
@@ -71,8 +59,8 @@ class LimitSettings(SettingsBlock):
     """Which videos are skipped, and how many others are processed in one day."""
 
     videos_per_day: Annotated[int, Field(ge=0)] = 200
-    min_duration: Seconds = 0.0
-    max_duration: Seconds = 14_400.0
+    min_duration: UpToOneYear = 0.0
+    max_duration: UpToOneYear = 14_400.0
     skip_kinds: tuple[Kind, ...] = ("live", "upcoming")
     skip_title: Pattern = None
     max_transcript_words: Annotated[int, Field(ge=1)] = 1_000_000
@@ -99,8 +87,8 @@ class AssemblyAISettings(SettingsBlock):
     audio_command: tuple[str, ...] = ()
     max_audio_mb: Annotated[int, Field(ge=1, le=2200)] = 200
     usd_per_hour: Price = Decimal("0.37")
-    poll_seconds: Annotated[Seconds, Field(ge=1)] = 15.0
-    give_up_after: Seconds = 21_600.0
+    poll_seconds: Annotated[UpToOneYear, Field(ge=1)] = 15.0
+    give_up_after: UpToOneYear = 21_600.0
     webhook_url: Url | None = None
     webhook_secret_env: Variable = "CSI_ASSEMBLYAI_WEBHOOK_SECRET"  # noqa: S105 a name
 
@@ -127,7 +115,7 @@ class OpenAISettings(SettingsBlock):
     max_output_tokens: Annotated[int, Field(ge=64)] = 2000
     token_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"  # noqa: S105
     chunk_words: Annotated[int, Field(ge=100)] = 6000
-    timeout: Annotated[Seconds, Field(ge=1, le=600)] = 120.0
+    timeout: Annotated[UpToOneYear, Field(ge=1, le=600)] = 120.0
     honours_idempotency_key: bool = False
 
 
@@ -145,7 +133,7 @@ class SummarizationSettings(SettingsBlock):
 class NotificationSettings(SettingsBlock):
     """Where notifications are sent, and for how long they are collected into one message."""
 
-    window: Seconds = 300.0
+    window: UpToOneYear = 300.0
     urls_env: Variable = "CSI_NOTIFY_URLS"
     file: Path | None = None
 
@@ -161,7 +149,7 @@ class DeadLetterSettings(SettingsBlock):
     """Automatic retries of dead jobs that failed because of an outage."""
 
     auto_retry: bool = True
-    retry_after: Seconds = 3600.0
+    retry_after: UpToOneYear = 3600.0
     max_rounds: Annotated[int, Field(ge=0, le=100)] = 3
 
 

@@ -44,19 +44,19 @@ def _keys(value: object, path: str = "") -> set[str]:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("budget:\n  daily_usd: lots\n", ":2: budget.daily_usd: expected an amount of US dollars"),
-        ("budgets: {}\n", ":1: budgets: unknown key; did you mean budget?"),
-        ("limits:\n  max_duraton: 5\n", ":2: limits.max_duraton: unknown key; did you mean max_duration?"),
-        ("limits:\n  max_duration: soon\n", "expected seconds (90) or a duration"),
-        ("routes:\n  x:\n    action: eat\n", ":3: routes.x.action: "),
-        ("paused: true\npaused: false\n", ":2: paused: written twice; the first is in line 1"),
-        ("a: &x [1]\nb: *x\n", "tags, aliases and deep nesting are not allowed"),
-        ("a: !!python/object:os.system x\n", "tags, aliases"),
+        ("budget:\n  daily_usd: lots\n", ":2:14: budget.daily_usd: expected an amount of US dollars"),
+        ("budgets: {}\n", ":1:1: budgets: unknown key; did you mean budget?"),
+        ("limits:\n  max_duraton: 5\n", ":2:3: limits.max_duraton: unknown key; did you mean max_duration?"),
+        ("limits:\n  max_duration: soon\n", "expected seconds (90, 1.5) or a duration"),
+        ("routes:\n  x:\n    action: eat\n", ":3:13: routes.x.action: "),
+        ("paused: true\npaused: false\n", ":2:1: paused: written twice; the first is in line 1"),
+        ("a: &a [x]\nb: &b [*a, *a]\nc: *b\n" + "d: [*b]\n" * 100, "more than 100 aliases"),
+        ("a: !!python/object:os.system x\n", ":1:4: the tag !!python/object:os.system is not allowed"),
         ("limits: [\n", "not valid YAML"),
         ("- 1\n", "expected keys and values"),
         ("limits:\n  skip_title: '('\n", "expected a regular expression"),
         ("limits:\n  skip_title: '(?<!b)(a+)+$'\n", "more than 2,000,000 ways"),
-        ("transcription:\n  providers: []\n", ":2: transcription.providers: "),
+        ("transcription:\n  providers: []\n", ":2:14: transcription.providers: "),
     ],
     ids=[
         "money",
@@ -91,6 +91,11 @@ def test_routes_are_added_to_the_prds_two(tmp_path):
     assert set(settings.routes) == {"youtube_tutorial_explainer", "creator_watchlist_handler", "news"}
 
 
+def test_an_empty_file_and_a_key_without_a_value_mean_the_defaults(tmp_path):
+    for text in ("", "# nothing\n", "limits:\nbudget:\n  daily_usd:\n"):
+        assert load(write(tmp_path, text), env={}) == ProcessingSettings()
+
+
 def test_a_missing_file_is_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match=r"processing\.example\.yaml"):
         load(tmp_path / "nope.yaml", env={})
@@ -112,6 +117,8 @@ def test_a_needed_key_is_named_and_never_shown(tmp_path):
     file = tmp_path / "key"
     file.write_text("assembly-key-1\n")
     assert read_secrets(settings, {"ASSEMBLYAI_API_KEY_FILE": str(file)}).assemblyai == "assembly-key-1"
+    with pytest.raises(ConfigError, match="both ASSEMBLYAI_API_KEY and ASSEMBLYAI_API_KEY_FILE are set"):
+        read_secrets(settings, {"ASSEMBLYAI_API_KEY": "assembly-key-1", "ASSEMBLYAI_API_KEY_FILE": str(file)})
 
 
 def test_no_secret_is_in_a_runs_snapshot_or_a_repr():
