@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import api_models, logs
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import confirm, echo_json, iso, plural
-from csi.cli.text_table import ago, plain, table
+from csi.cli.command import config_option, installed, json_option
+from csi.cli.output import ago, confirm, echo_json, iso, plain, plural, table
 from csi.status import backlog, destinations, worker
 from csi.store import batches, watches
 from csi.store.queries import backlog_rows, timeline_rows

@@ -9,8 +9,7 @@ import click
 
 from csi import logs
 from csi.catalog import archive_files, catalog_retention
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, dry_run_option, json_option, yes_option
+from csi.cli.command import config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import confirm, echo_json, echo_table, iso, stamp
 from csi.store.catalog import archives
 

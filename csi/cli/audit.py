@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from csi import logs
-from csi.cli.options import json_option
-from csi.cli.output import DurationType, echo_json
+from csi.cli.command import DurationType, json_option
+from csi.cli.output import echo_json, table
 from csi.cli.processing_session import processing_option, processing_session, redacted
-from csi.cli.text_table import table
 
 _OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
 

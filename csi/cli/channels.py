@@ -11,10 +11,8 @@ import click
 
 from csi import api_models, logs
 from csi.catalog import channel_admin, data_api
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import echo_fields, echo_json, echo_table, number, plural
-from csi.cli.text_table import ago, plain
+from csi.cli.command import config_option, installed, json_option
+from csi.cli.output import ago, echo_fields, echo_json, echo_table, number, plain, plural
 from csi.store.catalog import channels, stats
 
 if TYPE_CHECKING:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi.admin import old_poller_log, parallel_run
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import DurationType, confirm, echo_json, plural
-from csi.cli.text_table import ago, plain
+from csi.cli.command import DurationType, config_option, installed, json_option
+from csi.cli.output import ago, confirm, echo_json, plain, plural
 
 if TYPE_CHECKING:
     from csi.admin.old_poller_log import Sighting

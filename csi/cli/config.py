@@ -15,7 +15,7 @@ import yaml
 
 from csi import net, runtime
 from csi.adapters import registry
-from csi.cli.options import config_option, json_option
+from csi.cli.command import config_option, json_option
 from csi.cli.output import echo_json
 from csi.cli.schema import schema_text
 from csi.config import loader, variables

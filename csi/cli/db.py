@@ -12,7 +12,7 @@ import click
 
 from csi import clock, runtime
 from csi.admin import copy_to_postgres
-from csi.cli.options import json_option
+from csi.cli.command import json_option
 from csi.cli.output import echo_table, plural, progress
 from csi.config import settings
 from csi.config.secrets import hide_password

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, logs
-from csi.cli.output import echo_json, echo_table, plural, stamp
-from csi.cli.text_table import plain
+from csi.cli.output import echo_json, echo_table, plain, plural, stamp
 
 if TYPE_CHECKING:
     from csi.admin.replay_by_command import ReplayResult

@@ -12,10 +12,8 @@ import click
 import csi.status.destinations
 from csi import api_models, logs
 from csi.admin import destinations
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import echo_json, stamp
-from csi.cli.text_table import ago, plain, table
+from csi.cli.command import config_option, installed, json_option
+from csi.cli.output import ago, echo_json, plain, stamp, table
 from csi.doctor import destination_check
 from csi.ingester.text import clean
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from csi.cli.text_table import plain
+from csi.cli.output import plain
 from csi.demo import configuration, live_view, processing_account, run
 
 DIGEST_LINES = 24

@@ -11,9 +11,8 @@ import click
 
 from csi.admin import replay_by_command
 from csi.cli import dead_letter_output
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, dry_run_option, json_option, yes_option
-from csi.cli.output import SOME_FAILED, DurationType, confirm, echo_json, is_terminal, plural, progress
+from csi.cli.command import DurationType, config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.output import SOME_FAILED, confirm, echo_json, is_terminal, plural, progress
 from csi.dlq import dead_letters, discard_and_prune, search
 from csi.ingester.text import clean
 from csi.store.queries import timeline_rows

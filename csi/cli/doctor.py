@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, logs
-from csi.cli.command_runtime import sidecar_url
-from csi.cli.options import config_option, json_option
-from csi.cli.output import echo_json, plural
-from csi.cli.text_table import plain
+from csi.cli.command import config_option, json_option, sidecar_url
+from csi.cli.output import echo_json, plain, plural
 from csi.doctor import finding, run_checks
 from csi.errors import UNHEALTHY
 

@@ -15,10 +15,8 @@ import csi.status.search
 import csi.status.timeline
 import csi.store.events
 from csi import api_models, logs
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import DurationType, echo_json, iso, plural, stamp
-from csi.cli.text_table import ago, plain, table
+from csi.cli.command import DurationType, config_option, installed, json_option
+from csi.cli.output import ago, echo_json, iso, plain, plural, stamp, table
 from csi.ingester.text import clean
 from csi.store.queries import event_search, timeline_rows
 

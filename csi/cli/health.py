@@ -11,9 +11,8 @@ import click
 
 import csi.web.health
 from csi import logs, net, runtime
-from csi.cli.command_runtime import installed, sidecar_url
-from csi.cli.options import config_option, json_option
-from csi.cli.text_table import plain
+from csi.cli.command import config_option, installed, json_option, sidecar_url
+from csi.cli.output import plain
 from csi.errors import CsiError, NetError
 from csi.status import facts
 

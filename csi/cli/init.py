@@ -15,12 +15,11 @@ import click
 
 from csi import logs
 from csi.adapters.youtube.references import FREE_FORMS, parse_reference
-from csi.cli.command_runtime import sidecar_url
+from csi.cli.command import sidecar_url
 from csi.cli.doctor import examine_queue, show
 from csi.cli.envfile import read_variables
 from csi.cli.init_files import InitChoices, config_text, env_text
-from csi.cli.output import is_terminal
-from csi.cli.text_table import plain
+from csi.cli.output import is_terminal, plain
 from csi.config.secrets import read_variable, secret_fault
 from csi.doctor import run_checks
 from csi.errors import UNHEALTHY, ConfigError, CsiError

@@ -9,10 +9,8 @@ import click
 
 from csi import api_models, logs
 from csi.catalog import channel_admin
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, dry_run_option, json_option, yes_option
-from csi.cli.output import DurationType, confirm, echo_fields, echo_json, echo_table
-from csi.cli.text_table import ago, plain
+from csi.cli.command import DurationType, config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.output import ago, confirm, echo_fields, echo_json, echo_table, plain
 from csi.jobs import job_admin
 from csi.store.catalog import jobs
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, logs
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import echo_json, plural, stamp
-from csi.cli.text_table import plain, table
+from csi.cli.command import config_option, installed, json_option
+from csi.cli.output import echo_json, plain, plural, stamp, table
 from csi.errors import MissingSetting
 from csi.worker import alerting
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import clock, logs
-from csi.cli.options import json_option
-from csi.cli.output import SOME_FAILED, confirm, echo_json
+from csi.cli.command import json_option
+from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, plain, table
 from csi.cli.processing_session import processing_option, processing_session, redacted
-from csi.cli.text_table import ago, plain, table
 from csi.errors import CsiError, StoreError
 from csi.processing import config, receiver_database, runtime
 from csi.processing.pipeline import dead_job_actions, digest, maintenance, runs

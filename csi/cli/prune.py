@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, dry_run_option, json_option, yes_option
+from csi.cli.command import config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import confirm, echo_json, echo_table, plural, progress
 from csi.worker import retention
 

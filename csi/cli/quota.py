@@ -10,7 +10,7 @@ import click
 from csi import api_models, clock, runtime
 from csi.admin import watches
 from csi.catalog import data_api
-from csi.cli.options import config_option, json_option
+from csi.cli.command import config_option, json_option
 from csi.cli.output import echo_json
 from csi.pipeline import quota_schedule
 from csi.store import api_units, db

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import clock, logs, net, server
-from csi.cli.options import json_option
-from csi.cli.output import echo_json
-from csi.cli.text_table import plain
+from csi.cli.command import json_option
+from csi.cli.output import echo_json, plain
 from csi.receiver import app, doctor, settings
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from csi import runtime
-from csi.cli.options import config_option
+from csi.cli.command import config_option
 from csi.cli.process_group import ProcessGroup
 from csi.config import loader
 

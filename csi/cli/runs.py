@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from csi.cli.options import json_option
-from csi.cli.output import echo_json
+from csi.cli.command import json_option
+from csi.cli.output import echo_json, plain, table
 from csi.cli.processing import checked_day
 from csi.cli.processing_session import processing_option, processing_session
-from csi.cli.text_table import plain, table
 from csi.errors import CsiError
 
 

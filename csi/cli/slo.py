@@ -11,10 +11,8 @@ import click
 
 import csi.status.slo
 from csi import api_models
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import DurationType, echo_json, stamp
-from csi.cli.text_table import ago, table
+from csi.cli.command import DurationType, config_option, installed, json_option
+from csi.cli.output import ago, echo_json, stamp, table
 from csi.errors import UNHEALTHY
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import click
 
 from csi import api_models, logs, runtime
 from csi.admin import channel_lists, watches
-from csi.cli.options import config_option, dry_run_option, json_option, yes_option
-from csi.cli.output import SOME_FAILED, confirm, echo_json, echo_lines, echo_table, is_terminal
-from csi.cli.text_table import ago, plain
+from csi.cli.command import config_option, dry_run_option, json_option, yes_option
+from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, echo_lines, echo_table, is_terminal, plain
 from csi.store import db, watch_admin
 
 if TYPE_CHECKING:

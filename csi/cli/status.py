@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, logs
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import echo_json, plural
-from csi.cli.text_table import ago, plain, table
+from csi.cli.command import config_option, installed, json_option
+from csi.cli.output import ago, echo_json, plain, plural, table
 from csi.pipeline import quota_schedule
 from csi.status import destinations, overview
 

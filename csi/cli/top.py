@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option
-from csi.cli.output import DurationType
+from csi.cli.command import DurationType, config_option, installed
+from csi.cli.output import ago, plain, table
 from csi.cli.status import lines
-from csi.cli.text_table import ago, plain, table
 from csi.status import overview, search
 from csi.store.queries import event_search
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, clock, logs
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import echo_json
-from csi.cli.text_table import plain
+from csi.cli.command import config_option, installed, json_option
+from csi.cli.output import echo_json, plain
 from csi.status import timeline
 
 if TYPE_CHECKING:

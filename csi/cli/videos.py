@@ -8,10 +8,8 @@ import click
 
 from csi import api_models
 from csi.catalog import channel_admin
-from csi.cli.command_runtime import installed
-from csi.cli.options import config_option, json_option
-from csi.cli.output import echo_fields, echo_json, echo_table, number
-from csi.cli.text_table import ago
+from csi.cli.command import config_option, installed, json_option
+from csi.cli.output import ago, echo_fields, echo_json, echo_table, number
 from csi.store.catalog import stats, videos
 
 _LIMIT = click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from csi.cli import text_table
+from csi.cli import output
 from csi.store import api_units, destinations, heartbeats
 from csi.store.models import Watch
 from tests.fakes.scripted_receiver import SECRET
@@ -233,4 +233,4 @@ def test_no_title_error_or_name_moves_the_cursor(tmp_path, line):
 
 def test_the_hostile_title_would_show_without_care():
     assert CONTROLS.search(HOSTILE)
-    assert not CONTROLS.search(text_table.plain(HOSTILE))
+    assert not CONTROLS.search(output.plain(HOSTILE))

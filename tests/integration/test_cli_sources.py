@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from csi import clock
 from csi.cli.main import cli
-from csi.cli.text_table import ago, columns, plain, table
+from csi.cli.output import ago, columns, plain, table
 from csi.errors import CsiError
 from csi.store import api_units, db
 from csi.store.models import Watch
