@@ -1,7 +1,6 @@
 """Bounded HTTP: one deadline for a whole exchange and a cap on the size of a response."""
 
-from csi.net.addresses import is_loopback
-from csi.net.client import Net
+from csi.net.client import Net, is_loopback
 from csi.net.response import HttpHeaders, HttpLimits, HttpResponse
 
 __all__ = ["HttpHeaders", "HttpLimits", "HttpResponse", "Net", "is_loopback"]

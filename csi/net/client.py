@@ -1,6 +1,11 @@
-"""GET and POST with limits, over one pool of connections."""
+"""GET and POST with limits over one pool of connections; which URLs and headers may be sent; what a failure means."""
 
+import errno
+import functools
+import ipaddress
 import os
+import re
+import socket
 import ssl
 import threading
 import time
@@ -10,15 +15,20 @@ from typing import Self
 
 from csi import __version__
 from csi.errors import NetError
-from csi.net.addresses import check_headers, forwarded_headers, host_of, is_loopback, parse_url, same_host, where_of
-from csi.net.deadline import DeadlineTransport, HostSlots, deadline, default_tls
-from csi.net.failures import explain
+from csi.net.deadline import DeadlineTransport, HostSlots, call, deadline, default_tls
 from csi.net.httpx_import import httpx
 from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpResponse, read_body
 
 USER_AGENT = f"csi/{__version__} (creator signal ingester)"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+# Headers that may follow a redirect to another (allowed) host: never a key, a token or an unknown header.
+FORWARDED_HEADERS = frozenset({"accept", "accept-language", "if-modified-since", "if-none-match"})
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
+_URL_CHARACTERS = re.compile(r"[^\x00-\x20\x7f-\x9f\u2028\u2029]+")
 
 
 class Net:
@@ -61,7 +71,8 @@ class Net:
                 if answer.status not in REDIRECTS:
                     return answer
                 target = self._next_hop(answer, seen, limits)
-                sent = sent if same_host(seen[-1], target) else forwarded_headers(sent)
+                if not same_host(seen[-1], target):
+                    sent = {name: value for name, value in sent.items() if name.lower() in FORWARDED_HEADERS}
                 seen.append(target)
 
     def post(
@@ -150,3 +161,97 @@ class Net:
             if self._pool is None or self._pool[0] != os.getpid():
                 self._pool = (os.getpid(), DeadlineTransport(self._verify or default_tls(), self._max_connections))
             return self._pool[1]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a URL's host is loopback: `localhost`, 127.0.0.0/8 or ::1. No name is resolved."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@functools.lru_cache(maxsize=256)  # most calls go to the same few addresses
+def parse_url(text: str) -> httpx.URL:
+    """The URL as httpx will use it. An error never repeats the text: it could hold a secret."""
+    if not _URL_CHARACTERS.fullmatch(text):
+        raise NetError("the address is empty or has blanks or control characters in it", kind="bad_url", sent=False)
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError):
+        raise NetError("the address cannot be read as a URL", kind="bad_url", sent=False) from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise NetError("the address must begin with https:// and name a host", kind="bad_url", sent=False)
+    if url.port is not None and not 0 < url.port < 65536:
+        raise NetError("the address has a port outside 1 … 65535", kind="bad_url", sent=False)
+    if url.userinfo:
+        raise NetError(f"{where_of(url)}: remove user and password from the URL", kind="bad_url", sent=False)
+    return url
+
+
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise NetError("a header name has characters that HTTP does not allow", kind="protocol", sent=False)
+        if not _HEADER_VALUE.fullmatch(value):
+            raise NetError(
+                f"header {name}: the value has a line break, a control character, a blank at its edge or a "
+                "character outside Latin-1; check the setting it comes from",
+                kind="protocol",
+                sent=False,
+            )
+    return dict(headers)
+
+
+def host_of(url: httpx.URL) -> str:
+    """`host`, or `host:port` where the port is not the scheme's own."""
+    return url.netloc.decode("ascii", "replace")
+
+
+def where_of(url: httpx.URL) -> str:
+    return host_of(url) + url.raw_path.partition(b"?")[0].decode("ascii", "replace")[:200]
+
+
+def same_host(here: httpx.URL, there: httpx.URL) -> bool:
+    """The same host and port: another port is another service. http → https on one host is the same host."""
+    return host_of(here) == host_of(there)
+
+
+def explain(error: Exception, where: str, limits: HttpLimits) -> NetError:
+    """A NetError for an error of httpx. The text of httpx is dropped: it may quote a URL with a key, or a header."""
+    match error:
+        case httpx.PoolTimeout():
+            kind, words = "busy", "no free connection; too many requests at once"
+        case httpx.ConnectTimeout():
+            kind, words = "timeout", f"no connection within {min(limits.connect, limits.total):g} s"
+        case httpx.TimeoutException():
+            kind, words = "timeout", f"no complete response within {limits.total:g} s"
+        case httpx.NetworkError():
+            kind, words = _name_break(error)
+        case httpx.RemoteProtocolError() if call.cut:
+            kind, words = "reset", "the connection closed before the response was complete"
+        case httpx.RemoteProtocolError():
+            kind, words = "protocol", "the response is not valid HTTP"
+        case _:
+            kind, words = "protocol", f"the exchange failed ({type(error).__name__})"
+    unsent = isinstance(error, httpx.PoolTimeout | httpx.ConnectTimeout | httpx.ConnectError)
+    return NetError(f"{where}: {words}", kind=kind, sent=not unsent)
+
+
+def _name_break(error: httpx.NetworkError) -> tuple[str, str]:
+    cause: BaseException | None = error  # the operating system's error is at the bottom of httpx's and httpcore's
+    while cause is not None and not isinstance(cause, OSError | UnicodeError):
+        cause = cause.__cause__ or cause.__context__  # httpcore's pool raises `from None`
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return "tls", f"the certificate is not accepted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return "tls", f"no TLS connection ({cause.reason or 'handshake failed'})"
+    if not isinstance(error, httpx.ConnectError):
+        return "reset", "the connection broke before the response was complete"
+    if isinstance(cause, socket.gaierror | UnicodeError):
+        return "connect", "the host name does not resolve"
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno in errno.errorcode:
+        return "connect", f"cannot connect ({os.strerror(cause.errno)})"
+    return "connect", "cannot connect (the connection closed)"

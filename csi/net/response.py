@@ -29,9 +29,6 @@ class HttpHeaders(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower() in self._values
-
     def __repr__(self) -> str:
         return f"HttpHeaders({sorted(self._values)})"  # names only: a value may be a secret
 
