@@ -70,14 +70,6 @@ class ReadResult:
 
 
 @dataclass(frozen=True)
-class WatchSize:
-    """Size and version of a playlist, from a call that does not read its items."""
-
-    item_count: int
-    etag: str
-
-
-@dataclass(frozen=True)
 class Position:
     """The state of a watch before a read: validators, last success, known keys."""
 
@@ -201,9 +193,9 @@ class SourceAdapter(ABC):
         """Whether this watch still exists according to the API. Costs a unit; never raises SourceError."""
         return "unknown"
 
-    def sizes(self, refs: Sequence[str]) -> dict[str, WatchSize]:
-        """Size and version of many watches for a unit per 50. A ref that is missing in the result may still exist."""
-        return {}
+    def count_items(self, ref: str, via: str) -> int | None:
+        """How many items the watch lists now. None: the API does not list the watch, which may still exist."""
+        return len(self.read(Position(ref, via=via, emits=0)).items)
 
 
 class WatchedSource(SourceAdapter):
@@ -216,3 +208,6 @@ class WatchedSource(SourceAdapter):
     async def fetch_events(self) -> list[RawEvent]:
         readings = [await asyncio.to_thread(self.read, Position(spec.ref)) for spec in self.watches()]
         return [item for reading in readings for item in reading.items]
+
+    def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
+        return event.dedupe_key

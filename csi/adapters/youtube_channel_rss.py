@@ -11,11 +11,10 @@ from pydantic import Field, field_validator
 
 from csi.adapters import response_headers
 from csi.adapters.base import Existence, Position, RawEvent, ReadResult, Tools, Via, WatchedSource
-from csi.adapters.youtube import atom, channel_upload, feed_guard, video_fields
+from csi.adapters.youtube import atom, channel_uploads, feed_guard, video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi
-from csi.adapters.youtube.channel_upload import upload_of
+from csi.adapters.youtube.channel_uploads import UploadsPlaylist, upload_of
 from csi.adapters.youtube.enrich import Enricher
-from csi.adapters.youtube.uploads_playlist import UploadsPlaylist
 from csi.config.durations import Seconds
 from csi.config.settings import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.errors import NetError, SourceError
@@ -84,7 +83,7 @@ class ChannelSettings(ApiSettings):
 class YouTubeChannelRSSAdapter(WatchedSource):
     """The newest uploads of a channel: 15 by the feed, 50 by the API."""
 
-    name = channel_upload.SOURCE
+    name = channel_uploads.SOURCE
     key_stems = ("youtube:video:", "youtube:malformed:")
     newest_first = True
     Settings = ChannelSettings
@@ -112,35 +111,32 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         if self.settings.enrich and result.items:
             items = self._enricher.enrich(result.items, position, self.item_key, lambda raw: upload_of(raw).video)
             result = replace(result, items=items)
-        if any(map(channel_upload.is_stream, result.items)):
+        if any(map(channel_uploads.is_stream, result.items)):
             # A stream starts and ends without a change of the response, so the next read must not be conditional.
             result = replace(result, etag=response_headers.without_value(result.etag), last_modified=None)
         return result
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         upload = upload_of(raw)
-        subject = channel_upload.subject_of(raw, upload)
+        subject = channel_uploads.subject_of(raw, upload)
         published_at = subject["published_at"]
         return video_fields.event(
             raw,
             event_id=f"src:yt:rss:{upload.video}:{video_fields.epoch(published_at)}",
-            key=channel_upload.video_key(upload.video),
+            key=channel_uploads.video_key(upload.video),
             occurred_at=published_at,
             subject=subject,
             metadata={
                 "source_adapter": "youtube_channel_rss_v1",
-                "source_ref": channel_upload.watched_channel(raw),
+                "source_ref": channel_uploads.watched_channel(raw),
             },
         )
 
     def item_key(self, raw: RawEvent) -> str:
-        return channel_upload.dedupe_key(raw)
+        return channel_uploads.dedupe_key(raw)
 
     def known_key(self, ref: str, item_id: str) -> str:
-        return channel_upload.video_key(item_id)
-
-    def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
-        return event.dedupe_key
+        return channel_uploads.video_key(item_id)
 
     def via_of(self, watch: WatchSettings) -> Via:
         own = watch.via if isinstance(watch, ChannelWatch) else None
@@ -179,7 +175,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             )
         with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             entries = atom.read_entries(answer.body)
-            items = tuple(channel_upload.from_feed(entry, position.ref, now) for entry in entries)
+            items = tuple(channel_uploads.from_feed(entry, position.ref, now) for entry in entries)
         tag = response_headers.validator(answer, "etag")
         return ReadResult(
             items=items,
@@ -241,7 +237,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def _add_uploads(self, result: ReadResult, page: ApiPage | None, position: Position) -> ReadResult:
         """The feed's items and those that only the uploads playlist lists."""
-        in_feed = {upload_of(raw).video for raw in result.items if channel_upload.key_or_none(raw)}
+        in_feed = {upload_of(raw).video for raw in result.items if channel_uploads.key_or_none(raw)}
         extra = self._uploads.recent(page, position, position.last_success_at) if page else []
         new = [raw for raw in extra if upload_of(raw).video not in in_feed]
         items = (*result.items, *self._uploads.mark_shorts(new, position))

@@ -1,13 +1,13 @@
 """New videos in YouTube playlists, through the Data API."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from csi.adapters import response_headers
-from csi.adapters.base import Existence, Position, RawEvent, ReadResult, Tools, WatchedSource, WatchSize
+from csi.adapters.base import Existence, Position, RawEvent, ReadResult, Tools, WatchedSource
 from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi, is_readable, part_of, thumbnail_of, video_of
 from csi.adapters.youtube.enrich import Enricher, details_of
@@ -129,9 +129,6 @@ class YouTubePlaylistAdapter(WatchedSource):
     def known_key(self, ref: str, item_id: str) -> str:
         return f"youtube:video:{item_id}:{ref}"
 
-    def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
-        return event.dedupe_key
-
     def host(self, ref: str, via: str = "feed") -> str:
         return self.api.host
 
@@ -141,16 +138,11 @@ class YouTubePlaylistAdapter(WatchedSource):
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("playlists", ref)
 
-    def sizes(self, refs: Sequence[str]) -> dict[str, WatchSize]:
-        """Item counts, 50 lists per unit. The count is the same after one item was replaced by another, and the API
-        sometimes omits lists that exist: a full read is needed, too."""
-        rows = self.api.rows("playlists", "contentDetails", refs)
-        found = {row.get("id"): (part_of(row, "contentDetails").get("itemCount"), row.get("etag")) for row in rows}
-        return {
-            ref: WatchSize(count, tag if isinstance(tag, str) else "")
-            for ref, (count, tag) in found.items()
-            if isinstance(ref, str) and isinstance(count, int)
-        }
+    def count_items(self, ref: str, via: str) -> int | None:
+        """For one unit, without reading the list. The API sometimes omits lists that exist."""
+        rows = [row for row in self.api.rows("playlists", "contentDetails", [ref]) if row.get("id") == ref]
+        count = part_of(rows[0], "contentDetails").get("itemCount") if rows else None
+        return count if isinstance(count, int) else None
 
     def _walk(self, position: Position) -> PlaylistWalk | None:
         """None: unchanged. Only lists of one page have an etag: an unchanged first page says nothing about the rest."""

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from csi.adapters.youtube.api import ApiSettings, DataApi
-from csi.adapters.youtube.lookup import find_channel
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, parse_reference
 from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
@@ -145,13 +144,14 @@ def resolve(rt: Runtime, reference: Reference) -> WatchTarget:
             f"finding a channel by its {noun} needs an API key (YOUTUBE_API_KEY, one unit); "
             f"without one, give {FREE_FORMS}"
         )
-    found = find_channel(api, reference.kind, reference.value)
+    found = api.find_channel(reference.kind, reference.value)
     if found is None:
         raise WatchRefused(f"YouTube has no {reference.kind} {reference.value!r}")
     remark = None
     if reference.kind == "custom":
         remark = f"a /c/ name cannot be looked up; the handle @{reference.value} was used instead: check the channel"
-    return WatchTarget(CHANNELS, found.channel_id, found.title, found.units, remark)
+    channel_id, title = found
+    return WatchTarget(CHANNELS, channel_id, title, 1, remark)
 
 
 def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from csi import clock
-from csi.adapters.base import Position, SourceAdapter
+from csi.adapters.base import SourceAdapter
 from csi.doctor import destination_check
 from csi.doctor.destination_check import Checkup
 from csi.doctor.finding import Finding, Level
@@ -129,21 +129,13 @@ def look_at_sources(rt: Runtime) -> Iterator[Finding]:
 def _try_source(rt: Runtime, watch: Watch) -> Finding:
     place = f"{watch.source}: {watch.ref}"
     try:
-        found = _read_once(rt.adapter(watch.source), watch)
+        found = rt.adapter(watch.source).count_items(watch.ref, watch.via)
     except SourceError as error:
         level = _SOURCE_LEVELS.get(error.kind, "fail")
         return Finding("source", level, f"{place}: {error}", _SOURCE_REMEDIES.get(error.kind, _SOURCE_OTHERWISE))
     if found is None:
         return Finding("source", "warn", f"{place}: the API does not show it", _SOURCE_REMEDIES["missing"])
     return Finding("source", "ok", f"{place} can be read ({found} items)")
-
-
-def _read_once(adapter: SourceAdapter, watch: Watch) -> int | None:
-    """How many items it shows; None: the API knows nothing of it."""
-    if type(adapter).sizes is not SourceAdapter.sizes:
-        size = adapter.sizes([watch.ref]).get(watch.ref)
-        return size.item_count if size else None
-    return len(adapter.read(Position(watch.ref, via=watch.via, emits=0)).items)
 
 
 def look_at_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from csi.adapters.base import Position, WatchSize
+from csi.adapters.base import Position
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import SourceError
 from tests.fakes.stub_net import Asked, Ledger, StubNet, refusal, reply, tools
@@ -391,19 +391,26 @@ def test_what_stays_unknown_is_asked_for_again_only_after_a_while():
 # ── sizes, and whether it is gone ───────────────────────────────────────────────────────────────────
 
 
-def test_sizes_gives_the_size_of_fifty_lists_for_a_unit():
+def test_items_are_counted_for_a_unit_without_reading_the_list():
+    def answer(asked: Asked):
+        names = asked.query["id"].split(",")
+        return reply({"items": [{"id": name, "contentDetails": {"itemCount": 7}} for name in names if name != "PL3"]})
+
+    read = Read(answer)
+    assert (read.adapter.count_items("PL0", "api"), read.ledger.used) == (7, 1)
+    assert read.adapter.count_items("PL3", "api") is None
+
+
+def test_ids_are_asked_for_fifty_per_unit():
     def answer(asked: Asked):
         names = asked.query["id"].split(",")
         assert len(names) <= 50
         assert asked.query["maxResults"] == "50"
-        rows = [{"id": name, "etag": f"tag-{name}", "contentDetails": {"itemCount": 7}} for name in names]
-        return reply({"items": [row for row in rows if row["id"] != "PL3"]})
+        return reply({"items": [{"id": name} for name in names]})
 
     read = Read(answer)
-    found = read.adapter.sizes([f"PL{n}" for n in range(120)])
-    assert (len(found), read.ledger.used) == (119, 3)
-    assert found["PL0"] == WatchSize(7, "tag-PL0")
-    assert "PL3" not in found
+    found = list(read.adapter.api.rows("playlists", "contentDetails", [f"PL{n}" for n in range(120)]))
+    assert (len(found), read.ledger.used) == (120, 3)
 
 
 def test_a_playlist_that_the_api_does_not_know_is_missing():

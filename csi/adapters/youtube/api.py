@@ -18,6 +18,7 @@ from csi.adapters.youtube.api_errors import api_json
 from csi.adapters.youtube.oauth import AccessTokens, OAuthSettings
 from csi.config.settings import SourceSettings, SourceUrl, VariableName
 from csi.errors import NetError, SourceError
+from csi.ingester.text import TITLE_CHARS, clean
 from csi.net import HttpResponse
 
 BATCH = 50
@@ -169,6 +170,25 @@ class DataApi:
         except SourceError:
             return "unknown"
         return "exists" if found else "missing"
+
+    def find_channel(self, kind: str, value: str) -> tuple[str, str | None] | None:
+        """Id and title of the channel of a handle, a user name or a video, for one unit. None: there is no such one.
+
+        `value` was checked by csi.adapters.youtube.references.
+        """
+        if kind == "video":
+            page = self.page("videos", {"part": "snippet", "id": value})
+        else:
+            query = "forUsername" if kind == "user" else "forHandle"
+            page = self.page("channels", {"part": "snippet", query: value.removeprefix("@")})
+        if not page or not page.items:
+            return None
+        row, snippet = page.items[0], part_of(page.items[0], "snippet")
+        ref = video_fields.valid_id(snippet.get("channelId") if kind == "video" else row.get("id"))
+        title = snippet.get("channelTitle" if kind == "video" else "title")
+        if ref is None:
+            raise SourceError("the API's response has no channel id", kind="malformed")
+        return ref, clean(title, TITLE_CHARS) if isinstance(title, str) and title else None
 
 
 def part_of(item: ApiItem, name: str) -> ApiItem:

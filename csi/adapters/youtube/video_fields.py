@@ -18,17 +18,13 @@ STREAMS = ("live", "upcoming")
 
 def video_id(text: Any) -> str:
     """The text if it has the form of a video id, else MalformedItem: nothing else may get into a URL or a key."""
-    if not isinstance(text, str) or _ID.fullmatch(text) is None:
+    if (found := valid_id(text)) is None:
         raise MalformedItem("the item has no usable video id")
-    return text
+    return found
 
 
 def valid_id(text: Any) -> str | None:
     return text if isinstance(text, str) and _ID.fullmatch(text) else None
-
-
-def watch_url(video: str) -> str:
-    return f"https://www.youtube.com/watch?v={video}"
 
 
 def timestamp(text: Any, what: str) -> str:
@@ -67,7 +63,7 @@ def subject(
         "platform": "youtube",
         "video_id": video,
         "channel_id": channel,
-        "url": watch_url(video),
+        "url": f"https://www.youtube.com/watch?v={video}",
         "title": clean(title, TITLE_CHARS),
         "published_at": published_at,
         "kind": kind,
