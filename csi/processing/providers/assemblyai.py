@@ -13,11 +13,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from csi import clock
-from csi.errors import NetError
-from csi.net import HttpLimits, HttpResponse, Net
+from csi.net import HttpLimits, Net
 from csi.processing.money import round_up, usd
 from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptPending, TranscriptRequest
-from csi.processing.providers.http_errors import read_json, refusal, unreachable
+from csi.processing.providers.http_errors import call_json
 from csi.processing.settings import AssemblyAISettings
 
 WHO = "AssemblyAI"
@@ -130,22 +129,13 @@ class AssemblyTranscriber:
 
     def _post(self, path: str, body: bytes, content_type: str, limits: HttpLimits | None = None) -> dict[str, Any]:
         headers = {"Content-Type": content_type, "Authorization": self.key}  # AssemblyAI expects no `Bearer`
-        return self._json(
-            lambda: self.net.post(self.settings.base_url + path, body=body, headers=headers, limits=limits)
-        )
+        url = self.settings.base_url + path
+        return call_json(lambda: self.net.post(url, body=body, headers=headers, limits=limits), WHO, self.now)
 
     def _get(self, path: str) -> dict[str, Any]:
         headers, limits = {"Authorization": self.key}, HttpLimits(total=60.0, max_body=256 * MEGABYTE)
-        return self._json(lambda: self.net.get(self.settings.base_url + path, headers=headers, limits=limits))
-
-    def _json(self, send: Callable[[], HttpResponse]) -> dict[str, Any]:
-        try:
-            response = send()
-        except NetError as error:
-            raise unreachable(error, WHO) from error
-        if response.status != 200:
-            raise refusal(response, WHO, self.now())
-        return read_json(response, WHO)
+        url = self.settings.base_url + path
+        return call_json(lambda: self.net.get(url, headers=headers, limits=limits), WHO, self.now)
 
 
 class Utterance(BaseModel):
@@ -179,9 +169,8 @@ def read_transcript(data: dict[str, Any]) -> Transcript | TranscriptPending:
         found = TranscriptObject.model_validate(data)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors()[:3])
-        raise ProviderError(
-            f"{WHO}: the transcript is invalid ({fields})", fault="transient", code="bad_answer"
-        ) from error
+        words = f"{WHO}: the transcript is invalid ({fields})"
+        raise ProviderError(words, fault="transient", code="bad_answer") from error
     return Transcript(
         text=found.text or "",
         provider="assemblyai",

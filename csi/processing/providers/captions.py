@@ -6,10 +6,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from csi import clock
-from csi.errors import MissingSetting, NetError
+from csi.errors import MissingSetting
 from csi.net import Net
 from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest
-from csi.processing.providers.http_errors import read_json, refusal, unreachable
+from csi.processing.providers.http_errors import call_json
 from csi.processing.providers.transcript_formats import base_language, from_json
 
 NEEDS = "captions need the extra: pip install 'csi[processing]' (or set transcription.captions.base_url)"
@@ -47,15 +47,14 @@ class CaptionTranscriber:
 
     def _from_endpoint(self, request: TranscriptRequest) -> Transcript:
         query = {"v": request.video_id, "fmt": "json3"} | ({"lang": request.languages[0]} if request.languages else {})
+        url = f"{self._base}/api/timedtext?{urlencode(query)}"
         try:
-            answer = self._net.get(f"{self._base}/api/timedtext?{urlencode(query)}")
-        except NetError as error:
-            raise unreachable(error, "captions") from error
-        if answer.status == 404:
-            raise _absent(*NO_CAPTIONS)
-        if answer.status != 200:
-            raise refusal(answer, "captions", self._now())
-        found = from_json(read_json(answer, "captions"), provider=self.name, source=request.url)
+            data = call_json(lambda: self._net.get(url), "captions", self._now)
+        except ProviderError as error:
+            if error.status == 404:
+                raise _absent(*NO_CAPTIONS) from None
+            raise
+        found = from_json(data, provider=self.name, source=request.url)
         languages = [base_language(name) for name in request.languages]
         if languages and found.language and base_language(found.language) not in languages:
             raise _absent("wrong_language", f"they are in {found.language}")

@@ -1,56 +1,31 @@
-"""Convert HTTP errors of any provider to ProviderError."""
+"""Call a provider over HTTP. Every error becomes a ProviderError."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from csi import clock
 from csi.errors import NetError
 from csi.net import HttpResponse
-from csi.processing.providers.base import ProviderError
+from csi.processing.collection_models import ErrorType
+from csi.processing.providers.base import Fault, ProviderError
 
 MAX_RETRY_AFTER = 3600.0
 _OUTCOME_UNKNOWN = (409, 504, 524)
 """A gateway timed out, or the same request is still running: it may have been carried out, and paid."""
 
 
-def unreachable(error: NetError, who: str) -> ProviderError:
-    """No complete response. A request that was never sent is certainly not carried out."""
-    return ProviderError(
-        f"{who}: {error}",
-        fault="unknown" if error.sent else "transient",
-        code=f"net_{error.kind}",
-        error_type="timeout" if error.kind == "timeout" else "api_error",
-    )
-
-
-def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
-    """The meaning of every status that is not a success."""
-    word, code = _message(answer.body), f"http_{answer.status}"
-    text = f"{who}: {answer.status} {word}".rstrip()
-    wait = _retry_after(answer, now)
-    money = any(hint in word.lower() for hint in ("balance", "insufficient_quota", "credit", "billing"))
-    if answer.status == 402 or money:
-        return ProviderError(text, fault="quota", code="no_credit", error_type="quota_exceeded", status=answer.status)
-    if answer.status in (401, 403):
-        return ProviderError(text, fault="quota", code="no_access", status=answer.status)
-    if answer.status == 429:
-        return ProviderError(
-            text, fault="transient", code=code, error_type="quota_exceeded", retry_after=wait, status=429
-        )
-    if answer.status in (408, 409, 425) or answer.status >= 500:
-        kind = "timeout" if answer.status in (408, 504, 524) else "api_error"
-        return ProviderError(
-            text,
-            fault="unknown" if answer.status in _OUTCOME_UNKNOWN else "transient",
-            code=code,
-            error_type=kind,  # type: ignore[arg-type]
-            retry_after=wait,
-            status=answer.status,
-        )
-    return ProviderError(text, fault="refused", code=code, status=answer.status)
-
-
-def read_json(answer: HttpResponse, who: str) -> dict[str, Any]:
+def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], float]) -> dict[str, Any]:
+    """Send the request and return the JSON object of its answer."""
+    try:
+        answer = send()
+    except NetError as error:
+        # A request that was never sent is certainly not carried out.
+        fault: Fault = "unknown" if error.sent else "transient"
+        kind: ErrorType = "timeout" if error.kind == "timeout" else "api_error"
+        raise ProviderError(f"{who}: {error}", fault=fault, code=f"net_{error.kind}", error_type=kind) from error
+    if answer.status != 200:
+        raise refusal(answer, who, now())
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -58,6 +33,25 @@ def read_json(answer: HttpResponse, who: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ProviderError(f"{who}: the answer is not a JSON object", fault="unknown", code="bad_answer")
     return found
+
+
+def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
+    """The meaning of every status that is not a success."""
+    status, word = answer.status, _message(answer.body)
+    fault: Fault = "refused"
+    kind: ErrorType = "api_error"
+    code, wait = f"http_{status}", None
+    if status == 402 or any(hint in word.lower() for hint in ("balance", "insufficient_quota", "credit", "billing")):
+        fault, code, kind = "quota", "no_credit", "quota_exceeded"
+    elif status in (401, 403):
+        fault, code = "quota", "no_access"
+    elif status == 429:
+        fault, kind, wait = "transient", "quota_exceeded", _retry_after(answer, now)
+    elif status in (408, 409, 425) or status >= 500:
+        fault, wait = "unknown" if status in _OUTCOME_UNKNOWN else "transient", _retry_after(answer, now)
+        kind = "timeout" if status in (408, 504, 524) else "api_error"
+    text = f"{who}: {status} {word}".rstrip()
+    return ProviderError(text, fault=fault, code=code, error_type=kind, retry_after=wait, status=status)
 
 
 def _message(body: bytes) -> str:

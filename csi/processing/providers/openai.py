@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from csi import clock
-from csi.errors import NetError
 from csi.net import HttpLimits, Net
 from csi.processing.collection_models import Text, VideoSummary
 from csi.processing.money import round_up, usd
 from csi.processing.providers.base import AskModel, ModelReply, ProviderError, SummaryInput, SummaryResult
-from csi.processing.providers.http_errors import read_json, refusal, unreachable
+from csi.processing.providers.http_errors import call_json
 from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.sanitize import plain_line
 from csi.processing.settings import OpenAISettings
@@ -74,13 +73,9 @@ class ChatClient:
             headers["Authorization"] = f"Bearer {self.key}"
         limits = HttpLimits(total=self.settings.timeout)
         url = f"{self.settings.base_url}/chat/completions"
-        try:
-            answer = self.net.post(url, body=json.dumps(body).encode(), headers=headers, limits=limits)
-        except NetError as error:
-            raise unreachable(error, WHO) from error
-        if answer.status != 200:
-            raise refusal(answer, WHO, self.now())
-        return read_reply(read_json(answer, WHO), system + user)
+        content = json.dumps(body).encode()
+        data = call_json(lambda: self.net.post(url, body=content, headers=headers, limits=limits), WHO, self.now)
+        return read_reply(data, system + user)
 
     def _price(self, tokens_in: int, tokens_out: int, rounded: Callable[[Decimal], Decimal]) -> Decimal:
         settings = self.settings
