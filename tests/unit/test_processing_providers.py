@@ -15,8 +15,8 @@ from csi.processing.pipeline.retries import DeadLetterJob, NextAttempt, NextProv
 from csi.processing.providers.base import ProviderError, SummaryInput, TranscriptRequest
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
-from csi.processing.providers.prompts import fill, load_prompt
-from csi.processing.providers.transcript_formats import from_json
+from csi.processing.providers.openai import fill, load_prompt
+from csi.processing.providers.transcript_files import from_json
 from csi.processing.runtime import Notifier, Processing, create
 from csi.processing.settings import ProcessingSettings
 from tests.rigs.processing_bench import TEXT

@@ -23,8 +23,8 @@ from csi.processing.providers.base import (
     Transcript,
     TranscriptPending,
     TranscriptRequest,
+    base_language,
 )
-from csi.processing.providers.transcript_formats import base_language
 from csi.processing.runtime import Processing
 from csi.processing.sanitize import markdown_line
 from csi.processing.store import artifacts, audit, jobs, paid_calls, videos

@@ -72,6 +72,11 @@ class Transcript:
         return len(self.text.split())
 
 
+def base_language(code: str) -> str:
+    """`en` for `en-GB` and `en_us`."""
+    return code.replace("_", "-").partition("-")[0].lower()
+
+
 @dataclass(frozen=True)
 class TranscriptPending:
     """The provider has not finished; poll again later."""
@@ -108,15 +113,6 @@ class PaidTranscriber(Protocol):
     def submit(self, upload_url: str, request: TranscriptRequest) -> str: ...
     def look(self, provider_job_id: str) -> Transcript | TranscriptPending: ...
     def price(self, transcript: Transcript) -> Decimal: ...
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt file. Its `id` and `version` are stored in every document made with it."""
-
-    id: str
-    version: str
-    text: str
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from csi import clock
 from csi.errors import MissingSetting
 from csi.net import Net
-from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest
+from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest, base_language
 from csi.processing.providers.http_errors import call_json
-from csi.processing.providers.transcript_formats import base_language, from_json
+from csi.processing.providers.transcript_files import from_json
 
 NEEDS = "captions need the extra: pip install 'csi[processing]' (or set transcription.captions.base_url)"
 TIMEOUT = 20.0

@@ -1,6 +1,7 @@
 """The provider `openai`: any endpoint with OpenAI's chat completions. Long transcripts are split and merged."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,12 +11,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from csi import clock
+from csi.errors import ConfigError
 from csi.net import HttpLimits, Net
 from csi.processing.collection_models import Text, VideoSummary
 from csi.processing.money import round_up, usd
 from csi.processing.providers.base import AskModel, ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.http_errors import call_json
-from csi.processing.providers.prompts import fill, load_prompt
 from csi.processing.sanitize import plain_line
 from csi.processing.settings import OpenAISettings
 
@@ -26,6 +27,38 @@ MILLION = Decimal(1_000_000)
 CHARACTERS_PER_TOKEN = 3
 """Fewer than the usual four: an estimate that is too low would exceed the budget."""
 MAX_TOKENS = 100_000_000
+SHIPPED = Path(__file__).resolve().parents[1] / "prompts"
+_HEAD = re.compile(
+    r'\A---\nid: "?(?P<id>[\w.-]{1,64})"?\nversion: "?(?P<version>[\w.-]{1,32})"?\n---\n(?P<text>.+)\Z', re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt file. Its `id` and `version` are stored in every document made with it."""
+
+    id: str
+    version: str
+    text: str
+
+
+def load_prompt(name: str, own: Path | None = None) -> Prompt:
+    path = own / f"{name}.md" if own and (own / f"{name}.md").is_file() else SHIPPED / f"{name}.md"
+    try:
+        found = _HEAD.fullmatch(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: the prompt cannot be read") from error
+    if found is None:
+        raise ConfigError(f"{path}: a prompt begins with ---, id: …, version: …, --- and then its text")
+    return Prompt(found["id"], found["version"], found["text"].strip())
+
+
+def fill(prompt: Prompt, **words: str) -> str:
+    """Replace only the named placeholders: a prompt contains JSON, whose braces must stay."""
+    text = prompt.text
+    for name, word in words.items():
+        text = text.replace("{" + name + "}", word)
+    return text
 
 
 class SummaryReply(BaseModel):
