@@ -11,7 +11,7 @@ from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
 from csi.processing.config import ProcessingSecrets
 from csi.processing.pipeline import notify
-from csi.processing.pipeline.retries import DeadLetterJob, NextAttempt, NextProvider, RepeatCall, SkipJob, judge
+from csi.processing.pipeline.settle_failure import DeadLetterJob, NextAttempt, NextProvider, RepeatCall, SkipJob, judge
 from csi.processing.providers.base import ProviderError, SummaryInput, TranscriptRequest
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences

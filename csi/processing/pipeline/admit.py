@@ -6,7 +6,7 @@ from csi import clock
 from csi.logs import log
 from csi.patterns import compile_pattern
 from csi.processing.collection_models import TranscriptionJobDocument
-from csi.processing.pipeline.retries import TRANSCRIPTION_WAITS
+from csi.processing.pipeline.settle_failure import TRANSCRIPTION_WAITS
 from csi.processing.runtime import Processing, day_span
 from csi.processing.settings import LimitSettings
 from csi.processing.states import IllegalTransition

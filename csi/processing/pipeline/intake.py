@@ -6,7 +6,7 @@ from typing import Any
 from csi import clock
 from csi.logs import log
 from csi.processing.collection_models import VideoDocument
-from csi.processing.pipeline.required_outputs import complete_outputs
+from csi.processing.pipeline.summarise import complete_outputs
 from csi.processing.receiver_database import ReceiverSignal, read_after
 from csi.processing.runtime import Processing
 from csi.processing.sanitize import plain_line, plain_text, safe_link

@@ -1,29 +1,27 @@
-"""Settle a job whose provider failed: repeat the call, retry, use the next provider, skip, or make a dead letter."""
+"""The retry policy (spec 001), and what it does to a job whose provider failed: repeat, retry, skip or dead letter."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
 from csi.logs import log, redact
 from csi.processing.collection_models import DeadLetterJobDocument, FailureType, Priority
-from csi.processing.pipeline.retries import (
-    MAX_CRASHES,
-    DeadLetterJob,
-    FailureVerdict,
-    NextAttempt,
-    NextProvider,
-    RepeatCall,
-    SkipJob,
-    judge,
-)
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing
 from csi.processing.store import audit, dead_jobs, jobs, paid_calls, videos
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
 from csi.processing.store.dead_jobs import DeadJob
-from csi.processing.store.jobs import ProcessingJob
+from csi.processing.store.jobs import Collection, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
 from csi.processing.wake import StepWake, wake_job
+
+TRANSCRIPTION_WAITS = (60.0, 120.0, 240.0)
+SUMMARIZATION_WAITS = (30.0, 60.0, 120.0)
+API_WAITS = (10.0, 20.0, 40.0, 80.0, 160.0)
+"""An API call is repeated after these waits before the job's attempt counts as failed."""
+
+MAX_CRASHES = 3
 
 AGENTS = {jobs.TRANSCRIPTION: "transcriber", jobs.SUMMARIZATION: "summarizer"}
 _LARGE_FIELDS = ("transcript_text", "transcript_json", "summary")
@@ -35,6 +33,68 @@ _MANUAL_STEPS: dict[FailureType, list[str]] = {
     ],
     "fatal_error": ["read final_error; a retry sends the same request again"],
 }
+
+
+@dataclass(frozen=True)
+class RepeatCall:
+    """Repeat the same call at this time; no attempt of the job is used."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class NextAttempt:
+    """The next attempt of the job at this time."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class NextProvider:
+    """This provider has no transcript; call the next one."""
+
+
+@dataclass(frozen=True)
+class SkipJob:
+    """No provider has a transcript."""
+
+
+@dataclass(frozen=True)
+class DeadLetterJob:
+    """The job becomes a dead letter."""
+
+    failure_type: FailureType
+    can_retry: bool
+
+
+FailureVerdict = RepeatCall | NextAttempt | NextProvider | SkipJob | DeadLetterJob
+
+
+def judge(
+    collection: Collection,
+    error: ProviderError,
+    *,
+    attempts: int,
+    api_tries: int,
+    more_providers: bool,
+    now: float,
+    answered: bool = False,
+) -> FailureVerdict:
+    """The verdict on a failure. Pure. `answered`: the model's paid answer is no summary; another answer may be one."""
+    if error.fault in ("absent", "refused") and more_providers:
+        return NextProvider()
+    if error.fault == "absent":
+        return SkipJob()
+    if error.fault == "quota":
+        return DeadLetterJob("quota_exceeded", can_retry=True)
+    if error.fault == "refused" and not answered:
+        return DeadLetterJob("fatal_error", can_retry=False)
+    if not answered and api_tries < len(API_WAITS):
+        return RepeatCall(now + max(API_WAITS[api_tries], error.retry_after or 0))
+    waits = TRANSCRIPTION_WAITS if collection == jobs.TRANSCRIPTION else SUMMARIZATION_WAITS
+    if attempts < len(waits):
+        return NextAttempt(now + max(waits[attempts], error.retry_after or 0))
+    return DeadLetterJob("max_retries", can_retry=True)
 
 
 def job_scope(rt: Processing, job: ProcessingJob, video: ProcessingVideo) -> AuditScope:

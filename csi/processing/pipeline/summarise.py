@@ -1,4 +1,4 @@
-"""Run one step of a summarization job. Every paid answer is committed before it is used."""
+"""Run one step of a summarization job: paid answers are committed before they are used. And the outputs of routes."""
 
 import json
 import time
@@ -9,15 +9,15 @@ from typing import NoReturn
 from csi import clock
 from csi.errors import CsiError
 from csi.logs import log
-from csi.processing.collection_models import SummaryRefs, TranscriptionJobDocument, VideoRefs
+from csi.processing.collection_models import SummarizationJobDocument, SummaryRefs, TranscriptionJobDocument, VideoRefs
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
-from csi.processing.pipeline.required_outputs import complete_outputs, required_documents
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
 from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.openai import ChatClient, UnusableReply
 from csi.processing.runtime import Processing
-from csi.processing.sanitize import markdown_line
-from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
+from csi.processing.sanitize import markdown_line, plain_line
+from csi.processing.settings import DocumentKind, SignalRoute
+from csi.processing.store import artifacts, audit, jobs, notices, paid_calls, received_events, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
@@ -223,6 +223,38 @@ def _complete_job(job: ProcessingJob, result: SummaryResult, refs: SummaryRefs, 
         estimated_cost_usd=cost,
         error_message=None,
     )
+
+
+def required_documents(rt: Processing, video: ProcessingVideo) -> tuple[DocumentKind, ...]:
+    return tuple(dict.fromkeys(kind for route in _routes(rt, video) for kind in route.documents))
+
+
+def complete_outputs(rt: Processing, video: ProcessingVideo, now: float) -> list[StepWake]:
+    """Within a transaction: announce a summarized video, and reopen its job when documents are missing.
+
+    The specification leads from `summarized` back to `transcribed` only through `failed`; both changes are one
+    commit. Paid calls that have an answer are not repeated.
+    """
+    job = jobs.find(jobs.job_id(jobs.SUMMARIZATION, video.id))
+    if video.status != "summarized" or job is None or not isinstance(job.doc, SummarizationJobDocument):
+        return []
+    if any(route.notify for route in _routes(rt, video)):  # the subject makes it one notice per video
+        bullets = job.doc.summary.bullets
+        body = f"{plain_line(bullets[0]) if bullets else ''}\n{video.url}".strip()
+        notices.add(f"video:{video.id}", video.doc.title, body, due_at=now + rt.settings.notifications.window, now=now)
+    written = {artifact.kind for artifact in artifacts.of_video(video.id)}
+    missing = [kind for kind in required_documents(rt, video) if kind not in written]
+    if not missing:
+        return []
+    videos.move(videos.move(video, "failed", now), "transcribed", now)
+    jobs.reopen(job, now, was="completed")
+    audit.write(job_scope(rt, job, video), "resume", "success", now, data_summary=f"for {', '.join(missing)}")
+    return [wake_job(job.id)]
+
+
+def _routes(rt: Processing, video: ProcessingVideo) -> list[SignalRoute]:
+    names = dict.fromkeys([video.pipeline, *received_events.pipelines_of(video.id)])
+    return [route for name in names if (route := rt.route(name)) is not None]
 
 
 def _markdown(video: ProcessingVideo, result: SummaryResult) -> str:
