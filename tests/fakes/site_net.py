@@ -14,7 +14,7 @@ from csi.simulator.youtube.app import (
     feed_cache_headers,
     requested_ref,
 )
-from csi.simulator.youtube.fault_responses import apply_fault
+from csi.simulator.youtube.fault_effects import apply_fault
 from csi.simulator.youtube.faults import FEED, RequestTarget
 
 FEED_HOST = "www.youtube.com"

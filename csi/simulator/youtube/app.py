@@ -23,12 +23,10 @@ from csi.simulator.youtube import atom_feed, data_api
 from csi.simulator.youtube.api_errors import ApiRefusalError, error_body
 from csi.simulator.youtube.captions import CAPTIONS_PATH, captions_handler
 from csi.simulator.youtube.control_api import control_routes
-from csi.simulator.youtube.fault_responses import apply_fault, html_error
+from csi.simulator.youtube.fault_effects import INCOMPLETE, apply_fault, html_error, send_response
 from csi.simulator.youtube.faults import FEED, Fault, FaultScript, RequestTarget, decide, read_script
 from csi.simulator.youtube.oauth_tokens import OAUTH_PATH, OAuthClient, TokenIssuer
-from csi.simulator.youtube.response import HeaderPairs, SimulatedResponse, served_entries, served_upload
-from csi.simulator.youtube.served_ledger import ServedLedger
-from csi.simulator.youtube.transmit import INCOMPLETE, send_response
+from csi.simulator.youtube.response import HeaderPairs, ServedLedger, SimulatedResponse, served_entries, served_upload
 from csi.simulator.youtube.world import World
 
 FEED_PATH = "/feeds/videos.xml"

@@ -1,9 +1,12 @@
-"""A response of the simulated YouTube before any fault is applied, and the items in it."""
+"""A response of the simulated YouTube before any fault is applied; the items in it, and their ledger."""
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from csi import clock
+from csi.errors import CsiError
 from csi.simulator.youtube.world import ListEntry, PlaylistSlice, SimulatedVideo
 
 HeaderPairs = tuple[tuple[str, str], ...]
@@ -60,3 +63,25 @@ def served_entries(listing: PlaylistSlice, kind: str, entries: Iterable[ListEntr
         )
         for entry in readable
     )
+
+
+class ServedLedger:
+    """Each readable item that left in a complete response, once, as one JSON line.
+
+    The file is flushed after each response: a killed simulator leaves a complete one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise CsiError(f"cannot write the ledger {path}: {error.strerror}; choose another file") from error
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def record(self, served: Iterable[ServedItem], at: float) -> None:
+        """Write the items that were not served before."""
+        fresh = [item for item in served if (item.kind, item.video_id, item.ref) not in self._seen]
+        if fresh:
+            self._seen.update((item.kind, item.video_id, item.ref) for item in fresh)
+            self._file.writelines(json.dumps({"at": at, **asdict(item)}) + "\n" for item in fresh)
+            self._file.flush()
