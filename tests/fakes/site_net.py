@@ -42,7 +42,7 @@ class SiteNet:
         reply = self._reply(target, query, dict(headers or {}), now)
         spoiled = apply_fault(reply, fault, parts.path)
         self.site.requests.add(RequestRecord(now, parts.path, ref, spoiled.status, fault.name))
-        told = (*(feed_cache_headers(spoiled, now, copied=False) if target == FEED else ()), *spoiled.headers)
+        told = (*(feed_cache_headers(spoiled, now) if target == FEED else ()), *spoiled.headers)
         return HttpResponse(spoiled.status, HttpHeaders(told), spoiled.body, f"https://{parts.netloc}{parts.path}")
 
     def post(self, url: str, **_: Any) -> HttpResponse:

@@ -179,8 +179,8 @@ def test_hidden_counters_and_comments_off_are_null_and_never_zero(tmp_path, cloc
     with catalog_pipeline(tmp_path, clock) as here:
         channel = here.channel(videos=2)
         hidden, shown = (video.id for video in here.world.newest(channel.id))
-        here.world.set_hidden(hidden, likes=True, comments=True)
-        here.world.set_hidden(shown, likes=False, comments=False)
+        here.world.edit(hidden, at=clock(), hides_likes=True, comments_off=True)
+        here.world.edit(shown, at=clock(), hides_likes=False, comments_off=False)
         here.add(channel)
         here.work()
         assert (videos.find(hidden).like_count, videos.find(hidden).comment_count) == (None, None)

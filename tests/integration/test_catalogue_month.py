@@ -98,8 +98,8 @@ def check_channel_gains(here: CatalogPipeline, refs: list[str]) -> int:
 def simulate(here: CatalogPipeline, *, number: int, videos_each: int, days: int, share: int) -> dict[str, Any]:
     refs = []
     for place in range(number):
-        made = here.channel(f"Channel {place}", videos_each, every=3 * DAY)
-        here.world.set_growth(made.id, (place - number // 3) * 40)
+        growth = (place - number // 3) * 40
+        made = here.channel(f"Channel {place}", videos_each, every=3 * DAY, subscribers_per_day=growth)
         refs.append(made.id)
         here.add(made, watch=False)
     here.run()
@@ -156,6 +156,7 @@ def test_views_that_youtube_takes_back_are_a_negative_gain(tmp_path, clock):
         here.run()
         here.go(HOUR)
         video = here.world.newest(made.id)[0]
-        here.world.recount(video.id, 5, at=clock())
+        grown = video.views_at(clock()) - video.views
+        here.world.edit(video.id, at=clock(), views=5 - grown)
         here.go(HOUR)
         assert stats.recent(video.id)[0].hourly_views < 0

@@ -91,7 +91,7 @@ class Year:
                 self.world.set_privacy(video, "public", at=now)
                 del self.hidden[video]
         for video in self.world.newest(self.quiet, 2) + self.world.newest(self.busy, 2):
-            self.world.edit_title(video.id, f"{video.title[:80]}!", at=now)
+            self.world.edit(video.id, at=now, title=f"{video.title[:80]}!")
 
 
 def test_a_year_emits_every_item_once(tmp_path, clock):

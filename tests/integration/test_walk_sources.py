@@ -100,7 +100,7 @@ def test_nothing_is_emitted_twice_over_many_polls_and_edits(line, yt):
     video = yt.upload(yt.channels[0], "One")
     for _ in range(5):
         built.wait(10)
-        yt.world.edit_title(video, "One, edited", at=built.clock())
+        yt.world.edit(video, at=built.clock(), title="One, edited")
     assert keys() == {f"youtube:video:{video}"}
 
 

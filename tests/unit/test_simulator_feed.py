@@ -73,7 +73,7 @@ def ids(answer: httpx.Response) -> list[str | None]:
 def test_feedparser_finds_every_field(world: World, channel: str) -> None:
     title = "Größe </script> & ]]> \u202eRTL 🚀"
     video = world.upload(channel, title, at=T0 - 60, kind="short", description="Two\nlines & <b>more</b>")
-    world.edit_title(video.id, title, at=T0 - 30)
+    world.edit(video.id, at=T0 - 30, title=title)
     parsed = feedparser.parse(io.BytesIO(Visitor(world).feed(channel).content))
     assert not parsed.bozo
     assert parsed.version == "atom10"
@@ -117,7 +117,7 @@ def test_a_change_is_in_the_next_response(world: World, channel: str) -> None:
     assert ids(visitor.feed(channel)) == []
     video = world.upload(channel, "first", at=T0)
     assert ids(visitor.feed(channel)) == [video.id]
-    world.edit_title(video.id, "renamed", at=T0)
+    world.edit(video.id, at=T0, title="renamed")
     assert "renamed" in visitor.feed(channel).text
 
 
@@ -180,18 +180,6 @@ def test_etags_are_optional(world: World, channel: str) -> None:
     assert same.headers["etag"] == tag
     world.upload(channel, "new", at=T0)
     assert visitor.feed(channel, {"If-None-Match": tag}).status_code == 200
-
-
-def test_a_copy_ages_and_is_replaced(world: World, channel: str) -> None:
-    visitor = Visitor(world, copy_seconds=900)
-    visitor.feed(channel)
-    world.upload(channel, "new", at=T0)
-    visitor.clock.at += 600
-    aged = visitor.feed(channel)
-    assert (ids(aged), aged.headers["age"]) == ([], "600")
-    assert parsedate_to_datetime(aged.headers["expires"]).timestamp() == T0 + 900
-    visitor.clock.at += 300
-    assert len(ids(visitor.feed(channel))) == 1
 
 
 def test_a_playlist_feed_keeps_list_order_and_hides_what_is_hidden(world: World, channel: str) -> None:

@@ -116,7 +116,7 @@ def test_a_version_changes_only_with_its_own_content(world: World, channel: str)
     video = world.upload(channel, "v", at=T0).id
     world.add_to_playlist(ref, video, at=T0)
     before = [world.version(name) for name in (channel, uploads(channel), ref, other)]
-    world.edit_title(video, "new name", at=T0 + 1)
+    world.edit(video, at=T0 + 1, title="new name")
     after = [world.version(name) for name in (channel, uploads(channel), ref, other)]
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1, 0]
 
@@ -144,7 +144,7 @@ def test_an_unknown_id_is_an_error_with_a_remedy(world: World) -> None:
     with pytest.raises(UnknownIdError, match="no channel 'UCnone'"):
         world.upload("UCnone", "x", at=T0)
     with pytest.raises(UnknownIdError, match="no video 'none'"):
-        world.edit_title("none", "x", at=T0)
+        world.edit("none", at=T0, title="x")
 
 
 def test_threads_can_upload_concurrently(world: World, channel: str) -> None:

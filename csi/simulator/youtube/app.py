@@ -64,7 +64,6 @@ class YouTubeOptions:
     latency: float = 0.0
     etags: bool = False  # feeds with ETag and 304; the real feeds have neither
     short_pages: bool = False  # pages have 49 of 50 items and a next page
-    copy_seconds: float = 0.0  # a feed is served from a copy up to this old, with an Age header
     ledger_path: Path | None = None
     seed: int = 0
     now: Callable[[], float] = clock.now
@@ -158,10 +157,10 @@ class YouTubeSite:
         ref = query.get("channel_id") or query.get("playlist_id")
         if not ref:
             return html_error(400, FEED_PATH)
-        version, copy_seconds = self.world.version(ref), self.options.copy_seconds
-        cached_version, cached = self._feeds.get(ref, (0, None))
-        if cached and (now - (cached.made_at or 0.0) < copy_seconds if copy_seconds else cached_version == version):
-            return cached
+        version = self.world.version(ref)
+        cached = self._feeds.get(ref)
+        if cached and cached[0] == version:
+            return cached[1]
         response = self._channel_feed(ref, now) if "channel_id" in query else self._playlist_feed(ref, now)
         if response is None:
             return html_error(404, f"{FEED_PATH}?{urlencode(query)}")
@@ -221,7 +220,7 @@ class YouTubeSite:
             return None
         videos = self.world.newest(ref, atom_feed.FEED_SIZE)
         served = tuple(served_upload("feed", ref, video) for video in videos)
-        return SimulatedResponse(200, atom_feed.channel_feed(channel, videos, now), XML, served=served, made_at=now)
+        return SimulatedResponse(200, atom_feed.channel_feed(channel, videos, now), XML, served=served, is_feed=True)
 
     def _playlist_feed(self, ref: str, now: float) -> SimulatedResponse | None:
         listing = self.world.listing(ref)
@@ -230,7 +229,7 @@ class YouTubeSite:
         entries = [entry for entry in listing.entries if entry.video.readable][: atom_feed.FEED_SIZE]
         videos = tuple((entry.video, self.world.channel(entry.video.channel_id) or listing.owner) for entry in entries)
         served = served_entries(listing, "playlist_feed", entries)
-        return SimulatedResponse(200, atom_feed.playlist_feed(listing, videos, now), XML, served=served, made_at=now)
+        return SimulatedResponse(200, atom_feed.playlist_feed(listing, videos, now), XML, served=served, is_feed=True)
 
 
 class SimulatedEndpoint:
@@ -270,8 +269,7 @@ class SimulatedEndpoint:
     def _headers(self, response: SimulatedResponse, now: float) -> HeaderPairs:
         if self._target != FEED:
             return (*_API_HEADERS, ("date", _http_date(int(now))), *response.headers)
-        copied = self._site.options.copy_seconds > 0
-        return (*_FEED_HEADERS, *feed_cache_headers(response, now, copied=copied), *response.headers)
+        return (*_FEED_HEADERS, *feed_cache_headers(response, now), *response.headers)
 
 
 def create_app(world: World, options: YouTubeOptions | None = None) -> Starlette:
@@ -302,21 +300,14 @@ def requested_ref(query: dict[str, str]) -> str:
     return found.partition(",")[0][:100]
 
 
-def feed_cache_headers(response: SimulatedResponse, now: float, *, copied: bool) -> HeaderPairs:
-    """Date and cache headers. Only a feed may be cached, for 900 s from the moment it was created."""
-    if response.made_at is None or response.status not in (200, 304):
-        return (("date", _http_date(int(now))),)
-    made = int(response.made_at if copied else now)
-    headers = [
-        ("cache-control", f"public, max-age={MAX_AGE}"),
-        ("date", _http_date(made)),
-        ("expires", _http_date(made + MAX_AGE)),
-    ]
-    if age := int(now) - made:
-        headers.append(("age", str(age)))
-    if response.etag:
-        headers.append(("etag", f'"{response.etag}"'))
-    return tuple(headers)
+def feed_cache_headers(response: SimulatedResponse, now: float) -> HeaderPairs:
+    """Date and cache headers. Only a feed may be cached, for 900 s."""
+    date = ("date", _http_date(int(now)))
+    if not response.is_feed or response.status not in (200, 304):
+        return (date,)
+    etag = (("etag", f'"{response.etag}"'),) if response.etag else ()
+    expires = ("expires", _http_date(int(now) + MAX_AGE))
+    return (("cache-control", f"public, max-age={MAX_AGE}"), date, expires, *etag)
 
 
 @lru_cache(maxsize=4096)

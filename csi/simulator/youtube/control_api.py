@@ -111,11 +111,11 @@ class EditBody(ControlBody):
     def apply(self, site: "YouTubeSite", now: float) -> ResponseFields:
         world = site.world
         if self.title is not None:
-            world.edit_title(self.video, self.title, at=now)
+            world.edit(self.video, at=now, title=self.title)
         if self.live is not None:
             (world.start_live if self.live else world.end_live)(self.video, at=now)
         if self.title is None and self.live is None:
-            world.touch(self.video, at=now)
+            world.edit(self.video, at=now)
         return {"video_id": self.video}
 
 

@@ -25,7 +25,7 @@ class ServedItem:
 
 @dataclass(frozen=True)
 class SimulatedResponse:
-    """A whole response. `made_at` is set on a feed: its cache headers depend on its age."""
+    """A whole response. `is_feed`: it is a feed, which may be cached."""
 
     status: int
     body: bytes
@@ -33,7 +33,7 @@ class SimulatedResponse:
     headers: HeaderPairs = ()
     served: tuple[ServedItem, ...] = field(default=(), repr=False)
     etag: str | None = None
-    made_at: float | None = None
+    is_feed: bool = False
 
     def has_etag(self, condition: str | None) -> bool:
         """The If-None-Match header `condition` names this response; quotes and the weak prefix do not matter."""

@@ -131,9 +131,9 @@ class Traffic:
         """Sometimes edit a title, change only `updated`, or delete a video."""
         chance, video_id = self._random.random(), self._random.choice(self._recent)
         if chance < 0.04:
-            self._world.edit_title(video_id, new_title(self._random) + " (edited)", at=at)
+            self._world.edit(video_id, at=at, title=new_title(self._random) + " (edited)")
         elif chance < 0.10:
-            self._world.touch(video_id, at=at)
+            self._world.edit(video_id, at=at)
         elif chance < 0.12 and len(self._recent) > 10:
             self._world.delete(self._recent.pop(0), at=at)
 

@@ -147,7 +147,13 @@ class World:
     # Changes
 
     def add_channel(
-        self, title: str, *, at: float, handle: str | None = None, channel_id: str | None = None
+        self,
+        title: str,
+        *,
+        at: float,
+        handle: str | None = None,
+        channel_id: str | None = None,
+        subscribers_per_day: int = 0,
     ) -> SimulatedChannel:
         """A new channel without videos. `channel_id` is for tests that need a known id."""
         with self._lock:
@@ -159,6 +165,7 @@ class World:
                 created_at=at,
                 subscribers=self._random.randrange(100, 5_000_000),
                 hides_subscribers=self._random.random() < 0.1,
+                subscribers_per_day=subscribers_per_day,
             )
             self._channels[ref] = channel
             self._uploads_by_channel.setdefault(ref, [])
@@ -262,30 +269,9 @@ class World:
         """Delete the video; a playlist still shows it, as "Deleted video"."""
         return self.set_privacy(video_id, "deleted", at=at)
 
-    def edit_title(self, video_id: str, title: str, *, at: float) -> SimulatedVideo:
-        return self._change(video_id, title=title, updated_at=at)
-
-    def recount(self, video_id: str, views: int, *, at: float) -> SimulatedVideo:
-        """Correct the view count to `views`, which may be fewer than before; it then grows as before."""
-        with self._lock:
-            video = _known(self._videos, "video", video_id)
-            grown = int(video.views_per_hour * max(0.0, at - video.published_at) / 3600)
-            return self._change(video_id, views=views - grown, updated_at=at)
-
-    def set_growth(self, channel_id: str, subscribers_per_day: int) -> SimulatedChannel:
-        """Set how many subscribers the channel gains a day since it was created; may be negative."""
-        with self._lock:
-            channel = _known(self._channels, "channel", channel_id)
-            self._channels[channel_id] = replace(channel, subscribers_per_day=subscribers_per_day)
-            return self._channels[channel_id]
-
-    def set_hidden(self, video_id: str, *, likes: bool, comments: bool) -> SimulatedVideo:
-        """Hide a video's like count or comment count."""
-        return self._change(video_id, hides_likes=likes, comments_off=comments)
-
-    def touch(self, video_id: str, *, at: float) -> SimulatedVideo:
-        """Change only `updated`, as real feeds often do."""
-        return self._change(video_id, updated_at=at)
+    def edit(self, video_id: str, *, at: float, **fields: object) -> SimulatedVideo:
+        """Change fields of a video, such as its title; without fields only `updated`, as real feeds often do."""
+        return self._change(video_id, updated_at=at, **fields)
 
     def start_live(self, video_id: str, *, at: float) -> SimulatedVideo:
         """Start an upcoming stream."""
