@@ -5,29 +5,28 @@ import ipaddress
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from csi import clock
 from csi.ingester.signature import InvalidSignature, verify
 from csi.logs import log
-from csi.receiver.batch import read_batch
-from csi.receiver.delivery_ledger import DeliveryLedger
-from csi.receiver.request_body import RequestBody
-from csi.receiver.request_checks import AuthHeaders, check_bearer, check_length, read_auth_headers
-from csi.receiver.request_error import RequestError
-from csi.receiver.responses import batch_response, error_response, json_response
+from csi.receiver.batch import EventVerdict, read_batch, status_of
+from csi.receiver.request import AuthHeaders, RequestBody, RequestError, check_bearer, check_length, read_auth_headers
 from csi.receiver.settings import ReceiverSettings
-from csi.receiver.store import SignalStore, VerifiedRequest
+from csi.receiver.store import DeliveryLedger, SignalStore, VerifiedRequest
 
 INGEST_PATH = "/api/v1/signals/ingest"
 _LOG_INTERVAL_SECONDS = 10
 _REASONS = {404: "not_found", 405: "method_not_allowed"}
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_ERRORS: dict[EventVerdict, str] = {"invalid": "invalid_schema", "duplicate": "duplicate_event"}
 
 
 class ReceiverService:
@@ -196,3 +195,28 @@ async def _internal_error(request: Request, error: Exception) -> Response:
     where = "".join(traceback.format_tb(error.__traceback__)[-8:])
     log.error("request failed", error=type(error).__name__, where=where)
     return error_response(RequestError(500, "internal_error"))
+
+
+# Responses (PRD §8.1): small JSON with one-word reasons, never a part of the input
+
+
+def json_response(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(body, status, headers={**_HEADERS, **(headers or {})})
+
+
+def batch_response(verdicts: list[EventVerdict]) -> JSONResponse:
+    """How many events were accepted, and which were not, by index."""
+    errors = [
+        {"index": index, "error": _ERRORS[verdict]} for index, verdict in enumerate(verdicts) if verdict != "accepted"
+    ]
+    body = {"ok": not errors, "accepted": len(verdicts) - len(errors), "rejected": len(errors), "errors": errors}
+    status = status_of(verdicts)
+    return json_response(status, body | ({"error": "duplicate_batch"} if status == 409 else {}))
+
+
+def error_response(error: RequestError) -> JSONResponse:
+    body: dict[str, Any] = {"ok": False, "error": error.reason}
+    if error.retry_after is not None:
+        body["retry_after_seconds"] = error.retry_after
+        return json_response(error.status, body, {"Retry-After": str(error.retry_after)})
+    return json_response(error.status, body, {"WWW-Authenticate": "Bearer"} if error.status == 401 else {})

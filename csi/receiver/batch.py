@@ -10,7 +10,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 
 from csi.ingester.event import MAX_EVENTS_PER_REQUEST, CreatorSignalEvent
 from csi.ingester.signature import canonical
-from csi.receiver.request_error import RequestError
+from csi.receiver.request import RequestError
 
 EventVerdict = Literal["accepted", "duplicate", "invalid"]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]

@@ -20,7 +20,7 @@ from csi.receiver.settings import ReceiverSettings
 
 TESTS = Path(__file__).resolve().parents[1]
 APP, PROCESS, HERE = "integration/test_receiver_app.py", "integration/test_receiver_process.py", Path(__file__).name
-CHECKS = "unit/test_receiver_request_checks.py"
+CHECKS = "unit/test_receiver_request.py"
 SETTINGS, BATCH = "unit/test_receiver_settings.py", "unit/test_receiver_batch.py"
 PAGES = "integration/test_processing_pages.py"
 

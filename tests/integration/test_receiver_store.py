@@ -12,9 +12,8 @@ import pytest
 from csi.errors import StoreError
 from csi.ingester.event import CreatorSignalEvent
 from csi.receiver.batch import ReceivedBatch, read_batch
-from csi.receiver.delivery_ledger import DeliveryLedger
-from csi.receiver.request_error import RequestError
-from csi.receiver.store import SignalStore, VerifiedRequest
+from csi.receiver.request import RequestError
+from csi.receiver.store import DeliveryLedger, SignalStore, VerifiedRequest
 
 EVENT: dict[str, Any] = dict(CreatorSignalEvent.model_config["json_schema_extra"]["example"])  # type: ignore[index, arg-type]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from csi.ingester.event import CreatorSignalEvent
 from csi.receiver.batch import fingerprint, read_batch, status_of
-from csi.receiver.request_error import RequestError
+from csi.receiver.request import RequestError
 
 EVENT: dict[str, Any] = dict(CreatorSignalEvent.model_config["json_schema_extra"]["example"])  # type: ignore[index, arg-type]
 ENVELOPE: dict[str, Any] = {

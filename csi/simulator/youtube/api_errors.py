@@ -58,7 +58,8 @@ REASONS = {
 }  # fmt: skip
 
 _BY_STATUS = {
-    400: "badRequest", 401: "authError", 403: "forbidden", 404: "notFound", 429: "rateLimitExceeded", 503: "unavailable",
+    400: "badRequest", 401: "authError", 403: "forbidden", 404: "notFound", 429: "rateLimitExceeded",
+    503: "unavailable",
 }  # fmt: skip
 
 

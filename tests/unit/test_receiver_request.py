@@ -3,8 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from csi.receiver.request_checks import check_bearer, check_length, read_auth_headers
-from csi.receiver.request_error import RequestError
+from csi.receiver.request import RequestError, check_bearer, check_length, read_auth_headers
 
 TOKENS = ["current-secret", "previous-secret"]
 FULL = [
