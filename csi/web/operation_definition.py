@@ -1,24 +1,25 @@
 """One operation of the admin API: its route, its parameter checks and its OpenAPI description come from one value."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from functools import cached_property
+from inspect import iscoroutinefunction
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from csi.api_models import ApiModel
 from csi.config.durations import parse_since
 from csi.errors import ConfigError, CsiError, MissingSetting, NetError, SourceError, StoreError
 from csi.logs import redact
-from csi.runtime import Runtime
 from csi.web.responses import HttpProblem, problem, reply
 from csi.web.shared_state import Sidecar
 
 T = TypeVar("T")
+Run = TypeVar("Run", bound=Callable[..., Any])
 MAX_LIMIT = 500
 MAX_ID = 2**63 - 1
 
@@ -44,40 +45,19 @@ BeforeId = Annotated[Whole | None, Field(ge=1, le=MAX_ID, description="The `next
 
 
 @dataclass(frozen=True)
-class ApiRequest:
-    """A request whose path, query and body were checked."""
-
-    path: Mapping[str, str]
-    query: Any = None
-    body: Any = None
-
-    @property
-    def number(self) -> int:
-        """The id in the path; 404 for text that cannot be an id."""
-        text = self.path["id"]
-        if not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise HttpProblem(404, "there is no object with this id")
-        return int(text)
-
-
-Run = Callable[[Runtime, ApiRequest], ApiModel | Response]
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True)
 class Operation:
-    """`run` is called in a thread of its own; `endpoint` replaces it where one thread is not enough."""
+    """A function with its route. Its parameters `query`, `body` and `number` say what it takes from the request.
 
-    method: Literal["GET", "POST", "DELETE"]
+    It is called in a thread of its own; a coroutine function gets the request itself.
+    """
+
+    method: str
     path: str
     name: str
     summary: str
-    run: Run | None = None
-    endpoint: Endpoint | None = None
+    run: Callable[..., Any]
     answer: Any = None
     """The model of the response, where it is not the return type of `run`."""
-    query: type[RequestModel] | None = None
-    body: type[RequestModel] | None = None
     text_body: str | None = None
     """What the body is, where it is not JSON."""
     media_type: str = "application/json"
@@ -87,26 +67,36 @@ class Operation:
     refusals: Mapping[int, str] = field(default_factory=dict)
     """Statuses beyond those that every operation can have."""
 
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.run)
+
     @property
     def tag(self) -> str:
         return self.path.split("/")[1]
 
     @property
     def answer_type(self) -> Any:
-        return self.answer or get_type_hints(self.run)["return"]
+        return self.answer or self._hints["return"]
+
+    @property
+    def query(self) -> type[RequestModel] | None:
+        return self._hints.get("query")
+
+    @property
+    def body(self) -> type[RequestModel] | None:
+        return None if self.text_body else self._hints.get("body")
 
     def route(self) -> Route:
-        return Route(self.path, self.endpoint or self._serve, methods=[self.method], name=self.name)
+        endpoint = self.run if iscoroutinefunction(self.run) else self._serve
+        return Route(self.path, endpoint, methods=[self.method], name=self.name)
 
     async def _serve(self, request: Request) -> Response:
         sidecar: Sidecar = request.app.state.sidecar
-        run = self.run
-        assert run is not None
         try:
-            query = _checked(self.query or RequestModel, _parameters(request), "parameter")
-            call = ApiRequest(request.path_params, query, await self._body(request))
+            inputs = await self._inputs(request)
             execute = sidecar.read if self.method == "GET" and not self.is_slow else sidecar.run
-            found = await execute(lambda rt: run(rt, call))
+            found = await execute(lambda rt: self.run(rt, **inputs))
         except HttpProblem as error:
             return problem(error.status, str(error))
         except (NetError, SourceError) as error:
@@ -117,15 +107,38 @@ class Operation:
             return problem(409, redact(str(error)))
         return found if isinstance(found, Response) else reply(found)
 
-    async def _body(self, request: Request) -> Any:
-        if self.method != "POST":
-            return None
-        content = await request.body()
-        if self.text_body is not None:
-            return content
-        return _checked(
-            self.body or RequestModel, _json_object(content, request.headers.get("content-type", "")), "key"
-        )
+    async def _inputs(self, request: Request) -> dict[str, Any]:
+        """The arguments of `run`, checked: also a query and a body that it does not take have to be empty."""
+        given: dict[str, Any] = {"query": _checked(self.query or RequestModel, _parameters(request), "parameter")}
+        if self.method == "POST":
+            content = await request.body()
+            media_type = request.headers.get("content-type", "")
+            checks = self.body or RequestModel
+            given["body"] = content if self.text_body else _checked(checks, _json_object(content, media_type), "key")
+        path = request.path_params
+        if "number" in self._hints:
+            path = {"number": _number(path["id"])}
+        return path | {name: value for name, value in given.items() if name in self._hints}
+
+
+def _number(text: str) -> int:
+    """The id in a path; 404 for text that cannot be an id."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise HttpProblem(404, "there is no object with this id")
+    return int(text)
+
+
+class OperationList(list[Operation]):
+    """The operations of one module, in the order of their functions."""
+
+    def add(self, method: str, path: str, name: str, summary: str, **options: Any) -> Callable[[Run], Run]:
+        """Decorates the function; `options` are the other fields of its Operation."""
+
+        def decorate(run: Run) -> Run:
+            self.append(Operation(method, path, name, summary, run, **options))
+            return run
+
+        return decorate
 
 
 def page_of(rows: Sequence[T], limit: int) -> tuple[Sequence[T], Any]:

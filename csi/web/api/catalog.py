@@ -5,26 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from starlette.responses import Response
 
+from csi import api_models
 from csi.adapters.youtube.references import UnknownReference
-from csi.api_models import (
-    ChannelAdded,
-    ChannelDetail,
-    ChannelList,
-    ChannelPaused,
-    ChannelPriority,
-    ChannelResumed,
-    ChannelTrend,
-    HotVideo,
-    HotVideos,
-    JobChanged,
-    JobDetail,
-    JobEnqueued,
-    JobPage,
-    VideoDetail,
-    VideoPage,
-    all_channels,
-    one_channel,
-)  # fmt: skip
 from csi.catalog import channel_admin
 from csi.jobs import job_admin
 from csi.jobs.job_kinds import KINDS, MOST_VIDEOS, JobRefused
@@ -32,13 +14,18 @@ from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
 from csi.store.catalog.jobs import CatalogJob
-from csi.web.operation_definition import ApiRequest, Limit, Operation, RequestModel, Whole, page_of
+from csi.web.operation_definition import Limit, OperationList, RequestModel, Whole, page_of
 from csi.web.responses import HttpProblem, reply
 
 DAY = 86_400.0
 Priority = Annotated[int, Field(strict=True, ge=1, le=10)]
 VideoLimit = Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
 NO_CHANNEL = "this channel is not in the catalogue"
+ABSENT = {404: "No channel with this id is tracked"}
+NO_JOB = {404: "No job with this id"}
+STATUS = NO_JOB | {409: "Its status does not allow this; `detail` says why"}
+
+OPERATIONS = OperationList()
 
 
 class ChannelRequest(RequestModel):
@@ -117,55 +104,79 @@ class JobRequest(RequestModel):
 # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def add_channel(rt: Runtime, call: ApiRequest) -> Response:
+@OPERATIONS.add("GET", "/channels", "listChannels", "Every tracked channel with its gains of today")
+def list_channels(rt: Runtime, query: ChannelQuery) -> api_models.ChannelList:
+    return api_models.all_channels(rt, query.status)
+
+
+@OPERATIONS.add(
+    "POST", "/channels", "addChannel",
+    "Track a channel: fetch its videos, then refresh its statistics. The look-up costs an API unit",
+    answer=api_models.ChannelAdded, refusals={409: "It is tracked already", 502: "The request to YouTube failed"},
+)  # fmt: skip
+def add_channel(rt: Runtime, body: ChannelRequest) -> Response:
     """201; 409 where it is tracked already, 400 with the reason where it cannot be."""
-    asked: ChannelRequest = call.body
     try:
-        done = channel_admin.register(rt, asked.what, priority=asked.priority, watch=asked.watch, videos=asked.videos)
+        done = channel_admin.register(rt, body.what, priority=body.priority, watch=body.watch, videos=body.videos)
     except (channel_admin.CatalogRefused, UnknownReference) as error:
         raise HttpProblem(400, f"what: {error}") from error
     if done.result == "known":
         raise HttpProblem(409, f"channel {done.channel.id} is {done.remark}")
-    return reply(ChannelAdded.of(done, job=done.job.id if done.job else None), 201)
+    return reply(api_models.ChannelAdded.of(done, job=done.job.id if done.job else None), 201)
 
 
-def list_channels(rt: Runtime, call: ApiRequest) -> ChannelList:
-    return all_channels(rt, call.query.status)
+@OPERATIONS.add(
+    "GET", "/channels/{id}", "showChannel", "A channel with its feed, its newest jobs and its last week",
+    refusals=ABSENT,
+)  # fmt: skip
+def show_channel(rt: Runtime, id: str) -> api_models.ChannelDetail:
+    return api_models.one_channel(rt, _channel(id))
 
 
-def show_channel(rt: Runtime, call: ApiRequest) -> ChannelDetail:
-    return one_channel(rt, _channel(call))
+@OPERATIONS.add(
+    "GET", "/channels/{id}/trend", "showTrend", "Its figures day by day; a gain that is not known is null",
+    refusals=ABSENT,
+)  # fmt: skip
+def trend(rt: Runtime, id: str, query: TrendQuery) -> api_models.ChannelTrend:
+    row = _channel(id)
+    return api_models.ChannelTrend.of(channel_id=row.id, days=stats.trend(row.id, rt.now() - query.days * DAY))
 
 
-def trend(rt: Runtime, call: ApiRequest) -> ChannelTrend:
-    row = _channel(call)
-    return ChannelTrend.of(channel_id=row.id, days=stats.trend(row.id, rt.now() - call.query.days * DAY))
+@OPERATIONS.add(
+    "POST", "/channels/{id}/pause", "pauseChannel", "Pause the channel and its feed; running jobs finish",
+    refusals=ABSENT,
+)  # fmt: skip
+def pause(rt: Runtime, id: str) -> api_models.ChannelPaused:
+    return api_models.ChannelPaused.of(changed=channel_admin.pause(rt, _channel(id)), status=_channel(id).status)
 
 
-def pause(rt: Runtime, call: ApiRequest) -> ChannelPaused:
-    row = _channel(call)
-    return ChannelPaused.of(changed=channel_admin.pause(rt, row), status=_channel(call).status)
+@OPERATIONS.add(
+    "POST", "/channels/{id}/resume", "resumeChannel", "Resume the channel, and fetch what it published meanwhile",
+    refusals=ABSENT,
+)  # fmt: skip
+def resume(rt: Runtime, id: str) -> api_models.ChannelResumed:
+    job = channel_admin.resume(rt, _channel(id))
+    return api_models.ChannelResumed.of(
+        changed=job is not None, status=_channel(id).status, job=job.id if job else None
+    )
 
 
-def resume(rt: Runtime, call: ApiRequest) -> ChannelResumed:
-    row = _channel(call)
-    job = channel_admin.resume(rt, row)
-    return ChannelResumed.of(changed=job is not None, status=_channel(call).status, job=job.id if job else None)
+@OPERATIONS.add("POST", "/channels/{id}/priority", "rankChannel", "Set the priority of its jobs", refusals=ABSENT)
+def set_priority(rt: Runtime, id: str, body: PriorityRequest) -> api_models.ChannelPriority:
+    row = _channel(id)
+    channel_admin.set_priority(row, body.priority)
+    return api_models.ChannelPriority(changed=row.priority != body.priority, priority=body.priority)
 
 
-def set_priority(rt: Runtime, call: ApiRequest) -> ChannelPriority:
-    row, priority = _channel(call), call.body.priority
-    channel_admin.set_priority(row, priority)
-    return ChannelPriority(changed=row.priority != priority, priority=priority)
+@OPERATIONS.add("POST", "/channels/{id}/backfill", "backfillChannel", "Fetch its videos again", refusals=ABSENT)
+def backfill(rt: Runtime, id: str, body: BackfillRequest) -> api_models.JobEnqueued:
+    return api_models.JobEnqueued.of(
+        channel_admin.backfill(rt, _channel(id), priority=body.priority, videos=body.videos)
+    )
 
 
-def backfill(rt: Runtime, call: ApiRequest) -> JobEnqueued:
-    found = channel_admin.backfill(rt, _channel(call), priority=call.body.priority, videos=call.body.videos)
-    return JobEnqueued.of(found)
-
-
-def _channel(call: ApiRequest) -> Channel:
-    row = channels.find(call.path["id"])
+def _channel(id: str) -> Channel:
+    row = channels.find(id)
     if row is None:
         raise HttpProblem(404, NO_CHANNEL)
     return row
@@ -174,8 +185,8 @@ def _channel(call: ApiRequest) -> Channel:
 # ── videos ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def list_videos(rt: Runtime, call: ApiRequest) -> VideoPage:
-    query: VideoQuery = call.query
+@OPERATIONS.add("GET", "/videos", "listVideos", "A channel's videos, newest first", refusals=ABSENT)
+def list_videos(rt: Runtime, query: VideoQuery) -> api_models.VideoPage:
     if channels.find(query.channel) is None:
         raise HttpProblem(404, NO_CHANNEL)
     last = None if query.before is None else videos.find(query.before)
@@ -184,141 +195,90 @@ def list_videos(rt: Runtime, call: ApiRequest) -> VideoPage:
     since = rt.now() - query.days * DAY if query.days else 0.0
     rows = videos.of_channel(query.channel, since=since, limit=query.limit + 1, before=last)
     shown, following = page_of(rows, query.limit)
-    return VideoPage.of(channel_id=query.channel, videos=shown, next=following)
+    return api_models.VideoPage.of(channel_id=query.channel, videos=shown, next=following)
 
 
-def hot_videos(rt: Runtime, call: ApiRequest) -> HotVideos:
-    rows = videos.hottest(call.query.limit)
-    return HotVideos(videos=[HotVideo.of(row, hourly_views=hour, daily_views=day) for row, hour, day in rows])
+@OPERATIONS.add("GET", "/videos/hot", "listHotVideos", "Videos up to 7 days old, most views in the last hour first")
+def hot_videos(rt: Runtime, query: HotVideoQuery) -> api_models.HotVideos:
+    rows = videos.hottest(query.limit)
+    return api_models.HotVideos(
+        videos=[api_models.HotVideo.of(row, hourly_views=hour, daily_views=day) for row, hour, day in rows]
+    )
 
 
-def show_video(rt: Runtime, call: ApiRequest) -> VideoDetail:
-    row = videos.find(call.path["id"])
+@OPERATIONS.add(
+    "GET", "/videos/{id}", "showVideo", "A video and its last 24 captures", refusals={404: "No video with this id"}
+)
+def show_video(rt: Runtime, id: str) -> api_models.VideoDetail:
+    row = videos.find(id)
     if row is None:
         raise HttpProblem(404, "this video is not in the catalogue")
-    return VideoDetail.of(row, stats=stats.recent(row.id, 24))
+    return api_models.VideoDetail.of(row, stats=stats.recent(row.id, 24))
 
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def list_jobs(rt: Runtime, call: ApiRequest) -> JobPage:
-    query: JobQuery = call.query
+@OPERATIONS.add("GET", "/jobs", "listJobs", "The catalogue's jobs, newest first")
+def list_jobs(rt: Runtime, query: JobQuery) -> api_models.JobPage:
     if query.type is not None and query.type not in KINDS:
         raise HttpProblem(400, f"type: must be one of {', '.join(KINDS)}")
     rows = jobs.page(
         status=query.status, type=query.type, channel_id=query.channel, limit=query.limit + 1, before=query.before
     )
     shown, following = page_of(rows, query.limit)
-    return JobPage.of(jobs=shown, counts=jobs.counts(), next=following)
+    return api_models.JobPage.of(jobs=shown, counts=jobs.counts(), next=following)
 
 
-def show_job(rt: Runtime, call: ApiRequest) -> JobDetail:
-    row = _job(call)
-    return JobDetail.of(row, history=jobs.history(row.id))
+@OPERATIONS.add("GET", "/jobs/{id}", "showJob", "A job and its history", refusals=NO_JOB)
+def show_job(rt: Runtime, id: str) -> api_models.JobDetail:
+    return api_models.JobDetail.of(_job(id), history=jobs.history(id))
 
 
-def add_job(rt: Runtime, call: ApiRequest) -> Response:
-    asked: JobRequest = call.body
-    if asked.channel is not None and channels.find(asked.channel) is None:
+@OPERATIONS.add(
+    "POST",
+    "/jobs",
+    "addJob",
+    "Enqueue a job; an open job with the same key is returned instead",
+    answer=api_models.JobEnqueued,
+)
+def add_job(rt: Runtime, body: JobRequest) -> Response:
+    if body.channel is not None and channels.find(body.channel) is None:
         raise HttpProblem(400, "channel: it is not in the catalogue")
     try:
         found = job_admin.enqueue(
             rt,
-            asked.type,
-            channel_id=asked.channel,
-            video_ids=asked.videos,
-            priority=asked.priority,
-            delay=asked.delay_seconds,
+            body.type,
+            channel_id=body.channel,
+            video_ids=body.videos,
+            priority=body.priority,
+            delay=body.delay_seconds,
         )
     except JobRefused as error:
         raise HttpProblem(400, str(error)) from error
-    return reply(JobEnqueued.of(found), 200 if found.is_duplicate else 201)
+    return reply(api_models.JobEnqueued.of(found), 200 if found.is_duplicate else 201)
 
 
-def retry(rt: Runtime, call: ApiRequest) -> JobChanged:
-    row = _job(call)
-    job_admin.retry(rt, row)
-    return JobChanged(id=row.id, status="pending")
+@OPERATIONS.add(
+    "POST", "/jobs/{id}/retry", "retryJob", "Run a failed, dead or delayed job now, from where it stopped",
+    refusals=STATUS,
+)  # fmt: skip
+def retry(rt: Runtime, id: str) -> api_models.JobChanged:
+    job_admin.retry(rt, _job(id))
+    return api_models.JobChanged(id=id, status="pending")
 
 
-def cancel(rt: Runtime, call: ApiRequest) -> JobChanged:
-    row = _job(call)
-    job_admin.cancel(rt, row)
-    return JobChanged(id=row.id, status="dead")
+@OPERATIONS.add(
+    "POST", "/jobs/{id}/cancel", "cancelJob", "Give up an open job; a running one stops at its next step",
+    refusals=STATUS,
+)  # fmt: skip
+def cancel(rt: Runtime, id: str) -> api_models.JobChanged:
+    job_admin.cancel(rt, _job(id))
+    return api_models.JobChanged(id=id, status="dead")
 
 
-def _job(call: ApiRequest) -> CatalogJob:
-    row = jobs.find(call.path["id"])
+def _job(id: str) -> CatalogJob:
+    row = jobs.find(id)
     if row is None:
         raise HttpProblem(404, "there is no job with this id")
     return row
-
-
-_ABSENT = {404: "No channel with this id is tracked"}
-_NO_JOB = {404: "No job with this id"}
-_STATUS = _NO_JOB | {409: "Its status does not allow this; `detail` says why"}
-_CHANNEL = "/channels/{id}"
-
-OPERATIONS = [
-    Operation(
-        "GET", "/channels", "listChannels", "Every tracked channel with its gains of today", list_channels,
-        query=ChannelQuery,
-    ),
-    Operation(
-        "POST", "/channels", "addChannel",
-        "Track a channel: fetch its videos, then refresh its statistics. The look-up costs an API unit", add_channel,
-        answer=ChannelAdded, body=ChannelRequest,
-        refusals={409: "It is tracked already", 502: "The request to YouTube failed"},
-    ),
-    Operation(
-        "GET", _CHANNEL, "showChannel", "A channel with its feed, its newest jobs and its last week", show_channel,
-        refusals=_ABSENT,
-    ),
-    Operation(
-        "GET", f"{_CHANNEL}/trend", "showTrend", "Its figures day by day; a gain that is not known is null", trend,
-        query=TrendQuery, refusals=_ABSENT,
-    ),
-    Operation(
-        "POST", f"{_CHANNEL}/pause", "pauseChannel", "Pause the channel and its feed; running jobs finish", pause,
-        refusals=_ABSENT,
-    ),
-    Operation(
-        "POST", f"{_CHANNEL}/resume", "resumeChannel", "Resume the channel, and fetch what it published meanwhile",
-        resume, refusals=_ABSENT,
-    ),
-    Operation(
-        "POST", f"{_CHANNEL}/priority", "rankChannel", "Set the priority of its jobs", set_priority,
-        body=PriorityRequest, refusals=_ABSENT,
-    ),
-    Operation(
-        "POST", f"{_CHANNEL}/backfill", "backfillChannel", "Fetch its videos again", backfill, body=BackfillRequest,
-        refusals=_ABSENT,
-    ),
-    Operation(
-        "GET", "/videos", "listVideos", "A channel's videos, newest first", list_videos, query=VideoQuery,
-        refusals=_ABSENT,
-    ),
-    Operation(
-        "GET", "/videos/hot", "listHotVideos", "Videos up to 7 days old, most views in the last hour first", hot_videos,
-        query=HotVideoQuery,
-    ),
-    Operation(
-        "GET", "/videos/{id}", "showVideo", "A video and its last 24 captures", show_video,
-        refusals={404: "No video with this id"},
-    ),
-    Operation("GET", "/jobs", "listJobs", "The catalogue's jobs, newest first", list_jobs, query=JobQuery),
-    Operation(
-        "POST", "/jobs", "addJob", "Enqueue a job; an open job with the same key is returned instead", add_job,
-        answer=JobEnqueued, body=JobRequest,
-    ),
-    Operation("GET", "/jobs/{id}", "showJob", "A job and its history", show_job, refusals=_NO_JOB),
-    Operation(
-        "POST", "/jobs/{id}/retry", "retryJob", "Run a failed, dead or delayed job now, from where it stopped", retry,
-        refusals=_STATUS,
-    ),
-    Operation(
-        "POST", "/jobs/{id}/cancel", "cancelJob", "Give up an open job; a running one stops at its next step", cancel,
-        refusals=_STATUS,
-    ),
-]  # fmt: skip

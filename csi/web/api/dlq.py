@@ -4,16 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from csi import api_models
 from csi.admin.replay_by_command import obstacles, replay_all
-from csi.api_models import (
-    DeadLetterDetail,
-    DeadLetterGroups,
-    DeadLetterPage,
-    DeadLetterPlan,
-    DeadLetterPrune,
-    DiscardReport,
-    ReplayReport,
-)  # fmt: skip
 from csi.api_models.dead_letters import DeadLetterCause, DeadLetterState
 from csi.config.durations import parse_duration
 from csi.dlq import dead_letters, discard_and_prune, search
@@ -22,10 +14,12 @@ from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.store.queries import timeline_rows
-from csi.web.operation_definition import MAX_LIMIT, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
+from csi.web.operation_definition import MAX_LIMIT, Ago, BeforeId, Limit, OperationList, RequestModel, page_of
 from csi.web.responses import HttpProblem
 
 MOST_IDS = 10_000
+
+OPERATIONS = OperationList()
 
 
 class DeadLetterConditions(RequestModel):
@@ -82,43 +76,49 @@ class DeadLetterPruneRequest(RequestModel):
     confirm: bool = Field(False, description="Must be true unless dry_run is")
 
 
-def list_dead_letters(rt: Runtime, call: ApiRequest) -> DeadLetterPage | DeadLetterGroups:
-    query: DeadLetterQuery = call.query
+@OPERATIONS.add("GET", "/dlq", "listLetters", "Dead letters, newest first, or counted by a property")
+def list_dead_letters(rt: Runtime, query: DeadLetterQuery) -> api_models.DeadLetterPage | api_models.DeadLetterGroups:
     wish = query.condition(rt.now(), dead_letters.STATES if query.state == "all" else (query.state,))
     if query.group_by:
         groups = search.groups(wish, query.group_by)
-        return DeadLetterGroups.of(group_by=query.group_by, total=sum(one.count for one in groups), groups=groups)
+        return api_models.DeadLetterGroups.of(
+            group_by=query.group_by, total=sum(one.count for one in groups), groups=groups
+        )
     shown, following = page_of(search.page(wish, query.limit + 1, query.before), query.limit)
-    return DeadLetterPage.of(total=search.count(wish), dead_letters=shown, next=following)
+    return api_models.DeadLetterPage.of(total=search.count(wish), dead_letters=shown, next=following)
 
 
-def show_dead_letter(rt: Runtime, call: ApiRequest) -> DeadLetterDetail:
-    found = dead_letters.find(call.number)
+@OPERATIONS.add(
+    "GET", "/dlq/{id}", "getLetter", "One dead letter: its error, every attempt with its response, its payload",
+    refusals={404: "No dead letter with this id"},
+)  # fmt: skip
+def show_dead_letter(rt: Runtime, number: int) -> api_models.DeadLetterDetail:
+    found = dead_letters.find(number)
     if found is None:
         raise HttpProblem(404, "there is no dead letter with this id")
-    return DeadLetterDetail.of(found, attempts=attempts_of(found))
+    return api_models.DeadLetterDetail.of(found, attempts=attempts_of(found))
 
 
 def attempts_of(letter: StoredDeadLetter) -> list[timeline_rows.AttemptRow]:
     return timeline_rows.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
 
 
-def replay(rt: Runtime, call: ApiRequest) -> ReplayReport | DeadLetterPlan:
-    asked: ReplayRequest = call.body
-    conditions = any(getattr(asked, name) is not None for name in DeadLetterConditions.model_fields)
-    if not (asked.ids or asked.all or conditions):
+@OPERATIONS.add("POST", "/dlq/replay", "replayLetters", "Send dead letters again: the same events, the same ids")
+def replay(rt: Runtime, body: ReplayRequest) -> api_models.ReplayReport | api_models.DeadLetterPlan:
+    conditions = any(getattr(body, name) is not None for name in DeadLetterConditions.model_fields)
+    if not (body.ids or body.all or conditions):
         raise HttpProblem(400, "give ids, since, error_like, source, destination, cause or all")
-    if asked.ids and (asked.all or conditions):
+    if body.ids and (body.all or conditions):
         raise HttpProblem(400, "ids names the dead letters; remove the other conditions")
-    chosen = list(dict.fromkeys(asked.ids)) or search.ids(asked.condition(rt.now()))
-    if asked.dry_run:
-        still_open = search.ids(DeadLetterFilter(ids=tuple(chosen))) if asked.ids else chosen
+    chosen = list(dict.fromkeys(body.ids)) or search.ids(body.condition(rt.now()))
+    if body.dry_run:
+        still_open = search.ids(DeadLetterFilter(ids=tuple(chosen))) if body.ids else chosen
         rows = dead_letters.by_ids(still_open[:MAX_LIMIT])
-        return DeadLetterPlan.of(chosen=len(still_open), dead_letters=rows)
+        return api_models.DeadLetterPlan.of(chosen=len(still_open), dead_letters=rows)
     outcomes = replay_all(rt, chosen)
     sent = [one.letter_id for one in outcomes if one.is_sent]
     names = [letter.destination for letter in dead_letters.by_ids(sent) if letter.destination]
-    return ReplayReport.of(
+    return api_models.ReplayReport.of(
         chosen=len(outcomes),
         sent=len(sent),
         failed=len(outcomes) - len(sent),
@@ -127,59 +127,35 @@ def replay(rt: Runtime, call: ApiRequest) -> ReplayReport | DeadLetterPlan:
     )
 
 
-def discard(rt: Runtime, call: ApiRequest) -> DiscardReport | DeadLetterPlan:
-    asked: DiscardRequest = call.body
-    found = dead_letters.by_ids(asked.ids)
-    if asked.dry_run:
+@OPERATIONS.add("POST", "/dlq/discard", "discardLetters", "Close dead letters for good: they are never delivered")
+def discard(rt: Runtime, body: DiscardRequest) -> api_models.DiscardReport | api_models.DeadLetterPlan:
+    found = dead_letters.by_ids(body.ids)
+    if body.dry_run:
         still_open = [letter for letter in found if letter.state == "open"]
-        return DeadLetterPlan.of(chosen=len(still_open), dead_letters=still_open)
-    _refuse_unconfirmed(asked)
-    days, result = rt.settings.retention.dedupe_days, clean(asked.reason, 200)
+        return api_models.DeadLetterPlan.of(chosen=len(still_open), dead_letters=still_open)
+    _refuse_unconfirmed(body)
+    days, result = rt.settings.retention.dedupe_days, clean(body.reason, 200)
     closed = discard_and_prune.discard(found, rt.now(), result=result, key_days=days)
-    states = {letter.id: f"it is {letter.state}" for letter in dead_letters.by_ids(asked.ids)}
-    rest = [number for number in asked.ids if number not in closed]
+    states = {letter.id: f"it is {letter.state}" for letter in dead_letters.by_ids(body.ids)}
+    rest = [number for number in body.ids if number not in closed]
     failed = {str(number): states.get(number, "there is no dead letter with this id") for number in rest}
-    return DiscardReport.of(discarded=closed, failed=failed)
+    return api_models.DiscardReport.of(discarded=closed, failed=failed)
 
 
-def prune(rt: Runtime, call: ApiRequest) -> DeadLetterPrune:
-    asked: DeadLetterPruneRequest = call.body
+@OPERATIONS.add("POST", "/dlq/prune", "pruneLetters", "Delete old dead letters, also open ones")
+def prune(rt: Runtime, body: DeadLetterPruneRequest) -> api_models.DeadLetterPrune:
     try:
-        before = rt.now() - parse_duration(asked.older_than)
+        before = rt.now() - parse_duration(body.older_than)
     except ValueError as error:
         raise HttpProblem(400, "older_than: must be a number with a unit, like 12h or 90d") from error
     old, deleted = discard_and_prune.count_old(before), 0
-    if not asked.dry_run:
-        _refuse_unconfirmed(asked)
+    if not body.dry_run:
+        _refuse_unconfirmed(body)
         while chunk := discard_and_prune.prune(before, rt.now(), key_days=rt.settings.retention.dedupe_days):
             deleted += chunk
-    return DeadLetterPrune(old=old.count, open=old.open, deleted=deleted, dry_run=asked.dry_run)
+    return api_models.DeadLetterPrune(old=old.count, open=old.open, deleted=deleted, dry_run=body.dry_run)
 
 
-def _refuse_unconfirmed(asked: DiscardRequest | DeadLetterPruneRequest) -> None:
-    if not asked.confirm:
+def _refuse_unconfirmed(body: DiscardRequest | DeadLetterPruneRequest) -> None:
+    if not body.confirm:
         raise HttpProblem(400, "this cannot be undone: send confirm: true, or dry_run: true for a preview")
-
-
-OPERATIONS = [
-    Operation(
-        "GET", "/dlq", "listLetters", "Dead letters, newest first, or counted by a property", list_dead_letters,
-        query=DeadLetterQuery,
-    ),
-    Operation(
-        "GET", "/dlq/{id}", "getLetter", "One dead letter: its error, every attempt with its response, its payload",
-        show_dead_letter, refusals={404: "No dead letter with this id"},
-    ),
-    Operation(
-        "POST", "/dlq/replay", "replayLetters", "Send dead letters again: the same events, the same ids", replay,
-        body=ReplayRequest,
-    ),
-    Operation(
-        "POST", "/dlq/discard", "discardLetters", "Close dead letters for good: they are never delivered", discard,
-        body=DiscardRequest,
-    ),
-    Operation(
-        "POST", "/dlq/prune", "pruneLetters", "Delete old dead letters, also open ones", prune,
-        body=DeadLetterPruneRequest,
-    ),
-]  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Annotated, get_args
 from pydantic import AfterValidator, Field
 
 from csi.adapters.registry import ADAPTERS
-from csi.api_models import EventDetail, EventList, TimelineJson, Trace
+from csi.api_models import EventDetail, EventList, Trace
 from csi.api_models.events import EventState
 from csi.config.settings import Tier
 from csi.runtime import Runtime
@@ -13,10 +13,12 @@ from csi.status import timeline
 from csi.status.search import find_event, search
 from csi.store import events
 from csi.store.queries.event_search import EventQuery
-from csi.web.operation_definition import MAX_ID, Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, Whole
+from csi.web.operation_definition import MAX_ID, Ago, BeforeId, Limit, OperationList, RequestModel, Whole
 from csi.web.responses import HttpProblem
 
 EVENT_STATES: tuple[str, ...] = get_args(EventState)
+
+OPERATIONS = OperationList()
 
 
 def _known_source(name: str) -> str:
@@ -44,8 +46,8 @@ class TraceQuery(RequestModel):
     q: str = Field(min_length=1, max_length=512, description="The id of a video, an event_id or a dedupe key")
 
 
-def list_events(rt: Runtime, call: ApiRequest) -> EventList:
-    query: EventListQuery = call.query
+@OPERATIONS.add("GET", "/events", "listEvents", "Events, newest first")
+def list_events(rt: Runtime, query: EventListQuery) -> EventList:
     wanted = EventQuery(
         text=(query.q or "").strip() or None,
         state=query.state,
@@ -58,25 +60,18 @@ def list_events(rt: Runtime, call: ApiRequest) -> EventList:
     return EventList.of(events=events.by_ids([row.id for row in found.events]), next=found.next_before)
 
 
-def show_event(rt: Runtime, call: ApiRequest) -> EventDetail:
-    """By its number or its event_id."""
-    row = find_event(call.path["id"])
+@OPERATIONS.add(
+    "GET", "/events/{id}", "getEvent", "One event as it is sent, by number or event_id, with its timeline",
+    refusals={404: "No event with this id"},
+)  # fmt: skip
+def show_event(rt: Runtime, id: str) -> EventDetail:
+    row = find_event(id)
     if row is None:
         raise HttpProblem(404, "there is no event with this id")
     return EventDetail.of(events.by_ids([row.id])[0], timeline=timeline.timeline_of(rt, row.dedupe_key))
 
 
-def trace(rt: Runtime, call: ApiRequest) -> Trace:
-    found = timeline.trace(rt, call.query.q)
-    items = [TimelineJson.of(one) for one in found.timelines]
-    return Trace(query=found.query, found=len(items), more=found.is_cut, items=items)
-
-
-OPERATIONS = [
-    Operation("GET", "/events", "listEvents", "Events, newest first", list_events, query=EventListQuery),
-    Operation(
-        "GET", "/events/{id}", "getEvent", "One event as it is sent, by number or event_id, with its timeline",
-        show_event, refusals={404: "No event with this id"},
-    ),
-    Operation("GET", "/trace", "traceItem", "The timelines of an item, from all its rows", trace, query=TraceQuery),
-]  # fmt: skip
+@OPERATIONS.add("GET", "/trace", "traceItem", "The timelines of an item, from all its rows")
+def trace(rt: Runtime, query: TraceQuery) -> Trace:
+    found = timeline.trace(rt, query.q)
+    return Trace.of(query=found.query, found=len(found.timelines), more=found.is_cut, items=found.timelines)

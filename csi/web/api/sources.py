@@ -1,26 +1,16 @@
 """`/admin/sources`, `/admin/adapters`: watches, as `csi sources` shows and changes them."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from csi import api_models
 from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches
 from csi.admin.watches import PollNowResult
-from csi.api_models import (
-    ImportReport,
-    PollResult,
-    SourcePollReport,
-    WatchAdded,
-    WatchChanged,
-    WatchDetail,
-    WatchJson,
-    WatchList,
-    WatchPaused,
-)  # fmt: skip
 from csi.config.settings import Settings
 from csi.errors import CsiError
 from csi.pipeline.schedule import sync_watches
@@ -29,11 +19,15 @@ from csi.status.worker import worker_status
 from csi.store import watch_admin
 from csi.store.models import Watch
 from csi.store.watches import find, of_source
-from csi.web.operation_definition import MAX_ID, ApiRequest, Limit, Operation, RequestModel, Whole, page_of
+from csi.web.operation_definition import MAX_ID, Limit, OperationList, RequestModel, Whole, page_of
 from csi.web.responses import HttpProblem, problem, reply
 from csi.web.shared_state import Sidecar
 
-_PREVIEW = "Report what would happen, and change nothing"
+PREVIEW = "Report what would happen, and change nothing"
+ABSENT = {404: "No watch with this id"}
+OFF = {409: "The source, or polling, is switched off"}
+
+OPERATIONS = OperationList()
 
 
 class WatchQuery(RequestModel):
@@ -66,13 +60,13 @@ class WatchRequest(WatchRequestOptions):
     """What to watch."""
 
     what: str = Field(min_length=1, max_length=500, description="A channel id, URL, playlist, video or @handle")
-    dry_run: bool = Field(False, description=_PREVIEW)
+    dry_run: bool = Field(False, description=PREVIEW)
 
 
 class DryRun(RequestModel):
     """Whether to change anything."""
 
-    dry_run: bool = Field(False, description=_PREVIEW)
+    dry_run: bool = Field(False, description=PREVIEW)
 
 
 class ResetRequest(DryRun):
@@ -84,8 +78,8 @@ class ResetRequest(DryRun):
 # ── read ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def list_watches(rt: Runtime, call: ApiRequest) -> WatchList:
-    query: WatchQuery = call.query
+@OPERATIONS.add("GET", "/sources", "listSources", "Every watch: its health, its last and next poll, its last error")
+def list_watches(rt: Runtime, query: WatchQuery) -> api_models.WatchList:
     rows = [
         row
         for row in watch_admin.every(removed=query.state == "removed")
@@ -94,16 +88,23 @@ def list_watches(rt: Runtime, call: ApiRequest) -> WatchList:
         and (query.after is None or row.id > query.after)
     ]
     shown, following = page_of(sorted(rows, key=lambda row: int(row.id)), query.limit)
-    return WatchList(watches=WatchJson.of_rows(rt, shown), next=following)
+    return api_models.WatchList(watches=api_models.WatchJson.of_rows(rt, shown), next=following)
 
 
-def show_watch(rt: Runtime, call: ApiRequest) -> WatchDetail:
-    row = _found(call)
-    return WatchDetail.of_rows(rt, [row], waiting_items=watch_admin.waiting_items(row.id))[0]
+@OPERATIONS.add("GET", "/sources/export", "exportSources", "Every watch as OPML", answer=str, media_type="text/x-opml")
+def export(rt: Runtime) -> Response:
+    headers = {"Content-Disposition": "attachment"}
+    return Response(watches.export_list(rt), media_type="text/x-opml", headers=headers)
 
 
-def _found(call: ApiRequest, *, also_removed: bool = True) -> Watch:
-    row = find(call.number)
+@OPERATIONS.add("GET", "/sources/{id}", "getSource", "One watch", refusals=ABSENT)
+def show_watch(rt: Runtime, number: int) -> api_models.WatchDetail:
+    row = _found(number, also_removed=True)
+    return api_models.WatchDetail.of_rows(rt, [row], waiting_items=watch_admin.waiting_items(row.id))[0]
+
+
+def _found(number: int, *, also_removed: bool = False) -> Watch:
+    row = find(number)
     if row is None:
         raise HttpProblem(404, "there is no watch with this id")
     if row.state == "removed" and not also_removed:
@@ -111,67 +112,86 @@ def _found(call: ApiRequest, *, also_removed: bool = True) -> Watch:
     return row
 
 
-def export(rt: Runtime, call: ApiRequest) -> Response:
-    headers = {"Content-Disposition": "attachment"}
-    return Response(watches.export_list(rt), media_type="text/x-opml", headers=headers)
-
-
 # ── change ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def add(rt: Runtime, call: ApiRequest) -> Response:
+@OPERATIONS.add(
+    "POST", "/sources", "addSource", "Watch a channel or playlist. Looking up a handle, name or video costs a unit",
+    answer=api_models.WatchAdded,
+    refusals={409: "The source is switched off, or the look-up needs an API key", 502: "The look-up failed"},
+)  # fmt: skip
+def add(rt: Runtime, body: WatchRequest) -> Response:
     """201 for a new watch; 200 for one that exists, and for a dry run."""
-    asked: WatchRequest = call.body
-    options = watches.WatchOptions(asked.model_dump(include=set(WatchRequestOptions.model_fields)))
+    options = watches.WatchOptions(body.model_dump(include=set(WatchRequestOptions.model_fields)))
     try:
-        done = watches.add(rt, asked.what, options, dry_run=asked.dry_run)
+        done = watches.add(rt, body.what, options, dry_run=body.dry_run)
     except UnknownReference as error:
         raise HttpProblem(400, f"what: {error}") from error
-    is_new = done.result == "added" and not asked.dry_run
-    return reply(WatchAdded.of(done, dry_run=asked.dry_run), 201 if is_new else 200)
+    is_new = done.result == "added" and not body.dry_run
+    return reply(api_models.WatchAdded.of(done, dry_run=body.dry_run), 201 if is_new else 200)
 
 
-def import_list(rt: Runtime, call: ApiRequest) -> ImportReport:
-    dry_run = call.query.dry_run
-    return ImportReport.of_lines(
-        watches.import_list(rt, call.body, watches.WatchOptions({}), dry_run=dry_run), dry_run=dry_run
-    )
+@OPERATIONS.add(
+    "POST", "/sources/import", "importSources", "Add every entry of a list; an invalid entry does not stop others",
+    text_body="An OPML file, Google Takeout's subscriptions.csv, or one channel, playlist or video per line",
+    refusals={409: "The list cannot be read"},
+)  # fmt: skip
+def import_list(rt: Runtime, query: DryRun, body: bytes) -> api_models.ImportReport:
+    lines = watches.import_list(rt, body, watches.WatchOptions({}), dry_run=query.dry_run)
+    return api_models.ImportReport.of_lines(lines, dry_run=query.dry_run)
 
 
-def pause(rt: Runtime, call: ApiRequest) -> WatchPaused:
-    row = _found(call, also_removed=False)
-    changed = watches.pause(rt, row, dry_run=call.body.dry_run)
-    waiting = watch_admin.waiting_items(row.id)
-    return WatchPaused.of(find(row.id), changed=changed, dry_run=call.body.dry_run, waiting_items=waiting)
+@OPERATIONS.add(
+    "POST", "/sources/{id}/pause", "pauseSource", "Stop polling, also across restarts, until it is resumed",
+    refusals=ABSENT,
+)  # fmt: skip
+def pause(rt: Runtime, number: int, body: DryRun) -> api_models.WatchPaused:
+    changed = watches.pause(rt, _found(number), dry_run=body.dry_run)
+    waiting = watch_admin.waiting_items(number)
+    return api_models.WatchPaused.of(find(number), changed=changed, dry_run=body.dry_run, waiting_items=waiting)
 
 
-def resume(rt: Runtime, call: ApiRequest) -> WatchChanged:
-    row = _found(call, also_removed=False)
-    changed = watches.resume(rt, row, dry_run=call.body.dry_run)
-    return WatchChanged.of(find(row.id), changed=changed, dry_run=call.body.dry_run)
+@OPERATIONS.add("POST", "/sources/{id}/resume", "resumeSource", "Poll a paused watch again, at once", refusals=ABSENT)
+def resume(rt: Runtime, number: int, body: DryRun) -> api_models.WatchChanged:
+    changed = watches.resume(rt, _found(number), dry_run=body.dry_run)
+    return api_models.WatchChanged.of(find(number), changed=changed, dry_run=body.dry_run)
 
 
-def reset(rt: Runtime, call: ApiRequest) -> WatchChanged:
-    row = _found(call, also_removed=False)
-    watches.reset(rt, row, call.body.emit, dry_run=call.body.dry_run)
-    return WatchChanged.of(find(row.id), changed=True, dry_run=call.body.dry_run)
+@OPERATIONS.add(
+    "POST", "/sources/{id}/reset", "resetSource", "Forget the baseline: the next poll is like the first",
+    refusals=ABSENT,
+)  # fmt: skip
+def reset(rt: Runtime, number: int, body: ResetRequest) -> api_models.WatchChanged:
+    watches.reset(rt, _found(number), body.emit, dry_run=body.dry_run)
+    return api_models.WatchChanged.of(find(number), changed=True, dry_run=body.dry_run)
 
 
-def remove(rt: Runtime, call: ApiRequest) -> WatchChanged:
-    row = _found(call, also_removed=False)
-    watches.remove(rt, row, dry_run=call.query.dry_run)
-    return WatchChanged.of(find(row.id) or row, changed=True, dry_run=call.query.dry_run)
+@OPERATIONS.add(
+    "DELETE", "/sources/{id}", "removeSource", "Remove a watch that was added by command",
+    refusals=ABSENT | {409: "It is in the configuration"},
+)  # fmt: skip
+def remove(rt: Runtime, number: int, query: DryRun) -> api_models.WatchChanged:
+    row = _found(number)
+    watches.remove(rt, row, dry_run=query.dry_run)
+    return api_models.WatchChanged.of(find(number) or row, changed=True, dry_run=query.dry_run)
 
 
-def poll(rt: Runtime, call: ApiRequest) -> PollResult:
-    row = _found(call, also_removed=False)
+@OPERATIONS.add(
+    "POST", "/sources/{id}/poll", "pollSource", "Poll it now; the worker delivers new items", refusals=ABSENT | OFF
+)
+def poll(rt: Runtime, number: int) -> api_models.PollResult:
+    row = _found(number)
     refuse_poll(rt.settings, row.source)
-    return PollResult.of(watches.poll_now(rt, row))
+    return api_models.PollResult.of(watches.poll_now(rt, row))
 
 
 # ── all watches of a source ─────────────────────────────────────────────────────────────────────────────
 
 
+@OPERATIONS.add(
+    "POST", "/adapters/{name}/poll", "pollAdapter", "Poll every watch of a source now",
+    answer=api_models.SourcePollReport, refusals={404: "No source with this name"} | OFF,
+)  # fmt: skip
 async def poll_source(request: Request) -> Response:
     """Poll every active watch of one source now; new items are stored, and the worker delivers them."""
     sidecar: Sidecar = request.app.state.sidecar
@@ -188,7 +208,7 @@ async def poll_source(request: Request) -> Response:
     except HttpProblem as error:
         return problem(error.status, str(error))
     found = await sidecar.run(lambda rt: _active_watches(rt, name))
-    return reply(SourcePollReport.of_results(name, await asyncio.gather(*map(poll_one, found))))
+    return reply(api_models.SourcePollReport.of_results(name, await asyncio.gather(*map(poll_one, found))))
 
 
 def refuse_poll(settings: Settings, name: str) -> None:
@@ -206,51 +226,3 @@ def _active_watches(rt: Runtime, name: str) -> list[Watch]:
     if not worker_status(rt).is_alive:
         sync_watches(rt)
     return of_source(name)
-
-
-_ABSENT: dict[int, str] = {404: "No watch with this id"}
-_ONE = "/sources/{id}"
-_LIST = "An OPML file, Google Takeout's subscriptions.csv, or one channel, playlist or video per line"
-_OFF = {409: "The source, or polling, is switched off"}
-_change: dict[str, Any] = {"body": DryRun, "refusals": _ABSENT}
-
-OPERATIONS = [
-    Operation(
-        "GET", "/sources", "listSources", "Every watch: its health, its last and next poll, its last error",
-        list_watches, query=WatchQuery,
-    ),
-    Operation(
-        "POST", "/sources", "addSource", "Watch a channel or playlist. Looking up a handle, name or video costs a unit",
-        add, answer=WatchAdded, body=WatchRequest,
-        refusals={409: "The source is switched off, or the look-up needs an API key", 502: "The look-up failed"},
-    ),
-    Operation(
-        "GET", "/sources/export", "exportSources", "Every watch as OPML", export, answer=str, media_type="text/x-opml"
-    ),
-    Operation(
-        "POST", "/sources/import", "importSources", "Add every entry of a list; an invalid entry does not stop others",
-        import_list, query=DryRun, text_body=_LIST, refusals={409: "The list cannot be read"},
-    ),
-    Operation("GET", _ONE, "getSource", "One watch", show_watch, refusals=_ABSENT),
-    Operation(
-        "DELETE", _ONE, "removeSource", "Remove a watch that was added by command", remove, query=DryRun,
-        refusals=_ABSENT | {409: "It is in the configuration"},
-    ),
-    Operation(
-        "POST", f"{_ONE}/pause", "pauseSource", "Stop polling, also across restarts, until it is resumed", pause,
-        **_change,
-    ),
-    Operation("POST", f"{_ONE}/resume", "resumeSource", "Poll a paused watch again, at once", resume, **_change),
-    Operation(
-        "POST", f"{_ONE}/reset", "resetSource", "Forget the baseline: the next poll is like the first", reset,
-        body=ResetRequest, refusals=_ABSENT,
-    ),
-    Operation(
-        "POST", f"{_ONE}/poll", "pollSource", "Poll it now; the worker delivers new items", poll,
-        refusals=_ABSENT | _OFF,
-    ),
-    Operation(
-        "POST", "/adapters/{name}/poll", "pollAdapter", "Poll every watch of a source now", endpoint=poll_source,
-        answer=SourcePollReport, refusals={404: "No source with this name"} | _OFF,
-    ),
-]  # fmt: skip

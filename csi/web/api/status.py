@@ -10,10 +10,12 @@ from csi.status.slo import report
 from csi.status.upcoming import upcoming
 from csi.store import audit
 from csi.web import health
-from csi.web.operation_definition import Ago, ApiRequest, BeforeId, Limit, Operation, RequestModel, page_of
+from csi.web.operation_definition import Ago, BeforeId, Limit, OperationList, RequestModel, page_of
 from csi.web.responses import HttpProblem
 
 LONGEST_WINDOW = 30 * 86_400.0
+
+OPERATIONS = OperationList()
 
 
 class SloQuery(RequestModel):
@@ -29,7 +31,8 @@ class AuditQuery(RequestModel):
     before: BeforeId = None
 
 
-def show_status(rt: Runtime, call: ApiRequest) -> InstallationStatus:
+@OPERATIONS.add("GET", "/status", "getStatus", "Health, throughput, backlog and destinations on one page")
+def show_status(rt: Runtime) -> InstallationStatus:
     facts = gather(rt)
     ready, live = health.readiness(facts), health.liveness(facts)
     return InstallationStatus.of_overview(
@@ -41,44 +44,32 @@ def show_status(rt: Runtime, call: ApiRequest) -> InstallationStatus:
     )
 
 
-def show_slo(rt: Runtime, call: ApiRequest) -> SloReport:
-    seconds = call.query.window
-    if not 60 <= seconds <= LONGEST_WINDOW:
-        raise HttpProblem(400, "window: must be from 1m to 30d")
-    return SloReport.of(report(rt, seconds))
-
-
-def list_backlog(rt: Runtime, call: ApiRequest) -> Backlog:
+@OPERATIONS.add("GET", "/waiting", "listWaiting", "Deprecated: renamed to /admin/backlog", is_deprecated=True)
+@OPERATIONS.add("GET", "/backlog", "getBacklog", "What is waiting, and the reason, in pipeline order")
+def list_backlog(rt: Runtime) -> Backlog:
     return Backlog.of(backlog=backlog.backlog(rt))
 
 
-def show_queue(rt: Runtime, call: ApiRequest) -> QueueJson:
+@OPERATIONS.add(
+    "GET", "/slo", "getSlo", "The figures of PRD §6 and latencies over a window, counted from all rows", is_slow=True
+)
+def show_slo(rt: Runtime, query: SloQuery) -> SloReport:
+    if not 60 <= query.window <= LONGEST_WINDOW:
+        raise HttpProblem(400, "window: must be from 1m to 30d")
+    return SloReport.of(report(rt, query.window))
+
+
+@OPERATIONS.add("GET", "/queue", "getQueue", "What happens next: polls, batches, inbox, queued tasks")
+def show_queue(rt: Runtime) -> QueueJson:
     return QueueJson.of_upcoming(upcoming(rt))
 
 
-def show_quota(rt: Runtime, call: ApiRequest) -> QuotaJson | NoQuota:
+@OPERATIONS.add("GET", "/quota", "getQuota", "API units of this Pacific day, and how long they last")
+def show_quota(rt: Runtime) -> QuotaJson | NoQuota:
     return quota(rt)
 
 
-def list_audit(rt: Runtime, call: ApiRequest) -> AuditLog:
-    shown, following = page_of(audit.page(call.query.limit + 1, call.query.before), call.query.limit)
+@OPERATIONS.add("GET", "/audit", "listActions", "Changes through this API and the dashboard, newest first")
+def list_audit(rt: Runtime, query: AuditQuery) -> AuditLog:
+    shown, following = page_of(audit.page(query.limit + 1, query.before), query.limit)
     return AuditLog.of(actions=shown, next=following)
-
-
-OPERATIONS = [
-    Operation("GET", "/status", "getStatus", "Health, throughput, backlog and destinations on one page", show_status),
-    Operation("GET", "/backlog", "getBacklog", "What is waiting, and the reason, in pipeline order", list_backlog),
-    Operation(
-        "GET", "/waiting", "listWaiting", "Deprecated: renamed to /admin/backlog", list_backlog, is_deprecated=True
-    ),
-    Operation(
-        "GET", "/slo", "getSlo", "The figures of PRD §6 and latencies over a window, counted from all rows", show_slo,
-        query=SloQuery, is_slow=True,
-    ),
-    Operation("GET", "/queue", "getQueue", "What happens next: polls, batches, inbox, queued tasks", show_queue),
-    Operation("GET", "/quota", "getQuota", "API units of this Pacific day, and how long they last", show_quota),
-    Operation(
-        "GET", "/audit", "listActions", "Changes through this API and the dashboard, newest first", list_audit,
-        query=AuditQuery,
-    ),
-]  # fmt: skip
