@@ -1,4 +1,4 @@
-"""`csi config`: check, show and describe the configuration."""
+"""`csi config`: check, show and describe the configuration. `csi schema`: the JSON Schemas."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import yaml
 from csi import net, runtime
 from csi.adapters import registry
 from csi.cli.command import config_option, json_option
-from csi.cli.output import echo_json
-from csi.cli.schema import schema_text
+from csi.cli.output import echo_json, plural
 from csi.config import loader, variables
 from csi.config.secrets import MASK, hide_password
+from csi.ingester import event
 from csi.pipeline import schedule
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from csi.config.yaml_reader import KeyPath
 
     Origin = Callable[[KeyPath], str] | None
+    from pydantic import BaseModel
 
 
 @click.group()
@@ -58,9 +59,8 @@ def check(config_path: Path | None, as_json: bool) -> None:
         counts = {"path": str(loaded.path), "sources": len(running), "watches": watches}
         echo_json({"ok": True, **counts, "warnings": warnings})
         return
-    profiles = len(settings.route_profiles)
-    parts = (_count(len(running), "enabled source"), _count(watches, "watch", "es"), _count(profiles, "route profile"))
-    click.echo(f"{loaded.path}: valid; {', '.join(parts)}")
+    counted = f"{plural(len(running), 'enabled source')}, {watches} watch{'' if watches == 1 else 'es'}"
+    click.echo(f"{loaded.path}: valid; {counted}, {plural(len(settings.route_profiles), 'route profile')}")
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
 
@@ -117,10 +117,6 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _count(number: int, word: str, plural: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else plural}"
-
-
 def _with_origins(value: Any, origin: Origin, path: KeyPath) -> Any:
     if origin is None:
         return value
@@ -165,3 +161,28 @@ def _scalar(value: Any) -> str:
         value, default_flow_style=True, default_style=style, width=math.inf, allow_unicode=style is None
     )
     return text.removesuffix("...\n").strip()
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TITLES = {
+    "event": "CSI creator signal event, contract 1.0",
+    "request": "CSI ingest request: one signed batch of events",
+    "config": "CSI configuration file",
+}
+
+
+@click.command()
+@click.argument("what", type=click.Choice(list(TITLES)))
+def schema(what: str) -> None:
+    """Print the JSON Schema (draft 2020-12) of an event, a request or the config."""
+    click.echo(schema_text(what))
+
+
+def schema_text(what: str) -> str:
+    model: type[BaseModel] = event.CSIIngestRequest
+    if what == "config":
+        model = loader.file_model(registry.settings_models())
+    elif what == "event":
+        model = event.CreatorSignalEvent
+    document: dict[str, Any] = {"$schema": DIALECT, **model.model_json_schema(), "title": TITLES[what]}
+    return json.dumps(document, indent=2, ensure_ascii=False)

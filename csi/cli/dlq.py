@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from csi import api_models, logs
 from csi.admin import replay_by_command
-from csi.cli import dead_letter_output
 from csi.cli.command import DurationType, config_option, dry_run_option, installed, json_option, yes_option
-from csi.cli.output import SOME_FAILED, confirm, echo_json, is_terminal, plural, progress
+from csi.cli.output import SOME_FAILED, confirm, echo_json, echo_table, is_terminal, plain, plural, progress, stamp
 from csi.dlq import dead_letters, discard_and_prune, search
 from csi.ingester.text import clean
 from csi.store.queries import timeline_rows
 
 if TYPE_CHECKING:
+    from csi.admin.replay_by_command import ReplayResult
+    from csi.dlq.dead_letters import StoredDeadLetter
+    from csi.dlq.replay import RequeueResult
+    from csi.dlq.search import DeadLetterGroup
     from csi.runtime import Runtime
+    from csi.store.queries.timeline_rows import AttemptRow
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATES = ("open", "replaying", "replayed", "discarded")
 _NUMBER = click.IntRange(1, 2**63 - 1)
+SHOWN_FAILURES = 20
+LOOK_FIRST = 10
+WIDEST = 70
+
+CAUSES: dict[str, str] = {
+    "transient": "three attempts failed, for a reason that may pass",
+    "endpoint": "the receiver or its authentication is misconfigured",
+    "event": "the receiver refused this event",
+    "malformed": "the item cannot be normalized",
+    "crash": "handling it ended the process three times",
+}
 
 
 def _filters(command: F) -> F:
@@ -59,9 +78,9 @@ def list_dead_letters(
         chosen = _filter(rt, filters, states=STATES if state == "all" else (state,))
         if group_by:
             groups = search.groups(chosen, cast(search.GroupBy, group_by))
-            dead_letter_output.show_groups(groups, group_by, as_json=as_json)
+            _show_groups(groups, group_by, as_json=as_json)
         else:
-            dead_letter_output.show_list(search.newest(chosen, limit), search.count(chosen), as_json=as_json)
+            _show_list(search.newest(chosen, limit), search.count(chosen), as_json=as_json)
 
 
 @dlq.command()
@@ -76,7 +95,7 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
             click.echo(f"there is no dead letter {letter_id}", err=True)
             sys.exit(1)
         attempts = timeline_rows.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
-        dead_letter_output.show_dead_letter(letter, attempts, as_json=as_json)
+        _show_dead_letter(letter, attempts, as_json=as_json)
 
 
 @dlq.command()
@@ -122,9 +141,20 @@ def replay(
 def _show_plan(what: str, chosen: list[int], *, as_json: bool) -> int:
     """Show what would happen. Returns exit code 5, as the command itself would, when some are not open."""
     found = [letter for letter in dead_letters.by_ids(chosen) if letter.state == "open"]
-    dead_letter_output.show_plan(what, found, as_json=as_json)
+    if as_json:
+        echo_json(api_models.DeadLetterPlan.of(chosen=len(found), dead_letters=found))
+    else:
+        click.echo(f"{plural(len(found), 'dead letter')} {what}")
+        if found:
+            rows = [
+                [str(one.id), stamp(one.died_at), one.state, one.event_id, logs.redact(one.reason or "")]
+                for one in found[:LOOK_FIRST]
+            ]
+            echo_table(("ID", "DIED", "STATE", "EVENT", "ERROR"), rows, WIDEST)
+        if len(found) > LOOK_FIRST:
+            click.echo(f"… and {len(found) - LOOK_FIRST:,} more")
     failures = _not_open(chosen, [letter.id for letter in found])
-    dead_letter_output.show_failures(failures)
+    _show_failures(failures)
     return SOME_FAILED if failures else 0
 
 
@@ -140,7 +170,7 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
             results = replay_by_command.wait_for_results(sent, seconds, notice)
     failures = {one.letter_id: one.note for one in outcomes if not one.is_sent}
     failures |= {one.letter_id: one.result or "not finished yet" for one in results if not one.is_good}
-    dead_letter_output.show_replay(outcomes, results, failures, hints, as_json=as_json)
+    _show_replay(outcomes, results, failures, hints, as_json=as_json)
     return SOME_FAILED if failures else 0
 
 
@@ -168,7 +198,7 @@ def discard(
             echo_json({"discarded": closed, "failed": {str(number): why for number, why in failures.items()}})
         else:
             click.echo(f"{plural(len(closed), 'dead letter')} discarded")
-            dead_letter_output.show_failures(failures)
+            _show_failures(failures)
         sys.exit(SOME_FAILED if failures else 0)
 
 
@@ -211,3 +241,124 @@ def _filter(rt: Runtime, filters: dict[str, Any], states: tuple[str, ...] = ("op
     since = filters.pop("since")
     texts: dict[str, Any] = {name: text and clean(text, 500) for name, text in filters.items()}
     return search.DeadLetterFilter(states=states, since=None if since is None else rt.now() - since, **texts)
+
+
+def _show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(api_models.DeadLetterList.of(total=total, dead_letters=letters))
+        return
+    if letters:
+        rows = [
+            [
+                str(letter.id),
+                stamp(letter.died_at),
+                letter.state,
+                letter.source,
+                letter.destination or "–",
+                letter.cause,
+                str(letter.retry_count),
+                letter.event_id,
+                logs.redact(letter.reason or ""),
+            ]
+            for letter in letters
+        ]
+        head = ("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR")
+        echo_table(head, rows, WIDEST)
+    more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
+    click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
+
+
+def _show_groups(groups: Sequence[DeadLetterGroup], group_by: str, *, as_json: bool) -> None:
+    total = sum(group.count for group in groups)
+    if as_json:
+        echo_json(api_models.DeadLetterGroups.of(group_by=group_by, total=total, groups=groups))
+        return
+    if groups:
+        rows = []
+        for group in groups:
+            times = stamp(group.first_died_at), stamp(group.last_died_at)
+            key = logs.redact(group.key) or "–"
+            rows.append([f"{group.count:,}", ",".join(group.causes), *times, str(group.example), key])
+        echo_table(("COUNT", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper()), rows, WIDEST)
+    click.echo(plural(total, "dead letter"), err=True)
+
+
+def _show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], *, as_json: bool) -> None:
+    if as_json:
+        echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
+        return
+    for name, value in _facts(letter):
+        click.echo(f"{name:<12}{plain(logs.redact(value))}")
+    if letter.kind == "event":
+        click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
+    for attempt in attempts:
+        took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
+        why = f": {attempt.reason}" if attempt.reason else ""
+        click.echo(plain(logs.redact(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}")))
+        if attempt.answer:
+            click.echo(f"      {plain(logs.redact(attempt.answer))}")
+    click.echo("\npayload")
+    for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines():
+        click.echo(f"  {plain(line)}")
+
+
+def _show_replay(
+    outcomes: Sequence[RequeueResult],
+    results: Sequence[ReplayResult],
+    failures: dict[int, str],
+    hints: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        ended = {one.letter_id: one.result for one in results}
+        echo_json(
+            {
+                "chosen": len(outcomes),
+                "sent": sum(outcome.is_sent for outcome in outcomes),
+                "failed": len(failures),
+                "letters": [
+                    {"id": one.letter_id, "event_id": one.event_id or None, "sent": one.is_sent, "note": one.note}
+                    | ({"result": ended.get(one.letter_id)} if results else {})
+                    for one in outcomes
+                ],
+                "notes": [logs.redact(hint) for hint in hints],
+            }
+        )
+        return
+    if not outcomes:
+        click.echo("no open dead letter matches")
+        return
+    sent = sum(outcome.is_sent for outcome in outcomes)
+    click.echo(f"{sent:,} of {plural(len(outcomes), 'dead letter')} pending again; the worker sends them")
+    if results:
+        click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} delivered")
+    for hint in hints:
+        click.echo(f"note: {plain(logs.redact(hint))}", err=True)
+    _show_failures(failures)
+
+
+def _show_failures(failures: dict[int, str]) -> None:
+    for number, why in list(failures.items())[:SHOWN_FAILURES]:
+        click.echo(f"failed: {number}: {plain(logs.redact(why))}", err=True)
+    if len(failures) > SHOWN_FAILURES:
+        reasons = "; ".join(f"{count} × {why}" for why, count in Counter(failures.values()).most_common(5))
+        click.echo(f"failed: {len(failures):,} in total: {plain(logs.redact(reasons))}", err=True)
+
+
+def _facts(letter: StoredDeadLetter) -> list[tuple[str, str]]:
+    closed = f" at {stamp(letter.closed_at)}: {letter.result or ''}" if letter.closed_at is not None else ""
+    again = f", replayed {plural(letter.rounds, 'time')}" if letter.rounds else ""
+    return [
+        ("dead letter", f"{letter.id} ({letter.kind})"),
+        ("state", f"{letter.state}{closed}"),
+        ("event", letter.event_id),
+        ("source", letter.source),
+        ("to", letter.destination or "–"),
+        ("cause", f"{letter.cause}: {CAUSES[letter.cause]}"),
+        ("error", letter.reason or ""),
+        ("status", "–" if letter.status is None else str(letter.status)),
+        ("tries", f"{letter.retry_count}{again}"),
+        ("first seen", stamp(letter.first_seen_at)),
+        ("died", stamp(letter.died_at)),
+    ]

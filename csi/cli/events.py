@@ -1,4 +1,4 @@
-"""`csi events`: list, show and follow events."""
+"""`csi events`: list, show and follow events. `csi trace`: the timeline of one item."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-import csi.status.search
-import csi.status.timeline
 import csi.store.events
-from csi import api_models, logs
+from csi import api_models, clock, logs
 from csi.cli.command import DurationType, config_option, installed, json_option
-from csi.cli.output import ago, echo_json, iso, plain, plural, stamp, table
+from csi.cli.output import ago, echo_json, echo_lines, echo_table, iso, plain, plural, stamp
 from csi.ingester.text import clean
+from csi.status import search, timeline
 from csi.store.queries import event_search, timeline_rows
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
-    from csi.status.timeline import DeliveryState
+    from csi.status.timeline import DeliveryState, Timeline, TimelineEntry
     from csi.store.queries.event_search import EventQuery, EventRow
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,8 +37,8 @@ def _filters(command: F) -> F:
     state = click.option("--state", type=click.Choice(STATES), help="In this state only.")
     source = click.option("--source", metavar="NAME", help="Of this source only.")
     tier = click.option("--tier", metavar="NAME", help="Of this tier only: urgent, standard, high_volume.")
-    search = click.option("--search", "text", metavar="TEXT", help="With this in title, ids or other fields.")
-    return state(source(tier(search(command))))
+    text = click.option("--search", "text", metavar="TEXT", help="With this in title, ids or other fields.")
+    return state(source(tier(text(command))))
 
 
 @click.group()
@@ -64,12 +64,11 @@ def list_events(
     """List events, the newest first."""
     with installed(config_path) as rt:
         now = rt.now()
-        found = csi.status.search.search(_query(filters, None if since is None else now - since), limit, before)
+        found = search.search(_query(filters, None if since is None else now - since), limit, before)
     if as_json:
         echo_json({"events": [_brief_dict(one) for one in found.events], "next_before": found.next_before})
         return
-    for line in table(HEAD, [_row(one, now) for one in found.events]):
-        click.echo(line)
+    echo_table(HEAD, [_row(one, now) for one in found.events])
     more = f"; more: --before {found.next_before}" if found.next_before else ""
     click.echo(f"{plural(len(found.events), 'event')}{more}", err=True)
 
@@ -89,16 +88,15 @@ def _row(one: EventRow, now: float) -> list[str]:
 def show(config_path: Path | None, as_json: bool, what: str) -> None:
     """Show one event: its JSON as the receiver gets it, its state per destination, and every attempt to send it."""
     with installed(config_path) as rt:
-        event = csi.status.search.find_event(clean(what, 600))
+        event = search.find_event(clean(what, 600))
         if event is None:
             click.echo(f"there is no event {plain(what, 80)!r}; csi events list shows them", err=True)
             sys.exit(1)
         found = _event_dict(rt, event)
     if as_json:
         echo_json(found)
-        return
-    for line in _event_lines(found):
-        click.echo(line)
+    else:
+        echo_lines(_event_lines(found))
 
 
 def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
@@ -109,9 +107,7 @@ def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
         "tier": event.tier,
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
-        "destinations": [
-            _delivery_dict(one) for one in csi.status.timeline.timeline_of(rt, event.dedupe_key).deliveries
-        ],
+        "destinations": [_delivery_dict(one) for one in timeline.timeline_of(rt, event.dedupe_key).deliveries],
         "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline_rows.attempts_of([event.id])],
         "event": csi.store.events.as_contract(row, row.emitted_at),
     }
@@ -203,3 +199,57 @@ def _brief_dict(one: EventRow) -> dict[str, Any]:
         "title": one.subject.get("title"),
         "url": one.subject.get("url"),
     }
+
+
+ANSWER_COLUMNS = 200
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--full", is_flag=True, help="Show answers of receivers in full.")
+@click.argument("what", metavar="VIDEO_ID | EVENT_ID | DEDUPE_KEY")
+def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> None:
+    """Show the timeline of one item, from the first poll that saw it to its delivery, and why it was not sent.
+
+    Exit code 1 when nothing is known of it.
+    """
+    with installed(config_path) as rt:
+        found = timeline.trace(rt, what)
+    if as_json:
+        count = len(found.timelines)
+        echo_json(api_models.Trace.of(query=found.query, found=count, more=found.is_cut, items=found.timelines))
+    elif found.timelines:
+        click.echo("\n\n".join("\n".join(_timeline_lines(one, full=full)) for one in found.timelines))
+        if found.is_cut:
+            click.echo("\nthere are more; pass a dedupe key or an event_id", err=True)
+    else:
+        searched = "searched as an event_id, a dedupe key, and an id within keys and dead letters"
+        click.echo(f"nothing is known of {plain(found.query, 80)!r}; {searched}", err=True)
+    sys.exit(0 if found.timelines else 1)
+
+
+def _timeline_lines(item: Timeline, *, full: bool) -> Iterator[str]:
+    yield f"{plain(item.key)}  {item.state}"
+    facts = {"title": item.title, "url": item.url, "event": item.event_id, "watch": item.watch}
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:<6}{plain(value, 160)}"
+    if not item.deliveries and item.reason:
+        yield f"  why   {_safe(item.reason)}"
+    for one in item.deliveries:
+        yield f"  to    {plain(one.destination)}: {one.state}; {_safe(one.reason)}"
+    yield ""
+    for step in item.steps:
+        yield from _step_lines(step, full=full)
+
+
+def _step_lines(step: TimelineEntry, *, full: bool) -> Iterator[str]:
+    yield f"  {clock.iso_precise(step.at)}  {step.what:<10}{_safe(step.text)}"
+    answer = step.details.get("answer")
+    if answer:
+        yield f"{'':36}{plain(logs.redact(answer), None if full else ANSWER_COLUMNS)}"
+
+
+def _safe(text: str) -> str:
+    return plain(logs.redact(text))

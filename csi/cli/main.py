@@ -1,14 +1,23 @@
-"""The `csi` command: a table of sub-commands, each imported only when it is used."""
+"""The `csi` command: a table of sub-commands, each imported only when it is used.
+
+The modules that a command imports are loaded lazily, too: `csi … --help` and shell completion load neither the database
+nor the HTTP libraries.
+"""
 
 import importlib
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from pathlib import Path
+from types import ModuleType
 
 import click
 
 from csi import __version__
-from csi.cli.lazy_imports import lazy_imports
 from csi.errors import CsiError
 
 # name: (module:attribute, line in --help). Text instead of imports, so that `csi --help` starts fast.
@@ -25,26 +34,59 @@ COMMANDS = {
     "dlq": ("csi.cli.dlq:dlq", "Search, replay, discard and delete dead letters."),
     "doctor": ("csi.cli.doctor:doctor", "Check the whole installation, with a remedy for each problem."),
     "events": ("csi.cli.events:events", "List, show and follow events."),
-    "health": ("csi.cli.health:health", "Report by exit code whether the service is healthy; for containers."),
+    "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
     "jobs": ("csi.cli.jobs:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
     "notify": ("csi.cli.notify:notify", "Show alerts, and test the notification channels."),
     "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),
-    "prune": ("csi.cli.prune:prune", "Delete rows that are older than their retention."),
-    "quota": ("csi.cli.quota:quota", "Show today's API units and the polling intervals they allow."),
+    "prune": ("csi.cli.db:prune", "Delete rows that are older than their retention."),
+    "quota": ("csi.cli.sources:quota", "Show today's API units and the polling intervals they allow."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiver."),
     "run": ("csi.cli.run:run", "Run worker and sidecar in the foreground."),
     "runs": ("csi.cli.runs:runs", "Show processing's daily runs."),
-    "schema": ("csi.cli.schema:schema", "Print the JSON Schema of an event, a request or the config."),
+    "schema": ("csi.cli.config:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
-    "slo": ("csi.cli.slo:slo", "Compare the measured service levels with the objectives."),
+    "slo": ("csi.cli.status:slo", "Compare the measured service levels with the objectives."),
     "sources": ("csi.cli.sources:sources", "List, add, pause and remove watches."),
     "status": ("csi.cli.status:status", "Show a one-page status."),
     "tasks": ("tasks.cli:tasks", "Show queued and running tasks, and what each waits for."),
-    "top": ("csi.cli.top:top", "Show live activity until Ctrl-C."),
-    "trace": ("csi.cli.trace:trace", "Show the timeline of one item."),
+    "top": ("csi.cli.status:top", "Show live activity until Ctrl-C."),
+    "trace": ("csi.cli.events:trace", "Show the timeline of one item."),
     "videos": ("csi.cli.videos:videos_group", "Show the videos of tracked channels."),
 }
+
+
+_LAZY_LIBRARIES = ("pydantic", "yaml")
+"""Libraries that a command's module imports directly."""
+
+
+class _LazyFinder(MetaPathFinder):
+    """Finds modules as usual, and lets them load at the first attribute access.
+
+    Only a module import is lazy: `from csi import runtime` is, `from csi.runtime import Runtime` loads it at once.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        ours = fullname.startswith(("csi.", "tasks.")) and not fullname.startswith(("csi.cli", "tasks.cli"))
+        if not ours and fullname not in _LAZY_LIBRARIES:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def lazy_imports() -> Iterator[None]:
+    """Modules imported in this block are loaded when they are first used."""
+    finder = _LazyFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 class LazyGroup(click.Group):

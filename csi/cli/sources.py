@@ -1,4 +1,4 @@
-"""`csi sources`: list, add, change, import and export watches."""
+"""`csi sources`: list, add, change, import and export watches. `csi quota`: API units, and the intervals they allow."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from csi import api_models, logs, runtime
+from csi import api_models, clock, logs, runtime
 from csi.admin import channel_lists, watches
+from csi.catalog import data_api
 from csi.cli.command import config_option, dry_run_option, json_option, yes_option
 from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, echo_lines, echo_table, is_terminal, plain
-from csi.store import db, watch_admin
+from csi.pipeline import quota_schedule
+from csi.store import api_units, db, watch_admin
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.store.models import Watch
+
 
 SHORT = {"youtube_playlist": "playlist", "youtube_channel_rss": "channel"}
 _WATCH = click.argument("watch", metavar="WATCH")
@@ -313,3 +317,31 @@ def export_file(output: Any, config_path: Path | None) -> None:
     """Write every watch as OPML, for feed readers and for `csi sources import`."""
     with _runtime(config_path) as rt:
         output.write(watches.export_list(rt))
+
+
+@click.command()
+@config_option
+@json_option
+def quota(config_path: Path | None, as_json: bool) -> None:
+    """Show the API units of this Pacific day, and the polling intervals that they allow."""
+    with _runtime(config_path) as rt:
+        if as_json:
+            echo_json(api_models.quota(rt))
+            return
+        found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
+    if found is None:
+        click.echo("no enabled source uses API units")
+        return
+    ends = datetime.fromtimestamp(found.ends_at, api_units.PACIFIC).strftime("%Y-%m-%d %H:%M")
+    low = "; below the buffer, so every watch polls at its idle interval" if found.is_low else ""
+    click.echo(f"day       {found.day} Pacific, until {ends} ({clock.iso(found.ends_at)})")
+    click.echo(
+        f"used      {found.used:,} of {found.limit:,} units; {found.left:,} left, {found.buffer:,} reserved{low}"
+    )
+    click.echo(f"rate      {found.per_hour:,.0f} units an hour; planned until midnight: {found.planned_units:,}")
+    click.echo(f"forecast  {quota_schedule.sentence(found)}")
+    if found.warning:
+        click.echo(f"warning   {found.warning}")
+    short = f": {data_api.TOO_MUCH}" if share.is_short else ""
+    fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
+    click.echo(f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}")

@@ -1,23 +1,33 @@
-"""`csi status`: a one-page status."""
+"""`csi status`, `csi top`, `csi health` and `csi slo`: what the installation does, and whether that is enough."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from csi import api_models, logs
-from csi.cli.command import config_option, installed, json_option
-from csi.cli.output import ago, echo_json, plain, plural, table
+import csi.status.slo
+import csi.web.health
+from csi import api_models, logs, net, runtime
+from csi.cli.command import DurationType, config_option, installed, json_option, sidecar_url
+from csi.cli.output import ago, echo_json, echo_lines, plain, plural, stamp, table
+from csi.errors import UNHEALTHY, CsiError, NetError
 from csi.pipeline import quota_schedule
-from csi.status import destinations, overview
+from csi.status import destinations, facts, overview, search
+from csi.store.queries import event_search
 
 if TYPE_CHECKING:
+    from csi.runtime import Runtime
     from csi.status.overview import Overview, SourceStatus
-    from csi.status.slo import Success
+    from csi.status.slo import LatencyPercentiles, Objective, Success, TierLatency, WindowReport
     from csi.status.verdict import StatusVerdict
+
 
 SOURCE_HEAD = ("SOURCE", "WATCHES", "PAUSED", "FAILING", "LAST POLL", "LAST NEW", "NEXT", "")
 
@@ -34,9 +44,8 @@ def status(config_path: Path | None, as_json: bool) -> None:
         found = overview.overview(rt)
     if as_json:
         echo_json(api_models.StatusJson.of_overview(found))
-        return
-    for line in lines(found):
-        click.echo(line)
+    else:
+        echo_lines(lines(found))
 
 
 def lines(found: Overview) -> Iterator[str]:
@@ -106,3 +115,157 @@ def flow_words(one: Success) -> str:
 
 def _age(moment: float | None, now: float) -> str:
     return "never" if moment is None else f"{ago(now - moment)} ago"
+
+
+NEWEST = 50
+
+
+@click.command()
+@config_option
+@click.option("--interval", type=DurationType(), default="2s", show_default=True, help="Time between two frames.")
+@click.option("--once", is_flag=True, help="Print one frame and exit; the default when stdout is not a terminal.")
+def top(config_path: Path | None, interval: float, once: bool) -> None:
+    """Show the status and the newest events, live, until Ctrl-C. Without a terminal one frame is printed."""
+    with installed(config_path) as rt:
+        if once or not sys.stdout.isatty():
+            echo_lines(frame(rt, 20))
+            return
+        try:
+            _live(rt, max(interval, 0.2))
+        except KeyboardInterrupt:
+            return
+
+
+def frame(rt: Runtime, rows: int) -> list[str]:
+    """One page of text with so many events."""
+    now, newest = rt.now(), search.search(event_search.EventQuery(), max(rows, 1)).events
+    events = [[ago(now - one.first_seen_at), one.state, one.tier, one.title or one.event_id] for one in newest]
+    return [*lines(overview.overview(rt)), "", *table(("SEEN", "STATE", "TIER", "NEWEST EVENTS"), events)]
+
+
+def _live(rt: Runtime, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(), auto_refresh=False, screen=True) as live:
+        while True:
+            height, width = shutil.get_terminal_size().lines, shutil.get_terminal_size().columns
+            page = [plain(line, max(width - 1, 20)) for line in frame(rt, NEWEST)]
+            # As Text, not as markup: a title in brackets is a title.
+            live.update(Text("\n".join(page[: max(height - 1, 5)]), no_wrap=True), refresh=True)
+            time.sleep(interval)
+
+
+ASK_SECONDS = 4.0
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--ready", is_flag=True, help="Check readiness (/readyz) instead of liveness (/livez).")
+@click.option("--http", "over_http", is_flag=True, help="Ask the sidecar instead of the database.")
+def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool) -> None:
+    """Check liveness, or readiness with --ready: exit code 0 or 1, nothing else.
+
+    The check reads the database, as the sidecar does, and works where only the worker runs. With --http the sidecar
+    itself has to answer.
+    """
+    try:
+        report = _ask_sidecar(config_path, ready) if over_http else _ask_rows(config_path, ready)
+    except CsiError as error:
+        report = csi.web.health.HealthReport(False, {"status": "unknown", "reasons": [logs.redact(str(error))]})
+    if as_json:
+        reasons = report.body.get("reasons", [])
+        click.echo(json.dumps({"ok": report.is_good, "status": report.body.get("status"), "reasons": reasons}))
+    else:
+        click.echo(_health_words(report))
+    sys.exit(0 if report.is_good else 1)
+
+
+def _health_words(report: csi.web.health.HealthReport) -> str:
+    reasons = "; ".join(plain(str(reason)) for reason in report.body.get("reasons", []))
+    return f"{plain(report.body.get('status', 'unknown'))}{f': {reasons}' if reasons else ''}"
+
+
+def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
+    with installed(config_path) as rt:
+        found = facts.gather(rt)
+    return csi.web.health.readiness(found) if ready else csi.web.health.liveness(found)
+
+
+def _ask_sidecar(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
+    url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
+    with net.Net(limits=net.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as client:
+        answer = client.get(url)
+    try:
+        body = json.loads(answer.body)
+        return csi.web.health.HealthReport(answer.status == 200, body if isinstance(body, dict) else {})
+    except ValueError as error:
+        raise NetError(f"{url} did not answer in JSON; does something else listen there?", kind="malformed") from error
+
+
+_WORDS = {True: "met", False: "MISSED", None: "–"}
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--since", type=DurationType(ago=True), default="24h", show_default=True, help="How far back: 1h, 7d.")
+@click.option("--check", is_flag=True, help="Exit code 6 when an objective was missed.")
+def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> None:
+    """Show delivery success, duplicates, uptime and both latencies against their objectives.
+
+    All figures are counted from rows, in events: events first seen in the window, attempts begun in it, and the
+    worker's heartbeats. A note says where the window reaches beyond what is stored.
+    """
+    with installed(config_path) as rt:
+        found = csi.status.slo.report(rt, since)
+    if as_json:
+        echo_json(api_models.SloReport.of(found))
+    else:
+        echo_lines(_slo_lines(found))
+    sys.exit(UNHEALTHY if check and found.is_met is False else 0)
+
+
+def _slo_lines(found: WindowReport) -> Iterator[str]:
+    yield f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})"
+    yield ""
+    yield from table(
+        ("OBJECTIVE", "TARGET", "REACHED", "", "FROM"),
+        [_objective_row(one) for one in csi.status.slo.objectives(found)],
+    )
+    yield ""
+    head = ("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS")
+    yield from table(head, [row for tier in found.latencies for row in _latency_rows(tier)])
+    for note in found.notes:
+        yield f"note: {note}"
+
+
+def _objective_row(one: Objective) -> list[str]:
+    bound = "≥" if one.at_least else "<"
+    target = f"{100 * one.target:.0f} %" if one.kind == "share" else ago(one.target)
+    reached = _percent(one.value) if one.kind == "share" else _seconds(one.value)
+    return [one.name, f"{bound} {target}", reached, _WORDS[one.is_met], one.detail]
+
+
+def _latency_rows(tier: TierLatency) -> Iterator[list[str]]:
+    target = "–" if tier.target is None else ago(tier.target)
+    left_out = f", {tier.old_items:,} older than their watch, left out" if tier.old_items else ""
+    late = f", {tier.late:,} late and still waiting" if tier.late else ""
+    events = f"{tier.events:,}{left_out}{late}"
+    yield [f"{tier.tier}: total", target, *_cells(tier.total), _WORDS[tier.is_met], events]
+    yield ["  occurred → seen", "", *_cells(tier.to_seen), "", ""]
+    yield ["  seen → accepted", "", *_cells(tier.to_accepted), "", ""]
+
+
+def _cells(one: LatencyPercentiles) -> list[str]:
+    return [_seconds(value) for value in (one.p50, one.p95, one.p99)]
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f} s"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from csi.adapters import registry
 from csi.cli import envfile, init
-from csi.cli.init_files import InitChoices, config_text, env_text
+from csi.cli.init import InitChoices, config_text, env_text
 from csi.cli.main import cli
 from csi.config.loader import read_config
 from csi.config.variables import expand

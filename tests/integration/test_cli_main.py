@@ -35,7 +35,6 @@ def test_help_imports_no_library_but_click(arguments):
     assert {name.partition(".")[0] for name in found} & HEAVY == set()
     assert {name for name in found if name.startswith("csi.")} == {
         "csi.cli",
-        "csi.cli.lazy_imports",
         "csi.cli.main",
         "csi.errors",
     }
