@@ -1,8 +1,5 @@
 """Retry-After, cache lifetime and validators of an HTTP response, within bounds."""
 
-import json
-from typing import Any
-
 from csi import clock
 from csi.errors import NetError, SourceError
 from csi.net import HttpResponse
@@ -20,15 +17,6 @@ def unreachable(error: NetError, what: str) -> SourceError:
     """The SourceError for an exchange that gave no complete response."""
     wait = getattr(error, "retry_after", None)
     return SourceError(f"{what}: {error}", kind=_KINDS.get(error.kind, "transient"), retry_after=wait)
-
-
-def json_object(answer: HttpResponse) -> dict[str, Any] | None:
-    """The body as a JSON object. None: it is not one, or it is nested too deep for the parser."""
-    try:
-        parsed = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
 
 
 def retry_after(answer: HttpResponse, now: float) -> float | None:

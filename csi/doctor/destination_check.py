@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from csi.emitter import http
 from csi.emitter.destination import Destination
-from csi.emitter.envelope import envelope
 from csi.emitter.verdict import (
     ClockOff,
     Delivered,
@@ -19,7 +18,7 @@ from csi.emitter.verdict import (
     judge,
 )
 from csi.errors import MissingSetting, NetError
-from csi.ingester.signature import TOLERANCE_SECONDS, Form, new_request_id
+from csi.ingester.signature import TOLERANCE_SECONDS, Form, canonical, new_request_id
 from csi.net import HttpResponse
 from csi.pipeline import destination_state
 from csi.pipeline.disk_guard import check_storage as check_storage  # the same question for the database
@@ -112,7 +111,7 @@ def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any
     batch_id = batches.new_batch_id(now)
     with writing():
         attempt_id = attempts.start(None, destination.name, request_id, 1, form, now)
-    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, []) | extra, form)
+    body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []) | extra, form)
     answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
     ended = rt.now()
     exchange = Exchange(form, answer, judge(answer, 0, ended), ended - now, _clock_ahead(answer, now, ended))

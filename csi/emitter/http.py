@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from csi import __version__
 from csi.errors import NetError
 from csi.ingester import signature
 from csi.net import HttpLimits, HttpResponse, Net
@@ -21,9 +22,9 @@ class Receiver:
     standard_webhooks: bool = False
 
 
-def encode(body: dict[str, Any], form: signature.Form) -> bytes:
-    """The bytes that are signed and sent."""
-    return signature.canonical(body, form)
+def envelope(instance_id: str, batch_id: str, events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The body of one request (PRD §8.1)."""
+    return {"csi_version": __version__, "csi_instance_id": instance_id, "batch_id": batch_id, "events": events}
 
 
 def send(

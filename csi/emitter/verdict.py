@@ -1,8 +1,8 @@
 """What an answer means: from status, headers, body and size to a verdict. Pure (PRD §8.2; decision 0042, 22–27)."""
 
-import json
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,6 @@ JITTER = 0.12
 PAUSE_MIN, PAUSE_MAX = 1.0, 3600.0
 CLOCK_TOLERANCE = 290.0
 """Receivers refuse timestamps that are more than 300 s off; the answer took a moment to arrive."""
-_BODY_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,6 @@ class PerEvent:
 
 
 @dataclass(frozen=True)
-class Transient:
-    """Try again later; uses up an attempt."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class Pause:
     """The receiver sent Retry-After. Nothing is sent to it before; no attempt is used up."""
 
@@ -52,24 +44,26 @@ class Pause:
 
 
 @dataclass(frozen=True)
-class Refused:
+class NotDelivered:
+    """No event of the batch arrived. The subclass says what follows from it."""
+
+    reason: str
+
+
+class Transient(NotDelivered):
+    """Try again later; uses up an attempt."""
+
+
+class Refused(NotDelivered):
     """The receiver does not want this content. Several events: search the refused one. One: it is dead."""
 
-    reason: str
 
-
-@dataclass(frozen=True)
-class EndpointFault:
+class EndpointFault(NotDelivered):
     """The receiver, or our access to it, is misconfigured; no event is the cause."""
 
-    reason: str
 
-
-@dataclass(frozen=True)
-class ClockOff:
+class ClockOff(NotDelivered):
     """Refused, and the receiver's clock is far from ours: nothing is dead, but a clock has to be set right."""
-
-    reason: str
 
 
 Verdict = Delivered | PerEvent | Transient | Pause | Refused | EndpointFault | ClockOff
@@ -88,13 +82,14 @@ def judge(answer: HttpResponse | NetError, size: int, now: float) -> Verdict:
     if status in _DELIVERED_WITHOUT_BODY or status == 409:
         return Delivered()
     if status == 207:
-        return _judge_parts(_parse(answer.body), size)
+        return _judge_parts(answer.json_object(), size)
     if 200 <= status < 300:
-        return _judge_success(_parse(answer.body), size)
+        return _judge_success(answer.json_object(), size)
     if status in _CONTENT:
         return Refused(_reason(answer))
     if status in _TRANSIENT or status >= 500 or status < 200:
-        return _judge_transient(answer, now)
+        asked = retry_after(answer, now)
+        return Transient(_reason(answer)) if asked is None else Pause(asked, _reason(answer))
     if status == 401 and abs(off := clock_difference(answer, now) or 0) > CLOCK_TOLERANCE:
         return ClockOff(f"{_reason(answer)}; the receiver's clock is {off:+.0f} s from ours")
     return EndpointFault(_reason(answer))  # every redirect, and every 4xx that is not about the content
@@ -109,9 +104,12 @@ def next_attempt(attempts_made: int, now: float, rng: random.Random) -> float | 
 
 def retry_after(answer: HttpResponse, now: float) -> float | None:
     """Seconds the receiver asks for: header first (seconds or a date), then body. Clamped; None: nothing said."""
-    asked = _from_header(answer.headers.get("retry-after"), now)
+    header = answer.headers.get("retry-after", "")
+    asked = _number(header)
+    with suppress(ValueError, OverflowError):
+        asked = clock.parse(header) - now if asked is None else asked
     if asked is None:
-        asked = _number((_parse(answer.body) or {}).get("retry_after_seconds"))
+        asked = _number((answer.json_object() or {}).get("retry_after_seconds"))
     return None if asked is None else min(max(asked, PAUSE_MIN), PAUSE_MAX)
 
 
@@ -151,23 +149,6 @@ def _names_an_event(error: Any, size: int) -> bool:
     return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
 
 
-def _judge_transient(answer: HttpResponse, now: float) -> Verdict:
-    asked = retry_after(answer, now)
-    return Transient(_reason(answer)) if asked is None else Pause(asked, _reason(answer))
-
-
-def _from_header(text: str | None, now: float) -> float | None:
-    if text is None:
-        return None
-    seconds = _number(text.strip())
-    if seconds is not None:
-        return seconds
-    try:
-        return clock.parse(text) - now
-    except (ValueError, OverflowError):
-        return None
-
-
 def _number(value: Any) -> float | None:
     try:
         number = float(value)
@@ -178,7 +159,7 @@ def _number(value: Any) -> float | None:
 
 def _reason(answer: HttpResponse) -> str:
     """`http 503: ua_overloaded`: the status, and the receiver's own word."""
-    word = (_parse(answer.body) or {}).get("error")
+    word = (answer.json_object() or {}).get("error")
     word = _own_words(word, 100) if isinstance(word, str) else ""
     return f"http {answer.status}: {word}" if word else f"http {answer.status}"
 
@@ -186,13 +167,3 @@ def _reason(answer: HttpResponse) -> str:
 def _own_words(text: str, limit: int) -> str:
     """Outside text like any other: half a surrogate pair or a NUL could not be stored. Secrets go before the cut."""
     return redact(clean(text))[:limit]
-
-
-def _parse(body: bytes) -> dict[str, Any] | None:
-    if len(body) > _BODY_LIMIT:
-        return None
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None

@@ -1,8 +1,10 @@
 """An HTTP response: its headers, its limits, and its body read within them."""
 
+import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from csi.errors import NetError
 from csi.net.deadline import DeadlineStream, require_time_left
@@ -46,6 +48,14 @@ class HttpResponse:
     url: str
     """The URL of the response without its query: safe to log."""
     elapsed: float = 0.0
+
+    def json_object(self) -> dict[str, Any] | None:
+        """The body as a JSON object. None: it is not one, or it is nested too deep for the parser."""
+        try:
+            parsed = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+        return parsed if isinstance(parsed, dict) else None
 
 
 @dataclass(frozen=True)

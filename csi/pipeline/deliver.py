@@ -8,10 +8,9 @@ from csi import clock
 from csi.config.settings import STREAM
 from csi.emitter import http
 from csi.emitter.destination import Destination
-from csi.emitter.envelope import envelope
 from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
 from csi.exclusive_section import DELIVERY_SECTION
-from csi.ingester.signature import Form, new_request_id
+from csi.ingester.signature import Form, canonical, new_request_id
 from csi.pipeline import destination_state, flush, redrive, settle
 from csi.pipeline.settle import AttemptResult, ClaimedBatch
 from csi.pipeline.wake import Wake
@@ -182,7 +181,7 @@ def _send_in_form(rt: Runtime, claimed: ClaimedBatch) -> AttemptResult:
 def _send(rt: Runtime, claimed: ClaimedBatch, timeout: float | None = None) -> AttemptResult:
     now, receiver, batch_id = rt.now(), claimed.destination.receiver, claimed.batch.batch_id
     contents = [events.as_contract(row, clock.iso(now)) for row in claimed.rows]
-    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, contents), claimed.form)
+    body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, contents), claimed.form)
     receiver = replace(receiver, timeout=timeout or receiver.timeout)
     answer = http.send(rt.net, receiver, body, batch_id=batch_id, request_id=claimed.request_id, now=now)
     return AttemptResult(claimed.attempt_id, claimed.form, now, answer, judge(answer, len(claimed.rows), rt.now()))
@@ -208,7 +207,7 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
         form, request_id = _form(destination, row), new_request_id()
         attempt_id = attempts.start(None, name, request_id, 1, form, now)
     batch_id = batches.new_batch_id(now)
-    body = http.encode(envelope(rt.settings.csi.instance_id, batch_id, []), form)
+    body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []), form)
     answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
     result = AttemptResult(attempt_id, form, now, answer, judge(answer, 0, rt.now()))
     with writing():

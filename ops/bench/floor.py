@@ -13,9 +13,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from csi import clock
-from csi.emitter.envelope import envelope
-from csi.emitter.http import Receiver, encode, send
-from csi.ingester.signature import new_request_id
+from csi.emitter.http import Receiver, envelope, send
+from csi.ingester.signature import canonical, new_request_id
 from csi.net import HttpResponse, Net
 from csi.simulator.youtube.app import YouTubeOptions
 from ops.bench import stage
@@ -90,7 +89,7 @@ def run(facts: dict[str, Any], per_request: int) -> dict[str, float]:
 
 def post(net: Net, target: Receiver, events: list[dict[str, Any]]) -> None:
     request = new_request_id()
-    body = encode(envelope("floor", f"batch_{request}", events), "ascii")
+    body = canonical(envelope("floor", f"batch_{request}", events), "ascii")
     answer = send(net, target, body, batch_id=f"batch_{request}", request_id=request, now=time.time())
     assert isinstance(answer, HttpResponse), answer
     assert answer.status == 200, answer.status

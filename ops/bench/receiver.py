@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from csi.demo.reconciliation import percentile
-from csi.emitter.envelope import envelope
-from csi.emitter.http import encode
+from csi.emitter.http import envelope
 from csi.errors import NetError
-from csi.ingester.signature import headers
+from csi.ingester.signature import canonical, headers
 from csi.net import Net
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +61,7 @@ def event(name: str) -> dict[str, Any]:
 
 def send(net: Net, url: str, secret: str, books: Books, ids: list[str]) -> None:
     """One batch, again after a 503 as the sender's contract says; here at most ten times."""
-    body = encode(envelope("bench", f"batch_{ids[0]}", [event(name) for name in ids]), "ascii")
+    body = canonical(envelope("bench", f"batch_{ids[0]}", [event(name) for name in ids]), "ascii")
     for _ in range(10):
         sent = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         started = time.monotonic()

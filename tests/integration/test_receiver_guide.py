@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from csi.emitter.envelope import envelope
+from csi.emitter.http import envelope
 from csi.ingester.signature import canonical, headers
 from csi.store import db
 from tests.fakes.pages import ROOT, blocks

@@ -87,7 +87,7 @@ _BY_STATUS = {401: _TOKEN, 429: _SLOWER}
 
 def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: float = 0.0) -> dict[str, Any]:
     """The body of a successful response; otherwise raises SourceError with the reason in words."""
-    body = response_headers.json_object(answer)
+    body = answer.json_object()
     if answer.status == 200 and body is not None and "error" not in body:
         return body
     if body is not None and isinstance(body.get("error"), dict):

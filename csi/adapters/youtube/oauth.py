@@ -93,7 +93,7 @@ class AccessTokens:
             answer = self._tools.net.post(self._settings.token_url, body=body, headers=headers, limits=LIMITS)
         except NetError as error:
             raise response_headers.unreachable(error, "no OAuth access token") from error
-        document = response_headers.json_object(answer) or {}
+        document = answer.json_object() or {}
         token, seconds = document.get("access_token"), document.get("expires_in", 0)
         if answer.status != 200 or not isinstance(token, str) or not _can_be_sent(token):
             raise self._refusal(answer, document)

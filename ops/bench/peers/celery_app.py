@@ -14,9 +14,8 @@ from typing import Any
 import redis
 from celery import Celery
 
-from csi.emitter.envelope import envelope
-from csi.emitter.http import Receiver, encode, send
-from csi.ingester.signature import new_request_id
+from csi.emitter.http import Receiver, envelope, send
+from csi.ingester.signature import canonical, new_request_id
 from csi.net import HttpResponse, Net
 from ops.bench.floor import event_of, read_list
 
@@ -78,7 +77,7 @@ def ingest(item: dict[str, Any]) -> None:
 @app.task(bind=True, max_retries=2)
 def deliver(self: Any, events: list[dict[str, Any]]) -> None:
     request = new_request_id()
-    body = encode(envelope("peer", f"batch_{request}", events), "ascii")
+    body = canonical(envelope("peer", f"batch_{request}", events), "ascii")
     answer = send(net, target, body, batch_id=f"batch_{request}", request_id=request, now=time.time())
     if not isinstance(answer, HttpResponse) or answer.status != 200:
         raise self.retry(countdown=(20, 60)[self.request.retries])
