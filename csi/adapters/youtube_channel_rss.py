@@ -68,10 +68,6 @@ class ChannelSettings(ApiSettings):
     enrich: bool = Field(False, description="Look up length and live state of new items, if the budget has room")
     watchlist: tuple[ChannelWatch, ...] = ()
 
-    @property
-    def waits_for_caches(self) -> bool:
-        return self.respect_cache_headers
-
     @field_validator("feed_url_template")
     @classmethod
     def _names_the_channel(cls, value: str) -> str:

@@ -43,10 +43,6 @@ class PlaylistSettings(ApiSettings):
     enrich: bool = Field(True, description="Look up length and live state of new items, if the budget has room")
     playlists: tuple[PlaylistWatch, ...] = ()
 
-    @property
-    def adaptive(self) -> AdaptivePolling:
-        return self.adaptive_polling
-
 
 @dataclass(frozen=True)
 class PlaylistWalk:

@@ -167,6 +167,16 @@ FILTERS = ("include", "title", "min_duration_seconds", "max_duration_seconds")
 """The keys that filter items. A watch's own value wins over that of its source."""
 
 
+W = TypeVar("W", "WatchSettings", "SourceSettings")
+
+
+def _check_lengths(settings: W) -> W:
+    low, high = settings.min_duration_seconds, settings.max_duration_seconds
+    if low is not None and high is not None and low > high:
+        raise ValueError("min_duration_seconds is more than max_duration_seconds, so no item would be included")
+    return settings
+
+
 class WatchSettings(Model):
     """One watch. Subclasses add the field that identifies it."""
 
@@ -180,9 +190,7 @@ class WatchSettings(Model):
     min_duration_seconds: Length | None = Field(None, description="Overrides the source's")
     max_duration_seconds: Length | None = Field(None, description="Overrides the source's")
 
-    @model_validator(mode="after")
-    def _lengths_fit(self) -> "WatchSettings":
-        return _check_lengths(self)
+    _lengths_fit = model_validator(mode="after")(_check_lengths)
 
     @property
     def label(self) -> str | None:
@@ -193,16 +201,6 @@ class WatchSettings(Model):
     def ref(self) -> str:
         """What identifies this watch within its source."""
         raise NotImplementedError(f"{type(self).__name__} must define what identifies a watch")
-
-
-W = TypeVar("W", "WatchSettings", "SourceSettings")
-
-
-def _check_lengths(settings: W) -> W:
-    low, high = settings.min_duration_seconds, settings.max_duration_seconds
-    if low is not None and high is not None and low > high:
-        raise ValueError("min_duration_seconds is more than max_duration_seconds, so no item would be included")
-    return settings
 
 
 class AdaptivePolling(Model):
@@ -238,17 +236,17 @@ class SourceSettings(Model):
     @property
     def adaptive(self) -> AdaptivePolling | None:
         """The two intervals of a source that polls adaptively."""
-        return None
+        return getattr(self, "adaptive_polling", None)
 
     @property
     def budget_units(self) -> int | None:
         """Units of the YouTube Data API that this source may use in a day. None: it uses none."""
-        return None
+        return getattr(self, "quota_limit", None)
 
     @property
     def waits_for_caches(self) -> bool:
         """Whether a watch is read when the source's cached response expires, and not at its interval."""
-        return False
+        return bool(getattr(self, "respect_cache_headers", False))
 
     @property
     def watches(self) -> tuple[WatchSettings, ...]:
@@ -267,14 +265,9 @@ class SourceSettings(Model):
                 plain[key] = value
         return plain
 
-    @model_validator(mode="after")
-    def _lengths_fit(self) -> "SourceSettings":
-        return _check_lengths(self)
-
-    @field_validator("poll_interval_seconds")
-    @classmethod
-    def _interval_is_sane(cls, value: float) -> float:
-        return _check_interval(value)  # not in the annotation: subclasses redeclare the field with another default
+    _lengths_fit = model_validator(mode="after")(_check_lengths)
+    # Not in the annotation: subclasses redeclare the field with another default.
+    _interval_is_sane = field_validator("poll_interval_seconds")(_check_interval)
 
 
 class RouteProfile(Model):

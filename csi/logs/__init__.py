@@ -1,8 +1,7 @@
 """Log lines on stderr, JSON or text, one per record, with every known secret masked."""
 
-from csi.logs.intercept import install_excepthook, take_over
 from csi.logs.logger import Log, log
 from csi.logs.redaction import redact, register_secret
-from csi.logs.sink import setup
+from csi.logs.sink import install_excepthook, setup, take_over
 
 __all__ = ["Log", "install_excepthook", "log", "redact", "register_secret", "setup", "take_over"]

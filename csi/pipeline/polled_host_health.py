@@ -8,7 +8,7 @@ from csi.logs import log
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.scheduling import watch_health
-from csi.scheduling.watch_health import Failure, HostFacts, Verdict, WatchFacts
+from csi.scheduling.watch_health import HostFacts, Verdict, WatchFacts
 from csi.store import counters, hosts, watches
 from csi.store.models import Host, Watch
 from csi.store.watches import PollCandidate
@@ -59,9 +59,8 @@ def judge(
     """What a failed read means for its watch. Decides, and changes nothing."""
     host = hosts.get(name)
     facts = _facts(host, now, watch, error.kind)
-    failure = Failure(error.kind, error.retry_after)
     return FailureAssessment(
-        host, facts.failing, watch_health.judge(_watch_facts(rt, watch, tried_at), facts, failure, now, rt.rng)
+        host, facts.failing, watch_health.judge(_watch_facts(rt, watch, tried_at), facts, error, now, rt.rng)
     )
 
 

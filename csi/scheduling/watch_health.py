@@ -13,6 +13,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from csi.errors import SourceError
+
 State = Literal["healthy", "backing_off", "throttled", "outage", "suspect", "dead"]
 
 HOST_KINDS = frozenset({"transient", "missing", "malformed"})
@@ -81,14 +83,6 @@ class HostFacts:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """What went wrong."""
-
-    kind: str
-    retry_after: float | None = None
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What a failed read means."""
 
@@ -100,7 +94,7 @@ class Verdict:
     outage_begins: bool = False
 
 
-def judge(watch: WatchFacts, host: HostFacts, failure: Failure, now: float, rng: random.Random) -> Verdict:
+def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, rng: random.Random) -> Verdict:
     """What a failed read means: the new state, and when to try again."""
     since = now if watch.since is None or watch.since > now else watch.since
     if failure.kind in WAITING_KINDS:
@@ -110,7 +104,7 @@ def judge(watch: WatchFacts, host: HostFacts, failure: Failure, now: float, rng:
     if watch.state == "dead":
         return Verdict("dead", since, now + HOUR * rng.uniform(0.9, 1.0), ask)
     if failure.kind in HOST_KINDS and not _is_its_own(watch, host, failure, since, now):
-        begins = host.outage_since is None and is_outage(host)
+        begins = host.outage_since is None and host.failing >= threshold(host.watches)
         if begins or host.outage_since is not None:
             return Verdict("outage", since, now + _turn(watch, host, now, rng), ask, begins)
     suspect = watch.state == "suspect" or _is_suspect(watch, host, failure, since, now)
@@ -130,10 +124,6 @@ def confirmed(verdict: Verdict, answer: str, now: float, rng: random.Random) -> 
 def threshold(watches: int) -> int:
     """How many must fail together before it is the host: a fifth, and three at least (two where there are few)."""
     return max(2 if watches <= 5 else 3, math.ceil(SHARE * watches))
-
-
-def is_outage(host: HostFacts) -> bool:
-    return host.failing >= threshold(host.watches)
 
 
 def is_over(host: HostFacts, now: float) -> bool:
@@ -156,7 +146,7 @@ def catch_up(count: int, now: float) -> list[float]:
     return [now + span * place / max(count, 1) for place in range(count)]
 
 
-def _patience(watch: WatchFacts, failure: Failure, rng: random.Random) -> float:
+def _patience(watch: WatchFacts, failure: SourceError, rng: random.Random) -> float:
     if failure.retry_after is not None and not math.isnan(failure.retry_after):
         return min(max(failure.retry_after, 1.0), LONGEST_PAUSE) + rng.uniform(0.0, 2.0)
     return _doubling(watch) * rng.uniform(0.8, 1.0)
@@ -189,7 +179,7 @@ def _is_fine(host: HostFacts, since: float, now: float) -> bool:
     return _answers(host, now) and host.last_ok_at is not None and host.last_ok_at >= since
 
 
-def _is_its_own(watch: WatchFacts, host: HostFacts, failure: Failure, since: float, now: float) -> bool:
+def _is_its_own(watch: WatchFacts, host: HostFacts, failure: SourceError, since: float, now: float) -> bool:
     """The failure is no part of an outage: the watch was suspect before, or has been missing for LONG_NIGHT while the
     host answers others."""
     if watch.state == "suspect":
@@ -197,7 +187,7 @@ def _is_its_own(watch: WatchFacts, host: HostFacts, failure: Failure, since: flo
     return now - since >= LONG_NIGHT and _is_suspect(watch, host, failure, since, now)
 
 
-def _is_suspect(watch: WatchFacts, host: HostFacts, failure: Failure, since: float, now: float) -> bool:
+def _is_suspect(watch: WatchFacts, host: HostFacts, failure: SourceError, since: float, now: float) -> bool:
     lasting = _is_lasting(watch.errors + 1, since, now)
     return failure.kind == "missing" and lasting and _is_fine(host, since, now)
 

@@ -5,10 +5,12 @@ from itertools import pairwise
 
 import pytest
 
+from csi.errors import SourceError
 from csi.scheduling import watch_health
-from csi.scheduling.watch_health import DAY, HOUR, MINUTE, Failure, HostFacts, Verdict, WatchFacts
+from csi.scheduling.watch_health import DAY, HOUR, MINUTE, HostFacts, Verdict, WatchFacts
 
 NOW = 1_771_761_600.0
+MISSING = SourceError("it is not there", kind="missing")
 
 
 def watch(state: str = "backing_off", *, ill_for: float | None = 0.0, errors: int = 1, **more: object) -> WatchFacts:
@@ -26,7 +28,7 @@ def host(failing: int = 1, watches: int = 20, *, ok_ago: float | None = 10.0, ou
 
 
 def judge(facts: WatchFacts, of_host: HostFacts, kind: str, seed: int = 1, **more: float) -> Verdict:
-    return watch_health.judge(facts, of_host, Failure(kind, **more), NOW, random.Random(seed))
+    return watch_health.judge(facts, of_host, SourceError("it fails", kind=kind, **more), NOW, random.Random(seed))
 
 
 WELL = watch("healthy", errors=0)
@@ -194,7 +196,11 @@ def test_the_api_is_asked_when_it_lasts_and_then_once_a_day():
     while at < NOW + 7 * DAY:
         of_host = HostFacts(watches=20, failing=1, last_ok_at=at)
         verdict = watch_health.judge(
-            WatchFacts(state, since, errors, 300.0, tried_at=tried), of_host, Failure("missing"), at, rng
+            WatchFacts(state, since, errors, 300.0, tried_at=tried),
+            of_host,
+            MISSING,
+            at,
+            rng,
         )
         asked += [at - NOW] if verdict.confirm else []
         state, since, tried, errors, at = verdict.state, verdict.since, at, errors + 1, verdict.next_at
@@ -237,7 +243,7 @@ def test_an_outages_end_is_noticed_in_time(failing, interval):
         asked.append(at)
         facts = WatchFacts("outage", at - 300, 9, float(interval))
         of_host = HostFacts(failing * 2, failing, at - 5, at - 300)
-        times[scout] = watch_health.judge(facts, of_host, Failure("missing"), at, rng).next_at
+        times[scout] = watch_health.judge(facts, of_host, MISSING, at, rng).next_at
     gaps = [b - a for a, b in pairwise(asked)]
     assert max(gaps) <= (60 if failing < 40 else 45)
     assert len(asked) / 7200 <= max(failing / interval * 2.2, 0.2)  # and nobody hammers

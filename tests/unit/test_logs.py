@@ -24,7 +24,7 @@ from loguru import logger
 from csi import logs
 from csi.errors import ConfigError
 from csi.logs import log, redaction, register_secret, setup, sink, take_over
-from csi.logs.intercept import InterceptHandler
+from csi.logs.sink import InterceptHandler
 
 ROOT = Path(__file__).parents[2]
 SECRET = 's3cr3t/+"käse\\&%20?'

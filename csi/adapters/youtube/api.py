@@ -45,10 +45,6 @@ class ApiSettings(SourceSettings):
     )
     oauth: OAuthSettings = Field(OAuthSettings(), description="A refresh token instead of the key")
 
-    @property
-    def budget_units(self) -> int:
-        return self.quota_limit
-
 
 @dataclass(frozen=True)
 class ApiPage:
