@@ -7,7 +7,7 @@ from typing import Any
 
 from csi import systemd
 from csi.config import loader
-from csi.jobs import job_rescue
+from csi.jobs import run_job
 from csi.logs import log
 from csi.pipeline import clock_check, quota_schedule, schedule
 from csi.runtime import Runtime, Share, open_runtime
@@ -94,8 +94,8 @@ class IngesterWorker(WorkerProcess):
         dispatch(maintenance.run_pass(rt, queue, self._started_at, with_heartbeat=with_heartbeat))
         if leader.has_led(rt) and queue.is_usable:
             if with_heartbeat:
-                job_rescue.requeue_failed_and_stuck(rt)
-            dispatch(job_rescue.wake_due(rt))
+                run_job.requeue_failed_and_stuck(rt)
+            dispatch(run_job.wake_due(rt))
         if with_heartbeat and queue.is_usable:
             notifier.note_pass()
             systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups in the queue"))

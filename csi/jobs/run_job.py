@@ -1,11 +1,11 @@
-"""Claim one job, run it step by step, and settle it. A step's data and the job's progress commit together."""
+"""Wake due jobs, claim one, run it step by step, settle it. A step's data and the job's progress commit together."""
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from csi.errors import CsiError, SourceError
-from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryWithBackoff, judge
 from csi.logs import log
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -13,6 +13,13 @@ from csi.store import api_units, counters, db
 from csi.store.catalog import jobs
 from csi.store.catalog.jobs import CatalogJob
 from csi.store.db import writing
+
+WAKE_SECONDS = 2.0
+"""Between two wake-ups by the maintenance loop; a finished job wakes the next one directly."""
+
+FIRST_WAIT, LONGEST_WAIT, KEY_WAIT = 60.0, 3600.0, 900.0
+SPREAD = 600.0
+"""Jobs that wait for midnight are spread over this time, so that they do not all start at once."""
 
 
 class JobLeaseLost(CsiError):
@@ -42,6 +49,34 @@ class JobDone:
 
 Handler = Callable[[Runtime, CatalogJob], StepDone | JobDone]
 """Does the next step of a job, given its `progress`. After a SourceError the step is repeated later."""
+
+
+# ── the maintenance loop ────────────────────────────────────────────────────────────────────────────────
+
+
+def wake_due(rt: Runtime) -> list[Wake]:
+    """One wake-up for each due job, up to the number of free job slots. A wake-up takes the most urgent job."""
+    now = rt.now()
+    if not rt.settings.catalog.enabled or 0 <= now - rt.process.jobs_woken_at < WAKE_SECONDS:
+        return []
+    # A wake-up beyond the free slots would hold a worker thread that polling and delivery need.
+    free = rt.share.jobs - jobs.running_count(now)
+    found = jobs.due(now, free) if free > 0 else []
+    if found:
+        rt.process.jobs_woken_at = now
+    return [Wake("job", slot) for slot in range(len(found))]
+
+
+def requeue_failed_and_stuck(rt: Runtime) -> int:
+    """Make due: failed jobs whose wait has ended, and running jobs whose lease has expired. Returns how many."""
+    now = rt.now()
+    stuck = jobs.requeue_stuck(now)
+    if stuck:
+        log.warning("jobs with an expired lease requeued", jobs=stuck)
+    return stuck + jobs.release_failed(now)
+
+
+# ── run ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def run_next_job(rt: Runtime, handlers: Mapping[str, Handler]) -> list[Wake]:
@@ -111,31 +146,62 @@ def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
     now, found = rt.now(), jobs.find(job.id)
     if found is None or found.lease_token != job.lease_token:
         return
-    verdict = judge(
-        error,
-        attempts=found.attempts,
-        max_attempts=found.max_attempts,
-        now=now,
-        midnight=api_units.day_ends(now),
-        rng=rt.rng,
-    )
-    facts = {"job": job.id, "type": job.type, "channel": job.channel_id, "error": str(error), "kind": error.kind}
+    why, midnight = str(error), api_units.day_ends(now)
+    facts = {"job": job.id, "type": job.type, "channel": job.channel_id, "error": why, "kind": error.kind}
     # Each change is conditional on the lease: False means that the job was requeued meanwhile, and nothing is logged.
-    match verdict:
-        case PostponeJob(until, why):
+    match judge(error, found.attempts, found.max_attempts, now=now, midnight=midnight, rng=rt.rng):
+        case PostponeJob(until):
             with writing():
                 counters.add("jobs", source=job.type, label="waits")
                 changed = jobs.snooze(found, why, until, now)
             if changed:
                 log.info("job postponed", until=until, **facts)
-        case RetryWithBackoff(until, why):
+        case RetryWithBackoff(until):
             with writing():
                 counters.add("jobs", source=job.type, label="failed")
                 changed = jobs.fail(found, why, until, now)
             if changed:
                 log.warning("job failed; it will be retried", attempts=found.attempts, **facts)
-        case GiveUpJob(why):
+        case GiveUpJob():
             with writing():
                 changed = jobs.mark_dead(found, why, now)
             if changed:
                 log.error("job given up", **facts)
+
+
+# ── what a failure means ────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class PostponeJob:
+    """Run again at `until`; no attempt is counted, because the job itself did not fail."""
+
+    until: float
+
+
+@dataclass(frozen=True)
+class RetryWithBackoff:
+    """Run again at `until`; an attempt is counted."""
+
+    until: float
+
+
+@dataclass(frozen=True)
+class GiveUpJob:
+    """The job is dead."""
+
+
+def judge(
+    error: SourceError, attempts: int, max_attempts: int, *, now: float, midnight: float, rng: random.Random
+) -> PostponeJob | RetryWithBackoff | GiveUpJob:
+    """`midnight` is the end of the API's day. Pure."""
+    if error.kind in ("budget", "quota"):
+        return PostponeJob(midnight + 1.0 + rng.uniform(0.0, SPREAD))
+    if error.kind in ("throttled", "paused"):
+        return PostponeJob(now + (error.retry_after or FIRST_WAIT * rng.uniform(0.8, 1.2)))
+    if error.kind == "auth":
+        return PostponeJob(now + KEY_WAIT)
+    if attempts >= max_attempts or error.kind == "denied":
+        return GiveUpJob()
+    wait = min(FIRST_WAIT * 2 ** (max(attempts, 1) - 1), LONGEST_WAIT)
+    return RetryWithBackoff(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0))

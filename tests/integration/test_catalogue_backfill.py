@@ -8,7 +8,7 @@ import pytest
 
 from csi.catalog import channel_admin
 from csi.catalog.job_handlers import HANDLERS
-from csi.jobs import job_rescue
+from csi.jobs import run_job
 from csi.jobs.run_job import run_next_job
 from csi.net import HttpResponse
 from csi.runtime import Runtime
@@ -97,7 +97,7 @@ def test_killed_at_every_step_of_a_thousand_videos_it_completes_with_each_video_
         while run_until_killed(here, here.rt, next(places), monkeypatch):
             deaths += 1
             clock.move(jobs.LEASE_SECONDS + 1)
-            job_rescue.requeue_failed_and_stuck(here.rt)
+            run_job.requeue_failed_and_stuck(here.rt)
             assert deaths < 1_000
         assert here.job(job.id).status == "completed"
         assert numbers() == (1_000, 1_000, 1_000)
@@ -112,7 +112,7 @@ def test_one_death_costs_one_page_at_most(tmp_path, clock, monkeypatch, nth):
         here.add(here.channel(videos=60))
         assert run_until_killed(here, here.rt, nth, monkeypatch)
         clock.move(jobs.LEASE_SECONDS + 1)
-        job_rescue.requeue_failed_and_stuck(here.rt)
+        run_job.requeue_failed_and_stuck(here.rt)
         run_next_job(here.rt, HANDLERS)
         assert numbers() == (60, 60, 60)
         assert here.counted <= here.booked <= 6 + 2

@@ -12,7 +12,7 @@ from peewee import fn
 from csi.catalog import channel_admin
 from csi.catalog.due_jobs import plan_jobs
 from csi.catalog.job_handlers import HANDLERS
-from csi.jobs import job_rescue
+from csi.jobs import run_job
 from csi.jobs.run_job import run_next_job
 from csi.pipeline import deliver, flush, ingest, poll, schedule
 from csi.pipeline.wake import Wake
@@ -311,7 +311,7 @@ class CatalogPipeline(SimulatedSiteRig):
 
     def run(self) -> int:
         """Plan what is due now and run all of it; return the number of jobs that ran."""
-        job_rescue.requeue_failed_and_stuck(self.rt)
+        run_job.requeue_failed_and_stuck(self.rt)
         plan_jobs(self.rt)
         return self.work()
 

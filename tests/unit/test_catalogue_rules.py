@@ -8,8 +8,8 @@ from csi.catalog.api_response_fields import channel_facts, count, video_facts
 from csi.catalog.gains import DAILY, HOURLY, gain
 from csi.catalog.refresh_schedule import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.errors import SourceError
-from csi.jobs.failure_verdict import GiveUpJob, PostponeJob, RetryWithBackoff, judge
 from csi.jobs.job_kinds import KINDS, JobRefused, new_job
+from csi.jobs.run_job import GiveUpJob, PostponeJob, RetryWithBackoff, judge
 from csi.store.catalog.stats import CountSample
 from csi.store.catalog.videos import DueVideo
 from csi.store.uuid7 import new_id
@@ -124,7 +124,7 @@ def test_waits_grow_and_end():
     waits = [verdict("transient", attempts).until - NOW for attempts in range(1, 5)]
     assert all(low * 0.8 <= wait <= low * 1.2 for low, wait in zip((60, 120, 240, 480), waits, strict=True))
     assert isinstance(verdict("transient", 5), GiveUpJob)
-    assert verdict("transient", 1, retry_after=900) == RetryWithBackoff(NOW + 900, "why")
+    assert verdict("transient", 1, retry_after=900) == RetryWithBackoff(NOW + 900)
 
 
 @pytest.mark.parametrize("kind", ["throttled", "paused", "auth"])
