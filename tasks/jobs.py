@@ -3,8 +3,7 @@
 from huey import crontab
 
 from csi.catalog.catalog_retention import archive_old_rows_hourly
-from csi.catalog.due_jobs import plan_jobs
-from csi.catalog.job_handlers import HANDLERS
+from csi.catalog.catalog_jobs import HANDLERS, plan_jobs
 from csi.jobs.run_job import run_next_job
 from huey_config import huey
 from tasks.dispatch import dispatch

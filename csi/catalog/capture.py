@@ -1,14 +1,40 @@
-"""Store API responses: the current facts of channels and videos, and a row of statistics for this moment."""
+"""Store API responses: the current facts of channels and videos, and a row of statistics with gains for this moment."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from csi.catalog import gains, refresh_schedule
-from csi.catalog.gains import DAILY, HOURLY
+from csi.catalog import refresh_schedule
+from csi.catalog.refresh_schedule import DAY, HOUR
 from csi.store.catalog import channels, stats, videos
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.stats import CountSample
 from csi.store.catalog.videos import DueVideo, RefreshPlan, VideoFacts
 from csi.store.uuid7 import new_id
+
+
+@dataclass(frozen=True)
+class BaselineWindow:
+    """The allowed age of the earlier count: at least 0.9 periods, so that minutes are not extrapolated to a day, and at
+    most `oldest`, so that the average still describes the period."""
+
+    period: float
+    oldest: float
+
+    def bounds(self, now: float) -> tuple[float, float]:
+        """The earliest and latest time of a count that can be the baseline. The newest count between them is used."""
+        return now - self.oldest, now - 0.9 * self.period
+
+
+HOURLY = BaselineWindow(HOUR, DAY)
+DAILY = BaselineWindow(DAY, 8 * DAY)
+"""Eight days, so that a video that is counted once a week also has a daily gain, the average of its week."""
+
+
+def gain(value: int | None, now: float, before: CountSample | None, window: BaselineWindow) -> int | None:
+    """None without a baseline or when one count is hidden. Can be negative: YouTube corrects view counts."""
+    if value is None or before is None or before.value is None or before.at >= now:
+        return None
+    return round((value - before.value) * window.period / (now - before.at))
 
 
 def record_channel(facts: ChannelFacts, now: float) -> None:
@@ -18,20 +44,15 @@ def record_channel(facts: ChannelFacts, now: float) -> None:
 
     def daily(name: str) -> int | None:
         old = None if before is None else CountSample(before.captured_at, getattr(before, name))
-        return gains.gain(getattr(facts, name), now, old, DAILY)
+        return gain(getattr(facts, name), now, old, DAILY)
 
-    stats.save_channel(
-        stats.make_channel_stats(
-            facts.id,
-            now,
-            subscriber_count=facts.subscriber_count,
-            video_count=facts.video_count,
-            view_count=facts.view_count,
-            daily_views=daily("view_count"),
-            daily_subscribers=daily("subscriber_count"),
-            daily_videos=daily("video_count"),
-        )
-    )
+    counts = {name: getattr(facts, name) for name in ("subscriber_count", "video_count", "view_count")}
+    daily_gains = {
+        "daily_views": daily("view_count"),
+        "daily_subscribers": daily("subscriber_count"),
+        "daily_videos": daily("video_count"),
+    }
+    stats.save_channel(stats.make_channel_stats(facts.id, now, **counts, **daily_gains))
 
 
 def record_videos(found: Sequence[VideoFacts], now: float) -> None:
@@ -50,8 +71,8 @@ def record_videos(found: Sequence[VideoFacts], now: float) -> None:
                 view_count=facts.view_count,
                 like_count=facts.like_count,
                 comment_count=facts.comment_count,
-                hourly_views=gains.gain(facts.view_count, now, hourly.get(facts.id), HOURLY),
-                daily_views=gains.gain(facts.view_count, now, daily.get(facts.id), DAILY),
+                hourly_views=gain(facts.view_count, now, hourly.get(facts.id), HOURLY),
+                daily_views=gain(facts.view_count, now, daily.get(facts.id), DAILY),
             )
             for facts in found
         ]
@@ -66,8 +87,5 @@ def record_missing(gone: Iterable[DueVideo], now: float) -> int:
 
 def record_unseen(listed: Sequence[VideoFacts], now: float) -> None:
     """Store videos that an uploads list names and the API does not show, as missing."""
-    rows = [
-        (facts, RefreshPlan(refresh_schedule.tier_of(facts.published_at, now), now + refresh_schedule.HOUR))
-        for facts in listed
-    ]
+    rows = [(facts, RefreshPlan(refresh_schedule.tier_of(facts.published_at, now), now + HOUR)) for facts in listed]
     videos.add_unknown(rows, now, missing=True)

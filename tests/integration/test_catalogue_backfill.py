@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from csi.catalog import channel_admin
-from csi.catalog.job_handlers import HANDLERS
+from csi.catalog.catalog_jobs import HANDLERS
 from csi.jobs import run_job
 from csi.jobs.run_job import run_next_job
 from csi.net import HttpResponse

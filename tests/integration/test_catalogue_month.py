@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from csi.catalog.gains import DAILY
+from csi.catalog.capture import DAILY
 from csi.catalog.refresh_schedule import HOT_DAYS
 from csi.simulator.youtube.data_api import three_digits
 from csi.store.catalog import channels, stats, videos

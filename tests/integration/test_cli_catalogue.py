@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from csi.catalog.due_jobs import plan_jobs
-from csi.catalog.job_handlers import HANDLERS
+from csi.catalog.catalog_jobs import HANDLERS, plan_jobs
 from csi.errors import CsiError
 from csi.jobs.run_job import run_next_job
 from csi.simulator.youtube.world import SimulatedChannel

@@ -10,8 +10,7 @@ import yaml
 from peewee import fn
 
 from csi.catalog import channel_admin
-from csi.catalog.due_jobs import plan_jobs
-from csi.catalog.job_handlers import HANDLERS
+from csi.catalog.catalog_jobs import HANDLERS, plan_jobs
 from csi.jobs import run_job
 from csi.jobs.run_job import run_next_job
 from csi.pipeline import deliver, flush, ingest, poll, schedule

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from csi.catalog.api_response_fields import channel_facts, count, video_facts
-from csi.catalog.gains import DAILY, HOURLY, gain
+from csi.catalog.capture import DAILY, HOURLY, gain
 from csi.catalog.refresh_schedule import DAY, HOUR, next_channel_refresh, plan_missing, plan_video, tier_of
 from csi.errors import SourceError
 from csi.jobs.job_kinds import KINDS, JobRefused, new_job
