@@ -2,8 +2,8 @@
 
 from huey import crontab
 
-from csi.catalog.catalog_retention import archive_old_rows_hourly
 from csi.catalog.catalog_jobs import HANDLERS, plan_jobs
+from csi.catalog.catalog_retention import archive_old_rows_hourly
 from csi.jobs.run_job import run_next_job
 from huey_config import huey
 from tasks.dispatch import dispatch

@@ -1,8 +1,9 @@
 """What every JSON model has in common: how it is built from a row, and the types of its times and texts."""
 
+import inspect
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -30,6 +31,14 @@ class ApiModel(BaseModel):
         populate_by_name=True,
         json_schema_serialization_defaults_required=True,
     )
+
+    def __init_subclass__(cls, *, row: type | None = None, without: Collection[str] = (), **options: Any) -> None:
+        """The model has the fields of the dataclass `row`, except `without`. A field that it declares itself takes the
+        place of the row's."""
+        super().__init_subclass__(**options)
+        if row is not None:
+            fields = {name: hint for name, hint in get_type_hints(row).items() if name not in without}
+            cls.__annotations__ = fields | inspect.get_annotations(cls)
 
     @classmethod
     def of(cls, source: object = None, /, **more: object) -> Self:

@@ -1,46 +1,32 @@
 """Channels, videos, statistics and jobs as JSON, under the names of the specification."""
 
-from typing import Any, Literal
-
 from pydantic import Field
 
 from csi.api_models.base import ApiModel, Redacted, RedactedDetails, RedactedOrNone, RenamedKeys, Time, TimeOrNone
+from csi.store.catalog.channels import Channel, ChannelFeed
+from csi.store.catalog.jobs import CatalogJob, JobEvent
+from csi.store.catalog.stats import ChannelStats, VideoStats
+from csi.store.catalog.videos import CatalogVideo
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class JobJson(ApiModel):
+class JobJson(ApiModel, row=CatalogJob, without=("lease_token", "lease_until", "changed_at")):
     """One job of the catalogue."""
 
-    id: str
-    type: str
-    channel_id: str | None
-    video_ids: list[str]
-    priority: int
-    dedup_key: str
-    status: Literal["pending", "running", "failed", "completed", "dead"]
-    attempts: int
-    max_attempts: int
     scheduled_at: Time
     started_at: TimeOrNone
     completed_at: TimeOrNone
     error_message: RedactedOrNone
-    payload: dict[str, Any]
-    progress: dict[str, Any]
-    units: int
     created_at: Time
     archived_at: TimeOrNone
 
 
-class JobEventJson(ApiModel):
+class JobEventJson(ApiModel, row=JobEvent):
     """One step of a job."""
 
-    id: str
-    job_id: str
-    event_type: str
     occurred_at: Time
     details: RedactedDetails
-    duration_ms: int | None
 
 
 class JobDetail(JobJson):
@@ -79,24 +65,12 @@ class JobChanged(ApiModel):
 # ── channels ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ChannelJson(ApiModel):
+class ChannelJson(ApiModel, row=Channel):
     """A channel of the catalogue."""
 
-    id: str
-    title: str
-    description: str | None
-    custom_url: str | None
-    subscriber_count: int | None
-    video_count: int | None
-    view_count: int | None
-    thumbnail_url: str | None
-    uploads_playlist_id: str | None
-    country: str | None
     created_at: TimeOrNone
     tracked_since: Time
     last_refreshed_at: TimeOrNone
-    status: Literal["active", "paused", "deleted", "error"]
-    priority: int
     next_refresh_at: TimeOrNone
     missing_since: TimeOrNone
     backfilled_at: TimeOrNone
@@ -118,33 +92,17 @@ class ChannelList(RenamedKeys, renamed={"units_a_day": "units_per_day"}):
     share: int
 
 
-class ChannelFeedJson(ApiModel):
+class ChannelFeedJson(ApiModel, row=ChannelFeed):
     """The watch of a channel's feed."""
 
-    channel_id: str
-    feed_url: str | None
-    last_etag: str | None
-    last_modified: str | None
     last_polled_at: TimeOrNone
     last_video_published_at: TimeOrNone
-    poll_interval_minutes: float
-    consecutive_errors: int
-    status: str
-    watch_id: int
 
 
-class ChannelStatsJson(ApiModel):
+class ChannelStatsJson(ApiModel, row=ChannelStats, without=("captured_on",)):
     """The figures of a channel as they were captured."""
 
-    id: str
-    channel_id: str
     captured_at: Time
-    subscriber_count: int | None
-    video_count: int | None
-    view_count: int | None
-    daily_views: int | None
-    daily_subscribers: int | None
-    daily_videos: int | None
 
 
 class ChannelDetail(ChannelJson):
@@ -212,30 +170,13 @@ class ChannelPriority(ApiModel):
 # ── videos ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class VideoJson(ApiModel):
+class VideoJson(ApiModel, row=CatalogVideo):
     """A video of the catalogue."""
 
-    id: str
-    channel_id: str
-    title: str
-    description: str | None
     published_at: Time
-    duration: int | None
-    view_count: int | None
-    like_count: int | None
-    comment_count: int | None
-    thumbnail_url: str | None
-    category_id: str | None
-    tags: list[str]
-    language: str | None
-    caption_available: bool | None
-    definition: str | None
-    privacy_status: str | None
-    upload_status: str | None
     first_seen_at: Time
     last_refreshed_at: TimeOrNone
     missing_since: TimeOrNone
-    refresh_tier: Literal["hot", "medium", "tail"]
     next_refresh_at: TimeOrNone
 
 
@@ -265,17 +206,10 @@ class HotVideos(ApiModel):
     videos: list[HotVideo]
 
 
-class VideoStatsJson(ApiModel):
+class VideoStatsJson(ApiModel, row=VideoStats):
     """The figures of a video as they were captured."""
 
-    id: str
-    video_id: str
     captured_at: Time
-    view_count: int | None
-    like_count: int | None
-    comment_count: int | None
-    hourly_views: int | None
-    daily_views: int | None
 
 
 class VideoDetail(VideoJson):

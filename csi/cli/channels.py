@@ -101,11 +101,13 @@ def show(channel: str, config_path: Path | None, as_json: bool) -> None:
     echo_fields(api_models.ChannelJson.of(row).model_dump(), 20)
     counted = f"{found.known_videos:,}, of which {found.missing_videos:,} are missing at YouTube"
     click.echo(f"{'videos known':<20} {counted}")
-    feed = found.feed
-    shown = "not watched" if feed is None else f"{feed.status}, last poll {feed.last_polled_at or '–'}"
-    click.echo(f"{'feed':<20} {shown}")
-    for job in found.jobs:
-        click.echo(f"{'job':<20} {job.id}  {job.type}  {job.status}  {plain(job.error_message or '')}")
+    shown = found.model_dump()
+    feed = shown["feed"]
+    polled = "not watched" if feed is None else f"{feed['status']}, last poll {feed['last_polled_at'] or '–'}"
+    click.echo(f"{'feed':<20} {polled}")
+    for job in shown["jobs"]:
+        error = plain(job["error_message"] or "")
+        click.echo(f"{'job':<20} {job['id']}  {job['type']}  {job['status']}  {error}")
 
 
 @channels_group.command()

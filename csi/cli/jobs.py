@@ -99,10 +99,12 @@ def show(job: str, config_path: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(found)
         return
-    echo_fields(found.model_dump(exclude={"history"}), 16)
+    shown = found.model_dump()
+    history = shown.pop("history")
+    echo_fields(shown, 16)
     cells = [
-        [event.occurred_at, event.event_type, f"{event.duration_ms or 0:,} ms", plain(event.details)]
-        for event in found.history
+        [event["occurred_at"], event["event_type"], f"{event['duration_ms'] or 0:,} ms", plain(event["details"])]
+        for event in history
     ]
     echo_table(("WHEN", "WHAT", "AFTER", "DETAILS"), cells)
 

@@ -102,7 +102,6 @@ def _jobs(finished: int) -> Iterator[tuple[Any, ...]]:
 
 CALLS: dict[str, Callable[[], Any]] = {
     NEXT_JOB: lambda: jobs.due(NOW, 10),
-    "pending jobs": lambda: jobs.pending_count(),
     "failed jobs that are due": lambda: jobs.release_failed(NOW),
     "unfinished jobs by type": lambda: jobs.unfinished(),
     "oldest due job": lambda: jobs.waiting_since(NOW),

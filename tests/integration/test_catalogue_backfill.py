@@ -278,7 +278,7 @@ def test_a_channel_that_does_not_exist_is_refused_in_one_sentence(tmp_path, cloc
     with catalog_pipeline(tmp_path, clock) as here:
         with pytest.raises(channel_admin.CatalogRefused, match="YouTube has no channel UC"):
             channel_admin.register(here.rt, "UC" + "z" * 22)
-        assert channels.every() == []
+        assert channels.dashboard("2026-02-22") == []
         assert jobs.page() == []
 
 

@@ -34,7 +34,7 @@ def live(here: CatalogPipeline, *, refs: list[str], days: int, uploads_a_day: fl
 def arrive(here: CatalogPipeline, ref: str) -> None:
     """What the ingester does when a feed shows a new upload; test_catalogue_refresh.py has it whole."""
     newest = here.world.newest(ref, 1)[0]
-    facts = videos.VideoFacts(newest.id, ref, newest.title, newest.published_at)
+    facts = videos.VideoFacts(newest.id, ref, newest.title, None, newest.published_at)
     videos.add_unknown([(facts, videos.RefreshPlan("hot", here.clock()))], here.clock())
 
 

@@ -14,7 +14,7 @@ from ops.bench import catalogue
 NOW = 1_771_761_600.0
 UC = "UC" + "a" * 22
 
-LAST = videos.CatalogVideo("v9", UC, "T", NOW - 9 * 3_600)
+LAST = videos.CatalogVideo("v9", UC, "T", None, NOW - 9 * 3_600)
 
 # name: (what is called, the index that must be used; in PostgreSQL's partitions indexes have names of their own)
 PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -26,7 +26,6 @@ PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
     "hot videos": (lambda: videos.of_channel(UC, since=NOW - 7 * 86_400), "idx_videos_channel"),
     "failed jobs": (lambda: jobs.release_failed(NOW), "idx_jobs_queue"),
     "trend": (lambda: stats.trend(UC, NOW - 90 * 86_400), "idx_channel_stats_trend|channel_id_captured_at"),
-    "pending jobs": (lambda: jobs.pending_count(), "idx_jobs_"),
     "quota used": (lambda: api_units.used(NOW), "api_budget_pkey|autoindex_api_budget"),
     "due videos": (lambda: videos.due("hot", NOW), "idx_videos_due"),
     "due channels": (lambda: channels.due(NOW), "idx_channels_due"),
@@ -49,7 +48,7 @@ WHOLE = {"channel dashboard": {"c", "channels"}}
 @pytest.fixture
 def filled(store: str) -> str:
     channels.add(UC, "Somebody", 5, NOW)
-    facts = [videos.VideoFacts(f"v{number}", UC, "T", NOW - number * 3_600) for number in range(300)]
+    facts = [videos.VideoFacts(f"v{number}", UC, "T", None, NOW - number * 3_600) for number in range(300)]
     videos.save([(one, videos.RefreshPlan("hot", NOW)) for one in facts], NOW)
     for hour in range(10):
         captures = [stats.VideoStats(f"{one.id}-{hour}", one.id, NOW - hour * 3_600, 1, 1, 1, 1, 1) for one in facts]

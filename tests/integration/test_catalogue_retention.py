@@ -28,7 +28,8 @@ def rt(store, tmp_path, clock) -> Runtime:
     channels.add(UC, "Somebody", 5, NOW)
     for name in ("v1", "v2"):
         videos.save(
-            [(videos.VideoFacts(name, UC, name, NOW - 900 * DAY, view_count=9), videos.RefreshPlan("tail", NOW))], NOW
+            [(videos.VideoFacts(name, UC, name, None, NOW - 900 * DAY, view_count=9), videos.RefreshPlan("tail", NOW))],
+            NOW,
         )
     settings = Settings(csi=CsiSettings(state_dir=tmp_path), catalog=CatalogSettings(), retention=RetentionSettings())
     return Runtime(settings, Net(), now=clock)

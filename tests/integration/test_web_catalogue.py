@@ -34,7 +34,7 @@ def rt(tmp_path: Path) -> Runtime:
         numbers = {"subscriber_count": 100 + days, "video_count": 3, "view_count": None if days == 4 else 1_000 * days}
         gains = {"daily_views": 5, "daily_subscribers": None, "daily_videos": 0}
         stats.save_channel(stats.make_channel_stats(UC, now - (10 - days) * DAY, **numbers, **gains))
-    facts = videos.VideoFacts("vid-1", UC, HOSTILE, now - 3_600, view_count=5_000)
+    facts = videos.VideoFacts("vid-1", UC, HOSTILE, None, now - 3_600, view_count=5_000)
     videos.save([(facts, videos.RefreshPlan("hot", now))], now)
     stats.save_videos([stats.VideoStats("s1", "vid-1", now, 5_000, None, None, 777, None)])
     jobs.enqueue(NewCatalogJob("BACKFILL_CHANNEL", "k", channel_id=UC), now)
@@ -224,7 +224,7 @@ async def test_the_api_tells_of_channels_what_the_command_tells(client):
 @pytest.mark.asyncio
 async def test_videos_come_page_by_page_and_none_twice(client, rt):
     now = rt.now()
-    facts = [videos.VideoFacts(f"same-{n}", UC, "T", now - 9_999) for n in range(5)]
+    facts = [videos.VideoFacts(f"same-{n}", UC, "T", None, now - 9_999) for n in range(5)]
     videos.save([(one, videos.RefreshPlan("hot", now)) for one in facts], now)
     seen, following = [], ""
     while following is not None:

@@ -200,8 +200,9 @@ def fill_catalogue(built: OperatorRig) -> None:
     watch_admin.add(NewWatch("youtube_channel_rss", CHANNEL, "standard", 300.0, "all"), now)
     for moment, views in ((now - DAY, 1000), (now - HOUR, 1200), (now, 1300)):
         counts = {"view_count": views, "video_count": 1, "subscriber_count": views // 10}
-        record_channel(ChannelFacts(CHANNEL, "Somebody", custom_url="@somebody", **counts), moment)
-        record_videos([VideoFacts(VIDEO, CHANNEL, "A hot video", now - 2 * HOUR, view_count=views)], moment)
+        facts = dict.fromkeys(ChannelFacts.__dataclass_fields__) | {"id": CHANNEL, "title": "Somebody"} | counts
+        record_channel(ChannelFacts(**facts | {"custom_url": "@somebody"}), moment)
+        record_videos([VideoFacts(VIDEO, CHANNEL, "A hot video", None, now - 2 * HOUR, view_count=views)], moment)
     stats.save_videos([stats.VideoStats(new_id(LONG_AGO), VIDEO, LONG_AGO, 1, 0, 0, None, None)])
     archive_old_rows(built.rt, rest=lambda seconds: None)
     jobs.mark_dead(_running(_job("BACKFILL_CHANNEL", DEAD_JOB, now), now), "http 404: no such channel", now)

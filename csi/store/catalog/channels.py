@@ -1,14 +1,16 @@
 """Channels of the catalogue: metadata, status, and when each is refreshed next."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from csi.store.db import changed, fetch, marks, run
 
+ChannelStatus = Literal["active", "paused", "deleted", "error"]
+
 
 @dataclass(frozen=True)
-class Channel:
-    """A channel being monitored, under the names of the specification."""
+class ChannelFacts:
+    """What the API returned for a channel. A hidden counter is None, never 0."""
 
     id: str
     title: str
@@ -21,31 +23,20 @@ class Channel:
     uploads_playlist_id: str | None
     country: str | None
     created_at: float | None
+
+
+@dataclass(frozen=True)
+class Channel(ChannelFacts):
+    """A channel being monitored, under the names of the specification."""
+
     tracked_since: float
     last_refreshed_at: float | None
-    status: str
+    status: ChannelStatus
     priority: int
     next_refresh_at: float | None
     """When its statistics are due; None: never (paused)."""
     missing_since: float | None
     backfilled_at: float | None
-
-
-@dataclass(frozen=True)
-class ChannelFacts:
-    """What the API returned for a channel. A hidden counter is None, never 0."""
-
-    id: str
-    title: str
-    description: str | None = None
-    custom_url: str | None = None
-    subscriber_count: int | None = None
-    video_count: int | None = None
-    view_count: int | None = None
-    thumbnail_url: str | None = None
-    uploads_playlist_id: str | None = None
-    country: str | None = None
-    created_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,12 +83,6 @@ def matching(text: str) -> list[Channel]:
     handle = text.lower().removeprefix("@")
     sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR LOWER(custom_url) IN (?, ?) ORDER BY id"
     return [Channel(*row) for row in fetch(sql, text, text, handle, f"@{handle}")]
-
-
-def every(status: str | None = None) -> list[Channel]:
-    where, values = ("WHERE status = ?", [status]) if status else ("", [])
-    sql = f"SELECT {COLUMNS} FROM channels {where} ORDER BY priority DESC, title, id"
-    return [Channel(*row) for row in fetch(sql, *values)]
 
 
 def known(ids: list[str]) -> set[str]:

@@ -5,7 +5,7 @@ Every change of a status goes through `_move`, is one of MOVES, and writes a row
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from peewee import IntegrityError
 
@@ -33,6 +33,7 @@ MOVES: dict[tuple[str, str], str] = {
     ("pending", "dead"): "dead_lettered",
     ("dead", "pending"): "retried",  # by command
 }
+JobStatus = Literal["pending", "running", "failed", "completed", "dead"]
 OPEN = ("pending", "running", "failed")
 SETTLED = ("completed", "dead")
 
@@ -47,7 +48,7 @@ class CatalogJob:
     video_ids: tuple[str, ...]
     priority: int
     dedup_key: str
-    status: str
+    status: JobStatus
     attempts: int
     """Attempts since its last progress."""
     max_attempts: int
@@ -407,10 +408,6 @@ def waiting_since(now: float) -> float | None:
         j.channel_id IS NULL OR j.channel_id NOT IN (SELECT c.id FROM channels c WHERE c.status = 'paused'))"""
     found = fetch(sql, now)[0][0]
     return None if found is None else float(found)
-
-
-def pending_count() -> int:
-    return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'pending'")[0][0])
 
 
 def running_count(now: float) -> int:

@@ -17,8 +17,8 @@ class VideoFacts:
     id: str
     channel_id: str
     title: str
+    description: str | None
     published_at: float
-    description: str | None = None
     duration: int | None = None
     view_count: int | None = None
     like_count: int | None = None

@@ -1,6 +1,6 @@
 """`/admin/channels`, `/admin/videos`, `/admin/jobs`: as `csi channels`, `csi videos` and `csi jobs`."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from starlette.responses import Response
@@ -12,8 +12,8 @@ from csi.jobs import job_admin
 from csi.jobs.job_kinds import KINDS, MOST_VIDEOS, JobRefused
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
-from csi.store.catalog.channels import Channel
-from csi.store.catalog.jobs import CatalogJob
+from csi.store.catalog.channels import Channel, ChannelStatus
+from csi.store.catalog.jobs import CatalogJob, JobStatus
 from csi.web.operation_definition import Limit, OperationList, RequestModel, Whole, page_of
 from csi.web.responses import HttpProblem, reply
 
@@ -40,7 +40,7 @@ class ChannelRequest(RequestModel):
 class ChannelQuery(RequestModel):
     """Which channels."""
 
-    status: Literal["active", "paused", "deleted", "error"] | None = Field(None, description="Only in this status")
+    status: ChannelStatus | None = Field(None, description="Only in this status")
 
 
 class PriorityRequest(RequestModel):
@@ -81,9 +81,7 @@ class JobQuery(RequestModel):
     """Which jobs."""
 
     limit: Limit = 50
-    status: Literal["pending", "running", "failed", "completed", "dead"] | None = Field(
-        None, description="Only in this status"
-    )
+    status: JobStatus | None = Field(None, description="Only in this status")
     type: str | None = Field(None, max_length=40, description="Only of this type")
     channel: str | None = Field(None, max_length=64, description="Only of the channel with this id")
     before: str | None = Field(None, max_length=36, description="The `next` of the previous page")
