@@ -174,6 +174,10 @@ def test_prompts_are_files_with_id_and_version_and_an_own_one_wins(tmp_path):
         load_prompt("merge", tmp_path)
 
 
+def failed_job(attempts: int = 0, api_tries: int = 0) -> Any:
+    return SimpleNamespace(collection="jobs/transcription", attempts=attempts, api_tries=api_tries)
+
+
 def error(fault: str, retry_after: float | None = None) -> ProviderError:
     return ProviderError("x", fault=fault, code="c", retry_after=retry_after)  # type: ignore[arg-type]
 
@@ -208,11 +212,11 @@ def error(fault: str, retry_after: float | None = None) -> ProviderError:
     ],
 )
 def test_what_follows_from_a_failure(fault, facts, verdict):
-    known = {"attempts": 0, "api_tries": 0, "more_providers": False, "now": 100.0} | facts
-    assert judge("jobs/transcription", error(fault), **known) == verdict
+    hints = {name: facts[name] for name in ("more_providers", "answered") if name in facts}
+    job = failed_job(facts.get("attempts", 0), facts.get("api_tries", 0))
+    assert judge(job, error(fault), 100.0, **hints) == verdict
 
 
 def test_a_retry_after_makes_a_wait_longer_never_shorter():
-    known = {"attempts": 0, "api_tries": 0, "more_providers": False, "now": 100.0}
-    assert judge("jobs/transcription", error("transient", 90), **known) == RepeatCall(190.0)
-    assert judge("jobs/transcription", error("transient", 1), **known) == RepeatCall(110.0)
+    assert judge(failed_job(), error("transient", 90), 100.0) == RepeatCall(190.0)
+    assert judge(failed_job(), error("transient", 1), 100.0) == RepeatCall(110.0)

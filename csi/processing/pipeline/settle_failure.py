@@ -12,7 +12,7 @@ from csi.processing.store import audit, dead_jobs, jobs, paid_calls, videos
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
 from csi.processing.store.dead_jobs import DeadJob
-from csi.processing.store.jobs import Collection, ProcessingJob
+from csi.processing.store.jobs import ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
 from csi.processing.wake import StepWake, wake_job
 
@@ -71,14 +71,7 @@ FailureVerdict = RepeatCall | NextAttempt | NextProvider | SkipJob | DeadLetterJ
 
 
 def judge(
-    collection: Collection,
-    error: ProviderError,
-    *,
-    attempts: int,
-    api_tries: int,
-    more_providers: bool,
-    now: float,
-    answered: bool = False,
+    job: ProcessingJob, error: ProviderError, now: float, *, more_providers: bool = False, answered: bool = False
 ) -> FailureVerdict:
     """The verdict on a failure. Pure. `answered`: the model's paid answer is no summary; another answer may be one."""
     if error.fault in ("absent", "refused") and more_providers:
@@ -89,11 +82,11 @@ def judge(
         return DeadLetterJob("quota_exceeded", can_retry=True)
     if error.fault == "refused" and not answered:
         return DeadLetterJob("fatal_error", can_retry=False)
-    if not answered and api_tries < len(API_WAITS):
-        return RepeatCall(now + max(API_WAITS[api_tries], error.retry_after or 0))
-    waits = TRANSCRIPTION_WAITS if collection == jobs.TRANSCRIPTION else SUMMARIZATION_WAITS
-    if attempts < len(waits):
-        return NextAttempt(now + max(waits[attempts], error.retry_after or 0))
+    if not answered and job.api_tries < len(API_WAITS):
+        return RepeatCall(now + max(API_WAITS[job.api_tries], error.retry_after or 0))
+    waits = TRANSCRIPTION_WAITS if job.collection == jobs.TRANSCRIPTION else SUMMARIZATION_WAITS
+    if job.attempts < len(waits):
+        return NextAttempt(now + max(waits[job.attempts], error.retry_after or 0))
     return DeadLetterJob("max_retries", can_retry=True)
 
 
@@ -105,29 +98,12 @@ def settle_failure(
     rt: Processing, job: ProcessingJob, error: ProviderError, *, more_providers: bool = False, answered: bool = False
 ) -> list[StepWake]:
     """One transaction: the job, its video, the dead letter and the audit log change together."""
-    now = rt.now()
-    verdict = judge(
-        job.collection,
-        error,
-        attempts=job.attempts,
-        api_tries=job.api_tries,
-        more_providers=more_providers,
-        now=now,
-        answered=answered,
-    )
+    verdict = judge(job, error, rt.now(), more_providers=more_providers, answered=answered)
     sent = error.status is not None or error.code.startswith(("net_", "captions_"))
+    kind = "api_call" if sent else "error"
     with writing():
         video = videos.get(job.video_id)
-        audit.write(
-            job_scope(rt, job, video),
-            "provider_call",
-            "failure",
-            now,
-            event_type="api_call" if sent else "error",
-            error_code=error.code,
-            error_message=str(error),
-            api_response_code=error.status,
-        )
+        _audit_failure(rt, job, video, error, "provider_call", event_type=kind, api_response_code=error.status)
         wakes = _apply_verdict(rt, job, video, error, verdict)
     rt.failpoint("failure.committed")
     log.info("job failed", job_id=job.id, error=str(error), code=error.code, verdict=type(verdict).__name__)
@@ -187,41 +163,20 @@ def move_to_dead_letters(
     can_retry: bool,
     tags: list[str] | None = None,
 ) -> None:
-    """Within a transaction: job and video fail, and a dead letter with the cause is stored."""
+    """Within a transaction: job and video fail, and a dead letter with the cause is stored.
+
+    A job that was dead before keeps its first failure, assignee and notes, and rises one level.
+    """
     now, previous = rt.now(), dead_jobs.find(job.id)
+    before = previous.doc if previous else None
     attempts = job.attempts + 1
     job = jobs.settle(job, now, attempts=attempts, status="failed", attempt_count=attempts, **_error_fields(job, error))
     if video.status != "failed":
         videos.fail(video, redact(str(error))[:500], now)
     retry_after = now + rt.settings.dlq.retry_after if can_retry else None
-    doc = _dead_letter(job, error, failure_type, now, retry_after, previous.doc if previous else None, tags)
-    dead_jobs.put(DeadJob(doc, previous.rounds if previous else 0), retry_after=retry_after, moved_at=now)
-    audit.write(
-        job_scope(rt, job, video),
-        "dead_letter",
-        "failure",
-        now,
-        event_type="error",
-        error_code=error.code,
-        error_message=str(error),
-        tags=[failure_type],
-    )
-    log.error("job is a dead letter", job_id=job.id, video_id=video.id, error=str(error), cause=failure_type)
-
-
-def _dead_letter(
-    job: ProcessingJob,
-    error: ProviderError,
-    failure_type: FailureType,
-    now: float,
-    retry_after: float | None,
-    previous: DeadLetterJobDocument | None,
-    tags: list[str] | None,
-) -> DeadLetterJobDocument:
-    """A job that was dead before keeps its first failure, assignee and notes, and rises one level."""
-    level = min(previous.escalation_level + 1, 5) if previous else 1
+    level = min(before.escalation_level + 1, 5) if before else 1
     priority: Priority = "high" if failure_type in ("quota_exceeded", "manual_intervention") or level >= 2 else "medium"
-    return DeadLetterJobDocument(
+    doc = DeadLetterJobDocument(
         job_id=job.id,
         original_collection=job.collection,
         failure_reason=error.code,
@@ -229,22 +184,32 @@ def _dead_letter(
         final_error=redact(str(error))[:2000],
         job_type=job.collection.removeprefix("jobs/"),
         job_payload={name: value for name, value in job.doc.shape().items() if name not in _LARGE_FIELDS},
-        total_attempts=job.attempts + (previous.total_attempts if previous else 0),
-        first_failure_at=previous.first_failure_at if previous else clock.iso(now),
+        total_attempts=job.attempts + (before.total_attempts if before else 0),
+        first_failure_at=before.first_failure_at if before else clock.iso(now),
         last_attempt_at=clock.iso(now),
         moved_to_dlq_at=clock.iso(now),
         video_id=job.video_id,
         agent_name=AGENTS[job.collection],
         dlq_status="pending",
-        assigned_to=previous.assigned_to if previous else None,
-        resolution_notes=previous.resolution_notes if previous else None,
-        can_retry=retry_after is not None,
+        assigned_to=before.assigned_to if before else None,
+        resolution_notes=before.resolution_notes if before else None,
+        can_retry=can_retry,
         retry_after=clock.iso(retry_after) if retry_after is not None else None,
         manual_steps_required=_MANUAL_STEPS.get(failure_type),
         priority="critical" if level >= 4 else priority,
         tags=tags,
         escalation_level=level,
     )
+    dead_jobs.put(DeadJob(doc, previous.rounds if previous else 0), retry_after=retry_after, moved_at=now)
+    _audit_failure(rt, job, video, error, "dead_letter", event_type="error", tags=[failure_type])
+    log.error("job is a dead letter", job_id=job.id, video_id=video.id, error=str(error), cause=failure_type)
+
+
+def _audit_failure(
+    rt: Processing, job: ProcessingJob, video: ProcessingVideo, error: ProviderError, action: str, **fields: Any
+) -> None:
+    failure = {"error_code": error.code, "error_message": str(error), **fields}
+    audit.write(job_scope(rt, job, video), action, "failure", rt.now(), **failure)
 
 
 def _error_fields(job: ProcessingJob, error: ProviderError) -> dict[str, Any]:
