@@ -1,6 +1,7 @@
 """Admission of discovered videos: skip rules, the daily limit, and a transcription job for each admitted video."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from csi import clock
 from csi.logs import log
@@ -20,45 +21,33 @@ CHUNK = 100
 
 
 @dataclass(frozen=True)
-class AdmitVideo:
-    """The video gets a transcription job."""
+class Admission:
+    """A skipped video is never processed, a deferred one waits for the next day. `rule` names the limit."""
+
+    action: Literal["admit", "skip", "defer"]
+    rule: str = ""
+    reason: str = ""
 
 
-@dataclass(frozen=True)
-class SkipVideo:
-    """The video is never processed. `rule` names the setting, `reason` is a sentence."""
-
-    rule: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class DeferVideo:
-    """The video waits for the next day."""
-
-    rule: str
-
-
-def judge(video: ProcessingVideo, limits: LimitSettings, admitted: int) -> AdmitVideo | SkipVideo | DeferVideo:
+def judge(video: ProcessingVideo, limits: LimitSettings, admitted: int) -> Admission:
     """Pure. A video of unknown duration (0) passes both duration rules."""
     seconds, title = video.doc.duration_sec, video.doc.title
     if video.kind in limits.skip_kinds:
-        return SkipVideo("kind", f"videos of kind {video.kind} are skipped (limits.skip_kinds)")
+        return Admission("skip", "kind", f"videos of kind {video.kind} are skipped (limits.skip_kinds)")
     if limits.skip_title and compile_pattern(limits.skip_title).matches(title):
-        return SkipVideo("title", "the title matches limits.skip_title")
+        return Admission("skip", "title", "the title matches limits.skip_title")
     if seconds > limits.max_duration:
-        return SkipVideo("max_duration", f"longer than {limits.max_duration:g} s (limits.max_duration)")
+        return Admission("skip", "max_duration", f"longer than {limits.max_duration:g} s (limits.max_duration)")
     if 0 < seconds < limits.min_duration:
-        return SkipVideo("min_duration", f"shorter than {limits.min_duration:g} s (limits.min_duration)")
-    return DeferVideo("videos_per_day") if admitted >= limits.videos_per_day else AdmitVideo()
+        return Admission("skip", "min_duration", f"shorter than {limits.min_duration:g} s (limits.min_duration)")
+    return Admission("defer", "videos_per_day") if admitted >= limits.videos_per_day else Admission("admit")
 
 
 def admit(rt: Processing) -> list[StepWake]:
     """Admit, skip or defer one chunk of discovered videos, each in a transaction of its own."""
     if rt.settings.paused:
         return []
-    due = videos.discovered(rt.now(), CHUNK)
-    wakes = []
+    due, wakes = videos.discovered(rt.now(), CHUNK), []
     for video in due:
         try:
             wakes += _admit_one(rt, video)
@@ -73,17 +62,17 @@ def _admit_one(rt: Processing, video: ProcessingVideo) -> list[StepWake]:
     with writing():
         # Counted inside of the transaction: on SQLite no other thread can admit a video between count and commit.
         match judge(video, rt.settings.limits, videos.admitted_since(day_span(today)[0])):
-            case SkipVideo(rule, reason):
+            case Admission("skip", rule, reason):
                 videos.skip(video, reason, now)
                 runs.mark(today, "policy", rule, now)
                 error = {"error_code": rule, "error_message": reason}
                 audit.write(scope, "skip", "skipped", now, event_type="policy_enforcement", **error)
                 return []
-            case DeferVideo(rule):
+            case Admission("defer", rule):
                 videos.defer(video.id, day_span(today)[1], rule)
                 runs.mark(today, "quota", rule, now)
                 return []
-            case AdmitVideo():
+            case _:
                 videos.move(video, "transcription_queued", now)
                 doc = new_job(rt, video, now)
                 jobs.create(jobs.TRANSCRIPTION, doc, now)

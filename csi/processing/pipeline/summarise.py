@@ -4,12 +4,12 @@ import json
 import time
 from dataclasses import asdict
 from decimal import Decimal
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from csi import clock
 from csi.errors import CsiError
 from csi.logs import log
-from csi.processing.collection_models import SummarizationJobDocument, SummaryRefs, TranscriptionJobDocument, VideoRefs
+from csi.processing.collection_models import SummarizationJobDocument, TranscriptionJobDocument
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
 from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
@@ -151,20 +151,17 @@ class _PaidModel:
     def _record_payment(self, key: str, reply: ModelReply, price: Decimal, started: float, *, keep: bool) -> None:
         now, tokens = self._rt.now(), reply.input_tokens + reply.output_tokens
         answer = json.dumps(asdict(reply)) if keep else None
+        call: dict[str, Any] = {
+            "duration_ms": round(1000 * (time.monotonic() - started), 1),
+            "tokens_used": tokens,
+            "api_cost_usd": price,
+            "api_method": "POST",
+            "api_endpoint": f"{self._rt.settings.summarization.openai.base_url}/chat/completions",
+        }
         with writing():
             paid_calls.finish(key, "paid", now, actual=price, tokens=tokens, answer=answer)
-            audit.write(
-                job_scope(self._rt, self._job, self._video),
-                "complete",
-                "success",
-                now,
-                event_type="api_call",
-                duration_ms=round(1000 * (time.monotonic() - started), 1),
-                tokens_used=tokens,
-                api_cost_usd=price,
-                api_method="POST",
-                api_endpoint=f"{self._rt.settings.summarization.openai.base_url}/chat/completions",
-            )
+            scope = job_scope(self._rt, self._job, self._video)
+            audit.write(scope, "complete", "success", now, event_type="api_call", **call)
             alert_near_limit(self._rt)
         self._rt.failpoint("summarise.booked")
 
@@ -178,51 +175,34 @@ def _settle_summary(
     full = rt.artifacts.write(video.id, "summary.json", "summary_json", result.summary.model_dump_json())
     files = [rt.artifacts.write(video.id, FILE_NAMES[kind], kind, text) for kind, text in result.documents.items()]
     rt.failpoint("summarise.written")
-    refs = SummaryRefs(short_summary_id=short.artifact_id, detailed_summary_id=full.artifact_id)
     transcript_id = video.doc.drive_refs.transcript_id if video.doc.drive_refs else None
     with writing():
         for artifact in (short, full, *files):
             artifacts.put(artifact, now)
-        _complete_job(job, result, refs, cost, now)
-        video = videos.move(
-            video,
-            "summarized",
+        jobs.settle(
+            job,
             now,
-            summary_doc_ref=f"jobs/summarization/{job.id}",
-            last_error=None,
-            drive_refs=VideoRefs(transcript_id=transcript_id, summary_id=short.artifact_id).model_dump(),
+            status="completed",
+            completed_at=clock.iso(now),
+            attempt_count=job.attempts + 1,
+            summary=result.summary.model_dump(),
+            drive_refs={"short_summary_id": short.artifact_id, "detailed_summary_id": full.artifact_id},
+            model_used=result.model,
+            input_tokens=result.input_tokens,
+            output_tokens=result.output_tokens,
+            estimated_cost_usd=cost,
+            error_message=None,
         )
-        audit.write(
-            job_scope(rt, job, video),
-            "summarized",
-            "success",
-            now,
-            tool_name=result.model,
-            data_summary=f"{len(result.summary.bullets)} bullets",
-            api_cost_usd=cost,
-            tokens_used=result.input_tokens + result.output_tokens,
-        )
+        refs = {"transcript_id": transcript_id, "summary_id": short.artifact_id}
+        reference = f"jobs/summarization/{job.id}"
+        video = videos.move(video, "summarized", now, summary_doc_ref=reference, last_error=None, drive_refs=refs)
+        usage: dict[str, Any] = {"api_cost_usd": cost, "tokens_used": result.input_tokens + result.output_tokens}
+        scope, words = job_scope(rt, job, video), f"{len(result.summary.bullets)} bullets"
+        audit.write(scope, "summarized", "success", now, tool_name=result.model, data_summary=words, **usage)
         wakes = complete_outputs(rt, video, now)
     rt.failpoint("summarise.committed")
     log.info("video summarized", video_id=video.id, model=result.model, cost=str(cost))
     return wakes
-
-
-def _complete_job(job: ProcessingJob, result: SummaryResult, refs: SummaryRefs, cost: Decimal, now: float) -> None:
-    jobs.settle(
-        job,
-        now,
-        status="completed",
-        completed_at=clock.iso(now),
-        attempt_count=job.attempts + 1,
-        summary=result.summary.model_dump(),
-        drive_refs=refs.model_dump(),
-        model_used=result.model,
-        input_tokens=result.input_tokens,
-        output_tokens=result.output_tokens,
-        estimated_cost_usd=cost,
-        error_message=None,
-    )
 
 
 def required_documents(rt: Processing, video: ProcessingVideo) -> tuple[DocumentKind, ...]:

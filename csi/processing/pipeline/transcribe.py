@@ -12,7 +12,6 @@ from csi.processing.collection_models import (
     SummarizationJobDocument,
     SummaryRefs,
     TranscriptionJobDocument,
-    VideoRefs,
     VideoSummary,
 )
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
@@ -28,7 +27,6 @@ from csi.processing.providers.base import (
 from csi.processing.runtime import Processing
 from csi.processing.sanitize import markdown_line
 from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
-from csi.processing.store.artifacts import Artifact
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
@@ -77,13 +75,9 @@ def _run_paid(
         upload_url = _timed(rt, job, "upload", lambda: provider.upload(request))
         rt.failpoint("transcribe.uploaded")
         with writing():
+            work, cost = {"phase": "uploaded", "upload_url": upload_url}, provider.estimate(request)
             job = jobs.update(
-                job,
-                rt.now(),
-                work={"phase": "uploaded", "upload_url": upload_url},
-                audio_url=upload_url,
-                status="processing",
-                estimated_cost_usd=provider.estimate(request),
+                job, rt.now(), work=work, audio_url=upload_url, status="processing", estimated_cost_usd=cost
             )
     if job.work["phase"] == "submitting":
         job = _find_lost_submission(rt, job, provider)
@@ -185,36 +179,7 @@ def _settle_transcript(rt: Processing, job: ProcessingJob, transcript: Transcrip
     readable = rt.artifacts.write(video.id, "transcript.md", "transcript", _markdown(video, transcript))
     full = rt.artifacts.write(video.id, "transcript.json", "transcript_json", text)
     rt.failpoint("transcribe.written")
-    with writing():
-        artifacts.put(readable, now)
-        artifacts.put(full, now)
-        _complete_job(job, transcript, full, now)
-        video = videos.move(
-            video,
-            "transcribed",
-            now,
-            transcript_doc_ref=f"jobs/transcription/{job.id}",
-            drive_refs=VideoRefs(transcript_id=readable.artifact_id).model_dump(),
-        )
-        summary_job = new_summary_job(rt, video, now)
-        jobs.create(jobs.SUMMARIZATION, summary_job, now)
-        audit.write(
-            job_scope(rt, job, video),
-            "transcribed",
-            "success",
-            now,
-            tool_name=transcript.provider,
-            data_summary=f"{transcript.words} words",
-            api_cost_usd=paid_calls.spent_on(job.id),
-        )
-    rt.failpoint("transcribe.committed")
-    log.info("video transcribed", video_id=video.id, provider=transcript.provider, words=transcript.words)
-    return [wake_job(summary_job.job_id)]
-
-
-def _complete_job(job: ProcessingJob, transcript: Transcript, full: Artifact, now: float) -> None:
-    """The document holds the text; segments and times are in the artifact that `transcript_json` names."""
-    requested = job.doc.language_code if isinstance(job.doc, TranscriptionJobDocument) else None
+    # The document holds the text; segments and times are in the artifact that `transcript_json` names.
     facts = {
         "provider": transcript.provider,
         "artifact_id": full.artifact_id,
@@ -222,18 +187,33 @@ def _complete_job(job: ProcessingJob, transcript: Transcript, full: Artifact, no
         "segments": len(transcript.segments),
         "sha256": full.sha256,
     }
-    jobs.settle(
-        job,
-        now,
-        status="completed",
-        completed_at=clock.iso(now),
-        attempt_count=job.attempts + 1,
-        transcript_text=transcript.text,
-        transcript_json=facts,
-        confidence=transcript.confidence,
-        next_retry_at=None,
-        language_code=transcript.language or requested,
-    )
+    requested = job.doc.language_code if isinstance(job.doc, TranscriptionJobDocument) else None
+    with writing():
+        artifacts.put(readable, now)
+        artifacts.put(full, now)
+        jobs.settle(
+            job,
+            now,
+            status="completed",
+            completed_at=clock.iso(now),
+            attempt_count=job.attempts + 1,
+            transcript_text=transcript.text,
+            transcript_json=facts,
+            confidence=transcript.confidence,
+            next_retry_at=None,
+            language_code=transcript.language or requested,
+        )
+        refs = {"transcript_id": readable.artifact_id}
+        reference = f"jobs/transcription/{job.id}"
+        video = videos.move(video, "transcribed", now, transcript_doc_ref=reference, drive_refs=refs)
+        summary_job = new_summary_job(rt, video, now)
+        jobs.create(jobs.SUMMARIZATION, summary_job, now)
+        scope, cost, words = job_scope(rt, job, video), paid_calls.spent_on(job.id), f"{transcript.words} words"
+        tool = transcript.provider
+        audit.write(scope, "transcribed", "success", now, tool_name=tool, data_summary=words, api_cost_usd=cost)
+    rt.failpoint("transcribe.committed")
+    log.info("video transcribed", video_id=video.id, provider=transcript.provider, words=transcript.words)
+    return [wake_job(summary_job.job_id)]
 
 
 def _check_transcript(rt: Processing, transcript: Transcript) -> None:
@@ -291,13 +271,8 @@ def _call_key(job: ProcessingJob) -> str:
 
 
 def _markdown(video: ProcessingVideo, transcript: Transcript) -> str:
-    language = transcript.language or "language unknown"
-    lines = [
-        f"# {markdown_line(video.doc.title)}",
-        "",
-        f"Transcript · {transcript.provider} · {language} · {video.url}",
-        "",
-    ]
+    source = f"{transcript.provider} · {transcript.language or 'language unknown'}"
+    lines = [f"# {markdown_line(video.doc.title)}", "", f"Transcript · {source} · {video.url}", ""]
     for segment in transcript.segments:
         minutes, seconds = divmod(int(segment.start), 60)
         speaker = f"**{segment.speaker}:** " if segment.speaker else ""
