@@ -4,8 +4,12 @@ import logging
 import re
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Literal
 
 from csi.errors import ConfigError
+
+Kind = Literal["info", "success", "warning", "failure"]
+"""How serious a message is; services show it by colour or symbol."""
 
 
 def split_urls(text: str) -> list[str]:
@@ -24,7 +28,7 @@ def check(urls: Sequence[str]) -> None:
             )
 
 
-def send(urls: Sequence[str], title: str, body: str) -> bool:
+def send(urls: Sequence[str], title: str, body: str, kind: Kind = "info") -> bool:
     """True when every service accepted the message. Blocks while services are slow: use a thread of its own."""
     library = _library()
     post = library.Apprise()
@@ -33,7 +37,7 @@ def send(urls: Sequence[str], title: str, body: str) -> bool:
     for service in post:  # split messages that are too long for a service, unless its URL sets another mode
         if service.overflow_mode == library.OverflowMode.UPSTREAM:
             service.overflow_mode = library.OverflowMode.SPLIT
-    return bool(urls) and bool(post.notify(title=title, body=body))
+    return bool(urls) and bool(post.notify(title=title, body=body, notify_type=kind))
 
 
 def _library() -> ModuleType:

@@ -35,11 +35,15 @@ class ProblemJson(ApiModel):
 
     id: str
     subject: str
-    severity: Literal["degraded", "down"]
+    severity: Literal["notice", "degraded", "down"]
     what: Redacted
+    cause: str | None
     since: TimeOrNone
     effect: str
+    events: int | None
     remedy: str
+    page: str = Field(validation_alias=AliasPath("kind", "page"))
+    runbook: str = Field(validation_alias=AliasPath("kind", "runbook"))
 
 
 # ── status ──────────────────────────────────────────────────────────────────────────────────────────────

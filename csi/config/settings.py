@@ -95,6 +95,14 @@ SourceUrl = Annotated[str, AfterValidator(check_url)]
 """A URL as text: https, or plain http on this machine."""
 
 
+def _without_slash(text: str) -> str:
+    return check_url(text, plain_http=True).rstrip("/")
+
+
+PublicUrl = Annotated[str, AfterValidator(_without_slash)]
+"""An address that operators open and CSI does not contact."""
+
+
 class Model(BaseModel):
     """Base of every block of the file: unknown keys are refused, and values do not change after loading."""
 
@@ -473,14 +481,21 @@ class WebSettings(Model):
     allowed_hosts: tuple[str, ...] = Field(
         ("127.0.0.1", "localhost", "[::1]"), description="Accepted Host headers for /admin and the dashboard"
     )
+    public_url: PublicUrl | None = Field(
+        None, description="Where operators open the dashboard; notifications link to it: https://csi.example.org"
+    )
 
 
 class NotifySettings(Model):
     """Notifications. The addresses are secrets: CSI_NOTIFY_URLS and CSI_HEARTBEAT_URL."""
 
     enabled: bool = Field(True, description="Send notifications of alerts to CSI_NOTIFY_URLS")
-    after_seconds: Seconds = Field(
-        300, ge=0, le=86_400, description="An alert is sent after its condition lasted this long"
+    after_seconds: Seconds | None = Field(
+        None,
+        ge=0,
+        le=86_400,
+        description="A notification is sent after its problem lasted this long. Not set: at once where one answer "
+        "proves the problem (401, a refused reload), else after three minutes",
     )
     heartbeat_seconds: Seconds = Field(60, ge=15, le=86_400, description="Time between two pings of CSI_HEARTBEAT_URL")
 

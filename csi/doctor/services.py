@@ -14,7 +14,8 @@ from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
-from csi.status.verdict import START_WORKER, Problem, judge
+from csi.status.problems import Problem
+from csi.status.verdict import START_WORKER, judge
 from csi.store import watch_admin, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch
@@ -157,21 +158,6 @@ def look_at_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
 # ── what runs ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-CHECKS = {
-    "worker_silent": "worker",
-    "source_stale": "watches",
-    "watches_overdue": "watches",
-    "host_outage": "source",
-    "clock_held": "clock",
-    "receiver_away": "delivery",
-    "destination_paused": "delivery",
-    "backlog_old": "backlog",
-    "dead_letters": "letters",
-    "quota_low": "api",
-    "reload_refused": "config",
-    "disk_low": "disk",
-    "storage": "database",
-}
 _FAULTS = ("worker_silent", "watches_overdue", "destination_paused", "storage")
 """Problems that make `csi doctor` end with exit code 6; the others are warnings."""
 
@@ -181,7 +167,7 @@ def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     problems = judge(facts).problems
     for one in problems:
         yield _finding(one)
-    checks = {CHECKS[one.id] for one in problems}
+    checks = {one.kind.check for one in problems}
     if "worker" not in checks:
         yield Finding("worker", "ok", f"alive; last heartbeat {max(facts.worker.age or 0.0, 0.0):.0f} s ago")
     for target in all_destinations(rt):
@@ -202,7 +188,7 @@ def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
 def _finding(one: Problem) -> Finding:
     is_clock = one.id == "worker_silent" and one.remedy != START_WORKER
     level: Level = "fail" if one.id in _FAULTS else "warn"
-    return Finding("clock" if is_clock else CHECKS[one.id], level, f"{one.what}; {one.effect}", one.remedy)
+    return Finding("clock" if is_clock else one.kind.check, level, f"{one.what_and_why}; {one.effect}", one.remedy)
 
 
 def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store import api_units, db, events, hosts, reload_results, watches
+from csi.store import api_units, db, events, hosts, incidents, reload_results, watches
+from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.watches import WatchTimes
 
@@ -45,6 +46,7 @@ class SystemFacts:
     quota_buffer: int = 0
     reload_error: str | None = None
     disk_used: float = 0.0
+    incidents: tuple[Incident, ...] = ()
 
     def watches_of(self, source: str) -> list[WatchTimes]:
         return [watch for watch in self.watches if watch.source == source]
@@ -71,6 +73,7 @@ def gather(rt: Runtime) -> SystemFacts:
         quota_buffer=quota_schedule.buffer(rt),
         reload_error=reload.error if reload else None,
         disk_used=_disk_used(rt),
+        incidents=tuple(incidents.unacknowledged()),
     )
 
 

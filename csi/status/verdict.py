@@ -1,8 +1,4 @@
-"""The one verdict, `ok`, `degraded` or `down`, and the problems it is made of. Rules over facts; pure.
-
-Health pages are open to everyone who can reach them, and alerts leave this machine. `what` and `effect` therefore name
-sources, destinations and numbers, never a title, an id, a URL or the receiver's own words. A remedy may name a batch.
-"""
+"""The one verdict, `ok`, `degraded` or `down`, and the problems it is made of. Rules over facts; pure."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,24 +9,8 @@ from csi import clock
 from csi.runtime import Runtime
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts, gather
+from csi.status.problems import Check, Problem
 from csi.store.watches import WatchTimes
-
-Severity = Literal["degraded", "down"]
-Check = Literal["ready", "live", "alert"]
-
-ALERTS = (
-    "worker_silent",
-    "source_stale",
-    "backlog_old",
-    "receiver_away",
-    "dead_letters",
-    "quota_low",
-    "reload_refused",
-    "disk_low",
-)
-"""Ids of problems that operators are notified of."""
-
-PROBLEMS = (*ALERTS, "clock_held", "watches_overdue", "destination_paused", "storage", "host_outage")
 
 ON_TIME_SECONDS = 120.0
 OVERDUE_SECONDS = 180.0
@@ -51,29 +31,14 @@ SET_CLOCK = "set the clock by NTP: `timedatectl set-ntp true`; the worker then c
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong now. Id and subject together identify it over time."""
-
-    id: str
-    subject: str
-    severity: Severity
-    what: str
-    effect: str
-    remedy: str
-    since: float | None = None
-    fails: tuple[Check, ...] = ()
-    """The checks that this problem fails: `/readyz`, `/livez`, and `alert` where operators are notified."""
-
-
-@dataclass(frozen=True)
 class StatusVerdict:
-    """`down`: nothing is processed. `degraded`: something is wrong, the rest works."""
+    """`down`: nothing is processed. `degraded`: something is wrong, the rest works. Notices change nothing."""
 
     status: Literal["ok", "degraded", "down"]
     problems: tuple[Problem, ...]
 
     def reasons(self, check: Check) -> list[str]:
-        return [problem.what for problem in self.problems if check in problem.fails]
+        return [problem.what_and_why for problem in self.problems if check in problem.fails]
 
 
 def verdict(rt: Runtime) -> StatusVerdict:
@@ -81,10 +46,17 @@ def verdict(rt: Runtime) -> StatusVerdict:
 
 
 def judge(facts: SystemFacts) -> StatusVerdict:
-    found = (*_worker(facts), *_storage(facts), *_sources(facts), *_delivery(facts), *_upkeep(facts))
+    found = (
+        *_worker(facts),
+        *_storage(facts),
+        *_sources(facts),
+        *_delivery(facts),
+        *_upkeep(facts),
+        *_incidents(facts),
+    )
     if any(problem.severity == "down" for problem in found):
         return StatusVerdict("down", found)
-    return StatusVerdict("degraded" if found else "ok", found)
+    return StatusVerdict("degraded" if any(problem.severity == "degraded" for problem in found) else "ok", found)
 
 
 # ── worker and storage ──────────────────────────────────────────────────────────────────────────────────
@@ -111,10 +83,10 @@ def _storage(facts: SystemFacts) -> Iterator[Problem]:
     if storage.nearly_full:
         effect = "polling stops until space is free; stored events are still delivered"
         room = "free space on the disk: `csi prune --yes` removes rows past their retention"
-        yield Problem("storage", "disk", "degraded", storage.nearly_full, effect, room, fails=("ready",))
+        yield Problem("storage", "disk", "degraded", storage.nearly_full, effect, room, fails=("ready", "alert"))
     if storage.unwritable:
         effect = "nothing can be stored or delivered"
-        yield Problem("storage", "database", "down", storage.unwritable, effect, remedy, fails=("ready",))
+        yield Problem("storage", "database", "down", storage.unwritable, effect, remedy, fails=("ready", "alert"))
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +230,8 @@ def _upkeep(facts: SystemFacts) -> Iterator[Problem]:
     if facts.reload_error is not None:
         what = f"the new configuration was refused: {facts.reload_error}"
         remedy = "correct the file, then `csi config check`"
-        yield _alert("reload_refused", "config", what, "the previous configuration stays in force", remedy)
+        effect = "the previous configuration stays in force"
+        yield Problem("reload_refused", "config", "degraded", what, effect, remedy, fails=("alert",), is_proven=True)
     if facts.disk_used > DISK_SHARE:
         what = f"the disk of the state directory is {facts.disk_used:.0%} full"
         remedy = "free space: `csi prune --yes` removes rows past their retention; move logs and backups"
@@ -267,3 +240,17 @@ def _upkeep(facts: SystemFacts) -> Iterator[Problem]:
 
 def _alert(name: str, subject: str, what: str, effect: str, remedy: str) -> Problem:
     return Problem(name, subject, "degraded", what, effect, remedy, fails=("alert",))
+
+
+def _incidents(facts: SystemFacts) -> Iterator[Problem]:
+    """What happened once and stays a problem until the operator acknowledges it."""
+    for one in facts.incidents:
+        remedy = f"{one.remedy}; then `csi problems ack {one.id}`"
+        yield Problem(
+            *(one.problem, one.subject, "degraded", one.what, one.effect, remedy),
+            since=one.since,
+            fails=("alert",),
+            cause=one.cause,
+            is_proven=True,
+            events=one.events,
+        )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from csi.status.facts import SystemFacts
-from csi.status.verdict import ALERTS, PROBLEMS, judge
+from csi.status.problems import ALERTS, PROBLEMS
+from csi.status.verdict import judge
 from csi.store import counters
 
 STATUSES = ("ok", "degraded", "down")

@@ -7,8 +7,10 @@ from csi import clock, notifications
 from csi.errors import ConfigError, NetError
 from csi.logs import log
 from csi.net import HttpLimits
+from csi.notifications import Kind
 from csi.runtime import Runtime
-from csi.status.verdict import Problem, verdict
+from csi.status.problems import KINDS, PASSING_SECONDS, Problem, to_notify
+from csi.status.verdict import verdict
 from csi.store import alerts
 from csi.store.alerts import StoredAlert
 from csi.store.db import writing
@@ -17,6 +19,8 @@ HOLD_SECONDS = 120.0
 """Until a message that could not be sent is tried again."""
 
 HISTORY = 20
+
+MESSAGE_KINDS: dict[str, Kind] = {"notice": "info", "degraded": "warning", "down": "failure"}
 
 PING_LIMITS = HttpLimits(total=10.0, connect=5.0, max_body=64 * 1024, max_redirects=0)
 
@@ -32,7 +36,7 @@ class AlertOverview:
 
 
 def firing(rt: Runtime) -> list[Problem]:
-    return [problem for problem in verdict(rt).problems if "alert" in problem.fails]
+    return to_notify(verdict(rt).problems)
 
 
 def standing(rt: Runtime) -> AlertOverview:
@@ -48,11 +52,10 @@ def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
     """
     found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent")]
     with writing():
-        _record(found, rt.now())
+        _record(rt, found)
     if rt.settings.notify.enabled and urls(rt):
         with writing():
-            now = rt.now()
-            due = alerts.claim_unnotified(now, now - rt.settings.notify.after_seconds, HOLD_SECONDS)
+            due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS)
         for alert in due:
             _notify(rt, alert)
     return alerts.firing()
@@ -70,9 +73,9 @@ def ping(rt: Runtime) -> bool:
     return _note_ping(rt, None if answer.status < 300 else f"http {answer.status}")
 
 
-def say(rt: Runtime, title: str, body: str) -> bool:
+def say(rt: Runtime, title: str, body: str, kind: Kind = "info") -> bool:
     """True when every service accepted it. The library's own error is dropped: it may contain a token."""
-    return notifications.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body)
+    return notifications.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body, kind)
 
 
 def urls(rt: Runtime) -> list[str]:
@@ -86,21 +89,41 @@ def require_post(rt: Runtime) -> None:
         notifications.check(found)
 
 
-def _record(found: Sequence[Problem], now: float) -> None:
-    there = {(problem.id, problem.subject) for problem in found}
+def _record(rt: Runtime, found: Sequence[Problem]) -> None:
+    now, there = rt.now(), {(problem.id, problem.subject) for problem in found}
     for problem in found:
-        if alerts.fire(problem.id, problem.subject, f"{problem.what}; {problem.effect}", now):
-            log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what)
+        new = alerts.fire(
+            problem.id,
+            problem.subject,
+            severity=problem.severity,
+            text=f"{problem.what_and_why}; {problem.effect}",
+            remedy=problem.remedy,
+            since=min(problem.since or now, now),
+            delay=delay(rt, problem),
+            events=problem.events or 0,
+            now=now,
+        )
+        if new:
+            log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
     for alert in alerts.firing():
         if (alert.name, alert.subject) not in there and alerts.resolve(alert, now):
             log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
     alerts.delete_old(now)
 
 
+def delay(rt: Runtime, problem: Problem) -> float:
+    """How long a problem lasts before operators are notified: as configured, or none where one answer proves it."""
+    configured = rt.settings.notify.after_seconds
+    if configured is not None:
+        return configured
+    return 0.0 if problem.is_proven else PASSING_SECONDS
+
+
 def _notify(rt: Runtime, alert: StoredAlert) -> None:
-    title, body = message(alert)
+    title, body = message(alert, rt.settings.web.public_url)
+    kind: Kind = "success" if alert.resolved_at is not None else MESSAGE_KINDS.get(alert.severity, "warning")
     try:
-        sent = say(rt, title, body)
+        sent = say(rt, title, body, kind)
     except ConfigError as error:
         log.warning("notifications are not possible", error=str(error))
         return
@@ -112,13 +135,23 @@ def _notify(rt: Runtime, alert: StoredAlert) -> None:
         log.warning("notification could not be sent; it is retried", alert=alert.name)
 
 
-def message(alert: StoredAlert) -> tuple[str, str]:
+def message(alert: StoredAlert, public_url: str | None) -> tuple[str, str]:
     """Title and body of a notification; pure."""
-    word = alert.name.replace("_", " ")
-    if alert.resolved_at is None:
-        return word, f"{alert.text}. Since {clock.iso(alert.since)}. What to do: ops/runbook.md"
-    minutes = max(alert.resolved_at - alert.since, 0.0) / 60
-    return f"{word}: resolved", f"It lasted {minutes:.0f} minutes, from {clock.iso(alert.since)}. It was: {alert.text}"
+    name = alert.name.replace("_", " ")
+    title = name if alert.subject in name else f"{name} ({alert.subject})"
+    affected = f" {alert.events:,} events were affected." if alert.events else ""
+    if alert.resolved_at is not None:
+        minutes = f"{alert.failing_seconds / 60:.0f} minutes" if alert.failing_seconds >= 90 else "a minute"
+        times = f", in {alert.recoveries + 1} parts" if alert.recoveries else ""
+        late = "" if alert.notified_at else " This notification is late: it could not be sent before."
+        lasted = f"It failed for {minutes}{times}, from {clock.iso(alert.since)} to {clock.iso(alert.resolved_at)}."
+        return f"{title}: resolved", f"{lasted}{affected} It was: {alert.text}.{late}"
+    waiting = f" {alert.events:,} events are affected." if alert.events else ""
+    lines = [f"{alert.text}. Since {clock.iso(alert.since)}.{waiting}", f"What to do: {alert.remedy}"]
+    kind = KINDS.get(alert.name)
+    if kind is not None and public_url:
+        lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {public_url}/docs/runbook#{kind.runbook}"]
+    return title, "\n".join(lines)
 
 
 def _note_ping(rt: Runtime, fault: str | None) -> bool:

@@ -1,7 +1,9 @@
 """Problems and alerts: each notification once when it has lasted, once when it is resolved, and never a secret."""
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +11,11 @@ from csi import notifications
 from csi.errors import ConfigError
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
+from csi.status.problems import ALERTS, KINDS, PROBLEMS, to_notify
 from csi.status.storage import StorageStatus
-from csi.status.verdict import ALERTS, PROBLEMS, judge
+from csi.status.verdict import judge
 from csi.status.worker import WorkerStatus
-from csi.store import alerts, db, destinations
+from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
 from csi.store.models import Host
@@ -48,12 +51,12 @@ CASES = {
     "quota_low": facts(quota_left=999, quota_buffer=1000),
     "reload_refused": facts(reload_error="config.yaml:3: unknown key"),
     "disk_low": facts(disk_used=0.91),
+    "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),
 }
 OTHERS = {
     "clock_held": facts(clock_hold="the wall clock jumped by 3600 s"),
     "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
     "destination_paused": facts(destinations=destination(paused_reason="moving", paused_at=NOW - 60)),
-    "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),
     "host_outage": facts(outages=(Host(host="h", outage_since=NOW - 60, outage_watches=3),)),
 }
 
@@ -148,13 +151,118 @@ def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, de
         clock.move(301)
         alerting.look(line.rt)
     ((title, text),) = told(desk)
-    assert title == "CSI csi-vps-01: receiver away"
+    assert title == "CSI csi-vps-01: receiver away (default)"
     assert "http 503" in text
+    assert "csi delivery test --destination default" in text
     away(line, opened=False)
-    for _ in range(2):
+    for _ in range(4):
         clock.move(15)
         alerting.look(line.rt)
-    assert [title for title, _ in told(desk)][1:] == ["CSI csi-vps-01: receiver away: resolved"]
+    assert [title for title, _ in told(desk)][1:] == ["CSI csi-vps-01: receiver away (default): resolved"]
+
+
+def test_an_alert_that_recovers_for_moments_is_one_incident_with_the_sum_of_its_failing_time(line, clock, desk):
+    for _ in range(4):
+        away(line)
+        alerting.look(line.rt)
+        clock.move(50)
+        away(line, opened=False)
+        alerting.look(line.rt)
+        clock.move(20)
+    assert told(desk) == []
+    away(line)
+    alerting.look(line.rt)
+    ((title, _),) = told(desk)
+    assert "receiver away" in title
+    away(line, opened=False)
+    alerting.look(line.rt)
+    clock.move(alerts.OVER_SECONDS + 1)
+    alerting.look(line.rt)
+    assert len(told(desk)) == 1, "it may come back"
+    clock.move(alerts.OVER_AFTER_RECOVERIES)
+    alerting.look(line.rt)
+    title, text = told(desk)[1]
+    assert title.endswith("resolved")
+    assert "in 5 parts" in text
+
+
+def test_a_notification_that_could_not_be_sent_before_its_alert_was_resolved_comes_late(line, clock, desk):
+    desk.script += [503, 503, 503, 503]
+    away(line)
+    alerting.look(line.rt)
+    for _ in range(4):
+        clock.move(180)
+        alerting.look(line.rt)
+    away(line, opened=False)
+    alerting.look(line.rt)
+    assert len(desk.requests) == 4
+    clock.move(alerts.OVER_SECONDS + 1)
+    alerting.look(line.rt)
+    clock.move(600)
+    alerting.look(line.rt)
+    ((title, text),) = told(desk)[4:]
+    assert title.endswith("resolved")
+    assert "It failed for 12 minutes" in text
+    assert "This notification is late" in text
+
+
+def test_what_one_answer_proves_is_notified_at_once(line, clock, desk):
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    alerting.look(line.rt)
+    assert [title for title, _ in told(desk)] == ["CSI csi-vps-01: reload refused (config)"]
+
+
+def test_a_configured_delay_holds_for_every_problem(line, clock, desk):
+    settings = line.rt.settings
+    line.rt.settings = settings.model_copy(update={"notify": settings.notify.model_copy(update={"after_seconds": 60})})
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    alerting.look(line.rt)
+    assert told(desk) == []
+    clock.move(60)
+    alerting.look(line.rt)
+    assert len(told(desk)) == 1
+
+
+def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, desk):
+    for events in (3, 4):
+        incidents.report(
+            *("dead_letters", "channel A"),
+            what="items were missed",
+            effect="they are not delivered",
+            remedy="set `YOUTUBE_API_KEY`",
+            now=clock(),
+            events=events,
+        )
+    alerting.look(line.rt)
+    ((_, text),) = told(desk)
+    assert "7 events are affected" in text
+    (one,) = incidents.unacknowledged()
+    assert incidents.acknowledge(one.id, "cli", clock())
+    assert not incidents.acknowledge(one.id, "cli", clock())
+    assert alerting.firing(line.rt) == []
+
+
+def test_what_another_problem_explains_is_not_notified():
+    silent = facts(31, oldest_pending=NOW - 1801)
+    assert [one.id for one in judge(silent).problems] == ["worker_silent", "backlog_old"]
+    assert [one.id for one in to_notify(judge(silent).problems)] == ["worker_silent"]
+
+
+def test_a_notification_links_to_the_dashboard_and_the_runbook_where_the_address_is_known(line, clock, desk):
+    away(line)
+    alerting.look(line.rt)
+    (alert,) = alerts.firing()
+    assert "http" not in alerting.message(alert, None)[1].replace("http 503", "")
+    text = alerting.message(alert, "https://csi.example.org")[1]
+    assert "https://csi.example.org/docs/runbook#the-receiver-answers-503-or-not-at-all" in text
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_each_kind_of_problem_has_a_section_in_the_runbook(kind):
+    headings = re.findall(r"^## (.+)$", Path("ops/runbook.md").read_text(), re.M)
+    anchors = [re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert kind.runbook in anchors
+    assert set(kind.explains) <= set(KINDS)
 
 
 def test_a_restart_does_not_repeat_it(line, clock, desk, tmp_path):
@@ -167,16 +275,18 @@ def test_a_restart_does_not_repeat_it(line, clock, desk, tmp_path):
     assert len(told(desk)) == 1
     away(again, opened=False)
     alerting.look(again.rt)
+    clock.move(alerts.OVER_SECONDS)
+    alerting.look(again.rt)
     assert len(told(desk)) == 2
 
 
 def test_a_trouble_that_was_short_is_not_told(line, clock, desk):
     away(line)
     alerting.look(line.rt)
-    clock.move(299)
+    clock.move(179)
     away(line, opened=False)
     alerting.look(line.rt)
-    clock.move(600)
+    clock.move(901)
     alerting.look(line.rt)
     assert told(desk) == []
     assert alerts.latest(5) == []

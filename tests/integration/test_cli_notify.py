@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from csi.cli.notify import notify as command
 from csi.errors import ConfigError, MissingSetting
-from csi.store import alerts, db
+from csi.store import db
+from tests.fakes.fired_alert import fire_alert
 from tests.fakes.raw_server import static_page
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.rigs.in_process import InProcessPipeline
@@ -16,7 +17,7 @@ from tests.rigs.in_process import InProcessPipeline
 @pytest.fixture
 def run(tmp_path, clock, monkeypatch):
     InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={})
-    alerts.fire("quota_low", "api", "few units", clock())
+    fire_alert("quota_low", "api", "few units", clock())
     db.database.close()
     for name, value in {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/", "CSI_UA_SHARED_SECRET": SECRET}.items():
         monkeypatch.setenv(name, value)

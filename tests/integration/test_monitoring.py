@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from csi.status.verdict import ALERTS
+from csi.status.problems import ALERTS
 from csi.store import db
 from csi.web import metrics
 from csi.worker.reload import reload

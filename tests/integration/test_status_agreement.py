@@ -340,7 +340,7 @@ def test_every_function_of_the_read_side_works_on_a_database_that_refuses_writes
 
 
 def test_no_module_of_the_read_side_is_left_out() -> None:
-    names = {path.stem for path in Path(csi.status.__file__).parent.glob("*.py")} - {"__init__"}
+    names = {path.stem for path in Path(csi.status.__file__).parent.glob("*.py")} - {"__init__", "problems"}  # texts
     source = Path(__file__).read_text().partition("READS = [")[2].partition("\n]\n")[0]
     called = set(re.findall(r"(\w+)\.\w+\(", source.replace("search_events.", "search.")))
     assert names <= called

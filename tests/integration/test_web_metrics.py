@@ -15,7 +15,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.jobs.job_kinds import KINDS
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
-from csi.status.verdict import PROBLEMS
+from csi.status.problems import PROBLEMS
 from csi.store import api_units, counters, db, destinations, events, heartbeats, hosts, outbox, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch

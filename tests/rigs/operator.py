@@ -23,7 +23,6 @@ from csi.processing.pipeline import runs
 from csi.processing.store import db as processing_db
 from csi.runtime import Runtime, open_runtime
 from csi.store import (
-    alerts,
     attempts,
     batches,
     db,
@@ -43,6 +42,7 @@ from csi.store.models import DeadLetter, DeliveryAttempt, OutboxEntry, Watch
 from csi.store.uuid7 import new_id
 from csi.store.watch_admin import NewWatch
 from tasks.queue import create_huey
+from tests.fakes.fired_alert import fire_alert
 from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.processing_bench import ProcessingBench
 
@@ -189,7 +189,7 @@ def fill(built: OperatorRig) -> None:
     destinations.change("default", last_success_at=now - 60, last_failure_at=now - 30, last_error="http 422")
     queue_message(built, "tasks.poll.poll_watch", watch.id)
     queue_message(built, "tasks.deliver.deliver_batch", travelling.id, at=now + 20)
-    alerts.fire("quota_low", "api", "few units are left", now - 600)
+    fire_alert("quota_low", "api", "few units are left", now - 600)
     reload_results.note(now - 600, "config.yaml:3: csi.log_level: unknown")
 
 

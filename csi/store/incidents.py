@@ -1,0 +1,59 @@
+"""Incidents: what happened once and stays a problem until the operator acknowledges it, such as missed items."""
+
+from dataclasses import dataclass
+
+from csi.store.db import changed, fetch
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One row that is not acknowledged. `problem` is an id of csi.status.problems."""
+
+    id: int
+    problem: str
+    subject: str
+    what: str
+    cause: str | None
+    effect: str
+    remedy: str
+    since: float
+    events: int | None
+
+
+_COLUMNS = ", ".join(Incident.__dataclass_fields__)
+
+
+def report(
+    problem: str,
+    subject: str,
+    *,
+    what: str,
+    effect: str,
+    remedy: str,
+    now: float,
+    cause: str | None = None,
+    events: int | None = None,
+) -> None:
+    """Record an incident. While one of this problem and subject is not acknowledged, its texts are replaced and its
+    events added up; `since` stays."""
+    sql = (
+        "UPDATE incidents SET what = ?, cause = ?, effect = ?, remedy = ?, events = COALESCE(events, 0) + ? "
+        "WHERE problem = ? AND subject = ? AND acknowledged_at IS NULL"
+    )
+    if changed(sql, what, cause, effect, remedy, events or 0, problem, subject):
+        return
+    columns = "problem, subject, what, cause, effect, remedy, since, events"
+    sql = f"INSERT INTO incidents ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    changed(sql, problem, subject, what, cause, effect, remedy, now, events)
+
+
+def unacknowledged(limit: int = 100) -> list[Incident]:
+    """Oldest first."""
+    sql = f"SELECT {_COLUMNS} FROM incidents WHERE acknowledged_at IS NULL ORDER BY id LIMIT ?"
+    return [Incident(*row) for row in fetch(sql, limit)]
+
+
+def acknowledge(incident_id: int, by: str, now: float) -> bool:
+    """False: there is none of this number that is not acknowledged."""
+    sql = "UPDATE incidents SET acknowledged_at = ?, acknowledged_by = ? WHERE id = ? AND acknowledged_at IS NULL"
+    return changed(sql, now, by, incident_id) == 1
