@@ -14,11 +14,13 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from csi import systemd
 from csi.errors import ConfigError, PortInUse
 from csi.logs import log
+from csi.net import is_loopback
 
 BACKLOG = 2048
 """Connections that the kernel completes and keeps until the server accepts them."""
@@ -89,6 +91,14 @@ def listen(address: ListenAddress, *, setting: str) -> socket.socket:
             f"cannot listen on {place}: {error.strerror}; check the host, and the port of {setting}"
         ) from error
     return door
+
+
+def is_local_client(request: Request) -> bool:
+    """Whether a client on this machine sent the request itself: a proxy on this machine forwards for others."""
+    client = request.client
+    if client is None or "forwarded" in request.headers or "x-forwarded-for" in request.headers:
+        return False
+    return is_loopback(client.host)
 
 
 def leave_on_signals() -> None:

@@ -1,7 +1,6 @@
 """The ASGI app of the receiver: `POST /api/v1/signals/ingest` verifies, stores and answers. It processes nothing."""
 
 import hashlib
-import ipaddress
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -21,6 +20,7 @@ from csi.receiver.batch import EventVerdict, read_batch, status_of
 from csi.receiver.request import AuthHeaders, RequestBody, RequestError, check_bearer, check_length, read_auth_headers
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import DeliveryLedger, SignalStore, VerifiedRequest
+from csi.server import is_local_client
 
 INGEST_PATH = "/api/v1/signals/ingest"
 _LOG_INTERVAL_SECONDS = 10
@@ -169,16 +169,11 @@ async def readyz(request: Request) -> Response:
 
 
 async def stats(request: Request) -> Response:
-    """Three counters, for clients on this machine only. A proxy on this machine forwards for others."""
-    client = request.client
-    if client is None or "forwarded" in request.headers or "x-forwarded-for" in request.headers:
+    """Three counters, for clients on this machine only."""
+    if not is_local_client(request):
         return error_response(RequestError(404, "not_found"))
     try:
-        if not ipaddress.ip_address(client.host).is_loopback:
-            return error_response(RequestError(404, "not_found"))
         counts = await to_thread.run_sync(request.app.state.receiver.store.counts)
-    except ValueError:  # the server names its client by something that is no address, such as a socket's path
-        return error_response(RequestError(404, "not_found"))
     except RequestError as error:
         return error_response(error)
     return json_response(200, {**counts})

@@ -1,5 +1,10 @@
 """The routes of processing's dashboard, which the receiver serves below /ui."""
 
+import base64
+import binascii
+import hashlib
+import hmac
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +21,8 @@ from csi import clock, web_assets
 from csi.errors import StoreError
 from csi.logs import log
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH, webhook
-from csi.processing.ingester_dead_letters import IngesterClient
-from csi.processing.pages.auth import is_authorized
-from csi.processing.pages.dead_letters import dead_letter_facts
-from csi.processing.pages.status_colors import STATUS_COLORS
+from csi.processing.collection_models import DeadLetterJobDocument
+from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
 from csi.processing.pipeline.maintenance import WORKER
 from csi.processing.pipeline.runs import describe_run
 from csi.processing.runtime import Processing
@@ -35,9 +38,11 @@ from csi.processing.store import (
     runs,
     videos,
 )
+from csi.server import is_local_client
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_ROWS = 50
+MAX_DEAD_JOBS = 200
 MAX_TEXT = 200_000
 THREADS_PER_PAGE = 4
 """Many readers, or a slow ingester, must not use up the threads in which the receiver stores signals."""
@@ -49,6 +54,17 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+
+_LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+
+# The color class of each status, as in the sidecar's dashboard
+STATUS_COLORS = {
+    "summarized": "good", "completed": "good", "resolved": "good", "replayed": "good", "success": "good",
+    "discovered": "wait", "transcription_queued": "wait", "transcribed": "wait", "queued": "wait", "submitted": "wait",
+    "processing": "wait", "running": "wait", "replaying": "wait", "process": "wait", "retrying": "warn",
+    "investigating": "warn", "partial": "warn", "unrouted": "warn", "failed": "bad", "failure": "bad", "pending": "bad",
+    "open": "bad", "unusable": "bad",
+}  # fmt: skip
 
 PageFacts = Callable[[Request], dict[str, Any] | None]
 
@@ -114,6 +130,55 @@ def video_facts(rt: Processing, request: Request) -> dict[str, Any] | None:
     }
 
 
+def dead_letter_facts(rt: Processing, ingester: IngesterClient, request: Request) -> dict[str, Any]:
+    """Dead jobs of processing and dead letters of the ingester in one table, newest first.
+
+    The ingester is called before the first statement, so that no read transaction waits for it.
+    """
+    state = "all" if request.query_params.get("state") == "all" else "open"
+    events = ingester.letters(state)
+    found = dead_jobs.search(status="all" if state == "all" else None, limit=MAX_DEAD_JOBS)
+    rows = [_job_row(job.doc) for job in found] + [_event_row(letter, ingester.url or "") for letter in events.letters]
+    return {
+        "shown": state,
+        "rows": sorted(rows, key=lambda row: row["died_at"] or 0.0, reverse=True),
+        "jobs": len(found),
+        "events": events.total,
+        "problem": events.problem,
+        "more": max(events.total - len(events.letters), 0),
+        "ingester": rt.settings.ingester_url,
+        "refused": received_events.recent(MAX_ROWS, action="unusable")
+        + received_events.recent(MAX_ROWS, action="unrouted"),
+    }
+
+
+def _job_row(doc: DeadLetterJobDocument) -> dict[str, Any]:
+    return {
+        "kind": "job",
+        "name": doc.job_id,
+        "link": f"/ui/videos/{doc.video_id}" if doc.video_id else None,
+        "state": doc.dlq_status,
+        "cause": doc.failure_type,
+        "about": ", ".join(filter(None, (doc.priority, f"level {doc.escalation_level}", doc.assigned_to))),
+        "attempts": doc.total_attempts,
+        "died_at": clock.parse(doc.moved_to_dlq_at),
+        "error": doc.final_error,
+        "command": f"csi processing dlq {'retry' if doc.can_retry else 'show'} {doc.job_id}",
+    }
+
+
+def _event_row(letter: EventDeadLetter, url: str) -> dict[str, Any]:
+    return letter.model_dump(include={"state", "cause", "died_at", "error"}) | {
+        "kind": "event",
+        "name": letter.event_id or f"letter {letter.id}",
+        # Built from our own setting and a number: a URL that the ingester sends is never linked.
+        "link": f"{url}/dead-letters/{letter.id}",
+        "about": " → ".join(filter(None, (letter.source, letter.destination))),
+        "attempts": letter.retry_count,
+        "command": f"csi dlq show {letter.id}",
+    }
+
+
 def _page(context: DashboardContext, template: str, facts: PageFacts) -> Callable[[Request], Awaitable[Response]]:
     threads = CapacityLimiter(THREADS_PER_PAGE)
 
@@ -130,13 +195,34 @@ def _page(context: DashboardContext, template: str, facts: PageFacts) -> Callabl
         return _html(_templates().get_template(template).render(found | shared), 200)
 
     async def serve(request: Request) -> Response:
-        if is_authorized(request, context.password):
+        if _is_authorized(request, context.password):
             return await to_thread.run_sync(render, request, limiter=threads)
         if context.password is None:
             return _html("there is no such page", 404)
         return Response("401", 401, {**_HEADERS, "WWW-Authenticate": 'Basic realm="csi"'}, media_type="text/plain")
 
     return serve
+
+
+def _is_authorized(request: Request, password: str | None) -> bool:
+    """A client on this machine, or with the dashboard's password if there is one."""
+    if password is None:
+        # Against DNS rebinding: a foreign page whose name resolves to this machine.
+        hosts = request.headers.getlist("host")
+        return is_local_client(request) and len(hosts) == 1 and bool(_LOCAL_HOST.fullmatch(hosts[0].lower()))
+    given = request.headers.getlist("authorization")
+    scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    try:
+        _, _, word = base64.b64decode(text, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        word = ""
+    # Hashes have one length, so the comparison takes the same time for every password.
+    same = hmac.compare_digest(_digest(word), _digest(password))
+    return scheme.lower() == "basic" and same
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _html(text: str, status: int) -> Response:

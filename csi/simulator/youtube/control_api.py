@@ -1,6 +1,5 @@
 """The control API under /sim: another process changes the simulated YouTube and reads its counters."""
 
-import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from csi.errors import CsiError
+from csi.net import is_loopback
 from csi.simulator.youtube.faults import PRESETS
 from csi.simulator.youtube.world import Kind, Privacy
 
@@ -198,11 +198,7 @@ def _get_handler(site: "YouTubeSite", read: Callable[["YouTubeSite"], ResponseFi
 
 def _refusal(request: Request, *, needs_json: bool) -> Response | None:
     """Requests must come from loopback, and changes must be JSON: a form on a web page cannot send that."""
-    try:
-        is_loopback = ipaddress.ip_address(request.client.host if request.client else "").is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not is_loopback(request.client.host if request.client else ""):
         return _error(403, "the control API answers on loopback only")
     if needs_json and not request.headers.get("content-type", "").startswith("application/json"):
         return _error(415, "send a JSON object with Content-Type: application/json")
