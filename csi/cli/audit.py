@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import click
 
 from csi import logs
 from csi.cli.command import DurationType, json_option
-from csi.cli.output import echo_json, table
-from csi.cli.processing_session import processing_option, processing_session, redacted
+from csi.cli.processing import echo_documents, processing_option, processing_session
 
 _OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
 
@@ -29,37 +29,25 @@ def audit() -> None:
 @click.option("--correlation", help="About one event: its event_id.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000))
 def list_entries(
-    config_path: Path | None,
-    as_json: bool,
-    since: float | None,
-    agent: str | None,
-    outcome: str | None,
-    video: str | None,
-    correlation: str | None,
-    limit: int,
+    config_path: Path | None, as_json: bool, since: float | None, limit: int, **filters: str | None
 ) -> None:
     """List entries, the newest first. `sensitive`: the action touched personal or confidential text."""
     from csi.processing.store.audit import search
 
     with processing_session(config_path) as rt:
         after = rt.now() - since if since is not None else 0.0
-        entries = search(limit=limit, since=after, agent=agent, outcome=outcome, video=video, correlation=correlation)
-    if as_json:
-        echo_json([redacted(entry.shape()) for entry in entries])
-        return
+        entries = search(limit=limit, since=after, **filters)
     head = ("time", "agent", "action", "outcome", "ms", "USD", "sensitive", "about", "details")
+    first = attrgetter("timestamp", "agent_name", "action", "outcome")
     rows = [
         (
-            entry.timestamp,
-            entry.agent_name,
-            entry.action,
-            entry.outcome,
+            *first(entry),
             "" if entry.duration_ms is None else f"{entry.duration_ms:g}",
-            "" if entry.api_cost_usd is None else str(entry.api_cost_usd),
+            "" if entry.api_cost_usd is None else entry.api_cost_usd,
             "yes" if entry.sensitive_data else "",
             entry.resource_id or "",
             logs.redact(entry.error_message or entry.data_summary or ""),
         )
         for entry in entries
     ]
-    click.echo("\n".join(table(head, rows)) if rows else "no entries")
+    echo_documents(entries, head, rows, as_json=as_json, empty="no entries")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from csi import clock, logs
+from csi import clock, logs, net
 from csi.cli.command import json_option
-from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, plain, table
-from csi.cli.processing_session import processing_option, processing_session, redacted
+from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, echo_table, plain
 from csi.errors import CsiError, StoreError
 from csi.processing import config, receiver_database, runtime
 from csi.processing.pipeline import dead_job_actions, digest, maintenance, runs
@@ -32,19 +34,68 @@ from csi.processing.store import (
 )
 
 if TYPE_CHECKING:
-    from csi.processing.collection_models import DeadLetterJobDocument
+    from csi.processing.collection_models import DeadLetterJobDocument, SpecDocument
     from csi.processing.runtime import Processing
 
 CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
-COLLECTIONS = (
-    "videos",
-    "jobs/transcription",
-    "jobs/summarization",
-    "audit_logs",
-    "jobs_deadletter",
-    "run_events",
+COLLECTIONS = ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "jobs_deadletter", "run_events")
+FREE_TEXT_FIELDS = {
+    "assigned_to", "data_summary", "error_message", "final_error", "last_error", "resolution_notes", "stack_trace",
+}  # fmt: skip
+"""Fields with text of providers and people, which may contain a secret. Other fields are shown unchanged."""
+
+processing_option = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="processing.yaml. [default: CSI_PROCESSING_CONFIG, else the built-in defaults]",
 )
 _STATES = click.Choice(["open", "pending", "investigating", "resolved", "abandoned", "all"])
+
+
+@contextmanager
+def processing_session(config_path: Path | None) -> Iterator[runtime.Processing]:
+    """Open the existing database. A command never creates it: a file that root creates locks the worker out."""
+    settings = config.load(config_path)
+    logs.setup(level="WARNING", format=settings.log_format, secrets=config.available_secrets(settings).all)
+    url = settings.database_url
+    if "://" not in url and not Path(url).exists():
+        raise StoreError(
+            f"there is no database at {url}: csi processing run creates it; check --config (or {config.STATE_DIR})"
+        )
+    db.open_database(url)
+    missing = db.pending_migrations()
+    if missing:
+        raise StoreError(f"the schema of processing's database lacks {', '.join(missing)}: start csi processing run")
+    with db.reading():
+        yield runtime.Processing(settings, net.Net())
+
+
+def redacted(value: Any) -> Any:
+    """The document without secrets: an error may quote a provider's answer, and that a key we sent."""
+    if isinstance(value, dict):
+        return {
+            name: logs.redact(one) if name in FREE_TEXT_FIELDS and isinstance(one, str) else redacted(one)
+            for name, one in value.items()
+        }
+    return [redacted(one) for one in value] if isinstance(value, list) else value
+
+
+def echo_documents(
+    documents: Sequence[SpecDocument],
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    as_json: bool,
+    empty: str | None = None,
+) -> None:
+    """Print the documents as JSON, or their rows as a table; `empty` replaces a table without rows."""
+    if as_json:
+        echo_json([redacted(document.shape()) for document in documents])
+    elif rows or empty is None:
+        echo_table(head, [[*map(str, row)] for row in rows])
+    else:
+        click.echo(empty)
 
 
 @click.group()
@@ -141,11 +192,9 @@ def list_videos(config_path: Path | None, as_json: bool, wanted: str | None, lim
     """List videos, the last updated first."""
     with processing_session(config_path):
         found = videos.page(limit, status=wanted)
-    if as_json:
-        echo_json([redacted(video.doc.shape()) for video in found])
-        return
+    head = ("video", "status", "waits for", "updated", "title")
     rows = [(video.id, video.status, video.held or "", video.doc.updated_at, video.doc.title) for video in found]
-    click.echo("\n".join(table(("video", "status", "waits for", "updated", "title"), rows)))
+    echo_documents([video.doc for video in found], head, rows, as_json=as_json)
 
 
 @processing.command()
@@ -239,26 +288,14 @@ def dlq() -> None:
 def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int) -> None:
     """List dead letters, the newest first."""
     with processing_session(config_path):
-        found = dead_jobs.search(status=None if state == "open" else state, limit=limit)
-    if as_json:
-        echo_json([redacted(letter.doc.shape()) for letter in found])
-        return
+        found = [job.doc for job in dead_jobs.search(status=None if state == "open" else state, limit=limit)]
     head = ("job", "status", "priority", "level", "failure", "attempts", "assigned", "died", "error")
+    first = attrgetter("job_id", "dlq_status", "priority", "escalation_level", "failure_type", "total_attempts")
     rows = [
-        (
-            doc.job_id,
-            doc.dlq_status,
-            doc.priority,
-            str(doc.escalation_level),
-            doc.failure_type,
-            str(doc.total_attempts),
-            logs.redact(doc.assigned_to or ""),
-            doc.moved_to_dlq_at,
-            logs.redact(doc.final_error),
-        )
-        for doc in (dead_job.doc for dead_job in found)
+        (*first(doc), logs.redact(doc.assigned_to or ""), doc.moved_to_dlq_at, logs.redact(doc.final_error))
+        for doc in found
     ]
-    click.echo("\n".join(table(head, rows)) if rows else "no dead letters")
+    echo_documents(found, head, rows, as_json=as_json, empty="no dead letters")
 
 
 @dlq.command("show")

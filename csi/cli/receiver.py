@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 _FORMATS = click.Choice(["auto", "json", "text"])
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_db_option = click.option(
+    "--db", type=_FILE, help="Database file. [default: UA_SIGNALS_DB_PATH, else ./csi-receiver.db]"
+)
 
 
 @click.group(invoke_without_command=True)
@@ -33,19 +37,11 @@ _FORMATS = click.Choice(["auto", "json", "text"])
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 takes a free one.",
 )
-@click.option(
-    "--db",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Database file. [default: UA_SIGNALS_DB_PATH, else ./csi-receiver.db]",
-)
-@click.option(
-    "--ledger",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Append one JSON line per event received to this file.",
-)
+@_db_option
+@click.option("--ledger", type=_FILE, help="Append one JSON line per event received to this file.")
 @click.option(
     "--processing",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     is_flag=False,
     flag_value=Path(""),
     help="Serve processing's dashboard at /ui and its webhook; with a value, of this processing.yaml.",
@@ -101,11 +97,7 @@ def _dashboard(chosen: ReceiverSettings, config_path: Path | None) -> tuple[list
 
 
 @receiver.command("doctor")
-@click.option(
-    "--db",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Database file. [default: UA_SIGNALS_DB_PATH, else ./csi-receiver.db]",
-)
+@_db_option
 @click.option("--url", help="Also send test requests to a running receiver: its ingest URL.")
 @json_option
 def run_doctor(db: Path | None, url: str | None, as_json: bool) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import click
 
 from csi.cli.command import json_option
-from csi.cli.output import echo_json, plain, table
-from csi.cli.processing import checked_day
-from csi.cli.processing_session import processing_option, processing_session
+from csi.cli.output import echo_json, plain
+from csi.cli.processing import checked_day, echo_documents, processing_option, processing_session
 from csi.errors import CsiError
 
 
@@ -28,25 +28,10 @@ def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
 
     with processing_session(config_path):
         listed = page(limit)
-    if as_json:
-        echo_json([run.shape() for run in listed])
-        return
     head = ("run", "status", "discovered", "summarized", "skipped", "failed", "dlq", "USD", "success %")
-    lines = [
-        (
-            run.run_id,
-            run.status,
-            str(run.discovered),
-            str(run.summarized),
-            str(run.skipped),
-            str(run.failed),
-            str(run.dlq),
-            f"{run.budget_used_usd:.4f}",
-            f"{run.success_rate:g}",
-        )
-        for run in listed
-    ]
-    click.echo("\n".join(table(head, lines)) if lines else "no runs yet")
+    counts = attrgetter("run_id", "status", "discovered", "summarized", "skipped", "failed", "dlq")
+    rows = [(*counts(run), f"{run.budget_used_usd:.4f}", f"{run.success_rate:g}") for run in listed]
+    echo_documents(listed, head, rows, as_json=as_json, empty="no runs yet")
 
 
 @runs.command()
