@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from csi import api_models, logs
-from csi.cli.command import config_option, installed, json_option
-from csi.cli.output import ago, confirm, echo_json, iso, plain, plural, table
+from csi.cli.command import config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, iso, plain, plural
 from csi.status import backlog, destinations, worker
 from csi.store import batches, watches
 from csi.store.queries import backlog_rows, timeline_rows
@@ -66,12 +65,10 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
         report = {"tasks": shown, "total": len(found), "unreadable": looked.unreadable, "has_key": looked.has_key}
         echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
-    for line in table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]]):
-        click.echo(line)
+    echo_table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]])
     more = f"; the first {limit:,} are shown" if len(found) > limit else ""
     click.echo(f"{plural(len(found), 'task')}{more}", err=True)
-    _show_unreadable(looked)
-    _show_waiting(rest, now)
+    _show_rest(looked, rest, now)
 
 
 @tasks.command()
@@ -113,17 +110,16 @@ def stats(config_path: Path | None, as_json: bool) -> None:
         report |= {"has_key": looked.has_key, "tasks": listed}
         echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
-    for line in table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), [_counts(name, numbers[name]) for name in names]):
-        click.echo(line)
-    _show_unreadable(looked)
-    _show_waiting(rest, now)
+    rows = [[name, *(f"{count:,}" for count in numbers[name].values())] for name in names]
+    echo_table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), rows)
+    _show_rest(looked, rest, now)
 
 
 @tasks.command()
 @config_option
 @json_option
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run_option
+@yes_option
 def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
     """Empty the queue. Nothing is lost: the worker enqueues due rows again within seconds."""
     with installed(config_path) as rt:
@@ -177,8 +173,7 @@ def _row_words(one: Queued) -> str | None:
             watch = watches.find(number)
             return f"{watch.source} {watch.ref} ({watch.state})" if watch else "the watch was removed"
         case "ingest":
-            key = backlog_rows.item_key(number)
-            return key or "the item is an event by now"
+            return backlog_rows.item_key(number) or "the item is an event by now"
         case "deliver":
             batch = batches.find(number)
             return f"{batch.batch_id} to {batch.destination}, {batch.size} events ({batch.state})" if batch else "gone"
@@ -197,28 +192,14 @@ def _row(one: Work, now: float) -> list[str]:
     return [one.state, name, (one.id or "")[:8], due, logs.redact(one.row or ""), logs.redact(one.why)]
 
 
-def _counts(name: str, numbers: dict[str, int]) -> list[str]:
-    return [name, *(f"{numbers[state]:,}" for state in STATES)]
-
-
-def _show_unreadable(looked: Queue) -> None:
+def _show_rest(looked: Queue, rest: list[BacklogGroup], now: float) -> None:
+    """The messages that were not opened, and the backlog."""
     if looked.unreadable:
-        click.echo(f"{plural(looked.unreadable, 'message')} {queue_inspection.unreadable_words(looked)}", err=True)
-
-
-def _show_waiting(rest: list[BacklogGroup], now: float) -> None:
-    lines: Iterator[str] = (f"  {plain(one.words(now))}" for one in rest)
-    click.echo("\n".join(["", "waiting" if rest else "nothing is waiting", *lines]))
+        click.echo(queue_inspection.unreadable_words(looked), err=True)
+    click.echo(f"\n{'waiting' if rest else 'nothing is waiting'}")
+    echo_lines(f"  {plain(one.words(now))}" for one in rest)
 
 
 def _work_dict(one: Work) -> dict[str, Any]:
-    return {
-        "state": one.state,
-        "id": one.id,
-        "task": one.task,
-        "key": one.key,
-        "row": logs.redact(one.row) if one.row else None,
-        "why": logs.redact(one.why),
-        "due_at": iso(one.due_at),
-        "holder": one.holder,
-    }
+    row = logs.redact(one.row) if one.row else None
+    return asdict(one) | {"row": row, "why": logs.redact(one.why), "due_at": iso(one.due_at)}

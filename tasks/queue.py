@@ -2,6 +2,8 @@
 
 import os
 import re
+import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,15 @@ from csi.config.settings import Settings, is_server, is_unprotected_redis, looks
 from csi.errors import ConfigError, CsiError, MissingSetting, StoreError
 from csi.processing.settings import ProcessingSettings
 from csi.sql import make_private_dir
-from tasks import key_file
 from tasks.huey_worker import QueueHuey
 from tasks.serializer import JsonSerializer
 from tasks.sqlite_queue import SqliteQueueStorage
 
 NAME = "csi"
+KEY_FILE = "queue.key"
+"""In the state directory: a random secret that only the user of the worker can read."""
+
+SHORTEST_KEY = 32
 PROCESSING_NAME = "csi-processing"
 PROCESSING_SECRET = "CSI_PROCESSING_QUEUE_SECRET"  # noqa: S105 the name of a variable
 
@@ -66,13 +71,13 @@ def known_serializer(settings: Settings) -> JsonSerializer | None:
     secret = _configured_secret(settings)
     if secret is None and not is_server(settings.csi.queue_url):
         with suppress(StoreError):
-            secret = key_file.read_key(settings.csi.state_dir / key_file.NAME)
+            secret = read_key(settings.csi.state_dir / KEY_FILE)
     return None if secret is None else JsonSerializer(secret, NAME)
 
 
 def _signing_secret(settings: Settings) -> str:
     """Every worker that shares a queue has the same one. Without a variable, a SQLite queue has a random key file."""
-    return _configured_secret(settings) or key_file.read_or_create_key(settings.csi.state_dir / key_file.NAME)
+    return _configured_secret(settings) or read_or_create_key(settings.csi.state_dir / KEY_FILE)
 
 
 def _configured_secret(settings: Settings) -> str | None:
@@ -91,10 +96,10 @@ def _processing_secret(settings: ProcessingSettings) -> str:
             "queue (processing.yaml) names a Redis on another host without a password. Put the password into the URL "
             "(redis://:PASSWORD@host:6379/0), or set allow_unprotected_queue: true where a firewall protects it."
         )
-    path = settings.state_dir / key_file.NAME
+    path = settings.state_dir / KEY_FILE
     if not is_server(settings.queue_url):
-        return os.environ.get(PROCESSING_SECRET) or key_file.read_or_create_key(path)
-    secret = os.environ.get(PROCESSING_SECRET) or key_file.read_key(path)
+        return os.environ.get(PROCESSING_SECRET) or read_or_create_key(path)
+    secret = os.environ.get(PROCESSING_SECRET) or read_key(path)
     if not secret:
         raise MissingSetting(
             f"processing's queue is on a server, and {PROCESSING_SECRET}, which signs its messages, is not set. Set it "
@@ -119,3 +124,49 @@ def _postgres_storage() -> type:
     except ImportError as error:
         raise ConfigError("a queue on PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
     return PostgresStorage
+
+
+def read_key(path: Path) -> str | None:
+    """The key, or None where there is no file. StoreError where the file cannot be used."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = file.read(1024).decode("ascii", "replace").strip() if stat.S_ISREG(mode) else ""
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path}: the queue's key cannot be read: {error.strerror}") from error
+    if len(key) < SHORTEST_KEY:
+        raise StoreError(f"{path} does not hold a queue key; delete it, and the worker creates a new one")
+    if mode & 0o007:
+        raise StoreError(f"{path} is open to other users of this machine; delete it, and the worker creates a new one")
+    return key
+
+
+def read_or_create_key(path: Path) -> str:
+    """The key of this file. Processes that start together all get the same one."""
+    make_private_dir(path.parent)
+    return read_key(path) or _create_key(path)
+
+
+def _create_key(path: Path) -> str:
+    """The file appears under its name complete, or not at all: the link fails where another process was first."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "w", encoding="ascii") as opened:
+            opened.write(secrets.token_hex(32))
+            opened.flush()
+            os.fsync(file)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    except OSError as error:
+        raise StoreError(f"{path}: the queue's key cannot be created: {error.strerror}") from error
+    key = read_key(path)
+    if key is None:
+        raise StoreError(f"{path}: the queue's key was deleted while it was being created; start again")
+    return key

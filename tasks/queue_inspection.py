@@ -38,8 +38,6 @@ class Queued:
     state: str
     """`pending`: the next free thread takes it. `scheduled`: its time has not come."""
     due_at: float | None
-    priority: float
-    retries: int
 
     @property
     def step(self) -> str | None:
@@ -58,13 +56,14 @@ class Queue:
     is_there: bool = True
 
 
-def look(settings: Settings, limit: int | None = None) -> Queue:
+def look(settings: Settings) -> Queue:
     """The queue as it is now. StoreError when it cannot be read; a queue that was never made is empty."""
-    if is_absent(settings):
+    is_on_server = is_server(settings.csi.queue_url)
+    if not is_on_server and not Path(settings.csi.queue_url).exists():  # looking must not make the file
         return Queue((), is_there=False)
     try:
-        read = _read_server if is_server(settings.csi.queue_url) else _read_file
-        pending, scheduled = read(settings, limit)
+        read = _read_server if is_on_server else _read_file
+        pending, scheduled = read(settings.csi.queue_url)
     except CsiError:
         raise
     except Exception as error:  # sqlite3, redis and psycopg have no error in common
@@ -78,19 +77,17 @@ def look(settings: Settings, limit: int | None = None) -> Queue:
     return Queue(known, len(found) - len(known))
 
 
-def _read_file(settings: Settings, limit: int | None) -> tuple[list[bytes], list[bytes]]:
+def _read_file(path: str) -> tuple[list[bytes], list[bytes]]:
     """Read-only and by hand: Huey's storage would make a file that is not there, and ours set a broken one aside."""
-    most = -1 if limit is None else limit
-    with closing(sqlite3.connect(f"file:{quote(settings.csi.queue_url)}?mode=ro", uri=True, timeout=10)) as file:
-        tasks = "SELECT data FROM task WHERE queue = ? ORDER BY priority DESC, id LIMIT ?"
-        later = "SELECT data FROM schedule WHERE queue = ? ORDER BY timestamp LIMIT ?"
-        pending, scheduled = (file.execute(sql, (NAME, most)).fetchall() for sql in (tasks, later))
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=10)) as file:
+        pending = file.execute("SELECT data FROM task WHERE queue = ? ORDER BY priority DESC, id", (NAME,)).fetchall()
+        scheduled = file.execute("SELECT data FROM schedule WHERE queue = ? ORDER BY timestamp", (NAME,)).fetchall()
     return [row[0] for row in pending], [row[0] for row in scheduled]
 
 
-def _read_server(settings: Settings, limit: int | None) -> tuple[list[bytes], list[bytes]]:
-    storage = open_storage(settings.csi.queue_url)
-    return list(storage.enqueued_items(limit)), list(storage.scheduled_items(limit))
+def _read_server(url: str) -> tuple[list[bytes], list[bytes]]:
+    storage = open_storage(url)
+    return list(storage.enqueued_items()), list(storage.scheduled_items())
 
 
 def empty(settings: Settings) -> None:
@@ -105,16 +102,10 @@ def empty(settings: Settings) -> None:
         raise _unusable(settings, error) from error
 
 
-def is_absent(settings: Settings) -> bool:
-    """A queue file that is not there: looking must not make it."""
-    return not is_server(settings.csi.queue_url) and not Path(settings.csi.queue_url).exists()
-
-
 def unreadable_words(found: Queue) -> str:
-    """One clause about the messages that were not opened."""
-    if not found.has_key:
-        return f"cannot be verified: {WITHOUT_KEY}"
-    return "cannot be verified: another key signed them, version 1.0.0 wrote them, or they are damaged"
+    """One sentence about the messages that were not opened."""
+    why = "another key signed them, version 1.0.0 wrote them, or they are damaged"
+    return f"{plural(found.unreadable, 'message')} cannot be verified: {why if found.has_key else WITHOUT_KEY}"
 
 
 def _unusable(settings: Settings, error: Exception) -> StoreError:
@@ -133,8 +124,6 @@ def _read(serializer: JsonSerializer, data: Any, state: str) -> Queued | None:
         key=str(message.args[0] if message.args else ""),
         state=state,
         due_at=message.eta.replace(tzinfo=UTC).timestamp() if message.eta else None,
-        priority=float(message.priority or 0),
-        retries=int(message.retries or 0),
     )
 
 
@@ -144,23 +133,20 @@ def examine(settings: Settings) -> Iterable[Finding]:
     try:
         found = look(settings)
     except StoreError as error:
-        yield Finding("queue", "fail", str(error), _remedy(settings))
+        url = settings.csi.queue_url
+        remedy = f"it holds wake-ups only, and may be deleted at any time: `rm -rf {url} {url}-wal {url}-shm`"
+        if is_server(url):
+            remedy = "start the server that csi.queue (CSI_QUEUE_URL) names, or correct the address"
+        yield Finding("queue", "fail", str(error), remedy)
         return
     if not found.is_there:
         yield Finding("queue", "ok", f"{where} is not there yet; the worker makes it")
     elif found.unreadable:
         empty_it = "`csi tasks purge --yes` empties it; rows that are due are woken again"
         remedy = empty_it if found.has_key else "run the command with the environment and as the user of the worker"
-        yield Finding("queue", "warn", f"{plural(found.unreadable, 'message')} {unreadable_words(found)}", remedy)
+        yield Finding("queue", "warn", unreadable_words(found), remedy)
     elif len(found.messages) > CROWDED:
         text = f"{len(found.messages):,} messages wait: the worker does not keep up, or does not run"
         yield Finding("queue", "warn", text, "see what waits with `csi tasks stats`, and whether the worker runs")
     else:
         yield Finding("queue", "ok", f"{len(found.messages):,} messages in {where}")
-
-
-def _remedy(settings: Settings) -> str:
-    url = settings.csi.queue_url
-    if is_server(url):
-        return "start the server that csi.queue (CSI_QUEUE_URL) names, or correct the address"
-    return f"it holds wake-ups only, and may be deleted at any time: `rm -rf {url} {url}-wal {url}-shm`"

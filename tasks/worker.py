@@ -1,5 +1,6 @@
 """The ingester's worker: what it checks at boot, a pass of its maintenance loop, and its reload."""
 
+import math
 import signal
 import threading
 import time
@@ -15,7 +16,6 @@ from csi.store import copy_marker, db, leases, watches
 from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, maintenance, reload
 from csi.worker.maintenance import QueueHealth
-from tasks import notifier
 from tasks.dispatch import dispatch
 from tasks.huey_worker import WorkerConsumer, WorkerProcess
 
@@ -25,6 +25,10 @@ without the end of any task means that none will end."""
 
 SCHEDULER_SECONDS = 60.0
 """The scheduler reads the schedule several times a second; a locked queue may hold it up for a while."""
+
+ALERT_SECONDS = 15.0
+FRESH_SECONDS = 30.0
+"""After this long without a pass of the maintenance loop the heartbeat URL is not pinged."""
 
 _opening = threading.Lock()
 _held: list[Runtime] = []
@@ -47,6 +51,7 @@ class IngesterWorker(WorkerProcess):
         super().__init__()
         self._reload = threading.Event()
         self._started_at = 0.0
+        self.passed_at = -math.inf
 
     def boot(self, threads: int) -> None:
         rt = runtime()
@@ -70,7 +75,7 @@ class IngesterWorker(WorkerProcess):
     def start(self, consumer: WorkerConsumer) -> None:
         signal.signal(signal.SIGHUP, lambda number, frame: self._reload.set())
         super().start(consumer)
-        threading.Thread(target=notifier.watch, args=(runtime, self.stopping), name="Notifier", daemon=True).start()
+        threading.Thread(target=self._notify, name="Notifier", daemon=True).start()
 
     def is_leader(self) -> bool:
         return leader.has_led(runtime())
@@ -97,8 +102,26 @@ class IngesterWorker(WorkerProcess):
                 run_job.requeue_failed_and_stuck(rt)
             dispatch(run_job.wake_due(rt))
         if with_heartbeat and queue.is_usable:
-            notifier.note_pass()
+            self.passed_at = time.monotonic()
             systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups in the queue"))
+
+    def is_well(self) -> bool:
+        """The maintenance loop finished a pass lately, and the consumer's threads made progress."""
+        return time.monotonic() - self.passed_at < FRESH_SECONDS
+
+    def _notify(self) -> None:
+        """A thread of its own beside the maintenance loop: services and the heartbeat URL may be slow."""
+        next_ping = 0.0
+        while not self.stopping.wait(ALERT_SECONDS if next_ping else 1.0):
+            rt = runtime()
+            try:
+                alerting.look(rt)
+            except Exception:  # noqa: BLE001 a database error or an error of the notification library
+                log.exception("alerts could not be evaluated; retrying")
+                db.drop_broken_connection()
+            if time.monotonic() >= next_ping and self.is_well():
+                alerting.ping(rt)
+                next_ping = time.monotonic() + rt.settings.notify.heartbeat_seconds
 
     def _take_new_config(self) -> None:
         """Between two passes, so that no pass uses half a configuration. After a database error: in the next pass."""

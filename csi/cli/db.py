@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from csi.worker.retention import Pruned
 
 
-_CONFIG = click.option(
-    "--config", "config_path", type=click.Path(path_type=Path), help="The configuration; default CSI_CONFIG_PATH."
-)
 _BACKUP_NAME = re.compile(r"csi-\d{8}T\d{6}Z\.db")
 
 
@@ -37,7 +34,7 @@ def db_group() -> None:
 
 
 @db_group.command()
-@_CONFIG
+@config_option
 def migrate(config_path: Path | None) -> None:
     """Bring the schema up to date. Worker and sidecar also do this when they start."""
     _open(config_path)
@@ -46,7 +43,7 @@ def migrate(config_path: Path | None) -> None:
 
 
 @db_group.command()
-@_CONFIG
+@config_option
 @json_option
 def status(config_path: Path | None, as_json: bool) -> None:
     """Show the database's location, and its applied and pending migrations."""
@@ -61,7 +58,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 @db_group.command()
-@_CONFIG
+@config_option
 @click.option("--keep", type=click.IntRange(1), help="With a directory: delete all but the newest N backups there.")
 @click.argument("target", type=click.Path(path_type=Path))
 def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
@@ -84,7 +81,7 @@ def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
 
 
 @db_group.command("copy")
-@_CONFIG
+@config_option
 @click.option("--to", "target", required=True, metavar="URL", help="An empty database: postgresql://USER@HOST/NAME.")
 @click.option("--live", is_flag=True, help="Copy a snapshot while the worker runs; finish with a run without --live.")
 @json_option

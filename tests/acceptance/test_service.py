@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks import notifier, worker
+from tasks import worker
 from tests.fakes.raw_server import static_page
 from tests.rigs.processes import installation
 
@@ -127,17 +127,17 @@ def test_the_watchdog_is_not_fed_after_a_pass_that_failed(monkeypatch, broken, s
     monkeypatch.setattr(worker.run_job, "requeue_failed_and_stuck", lambda rt: 0)
     monkeypatch.setattr(worker.run_job, "wake_due", lambda rt: [])
     monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
-    monkeypatch.setattr(notifier, "_passed_at", [])
     monkeypatch.setattr(worker, "_held", [None])
+    tested = worker.IngesterWorker()
     with suppress(OSError):
-        worker.IngesterWorker().run_pass(consumer(), 0)
-    assert (len(given), notifier.is_well()) == (signs, bool(signs))
+        tested.run_pass(consumer(), 0)
+    assert (len(given), tested.is_well()) == (signs, bool(signs))
 
 
-def test_the_heartbeat_url_is_not_pinged_after_30_seconds_without_a_pass(monkeypatch):
-    monkeypatch.setattr(notifier, "_passed_at", [])
-    assert notifier.is_well() is False
-    notifier.note_pass()
-    assert notifier.is_well() is True
-    monkeypatch.setattr(notifier, "_passed_at", [time.monotonic() - notifier.FRESH_SECONDS - 1])
-    assert notifier.is_well() is False
+def test_the_heartbeat_url_is_not_pinged_after_30_seconds_without_a_pass():
+    tested = worker.IngesterWorker()
+    assert tested.is_well() is False
+    tested.passed_at = time.monotonic()
+    assert tested.is_well() is True
+    tested.passed_at = time.monotonic() - worker.FRESH_SECONDS - 1
+    assert tested.is_well() is False

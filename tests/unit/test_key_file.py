@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from csi.errors import StoreError
-from tasks.key_file import read_key, read_or_create_key
+from tasks.queue import read_key, read_or_create_key
 
 
 def test_it_is_made_once_and_only_its_owner_can_read_it(tmp_path):
