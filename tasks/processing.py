@@ -12,9 +12,8 @@ from huey.api import Task
 from csi.logs import log
 from csi.processing import config
 from csi.processing.pipeline import maintenance
-from csi.processing.runtime import Processing, open_processing
+from csi.processing.runtime import Processing, StepWake, open_processing
 from csi.processing.store import db, jobs
-from csi.processing.wake import StepWake
 from csi.store.worker_lock import hold_worker_lock
 from tasks.huey_worker import WorkerConsumer, WorkerProcess, exit_on_error
 from tasks.queue import create_processing_huey

@@ -18,7 +18,7 @@ from csi.cli.command import json_option
 from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, echo_table, plain
 from csi.errors import CsiError, StoreError
 from csi.processing import config, receiver_database, runtime
-from csi.processing.pipeline import dead_job_actions, digest, maintenance, runs
+from csi.processing.pipeline import dead_job_actions, maintenance, runs
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -254,7 +254,7 @@ def export_collection(config_path: Path | None, collection: str, out: Path | Non
 def print_digest(config_path: Path | None, day: str | None, html: bool) -> None:
     """Print the digest of a day, from the current data."""
     with processing_session(config_path) as rt:
-        text = digest.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
+        text = runs.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
     click.echo(logs.redact(text.html if html else text.markdown))
 
 

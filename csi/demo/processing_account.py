@@ -7,9 +7,8 @@ from csi.errors import StoreError
 from csi.net import Net
 from csi.processing import receiver_database
 from csi.processing.config import load
-from csi.processing.pipeline.digest import write_digest
 from csi.processing.pipeline.maintenance import WORKER
-from csi.processing.pipeline.runs import describe_run
+from csi.processing.pipeline.runs import describe_run, write_digest
 from csi.processing.runtime import Processing
 from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, received_events, videos
 

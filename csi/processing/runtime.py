@@ -1,10 +1,11 @@
-"""The runtime of processing: settings, providers, artifact store, HTTP client and clock in one object."""
+"""The runtime of processing: settings, providers, HTTP client and clock in one object; and the wake-ups of steps."""
 
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from csi import clock, logs, notifications
 from csi.net import Net
@@ -23,6 +24,21 @@ from csi.processing.store.videos import ProcessingVideo
 
 DAY = 86_400.0
 Notifier = Callable[[str, str], None]
+Step = Literal["intake", "admit", "transcribe", "summarise", "notify"]
+
+
+@dataclass(frozen=True)
+class StepWake:
+    """Run this step for this row, now or at the given time. Steps return them; a lost one costs time, never data."""
+
+    step: Step
+    key: str = ""
+    at: float | None = None
+
+
+def wake_job(job_id: str, at: float | None = None) -> StepWake:
+    """The prefix of a job's id tells its kind."""
+    return StepWake("transcribe" if job_id.startswith("tr_") else "summarise", job_id, at)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from csi.processing.pipeline import dead_job_actions, digest, maintenance, notify, runs
+from csi.processing.pipeline import dead_job_actions, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
 from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, received_events, videos
 from csi.processing.store.db import fetch
@@ -352,7 +352,7 @@ def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open
 
 def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_bench):
     bench = open_bench()
-    made = digest.make_digest(bench.rt, runs.describe_run(bench.rt, bench.rt.today()))
+    made = runs.make_digest(bench.rt, runs.describe_run(bench.rt, bench.rt.today()))
     assert "0 summarised" in made.markdown
 
 

@@ -4,7 +4,7 @@ import datetime
 import importlib
 import sys
 
-from csi.processing.wake import StepWake
+from csi.processing.runtime import StepWake
 
 
 def test_a_wake_up_is_scheduled_with_fractions_of_a_second(tmp_path, monkeypatch):

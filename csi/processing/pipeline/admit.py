@@ -8,13 +8,12 @@ from csi.logs import log
 from csi.patterns import compile_pattern
 from csi.processing.collection_models import TranscriptionJobDocument
 from csi.processing.pipeline.settle_failure import TRANSCRIPTION_WAITS
-from csi.processing.runtime import Processing, day_span
+from csi.processing.runtime import Processing, StepWake, day_span, wake_job
 from csi.processing.settings import LimitSettings
 from csi.processing.states import IllegalTransition
 from csi.processing.store import audit, jobs, runs, videos
 from csi.processing.store.db import writing
 from csi.processing.store.videos import ProcessingVideo
-from csi.processing.wake import StepWake, wake_job
 
 AGENT = "admission"
 CHUNK = 100

@@ -4,13 +4,12 @@ from csi import clock
 from csi.errors import CsiError
 from csi.logs import log, redact
 from csi.processing.collection_models import DeadLetterJobDocument
-from csi.processing.runtime import Processing
+from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import plain_line, plain_text
 from csi.processing.states import RESUMES_AS
 from csi.processing.store import audit, dead_jobs, jobs, videos
 from csi.processing.store.db import writing
 from csi.processing.store.dead_jobs import DeadJob
-from csi.processing.wake import StepWake, wake_job
 
 AGENT = "operator"
 AUTO_RETRY = "auto-retry"

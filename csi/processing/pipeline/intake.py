@@ -8,7 +8,7 @@ from csi.logs import log
 from csi.processing.collection_models import VideoDocument
 from csi.processing.pipeline.summarise import complete_outputs
 from csi.processing.receiver_database import ReceiverSignal, read_after
-from csi.processing.runtime import Processing
+from csi.processing.runtime import Processing, StepWake
 from csi.processing.sanitize import plain_line, plain_text, safe_link
 from csi.processing.settings import SignalRoute
 from csi.processing.store import audit, notices, received_events, videos
@@ -16,7 +16,6 @@ from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
 from csi.processing.store.received_events import IntakeCursor, Signal
 from csi.processing.store.videos import ProcessingVideo
-from csi.processing.wake import StepWake
 
 AGENT = "intake"
 CHUNK = 200

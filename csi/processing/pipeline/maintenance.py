@@ -6,9 +6,8 @@ from csi.errors import CsiError, StoreError
 from csi.logs import log
 from csi.processing.pipeline import admit, dead_job_actions, intake, notify, runs, summarise, transcribe
 from csi.processing.receiver_database import count_after
-from csi.processing.runtime import Processing
+from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.store import audit, db, heartbeats, jobs, notices, received_events, videos
-from csi.processing.wake import StepWake, wake_job
 
 WORKER = "processing"
 MAX_QUEUED = 1_000

@@ -7,14 +7,13 @@ from csi import clock
 from csi.logs import log, redact
 from csi.processing.collection_models import DeadLetterJobDocument, FailureType, Priority
 from csi.processing.providers.base import ProviderError
-from csi.processing.runtime import Processing
+from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.store import audit, dead_jobs, jobs, paid_calls, videos
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
 from csi.processing.store.dead_jobs import DeadJob
 from csi.processing.store.jobs import ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
-from csi.processing.wake import StepWake, wake_job
 
 TRANSCRIPTION_WAITS = (60.0, 120.0, 240.0)
 SUMMARIZATION_WAITS = (30.0, 60.0, 120.0)

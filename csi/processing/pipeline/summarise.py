@@ -14,14 +14,13 @@ from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, re
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
 from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.openai import ChatClient, UnusableReply
-from csi.processing.runtime import Processing
+from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line, plain_line
 from csi.processing.settings import DocumentKind, SignalRoute
 from csi.processing.store import artifacts, audit, jobs, notices, paid_calls, received_events, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
-from csi.processing.wake import StepWake, wake_job
 
 FILE_NAMES = {"concept": "CONCEPT.md", "implementation": "IMPLEMENTATION.md"}
 

@@ -24,13 +24,12 @@ from csi.processing.providers.base import (
     TranscriptRequest,
     base_language,
 )
-from csi.processing.runtime import Processing
+from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line
 from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
-from csi.processing.wake import StepWake, wake_job
 
 T = TypeVar("T")
 
