@@ -3,47 +3,47 @@
 Labels are configured names and our own words, never text from outside.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from csi import __version__
+from csi.catalog.data_api import UNITS
 from csi.config.settings import STREAM, TIERS
+from csi.jobs.job_kinds import KINDS
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
+from csi.status.problems import ALERTS, PROBLEMS
 from csi.status.slo import DAY, HOUR, WindowReport, reports
-from csi.status.verdict import overdue
+from csi.status.verdict import judge, overdue
 from csi.store import api_units, counters, inbox, outbox
+from csi.store.catalog import jobs
 from csi.store.queries import backlog_rows, charts
-from csi.web import metrics_catalog, metrics_verdict
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
 
 EVENT_STATUSES = ("stored", "delivered", "dlq", "replayed", "duplicate", "malformed")
 """`malformed`: items that never became an event. `replayed`: dead letters whose replay has ended."""
-POLL_RESULTS = ("ok", "error")
-ITEM_RESULTS = ("new", "known", "filtered")
-GAP_RESULTS = ("filled", "open")
-OUTAGE_STEPS = ("began", "ended")
 BATCH_STATES = ("ready", "sending")
 CAUSES = ("transient", "endpoint", "event", "malformed", "crash")
 WATCH_STATES = ("healthy", "backing_off", "throttled", "outage", "suspect", "dead", "paused")
+JOB_STATUSES = ("pending", "running", "failed", "dead")
+"""Completed ones are many, and `csi_job_runs_total` counts them."""
+JOB_RESULTS = ("completed", "failed", "waits", "dead")
+RELOAD_RESULTS = ("loaded", "refused")
+VERDICTS = ("ok", "degraded", "down")
 LANES = (*TIERS, STREAM)
 
-Counted = Mapping[tuple[str, str], float]
-"""As `counters.all_of` gives it: by source (or tier) and label."""
+LabelValues = TypeVar("LabelValues", bound=tuple[str, ...])
 
 
 def render(rt: Runtime) -> bytes:
@@ -67,72 +67,55 @@ class StoreCollector(Collector):
         yield from _promised(sources, day)
         yield from _objectives({"1h": hour, "24h": day})
         yield from _counted(sources)
-        yield from _latencies()
         yield from _waiting(facts)
         yield from _watches(facts, sources)
         yield from _destinations(facts)
         yield from _worker(facts)
         yield from _quota(rt, facts.now)
-        yield from metrics_catalog.collect(rt)
-        yield from metrics_verdict.collect(facts)
+        yield from _catalog(rt)
+        yield from _verdict(facts)
         yield InfoMetricFamily("csi_build", "The running version", {"version": __version__})
 
 
 def _promised(sources: Sequence[str], day: WindowReport) -> Iterator[Metric]:
     """The four of PRD §11.4, as named and typed there."""
-    handled = counters.all_of("events")
-    yield _labelled("csi_events", "Total events processed", handled, sources, EVENT_STATUSES, "status")
-    yield _gauge("csi_delivery_success_rate", "Delivery success rate of the last day", _known(day.success.value))
-    items = counters.all_of("items")
-    known, new = _total(items, "known"), _total(items, "new")
-    yield _gauge("csi_dedupe_hit_rate", "Dedupe hit rate", _share(known, new))
-    yield _histogram(
-        "csi_adapter_poll_duration_seconds",
-        "Adapter poll duration",
-        "source",
-        "poll_seconds",
-        counters.POLL_BUCKETS,
-        sources,
-    )
+    yield _counter("csi_events", "Total events processed", "status", "events", sources, EVENT_STATUSES)
+    yield _gauge("csi_delivery_success_rate", "Delivery success rate of the last day", day.success.value)
+    items: Counter[str] = Counter()
+    for (_, result), count in counters.all_of("items").items():
+        items[result] += int(count)
+    listed = items["known"] + items["new"]
+    yield _gauge("csi_dedupe_hit_rate", "Dedupe hit rate", items["known"] / listed if listed else None)
+    name, bounds = "csi_adapter_poll_duration_seconds", counters.POLL_BUCKETS
+    yield _histogram(name, "Adapter poll duration", "source", "poll_seconds", bounds, sources)
 
 
 def _objectives(windows: Mapping[str, WindowReport]) -> Iterator[Metric]:
-    """The figures of `csi slo`. NaN where there was nothing to measure: 0 would raise an alarm."""
-    success = GaugeMetricFamily(
-        "csi_slo_delivery_success_ratio", "Delivered share of settled events", labels=["window"]
-    )
-    duplicates = GaugeMetricFamily(
-        "csi_slo_duplicates_ratio", "Share of accepted events that a receiver may have got twice", labels=["window"]
-    )
-    latency = GaugeMetricFamily(
-        "csi_slo_latency_p95_seconds", "P95 of latencies of events", labels=["tier", "part", "window"]
-    )
+    """The figures of `csi slo`."""
+    success = {(window,): report.success.value for window, report in windows.items()}
+    yield _gauges("csi_slo_delivery_success_ratio", "Delivered share of settled events", ["window"], success)
+    duplicates = {(window,): report.duplicates.value for window, report in windows.items()}
+    text = "Share of accepted events that a receiver may have got twice"
+    yield _gauges("csi_slo_duplicates_ratio", text, ["window"], duplicates)
+    latencies = {}
     for window, report in windows.items():
-        success.add_metric([window], _known(report.success.value))
-        duplicates.add_metric([window], _known(report.duplicates.value))
-        for tier in report.latencies:
-            parts = {
-                "occurred_to_seen": tier.to_seen,
-                "seen_to_accepted": tier.to_accepted,
-                "occurred_to_accepted": tier.total,
-            }
-            for part, found in parts.items():
-                latency.add_metric([tier.tier, part, window], _known(found.p95))
-    yield from (success, duplicates, latency)
+        for one in report.latencies:
+            latencies[one.tier, "occurred_to_seen", window] = one.to_seen.p95
+            latencies[one.tier, "seen_to_accepted", window] = one.to_accepted.p95
+            latencies[one.tier, "occurred_to_accepted", window] = one.total.p95
+    labels = ["tier", "part", "window"]
+    yield _gauges("csi_slo_latency_p95_seconds", "P95 of latencies of events", labels, latencies)
 
 
 def _counted(sources: Sequence[str]) -> Iterator[Metric]:
-    """Items, polls, gaps and outages by source."""
-    items, polls = counters.all_of("items"), counters.all_of("polls")
-    yield _labelled("csi_items", "Items read, by what became of them", items, sources, ITEM_RESULTS, "result")
-    yield _labelled("csi_polls", "Polls by result", polls, sources, POLL_RESULTS, "result")
-    gaps, outages = counters.all_of("gaps"), counters.all_of("outages")
-    yield _labelled("csi_gaps", "Gaps in feeds that were filled, or left open", gaps, sources, GAP_RESULTS, "result")
-    yield _labelled("csi_outages", "Upstream outages that began and ended", outages, sources, OUTAGE_STEPS, "step")
-
-
-def _latencies() -> Iterator[Metric]:
-    """Counted since the beginning: until an event is first seen, and from there to its acceptance."""
+    """Items, polls, gaps and outages by source; latencies by lane, counted since the beginning."""
+    results = ("new", "known", "filtered")
+    yield _counter("csi_items", "Items read, by what became of them", "result", "items", sources, results)
+    yield _counter("csi_polls", "Polls by result", "result", "polls", sources, ("ok", "error"))
+    text = "Gaps in feeds that were filled, or left open"
+    yield _counter("csi_gaps", text, "result", "gaps", sources, ("filled", "open"))
+    text = "Upstream outages that began and ended"
+    yield _counter("csi_outages", text, "step", "outages", sources, ("began", "ended"))
     seen, accepted = "Time from occurred to first seen", "Time from first seen to accepted by the receiver"
     ages, waits = counters.AGE_BUCKETS, counters.LATENCY_BUCKETS
     yield _histogram("csi_seen_latency_seconds", seen, "tier", "seen_seconds", ages, LANES)
@@ -140,10 +123,8 @@ def _latencies() -> Iterator[Metric]:
 
 
 def _waiting(facts: SystemFacts) -> Iterator[Metric]:
-    pending = GaugeMetricFamily("csi_pending_events", "Events that are pending in a lane", labels=["tier"])
-    for tier in LANES:
-        pending.add_metric([tier], outbox.pending_count(tier))
-    yield pending
+    pending = {tier: outbox.pending_count(tier) for tier in LANES}
+    yield _by("csi_pending_events", "Events that are pending in a lane", "tier", pending, LANES)
     age = 0.0 if facts.oldest_pending is None else max(facts.now - facts.oldest_pending, 0.0)
     yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", age)
     yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", inbox.waiting_count())
@@ -155,19 +136,15 @@ def _waiting(facts: SystemFacts) -> Iterator[Metric]:
 
 def _watches(facts: SystemFacts, sources: Sequence[str]) -> Iterator[Metric]:
     found = {(one.source, one.state): one.watches for one in charts.watch_counts(sources)}
-    states = GaugeMetricFamily("csi_watches", "Watches by state", labels=["source", "state"])
-    age = GaugeMetricFamily(
-        "csi_source_success_age_seconds", "Time since a watch of this source was last read", labels=["source"]
-    )
-    late = GaugeMetricFamily("csi_watches_overdue", "Watches that are long overdue", labels=["source"])
-    counted = overdue(facts)
-    for source in sources:
-        for state in WATCH_STATES:
-            states.add_metric([source, state], found.get((source, state), 0))
-        read = [one.last_success_at for one in facts.watches_of(source) if one.last_success_at is not None]
-        age.add_metric([source], max(facts.now - max(read), 0.0) if read else NAN)
-        late.add_metric([source], counted.get(source, 0))
-    yield from (states, age, late)
+    states = {pair: found.get(pair, 0) for pair in product(sources, WATCH_STATES)}
+    yield _gauges("csi_watches", "Watches by state", ["source", "state"], states)
+    read = {
+        source: [one.last_success_at for one in facts.watches_of(source) if one.last_success_at is not None]
+        for source in sources
+    }
+    ages = {(source,): max(facts.now - max(times), 0.0) if times else None for source, times in read.items()}
+    yield _gauges("csi_source_success_age_seconds", "Time since a watch of this source was last read", ["source"], ages)
+    yield _by("csi_watches_overdue", "Watches that are long overdue", "source", overdue(facts), sources)
     yield _gauge("csi_hosts_in_outage", "Hosts of sources that have an outage", len(facts.outages))
 
 
@@ -181,11 +158,10 @@ def _destinations(facts: SystemFacts) -> Iterator[Metric]:
 
 
 def _worker(facts: SystemFacts) -> Iterator[Metric]:
-    heartbeat, age = facts.worker.heartbeat, facts.worker.age
-    started = NAN if heartbeat is None else heartbeat.started_at
-    depth = NAN if heartbeat is None or heartbeat.queued is None else heartbeat.queued
+    heartbeat = facts.worker.heartbeat
+    started, depth = (heartbeat.started_at, heartbeat.queued) if heartbeat else (None, None)
     yield _gauge("csi_worker_alive", "1 while the worker writes heartbeats", float(facts.worker.is_alive))
-    yield _gauge("csi_worker_heartbeat_age_seconds", "Time since the worker's last heartbeat", _known(age))
+    yield _gauge("csi_worker_heartbeat_age_seconds", "Time since the worker's last heartbeat", facts.worker.age)
     yield _gauge("csi_worker_start_time_seconds", "When the worker started, since 1970", started)
     yield _gauge("csi_queue_depth", "Tasks in the worker's queue at its last heartbeat", depth)
 
@@ -200,21 +176,52 @@ def _quota(rt: Runtime, now: float) -> Iterator[Metric]:
     yield _gauge("csi_api_quota_limit", "API units allowed in a Pacific day", limit)
 
 
-def _labelled(
-    name: str, text: str, counted: Counted, sources: Sequence[str], words: Sequence[str], label: str
+def _catalog(rt: Runtime) -> Iterator[Metric]:
+    """What the catalogue's jobs do and wait for, and its part of the API units."""
+    now, found = rt.now(), jobs.unfinished()
+    states = {pair: found.get(pair, 0) for pair in product(KINDS, JOB_STATUSES)}
+    yield _gauges("csi_jobs", "Jobs that are not completed", ["type", "status"], states)
+    yield _counter("csi_job_runs", "Ends of jobs, and of tries of them", "result", "jobs", KINDS, JOB_RESULTS, "type")
+    since = jobs.waiting_since(now) if rt.settings.catalog.enabled else None
+    oldest = 0.0 if since is None else now - since
+    yield _gauge("csi_jobs_oldest_due_seconds", "How long the oldest due job waits for a worker", oldest)
+    used, share = api_units.share_used(UNITS, now), rt.settings.catalog.units_per_day
+    yield _gauge("csi_catalog_units_used", "API units that the catalogue used this Pacific day", used)
+    yield _gauge("csi_catalog_units_limit", "API units that the catalogue may use in a Pacific day", share)
+
+
+def _verdict(facts: SystemFacts) -> Iterator[Metric]:
+    """Judged at the scrape, by the same rules as notifications: a dead worker cannot hide its absence."""
+    found = judge(facts)
+    yield _gauge("csi_status", "The verdict: 0 ok, 1 degraded, 2 down", VERDICTS.index(found.status))
+    counted = Counter(problem.id for problem in found.problems)
+    alerts = Counter(problem.id for problem in found.problems if "alert" in problem.fails)
+    yield _by("csi_problems", "Problems that exist now, by id", "problem", counted, PROBLEMS)
+    yield _by("csi_troubles", "Problems that operators are notified of, by id", "trouble", alerts, ALERTS)
+    failed = float(facts.reload_error is not None)
+    yield _gauge("csi_config_reload_failed", "1 while a new configuration is refused", failed)
+    reloaded = CounterMetricFamily("csi_config_reloads", "Reloads of the configuration by result", labels=["result"])
+    reloads = counters.all_of("config_reloads")
+    for result in RELOAD_RESULTS:
+        reloaded.add_metric([result], reloads.get(("", result), 0.0))
+    yield reloaded
+
+
+def _counter(
+    name: str, text: str, label: str, kept_as: str, groups: Iterable[str], words: Sequence[str], group: str = "source"
 ) -> Metric:
     """Every series is there from the start, at 0, so that rates see the first increase."""
-    family = CounterMetricFamily(name, text, labels=["source", label])
-    for source in sources:
-        for word in words:
-            family.add_metric([source, word], counted.get((source, word), 0.0))
+    counted = counters.all_of(kept_as)
+    family = CounterMetricFamily(name, text, labels=[group, label])
+    for pair in product(groups, words):
+        family.add_metric(pair, counted.get(pair, 0.0))
     return family
 
 
 def _histogram(
-    name: str, text: str, label: str, counter: str, bounds: Sequence[float], groups: Sequence[str]
+    name: str, text: str, label: str, kept_as: str, bounds: Sequence[float], groups: Sequence[str]
 ) -> Metric:
-    counted, sums = counters.all_of(counter), counters.all_of(f"{counter}_sum")
+    counted, sums = counters.all_of(kept_as), counters.all_of(f"{kept_as}_sum")
     family = HistogramMetricFamily(name, text, labels=[label])
     edges = [*map(str, bounds), "+Inf"]
     for group in groups:
@@ -223,26 +230,18 @@ def _histogram(
     return family
 
 
-def _by(name: str, text: str, label: str, values: Mapping[str, float], words: Sequence[str]) -> Metric:
+def _by(name: str, text: str, label: str, values: Mapping[str, float], words: Iterable[str]) -> Metric:
     """A gauge for each of these words, and for no other."""
-    family = GaugeMetricFamily(name, text, labels=[label])
-    for word in words:
-        family.add_metric([word], values.get(word, 0))
+    return _gauges(name, text, [label], {(word,): values.get(word, 0) for word in words})
+
+
+def _gauges(name: str, text: str, labels: Sequence[str], values: Mapping[LabelValues, float | None]) -> Metric:
+    """NaN for None, where there is nothing to measure: 0 would raise an alarm."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, NAN if value is None else value)
     return family
 
 
-def _known(value: float | None) -> float:
-    return NAN if value is None else value
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
-
-
-def _total(counted: Counted, label: str) -> float:
-    return sum(value for (_, word), value in counted.items() if word == label)
-
-
-def _share(part: float, rest: float) -> float:
-    """NaN while there is nothing to share: 0 would raise an alarm."""
-    return part / (part + rest) if part + rest else NAN
+def _gauge(name: str, text: str, value: float | None) -> Metric:
+    return GaugeMetricFamily(name, text, value=NAN if value is None else value)

@@ -19,7 +19,7 @@ from csi.status.problems import PROBLEMS
 from csi.store import api_units, counters, db, destinations, events, heartbeats, hosts, outbox, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch
-from csi.web import metrics, metrics_catalog, metrics_verdict
+from csi.web import metrics
 
 CONFIG = """
 sources:
@@ -183,7 +183,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         "new", "known", "filtered", "filled", "open",
         "began", "ended", "ready", "sending", *metrics.CAUSES, *metrics.WATCH_STATES,
         *PROBLEMS, "1h", "24h", "occurred_to_seen", "seen_to_accepted", "occurred_to_accepted",
-        *metrics_verdict.RESULTS, *KINDS, *metrics_catalog.STATUSES, *metrics_catalog.RESULTS,
+        *metrics.RELOAD_RESULTS, *KINDS, *metrics.JOB_STATUSES, *metrics.JOB_RESULTS,
     }  # fmt: skip
 
 
