@@ -1,10 +1,10 @@
 """Dashboard pages: their place in the navigation, how they are rendered, and how a change reports its result."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -34,6 +34,8 @@ STATIC = Path(__file__).parent / "static"
 
 Context = dict[str, Any]
 """The values that a template shows."""
+View = Callable[[Runtime, Request], Context]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,30 @@ class DashboardPage:
     path: str
     title: str
     place: int
-    routes: Sequence[Route]
     count: Callable[[Runtime], int] | None = None
     """A number beside the title: what needs attention there. 0 is not shown."""
+    routes: list[Route] = field(default_factory=list)
+
+    def view(self, path: str, template: str) -> Callable[[View], View]:
+        """Decorates the function that reads what a template shows; it runs in the thread that renders."""
+
+        def add(read: View) -> View:
+            async def show(request: Request) -> Response:
+                return await _render_page(request, template, read)
+
+            self.routes.append(Route(path, show, methods=["GET"]))
+            return read
+
+        return add
+
+    def endpoint(self, method: Literal["GET", "POST"], path: str) -> Callable[[Endpoint], Endpoint]:
+        """Decorates a coroutine function that answers with something else than a page."""
+
+        def add(answer: Endpoint) -> Endpoint:
+            self.routes.append(Route(path, answer, methods=[method]))
+            return answer
+
+        return add
 
 
 @dataclass(frozen=True)
@@ -61,7 +84,7 @@ class Visitor:
         return self.role == "admin"
 
 
-async def render_page(request: Request, template: str, read: Callable[[Runtime], Context]) -> Response:
+async def _render_page(request: Request, template: str, read: View) -> Response:
     """Reads the database and renders the page, both in one thread."""
     from csi.web.pages import pages  # the pages import this module
 
@@ -79,7 +102,7 @@ async def render_page(request: Request, template: str, read: Callable[[Runtime],
             "problems": [(one, PLACES.get(one.id, "/sources")) for one in verdict(rt).problems],
             "instance": rt.settings.csi.instance_id,
         }
-        return templates().get_template(template).render(**shared, **read(rt))
+        return templates().get_template(template).render(**shared, **read(rt, request))
 
     response = Response(await sidecar.read(render), media_type="text/html", headers=HEADERS)
     if message is not None:

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from csi.admin.replay_by_command import obstacles, replay_all
 from csi.api_models import AttemptJson
@@ -17,7 +16,7 @@ from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.web import formatting
 from csi.web.api.dlq import attempts_of
-from csi.web.page_rendering import Context, DashboardPage, number_of, redirect, render_page
+from csi.web.page_rendering import Context, DashboardPage, number_of, redirect
 from csi.web.session import Mood
 from csi.web.shared_state import Sidecar
 
@@ -28,50 +27,47 @@ STATES = (*dead_letters.STATES, "all")
 MOST = 10_000
 """Dead letters that one click replays; the rest stays open."""
 
+PAGE = DashboardPage(PATH, "Dead letters", 40, lambda rt: dead_letters.open_count())
 
-async def show(request: Request) -> Response:
+
+@PAGE.view(PATH, "dead_letters.html")
+def show(rt: Runtime, request: Request) -> Context:
     given = {name: clean(value, 500).strip() for name, value in request.query_params.items()}
     chosen: dict[str, Any] = {name: given[name] for name in CONDITIONS if given.get(name)}
     state = given["state"] if given.get("state") in STATES else "open"
-
-    def context(rt: Runtime) -> Context:
-        wanted = DeadLetterFilter(states=dead_letters.STATES if state == "all" else (state,), **chosen)
-        rows = search.page(wanted, SHOWN + 1, number_of(given.get("before")))
-        older = chosen | {"state": state, "before": str(rows[SHOWN - 1].id)} if len(rows) > SHOWN else None
-        return {
-            "groups": search.groups(wanted, "error"),
-            "rows": rows[:SHOWN],
-            "total": search.count(wanted),
-            "chosen": chosen,
-            "state": state,
-            "states": STATES,
-            "causes": tuple(formatting.CAUSES),
-            "older": urlencode(older) if older else None,
-            "redrive": rt.settings.dlq.auto_redrive,
-        }
-
-    return await render_page(request, "dead_letters.html", context)
+    wanted = DeadLetterFilter(states=dead_letters.STATES if state == "all" else (state,), **chosen)
+    rows = search.page(wanted, SHOWN + 1, number_of(given.get("before")))
+    older = chosen | {"state": state, "before": str(rows[SHOWN - 1].id)} if len(rows) > SHOWN else None
+    return {
+        "groups": search.groups(wanted, "error"),
+        "rows": rows[:SHOWN],
+        "total": search.count(wanted),
+        "chosen": chosen,
+        "state": state,
+        "states": STATES,
+        "causes": tuple(formatting.CAUSES),
+        "older": urlencode(older) if older else None,
+        "redrive": rt.settings.dlq.auto_redrive,
+    }
 
 
-async def show_one(request: Request) -> Response:
+@PAGE.view(f"{PATH}/{{id:int}}", "dead_letter.html")
+def show_one(rt: Runtime, request: Request) -> Context:
     number = int(request.path_params["id"])
-
-    def context(rt: Runtime) -> Context:
-        found = dead_letters.find(number) if number < 2**62 else None
-        if found is None:
-            raise HTTPException(404)
-        return {
-            "dead_letter": found,
-            "attempts": [AttemptJson.of(one) for one in attempts_of(found)],
-            "payload": json.dumps(found.payload, indent=2, ensure_ascii=False),
-        }
-
-    return await render_page(request, "dead_letter.html", context)
+    found = dead_letters.find(number) if number < 2**62 else None
+    if found is None:
+        raise HTTPException(404)
+    return {
+        "dead_letter": found,
+        "attempts": [AttemptJson.of(one) for one in attempts_of(found)],
+        "payload": json.dumps(found.payload, indent=2, ensure_ascii=False),
+    }
 
 
 # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@PAGE.endpoint("POST", f"{PATH}/replay")
 async def replay(request: Request) -> Response:
     """One dead letter (`id`), a group or a filter (conditions), or every open one (`all`)."""
     sidecar: Sidecar = request.app.state.sidecar
@@ -103,6 +99,7 @@ def _chosen(form: dict[str, str]) -> list[int]:
     return search.ids(DeadLetterFilter(**conditions)) if conditions or form.get("all") == "yes" else []
 
 
+@PAGE.endpoint("POST", f"{PATH}/discard")
 async def discard(request: Request) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     form: dict[str, str] = request.state.form
@@ -123,17 +120,3 @@ def _page_of(form: dict[str, str]) -> str:
     """The page that had the form: the dead letter's own, or the list."""
     number = number_of(form.get("id"))
     return f"{PATH}/{number}" if form.get("from") == "dead_letter" and number else PATH
-
-
-PAGE = DashboardPage(
-    PATH,
-    "Dead letters",
-    40,
-    [
-        Route(PATH, show, methods=["GET"]),
-        Route(f"{PATH}/replay", replay, methods=["POST"]),
-        Route(f"{PATH}/discard", discard, methods=["POST"]),
-        Route(f"{PATH}/{{id:int}}", show_one, methods=["GET"]),
-    ],
-    lambda rt: dead_letters.open_count(),
-)

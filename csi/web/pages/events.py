@@ -8,7 +8,6 @@ from markupsafe import escape
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from csi.api_models import TimelineJson
 from csi.api_models.events import TimelineStep
@@ -23,65 +22,60 @@ from csi.store import events
 from csi.store.queries.event_search import EventQuery
 from csi.web import curl_command
 from csi.web.api.events import EVENT_STATES
-from csi.web.page_rendering import Context, DashboardPage, number_of, render_page
+from csi.web.page_rendering import Context, DashboardPage, number_of
 
 SHOWN = 50
 SPANS = {"1h": "last hour", "24h": "last day", "7d": "last week"}
 
+PAGE = DashboardPage("/events", "Events", 30)
 
-async def show(request: Request) -> Response:
+
+@PAGE.view("/events", "events.html")
+def show(rt: Runtime, request: Request) -> Context:
     """A filter value that does not exist is ignored: links to this page stay valid."""
     given = {name: clean(value, 200).strip() for name, value in request.query_params.items()}
-
-    def context(rt: Runtime) -> Context:
-        choices = {"state": EVENT_STATES, "source": tuple(rt.settings.sources), "tier": TIERS, "since": tuple(SPANS)}
-        kept = {name: given[name] if given.get(name) in words else "" for name, words in choices.items()}
-        kept["q"] = given.get("q", "")
-        query = EventQuery(
-            text=kept["q"] or None,
-            state=kept["state"] or None,
-            source=kept["source"] or None,
-            tier=kept["tier"] or None,
-            since=rt.now() - parse_since(kept["since"]) if kept["since"] else None,
-        )
-        found = search(query, SHOWN, number_of(given.get("before")))
-        older = {name: value for name, value in kept.items() if value} | {"before": found.next_before}
-        return {
-            "rows": found.events,
-            "given": kept,
-            "older": urlencode(older) if found.next_before else None,
-            "states": EVENT_STATES,
-            "sources": list(rt.settings.sources),
-            "tiers": TIERS,
-            "spans": SPANS,
-        }
-
-    return await render_page(request, "events.html", context)
+    choices = {"state": EVENT_STATES, "source": tuple(rt.settings.sources), "tier": TIERS, "since": tuple(SPANS)}
+    kept = {name: given[name] if given.get(name) in words else "" for name, words in choices.items()}
+    kept["q"] = given.get("q", "")
+    query = EventQuery(
+        text=kept["q"] or None,
+        state=kept["state"] or None,
+        source=kept["source"] or None,
+        tier=kept["tier"] or None,
+        since=rt.now() - parse_since(kept["since"]) if kept["since"] else None,
+    )
+    found = search(query, SHOWN, number_of(given.get("before")))
+    older = {name: value for name, value in kept.items() if value} | {"before": found.next_before}
+    return {
+        "rows": found.events,
+        "given": kept,
+        "older": urlencode(older) if found.next_before else None,
+        "states": EVENT_STATES,
+        "sources": list(rt.settings.sources),
+        "tiers": TIERS,
+        "spans": SPANS,
+    }
 
 
-async def show_one(request: Request) -> Response:
-    number = int(request.path_params["id"])
-
-    def context(rt: Runtime) -> Context:
-        row = find_event(str(number))
-        if row is None:
-            raise HTTPException(404)
-        timeline = TimelineJson.of(timeline_of(rt, row.dedupe_key))
-        stored = events.by_ids([row.id])[0]
-        contract = events.as_contract(stored, stored.emitted_at)
-        return {
-            "row": row,
-            "timeline": timeline,
-            "dead_letters": dead_letters.of_item(row.dedupe_key),
-            "steps": [_shown_step(step) for step in timeline.steps],
-            "payload": json.dumps(contract, indent=2, ensure_ascii=False),
-            # Escaped here, so that redaction leaves it alone: its credentials are names of variables.
-            "curl": escape(curl_command.command(contract, rt.settings.csi.instance_id)),
-            # Only YouTube becomes a link: the address is from outside.
-            "link": timeline.url if (timeline.url or "").startswith("https://www.youtube.com/") else None,
-        }
-
-    return await render_page(request, "event.html", context)
+@PAGE.view("/events/{id:int}", "event.html")
+def show_one(rt: Runtime, request: Request) -> Context:
+    row = find_event(str(request.path_params["id"]))
+    if row is None:
+        raise HTTPException(404)
+    timeline = TimelineJson.of(timeline_of(rt, row.dedupe_key))
+    stored = events.by_ids([row.id])[0]
+    contract = events.as_contract(stored, stored.emitted_at)
+    return {
+        "row": row,
+        "timeline": timeline,
+        "dead_letters": dead_letters.of_item(row.dedupe_key),
+        "steps": [_shown_step(step) for step in timeline.steps],
+        "payload": json.dumps(contract, indent=2, ensure_ascii=False),
+        # Escaped here, so that redaction leaves it alone: its credentials are names of variables.
+        "curl": escape(curl_command.command(contract, rt.settings.csi.instance_id)),
+        # Only YouTube becomes a link: the address is from outside.
+        "link": timeline.url if (timeline.url or "").startswith("https://www.youtube.com/") else None,
+    }
 
 
 def _shown_step(step: TimelineStep) -> dict[str, Any]:
@@ -91,20 +85,9 @@ def _shown_step(step: TimelineStep) -> dict[str, Any]:
     return {**vars(step), "details": details, "response": response, "mood": details.get("outcome", step.what)}
 
 
+@PAGE.endpoint("GET", "/events/find")
 async def find(request: Request) -> Response:
     """By event_id, for links from other pages."""
     event_id = clean(request.query_params.get("event_id", ""), 500)
     row = await request.app.state.sidecar.read(lambda rt: find_event(event_id))
     return RedirectResponse(f"/events/{row.id}" if row else f"/events?{urlencode({'q': event_id})}", 303)
-
-
-PAGE = DashboardPage(
-    "/events",
-    "Events",
-    30,
-    [
-        Route("/events", show, methods=["GET"]),
-        Route("/events/find", find, methods=["GET"]),
-        Route("/events/{id:int}", show_one, methods=["GET"]),
-    ],
-)

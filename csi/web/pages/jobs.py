@@ -6,33 +6,31 @@ from urllib.parse import quote
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from csi.jobs import job_admin
 from csi.runtime import Runtime
 from csi.store.catalog import jobs
 from csi.store.catalog.jobs import CatalogJob
-from csi.web.page_rendering import Context, DashboardPage, change, render_page
+from csi.web.page_rendering import Context, DashboardPage, change
 
 SHOWN = 100
 STATUSES = (*jobs.OPEN, *jobs.SETTLED)
+PAGE = DashboardPage("/jobs", "Jobs", 60, lambda rt: jobs.dead_count())
 
 
-async def show(request: Request) -> Response:
+@PAGE.view("/jobs", "jobs.html")
+def show(rt: Runtime, request: Request) -> Context:
     given, before = request.query_params.get("status", ""), request.query_params.get("before", "")[:36]
     status = given if given in STATUSES else ""
-
-    def context(rt: Runtime) -> Context:
-        rows = jobs.page(status=status or None, limit=SHOWN + 1, before=before or None)
-        older = rows[SHOWN - 1].id if len(rows) > SHOWN else None
-        return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older}
-
-    return await render_page(request, "jobs.html", context)
+    rows = jobs.page(status=status or None, limit=SHOWN + 1, before=before or None)
+    older = rows[SHOWN - 1].id if len(rows) > SHOWN else None
+    return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older}
 
 
-async def show_one(request: Request) -> Response:
+@PAGE.view("/jobs/{id}", "job.html")
+def show_one(rt: Runtime, request: Request) -> Context:
     ref = request.path_params["id"]
-    return await render_page(request, "job.html", lambda rt: {"row": _find(ref), "history": jobs.history(ref)})
+    return {"row": _find(ref), "history": jobs.history(ref)}
 
 
 def _find(ref: str) -> CatalogJob:
@@ -42,10 +40,12 @@ def _find(ref: str) -> CatalogJob:
     return row
 
 
+@PAGE.endpoint("POST", "/jobs/{id}/retry")
 async def retry(request: Request) -> Response:
     return await _change(request, job_admin.retry, "The job is due now.")
 
 
+@PAGE.endpoint("POST", "/jobs/{id}/cancel")
 async def cancel(request: Request) -> Response:
     return await _change(request, job_admin.cancel, "The job is cancelled.")
 
@@ -58,17 +58,3 @@ async def _change(request: Request, act: Callable[[Runtime, CatalogJob], None], 
         return text
 
     return await change(request, f"/jobs/{quote(ref, safe='')}", task)
-
-
-PAGE = DashboardPage(
-    "/jobs",
-    "Jobs",
-    60,
-    [
-        Route("/jobs", show, methods=["GET"]),
-        Route("/jobs/{id}", show_one, methods=["GET"]),
-        Route("/jobs/{id}/retry", retry, methods=["POST"]),
-        Route("/jobs/{id}/cancel", cancel, methods=["POST"]),
-    ],
-    lambda rt: jobs.dead_count(),
-)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from csi.admin import destinations
 from csi.doctor import destination_check
@@ -18,15 +17,14 @@ from csi.status.destinations import STATE_TEXTS, configured_name
 from csi.status.overview import overview
 from csi.status.slo import DAY, HOUR, objectives
 from csi.web import svg_charts
-from csi.web.page_rendering import Context, DashboardPage, change, render_page
+from csi.web.page_rendering import Context, DashboardPage, change
 from csi.web.responses import HttpProblem
 
-
-async def show(request: Request) -> Response:
-    return await render_page(request, "overview.html", context)
+PAGE = DashboardPage("/", "Overview", 10)
 
 
-def context(rt: Runtime) -> Context:
+@PAGE.view("/", "overview.html")
+def show(rt: Runtime, request: Request) -> Context:
     found = overview(rt)
     watches: Counter[str] = Counter()
     for one in found.watches:
@@ -45,6 +43,7 @@ def context(rt: Runtime) -> Context:
     }
 
 
+@PAGE.endpoint("POST", "/destinations/{name}/pause")
 async def pause(request: Request) -> Response:
     reason = clean(request.state.form.get("reason", ""), 200).strip() or "by the dashboard"
 
@@ -55,6 +54,7 @@ async def pause(request: Request) -> Response:
     return await _change(request, stop)
 
 
+@PAGE.endpoint("POST", "/destinations/{name}/resume")
 async def resume(request: Request) -> Response:
     def start(rt: Runtime, name: str) -> str:
         destinations.resume(rt, name)
@@ -63,6 +63,7 @@ async def resume(request: Request) -> Response:
     return await _change(request, start)
 
 
+@PAGE.endpoint("POST", "/destinations/{name}/test")
 async def test(request: Request) -> Response:
     """Sends a signed empty batch, and explains the response."""
 
@@ -80,16 +81,3 @@ async def test(request: Request) -> Response:
 async def _change(request: Request, act: Callable[[Runtime, str], str]) -> Response:
     name = request.path_params["name"]
     return await change(request, "/#destinations", lambda rt: act(rt, configured_name(rt, name)))
-
-
-PAGE = DashboardPage(
-    "/",
-    "Overview",
-    10,
-    [
-        Route("/", show, methods=["GET"]),
-        Route("/destinations/{name}/pause", pause, methods=["POST"]),
-        Route("/destinations/{name}/resume", resume, methods=["POST"]),
-        Route("/destinations/{name}/test", test, methods=["POST"]),
-    ],
-)

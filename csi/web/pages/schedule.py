@@ -1,15 +1,14 @@
 """`/schedule`: what happens next: polls, batches, the worker's queue."""
 
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
+from csi.runtime import Runtime
 from csi.status.upcoming import SHOWN, upcoming
-from csi.web.page_rendering import DashboardPage, render_page
+from csi.web.page_rendering import Context, DashboardPage
+
+PAGE = DashboardPage("/schedule", "Schedule", 50)
 
 
-async def show(request: Request) -> Response:
-    return await render_page(request, "schedule.html", lambda rt: {"found": upcoming(rt), "most": SHOWN})
-
-
-PAGE = DashboardPage("/schedule", "Schedule", 50, [Route("/schedule", show, methods=["GET"])])
+@PAGE.view("/schedule", "schedule.html")
+def show(rt: Runtime, request: Request) -> Context:
+    return {"found": upcoming(rt), "most": SHOWN}

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from csi.admin import watches
 from csi.api_models import WatchJson
@@ -18,7 +17,7 @@ from csi.store.queries import charts
 from csi.store.queries.event_search import EventQuery
 from csi.store.watches import find
 from csi.web.api.sources import refuse_poll
-from csi.web.page_rendering import Context, DashboardPage, change, redirect, render_page
+from csi.web.page_rendering import Context, DashboardPage, change, redirect
 from csi.web.responses import HttpProblem
 from csi.web.shared_state import Sidecar
 
@@ -26,7 +25,16 @@ UNWELL = ("backing_off", "throttled", "outage", "suspect", "dead")
 RECENT = 20
 
 
-async def show(request: Request) -> Response:
+def _count(rt: Runtime) -> int:
+    found = charts.watch_counts(list(rt.settings.sources))
+    return sum(one.watches for one in found if one.state in UNWELL)
+
+
+PAGE = DashboardPage("/sources", "Sources", 20, _count)
+
+
+@PAGE.view("/sources", "sources.html")
+def show(rt: Runtime, request: Request) -> Context:
     words = request.query_params.get("q", "").strip()[:200]
     view = request.query_params.get("show", "")
 
@@ -35,48 +43,39 @@ async def show(request: Request) -> Response:
         text = f"{row.name or ''} {row.ref} {row.source} {row.last_error or ''}"
         return is_wanted and words.casefold() in text.casefold()
 
-    def context(rt: Runtime) -> Context:
-        rows = watch_admin.every()
-        shown = sorted(
-            filter(fits, rows), key=lambda row: (not _is_unwell(row), row.source, (row.name or row.ref).casefold())
-        )
-        counts = {
-            "": len(rows),
-            "unwell": sum(map(_is_unwell, rows)),
-            "paused": sum(row.state == "paused" for row in rows),
-        }
-        return {
-            "rows": shown,
-            "notes": watches.notes_of(shown),
-            "q": words,
-            "show": view if view in counts else "",
-            "counts": counts,
-            "on": set(rt.enabled_sources()) if rt.settings.features.polling else set(),
-        }
-
-    return await render_page(request, "sources.html", context)
+    rows = watch_admin.every()
+    shown = sorted(
+        filter(fits, rows), key=lambda row: (not _is_unwell(row), row.source, (row.name or row.ref).casefold())
+    )
+    paused = sum(row.state == "paused" for row in rows)
+    counts = {"": len(rows), "unwell": sum(map(_is_unwell, rows)), "paused": paused}
+    return {
+        "rows": shown,
+        "notes": watches.notes_of(shown),
+        "q": words,
+        "show": view if view in counts else "",
+        "counts": counts,
+        "on": set(rt.enabled_sources()) if rt.settings.features.polling else set(),
+    }
 
 
 def _is_unwell(row: Watch) -> bool:
     return row.state == "active" and row.health in UNWELL
 
 
-async def show_one(request: Request) -> Response:
+@PAGE.view("/sources/{id:int}", "source.html")
+def show_one(rt: Runtime, request: Request) -> Context:
+    row = _found(request)
+    return {
+        "row": row,
+        "watch": WatchJson.of_rows(rt, [row])[0],
+        "recent": search(EventQuery(watch_id=row.id), RECENT).events,
+        "waiting": watch_admin.waiting_items(row.id),
+    }
+
+
+def _found(request: Request) -> Watch:
     number = int(request.path_params["id"])
-
-    def context(rt: Runtime) -> Context:
-        row = _found(number)
-        return {
-            "row": row,
-            "watch": WatchJson.of_rows(rt, [row])[0],
-            "recent": search(EventQuery(watch_id=number), RECENT).events,
-            "waiting": watch_admin.waiting_items(number),
-        }
-
-    return await render_page(request, "source.html", context)
-
-
-def _found(number: int) -> Watch:
     row = find(number) if number < 2**62 else None
     if row is None:
         raise HTTPException(404)
@@ -86,6 +85,7 @@ def _found(number: int) -> Watch:
 # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@PAGE.endpoint("POST", "/sources/{id:int}/poll")
 async def poll(request: Request) -> Response:
     def poll_now(rt: Runtime, row: Watch) -> str:
         refuse_poll(rt.settings, row.source)
@@ -100,16 +100,19 @@ async def poll(request: Request) -> Response:
     return await _change(request, poll_now)
 
 
+@PAGE.endpoint("POST", "/sources/{id:int}/pause")
 async def pause(request: Request) -> Response:
     return await _change(request, lambda rt, row: "is paused." if watches.pause(rt, row) else "is paused already.")
 
 
+@PAGE.endpoint("POST", "/sources/{id:int}/resume")
 async def resume(request: Request) -> Response:
     return await _change(
         request, lambda rt, row: "is resumed and polled at once." if watches.resume(rt, row) else "was not paused."
     )
 
 
+@PAGE.endpoint("POST", "/sources/{id:int}/reset")
 async def reset(request: Request) -> Response:
     emit = request.state.form.get("emit", "")
 
@@ -122,6 +125,7 @@ async def reset(request: Request) -> Response:
     return await _change(request, forget_baseline)
 
 
+@PAGE.endpoint("POST", "/sources/{id:int}/remove")
 async def remove(request: Request) -> Response:
     if request.state.form.get("sure") != "yes":
         return redirect(request, _page_of(request), "Nothing was removed: tick the box to confirm.", "bad")
@@ -133,6 +137,7 @@ async def remove(request: Request) -> Response:
     return await _change(request, stop, path="/sources")
 
 
+@PAGE.endpoint("POST", "/sources")
 async def add(request: Request) -> Response:
     what, name = request.state.form.get("what", "").strip(), request.state.form.get("name", "").strip()
     sidecar: Sidecar = request.app.state.sidecar
@@ -147,10 +152,8 @@ async def add(request: Request) -> Response:
 
 
 async def _change(request: Request, act: Callable[[Runtime, Watch], str], path: str | None = None) -> Response:
-    number = int(request.path_params["id"])
-
     def task(rt: Runtime) -> str:
-        row = _found(number)
+        row = _found(request)
         title = row.name or row.ref
         try:
             return f"{title} {act(rt, row)}"
@@ -164,24 +167,3 @@ def _page_of(request: Request) -> str:
     """The page that had the form: the list, or the watch's own."""
     is_list = request.state.form.get("from") == "list"
     return "/sources" if is_list else f"/sources/{request.path_params['id']}"
-
-
-def _count(rt: Runtime) -> int:
-    found = charts.watch_counts(list(rt.settings.sources))
-    return sum(one.watches for one in found if one.state in UNWELL)
-
-
-_CHANGES = {"poll": poll, "pause": pause, "resume": resume, "reset": reset, "remove": remove}
-
-PAGE = DashboardPage(
-    "/sources",
-    "Sources",
-    20,
-    [
-        Route("/sources", show, methods=["GET"]),
-        Route("/sources", add, methods=["POST"]),
-        Route("/sources/{id:int}", show_one, methods=["GET"]),
-        *(Route(f"/sources/{{id:int}}/{name}", endpoint, methods=["POST"]) for name, endpoint in _CHANGES.items()),
-    ],
-    _count,
-)
