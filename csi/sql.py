@@ -6,9 +6,10 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cache
+from dataclasses import fields
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -17,7 +18,7 @@ from playhouse.migrations import MigrationError, Runner
 
 from csi.errors import StoreError
 
-__all__ = ["OWNER", "DatabaseError", "SqlDatabase", "SqliteOneWriter", "chunks", "marks", "new_token"]
+__all__ = ["OWNER", "DatabaseError", "SqlDatabase", "SqliteOneWriter", "chunks", "columns", "marks", "new_token"]
 
 T = TypeVar("T")
 
@@ -125,12 +126,27 @@ class SqlDatabase:
         return list(self.run(sql, *params).fetchall())
 
     def one(self, sql: str, *params: Any) -> tuple[Any, ...] | None:
-        found = self.fetch(sql, *params)
-        return found[0] if found else None
+        return next(iter(self.fetch(sql, *params)), None)
+
+    def fetch_all(self, kind: Callable[..., T], sql: str, *params: Any) -> list[T]:
+        """One object per row: `kind` takes the columns in the order selected."""
+        return [kind(*row) for row in self.fetch(sql, *params)]
+
+    def fetch_one(self, kind: Callable[..., T], sql: str, *params: Any) -> T | None:
+        """An object of the first row. None: there is no row."""
+        return next(iter(self.fetch_all(kind, sql, *params)), None)
+
+    def column(self, sql: str, *params: Any) -> list[Any]:
+        """The first column of every row."""
+        return [row[0] for row in self.fetch(sql, *params)]
+
+    def value(self, sql: str, *params: Any) -> Any:
+        """The first column of the first row. None: there is no row."""
+        return next(iter(self.column(sql, *params)), None)
 
     def number(self, sql: str, *params: Any) -> int:
         """A count or a sum; a sum over no rows is 0."""
-        return int(self.fetch(sql, *params)[0][0] or 0)
+        return int(self.value(sql, *params) or 0)
 
     def changed(self, sql: str, *params: Any) -> int:
         """How many rows the statement changed. A conditional UPDATE that changed none lost the race for its row."""
@@ -234,6 +250,12 @@ def marks(values: Sequence[Any]) -> str:
     return ",".join("?" * len(values))
 
 
+@cache
+def columns(kind: type, table: str = "") -> str:
+    """The names of a dataclass's fields, for a SELECT whose rows become its objects."""
+    return ", ".join(f"{table}.{name.name}" if table else name.name for name in fields(kind))
+
+
 def chunks(values: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
     """Slices small enough for the parameters of one statement."""
     for start in range(0, len(values), size):
@@ -277,6 +299,6 @@ def _open_postgres(url: str) -> PostgresqlDatabase:
     return PostgresqlDatabase(url, prefer_psycopg3=True)
 
 
-@cache
+@lru_cache(maxsize=2_000)
 def _in_dialect(sql: str, postgres: bool) -> str:
     return sql.replace("%", "%%").replace("?", "%s") if postgres else sql

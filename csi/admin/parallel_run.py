@@ -95,7 +95,7 @@ def take_over(
     # Keys first: an item that is polled from now on is known. A crash before the next step leaves pending events, which
     # a second takeover drops.
     with writing():
-        new = dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days)
+        new = len(dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days))
     pending = sent_by_old_poller.drop_pending(keys, now)
     log.info("ids of the old poller taken over", videos=videos, keys=new, pending=pending)
     return Takeover(videos, new, pending)

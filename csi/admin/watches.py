@@ -199,13 +199,11 @@ def _validated(rt: Runtime, settings: SourceSettings, target: WatchTarget, optio
     return watch
 
 
-def _new_watch(
-    rt: Runtime, target: WatchTarget, settings: SourceSettings, watch: WatchSettings
-) -> watch_admin.NewWatch:
+def _new_watch(rt: Runtime, target: WatchTarget, settings: SourceSettings, watch: WatchSettings) -> watches.WantedWatch:
     adapter = rt.adapter(target.source)
     first = settings.first_poll if watch.first_poll is None else watch.first_poll
     via = adapter.via_of(watch)
-    return watch_admin.NewWatch(
+    return watches.WantedWatch(
         source=target.source,
         ref=target.ref,
         tier=settings.priority,

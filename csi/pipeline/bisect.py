@@ -6,6 +6,7 @@ refuse a batch for its length alone.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from csi.pipeline.wake import Wake
 from csi.store import batches, outbox
@@ -40,7 +41,7 @@ def clear_sibling(batch: Batch, now: float) -> Batch:
         return batch
     cleared_id = _join(batch.sibling, batch.cleared_id, now)
     batches.set_due(cleared_id, now + WAIT_SECONDS)
-    return batches.with_cleared(batch, cleared_id)
+    return replace(batch, cleared_id=cleared_id)
 
 
 def _join(part: int, cleared_id: int | None, now: float) -> int:
@@ -68,7 +69,7 @@ def search_sibling(batch: Batch, now: float) -> tuple[list[Wake], Batch | None]:
     settled = batches.settle_waiting(waiting.id, "dead" if waiting.size == 1 else "split", now)
     if settled is None:
         return [], None
-    settled = batches.with_cleared(settled, batch.cleared_id)
+    settled = replace(settled, cleared_id=batch.cleared_id)
     if settled.size == 1:
         return end_search(settled, now), settled
     return halve(settled, outbox.contents(settled.id), now), None

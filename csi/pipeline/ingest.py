@@ -136,7 +136,7 @@ def _add_new(
     rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem], now: float
 ) -> list[tuple[NormalizedItem, int]]:
     """Those that are new, each with its row. Of two with the same key the first counts."""
-    fresh = dedupe.remember_emitted([one.key for one in normalized], "emitted", now, _days(rt))
+    fresh = dedupe.remember([one.key for one in normalized], "emitted", now, _days(rt))
     first = {one.key: one for one in reversed(normalized) if one.key in fresh}
     new = [one for one in normalized if first.get(one.key) is one]
     # The key decides what is new; the unique `event_id` guards where retention deleted the key.
@@ -146,7 +146,7 @@ def _add_new(
 
 def _remember_unwanted(rt: Runtime, normalized: Sequence[NormalizedItem], now: float) -> list[NormalizedItem]:
     """No destination accepts these. Returns those that were not known."""
-    fresh = dedupe.remember_emitted([one.key for one in normalized], "unwanted", now, _days(rt))
+    fresh = dedupe.remember([one.key for one in normalized], "unwanted", now, _days(rt))
     return [one for one in normalized if one.key in fresh]
 
 

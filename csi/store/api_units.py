@@ -6,8 +6,7 @@ from zoneinfo import ZoneInfo
 
 from csi import clock
 from csi.store import counters
-from csi.store.db import writing
-from csi.store.models import ApiBudget, Counter
+from csi.store.db import changed, number, run, writing
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
 """Google's quota day ends at midnight Pacific time, 07:00 or 08:00 UTC."""
@@ -15,6 +14,8 @@ PACIFIC = ZoneInfo("America/Los_Angeles")
 HOUR = 3600.0
 HOURLY = "api_units"
 """One counter per hour shows how fast units are used now. Kept for two days."""
+
+_UPDATE_DAY = "UPDATE api_budget SET quota_limit = ?, last_updated_at = ?,"
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,15 @@ def book(units: int, limit: int, now: float) -> bool:
     # Committed before the call: a crash in between loses units, but the quota is never exceeded.
     with writing():
         _open_day(limit, now)
-        fits = ApiBudget.quota_used + units <= limit
-        booked = (
-            ApiBudget.update(quota_used=ApiBudget.quota_used + units, quota_limit=limit, last_updated_at=clock.iso(now))
-            .where((ApiBudget.id == day_of(now)) & fits)
-            .execute()
-        )
+        sql = f"{_UPDATE_DAY} quota_used = quota_used + ? WHERE id = ? AND quota_used + ? <= ?"
+        booked = changed(sql, limit, clock.iso(now), units, day_of(now), units, limit)
         if booked:
             hour = int(now // HOUR)
             counters.add(HOURLY, units, label=str(hour))
             # One row is added an hour, so old ones are deleted only now and then. Labels (hours since 1970) compare as
             # text: all have six digits.
             if int(now) % 60 == 0:
-                Counter.delete().where((Counter.name == HOURLY) & (Counter.label < str(hour - 48))).execute()
+                run("DELETE FROM counters WHERE name = ? AND label < ?", HOURLY, str(hour - 48))
         return bool(booked)
 
 
@@ -91,13 +88,12 @@ def exhaust(limit: int, now: float) -> None:
     """Mark today's budget as used up: the API reported so, and other programs may use the same key."""
     with writing():
         _open_day(limit, now)
-        full = ApiBudget.update(quota_used=limit, quota_limit=limit, last_updated_at=clock.iso(now))
-        full.where((ApiBudget.id == day_of(now)) & (ApiBudget.quota_used < limit)).execute()
+        sql = f"{_UPDATE_DAY} quota_used = ? WHERE id = ? AND quota_used < ?"
+        run(sql, limit, clock.iso(now), limit, day_of(now), limit)
 
 
 def used(now: float) -> int:
-    row = ApiBudget.get_or_none(id=day_of(now))
-    return int(row.quota_used) if row else 0
+    return number("SELECT quota_used FROM api_budget WHERE id = ?", day_of(now))
 
 
 def today(now: float) -> QuotaDay:
@@ -115,11 +111,8 @@ def _last_hour(now: float) -> float | None:
 
 
 def _open_day(limit: int, now: float) -> None:
-    ApiBudget.insert(
-        id=day_of(now),
-        quota_used=0,
-        quota_limit=limit,
-        period_start=clock.iso(day_starts(now)),
-        period_end=clock.iso(day_ends(now)),
-        last_updated_at=clock.iso(now),
-    ).on_conflict_ignore().execute()
+    sql = (
+        "INSERT INTO api_budget (id, quota_used, quota_limit, period_start, period_end, last_updated_at) "
+        "VALUES (?, 0, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+    )
+    run(sql, day_of(now), limit, *(clock.iso(moment) for moment in (day_starts(now), day_ends(now), now)))

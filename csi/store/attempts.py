@@ -1,7 +1,7 @@
 """Delivery attempts, one row per request: inserted before it is sent, completed with the answer."""
 
 from csi.logs import redact
-from csi.store.db import changed, fetch, run
+from csi.store.db import changed, number, run
 
 ANSWER_BYTES = 2_000
 
@@ -11,28 +11,18 @@ def start(batch_id: int | None, destination: str, request_id: str, attempt: int,
         "INSERT INTO delivery_attempts (batch_id, destination, request_id, attempt, form, started_at, outcome) "
         "VALUES (?, ?, ?, ?, ?, ?, 'sending') RETURNING id"
     )
-    return int(fetch(sql, batch_id, destination, request_id, attempt, form, now)[0][0])
+    return number(sql, batch_id, destination, request_id, attempt, form, now)
 
 
 def finish(
     attempt_id: int, outcome: str, now: float, *, status: int | None = None, reason: str = "", answer: str = ""
 ) -> None:
     """Store the result and the first 2 kB of the answer, without secrets that the receiver sends back."""
-    run(
-        "UPDATE delivery_attempts SET outcome = ?, finished_at = ?, status = ?, reason = ?, answer = ? WHERE id = ?",
-        outcome,
-        now,
-        status,
-        redact(reason) or None,
-        _kept(answer) or None,
-        attempt_id,
-    )
-
-
-def _kept(answer: str) -> str:
-    """NUL goes, which PostgreSQL does not store; then secrets, before the cut: half of one would not be recognised."""
-    text = redact(answer.replace("\x00", ""))
-    return text.encode("utf-8", "replace")[:ANSWER_BYTES].decode("utf-8", "ignore")
+    # NUL goes, which PostgreSQL does not store; then secrets, before the cut: half of one would not be recognised.
+    clean = redact(answer.replace("\x00", "")).encode("utf-8", "replace")
+    kept = clean[:ANSWER_BYTES].decode("utf-8", "ignore")
+    sql = "UPDATE delivery_attempts SET outcome = ?, finished_at = ?, status = ?, reason = ?, answer = ? WHERE id = ?"
+    run(sql, outcome, now, status, redact(reason) or None, kept or None, attempt_id)
 
 
 def interrupt(batch_id: int, now: float) -> int:

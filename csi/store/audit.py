@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from csi.store.db import fetch, run, writing
+from csi.store.db import columns, fetch_all, number, run, writing
 
 KEPT = 10_000
 
@@ -27,20 +27,17 @@ def begin(now: float, *, via: str, role: str, client: str | None, action: str) -
     sql = "INSERT INTO audit (at, via, role, client, action) VALUES (?, ?, ?, ?, ?) RETURNING id"
     # A transaction of its own: the row remains when the action fails and is rolled back.
     with writing():
-        number = int(fetch(sql, now, via, role, client, action)[0][0])
-        run("DELETE FROM audit WHERE id <= ?", number - KEPT)
-    return number
+        audit_id = number(sql, now, via, role, client, action)
+        run("DELETE FROM audit WHERE id <= ?", audit_id - KEPT)
+    return audit_id
 
 
-def finish(number: int, now: float, *, status: int | None, detail: str | None = None) -> None:
+def finish(audit_id: int, now: float, *, status: int | None, detail: str | None = None) -> None:
     with writing():
-        run("UPDATE audit SET status = ?, detail = ?, finished_at = ? WHERE id = ?", status, detail, now, number)
+        run("UPDATE audit SET status = ?, detail = ?, finished_at = ? WHERE id = ?", status, detail, now, audit_id)
 
 
 def page(limit: int, before: int | None = None) -> list[AuditRecord]:
     """Newest first; `before` is the id of the last row of the previous page."""
-    sql = (
-        "SELECT id, at, via, role, client, action, detail, status, finished_at FROM audit WHERE id < ? "
-        "ORDER BY id DESC LIMIT ?"
-    )
-    return [AuditRecord(*row) for row in fetch(sql, before or 2**62, limit)]
+    sql = f"SELECT {columns(AuditRecord)} FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?"
+    return fetch_all(AuditRecord, sql, before or 2**62, limit)

@@ -2,11 +2,11 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from csi.store import outbox
-from csi.store.db import OWNER, changed, fetch, marks, new_token, run
+from csi.store.db import OWNER, changed, column, fetch, fetch_one, marks, new_token, number, run, value
 from csi.store.outbox import Entry
 
 GRACE_SECONDS = 5.0
@@ -28,6 +28,8 @@ _CLAIM = f"""
     WHERE id = ? AND ((state = 'ready' AND next_attempt_at <= ?) OR (state = 'sending' AND lease_until < ?))
     RETURNING {_COLUMNS}
 """
+# By token: a thread whose lease expired must not settle what the next holder is sending.
+_RELEASE = "lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'sending' AND lease_token = ?"
 
 
 @dataclass(frozen=True)
@@ -102,18 +104,13 @@ def link_parts(batch_id: int, *, sibling: int | None, cleared_id: int | None) ->
 def settle_waiting(batch_id: int, state: str, now: float) -> Batch | None:
     """Settle a part that was never sent. None: it is not waiting any more."""
     sql = f"UPDATE batches SET state = ?, settled_at = ? WHERE id = ? AND state = 'ready' RETURNING {_COLUMNS}"
-    found = fetch(sql, state, now, batch_id)
-    return Batch(*found[0]) if found else None
+    return fetch_one(Batch, sql, state, now, batch_id)
 
 
 def set_due(batch_id: int, at: float) -> bool:
     """Set when a waiting part is due. False: it does not wait any more."""
     due = (at, at + GRACE_SECONDS, batch_id)
     return bool(changed("UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready'", *due))
-
-
-def with_cleared(batch: Batch, cleared_id: int | None) -> Batch:
-    return replace(batch, cleared_id=cleared_id)
 
 
 def _insert(
@@ -125,7 +122,7 @@ def _insert(
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
     )
     what = (new_batch_id(now), destination, tier, size, probe, letter_id)
-    return int(fetch(sql, *what, now, now + GRACE_SECONDS, now)[0][0])
+    return number(sql, *what, now, now + GRACE_SECONDS, now)
 
 
 def new_batch_id(now: float) -> str:
@@ -134,8 +131,7 @@ def new_batch_id(now: float) -> str:
 
 
 def find(batch_id: int) -> Batch | None:
-    found = fetch(f"SELECT {_COLUMNS} FROM batches WHERE id = ?", batch_id)
-    return Batch(*found[0]) if found else None
+    return fetch_one(Batch, f"SELECT {_COLUMNS} FROM batches WHERE id = ?", batch_id)
 
 
 def claim(batch_id: int, now: float, lease_seconds: float) -> Batch | None:
@@ -145,8 +141,7 @@ def claim(batch_id: int, now: float, lease_seconds: float) -> Batch | None:
     `crashes`, not in `attempts`.
     """
     until = now + lease_seconds
-    found = fetch(_CLAIM, new_token(), until, until, batch_id, now, now)
-    return Batch(*found[0]) if found else None
+    return fetch_one(Batch, _CLAIM, new_token(), until, until, batch_id, now, now)
 
 
 def is_unsettled(batch_id: int | None) -> bool:
@@ -155,7 +150,7 @@ def is_unsettled(batch_id: int | None) -> bool:
 
 def unsettled_count(destination: str, tier: str) -> int:
     sql = f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND destination = ? AND tier = ?"
-    return int(fetch(sql, destination, tier)[0][0])
+    return number(sql, destination, tier)
 
 
 def sending(now: float) -> list[Sending]:
@@ -179,32 +174,15 @@ def letter_was_tried(destination: str, since: float) -> bool:
 
 def finish(batch: Batch, state: str, now: float) -> bool:
     """Settle a batch for good. False: the lease was lost, and another thread settles it."""
-    # By token: a thread whose lease expired must not settle what the next holder is sending.
-    return bool(
-        changed(
-            "UPDATE batches SET state = ?, settled_at = ?, lease_token = NULL, lease_until = NULL "
-            "WHERE id = ? AND state = 'sending' AND lease_token = ?",
-            state,
-            now,
-            batch.id,
-            batch.lease_token,
-        )
-    )
+    sql = f"UPDATE batches SET state = ?, settled_at = ?, {_RELEASE}"
+    return bool(changed(sql, state, now, batch.id, batch.lease_token))
 
 
 def retry_at(batch: Batch, at: float, *, used_attempt: bool) -> bool:
     """Back to `ready`, due at `at`."""
-    return bool(
-        changed(
-            "UPDATE batches SET state = 'ready', attempts = ?, next_attempt_at = ?, wake_at = ?, "
-            "lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'sending' AND lease_token = ?",
-            batch.attempts + 1 if used_attempt else batch.attempts,  # not for Retry-After, which is no failure
-            at,
-            at + RETRY_GRACE_SECONDS,
-            batch.id,
-            batch.lease_token,
-        )
-    )
+    sql = f"UPDATE batches SET state = 'ready', attempts = ?, next_attempt_at = ?, wake_at = ?, {_RELEASE}"
+    attempts = batch.attempts + 1 if used_attempt else batch.attempts  # not for Retry-After, which is no failure
+    return bool(changed(sql, attempts, at, at + RETRY_GRACE_SECONDS, batch.id, batch.lease_token))
 
 
 def release(batch: Batch, now: float) -> None:
@@ -216,20 +194,15 @@ def release(batch: Batch, now: float) -> None:
 
 def delay(batch: Batch, until: float) -> None:
     """A waiting batch is not due before this time."""
-    run(
-        "UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready' AND next_attempt_at < ?",
-        until,
-        until + GRACE_SECONDS,
-        batch.id,
-        until,
-    )
+    sql = "UPDATE batches SET next_attempt_at = ?, wake_at = ? WHERE id = ? AND state = 'ready' AND next_attempt_at < ?"
+    run(sql, until, until + GRACE_SECONDS, batch.id, until)
 
 
 def release_waiting(destination: str, keep: int | None, now: float) -> None:
     """Dissolve the waiting batches of a destination, except `keep`: their events are pending again."""
     # Not those that are `sending`: their threads settle them, and find the circuit open.
     sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND destination = ? AND id <> ?"
-    ids = [row[0] for row in fetch(sql, destination, keep or 0)]
+    ids = column(sql, destination, keep or 0)
     if ids:
         run(f"UPDATE batches SET state = 'released', settled_at = ? WHERE id IN ({marks(ids)})", now, *ids)
         outbox.put_back(ids)
@@ -241,7 +214,7 @@ def put_back_forgotten() -> int:
         "SELECT DISTINCT o.batch_id FROM outbox o LEFT JOIN batches b ON b.id = o.batch_id "
         "WHERE o.state = 'in_flight' AND (b.id IS NULL OR b.state NOT IN ('ready', 'sending'))"
     )
-    ids = [row[0] for row in fetch(sql)]
+    ids = column(sql)
     outbox.put_back(ids)
     return len(ids)
 
@@ -249,14 +222,14 @@ def put_back_forgotten() -> int:
 def oldest_failing(destination: str) -> int | None:
     """The oldest batch that has failed already and is not settled."""
     sql = f"SELECT MIN(id) FROM batches WHERE {_UNSETTLED_SQL} AND destination = ? AND attempts > 0"
-    found: int | None = fetch(sql, destination)[0][0]
+    found: int | None = value(sql, destination)
     return found
 
 
 def overdue(now: float, limit: int = 200) -> list[int]:
     """Batches whose wake-up or whose worker was lost. Moves their wake time: each is returned once until then."""
     sql = f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND wake_at <= ? ORDER BY id LIMIT ?"
-    ids = [row[0] for row in fetch(sql, now, limit)]
+    ids: list[int] = column(sql, now, limit)
     if ids:
         # Later by twice the grace period, or every pass of the maintenance loop would enqueue the same batches again.
         later = f"UPDATE batches SET wake_at = ? WHERE id IN ({marks(ids)}) AND {_UNSETTLED_SQL} AND wake_at <= ?"
@@ -271,5 +244,4 @@ def next_ready(destination: str, now: float, *, urgent: bool) -> int | None:
         f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? AND {lanes} "
         "ORDER BY destination <> ?, id LIMIT 1"
     )
-    found = fetch(sql, now, destination)
-    return int(found[0][0]) if found else None
+    return number(sql, now, destination) or None

@@ -40,13 +40,8 @@ def add_all(counts: Iterable[Count]) -> None:
         run(_ADD.replace("{rows}", values), *(value for row in sorted(rows) for value in row))
 
 
-def observe(name: str, values: Sequence[float], buckets: tuple[float, ...], *, source: str) -> None:
-    """Add values to a histogram: one counter for each bucket, and one for their sum."""
-    add_all(observed(name, values, buckets, source=source))
-
-
 def observed(name: str, values: Sequence[float], buckets: tuple[float, ...], *, source: str) -> list[Count]:
-    """What `observe` adds, for callers that add other counters in the same statement."""
+    """What values add to a histogram: to one counter for each bucket, and to one for their sum."""
     labels = (*map(str, buckets), "+Inf")
     counted = Counter(labels[bisect_left(buckets, value)] for value in values)
     found = [Count(name, count, source, label) for label, count in counted.items()]

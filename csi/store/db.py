@@ -6,10 +6,10 @@ from pathlib import Path
 
 from csi.errors import StoreError
 from csi.exclusive_section import ExclusiveSection
-from csi.sql import OWNER, DatabaseError, SqlDatabase, SqliteOneWriter, chunks, marks, new_token
+from csi.sql import OWNER, DatabaseError, SqlDatabase, SqliteOneWriter, chunks, columns, marks, new_token
 from csi.store.models import database
 
-__all__ = ["OWNER", "DatabaseError", "chunks", "database", "marks", "new_token"]
+__all__ = ["OWNER", "DatabaseError", "chunks", "columns", "database", "marks", "new_token"]
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -30,7 +30,8 @@ _sql = SqlDatabase(
 )
 open_database = _sql.open
 is_postgres = _sql.is_postgres
-run, fetch, changed = _sql.run, _sql.fetch, _sql.changed
+run, changed, fetch, fetch_all, fetch_one = _sql.run, _sql.changed, _sql.fetch, _sql.fetch_all, _sql.fetch_one
+column, value, number = _sql.column, _sql.value, _sql.number
 writing, connection, reading = _sql.writing, _sql.connection, _sql.reading
 drop_broken_connection = _sql.drop_broken_connection
 runner, migrate = _sql.runner, _sql.migrate

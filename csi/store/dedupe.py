@@ -1,10 +1,9 @@
 """Dedupe keys of known items. A key expires `dedupe_days` after the source last listed its item."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from csi import clock
-from csi.store.db import chunks, fetch, marks, run
-from csi.store.models import DedupeKey, InboxItem
+from csi.store.db import chunks, column, marks, run
 
 DAY = 86_400.0
 
@@ -18,7 +17,7 @@ def known(keys: Sequence[str]) -> set[str]:
             f"SELECT key FROM dedupe_keys WHERE key IN ({listed}) "
             f"UNION ALL SELECT item_key FROM inbox WHERE item_key IN ({listed})"
         )
-        found |= {row[0] for row in fetch(sql, *chunk, *chunk)}
+        found.update(column(sql, *chunk, *chunk))
     return found
 
 
@@ -26,24 +25,17 @@ def known_before(keys: Sequence[str], moment: float) -> set[str]:
     """Those of the keys that were known before this moment. A poll gap noticed at that moment ends at such an item."""
     found: set[str] = set()
     for chunk in chunks(keys):
-        old = DedupeKey.first_seen_at.is_null() | (DedupeKey.first_seen_at < moment)
-        found |= {row.key for row in DedupeKey.select(DedupeKey.key).where(DedupeKey.key.in_(chunk) & old)}
-        waiting = InboxItem.item_key.in_(chunk) & (InboxItem.seen_at < moment)
-        found |= {row.item_key for row in InboxItem.select(InboxItem.item_key).where(waiting)}
+        listed = marks(chunk)
+        sql = (
+            f"SELECT key FROM dedupe_keys WHERE key IN ({listed}) AND (first_seen_at IS NULL OR first_seen_at < ?) "
+            f"UNION ALL SELECT item_key FROM inbox WHERE item_key IN ({listed}) AND seen_at < ?"
+        )
+        found.update(column(sql, *chunk, moment, *chunk, moment))
     return found
 
 
-def remember(keys: Iterable[str], reason: str, now: float, days: float) -> int:
-    """Mark keys as seen. Returns how many were new; an existing key keeps its first reason."""
-    rows = [
-        {"key": key, "expires_at": clock.iso(now + days * DAY), "reason": reason, "first_seen_at": now}
-        for key in dict.fromkeys(keys)
-    ]
-    return sum(int(DedupeKey.insert_many(chunk).on_conflict_ignore().as_rowcount().execute()) for chunk in chunks(rows))
-
-
-def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) -> set[str]:
-    """Like `remember`, in one statement for the events of one task. Returns the keys that were new."""
+def remember(keys: Sequence[str], reason: str, now: float, days: float) -> set[str]:
+    """Mark keys as seen. Returns those that were new; an existing key keeps its first reason."""
     expires, row = clock.iso(now + days * DAY), "(?, ?, ?, ?)"
     found: set[str] = set()
     for chunk in chunks(list(dict.fromkeys(keys)), 100):
@@ -52,7 +44,7 @@ def remember_emitted(keys: Sequence[str], reason: str, now: float, days: float) 
             f"INSERT INTO dedupe_keys (key, expires_at, reason, first_seen_at) VALUES {', '.join([row] * len(chunk))} "
             "ON CONFLICT (key) DO NOTHING RETURNING key"
         )
-        found |= {new for (new,) in fetch(sql, *(value for key in chunk for value in (key, expires, reason, now)))}
+        found.update(column(sql, *(value for key in chunk for value in (key, expires, reason, now))))
     return found
 
 

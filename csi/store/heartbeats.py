@@ -3,8 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from csi.store.db import fetch, run
-from csi.store.models import Heartbeat
+from csi.store.db import columns, fetch, fetch_one, run
 
 WORKER = "worker"
 """The name under which the worker writes its heartbeat."""
@@ -40,12 +39,13 @@ class Attendance:
 
 
 def beat(name: str, now: float, started_at: float, *, queued: int | None = None, clock_json: str | None = None) -> None:
-    measured = {"queued": queued, "clock_json": clock_json}
-    values = {"beat_at": now, "started_at": started_at, "pid": os.getpid(), **measured}
-    Heartbeat.insert(name=name, first_beat_at=now, **values).on_conflict(
-        conflict_target=[Heartbeat.name],
-        update={getattr(Heartbeat, key): value for key, value in values.items()},
-    ).execute()
+    sql = """
+        INSERT INTO heartbeats (name, first_beat_at, beat_at, started_at, pid, queued, clock_json)
+        VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at,
+            started_at = excluded.started_at, pid = excluded.pid, queued = excluded.queued,
+            clock_json = excluded.clock_json
+    """
+    run(sql, name, now, now, started_at, os.getpid(), queued, clock_json)
 
 
 def note_gap(name: str, now: float) -> bool:
@@ -73,8 +73,7 @@ def attendance(name: str, since: float, now: float) -> Attendance:
 
 def latest(name: str) -> LastHeartbeat | None:
     """None: no process of that name was ever seen here."""
-    row = Heartbeat.get_or_none(name=name)
-    return LastHeartbeat(row.beat_at, row.started_at, row.queued, row.clock_json) if row else None
+    return fetch_one(LastHeartbeat, f"SELECT {columns(LastHeartbeat)} FROM heartbeats WHERE name = ?", name)
 
 
 def last_beat(name: str) -> float | None:

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from csi.store.db import changed, chunks, fetch, marks, new_token, run, skip_locked, writing
-from csi.store.models import Watch, database
+from csi.store.db import changed, chunks, column, fetch, marks, new_token, number, run, skip_locked, writing
+from csi.store.models import Watch
 
 GRACE_SECONDS = 5.0
 """How long the wake-up that follows the commit may take before rescue repeats it."""
@@ -15,13 +16,12 @@ AT_ONCE = 250
 """Items of one poll that are woken at once; the poll schedules as many for each second after it."""
 
 LEASE_SECONDS = 30.0
-FAR_SECONDS = 3600.0
-"""No wake-up is planned later than this."""
 
 INSERT = """
     INSERT INTO inbox (watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at)
     VALUES {rows} ON CONFLICT DO NOTHING RETURNING id
 """
+_ROW = "(?, ?, ?, ?, ?, ?, ?)"
 MAX_CLAIMS = 3
 """An item is quarantined after its handling ended the process this often. A claim counts when its lease expired; a
 released lease does not count."""
@@ -86,7 +86,12 @@ def put(watch: Watch, items: Iterable[NewItem], now: float) -> list[int]:
     """Store items in the order given. Returns the ids of those that were not waiting already. The caller wakes AT_ONCE
     of them a second, so that a flood from one source does not hold up the rest; those of one second share `wake_at`."""
     rows = [_row(watch, item, now, place) for place, item in enumerate(items)]
-    return sorted(item_id for chunk in chunks(rows) for item_id in _insert(chunk))
+    # Plain SQL: Peewee takes a second to write the statements for ten thousand rows.
+    return sorted(
+        item_id
+        for chunk in chunks(rows)
+        for item_id in column(INSERT.replace("{rows}", ", ".join([_ROW] * len(chunk))), *chain.from_iterable(chunk))
+    )
 
 
 def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]:
@@ -94,14 +99,6 @@ def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]
     payload = json.dumps(item.payload, default=str)
     wake_at = now + place // AT_ONCE + GRACE_SECONDS
     return watch.id, item.key, item.event_type, item.occurred_at, payload, now, wake_at
-
-
-def _insert(rows: Sequence[tuple[Any, ...]]) -> list[int]:
-    """Plain SQL: Peewee takes a second to write the statements for ten thousand rows."""
-    row = f"({', '.join([database.param] * len(rows[0]))})"
-    statement = INSERT.replace("{rows}", ", ".join([row] * len(rows)))
-    cursor = database.execute_sql(statement, [value for values in rows for value in values])
-    return [found[0] for found in cursor.fetchall()]
 
 
 def claim(item_id: int, now: float) -> list[ClaimedItem]:
@@ -128,8 +125,7 @@ def claim(item_id: int, now: float) -> list[ClaimedItem]:
 def next_suspect(now: float) -> int | None:
     """Another item whose lease expired with a process that died, and that is not claimed again yet."""
     sql = "SELECT id FROM inbox WHERE state = 'new' AND lease_token IS NOT NULL AND lease_until < ? ORDER BY id LIMIT 1"
-    found = fetch(sql, now)
-    return int(found[0][0]) if found else None
+    return number(sql, now) or None
 
 
 def remove(items: Sequence[ClaimedItem]) -> set[int]:
@@ -139,7 +135,7 @@ def remove(items: Sequence[ClaimedItem]) -> set[int]:
         return set()
     # By token: an item whose lease expired may be claimed by another thread by now, and keeps its row.
     sql = f"DELETE FROM inbox WHERE lease_token = ? AND id IN ({marks(items)}) RETURNING id"
-    return {row[0] for row in fetch(sql, items[0].lease_token, *(item.id for item in items))}
+    return set(column(sql, items[0].lease_token, *(item.id for item in items)))
 
 
 def release(item: ClaimedItem, until: float) -> None:
@@ -150,45 +146,32 @@ def release(item: ClaimedItem, until: float) -> None:
 
 
 def quarantine(item: ClaimedItem) -> None:
-    sql = (
-        "UPDATE inbox SET state = 'quarantined', lease_token = NULL, lease_until = NULL WHERE id = ? AND state = 'new'"
-    )
-    run(sql, item.id)
+    sql = "UPDATE inbox SET state = 'quarantined', lease_token = NULL, lease_until = NULL"
+    run(f"{sql} WHERE id = ? AND state = 'new'", item.id)
 
 
 def requeue(watch_id: int, item: NewItem, *, letter_id: int, seen_at: float, now: float) -> bool:
     """Handle the item of a dead letter again. False: the item is in the inbox already."""
-    return bool(
-        changed(
-            "INSERT INTO inbox "
-            "(watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at, letter_id) "
-            # A quarantined item still has its row: it is reset instead, and counts no crash from before.
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_key) DO UPDATE SET state = 'new', claims = 0, "
-            "wake_at = excluded.wake_at, letter_id = excluded.letter_id WHERE inbox.state = 'quarantined'",
-            watch_id,
-            item.key,
-            item.event_type,
-            item.occurred_at,
-            json.dumps(item.payload),
-            seen_at,
-            now,
-            letter_id,
-        )
+    # A quarantined item still has its row: it is reset instead, and counts no crash from before.
+    sql = (
+        "INSERT INTO inbox (watch_id, item_key, event_type, occurred_at, payload_json, seen_at, wake_at, letter_id) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item_key) DO UPDATE SET state = 'new', claims = 0, "
+        "wake_at = excluded.wake_at, letter_id = excluded.letter_id WHERE inbox.state = 'quarantined'"
     )
+    what = (item.key, item.event_type, item.occurred_at, json.dumps(item.payload))
+    return bool(changed(sql, watch_id, *what, seen_at, now, letter_id))
 
 
 def delete_quarantined(keys: Sequence[str]) -> list[str]:
     """Delete quarantined items. Returns the keys of those that existed."""
-    found = fetch(
-        f"DELETE FROM inbox WHERE state = 'quarantined' AND item_key IN ({marks(keys)}) RETURNING item_key", *keys
-    )
-    return [row[0] for row in found]
+    sql = f"DELETE FROM inbox WHERE state = 'quarantined' AND item_key IN ({marks(keys)}) RETURNING item_key"
+    return column(sql, *keys)
 
 
 def overdue(now: float, limit: int = 500) -> list[int]:
     """Items whose wake-up was lost, longest waiting first. Moves their wake time: each is returned once until then."""
-    found = fetch("SELECT id FROM inbox WHERE state = 'new' AND wake_at <= ? ORDER BY wake_at LIMIT ?", now, limit)
-    ids = sorted(row[0] for row in found)
+    sql = "SELECT id FROM inbox WHERE state = 'new' AND wake_at <= ? ORDER BY wake_at LIMIT ?"
+    ids = sorted(column(sql, now, limit))
     if ids:
         # Later by twice the grace period, or every pass of the maintenance loop would enqueue the same items again.
         sql = f"UPDATE inbox SET wake_at = ? WHERE id IN ({marks(ids)}) AND state = 'new' AND wake_at <= ?"
@@ -197,4 +180,4 @@ def overdue(now: float, limit: int = 500) -> list[int]:
 
 
 def waiting_count() -> int:
-    return int(fetch("SELECT COUNT(*) FROM inbox WHERE state = 'new'")[0][0])
+    return number("SELECT COUNT(*) FROM inbox WHERE state = 'new'")

@@ -1,6 +1,6 @@
 """Leader roles: one of several workers that share a database holds a role until its lease expires."""
 
-from csi.store.db import OWNER, changed, fetch, run
+from csi.store.db import OWNER, changed, fetch
 
 LEASE_SECONDS = 4.0
 """How long a role is vacant at most after its holder died."""
@@ -21,9 +21,3 @@ def hold(role: str, now: float, seconds: float = LEASE_SECONDS, holder: str = OW
         if owner != holder or until > now + seconds / 2:
             return bool(owner == holder)
     return bool(changed(_TAKE, role, holder, now + seconds, now, now + 2 * seconds))
-
-
-def release(role: str | None = None, holder: str = OWNER) -> None:
-    """Release this role, or all roles of the holder: another worker can take them at once."""
-    which, params = (" AND role = ?", (role,)) if role else ("", ())
-    run(f"DELETE FROM leadership WHERE holder = ?{which}", holder, *params)

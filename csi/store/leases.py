@@ -1,11 +1,8 @@
 """Release the leases of a process: at its shutdown, or when the next one starts after it died."""
 
-from typing import Any
-
-from csi.store import attempts, leadership
+from csi.store import attempts
 from csi.store.catalog import jobs
-from csi.store.db import OWNER, changed, writing
-from csi.store.models import BatchModel, InboxItem, Watch
+from csi.store.db import OWNER, changed, column, run, writing
 
 _SCHEDULED = {
     "watches": ("next_poll_at", "wake_at", "lease_until"),
@@ -15,28 +12,35 @@ _SCHEDULED = {
     "destinations": ("next_probe_at", "throttled_until"),
     "jobs": ("scheduled_at", "lease_until"),
 }
+_FREE = "lease_token = NULL, lease_until = NULL, wake_at = ?"
+_SENDING = "state = 'sending' AND lease_token LIKE ?"
 
 
 def release_own(now: float) -> int:
     """At shutdown: unfinished work of this process is due again at once."""
+    own = f"{OWNER}.%"
     with writing():
-        leadership.release()
-        held = _held_batches(f"{OWNER}.", now)
-        batches = (
-            BatchModel.update(state="ready", lease_token=None, lease_until=None, wake_at=now).where(held).execute()
-        )
-        items = (InboxItem.state == "new") & InboxItem.lease_token.startswith(f"{OWNER}.")
-        given_back = InboxItem.update(lease_token=None, lease_until=None, wake_at=now).where(items).execute()
-        return int(batches) + int(given_back) + _free_watches(f"{OWNER}.", now) + jobs.release_own(now)
+        run("DELETE FROM leadership WHERE holder = ?", OWNER)
+        _interrupt_attempts(own, now)
+        freed = changed(f"UPDATE batches SET state = 'ready', {_FREE} WHERE {_SENDING}", now, own)
+        freed += changed(f"UPDATE inbox SET {_FREE} WHERE state = 'new' AND lease_token LIKE ?", now, own)
+        freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token LIKE ?", now, own)
+        return freed + jobs.release_own(now)
 
 
 def release_all(now: float) -> int:
     """At the start of the only worker: every lease belongs to a process that is gone."""
+    # Leases of batches and items expire and are not deleted: the next claim sees that and counts one crash.
+    end = "SET lease_until = ?, wake_at = ? WHERE"
     with writing():
-        # Expired, not deleted: the next claim sees an expired lease and counts one crash for the batch.
-        batches = BatchModel.update(lease_until=now - 1, wake_at=now).where(_held_batches("", now)).execute()
-        freed = int(batches) + _end_items(now) + _free_watches("", now) + jobs.requeue_all(now)
-        _wake_due_watches(now)
+        _interrupt_attempts("%", now)
+        freed = changed(f"UPDATE batches {end} {_SENDING}", now - 1, now, "%")
+        freed += changed(f"UPDATE inbox {end} state = 'new' AND lease_token IS NOT NULL", now - 1, now)
+        freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token IS NOT NULL", now)
+        freed += jobs.requeue_all(now)
+        # Wake-ups that the process had taken from the queue died with it: what is due is woken now. What is due later
+        # has its wake-up in the queue's schedule.
+        run("UPDATE watches SET wake_at = next_poll_at WHERE next_poll_at <= ? AND wake_at > next_poll_at", now)
         return freed
 
 
@@ -45,31 +49,12 @@ def shift_times(seconds: float, now: float) -> int:
     number of rows."""
     with writing():
         return sum(
-            changed(f"UPDATE {table} SET {column} = {column} - ? WHERE {column} > ?", seconds, now)
-            for table, columns in _SCHEDULED.items()
-            for column in columns
+            changed(f"UPDATE {table} SET {name} = {name} - ? WHERE {name} > ?", seconds, now)
+            for table, names in _SCHEDULED.items()
+            for name in names
         )
 
 
-def _held_batches(prefix: str, now: float) -> Any:
-    held = (BatchModel.state == "sending") & BatchModel.lease_token.startswith(prefix)
-    for row in BatchModel.select(BatchModel.id).where(held):
-        attempts.interrupt(row.id, now)
-    return held
-
-
-def _end_items(now: float) -> int:
-    held = (InboxItem.state == "new") & InboxItem.lease_token.is_null(False)
-    return int(InboxItem.update(lease_until=now - 1, wake_at=now).where(held).execute())
-
-
-def _wake_due_watches(now: float) -> None:
-    """Wake-ups that the process had taken from the queue died with it: what is due is woken now. What is due later has
-    its wake-up in the queue's schedule."""
-    due = (Watch.next_poll_at <= now) & (Watch.wake_at > Watch.next_poll_at)
-    Watch.update(wake_at=Watch.next_poll_at).where(due).execute()
-
-
-def _free_watches(prefix: str, now: float) -> int:
-    held = Watch.lease_token.startswith(prefix)
-    return int(Watch.update(lease_until=None, lease_token=None, wake_at=now).where(held).execute())
+def _interrupt_attempts(holder: str, now: float) -> None:
+    for batch_id in column(f"SELECT id FROM batches WHERE {_SENDING}", holder):
+        attempts.interrupt(batch_id, now)

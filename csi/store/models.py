@@ -3,7 +3,6 @@
 from peewee import (
     AutoField,
     BooleanField,
-    CompositeKey,
     DatabaseProxy,
     DoubleField,
     IntegerField,
@@ -88,54 +87,6 @@ class Host(TableModel):
         table_name = "hosts"
 
 
-class InboxItem(TableModel):
-    """One item that a poll stored and that is not yet an event. Deleted when it becomes one."""
-
-    id = AutoField()
-    watch_id = IntegerField()
-    item_key = TextField(unique=True)
-    event_type = TextField()
-    occurred_at = TextField()
-    payload_json = TextField()
-    seen_at = DoubleField()
-    state = TextField(default="new")
-    claims = IntegerField(default=0)
-    wake_at = DoubleField()
-    lease_token = TextField(null=True)
-    lease_until = DoubleField(null=True)
-    letter_id = IntegerField(null=True)
-
-    class Meta:
-        table_name = "inbox"
-
-
-class BatchModel(TableModel):
-    """Events that are sent together. The set does not change after it was claimed."""
-
-    id = AutoField()
-    batch_id = TextField(unique=True)
-    destination = TextField()
-    tier = TextField()
-    size = IntegerField()
-    probe = BooleanField(default=False)
-    sibling = IntegerField(null=True)
-    rest = IntegerField(null=True)
-    proof = TextField(null=True)
-    letter_id = IntegerField(null=True)
-    state = TextField(default="ready")
-    attempts = IntegerField(default=0)
-    crashes = IntegerField(default=0)
-    next_attempt_at = DoubleField()
-    wake_at = DoubleField()
-    lease_token = TextField(null=True)
-    lease_until = DoubleField(null=True)
-    created_at = DoubleField()
-    settled_at = DoubleField(null=True)
-
-    class Meta:
-        table_name = "batches"
-
-
 class Event(TableModel):
     """One CreatorSignalEvent and its delivery state."""
 
@@ -165,56 +116,6 @@ class Event(TableModel):
         table_name = "events"
 
 
-class OutboxEntry(TableModel):
-    """One event to deliver to one destination. Deleted when it was delivered or given up."""
-
-    id = AutoField()
-    event_pk = IntegerField()
-    destination = TextField()
-    tier = TextField()
-    watch_id = IntegerField(null=True)
-    seq = IntegerField()
-    state = TextField(default="pending")
-    due_at = DoubleField()
-    batch_id = IntegerField(null=True)
-    alone = BooleanField(default=False)
-
-    class Meta:
-        table_name = "outbox"
-
-
-class DedupeKey(TableModel):
-    """The key of a known item, and the reason: emitted, first_poll, filtered, malformed."""
-
-    key = TextField(primary_key=True)
-    expires_at = TextField()
-    reason = TextField(default="emitted")
-    first_seen_at = DoubleField(null=True)
-
-    class Meta:
-        table_name = "dedupe_keys"
-
-
-class DeliveryAttempt(TableModel):
-    """One request to a receiver. Inserted before it is sent, completed with the answer."""
-
-    id = AutoField()
-    batch_id = IntegerField(null=True)
-    destination = TextField()
-    request_id = TextField()
-    attempt = IntegerField()
-    form = TextField()
-    started_at = DoubleField()
-    finished_at = DoubleField(null=True)
-    outcome = TextField()
-    status = IntegerField(null=True)
-    reason = TextField(null=True)
-    answer = TextField(null=True)
-
-    class Meta:
-        table_name = "delivery_attempts"
-
-
 class DeadLetter(TableModel):
     """One event that could not be delivered, or one item that could not become an event."""
 
@@ -238,45 +139,3 @@ class DeadLetter(TableModel):
 
     class Meta:
         table_name = "dead_letter"
-
-
-class Counter(TableModel):
-    """A counter that only grows; the sidecar's metrics read it."""
-
-    name = TextField()
-    source = TextField(default="")
-    label = TextField(default="")
-    value = DoubleField(default=0)
-
-    class Meta:
-        table_name = "counters"
-        primary_key = CompositeKey("name", "source", "label")
-
-
-class ApiBudget(TableModel):
-    """Units of the YouTube Data API used in one Pacific day."""
-
-    id = TextField(primary_key=True)
-    quota_used = IntegerField(default=0)
-    quota_limit = IntegerField()
-    period_start = TextField()
-    period_end = TextField()
-    last_updated_at = TextField()
-
-    class Meta:
-        table_name = "api_budget"
-
-
-class Heartbeat(TableModel):
-    """When a process last proved to be alive."""
-
-    name = TextField(primary_key=True)
-    beat_at = DoubleField()
-    started_at = DoubleField()
-    pid = IntegerField()
-    first_beat_at = DoubleField(null=True)
-    queued = IntegerField(null=True)
-    clock_json = TextField(null=True)
-
-    class Meta:
-        table_name = "heartbeats"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
-from csi.store.db import chunks, fetch, marks, writing
-from csi.store.models import DedupeKey, Event, InboxItem, Watch
+from csi.store.db import changed, chunks, fetch, fetch_all, marks, number, writing
+from csi.store.models import Watch
+from csi.store.watches import WantedWatch
 
 CLEAN = {
     "errors": 0,
@@ -21,24 +22,6 @@ CLEAN = {
     "gap_json": None,
 }
 """Column values of a watch without a history of errors."""
-
-
-@dataclass(frozen=True)
-class NewWatch:
-    """A watch to be added by command."""
-
-    source: str
-    ref: str
-    tier: str
-    interval: float
-    first_poll: Any
-    name: str | None = None
-    route_profile: str | None = None
-    tags: tuple[str, ...] = ()
-    filters: str = "{}"
-    via: str = "feed"
-    host: str | None = None
-    feed_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,24 +62,9 @@ def added_by_command(pairs: set[tuple[str, str]]) -> list[Watch]:
     return [row for row in rows if (row.source, row.ref) in pairs]
 
 
-def add(new: NewWatch, now: float) -> int:
+def add(new: WantedWatch, now: float) -> int:
     """Insert a watch, or activate a removed one, which continues with its stored state. Returns the id."""
-    values: dict[str, Any] = {
-        "name": new.name,
-        "route_profile": new.route_profile,
-        "tags_json": json.dumps(new.tags),
-        "tier": new.tier,
-        "interval_seconds": new.interval,
-        "first_poll": json.dumps(new.first_poll),
-        "filters_json": new.filters,
-        "via": new.via,
-        "host": new.host,
-        "feed_url": new.feed_url,
-        "origin": "command",
-        "state": "active",
-        "next_poll_at": now,
-        "wake_at": now,
-    }
+    values = new.values("command") | {"state": "active", "next_poll_at": now, "wake_at": now}
     with writing():
         found = find(new.source, new.ref)
         if found is None:
@@ -109,20 +77,19 @@ def add(new: NewWatch, now: float) -> int:
 def pause(watch_id: int) -> bool:
     """Stop polling until `resume`, across restarts and configuration changes. False: the watch was not active."""
     with writing():
-        return _move(watch_id, "active", state="paused")
+        return _update(watch_id, Watch.state == "active", state="paused")
 
 
 def resume(watch_id: int, now: float) -> bool:
     """Poll a paused watch again, now. False: it was not paused."""
     with writing():
-        return _move(watch_id, "paused", state="active", next_poll_at=now, wake_at=now, **CLEAN)
+        return _update(watch_id, Watch.state == "paused", state="active", next_poll_at=now, wake_at=now, **CLEAN)
 
 
 def remove(watch_id: int) -> bool:
     """Stop polling for good. The row stays: events refer to it, and a watch that is added again continues with it."""
     with writing():
-        gone = Watch.update(state="removed", lease_token=None, lease_until=None)
-        return bool(gone.where((Watch.id == watch_id) & (Watch.state != "removed")).execute())
+        return _update(watch_id, Watch.state != "removed", state="removed", lease_token=None, lease_until=None)
 
 
 def reset(watch_id: int, first_poll: Any, now: float) -> bool:
@@ -130,32 +97,31 @@ def reset(watch_id: int, first_poll: Any, now: float) -> bool:
     values = {"first_read_at": None, "etag": None, "last_modified": None, "probe_json": None, "walked_at": None}
     due = {"next_poll_at": now, "wake_at": now, "last_new_at": None}
     with writing():
-        anew = Watch.update(first_poll=json.dumps(first_poll), **values, **due, **CLEAN)
-        return bool(anew.where((Watch.id == watch_id) & (Watch.state != "removed")).execute())
+        first = json.dumps(first_poll)
+        return _update(watch_id, Watch.state != "removed", first_poll=first, **values, **due, **CLEAN)
 
 
 def forget_unemitted(keys: Sequence[str]) -> int:
     """Delete keys that a first poll or a filter marked as seen. An item that became an event keeps its key, so it is
     not delivered twice. Part of the caller's transaction."""
-    silent = DedupeKey.reason.in_(("first_poll", "filtered"))
-    gone = [DedupeKey.delete().where(DedupeKey.key.in_(chunk) & silent) for chunk in chunks(keys)]
-    return sum(int(query.execute()) for query in gone)
+    sql = "DELETE FROM dedupe_keys WHERE reason IN ('first_poll', 'filtered') AND key IN"
+    return sum(changed(f"{sql} ({marks(chunk)})", *chunk) for chunk in chunks(keys))
 
 
 def waiting_items(watch_id: int) -> int:
     """Items and events of this watch that are not delivered yet."""
-    inbox = InboxItem.select().where(InboxItem.watch_id == watch_id).count()
-    pending = Event.select().where((Event.watch_id == watch_id) & Event.state.in_(("pending", "in_flight"))).count()
-    return int(inbox) + int(pending)
+    pending = "SELECT COUNT(*) FROM events WHERE watch_id = ? AND state IN ('pending', 'in_flight')"
+    return number("SELECT COUNT(*) FROM inbox WHERE watch_id = ?", watch_id) + number(pending, watch_id)
 
 
 def paid(sources: Iterable[str]) -> list[PaidWatch]:
     """Active watches of these sources, which always use units, and watches of others that are polled by API."""
-    costs = Watch.source.in_([*sources, ""]) | (Watch.via != "feed")
-    columns = (Watch.id, Watch.source, Watch.interval_seconds, Watch.pages, Watch.via)
-    times = (Watch.last_new_at, Watch.first_read_at)
-    rows: Any = Watch.select(*columns, *times).where((Watch.state == "active") & costs).order_by(Watch.id).tuples()
-    return [PaidWatch(*row) for row in rows]
+    named = [*sources, ""]
+    sql = (
+        "SELECT id, source, interval_seconds, pages, via, last_new_at, first_read_at FROM watches "
+        f"WHERE state = 'active' AND (source IN ({marks(named)}) OR via <> 'feed') ORDER BY id"
+    )
+    return fetch_all(PaidWatch, sql, *named)
 
 
 def set_planned_interval(watch_id: int, seconds: float | None) -> None:
@@ -175,7 +141,7 @@ def active_spells(sources: Iterable[str], since: float, spell: float) -> dict[in
 def _first_since(moment: float) -> int:
     """The first event id that was seen at or after this moment. Ids grow with time, so a binary search finds it in
     some twenty reads; an index on the time would slow down every insert."""
-    low, high = 0, int(fetch("SELECT COALESCE(MAX(id), 0) FROM events")[0][0])
+    low, high = 0, number("SELECT MAX(id) FROM events")
     while low < high:
         middle = (low + high) // 2
         found, seen_at = fetch("SELECT id, first_seen_at FROM events WHERE id >= ? ORDER BY id LIMIT 1", middle)[0]
@@ -183,5 +149,5 @@ def _first_since(moment: float) -> int:
     return low
 
 
-def _move(watch_id: int, before: str, **values: Any) -> bool:
-    return bool(Watch.update(**values).where((Watch.id == watch_id) & (Watch.state == before)).execute())
+def _update(watch_id: int, condition: Any, **values: Any) -> bool:
+    return bool(Watch.update(**values).where((Watch.id == watch_id) & condition).execute())

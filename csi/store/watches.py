@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
-from csi.store.db import changed, chunks, fetch, marks, new_token, run, writing
+from csi.store.db import changed, chunks, columns, fetch, fetch_all, fetch_one, marks, new_token, number, run, writing
 from csi.store.models import Watch, database
 
 GRACE_SECONDS = 3.0
@@ -50,10 +50,6 @@ _CLAIM = """
       AND (lease_until IS NULL OR lease_until < ? OR lease_until > ?)
     RETURNING *
 """
-_POLL_CANDIDATE = """
-    SELECT id, source, ref, via, tier, next_poll_at, last_poll_at, interval_seconds, wake_at FROM watches
-    WHERE id = ? AND state = 'active'
-"""
 _FROM_THE_FUTURE = """
     SELECT id, next_poll_at, last_poll_at, interval_seconds FROM watches
     WHERE state = 'active' AND (last_poll_at > ? OR (last_poll_at IS NULL AND next_poll_at > ?))
@@ -67,7 +63,7 @@ _RESET_TIMES = """
 
 @dataclass(frozen=True)
 class WantedWatch:
-    """A watch as the configuration wants it to be."""
+    """A watch as the configuration or a command wants it to be."""
 
     source: str
     ref: str
@@ -82,6 +78,22 @@ class WantedWatch:
     host: str | None = None
     feed_url: str | None = None
 
+    def values(self, origin: str) -> dict[str, Any]:
+        """Its columns, except those that identify it."""
+        return {
+            "name": self.name,
+            "route_profile": self.route_profile,
+            "tags_json": json.dumps(self.tags),
+            "tier": self.tier,
+            "interval_seconds": self.interval,
+            "first_poll": json.dumps(self.first_poll),
+            "filters_json": self.filters,
+            "via": self.via,
+            "host": self.host,
+            "feed_url": self.feed_url,
+            "origin": origin,
+        }
+
 
 @dataclass(frozen=True)
 class DueWatch:
@@ -93,7 +105,7 @@ class DueWatch:
 
 @dataclass(frozen=True)
 class PollCandidate:
-    """The columns that decide whether a watch is polled now, in the order that `poll_candidate` selects."""
+    """The columns that decide whether a watch is polled now."""
 
     id: int
     source: str
@@ -154,28 +166,12 @@ def sync(wanted: Iterable[WantedWatch], now: float) -> None:
 
 def _new_row(wanted: WantedWatch, now: float) -> dict[str, Any]:
     times = {"next_poll_at": now, "wake_at": now, "created_at": clock.iso(now)}
-    return {"source": wanted.source, "ref": wanted.ref, **_values(wanted), **times}
-
-
-def _values(wanted: WantedWatch) -> dict[str, Any]:
-    return {
-        "name": wanted.name,
-        "route_profile": wanted.route_profile,
-        "tags_json": json.dumps(wanted.tags),
-        "tier": wanted.tier,
-        "interval_seconds": wanted.interval,
-        "first_poll": json.dumps(wanted.first_poll),
-        "filters_json": wanted.filters,
-        "via": wanted.via,
-        "host": wanted.host,
-        "feed_url": wanted.feed_url,
-        "origin": "config",
-    }
+    return {"source": wanted.source, "ref": wanted.ref, **wanted.values("config"), **times}
 
 
 def _changes(row: Watch, wanted: WantedWatch | None, now: float) -> dict[str, Any]:
     if wanted is not None:
-        values = _values(wanted) | _due_again(row, wanted.interval, now)
+        values = wanted.values("config") | _due_again(row, wanted.interval, now)
         if row.first_read_at is None and row.last_success_at is not None:
             del values["first_poll"]  # `csi sources reset` has set the policy of the next poll
         return values
@@ -204,7 +200,7 @@ def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[st
     named = [] if sources is None else [*sources, ""]
     # `source || ''` keeps SQLite from using an index on source: searching by time is faster, most watches are not due.
     ours = f" AND (source || '') IN ({marks(named)})" if named else ""
-    rows = [_Ahead(*row) for row in fetch(_DUE.replace("{ours}", ours), now + horizon, now, *named, limit)]
+    rows = fetch_all(_Ahead, _DUE.replace("{ours}", ours), now + horizon, now, *named, limit)
     if not rows:
         return []
     times = _spread(rows, now)
@@ -255,8 +251,8 @@ def claim(watch_id: int, now: float, lease_seconds: float, *, early: bool = Fals
 
 def poll_candidate(watch_id: int) -> PollCandidate | None:
     """Read only the columns that decide whether the watch is polled now. None: it is not active."""
-    found = fetch(_POLL_CANDIDATE, watch_id)
-    return PollCandidate(*found[0]) if found else None
+    sql = f"SELECT {columns(PollCandidate)} FROM watches WHERE id = ? AND state = 'active'"
+    return fetch_one(PollCandidate, sql, watch_id)
 
 
 def wake_again(watch_id: int, at: float) -> None:
@@ -290,9 +286,9 @@ def finish(watch: Watch, next_poll_at: float, **changes: Any) -> bool:
     """
     wake_at = next_poll_at + GRACE_SECONDS
     changes |= {"next_poll_at": next_poll_at, "wake_at": wake_at, "lease_token": None, "lease_until": None}
-    columns = ", ".join(f"{name} = ?" for name in changes)
+    assigned = ", ".join(f"{name} = ?" for name in changes)
     # The token is new for every claim: a thread whose lease expired cannot overwrite the result of the next holder.
-    sql = f"UPDATE watches SET {columns} WHERE id = ? AND lease_token = ?"
+    sql = f"UPDATE watches SET {assigned} WHERE id = ? AND lease_token = ?"
     return bool(changed(sql, *changes.values(), watch.id, watch.lease_token))
 
 
@@ -311,26 +307,13 @@ def find(watch_id: int) -> Watch | None:
 
 def routing_of(watch_id: int) -> WatchRouting:
     """Also of a removed watch: its items in the inbox are still handled."""
-    return WatchRouting(
-        *fetch("SELECT id, source, ref, tier, route_profile, tags_json FROM watches WHERE id = ?", watch_id)[0]
-    )
+    return fetch_all(WatchRouting, f"SELECT {columns(WatchRouting)} FROM watches WHERE id = ?", watch_id)[0]
 
 
 def schedule() -> list[WatchTimes]:
     """The times of every active watch, for health checks."""
-    columns = (Watch.source, Watch.interval_seconds, Watch.next_poll_at, Watch.errors)
-    rows = Watch.select(*columns, Watch.last_poll_at, Watch.last_success_at).where(Watch.state == "active")
-    return [
-        WatchTimes(
-            source=row.source,
-            interval=row.interval_seconds,
-            next_poll_at=row.next_poll_at,
-            last_poll_at=row.last_poll_at,
-            last_success_at=row.last_success_at,
-            errors=row.errors,
-        )
-        for row in rows
-    ]
+    sql = "SELECT source, interval_seconds, next_poll_at, last_poll_at, last_success_at, errors FROM watches"
+    return fetch_all(WatchTimes, f"{sql} WHERE state = 'active'")
 
 
 def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:
@@ -342,5 +325,4 @@ def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:
 
 def find_id(source: str, ref: str) -> int | None:
     """Also of a removed watch: its items may still be handled."""
-    found = Watch.select(Watch.id).where((Watch.source == source) & (Watch.ref == ref)).first()
-    return int(found.id) if found else None
+    return number("SELECT id FROM watches WHERE source = ? AND ref = ?", source, ref) or None

@@ -12,8 +12,8 @@ from csi.clock import iso
 from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
 from csi.errors import StoreError
-from csi.store import attempts, dedupe, destinations, events, inbox, outbox, watches
-from csi.store.models import BatchModel, DeadLetter, Event, InboxItem, OutboxEntry
+from csi.store import attempts, db, dedupe, destinations, events, inbox, outbox, watches
+from csi.store.models import DeadLetter, Event
 from tests.rigs.operator import SOURCE, operator_rig, sample_event
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -147,7 +147,7 @@ def test_closed_letters_are_shown_when_asked_for(at_desk):
 
 def test_show_has_attempts_with_their_answers_and_the_payload(at_desk):
     number = at_desk.dead("a")
-    attempt = attempts.start(BatchModel.get().id, "default", "req_1", 1, "ascii", at_desk.now - 70)
+    attempt = attempts.start(db.value("SELECT id FROM batches"), "default", "req_1", 1, "ascii", at_desk.now - 70)
     answer = '{"ok": false}\x1b[31m'
     attempts.finish(attempt, "transient", at_desk.now - 69, status=503, reason="http 503", answer=answer)
     shown = at_desk.json("dlq", "show", str(number))
@@ -195,7 +195,11 @@ def test_replay_by_id_makes_it_pending_and_says_who_sends(at_desk):
     result = at_desk.call("dlq", "replay", "--id", str(number))
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "1 of 1 dead letter pending again; the worker sends them\n"
-    assert (DeadLetter.get().state, Event.get().state, OutboxEntry.get().state) == ("replaying", "pending", "pending")
+    assert (DeadLetter.get().state, Event.get().state, db.value("SELECT state FROM outbox")) == (
+        "replaying",
+        "pending",
+        "pending",
+    )
 
 
 def test_replay_says_when_nothing_will_be_sent(at_desk):
@@ -242,14 +246,14 @@ def test_a_letter_that_is_being_replayed_is_not_replayed_again(at_desk):
     assert at_desk.json("dlq", "replay", "--id", number)["sent"] == 1
     again = at_desk.json("dlq", "replay", "--id", number, code=5)
     assert (again["sent"], again["letters"][0]["note"]) == (0, "it is already being replayed")
-    assert OutboxEntry.select().count() == 1
+    assert db.number("SELECT COUNT(*) FROM outbox") == 1
 
 
 def test_dry_run_changes_nothing(at_desk):
     at_desk.dead("a")
     result = at_desk.call("dlq", "replay", "--all", "--dry-run")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "1 dead letter would be replayed")
-    assert (DeadLetter.get().state, OutboxEntry.select().count()) == ("open", 0)
+    assert (DeadLetter.get().state, db.number("SELECT COUNT(*) FROM outbox")) == ("open", 0)
 
 
 @pytest.mark.parametrize("command", ["replay", "discard"])
@@ -293,7 +297,7 @@ def test_an_event_whose_row_is_gone_is_made_anew_with_the_same_id(at_desk):
     (outcome,) = replay.replay([letter], at_desk.now)
     assert (outcome.is_sent, outcome.note) == (True, "pending; its event was rebuilt from the dead letter")
     assert events.as_contract(Event.get(), None) == before
-    assert OutboxEntry.get().destination == "default"
+    assert db.value("SELECT destination FROM outbox") == "default"
 
 
 def test_a_letter_that_cannot_be_made_into_an_event_again_stays_open(at_desk):
@@ -311,7 +315,7 @@ def test_an_event_that_is_on_its_way_already_is_not_sent_twice(at_desk):
     outbox.requeue(sample_event("a").event_id, "default", at_desk.now)
     result = at_desk.json("dlq", "replay", "--id", str(number))
     assert result["letters"][0]["note"] == "already in the outbox; the dead letter closes with its delivery"
-    assert OutboxEntry.select().count() == 1
+    assert db.number("SELECT COUNT(*) FROM outbox") == 1
     dlq.close_replays([sample_event("a").event_id], "default", result="delivered", now=at_desk.now)
     assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
 
@@ -320,12 +324,8 @@ def test_a_malformed_item_goes_back_to_the_inbox_and_is_not_known_any_more(at_de
     number = malformed(at_desk)
     result = at_desk.json("dlq", "replay", "--id", str(number))
     assert result["letters"][0]["note"] == "back in the inbox; it is normalized again"
-    item = InboxItem.get()
-    assert (item.item_key, item.letter_id, json.loads(item.payload_json)) == (
-        "malformed:youtube_playlist:abc",
-        number,
-        {"x": 1},
-    )
+    ((item_key, letter_id, payload),) = db.fetch("SELECT item_key, letter_id, payload_json FROM inbox")
+    assert (item_key, letter_id, json.loads(payload)) == ("malformed:youtube_playlist:abc", number, {"x": 1})
     assert dedupe.known(["malformed:youtube_playlist:abc"]) == {"malformed:youtube_playlist:abc"}, "by the inbox, now"
     assert DeadLetter.get().state == "replaying"
 
@@ -336,8 +336,8 @@ def test_a_quarantined_item_is_handled_again_from_its_own_row(at_desk):
     inbox.quarantine(inbox.claim(item_id, at_desk.now)[0])
     number = malformed(at_desk, "youtube:video:q:PLone", cause="crash")
     at_desk.json("dlq", "replay", "--id", str(number))
-    item = InboxItem.get()
-    assert (item.id, item.state, item.claims, json.loads(item.payload_json)) == (item_id, "new", 0, {"y": 2})
+    ((*item, payload),) = db.fetch("SELECT id, state, claims, payload_json FROM inbox")
+    assert (item, json.loads(payload)) == ([item_id, "new", 0], {"y": 2})
 
 
 def test_a_malformed_item_whose_watch_nobody_knows_says_so(at_desk):
@@ -371,7 +371,7 @@ def test_a_discarded_item_leaves_the_inbox_and_stays_known(at_desk):
     inbox.quarantine(inbox.claim(item_id, at_desk.now)[0])
     dlq.add_item("youtube:video:q:PLone", SOURCE, {}, cause="crash", reason="r", seen_at=1.0, now=at_desk.now)
     at_desk.json("dlq", "discard", "--id", str(DeadLetter.get().id), "--yes")
-    assert InboxItem.select().count() == 0
+    assert db.number("SELECT COUNT(*) FROM inbox") == 0
     assert dedupe.known(["youtube:video:q:PLone"]) == {"youtube:video:q:PLone"}
 
 

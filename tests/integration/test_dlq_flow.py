@@ -12,7 +12,7 @@ from csi.errors import MalformedItem
 from csi.pipeline import redrive
 from csi.store import db, events, inbox
 from csi.store.destinations import change
-from csi.store.models import DeadLetter, Event, InboxItem, OutboxEntry
+from csi.store.models import DeadLetter, Event
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
@@ -100,7 +100,7 @@ def test_of_many_who_replay_one_letter_at_once_exactly_one_does():
     for thread in threads:
         thread.join(30)
     assert sorted(outcomes) == [False, False, False, True]
-    assert (OutboxEntry.select().count(), DeadLetter.get().rounds) == (1, 1)
+    assert (db.number("SELECT COUNT(*) FROM outbox"), DeadLetter.get().rounds) == (1, 1)
 
 
 @pytest.mark.usefixtures("store")
@@ -150,7 +150,7 @@ def test_a_malformed_item_is_delivered_once_its_adapter_is_mended(make_line, yt,
         line.wait(30)
     assert letters()[1] == ("replayed", f"became {Event.get().event_id}")
     assert [event["subject"]["video_id"] for event in ua.requests[0].envelope["events"]] == [video]
-    assert (events.counts(), InboxItem.select().count(), len(ua.requests)) == ({"delivered": 1}, 0, 1)
+    assert (events.counts(), db.number("SELECT COUNT(*) FROM inbox"), len(ua.requests)) == ({"delivered": 1}, 0, 1)
 
 
 def test_an_item_that_ended_the_process_is_handled_again_from_quarantine(make_line, yt, clock):
@@ -162,11 +162,11 @@ def test_an_item_that_ended_the_process_is_handled_again_from_quarantine(make_li
             assert inbox.claim(int(poll_only[0].key), clock())
             clock.move(inbox.LEASE_SECONDS + 1)
         line.step(poll_only[0])
-        assert (letters(), InboxItem.get().state) == ([("open", None)], "quarantined")
+        assert (letters(), db.value("SELECT state FROM inbox")) == ([("open", None)], "quarantined")
         assert send_again(line) == [True]
         line.wait(10)
     assert letters() == [("replayed", f"became {Event.get().event_id}")]
-    assert (events.counts(), InboxItem.select().count()) == ({"delivered": 1}, 0)
+    assert (events.counts(), db.number("SELECT COUNT(*) FROM inbox")) == ({"delivered": 1}, 0)
 
 
 def line_poll(line: InProcessPipeline):

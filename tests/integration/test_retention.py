@@ -7,9 +7,9 @@ import pytest
 from csi.dlq import dead_letters, discard_and_prune, replay, search
 from csi.ingester.event import CreatorSignalEvent
 from csi.runtime import Runtime
-from csi.store import attempts, batches, dedupe, events, heartbeats, inbox, outbox, retention, watches
+from csi.store import attempts, batches, db, dedupe, events, heartbeats, inbox, outbox, retention, watches
 from csi.store.db import database, fetch, run, writing
-from csi.store.models import BatchModel, DeadLetter, DedupeKey, DeliveryAttempt, Event, InboxItem, OutboxEntry
+from csi.store.models import DeadLetter, Event
 from csi.worker import retention as steps
 from tests.conftest import row_counts
 from tests.rigs.operator import operator_rig
@@ -82,7 +82,11 @@ class TestRows:
         expected = {"events": 1, "batch_events": 1, "batches": 1, "delivery_attempts": 1}
         assert retention.survey(LIMITS) == {**expected, "dead_letter": 0, "dedupe_keys": 0}
         assert sweep() == expected
-        assert (names(), BatchModel.get().id, DeliveryAttempt.get().batch_id) == ({"young"}, young, young)
+        assert (names(), db.value("SELECT id FROM batches"), db.value("SELECT batch_id FROM delivery_attempts")) == (
+            {"young"},
+            young,
+            young,
+        )
 
     def test_what_is_on_its_way_stays_however_old(self):
         batch = add_batch(NOW - 99 * DAY, "ready")
@@ -103,7 +107,7 @@ class TestRows:
         bury("decided", NOW - 99 * DAY, "discarded", closed_at=NOW - DAY)
         sweep()
         assert names() == {"open", "replaying"}
-        assert (DeliveryAttempt.select().count(), DeadLetter.select().count()) == (2, 3)
+        assert (db.number("SELECT COUNT(*) FROM delivery_attempts"), DeadLetter.select().count()) == (2, 3)
 
     def test_a_batch_stays_as_long_as_one_of_its_events(self):
         batch = add_batch(NOW - 40 * DAY)
@@ -111,7 +115,7 @@ class TestRows:
         add("long held up", NOW - 39 * DAY, "pending", batch=batch)
         assert retention.survey(LIMITS)["batches"] == 0
         sweep()
-        assert (names(), BatchModel.select().count()) == ({"long held up"}, 1)
+        assert (names(), db.number("SELECT COUNT(*) FROM batches")) == ({"long held up"}, 1)
 
     def test_an_event_that_arrived_late_is_kept_from_its_arrival(self):
         pk = add("late", NOW - 40 * DAY)
@@ -130,7 +134,7 @@ class TestRows:
         dedupe.remember(["old"], "emitted", NOW - 91 * DAY, 90)
         dedupe.remember(["young"], "emitted", NOW - 89 * DAY, 90)
         assert sweep() == {"dedupe_keys": 1}
-        assert DedupeKey.get().key == "young"
+        assert db.value("SELECT key FROM dedupe_keys") == "young"
 
     def test_probes_without_a_batch_go_by_their_own_time(self):
         for at in (NOW - 31 * DAY, NOW - 29 * DAY):
@@ -141,7 +145,7 @@ class TestRows:
         watches.sync([watches.WantedWatch("s", "r", None, None, (), "urgent", 30.0, "all")], NOW - 99 * DAY)
         inbox.put(watches.active()[0], [inbox.NewItem("k", "t", "", {})], NOW - 99 * DAY)
         sweep()
-        assert InboxItem.select().count() == 1
+        assert db.number("SELECT COUNT(*) FROM inbox") == 1
 
     def test_many_go_in_chunks_of_bounded_size(self):
         with writing():
@@ -178,7 +182,7 @@ class TestRows:
             number,
         )
         (outcome,) = replay.replay(search.newest(search.DeadLetterFilter(), 1), NOW)
-        assert (outcome.is_sent, names(), OutboxEntry.get().state) == (True, {"a"}, "pending")
+        assert (outcome.is_sent, names(), db.value("SELECT state FROM outbox")) == (True, {"a"}, "pending")
 
     def test_dlq_prune_on_both_engines(self):
         bury("a", NOW - 91 * DAY)
@@ -237,7 +241,7 @@ def test_a_clock_that_jumps_ten_years_does_not_empty_the_database(at_desk):
     rt.now = lambda: start + 3650 * DAY
     for _ in range(5):
         steps.prune_hourly(rt)
-    assert (names(), DedupeKey.select().count()) == ({"young"}, 1)
+    assert (names(), db.number("SELECT COUNT(*) FROM dedupe_keys")) == ({"young"}, 1)
     assert heartbeats.last_beat(steps.NAME) == pytest.approx(start + 5 * DAY, abs=60)
     rt.now = lambda: start + 3600
     steps.prune_hourly(rt)

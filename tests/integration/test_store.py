@@ -20,17 +20,7 @@ from csi.store import (
     outbox,
     watches,
 )
-from csi.store.models import (
-    BatchModel,
-    DeadLetter,
-    DedupeKey,
-    DeliveryAttempt,
-    Event,
-    InboxItem,
-    OutboxEntry,
-    TableModel,
-    Watch,
-)
+from csi.store.models import DeadLetter, Event, TableModel, Watch
 
 NOW = 1_771_761_600.0
 
@@ -84,8 +74,8 @@ def add_events(
 
 
 def open_batch(ids: list[int], destination: str = "default", **changes: object) -> int:
-    rows = OutboxEntry.select().where(OutboxEntry.event_pk.in_(ids) & (OutboxEntry.destination == destination))
-    entries = [outbox.Entry(row.id, row.event_pk, row.watch_id) for row in rows]
+    sql = f"SELECT id, event_pk, watch_id FROM outbox WHERE destination = ? AND event_pk IN ({db.marks(ids)})"
+    entries = db.fetch_all(outbox.Entry, sql, destination, *ids)
     return batches.create(entries, destination=destination, **({"tier": "urgent", "now": NOW} | changes))
 
 
@@ -231,23 +221,23 @@ def test_overdue_items_are_handed_out_once():
 
 
 def test_keys_are_new_once_and_keep_their_first_reason():
-    assert dedupe.remember(["a", "b", "a"], "first_poll", NOW, 90) == 2
-    assert dedupe.remember(["b", "c"], "emitted", NOW, 90) == 1
-    assert DedupeKey.get_by_id("b").reason == "first_poll"
+    assert dedupe.remember(["a", "b", "a"], "first_poll", NOW, 90) == {"a", "b"}
+    assert dedupe.remember(["b", "c"], "emitted", NOW, 90) == {"c"}
+    assert db.value("SELECT reason FROM dedupe_keys WHERE key = ?", "b") == "first_poll"
 
 
 def test_a_sighting_keeps_a_key_alive_but_writes_once_a_day():
     dedupe.remember(["a"], "emitted", NOW, 90)
-    before = DedupeKey.get_by_id("a").expires_at
+    before = db.value("SELECT expires_at FROM dedupe_keys WHERE key = ?", "a")
     dedupe.refresh(["a"], NOW + 3600, 90)
-    assert DedupeKey.get_by_id("a").expires_at == before
+    assert db.value("SELECT expires_at FROM dedupe_keys WHERE key = ?", "a") == before
     dedupe.refresh(["a"], NOW + 2 * dedupe.DAY, 90)
-    assert DedupeKey.get_by_id("a").expires_at == "2026-05-25T12:00:00Z"
+    assert db.value("SELECT expires_at FROM dedupe_keys WHERE key = ?", "a") == "2026-05-25T12:00:00Z"
 
 
 def test_more_keys_than_one_statement_takes():
     keys = [f"k{number}" for number in range(1801)]
-    assert dedupe.remember(keys, "emitted", NOW, 90) == 1801
+    assert len(dedupe.remember(keys, "emitted", NOW, 90)) == 1801
     assert len(dedupe.known(keys)) == 1801
 
 
@@ -266,7 +256,7 @@ def test_events_of_a_watch_wait_for_the_earlier_ones():
     late = events.add(event("late"), watch_id=row.id, seq=blocking + 1, tier="urgent", first_seen_at=NOW)
     outbox.put(late, ["default"], tier="urgent", watch_id=row.id, seq=blocking + 1, due_at=NOW)
     assert outbox.claimable("default", "urgent", 10) == []
-    InboxItem.delete().execute()
+    db.run("DELETE FROM inbox")
     assert len(outbox.claimable("default", "urgent", 10)) == 1
 
 
@@ -292,7 +282,7 @@ def test_heads_are_the_first_of_each_free_watch():
     assert len(outbox.heads("default", "urgent", 1)) == 1
     assert outbox.heads("other", "urgent", 10) == []
     inbox.put(watch("PLother"), [item("early")], NOW)
-    OutboxEntry.update(seq=10**6).where(OutboxEntry.watch_id == second).execute()
+    db.run("UPDATE outbox SET seq = ? WHERE watch_id = ?", 10**6, second)
     assert [entry.event_pk for entry in outbox.heads("default", "urgent", 10)] == [a2], (
         "an earlier item is no event yet"
     )
@@ -363,7 +353,7 @@ def test_released_batches_give_their_events_back():
     ids = add_events("a", "b", "c")
     keep, other = open_batch(ids[:1]), open_batch(ids[1:])
     batches.release_waiting("default", keep=keep, now=NOW)
-    assert BatchModel.get_by_id(other).state == "released"
+    assert db.value("SELECT state FROM batches WHERE id = ?", other) == "released"
     assert events.counts() == {"in_flight": 1, "pending": 2}
 
 
@@ -380,7 +370,7 @@ def test_places_are_counted_by_lane_and_for_this_process_only():
     urgent, other, foreign = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
     for batch in (urgent, other, foreign):
         assert batches.claim(batch, NOW, 30)
-    BatchModel.update(lease_token="somebody-else.1").where(BatchModel.id == foreign).execute()
+    db.run("UPDATE batches SET lease_token = ? WHERE id = ?", "somebody-else.1", foreign)
     found = {(it.tier, it.is_own): it.count for it in batches.sending(NOW)}
     assert found == {("urgent", True): 1, ("standard", True): 1, ("high_volume", False): 1}
     assert batches.sending(NOW + 31) == [], "the lease is over"
@@ -391,8 +381,8 @@ LANES_OF = {"a": "urgent", "b": "standard", "c": "high_volume"}
 
 def test_a_place_that_becomes_free_goes_to_whoever_waits():
     first, second, urgent = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
-    BatchModel.update(destination="elsewhere", tier="standard").where(BatchModel.id == first).execute()
-    BatchModel.update(tier="urgent").where(BatchModel.id == urgent).execute()
+    db.run("UPDATE batches SET destination = 'elsewhere', tier = 'standard' WHERE id = ?", first)
+    db.run("UPDATE batches SET tier = ? WHERE id = ?", "urgent", urgent)
     assert batches.next_ready("default", NOW, urgent=False) == second, "the same receiver comes first"
     assert batches.next_ready("elsewhere", NOW, urgent=False) == first
     assert batches.next_ready("a third", NOW, urgent=False) == first
@@ -448,7 +438,7 @@ def test_a_start_frees_what_a_dead_worker_held():
     assert watches.claim(row.id, NOW + 1, 55) is not None
     assert inbox.claim(item_id, NOW + 1)[0].claims == 1
     assert batches.claim(batch_id, NOW + 1, 40).crashes == 1
-    assert DeliveryAttempt.get().outcome == "interrupted"
+    assert db.value("SELECT outcome FROM delivery_attempts") == "interrupted"
 
 
 def test_an_orderly_end_is_not_a_crash():
@@ -509,8 +499,8 @@ def test_failing_batches_are_counted_once_each_since_the_last_success():
 def test_counters_add_up_and_histograms_have_buckets():
     counters.add("events", source="s", label="stored")
     counters.add("events", 2, source="s", label="stored")
-    counters.observe("poll_seconds", [0.2], counters.POLL_BUCKETS, source="s")
-    counters.observe("poll_seconds", [99.0], counters.POLL_BUCKETS, source="s")
+    counters.add_all(counters.observed("poll_seconds", [0.2], counters.POLL_BUCKETS, source="s"))
+    counters.add_all(counters.observed("poll_seconds", [99.0], counters.POLL_BUCKETS, source="s"))
     assert counters.all_of("events") == {("s", "stored"): 3}
     assert counters.all_of("poll_seconds") == {("s", "0.25"): 1, ("s", "+Inf"): 1}
     assert counters.all_of("poll_seconds_sum") == {("s", ""): 99.2}

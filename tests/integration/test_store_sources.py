@@ -14,7 +14,7 @@ from csi.errors import SourceError
 from csi.pipeline.poll import WatchLease
 from csi.scheduling.watch_health import catch_up
 from csi.store import db, dedupe, hosts, inbox, retention, watches
-from csi.store.models import DeadLetter, DedupeKey, Host, InboxItem, Watch, database
+from csi.store.models import DeadLetter, Host, Watch, database
 
 NOW = 1_771_761_600.0
 HOST = "www.youtube.com"
@@ -301,7 +301,7 @@ def test_ten_thousand_items_are_stored_in_a_moment_and_in_order(store):
         stored = inbox.put(watch, dump, NOW)
     assert time.process_time() - started < 1.5
     assert len(stored) == 10_000
-    assert [row.item_key for row in InboxItem.select().order_by(InboxItem.id)] == [item.key for item in dump]
+    assert db.column("SELECT item_key FROM inbox ORDER BY id") == [item.key for item in dump]
     assert inbox.put(watch, dump[:10], NOW) == []
 
 
@@ -310,7 +310,7 @@ def test_a_flood_is_handed_out_a_seconds_worth_at_a_time(store):
     inbox.put(watch, items(2_000), NOW)
     handed = [len(inbox.overdue(NOW + second)) for second in range(8)]
     assert handed == [0, 0, 0, 0, 0, 250, 250, 250]  # when the wake-ups of the poll were lost
-    assert InboxItem.select().where(InboxItem.wake_at <= NOW + 7).count() == 0
+    assert db.number("SELECT COUNT(*) FROM inbox WHERE wake_at <= ?", NOW + 7) == 0
 
 
 def test_another_watchs_item_does_not_wait_behind_a_flood(store):
@@ -329,7 +329,7 @@ def test_a_gaps_other_end_is_what_was_known_before_it(store):
     (watch,) = add("A")
     dedupe.remember(["old"], "emitted", NOW - 100, 90)
     dedupe.remember(["new"], "emitted", NOW, 90)
-    DedupeKey.insert(key="ancient", expires_at=times.iso(NOW)).execute()
+    db.run("INSERT INTO dedupe_keys (key, expires_at, reason) VALUES ('ancient', ?, 'emitted')", times.iso(NOW))
     inbox.put(watch, [inbox.NewItem("waiting", "t", "", {})], NOW - 1)
     inbox.put(watch, [inbox.NewItem("fresh", "t", "", {})], NOW)
     assert dedupe.known_before(["old", "new", "ancient", "waiting", "fresh", "none"], NOW) == {

@@ -22,7 +22,7 @@ from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
 from csi.store import api_units, db, watch_admin, watches
 from csi.store.db import writing
-from csi.store.models import ApiBudget, Event, Watch
+from csi.store.models import Event, Watch
 from tests.rigs.in_process import InProcessPipeline
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +140,9 @@ def test_a_day_of_playlists(day, count, videos, promise):
         used = today.site.quota.used(MIDNIGHT + 86_399)
         worst = max(today.waits.values())
         print(f"{count} playlists: {used} units of 500; every list was read every {worst:.0f} s, or more often")
-        assert used == ApiBudget.get_by_id("2026-02-23").quota_used, "the ledger and YouTube count alike"
+        assert used == db.value("SELECT quota_used FROM api_budget WHERE id = ?", "2026-02-23"), (
+            "the ledger and YouTube count alike"
+        )
         assert used <= 500 - 50
         assert today.net.refused == 0
         assert today.late == [], "nobody waited longer than the plan promised"
@@ -272,7 +274,7 @@ def test_a_walk_over_midnight_is_booked_on_both_days(day):
 
         today.net.get = slowly
         list(poll(today.rt, Watch.get().id))
-        used = {row.id: row.quota_used for row in ApiBudget.select().where(ApiBudget.id >= "2026-02-23")}
+        used = dict(db.fetch("SELECT id, quota_used FROM api_budget WHERE id >= '2026-02-23'"))
         assert sum(used.values()) == 3
         assert set(used) == {"2026-02-23", "2026-02-24"}
 
@@ -337,7 +339,8 @@ def test_what_one_more_list_would_cost(day):
 def test_channels_that_are_read_through_the_api_are_part_of_the_plan(day):
     with day(3, fast=30, idle=300, minutes=15, limit=10_000, buffer=1_000) as today:
         for number in range(40):
-            new = watch_admin.NewWatch("youtube_playlist", f"UU{number:022d}", "standard", 300, "mark_seen", via="api")
+            ref = f"UU{number:022d}"
+            new = watches.WantedWatch("youtube_playlist", ref, None, None, (), "standard", 300, "mark_seen", via="api")
             watch_admin.add(new, today.clock())
         Watch.update(next_poll_at=MIDNIGHT + 1e6).where(Watch.via == "api").execute()
         today.run(MIDNIGHT + 1_200)

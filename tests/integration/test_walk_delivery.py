@@ -13,7 +13,7 @@ from csi.ingester import signature
 from csi.pipeline import deliver, flush, redrive, rescue, schedule, settle
 from csi.runtime import Share
 from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
-from csi.store.models import BatchModel, DeadLetter, DeliveryAttempt, Event, OutboxEntry
+from csi.store.models import DeadLetter, Event
 from csi.web import metrics
 from csi.worker import maintenance
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, accept
@@ -168,8 +168,8 @@ def test_the_next_batch_is_taken_in_the_commit_that_settles_the_one_before(make_
         (first,) = flush.flush(line.rt, "default/urgent")  # of one watch one at a time travels
         wakes = next(deliver.deliver(line.rt, int(first.key)))
     assert (wakes, len(ua.requests)) == ([], 1), "no wake-up is needed: this thread continues"
-    assert BatchModel.select().order_by(BatchModel.id.desc()).get().state == "sending"
-    assert [it.outcome for it in DeliveryAttempt.select().order_by(DeliveryAttempt.id)] == ["delivered", "sending"]
+    assert db.value("SELECT state FROM batches ORDER BY id DESC") == "sending"
+    assert db.column("SELECT outcome FROM delivery_attempts ORDER BY id") == ["delivered", "sending"]
     assert states() == {"delivered": 1, "in_flight": 1, "pending": 1}
 
 
@@ -183,7 +183,7 @@ def test_a_thread_that_may_not_go_on_leaves_the_next_batch_to_a_wake_up(make_lin
         line.rt.stopping = lambda: True
         (wakes,) = deliver.deliver(line.rt, int(first.key))
     assert {wake.step for wake in wakes} == {"deliver"}
-    assert BatchModel.get_by_id(int(wakes[0].key)).state == "ready"
+    assert db.value("SELECT state FROM batches WHERE id = ?", int(wakes[0].key)) == "ready"
 
 
 def test_a_batch_that_fails_gives_its_place_to_the_next(make_line, yt, clock):
@@ -403,7 +403,7 @@ def test_a_batch_whose_sending_ends_the_process_is_taken_apart_and_quarantined(m
             leases.release_all(clock())
             clock.move(1)
         line.wait(10)
-        assert BatchModel.get_by_id(wake.key).state == "split"
+        assert db.value("SELECT state FROM batches WHERE id = ?", wake.key) == "split"
         assert states() == {"delivered": 2}
 
 
@@ -437,7 +437,7 @@ def test_a_refusal_after_a_redrive_is_the_events_own_fault(make_line, yt, clock)
         for ref in yt.playlists:
             yt.add(ref, "Good")
         line.wait(180, step=1)
-        away = [row.outcome for row in DeliveryAttempt.select() if row.batch_id is None]
+        away = db.column("SELECT outcome FROM delivery_attempts WHERE batch_id IS NULL ORDER BY id")
         assert states() == {"dead": 10, "delivered": 4}
         assert {row.cause for row in DeadLetter.select().where(DeadLetter.state == "open")} == {"event"}
         assert max(row.rounds for row in DeadLetter.select()) == 1, away
@@ -592,7 +592,7 @@ def test_a_dead_letter_of_a_streaming_source_is_sent_again_in_the_stream_lane(tm
         assert states() == {"dead": 1}
         (result,) = replay_by_command.replay_all(line.rt, [DeadLetter.get().id])
         assert result.is_sent
-        assert [row.tier for row in OutboxEntry.select()] == ["stream"]
+        assert db.column("SELECT tier FROM outbox") == ["stream"]
         line.wait(30)
     assert states() == {"delivered": 1}
 

@@ -8,7 +8,7 @@ import pytest
 from csi.pipeline import poll, polled_host_health
 from csi.simulator.youtube.faults import id_fraction
 from csi.store import counters, db, hosts
-from csi.store.models import DedupeKey, Event, Host, Watch
+from csi.store.models import Event, Host, Watch
 from csi.worker import retention
 from tests.fakes.site_net import API_HOST, FEED_HOST
 from tests.rigs.in_process import InProcessPipeline, polling_pipeline
@@ -348,7 +348,7 @@ def test_what_is_not_wanted_is_remembered_and_not_emitted(tmp_path, clock):
         trailer = yt.upload(yt.channels[0], "The TRAILER")
         yt.go(700)
         assert titles() == ["A video"]
-        reasons = {row.key: row.reason for row in DedupeKey.select()}
+        reasons = dict(db.fetch("SELECT key, reason FROM dedupe_keys"))
         assert reasons == {
             f"youtube:video:{wanted}": "emitted",
             f"youtube:video:{short}": "filtered",
@@ -371,7 +371,7 @@ def test_after_an_absence_longer_than_keys_live_old_items_are_not_news(tmp_path,
         Watch.update(state="paused").execute()
         clock.move(100 * DAY)
         retention.prune(yt.rt, rest=lambda seconds: None)
-        assert DedupeKey.select().count() == 0
+        assert db.number("SELECT COUNT(*) FROM dedupe_keys") == 0
         yt.upload(yt.channels[0], "While nobody looked", at=clock() - 50 * DAY)
         Watch.update(state="active", next_poll_at=clock(), wake_at=clock()).execute()
         yt.go(10)
@@ -395,7 +395,7 @@ def test_after_a_long_absence_an_item_newer_than_all_that_were_listed_is_new(tmp
         newest = Watch.get().last_video_published_at
         clock.move(100 * DAY)
         retention.prune(yt.rt, rest=lambda seconds: None)
-        assert DedupeKey.select().count() == 0
+        assert db.number("SELECT COUNT(*) FROM dedupe_keys") == 0
         yt.upload(yt.channels[0], "Listed late", at=newest + 1)
         Watch.update(next_poll_at=clock(), wake_at=clock()).execute()
         yt.go(10)

@@ -14,7 +14,7 @@ from csi.pipeline import poll
 from csi.pipeline.wake import Wake
 from csi.runtime import ProcessState, Share
 from csi.store import api_units, db, events, inbox
-from csi.store.models import DeadLetter, DedupeKey, Event, InboxItem, Watch
+from csi.store.models import DeadLetter, Event, Watch
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
@@ -110,7 +110,7 @@ def test_the_first_read_decides_what_is_old(line, yt, clock, policy, emitted):
     built = line(first_poll=policy, channels=[{"channel_id": yt.channels[0]}], playlists=[])
     built.run()
     assert keys() == {f"youtube:video:{video}" for video in videos[5 - emitted :]}
-    assert DedupeKey.select().count() == 5
+    assert db.number("SELECT COUNT(*) FROM dedupe_keys") == 5
     new = yt.upload(yt.channels[0], "New")
     built.wait(10)
     assert f"youtube:video:{new}" in keys()
@@ -169,7 +169,7 @@ def test_a_walk_that_fails_in_the_middle_changes_nothing(line, yt):
     yt.set_faults("playlistItems:500+1*1")
     built = line(channels=[], playlists=[{"id": yt.playlists[0]}])
     built.run()
-    assert (InboxItem.select().count(), Event.select().count(), Watch.get().first_read_at) == (0, 0, None)
+    assert (db.number("SELECT COUNT(*) FROM inbox"), Event.select().count(), Watch.get().first_read_at) == (0, 0, None)
     built.wait(10)
     assert len(keys()) == 60
 
@@ -334,7 +334,7 @@ def test_an_item_whose_handling_ends_the_process_is_set_aside_after_three(toy, u
         clock.move(inbox.LEASE_SECONDS + 1)
     toy.wait(30)
     assert ua.event_ids == ["src:toy:2"]
-    assert InboxItem.get().state == "quarantined"
+    assert db.value("SELECT state FROM inbox") == "quarantined"
     assert DeadLetter.get().cause == "crash"
 
 

@@ -73,8 +73,10 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
         counters.add("items", 85, source="youtube_playlist", label="new")
         counters.add("polls", 7, source="youtube_playlist", label="ok")
         for seconds in (0.05, 0.1, 0.7, 99.0):
-            counters.observe("poll_seconds", [seconds], counters.POLL_BUCKETS, source="youtube_playlist")
-        counters.observe("accept_seconds", [0.2], counters.LATENCY_BUCKETS, source="urgent")
+            counters.add_all(
+                counters.observed("poll_seconds", [seconds], counters.POLL_BUCKETS, source="youtube_playlist")
+            )
+        counters.add_all(counters.observed("accept_seconds", [0.2], counters.LATENCY_BUCKETS, source="urgent"))
         heartbeats.beat("worker", now - 3, now - 100)
         api_units.book(42, 10_000, now)
         destinations.get()
@@ -114,7 +116,7 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
         heartbeats.beat("worker", now, now - 5_000, queued=17)
         hosts.begin_outage(hosts.get("www.youtube.com"), now, "http 500", 3)
         destinations.change("default", paused_reason="maintenance")
-        counters.observe("seen_seconds", [20.0, 4.0], counters.AGE_BUCKETS, source="urgent")
+        counters.add_all(counters.observed("seen_seconds", [20.0, 4.0], counters.AGE_BUCKETS, source="urgent"))
         counters.add("items", 3, source="youtube_playlist", label="filtered")
         for cause in ("malformed", "malformed", "crash"):
             dead_letters.add_item("key", "youtube_playlist", {}, cause=cause, reason="x", seen_at=now, now=now)
@@ -169,7 +171,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
     with db.connection():
         counters.add("events", source='evil"}\n', label="delivered")
         counters.add("events", source="youtube_playlist", label='made-up"} 1\nfake_metric 2')
-        counters.observe("accept_seconds", [1.0], counters.LATENCY_BUCKETS, source="PLsecret")
+        counters.add_all(counters.observed("accept_seconds", [1.0], counters.LATENCY_BUCKETS, source="PLsecret"))
     labels = {
         text
         for _, samples in scrape(rt).values()

@@ -25,7 +25,7 @@ from csi.simulator.youtube.world import SimulatedChannel, World
 from csi.store import api_units, db, inbox
 from csi.store.catalog import jobs
 from csi.store.catalog.jobs import CatalogJob
-from csi.store.models import InboxItem, Watch
+from csi.store.models import Watch
 from csi.worker import maintenance
 from csi.worker.maintenance import QueueHealth
 from tests.conftest import HandClock
@@ -247,7 +247,7 @@ class PollingPipeline(SimulatedSiteRig):
         return self.world.upload(channel, title, **{"at": self.clock(), **fields}).id
 
     def _next(self) -> float:
-        waiting = InboxItem.select(fn.MIN(InboxItem.wake_at)).where(InboxItem.state == "new").scalar()
+        waiting = db.value("SELECT MIN(wake_at) FROM inbox WHERE state = 'new'")
         due = Watch.select(fn.MIN(Watch.wake_at)).where(Watch.state == "active").scalar()
         scheduled = [wake.at for wake in self.pipeline.scheduled if wake.at is not None]
         return min(at for at in (waiting, due, *scheduled, self.clock() + 3600) if at is not None)

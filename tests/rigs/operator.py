@@ -38,9 +38,8 @@ from csi.store import (
 from csi.store.catalog import channels, jobs, stats
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.videos import VideoFacts
-from csi.store.models import DeadLetter, DeliveryAttempt, OutboxEntry, Watch
+from csi.store.models import DeadLetter, Watch
 from csi.store.uuid7 import new_id
-from csi.store.watch_admin import NewWatch
 from tasks.queue import create_huey
 from tests.fakes.fired_alert import fire_alert
 from tests.fakes.scripted_receiver import SECRET
@@ -95,8 +94,8 @@ class OperatorRig:
         return pk
 
     def batch(self, pks: list[int], destination: str = "default", *, ago: float = 0.0) -> batches.Batch:
-        rows = OutboxEntry.select().where(OutboxEntry.event_pk.in_(pks) & (OutboxEntry.destination == destination))
-        entries = [outbox.Entry(row.id, row.event_pk, row.watch_id) for row in rows]
+        sql = f"SELECT id, event_pk, watch_id FROM outbox WHERE destination = ? AND event_pk IN ({db.marks(pks)})"
+        entries = db.fetch_all(outbox.Entry, sql, destination, *pks)
         number = batches.create(entries, destination=destination, tier="urgent", now=self.now - ago)
         found = batches.find(number)
         assert found is not None
@@ -197,7 +196,8 @@ def fill_catalogue(built: OperatorRig) -> None:
     """Add a channel with statistics of two days, a hot video, an open and a dead job, and an archive file."""
     now = built.now
     channels.add(CHANNEL, "Somebody", 5, now - DAY)
-    watch_admin.add(NewWatch("youtube_channel_rss", CHANNEL, "standard", 300.0, "all"), now)
+    new = watches.WantedWatch("youtube_channel_rss", CHANNEL, None, None, (), "standard", 300.0, "all")
+    watch_admin.add(new, now)
     for moment, views in ((now - DAY, 1000), (now - HOUR, 1200), (now, 1300)):
         counts = {"view_count": views, "video_count": 1, "subscriber_count": views // 10}
         facts = dict.fromkeys(ChannelFacts.__dataclass_fields__) | {"id": CHANNEL, "title": "Somebody"} | counts
@@ -269,7 +269,7 @@ def add_attempt(
     batch = built.batch(pks)
     attempt = attempts.start(batch.id, "default", f"req_{batch.id}", 1, "ascii", at)
     attempts.finish(attempt, outcome, at, status=status, answer='{"ok":true}' if status == 200 else "")
-    DeliveryAttempt.update(started_at=at).where(DeliveryAttempt.id == attempt).execute()
+    db.run("UPDATE delivery_attempts SET started_at = ? WHERE id = ?", at, attempt)
     if outcome == "delivered":
         outbox.remove(batch.id, pks)
         events.mark_delivered(pks, emitted_at=clock.iso(at), now=at)
