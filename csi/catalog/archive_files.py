@@ -15,7 +15,7 @@ from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store.catalog import archives
-from csi.store.catalog.archives import Archive
+from csi.store.catalog.archives import Archive, ArchiveKind
 from csi.store.db import writing
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Rows = Sequence[tuple[Any, ...]]
 KEEP_DAYS = 7.0
 DAY = 86_400.0
-_NAMES = {"video_stats": archives.STATS, "jobs": archives.JOBS}
 
 
 class ArchiveError(CsiError):
@@ -42,7 +41,7 @@ def folder(rt: Runtime) -> Path:
     return rt.settings.catalog.archive_dir or rt.settings.csi.state_dir / "archive"
 
 
-def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove: Callable[[Rows], int]) -> int:
+def move(rt: Runtime, kind: ArchiveKind, month: str, choose: Callable[[], Rows], remove: Callable[[Rows], int]) -> int:
     """Move one chunk of rows into the month's file, in one transaction. Returns how many rows were moved.
 
     The row of `archives` holds the file's valid length. A crash before the commit leaves bytes behind that length; the
@@ -57,7 +56,9 @@ def move(rt: Runtime, kind: str, month: str, choose: Callable[[], Rows], remove:
         rows = choose() if (book.kept_until or 0.0) <= rt.now() else []
         if not rows:
             return 0
-        size = _append(folder(rt) / name, book.bytes, archives.as_json(_NAMES[kind], rows))
+        named = [dict(zip(archives.COLUMNS[kind], row, strict=True)) for row in rows]
+        data = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in named).encode()
+        size = _append(folder(rt) / name, book.bytes, data)
         if remove(rows) != len(rows):
             raise ArchiveError(
                 f"{name}: rows changed while they were archived; they are kept, and the next run tries again"

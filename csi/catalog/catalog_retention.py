@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from csi.catalog import archive_files
 from csi.catalog.archive_files import ArchiveError
@@ -15,12 +14,14 @@ from csi.pipeline import clock_check
 from csi.runtime import Runtime
 from csi.store import api_units, heartbeats
 from csi.store.catalog import archives, partitions, stats
+from csi.store.catalog.archives import ArchiveKind
 from csi.store.catalog.partitions import month_after, month_of, month_starts
 from csi.store.db import writing
 from csi.worker.retention import trusted_moment
 
 DAY = 86_400.0
 STRICT_DAYS = 30
+STRICT_TABLES = ("video_stats", "channel_stats")
 NAME = "catalog_retention"
 THINNED = "catalog_thinned"
 """A heartbeat row: captures before this time are thinned to one per day."""
@@ -28,10 +29,8 @@ THINNED = "catalog_thinned"
 CHUNKS_PER_RUN = 200
 REST_SECONDS = 0.02
 
-ArchiveKind = Literal["video_stats", "jobs"]
 Chunk = tuple[str, int]
 """What was done with rows (`archived …`, `removed …`), and with how many."""
-
 
 Span = tuple[str, float, float]
 """A month, and the start and end of the time range in it."""
@@ -87,22 +86,21 @@ def survey(rt: Runtime) -> CatalogRetentionResult:
     """What a run would do now; changes nothing."""
     now, days = rt.now(), rt.settings.catalog
     found = Counter(_surveyed_stats(rt, now))
-    found["archived jobs"] = sum(
-        archives.count_jobs(low, high) for _, low, high in _old_months("jobs", now - days.jobs_days * DAY, now)
-    )
-    found["removed job_events"] = archives.count_events(now - days.job_events_days * DAY)
-    found["removed jobs"] = archives.count_archived_jobs(now - days.job_metadata_days * DAY)
+    months = _old_months("jobs", now - days.jobs_days * DAY, now)
+    found["archived jobs"] = sum(archives.count_rows("jobs", low, high) for _, low, high in months)
+    found["removed job_events"] = archives.count_before("job_events", now - days.job_events_days * DAY)
+    found["removed jobs"] = archives.count_before("jobs", now - days.job_metadata_days * DAY)
     return CatalogRetentionResult({word: count for word, count in found.items() if count})
 
 
 def _surveyed_stats(rt: Runtime, now: float) -> dict[str, int]:
     days = rt.settings.catalog
     if rt.settings.retention.youtube_policy == "strict":
-        old = archives.count_stats_before(now - STRICT_DAYS * DAY)
-        files = sum(book.kind == "video_stats" for book in archives.every())
-        return {f"removed {table}": count for table, count in old.items()} | {"removed archive files": files}
+        old = {f"removed {table}": archives.count_before(table, now - STRICT_DAYS * DAY) for table in STRICT_TABLES}
+        return old | {"removed archive files": sum(book.kind == "video_stats" for book in archives.every())}
     year, month = now - days.daily_stats_days * DAY, now - days.hourly_stats_days * DAY
-    old_rows = sum(archives.count_stats(low, high) for _, low, high in _old_months("video_stats", year, now))
+    months = _old_months("video_stats", year, now)
+    old_rows = sum(archives.count_rows("video_stats", low, high) for _, low, high in months)
     surplus = sum(archives.count_surplus(low, high) for _, low, high in _unthinned_days(month, now) if low >= year)
     return {"archived video_stats": old_rows + surplus}
 
@@ -116,8 +114,8 @@ def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
         yield from _thin(rt, now - days.hourly_stats_days * DAY, now)
     strip = partial(archives.strip_jobs, now=rt.now())
     yield from _archive_months(rt, "jobs", now - days.jobs_days * DAY, now, strip)
-    yield from _until_empty("removed job_events", partial(archives.drop_events, now - days.job_events_days * DAY))
-    yield from _until_empty("removed jobs", partial(archives.drop_jobs, now - days.job_metadata_days * DAY))
+    yield from _delete("job_events", now - days.job_events_days * DAY)
+    yield from _delete("jobs", now - days.job_metadata_days * DAY)
     if gone := archives.drop_budget(api_units.day_of(now - days.api_budget_days * DAY), UNITS):
         yield "removed api_budget", gone
     for table in partitions.BY_TIME:
@@ -128,25 +126,20 @@ def _archive_months(
     rt: Runtime, kind: ArchiveKind, before: float, now: float, remove: Callable[[archive_files.Rows], int]
 ) -> Iterator[Chunk]:
     """Move rows older than `before` into the files of their months."""
-    choose = archives.old_stats if kind == "video_stats" else archives.old_jobs
     for month, low, high in _old_months(kind, before, now):
-        while moved := archive_files.move(rt, kind, month, partial(choose, low, high), remove):
+        while moved := archive_files.move(rt, kind, month, partial(archives.old_rows, kind, low, high), remove):
             yield f"archived {kind}", moved
 
 
 def _old_months(kind: ArchiveKind, before: float, now: float) -> Iterator[Span]:
     """Months with rows older than `before`, except restored months that are still kept."""
-    is_stats = kind == "video_stats"
-    oldest, following = (
-        (archives.oldest_stats, archives.next_stats) if is_stats else (archives.oldest_job, archives.next_job)
-    )
-    kept, at = archives.kept_months(kind, now), oldest(before)
+    kept, at = archives.kept_months(kind, now), archives.first_moment(kind, 0.0, before)
     while at is not None:
         month = month_of(at)
         end = month_starts(month_after(month))
         if month not in kept:
             yield month, month_starts(month), min(end, before)
-        at = following(end, before)
+        at = archives.first_moment(kind, end, before)
 
 
 def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
@@ -164,18 +157,18 @@ def _unthinned_days(before: float, now: float) -> Iterator[Span]:
     """Each day is thinned once. The days of a restored month are thinned again after the time it was kept."""
     kept, last = archives.kept_months("video_stats", now), heartbeats.last_beat(THINNED)
     again = [month_starts(month) for month in archives.released_months("video_stats", now)]
-    at = archives.oldest_stats(before) if last is None else archives.next_stats(min([last, *again]), before)
+    at = archives.first_moment("video_stats", 0.0 if last is None else min([last, *again]), before)
     while at is not None and (day := at // DAY * DAY) + DAY <= before:
         if month_of(day) not in kept:
             yield month_of(day), day, day + DAY
-        at = archives.next_stats(day + DAY, before)
+        at = archives.first_moment("video_stats", day + DAY, before)
 
 
 def _delete_stats(rt: Runtime, before: float) -> Iterator[Chunk]:
     """Delete statistics from tables and files after 30 days: YouTube's terms for API clients that were not audited."""
     while True:
         with writing():
-            gone = archives.drop_stats_before(before)
+            gone = {table: archives.drop_before(table, before) for table in STRICT_TABLES}
         if not any(gone.values()):
             break
         yield from ((f"removed {table}", count) for table, count in gone.items() if count)
@@ -189,11 +182,11 @@ def _delete_stats(rt: Runtime, before: float) -> Iterator[Chunk]:
         yield "forgotten counters", forgotten
 
 
-def _until_empty(word: str, drop: Callable[[], int]) -> Iterator[Chunk]:
+def _delete(table: str, before: float) -> Iterator[Chunk]:
     """Delete chunk by chunk, one transaction each."""
     while True:
         with writing():
-            count = drop()
+            count = archives.drop_before(table, before)
         if not count:
             return
-        yield word, count
+        yield f"removed {table}", count

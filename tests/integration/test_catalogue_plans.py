@@ -37,7 +37,7 @@ PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
     "oldest due job": (lambda: jobs.waiting_since(NOW), "idx_jobs_"),
     "videos page by page": (lambda: videos.of_channel(UC, before=LAST), "idx_videos_channel"),
     "stuck jobs": (lambda: jobs.requeue_stuck(NOW), "idx_jobs_"),
-    "jobs to archive": (lambda: archives.old_jobs(0.0, NOW), "idx_jobs_settled"),
+    "jobs to archive": (lambda: archives.old_rows("jobs", 0.0, NOW), "idx_jobs_settled"),
     "surplus captures": (lambda: archives.surplus_stats(NOW - 86_400, NOW), "captured_at|idx_video_stats_time"),
     "a job's history": (lambda: jobs.history("x"), "idx_job_events_job|job_id_occurred_at"),
 }  # fmt: skip

@@ -1,17 +1,16 @@
 """The `archives` table (which rows are in which file, up to which byte) and the rows that are archived."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from csi.store.catalog import jobs, partitions
-from csi.store.db import changed, chunks, fetch, is_postgres, marks, run
+from csi.store.catalog.stats import VideoStats
+from csi.store.db import changed, fetch, is_postgres, marks, run
 
 CHUNK = 500
-DAY = 86_400.0
-STATS = ("id", "video_id", "captured_at", "view_count", "like_count", "comment_count", "hourly_views", "daily_views")
-JOBS = tuple(jobs.COLUMNS.split(", "))
+ArchiveKind = Literal["video_stats", "jobs"]
+"""A table whose old rows are archived."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Archive:
     """One file. `bytes` is its committed length: bytes after it were left by a crash and are overwritten."""
 
     name: str
-    kind: str
+    kind: ArchiveKind
     month: str
     rows: int
     bytes: int
@@ -28,15 +27,32 @@ class Archive:
     """Its rows were restored into the tables and stay there until then."""
 
 
-_COLUMNS = ", ".join(Archive.__dataclass_fields__)
+COLUMNS = {"video_stats": tuple(VideoStats.__dataclass_fields__), "jobs": tuple(jobs.COLUMNS.split(", "))}
+_MOMENT = {"video_stats": "captured_at", "jobs": "completed_at"}
+_RANGE = {
+    "video_stats": "captured_at >= ? AND captured_at < ?",
+    # Settled jobs that still have their payload; the condition is that of the partial index.
+    "jobs": "completed_at >= ? AND completed_at < ? AND completed_at IS NOT NULL AND archived_at IS NULL",
+}
+_SURPLUS = """FROM video_stats s WHERE s.captured_at >= ? AND s.captured_at < ? AND EXISTS (
+    SELECT 1 FROM video_stats l
+    WHERE l.video_id = s.video_id AND l.captured_at > s.captured_at AND l.captured_at < ?)"""
+# Which rows are deleted in the end, and in which order.
+_OLD = {
+    "video_stats": ("captured_at < ?", ""),
+    "channel_stats": ("captured_at < ?", ""),
+    "job_events": ("occurred_at < ?", "ORDER BY occurred_at"),
+    "jobs": ("completed_at < ? AND archived_at IS NOT NULL", "ORDER BY completed_at"),
+}
+_ARCHIVE = ", ".join(Archive.__dataclass_fields__)
 
 
 def every() -> list[Archive]:
-    return [Archive(*row) for row in fetch(f"SELECT {_COLUMNS} FROM archives ORDER BY name")]
+    return [Archive(*row) for row in fetch(f"SELECT {_ARCHIVE} FROM archives ORDER BY name")]
 
 
 def find(name: str) -> Archive | None:
-    rows = fetch(f"SELECT {_COLUMNS} FROM archives WHERE name = ?", name)
+    rows = fetch(f"SELECT {_ARCHIVE} FROM archives WHERE name = ?", name)
     return Archive(*rows[0]) if rows else None
 
 
@@ -44,14 +60,13 @@ def lock(name: str, kind: str, month: str) -> Archive:
     """Lock this file's row until the transaction ends, so that two workers never write the same file."""
     run("INSERT INTO archives (name, kind, month) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING", name, kind, month)
     lock = "FOR UPDATE" if is_postgres() else ""
-    return Archive(*fetch(f"SELECT {_COLUMNS} FROM archives WHERE name = ? {lock}", name)[0])
+    return Archive(*fetch(f"SELECT {_ARCHIVE} FROM archives WHERE name = ? {lock}", name)[0])
 
 
 def record_write(name: str, rows: int, size: int, now: float) -> None:
     # In the transaction that deletes the rows: after a crash the rows are still in the table, and the bytes that were
     # written to the file already are behind `bytes` and are overwritten.
-    sql = "UPDATE archives SET rows = rows + ?, bytes = ?, written_at = ? WHERE name = ?"
-    run(sql, rows, size, now, name)
+    run("UPDATE archives SET rows = rows + ?, bytes = ?, written_at = ? WHERE name = ?", rows, size, now, name)
 
 
 def keep_restored_until(name: str, until: float) -> None:
@@ -68,60 +83,47 @@ def forget(name: str) -> None:
     run("DELETE FROM archives WHERE name = ?", name)
 
 
-def kept_months(kind: str, now: float) -> list[str]:
+def kept_months(kind: ArchiveKind, now: float) -> list[str]:
     """Months whose restored rows must stay in the tables for now."""
-    sql = "SELECT month FROM archives WHERE kind = ? AND kept_until > ?"
-    return [row[0] for row in fetch(sql, kind, now)]
+    return [row[0] for row in fetch("SELECT month FROM archives WHERE kind = ? AND kept_until > ?", kind, now)]
 
 
-def released_months(kind: str, now: float) -> list[str]:
+def released_months(kind: ArchiveKind, now: float) -> list[str]:
     """Months whose restored rows may be archived again."""
-    sql = "SELECT month FROM archives WHERE kind = ? AND kept_until <= ?"
-    return [row[0] for row in fetch(sql, kind, now)]
+    return [row[0] for row in fetch("SELECT month FROM archives WHERE kind = ? AND kept_until <= ?", kind, now)]
 
 
 def end_keeping(now: float) -> None:
     run("UPDATE archives SET kept_until = NULL WHERE kept_until <= ?", now)
 
 
-# ── statistics ──────────────────────────────────────────────────────────────────────────────────────────
+# ── rows that are archived ──────────────────────────────────────────────────────────────────────────────
 
 
-def oldest_stats(before: float) -> float | None:
-    """The time of the oldest capture before this time."""
-    return _first("SELECT MIN(captured_at) FROM video_stats WHERE captured_at < ?", before)
+def first_moment(kind: ArchiveKind, low: float, high: float) -> float | None:
+    """The time of the oldest capture, or when the oldest job was settled, between these times."""
+    found = fetch(f"SELECT MIN({_MOMENT[kind]}) FROM {kind} WHERE {_RANGE[kind]}", low, high)[0][0]
+    return None if found is None else float(found)
 
 
-def next_stats(at: float, before: float) -> float | None:
-    """The time of the first capture from `at` to `before`."""
-    return _first("SELECT MIN(captured_at) FROM video_stats WHERE captured_at >= ? AND captured_at < ?", at, before)
-
-
-def old_stats(low: float, high: float) -> list[tuple[Any, ...]]:
-    """Captures between these times, the oldest first."""
-    sql = f"""SELECT {", ".join(STATS)} FROM video_stats WHERE captured_at >= ? AND captured_at < ?
-        ORDER BY captured_at LIMIT ?"""
+def old_rows(kind: ArchiveKind, low: float, high: float) -> list[tuple[Any, ...]]:
+    """A chunk of the rows between these times, the oldest first."""
+    sql = f"SELECT {', '.join(COLUMNS[kind])} FROM {kind} WHERE {_RANGE[kind]} ORDER BY {_MOMENT[kind]} LIMIT ?"
     return fetch(sql, low, high, CHUNK)
 
 
-def count_stats(low: float, high: float) -> int:
-    return _count("SELECT COUNT(*) FROM video_stats WHERE captured_at >= ? AND captured_at < ?", low, high)
-
-
-_SURPLUS = """FROM video_stats s WHERE s.captured_at >= ? AND s.captured_at < ? AND EXISTS (
-    SELECT 1 FROM video_stats l
-    WHERE l.video_id = s.video_id AND l.captured_at > s.captured_at AND l.captured_at < ?)"""
+def count_rows(kind: ArchiveKind, low: float, high: float) -> int:
+    return int(fetch(f"SELECT COUNT(*) FROM {kind} WHERE {_RANGE[kind]}", low, high)[0][0])
 
 
 def surplus_stats(low: float, day_end: float) -> list[tuple[Any, ...]]:
     """Captures of one day that are not the last of their video on it."""
-    names = ", ".join(f"s.{name}" for name in STATS)
-    sql = f"SELECT {names} {_SURPLUS} ORDER BY s.captured_at LIMIT ?"
-    return fetch(sql, low, day_end, day_end, CHUNK)
+    names = ", ".join(f"s.{name}" for name in COLUMNS["video_stats"])
+    return fetch(f"SELECT {names} {_SURPLUS} ORDER BY s.captured_at LIMIT ?", low, day_end, day_end, CHUNK)
 
 
 def count_surplus(low: float, day_end: float) -> int:
-    return _count(f"SELECT COUNT(*) {_SURPLUS}", low, day_end, day_end)
+    return int(fetch(f"SELECT COUNT(*) {_SURPLUS}", low, day_end, day_end)[0][0])
 
 
 def drop_stats(rows: Sequence[tuple[Any, ...]]) -> int:
@@ -129,61 +131,6 @@ def drop_stats(rows: Sequence[tuple[Any, ...]]) -> int:
     ids = [row[0] for row in rows]
     sql = f"DELETE FROM video_stats WHERE captured_at BETWEEN ? AND ? AND id IN ({marks(ids)})"
     return changed(sql, low, high, *ids)
-
-
-def restore_stats(rows: Sequence[dict[str, Any]]) -> int:
-    for month in sorted({partitions.month_of(row["captured_at"]) for row in rows}):
-        partitions.ensure_partition("video_stats", partitions.month_starts(month))
-    put = 0
-    for chunk in chunks(rows, CHUNK):
-        places = ", ".join([f"({marks(STATS)})"] * len(chunk))
-        sql = f"INSERT INTO video_stats ({', '.join(STATS)}) VALUES {places} ON CONFLICT DO NOTHING"
-        put += changed(sql, *(row[name] for row in chunk for name in STATS))
-    return put
-
-
-def drop_stats_before(before: float) -> dict[str, int]:
-    """Delete a chunk of all statistics before this time, archived or not (youtube_policy: strict)."""
-    gone = {}
-    for table in ("video_stats", "channel_stats"):
-        ids = [row[0] for row in fetch(f"SELECT id FROM {table} WHERE captured_at < ? LIMIT ?", before, CHUNK)]
-        gone[table] = changed(f"DELETE FROM {table} WHERE id IN ({marks(ids)})", *ids) if ids else 0
-    return gone
-
-
-def count_stats_before(before: float) -> dict[str, int]:
-    """How many rows repeated calls of `drop_stats_before` would delete."""
-    tables = ("video_stats", "channel_stats")
-    return {table: _count(f"SELECT COUNT(*) FROM {table} WHERE captured_at < ?", before) for table in tables}
-
-
-# ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def oldest_job(before: float) -> float | None:
-    """When the oldest settled job with a payload was settled."""
-    sql = (
-        "SELECT MIN(completed_at) FROM jobs WHERE completed_at IS NOT NULL AND archived_at IS NULL AND completed_at < ?"
-    )
-    return _first(sql, before)
-
-
-def next_job(at: float, before: float) -> float | None:
-    sql = """SELECT MIN(completed_at) FROM jobs WHERE completed_at >= ? AND completed_at < ?
-        AND completed_at IS NOT NULL AND archived_at IS NULL"""
-    return _first(sql, at, before)
-
-
-def old_jobs(low: float, high: float) -> list[tuple[Any, ...]]:
-    sql = f"""SELECT {jobs.COLUMNS} FROM jobs WHERE completed_at >= ? AND completed_at < ?
-        AND completed_at IS NOT NULL AND archived_at IS NULL ORDER BY completed_at LIMIT ?"""
-    return fetch(sql, low, high, CHUNK)
-
-
-def count_jobs(low: float, high: float) -> int:
-    sql = """SELECT COUNT(*) FROM jobs WHERE completed_at >= ? AND completed_at < ?
-        AND completed_at IS NOT NULL AND archived_at IS NULL"""
-    return _count(sql, low, high)
 
 
 def strip_jobs(rows: Sequence[tuple[Any, ...]], now: float) -> int:
@@ -194,52 +141,41 @@ def strip_jobs(rows: Sequence[tuple[Any, ...]], now: float) -> int:
     return changed(sql, now, *ids)
 
 
+def restore_stats(rows: Sequence[dict[str, Any]]) -> int:
+    """Insert a chunk of rows; those that are in the table stay as they are."""
+    for month in sorted({partitions.month_of(row["captured_at"]) for row in rows}):
+        partitions.ensure_partition("video_stats", partitions.month_starts(month))
+    names = COLUMNS["video_stats"]
+    places = ", ".join([f"({marks(names)})"] * len(rows))
+    sql = f"INSERT INTO video_stats ({', '.join(names)}) VALUES {places} ON CONFLICT DO NOTHING"
+    return changed(sql, *(row[name] for row in rows for name in names))
+
+
 def restore_jobs(rows: Sequence[dict[str, Any]]) -> int:
     sql = "UPDATE jobs SET payload = ?, video_ids = ?, progress = ?, archived_at = NULL WHERE id = ?"
     return sum(changed(sql, row["payload"], row["video_ids"], row["progress"], row["id"]) for row in rows)
 
 
-def drop_jobs(before: float) -> int:
-    """Delete a chunk of archived jobs that were settled before this time, with their history."""
-    sql = "SELECT id FROM jobs WHERE archived_at IS NOT NULL AND completed_at < ? ORDER BY completed_at LIMIT ?"
-    ids = [row[0] for row in fetch(sql, before, CHUNK)]
+# ── rows that are deleted ───────────────────────────────────────────────────────────────────────────────
+
+
+def drop_before(table: str, before: float) -> int:
+    """Delete a chunk of rows before this time: archived jobs with their history; statistics, archived or not."""
+    where, order = _OLD[table]
+    ids = [row[0] for row in fetch(f"SELECT id FROM {table} WHERE {where} {order} LIMIT ?", before, CHUNK)]
     if not ids:
         return 0
-    run(f"DELETE FROM job_events WHERE job_id IN ({marks(ids)})", *ids)
-    return changed(f"DELETE FROM jobs WHERE id IN ({marks(ids)}) AND archived_at IS NOT NULL", *ids)
+    if table == "jobs":
+        run(f"DELETE FROM job_events WHERE job_id IN ({marks(ids)})", *ids)
+    return changed(f"DELETE FROM {table} WHERE {where} AND id IN ({marks(ids)})", before, *ids)
 
 
-def count_archived_jobs(before: float) -> int:
-    return _count("SELECT COUNT(*) FROM jobs WHERE archived_at IS NOT NULL AND completed_at < ?", before)
-
-
-def count_events(before: float) -> int:
-    return _count("SELECT COUNT(*) FROM job_events WHERE occurred_at < ?", before)
-
-
-def drop_events(before: float) -> int:
-    sql = "SELECT id FROM job_events WHERE occurred_at < ? ORDER BY occurred_at LIMIT ?"
-    ids = [row[0] for row in fetch(sql, before, CHUNK)]
-    if not ids:
-        return 0
-    return changed(f"DELETE FROM job_events WHERE occurred_at < ? AND id IN ({marks(ids)})", before, *ids)
+def count_before(table: str, before: float) -> int:
+    """How many rows repeated calls of `drop_before` would delete."""
+    return int(fetch(f"SELECT COUNT(*) FROM {table} WHERE {_OLD[table][0]}", before)[0][0])
 
 
 def drop_budget(before: str, share: str) -> int:
     """Delete days of the API budget before this date, and the counters of this share."""
     run("DELETE FROM counters WHERE name = ? AND label < ?", share, before)
     return changed("DELETE FROM api_budget WHERE id < ?", before)
-
-
-def as_json(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> bytes:
-    lines = [json.dumps(dict(zip(names, row, strict=True)), separators=(",", ":")) for row in rows]
-    return ("\n".join(lines) + "\n").encode()
-
-
-def _count(sql: str, *values: Any) -> int:
-    return int(fetch(sql, *values)[0][0])
-
-
-def _first(sql: str, *values: Any) -> float | None:
-    found = fetch(sql, *values)[0][0]
-    return None if found is None else float(found)
