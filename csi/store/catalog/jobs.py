@@ -12,7 +12,7 @@ from peewee import IntegrityError
 from csi.errors import StoreError
 from csi.store import counters
 from csi.store.catalog import channels, partitions
-from csi.store.db import OWNER, changed, fetch, is_postgres, new_token, run, writing
+from csi.store.db import OWNER, changed, fetch, is_postgres, marks, new_token, run, writing
 from csi.store.uuid7 import new_id
 
 LEASE_SECONDS = 55.0
@@ -70,6 +70,8 @@ class CatalogJob:
 
 
 COLUMNS = ", ".join(CatalogJob.__dataclass_fields__)
+_WITH_ID = f"SELECT {COLUMNS} FROM jobs WHERE id = ?"
+_OPEN_WITH_KEY = f"SELECT {COLUMNS} FROM jobs WHERE dedup_key = ? AND status IN ('pending', 'running', 'failed')"
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,9 @@ def enqueue(new: NewCatalogJob, now: float) -> EnqueueResult:
     An open job that is scheduled later is moved to the earlier time."""
     for _ in range(CLAIM_TRIES):
         job_id = _insert(new, now)
-        found = find(job_id) if job_id else find_open(new.dedup_key)
-        if found is not None:  # None: the open job was settled between the two statements
-            return EnqueueResult(_schedule_earlier(found, new.scheduled_at or now), job_id is None)
+        found = _read(_WITH_ID, job_id) if job_id else _read(_OPEN_WITH_KEY, new.dedup_key)
+        if found:  # empty: the open job was settled between the two statements
+            return EnqueueResult(_schedule_earlier(found[0], new.scheduled_at or now), job_id is None)
     raise StoreError(f"job {new.dedup_key} could not be stored; try again")
 
 
@@ -130,22 +132,18 @@ def _schedule_earlier(job: CatalogJob, at: float) -> CatalogJob:
         return replace(job, scheduled_at=at) if changed(sql, at, job.id) else job
 
 
-_INSERT = """
-    INSERT INTO jobs (id, type, channel_id, video_ids, priority, dedup_key, max_attempts, scheduled_at, payload,
-        created_at, changed_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id
-"""
-
-
 def _insert(new: NewCatalogJob, now: float) -> str | None:
-    at = now if new.scheduled_at is None else new.scheduled_at
-    ids = json.dumps(new.video_ids) if new.video_ids else None
-    payload = json.dumps(new.payload or {})
+    row = vars(new) | {
+        "id": new_id(now),
+        "video_ids": json.dumps(new.video_ids) if new.video_ids else None,
+        "payload": json.dumps(new.payload or {}),
+        "scheduled_at": now if new.scheduled_at is None else new.scheduled_at,
+        "created_at": now,
+        "changed_at": now,
+    }
+    sql = f"INSERT INTO jobs ({', '.join(row)}) VALUES ({marks([*row])}) ON CONFLICT DO NOTHING RETURNING id"
     try:
-        found = fetch(
-            _INSERT, new_id(now), new.type, new.channel_id, ids, new.priority, new.dedup_key, new.max_attempts, at,
-            payload, now, now,
-        )  # fmt: skip
+        found = fetch(sql, *row.values())
     except IntegrityError as error:
         raise StoreError(f"channel {new.channel_id} is not in the catalogue; add it first") from error
     return str(found[0][0]) if found else None
@@ -172,7 +170,7 @@ def due_sql(limit: int, *, locking: bool = False) -> str:
 
 def due(now: float, limit: int = 10) -> list[CatalogJob]:
     """The jobs that could be claimed now, the most urgent first."""
-    return [_job(row) for row in fetch(due_sql(limit), now)]
+    return _read(due_sql(limit), now)
 
 
 def claim(now: float) -> CatalogJob | None:
@@ -183,16 +181,12 @@ def claim(now: float) -> CatalogJob | None:
         try:
             # Committed before the job runs: if the process dies, `requeue_stuck` finds the expired lease.
             with writing():
-                rows = fetch(due_sql(1, locking=True), now)
-                if not rows:
+                found = _read(due_sql(1, locking=True), now)
+                if not found:
                     return None
-                job, token = _job(rows[0]), new_token()
-                values: dict[str, Any] = {
-                    "attempts": job.attempts + 1,
-                    "lease_token": token,
-                    "lease_until": now + LEASE_SECONDS,
-                }
-                if _move(job, "running", now, started_at=now, error_message=None, **values):
+                job = found[0]
+                values: dict[str, Any] = {"attempts": job.attempts + 1, "started_at": now, "error_message": None}
+                if _move(job, "running", now, lease_token=new_token(), lease_until=now + LEASE_SECONDS, **values):
                     return find(job.id)
         except IntegrityError:
             continue  # another worker claimed a job of the same channel first
@@ -279,33 +273,30 @@ def retry_now(job: CatalogJob, now: float) -> bool:
 
 def release_failed(now: float, limit: int = 100) -> int:
     """Make failed jobs pending whose retry time has come."""
-    rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND scheduled_at <= ? LIMIT ?", now, limit)
-    if not rows:
+    found = _read(f"SELECT {COLUMNS} FROM jobs WHERE status = 'failed' AND scheduled_at <= ? LIMIT ?", now, limit)
+    if not found:
         return 0
     partitions.ensure_partition("job_events", now)
     with writing():
-        return sum(_move(_job(row), "pending", now) for row in rows)
+        return sum(_move(job, "pending", now) for job in found)
 
 
 def requeue_stuck(now: float, limit: int = 100) -> int:
     """Requeue running jobs whose lease expired because their worker died. A job that ended the process in each of its
     attempts is given up. A lease that ends later than any could comes from a clock that was ahead."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND (lease_until < ? OR lease_until > ?) LIMIT ?"
-    rows = fetch(sql, now, now + 2 * LEASE_SECONDS, limit)
-    return sum(_requeue(_job(row), now) for row in rows)
+    return sum(_requeue(job, now) for job in _read(sql, now, now + 2 * LEASE_SECONDS, limit))
 
 
 def requeue_all(now: float) -> int:
     """At the start of the only worker: every running job belongs to a process that ended."""
-    rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE status = 'running'")
-    return sum(_requeue(_job(row), now) for row in rows)
+    return sum(_requeue(job, now) for job in _read(f"SELECT {COLUMNS} FROM jobs WHERE status = 'running'"))
 
 
 def release_own(now: float) -> int:
     """At an orderly shutdown: jobs of this process are due now, without counting an attempt."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE status = 'running' AND lease_token LIKE ?"
-    rows = [_job(row) for row in fetch(sql, f"{OWNER}.%")]
-    return sum(snooze(job, "the worker ended", now, now) for job in rows)
+    return sum(snooze(job, "the worker ended", now, now) for job in _read(sql, f"{OWNER}.%"))
 
 
 def _requeue(job: CatalogJob, now: float) -> bool:
@@ -344,20 +335,13 @@ def _move(job: CatalogJob, after: str, now: float, details: dict[str, Any] | Non
 
 
 def find(job_id: str) -> CatalogJob | None:
-    rows = fetch(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", job_id)
-    return _job(rows[0]) if rows else None
-
-
-def find_open(dedup_key: str) -> CatalogJob | None:
-    sql = f"SELECT {COLUMNS} FROM jobs WHERE dedup_key = ? AND status IN ('pending', 'running', 'failed')"
-    rows = fetch(sql, dedup_key)
-    return _job(rows[0]) if rows else None
+    return next(iter(_read(_WITH_ID, job_id)), None)
 
 
 def matching_id(text: str, limit: int = 5) -> list[CatalogJob]:
     """Jobs whose id begins or ends with this text, as typed on the command line."""
     sql = f"SELECT {COLUMNS} FROM jobs WHERE id LIKE ? OR id LIKE ? ORDER BY id LIMIT ?"
-    return [_job(row) for row in fetch(sql, f"{text}%", f"%{text}", limit)]
+    return _read(sql, f"{text}%", f"%{text}", limit)
 
 
 def page(
@@ -372,7 +356,7 @@ def page(
     terms += [("id < ?", before)] if before is not None else []
     where = f"WHERE {' AND '.join(term for term, _ in terms)}" if terms else ""
     sql = f"SELECT {COLUMNS} FROM jobs {where} ORDER BY id DESC LIMIT ?"
-    return [_job(row) for row in fetch(sql, *(value for _, value in terms), limit)]
+    return _read(sql, *(value for _, value in terms), limit)
 
 
 def history(job_id: str) -> list[JobEvent]:
@@ -415,7 +399,10 @@ def running_count(now: float) -> int:
     return int(fetch("SELECT COUNT(*) FROM jobs WHERE status = 'running' AND lease_until >= ?", now)[0][0])
 
 
-def _job(row: tuple[Any, ...]) -> CatalogJob:
-    values = dict(zip(CatalogJob.__dataclass_fields__, row, strict=True))
-    values |= {name: json.loads(values[name] or "{}") for name in ("payload", "progress")}
-    return CatalogJob(**values | {"video_ids": tuple(json.loads(values["video_ids"] or "[]"))})
+def _read(sql: str, *values: Any) -> list[CatalogJob]:
+    """The jobs that a query of COLUMNS finds."""
+    found = [dict(zip(CatalogJob.__dataclass_fields__, row, strict=True)) for row in fetch(sql, *values)]
+    for row in found:
+        row |= {name: json.loads(row[name] or "{}") for name in ("payload", "progress")}
+        row["video_ids"] = tuple(json.loads(row["video_ids"] or "[]"))
+    return [CatalogJob(**row) for row in found]
