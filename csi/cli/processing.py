@@ -340,7 +340,7 @@ def note(config_path: Path | None, job_id: str, text: str) -> None:
 def resolve(config_path: Path | None, job_id: str, text: str) -> None:
     """Close it as resolved by other means. Its video stays failed."""
     with processing_session(config_path) as rt:
-        _echo(dead_job_actions.resolve(rt, job_id, text))
+        _echo(dead_job_actions.close(rt, job_id, "resolved", text))
 
 
 @dlq.command()
@@ -352,7 +352,7 @@ def abandon(config_path: Path | None, job_id: str, text: str, yes: bool) -> None
     """Give it up: its video is skipped."""
     with processing_session(config_path) as rt:
         confirm(f"Abandon {job_id}? Its video will be skipped.", yes=yes)
-        _echo(dead_job_actions.abandon(rt, job_id, text))
+        _echo(dead_job_actions.close(rt, job_id, "abandoned", text))
 
 
 @dlq.command()

@@ -17,10 +17,6 @@ Kind = Literal["video", "short", "live", "upcoming"]
 TranscriberName = Literal["captions", "assemblyai", "file"]
 
 
-def _pattern(text: str | None) -> str | None:
-    return check_pattern(text) if text else text
-
-
 def _check_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s@#]+", text):
         raise ValueError("expected a URL such as https://host/path")
@@ -28,7 +24,7 @@ def _check_url(text: str) -> str:
 
 
 UpToOneYear = Annotated[Seconds, Field(le=31_622_400)]
-Pattern = Annotated[str | None, AfterValidator(_pattern)]
+Pattern = Annotated[str, AfterValidator(lambda text: check_pattern(text) if text else text)]
 Url = Annotated[str, AfterValidator(_check_url)]
 Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
 Price = Annotated[Usd, Field(ge=0)]
@@ -62,7 +58,7 @@ class LimitSettings(SettingsBlock):
     min_duration: UpToOneYear = 0.0
     max_duration: UpToOneYear = 14_400.0
     skip_kinds: tuple[Kind, ...] = ("live", "upcoming")
-    skip_title: Pattern = None
+    skip_title: Pattern | None = None
     max_transcript_words: Annotated[int, Field(ge=1)] = 1_000_000
 
 

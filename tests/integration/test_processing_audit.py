@@ -106,8 +106,8 @@ def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -
     dead_job_actions.assign(bench.rt, "su_vid00000005", "Ada")
     dead_job_actions.note(bench.rt, "su_vid00000005", "Ada has topped up")
     dead_job_actions.retry(bench.rt, "su_vid00000005", force=True)
-    dead_job_actions.resolve(bench.rt, "su_vid00000006", "by hand")
-    dead_job_actions.abandon(bench.rt, "su_vid00000007", "not worth it")
+    dead_job_actions.close(bench.rt, "su_vid00000006", "resolved", "by hand")
+    dead_job_actions.close(bench.rt, "su_vid00000007", "abandoned", "not worth it")
 
 
 def test_an_action_that_is_missing_in_the_table_counts_as_sensitive():
@@ -125,7 +125,7 @@ def test_keys_that_a_provider_echoes_or_a_person_types_are_in_no_table(open_benc
         bench.drain()
         dead_job_actions.assign(bench.rt, "su_vid00000001", f"Ada ({key})")
         dead_job_actions.note(bench.rt, "su_vid00000001", f"the key was {key}")
-        dead_job_actions.abandon(bench.rt, "su_vid00000001", f"key={key.encode().hex()}")
+        dead_job_actions.close(bench.rt, "su_vid00000001", "abandoned", f"key={key.encode().hex()}")
     names = [row[0] for row in fetch("SELECT name FROM sqlite_master WHERE type = 'table'")]
     rows = [str(row) for name in names for row in fetch(f'SELECT * FROM "{name}"')]
     assert len(rows) > 20

@@ -72,7 +72,7 @@ async def test_closed_letters_are_shown_only_when_all_are_wanted(open_bench, sid
     from csi.processing.pipeline import dead_job_actions
 
     bench = dead_job(open_bench, ingester_url=sidecar)
-    dead_job_actions.resolve(bench.rt, "tr_vid00000003", "by hand")
+    dead_job_actions.close(bench.rt, "tr_vid00000003", "resolved", "by hand")
     assert len(rows_of(await page_of(bench, READ_TOKEN))) == 1
     assert len(rows_of(await page_of(bench, READ_TOKEN, "/ui/deadletters?state=all"))) == 2
 

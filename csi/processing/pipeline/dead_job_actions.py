@@ -1,5 +1,7 @@
 """What operators do with dead jobs: assign, note, resolve, abandon and retry them; and automatic retries."""
 
+from typing import Literal
+
 from csi import clock
 from csi.errors import CsiError
 from csi.logs import log, redact
@@ -40,18 +42,18 @@ def note(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
         return dead_jobs.change(dead_job, resolution_notes=_with_note(dead_job, text, rt.now())).doc
 
 
-def resolve(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
-    """Close it as resolved by other means. The video stays failed."""
-    return _close(rt, job_id, "resolved", text)
-
-
-def abandon(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
-    """Give it up: the video is skipped and cannot be retried."""
+def close(rt: Processing, job_id: str, status: Literal["resolved", "abandoned"], text: str) -> DeadLetterJobDocument:
+    """Resolved by other means: the video stays failed. Abandoned: the video is skipped and cannot be retried."""
     with writing():
-        video = videos.find(str(get(job_id).doc.video_id))
+        dead_job, now = _get_open(job_id), rt.now()
+        video = videos.find(str(dead_job.doc.video_id)) if status == "abandoned" else None
         if video is not None and video.status == "failed":
-            videos.skip(video, video.doc.last_error or text, rt.now())
-        return _close(rt, job_id, "abandoned", text)
+            videos.skip(video, video.doc.last_error or text, now)
+        _audit(rt, dead_job, f"dlq_{status}", text)
+        moment, notes = clock.iso(now), _with_note(dead_job, text, now)
+        return dead_jobs.change(
+            dead_job, dlq_status=status, resolved_at=moment, resolution_notes=notes, can_retry=False
+        ).doc
 
 
 def retry(rt: Processing, job_id: str, *, force: bool = False, by: str = AGENT) -> list[StepWake]:
@@ -93,16 +95,6 @@ def auto_retry(rt: Processing) -> list[StepWake]:
     if wakes:
         log.info("dead jobs retried", jobs=len(wakes))
     return wakes
-
-
-def _close(rt: Processing, job_id: str, status: str, text: str) -> DeadLetterJobDocument:
-    with writing():
-        dead_job, now = _get_open(job_id), rt.now()
-        _audit(rt, dead_job, f"dlq_{status}", text)
-        notes = _with_note(dead_job, text, now)
-        return dead_jobs.change(
-            dead_job, dlq_status=status, resolved_at=clock.iso(now), resolution_notes=notes, can_retry=False
-        ).doc
 
 
 def _get_open(job_id: str) -> DeadJob:

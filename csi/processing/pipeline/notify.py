@@ -1,7 +1,6 @@
 """Send the notices of a window as one notification, through apprise or to a file."""
 
 import os
-from pathlib import Path
 
 from csi import clock, notifications
 from csi.errors import CsiError
@@ -59,15 +58,12 @@ def configured_notifier(rt: Processing) -> Notifier:
             raise NotificationError("apprise could not deliver the message to every URL")
 
     def append_to_file(title: str, body: str) -> None:
-        _append(rt.settings.notice_file, f"## {title}\n\n{clock.iso(clock.now())}\n\n{body}\n\n")
+        path, flags = rt.settings.notice_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(path, flags, 0o600), "a", encoding="utf-8") as file:
+                file.write(f"## {title}\n\n{clock.iso(clock.now())}\n\n{body}\n\n")
+        except OSError as error:
+            raise NotificationError(f"{path}: cannot be written: {error.strerror}") from error
 
     return send_by_apprise if rt.secrets.notify_urls else append_to_file
-
-
-def _append(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise NotificationError(f"{path}: cannot be written: {error.strerror}") from error

@@ -16,14 +16,7 @@ from csi.processing.collection_models import (
 )
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
-from csi.processing.providers.base import (
-    PaidTranscriber,
-    ProviderError,
-    Transcript,
-    TranscriptPending,
-    TranscriptRequest,
-    base_language,
-)
+from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, TranscriptRequest, base_language
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line
 from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
@@ -147,7 +140,7 @@ def _poll(rt: Processing, job: ProcessingJob, provider: PaidTranscriber) -> list
         if error.code == "invalid_audio":  # the provider does not charge failed jobs; a retry uploads again
             _discard_submission(rt, job, phase="")
         raise
-    if isinstance(transcript, TranscriptPending):
+    if transcript is None:
         return _poll_later(rt, job)
     rt.failpoint("transcribe.transcript")
     # A crash before this commit polls again, which is free; the price is recorded once, under the submission's key.

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from csi import clock
 from csi.net import HttpLimits, Net
 from csi.processing.money import round_up, usd
-from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptPending, TranscriptRequest
+from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest
 from csi.processing.providers.http_errors import call_json
 from csi.processing.settings import AssemblyAISettings
 
@@ -30,9 +30,6 @@ MAX_MILLISECONDS = 366 * 86_400_000
 SUFFIXES = (".mp3", ".m4a", ".mp4", ".webm", ".opus", ".ogg", ".wav", ".flac")
 _UNKNOWN_SECONDS = Decimal(3600)
 """The assumed duration of a video of unknown duration."""
-
-# AssemblyAI's status and ours (spec 001).
-STATUSES = {"queued": "submitted", "processing": "processing", "completed": "completed", "error": "failed"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class AssemblyTranscriber:
             after = str(rows[-1].get("id"))
         return None
 
-    def look(self, provider_job_id: str) -> Transcript | TranscriptPending:
+    def look(self, provider_job_id: str) -> Transcript | None:
         return read_transcript(self._get(f"/v2/transcript/{provider_job_id}"))
 
     def _audio(self, request: TranscriptRequest, folder: Path) -> Path:
@@ -157,14 +154,13 @@ class TranscriptObject(BaseModel):
     utterances: list[Utterance] | None = None
 
 
-def read_transcript(data: dict[str, Any]) -> Transcript | TranscriptPending:
-    """Convert AssemblyAI's transcript object. Its status `error` means invalid audio, which is not charged."""
-    status = STATUSES.get(str(data.get("status")))
-    if status == "failed":
+def read_transcript(data: dict[str, Any]) -> Transcript | None:
+    """None while the transcript is not ready. AssemblyAI's status `error` means invalid audio, which is not charged."""
+    if data.get("status") == "error":
         reason = " ".join(str(data.get("error") or "no reason given").split())[:300]
         raise _invalid_audio(f"{WHO}: {reason}")
-    if status != "completed":
-        return TranscriptPending()
+    if data.get("status") != "completed":
+        return None
     try:
         found = TranscriptObject.model_validate(data)
     except ValidationError as error:

@@ -78,11 +78,6 @@ def base_language(code: str) -> str:
 
 
 @dataclass(frozen=True)
-class TranscriptPending:
-    """The provider has not finished; poll again later."""
-
-
-@dataclass(frozen=True)
 class ModelReply:
     """The text and usage of one chat call. `usage_known` is False when the server did not report the usage."""
 
@@ -111,7 +106,9 @@ class PaidTranscriber(Protocol):
     def upload(self, request: TranscriptRequest) -> str: ...
     def find_submitted(self, upload_url: str) -> str | None: ...
     def submit(self, upload_url: str, request: TranscriptRequest) -> str: ...
-    def look(self, provider_job_id: str) -> Transcript | TranscriptPending: ...
+    def look(self, provider_job_id: str) -> Transcript | None:
+        """None while the provider has not finished."""
+
     def price(self, transcript: Transcript) -> Decimal: ...
 
 
@@ -147,6 +144,5 @@ class Summariser(Protocol):
 
     name: str
     model: str
-    paid: bool
 
     def write(self, source: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult: ...

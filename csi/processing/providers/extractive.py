@@ -32,7 +32,6 @@ class ExtractiveSummariser:
 
     name = "extractive"
     model = MODEL
-    paid = False
 
     def write(self, source: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
         sentences = split_sentences(source.text)

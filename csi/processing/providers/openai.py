@@ -61,7 +61,7 @@ def fill(prompt: Prompt, **words: str) -> str:
     return text
 
 
-class SummaryReply(BaseModel):
+class SummaryReply(VideoSummary):
     """The JSON that the summary prompt requests."""
 
     model_config = ConfigDict(extra="ignore")
@@ -169,7 +169,6 @@ class OpenAISummariser:
     """summarization.provider: openai"""
 
     name = "openai"
-    paid = True
 
     def __init__(self, settings: OpenAISettings, prompts_dir: Path | None) -> None:
         self.model = settings.model
@@ -186,29 +185,25 @@ class OpenAISummariser:
             return replies[-1]
 
         head = f"Title: {source.title}\nChannel: {source.channel}\n\n"
-        pieces = [
-            read_summary(
-                asked(f"part-{number}", "summary", f"{head}Transcript, part {number} of {len(parts)}:\n{part}")
-            )
-            for number, part in enumerate(parts, 1)
-        ]
+        pieces = []
+        for number, part in enumerate(parts, 1):
+            user = f"{head}Transcript, part {number} of {len(parts)}:\n{part}"
+            pieces.append(_validated(SummaryReply, asked(f"part-{number}", "summary", user)))
         summary = pieces[0] if len(pieces) == 1 else self._merge(head, pieces, asked)
         basis = parts[0] if len(parts) == 1 else _as_json(pieces)
         user = f"{head}Summary:\n{summary.model_dump_json()}\n\nTranscript or its parts:\n{basis}"
-        made = {kind: read_markdown(asked(kind, kind, user)) for kind in documents}
+        made = {kind: _validated(MarkdownReply, asked(kind, kind, user)).markdown for kind in documents}
         used = (sum(reply.input_tokens for reply in replies), sum(reply.output_tokens for reply in replies))
         return SummaryResult(summary, replies[-1].model or self.model, made, *used)
 
-    def _merge(
-        self, head: str, pieces: list[VideoSummary], asked: Callable[[str, str, str], ModelReply]
-    ) -> VideoSummary:
+    def _merge(self, head: str, pieces: list[SummaryReply], asked: AskModel) -> SummaryReply:
         """Merge groups of twenty until one is left: the parts of a long transcript do not fit into one request."""
         level = 0
         while len(pieces) > 1:
             level += 1
             groups = [pieces[at : at + 20] for at in range(0, len(pieces), 20)]
             pieces = [
-                read_summary(asked(f"merge-{level}-{number}", "merge", f"{head}Parts:\n{_as_json(group)}"))
+                _validated(SummaryReply, asked(f"merge-{level}-{number}", "merge", f"{head}Parts:\n{_as_json(group)}"))
                 for number, group in enumerate(groups, 1)
             ]
         return pieces[0]
@@ -223,17 +218,6 @@ def split_words(text: str, size: int) -> list[str]:
     return [" ".join(words[at : at + size]) for at in range(0, len(words), size)]
 
 
-def read_summary(reply: ModelReply) -> VideoSummary:
-    found = _validated(SummaryReply, reply)
-    return VideoSummary(
-        bullets=found.bullets, key_concepts=found.key_concepts, executive_summary=found.executive_summary
-    )
-
-
-def read_markdown(reply: ModelReply) -> str:
-    return _validated(MarkdownReply, reply).markdown
-
-
 def _validated(model: type[Model], reply: ModelReply) -> Model:
     text = reply.text.strip()
     if text.startswith("```"):  # some models wrap their JSON in a code fence against the prompt
@@ -245,5 +229,5 @@ def _validated(model: type[Model], reply: ModelReply) -> Model:
         raise UnusableReply(f"{WHO}: not the requested JSON ({fields})", "invalid_json", reply) from error
 
 
-def _as_json(pieces: list[VideoSummary]) -> str:
+def _as_json(pieces: list[SummaryReply]) -> str:
     return json.dumps([piece.model_dump(mode="json") for piece in pieces], ensure_ascii=False)
