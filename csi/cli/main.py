@@ -23,7 +23,7 @@ from csi.errors import CsiError
 # name: (module:attribute, line in --help). Text instead of imports, so that `csi --help` starts fast.
 COMMANDS = {
     "archive": ("csi.cli.archive:archive", "Move old statistics and jobs into archive files, and restore them."),
-    "audit": ("csi.cli.audit:audit", "Read processing's audit log."),
+    "audit": ("csi.cli.processing:audit_group", "Read processing's audit log."),
     "channels": ("csi.cli.channels:channels_group", "Track channels: their videos and their statistics over time."),
     "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "completion": ("csi.cli.completion:completion", "Print the completion script of a shell."),
@@ -43,7 +43,7 @@ COMMANDS = {
     "quota": ("csi.cli.sources:quota", "Show today's API units and the polling intervals they allow."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiver."),
     "run": ("csi.cli.run:run", "Run worker and sidecar in the foreground."),
-    "runs": ("csi.cli.runs:runs", "Show processing's daily runs."),
+    "runs": ("csi.cli.processing:runs_group", "Show processing's daily runs."),
     "schema": ("csi.cli.config:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
     "slo": ("csi.cli.status:slo", "Compare the measured service levels with the objectives."),
