@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from csi.config.secrets import read_variable, secret_fault
 from csi.errors import ConfigError, MissingSetting
 from csi.ingester.signature import TOLERANCE_SECONDS
 
@@ -21,9 +22,6 @@ MIN_SECRET = 8
 _MAX_SECRET = 1024
 _ON = {"1", "true", "yes", "on"}
 _OFF = {"0", "false", "no", "off"}
-# A placeholder such as `your-secret-here` consists of these words only, and has at least one of the first set.
-_PLACEHOLDER_WORDS = {"your", "here", "change", "changeme", "replace", "replaceme", "insert", "placeholder", "example"}
-_FILLER_WORDS = {"me", "this", "it", "the", "a", "my", "csi", "ua", "shared", "secret", "token", "key", "password"}
 
 
 @dataclass(frozen=True)
@@ -88,40 +86,18 @@ def from_env(
 
 def _read_secret(env: Mapping[str, str], name: str) -> str | None:
     """The value of NAME or of the file that NAME_FILE names; None when neither is set."""
-    text, path = env.get(name, ""), env.get(f"{name}_FILE", "")
-    if text and path:
-        raise ConfigError(f"{name} and {name}_FILE are both set: keep one of them")
-    if path:
-        try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(_MAX_SECRET * 4).rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise MissingSetting(f"{name}_FILE: the file it names cannot be read: {reason}") from None
-    if not text and not path:
+    try:
+        text = read_variable(name, env)
+    except ValueError as error:  # two values, or a file that cannot be read
+        raise (ConfigError if env.get(name) else MissingSetting)(str(error)) from None
+    if text is None:
         return None
-    problem = _secret_problem(text)
+    text = text.rstrip("\r\n")
+    problem = secret_fault(text)
+    if not re.fullmatch(r"[!-~]*", text):
+        problem = "contains spaces, line breaks or other characters that a header cannot carry: use printable ASCII"
+    elif problem is None and not MIN_SECRET <= len(text) <= _MAX_SECRET:
+        problem = f"must have {MIN_SECRET} to {_MAX_SECRET} characters: try `openssl rand -hex 32`"
     if problem:
-        raise MissingSetting(f"{name}{'_FILE' if path else ''} {problem}")
+        raise MissingSetting(f"{name}{'' if env.get(name) else '_FILE'} {problem}")
     return text
-
-
-def _secret_problem(text: str) -> str | None:
-    """What is wrong with a secret, described without showing a part of it."""
-    if not text:
-        return "is empty"
-    if any(not "!" <= letter <= "~" for letter in text):
-        return "contains spaces, line breaks or other characters that a header cannot carry: use printable ASCII"
-    if _is_placeholder(text):
-        return "still contains a placeholder: set it to a real secret, such as the output of `openssl rand -hex 32`"
-    if not MIN_SECRET <= len(text) <= _MAX_SECRET:
-        return f"must have {MIN_SECRET} to {_MAX_SECRET} characters: try `openssl rand -hex 32`"
-    return None
-
-
-def _is_placeholder(text: str) -> bool:
-    words = set(re.split(r"[-_.]+", text.lower()))
-    if words & _PLACEHOLDER_WORDS and words <= _PLACEHOLDER_WORDS | _FILLER_WORDS:
-        return True
-    looks_like_a_name = re.fullmatch(r"[A-Z0-9]+(_[A-Z0-9]+)*_(SECRET|TOKEN|KEY)", text) is not None
-    return looks_like_a_name or len(set(text)) == 1 or text.startswith(("<", "${")) or text.endswith("...")
