@@ -2,16 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from csi.config.settings import (
-    STREAM,
-    TIERS,
-    DeliverySettings,
-    DestinationSettings,
-    JsonForm,
-    PriorityBehavior,
-    Settings,
-)
+from csi.config.settings import STREAM, TIERS, DestinationSettings, JsonForm, PriorityBehavior, Settings
 from csi.emitter.http import Receiver
 
 DEFAULT = "default"
@@ -57,43 +50,36 @@ class Destination:
 
 def destinations(settings: Settings) -> dict[str, Destination]:
     """All of them by name; the one of `ua_endpoint` is there unless only named ones are configured."""
-    streaming = max((source.max_concurrent_events for source in settings.sources.values()), default=10)
     delivery = settings.delivery
-    found = {name: _named(name, given, settings, streaming) for name, given in delivery.destinations.items()}
+    found = {name: _destination(name, settings, given) for name, given in delivery.destinations.items()}
     if delivery.ua_endpoint or not found:
-        found[DEFAULT] = _default(delivery, streaming)
+        found[DEFAULT] = _destination(DEFAULT, settings)
     return found
 
 
-def _default(delivery: DeliverySettings, streaming: int) -> Destination:
-    secret = delivery.shared_secret.get_secret_value() if delivery.shared_secret else ""
-    bearer = delivery.bearer_token.get_secret_value() if delivery.bearer_token else secret
-    return Destination(
-        name=DEFAULT,
-        receiver=Receiver(
-            delivery.ua_endpoint or "", secret, bearer, delivery.timeout_seconds, delivery.standard_webhooks
-        ),
-        tiers=delivery.priority_behavior,
-        canonical_json=delivery.canonical_json,
-        max_events_per_request=delivery.max_events_per_request,
-        max_concurrent_requests=delivery.max_concurrent_requests,
-        max_streaming_requests=streaming,
-    )
+def _destination(name: str, settings: Settings, given: DestinationSettings | None = None) -> Destination:
+    """One destination. A key that `given` leaves out has the value of `delivery`; None: the one of `ua_endpoint`."""
+    delivery, named = settings.delivery, settings.secrets.named
+    if given is None:
+        url, secret, bearer = delivery.ua_endpoint or "", delivery.shared_secret, delivery.bearer_token
+        wanted = EventFilter()
+    else:
+        url, secret, bearer = given.endpoint, named.get(given.secret_env), named.get(given.bearer_env or "")
+        wanted = EventFilter(frozenset(given.sources), frozenset(given.event_types), frozenset(given.tags))
+    key = secret.get_secret_value() if secret else ""
+    token = bearer.get_secret_value() if bearer else key
 
+    def own(name: str) -> Any:
+        value = getattr(given, name, None)
+        return getattr(delivery, name) if value is None else value
 
-def _named(name: str, given: DestinationSettings, settings: Settings, streaming: int) -> Destination:
-    delivery, secrets = settings.delivery, settings.secrets.named
-    secret = secrets[given.secret_env].get_secret_value() if given.secret_env in secrets else ""
-    bearer = secrets.get(given.bearer_env or "")
-    webhooks = delivery.standard_webhooks if given.standard_webhooks is None else given.standard_webhooks
-    timeout = given.timeout_seconds or delivery.timeout_seconds
     return Destination(
         name=name,
-        receiver=Receiver(given.endpoint, secret, bearer.get_secret_value() if bearer else secret, timeout, webhooks),
-        tiers=given.priority_behavior or delivery.priority_behavior,
-        wanted=EventFilter(frozenset(given.sources), frozenset(given.event_types), frozenset(given.tags)),
-        canonical_json=given.canonical_json or delivery.canonical_json,
-        max_events_per_request=given.max_events_per_request or delivery.max_events_per_request,
-        max_concurrent_requests=given.max_concurrent_requests or delivery.max_concurrent_requests,
-        max_streaming_requests=streaming,
+        receiver=Receiver(url, key, token, own("timeout_seconds"), own("standard_webhooks")),
+        tiers=own("priority_behavior"),
+        wanted=wanted,
+        canonical_json=own("canonical_json"),
+        max_events_per_request=own("max_events_per_request"),
+        max_concurrent_requests=own("max_concurrent_requests"),
+        max_streaming_requests=max((source.max_concurrent_events for source in settings.sources.values()), default=10),
     )

@@ -285,8 +285,8 @@ def _filter(rt: Runtime, watch: Watch, items: list[KeyedItem]) -> tuple[list[Key
         return items, []
     rule = filters.load(watch.filters_json)
     verdicts = [(item, filters.wanted(rule, _facts(rt, item))) for item in items]
-    wanted = [item for item, verdict in verdicts if isinstance(verdict, filters.Wanted)]
-    return wanted, [item for item, verdict in verdicts if isinstance(verdict, filters.Unwanted)]
+    wanted = [item for item, verdict in verdicts if verdict == "wanted"]
+    return wanted, [item for item, verdict in verdicts if verdict == "unwanted"]
 
 
 def _facts(rt: Runtime, item: KeyedItem) -> filters.Facts:

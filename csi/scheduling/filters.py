@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from csi.config.settings import KINDS
 from csi.patterns import PatternRefused, TitlePattern, compile_pattern, judge
 
-PASSING = ("upcoming", "live")
+_BECOMES = {"upcoming": frozenset({"live", "video", "short"}), "live": frozenset({"video"})}
 """Temporary kinds: a premiere that is filtered out becomes a video, which may be wanted."""
 
 
@@ -33,43 +33,28 @@ class Facts:
     duration_seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The item becomes an event."""
-
-
-@dataclass(frozen=True)
-class Unwanted:
-    """The item becomes no event, and its key is remembered."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class NotYet:
-    """Not wanted now, but its kind may change. The item becomes no event, and its key is not remembered."""
-
-    why: str
-
-
-Verdict = Wanted | Unwanted | NotYet
+Verdict = Literal["wanted", "unwanted", "not_yet"]
+"""`unwanted`: the item becomes no event, and its key is remembered. `not_yet`: the key is not remembered, because the
+kind of the item may change."""
 
 
 def wanted(filters: Filters, facts: Facts) -> Verdict:
-    """The first filter that keeps an item out, or Wanted."""
-    if facts.kind is not None and facts.kind in KINDS and facts.kind not in filters.include:
-        return NotYet(f"kind {facts.kind}") if _may_grow(filters, facts.kind) else Unwanted(f"kind {facts.kind}")
-    if why := _title_fault(filters, facts.title):
-        return Unwanted(why)
-    if why := _length_fault(filters, facts):
-        return Unwanted(why)
-    return Wanted()
+    kind, seconds, include = facts.kind, facts.duration_seconds, filters.include
+    if kind in KINDS and kind not in include:
+        return "unwanted" if _BECOMES.get(kind, frozenset()).isdisjoint(include) else "not_yet"
+    if facts.title is not None:
+        match, excluded = _pattern(filters.title_match), _pattern(filters.title_not)
+        if (match and not match.matches(facts.title)) or (excluded and excluded.matches(facts.title)):
+            return "unwanted"
+    too_short = seconds is not None and filters.min_seconds is not None and seconds < filters.min_seconds
+    too_long = seconds is not None and filters.max_seconds is not None and seconds > filters.max_seconds
+    return "unwanted" if too_short or too_long else "wanted"
 
 
 def facts_of(subject: dict[str, Any]) -> Facts:
     """The facts in an event's subject. A stream that runs or is announced has no final duration: it is ignored."""
     kind, title, seconds = subject.get("kind"), subject.get("title"), subject.get("duration_seconds")
-    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and kind not in PASSING
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and kind not in _BECOMES
     return Facts(
         kind=kind if isinstance(kind, str) else None,
         title=title if isinstance(title, str) else None,
@@ -97,33 +82,6 @@ def refused_patterns(stored: Iterable[str]) -> dict[str, str]:
     verdicts = judge({pattern for patterns in used.values() for pattern in patterns if pattern})
     faults = {text: [verdicts[pattern] for pattern in patterns if pattern] for text, patterns in used.items()}
     return {text: str(one) for text, found in faults.items() for one in found if isinstance(one, PatternRefused)}
-
-
-def _may_grow(filters: Filters, kind: str) -> bool:
-    later = {"upcoming": ("live", "video", "short"), "live": ("video",)}.get(kind, ())
-    return any(word in filters.include for word in later)
-
-
-def _title_fault(filters: Filters, title: str | None) -> str | None:
-    if title is None:
-        return None
-    match, excluded = _pattern(filters.title_match), _pattern(filters.title_not)
-    if match and not match.matches(title):
-        return "title does not match"
-    if excluded and excluded.matches(title):
-        return "title is excluded"
-    return None
-
-
-def _length_fault(filters: Filters, facts: Facts) -> str | None:
-    seconds = facts.duration_seconds
-    if seconds is None:
-        return None
-    if filters.min_seconds is not None and seconds < filters.min_seconds:
-        return "too short"
-    if filters.max_seconds is not None and seconds > filters.max_seconds:
-        return "too long"
-    return None
 
 
 def _pattern(text: str | None) -> TitlePattern | None:
