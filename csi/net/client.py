@@ -22,10 +22,6 @@ from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpRespon
 USER_AGENT = f"csi/{__version__} (creator signal ingester)"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-# Headers that may follow a redirect to another (allowed) host: never a key, a token or an unknown header.
-FORWARDED_HEADERS = frozenset({"accept", "accept-language", "if-modified-since", "if-none-match"})
-
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
 _URL_CHARACTERS = re.compile(r"[^\x00-\x20\x7f-\x9f\u2028\u2029]+")
@@ -39,17 +35,13 @@ class Net:
         *,
         limits: HttpLimits = DEFAULT_LIMITS,
         allow_insecure_http: bool = False,
-        allowed_redirect_hosts: frozenset[str] | None = None,
         verify: ssl.SSLContext | None = None,
-        user_agent: str = USER_AGENT,
         max_connections: int = 64,
         max_per_host: int = 16,
     ) -> None:
         self.limits = limits
         self._insecure = allow_insecure_http
-        self._redirect_hosts = allowed_redirect_hosts or frozenset()
         self._verify = verify
-        self._agent = check_headers({"User-Agent": user_agent})["User-Agent"]
         self._max_connections = max_connections
         self._slots = HostSlots(max_per_host)
         self._lock = threading.Lock()
@@ -58,8 +50,8 @@ class Net:
     def get(
         self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, limits: HttpLimits | None = None
     ) -> HttpResponse:
-        """One GET. Redirects are followed on the same host, or to `allowed_redirect_hosts`. At most `max_per_host`
-        requests run at once to one host: the others wait for a slot within their own deadline."""
+        """One GET. Redirects are followed on the same host. At most `max_per_host` requests run at once to one host:
+        the others wait for a slot within their own deadline."""
         limits = limits or self.limits
         with deadline(limits.total):
             target = self._check_url(url)
@@ -71,8 +63,6 @@ class Net:
                 if answer.status not in REDIRECTS:
                     return answer
                 target = self._next_hop(answer, seen, limits)
-                if not same_host(seen[-1], target):
-                    sent = {name: value for name, value in sent.items() if name.lower() in FORWARDED_HEADERS}
                 seen.append(target)
 
     def post(
@@ -115,12 +105,9 @@ class Net:
             there = self._check_url(str(here.join(locations[0])))
         except (NetError, httpx.InvalidURL, ValueError):
             raise NetError(f"{where}: redirects to an address that is not allowed", kind="redirect") from None
-        # A redirect between this machine and another host is never followed, whatever the allowed hosts are.
-        crosses = is_loopback(here.host) or is_loopback(there.host)
-        allowed = same_host(here, there) or (not crosses and host_of(there) in self._redirect_hosts)
         if here.scheme == "https" and there.scheme != "https":
             raise NetError(f"{where}: redirects from https to http", kind="redirect")
-        if not allowed:
+        if host_of(here) != host_of(there):  # another port is another service; http → https is the same host
             raise NetError(f"{where}: redirects to another host ({host_of(there)[:100]})", kind="redirect")
         if len(seen) > limits.max_redirects:
             raise NetError(f"{where}: more than {limits.max_redirects} redirects", kind="redirect")
@@ -132,7 +119,7 @@ class Net:
         self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: HttpLimits
     ) -> HttpResponse:
         started, where = time.monotonic(), where_of(url)
-        merged = httpx.Headers({"User-Agent": self._agent, "Accept": "*/*"}, encoding="latin-1")
+        merged = httpx.Headers({"User-Agent": USER_AGENT, "Accept": "*/*"}, encoding="latin-1")
         for name, value in headers.items():
             merged[name] = value
         merged["Accept-Encoding"] = "gzip"  # the only encoding that read_body decompresses within its cap
@@ -212,11 +199,6 @@ def host_of(url: httpx.URL) -> str:
 
 def where_of(url: httpx.URL) -> str:
     return host_of(url) + url.raw_path.partition(b"?")[0].decode("ascii", "replace")[:200]
-
-
-def same_host(here: httpx.URL, there: httpx.URL) -> bool:
-    """The same host and port: another port is another service. http → https on one host is the same host."""
-    return host_of(here) == host_of(there)
 
 
 def explain(error: Exception, where: str, limits: HttpLimits) -> NetError:

@@ -29,10 +29,8 @@ class Speeds:
         return min(max(usual, rest / seconds if seconds > 0 else 0.0), 1.0)
 
 
-def speeds(base: float, *, active: float | None, idle: float | None, threshold: float) -> Speeds:
-    """`idle` None: adaptive polling is off, so there is one speed. Idle is never faster than active."""
-    if idle is None:
-        return Speeds(base, base)
+def speeds(base: float, *, active: float | None, idle: float, threshold: float) -> Speeds:
+    """Idle is never faster than active."""
     fast = base if active is None else active
     return Speeds(fast, max(fast, idle), threshold)
 

@@ -15,7 +15,6 @@ NOW = 1_771_761_600.0
     [
         (30, None, 300, (30, 300)),
         (30, 10, 300, (10, 300)),
-        (30, None, None, (30, 30)),  # adaptive polling is off: one speed
         (30, None, 10, (30, 30)),  # idle is never faster than active
     ],
 )
