@@ -87,9 +87,8 @@ class _Unfamiliar(Exception):
 
 @dataclass(frozen=True)
 class _Element:
-    """What the fast reader accepts for one element in its parent."""
+    """What the fast reader accepts for one element."""
 
-    children: Mapping[str, "_Element"] = field(default_factory=dict)
     text: str | None = None
     """The entry's field for its text; "": the text is dropped. None: it has no text."""
     attributes: frozenset[str] = frozenset()
@@ -99,49 +98,38 @@ class _Element:
     """Required children."""
 
 
-def _texts(*names: str, **fields: str) -> dict[str, _Element]:
-    return {name: _Element(text="") for name in names} | {name: _Element(text=text) for name, text in fields.items()}
+def _attributes(*names: str, take: tuple[str, str] | None = None) -> _Element:
+    return _Element(attributes=frozenset(names), take=take)
 
 
-_AUTHOR = _Element(_texts("uri", name="author"), needs=frozenset({"name"}))
-_COMMUNITY = _Element(
-    {
-        "media:starRating": _Element(attributes=frozenset({"count", "average", "min", "max"}), take=("count", "likes")),
-        "media:statistics": _Element(attributes=frozenset({"views", "favorites"}), take=("views", "views")),
-    }
-)
-_GROUP = _Element(
-    {
-        "media:title": _Element(text=""),
-        "media:content": _Element(attributes=frozenset({"url", "type", "width", "height"}), take=("url", "")),
-        "media:thumbnail": _Element(attributes=frozenset({"url", "width", "height"}), take=("url", "thumbnail_url")),
-        "media:description": _Element(text="summary"),
-        "media:community": _COMMUNITY,
-    }
-)
-_ENTRY = _Element(
-    {
-        **_texts("id", title="title", published="published", updated="updated"),
-        "yt:videoId": _Element(text="yt_videoid"),
-        "yt:channelId": _Element(text="yt_channelid"),
-        "link": _Element(attributes=frozenset({"rel", "href"}), take=("href", "link")),
-        "author": _AUTHOR,
-        "media:group": _GROUP,
-    },
-    needs=frozenset({"title", "link"}),
-)
-_FEED = _Element(
-    {
-        **_texts("id", "title", "published", "updated", "yt:channelId", "yt:playlistId"),
-        "link": _Element(attributes=frozenset({"rel", "href"})),
-        "author": _Element(_texts("uri", "name")),
-        "entry": _ENTRY,
-    },
-    attributes=frozenset(_NAMESPACES),
-)
-_DOCUMENT = _Element({"feed": _FEED})
-_REPEATED = frozenset({"entry"})
-_UNREPAIRED = frozenset({"author"})  # feedparser repairs the characters of every text but an author's name
+_FEED, _ENTRY, _GROUP = "/feed", "/feed/entry", "/feed/entry/media:group"
+_IGNORED = ("id", "title", "published", "updated", "yt:channelId", "yt:playlistId", "author/uri", "author/name")
+_ELEMENTS = {
+    _FEED: _attributes(*_NAMESPACES),
+    f"{_FEED}/link": _attributes("rel", "href"),
+    f"{_FEED}/author": _Element(),
+    **{f"{_FEED}/{name}": _Element(text="") for name in _IGNORED},
+    _ENTRY: _Element(needs=frozenset({"title", "link"})),
+    **{f"{_ENTRY}/{name}": _Element(text=name) for name in ("title", "published", "updated")},
+    f"{_ENTRY}/id": _Element(text=""),
+    f"{_ENTRY}/yt:videoId": _Element(text="yt_videoid"),
+    f"{_ENTRY}/yt:channelId": _Element(text="yt_channelid"),
+    f"{_ENTRY}/link": _attributes("rel", "href", take=("href", "link")),
+    f"{_ENTRY}/author": _Element(needs=frozenset({"name"})),
+    f"{_ENTRY}/author/uri": _Element(text=""),
+    f"{_ENTRY}/author/name": _Element(text="author"),
+    _GROUP: _Element(),
+    f"{_GROUP}/media:title": _Element(text=""),
+    f"{_GROUP}/media:content": _attributes("url", "type", "width", "height", take=("url", "")),
+    f"{_GROUP}/media:thumbnail": _attributes("url", "width", "height", take=("url", "thumbnail_url")),
+    f"{_GROUP}/media:description": _Element(text="summary"),
+    f"{_GROUP}/media:community": _Element(),
+    f"{_GROUP}/media:community/media:starRating": _attributes(
+        "count", "average", "min", "max", take=("count", "likes")
+    ),
+    f"{_GROUP}/media:community/media:statistics": _attributes("views", "favorites", take=("views", "views")),
+}
+_REPEATED = frozenset({_ENTRY, f"{_FEED}/link"})
 
 
 @dataclass
@@ -149,27 +137,27 @@ class _AtomReader:
     """The handlers for expat. Raises _Unfamiliar at the first element or attribute that YouTube does not write."""
 
     entries: list[FeedEntry] = field(default_factory=list)
-    path: list[tuple[_Element, set[str]]] = field(default_factory=lambda: [(_DOCUMENT, set())])
+    path: list[tuple[str, _Element, set[str]]] = field(default_factory=lambda: [("", _Element(), set())])
     pieces: list[str] = field(default_factory=list)
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        parent, seen = self.path[-1]
-        element = parent.children.get(name)
-        repeated = name in seen and name not in _REPEATED and not (parent is _FEED and name == "link")
-        if element is None or repeated or parent.text is not None or not attributes.keys() <= element.attributes:
+        above, _, seen = self.path[-1]
+        path = f"{above}/{name}"
+        element = _ELEMENTS.get(path)
+        if element is None or (name in seen and path not in _REPEATED) or not attributes.keys() <= element.attributes:
             raise _Unfamiliar
-        if element is _FEED and attributes != _NAMESPACES:
+        if path == _FEED and attributes != _NAMESPACES:
             raise _Unfamiliar
-        if element is _GROUP and "title" not in seen:
+        if path == _GROUP and "title" not in seen:
             raise _Unfamiliar  # without an earlier title feedparser takes media:title for it
-        if element is _ENTRY:
+        if path == _ENTRY:
             self.entries.append({})
             if len(self.entries) > feed_guard.MAX_ENTRIES:
                 raise _Unfamiliar
         if element.take is not None:
             self._take(*element.take, attributes)
         seen.add(name)
-        self.path.append((element, set()))
+        self.path.append((path, element, set()))
         self.pieces.clear()
 
     def _take(self, name: str, target: str, attributes: dict[str, str]) -> None:
@@ -182,18 +170,19 @@ class _AtomReader:
             self.entries[-1][target] = value
 
     def data(self, text: str) -> None:
-        if self.path[-1][0].text is not None:
+        if self.path[-1][1].text is not None:
             self.pieces.append(text)
         elif not text.isspace():
             raise _Unfamiliar
 
     def end(self, name: str) -> None:
-        element, seen = self.path.pop()
+        _, element, seen = self.path.pop()
         if not element.needs <= seen:
             raise _Unfamiliar
         if element.text:
             text = "".join(self.pieces).strip()
-            self.entries[-1][element.text] = text if element.text in _UNREPAIRED else _repaired(text)
+            # feedparser repairs the characters of every text but an author's name.
+            self.entries[-1][element.text] = text if element.text == "author" else _repaired(text)
         self.pieces.clear()
 
 
