@@ -122,10 +122,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             key=channel_uploads.video_key(upload.video),
             occurred_at=published_at,
             subject=subject,
-            metadata={
-                "source_adapter": "youtube_channel_rss_v1",
-                "source_ref": channel_uploads.watched_channel(raw),
-            },
+            metadata={"source_adapter": "youtube_channel_rss_v1", "source_ref": channel_uploads.watched_channel(raw)},
         )
 
     def item_key(self, raw: RawEvent) -> str:
@@ -172,15 +169,12 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             entries = atom.read_entries(answer.body)
             items = tuple(channel_uploads.from_feed(entry, position.ref, now) for entry in entries)
-        tag = response_headers.validator(answer, "etag")
+        tag, modified = (response_headers.validator(answer, name) for name in ("etag", "last-modified"))
+        value, mark = (tag, FEED) if tag else (digest, BODY)
         return ReadResult(
             items=items,
-            etag=response_headers.stored_validator(tag, FEED, now)
-            if tag
-            else response_headers.stored_validator(digest, BODY, now),
-            last_modified=response_headers.stored_validator(
-                response_headers.validator(answer, "last-modified"), FEED, now
-            ),
+            etag=response_headers.stored_validator(value, mark, now),
+            last_modified=response_headers.stored_validator(modified, FEED, now),
             fresh_until=fresh,
             window_full=len(entries) >= atom.WINDOW,
         )

@@ -408,8 +408,7 @@ class DeliverySettings(Model):
     canonical_json: JsonForm = Field("auto", description="Form of the signed JSON; auto learns it from the receiver")
     standard_webhooks: bool = Field(False, description="Send Standard Webhooks headers beside ours")
     destinations: dict[Name, DestinationSettings] = Field(
-        default_factory=dict,
-        description="More destinations by name, each with its own filters and circuit breaker",
+        default_factory=dict, description="More destinations by name, each with its own filters and circuit breaker"
     )
 
     @field_validator("destinations")

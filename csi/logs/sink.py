@@ -60,11 +60,7 @@ class CurrentSink:
 
 
 def setup(
-    *,
-    level: str = "INFO",
-    format: str = "auto",
-    secrets: Iterable[str] = (),
-    stream: TextIO | None = None,
+    *, level: str = "INFO", format: str = "auto", secrets: Iterable[str] = (), stream: TextIO | None = None
 ) -> None:
     """Send our log and the standard library's to one stream (stderr by default). Calling it again replaces it."""
     wanted = {"WARN": "WARNING"}.get(level.upper(), level.upper())

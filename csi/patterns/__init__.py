@@ -8,7 +8,6 @@ if it was quick over adversarial strings in a child process (`trial`). Titles ar
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
 
 from csi.patterns import bounds, linear, trial
 from csi.patterns.bounds import TITLE_WINDOW
@@ -21,12 +20,6 @@ class PatternRefused(ValueError):
     """A pattern that is not applied to titles, and what the operator can do."""
 
 
-class TitlePattern(Protocol):
-    """A pattern that any title can be searched with in a bounded time."""
-
-    def matches(self, title: str) -> bool: ...
-
-
 class BacktrackingPattern:
     """Python's `re`, for a pattern that is bounded and was quick in its trial."""
 
@@ -36,6 +29,8 @@ class BacktrackingPattern:
     def matches(self, title: str) -> bool:
         return self._compiled.search(title[:TITLE_WINDOW]) is not None
 
+
+TitlePattern = linear.LinearPattern | BacktrackingPattern
 
 # A reload and a hundred watches with one pattern cost one trial. Two threads that judge the same pattern at the same
 # time come to the same verdict, so there is no lock.
@@ -89,6 +84,6 @@ def _judge_without_trial(text: str) -> TitlePattern | PatternRefused | None:
 
 
 def _remedy() -> str:
-    if linear.is_installed():
+    if linear.engine() is not None:
         return "use fewer repetitions, or write it without look-around, back-references and atomic groups"
     return "use fewer repetitions (*, +, {m,n}), or install csi[re2], which searches it in linear time"

@@ -55,10 +55,6 @@ def engine() -> Any | None:
         return None
 
 
-def is_installed() -> bool:
-    return engine() is not None
-
-
 def translate(text: str) -> "LinearPattern":
     """NotLinear where RE2 would not give the result of `re`."""
     re2 = engine()

@@ -77,7 +77,7 @@ def test_the_child_is_given_no_secrets(monkeypatch):
     assert set(given["env"]) <= {"PATH", "LD_LIBRARY_PATH"}
 
 
-@pytest.mark.skipif(not linear.is_installed(), reason="google-re2 is not installed")
+@pytest.mark.skipif(linear.engine() is None, reason="google-re2 is not installed")
 @pytest.mark.parametrize(
     ("titles", "expected"),
     [
