@@ -16,7 +16,7 @@ from csi import api_models, clock, logs
 from csi.cli.command import DurationType, config_option, installed, json_option
 from csi.cli.output import ago, echo_json, echo_lines, echo_table, iso, plain, plural, stamp
 from csi.ingester.text import clean
-from csi.status import search, timeline
+from csi.status import timeline
 from csi.store.queries import event_search, timeline_rows
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def list_events(
     """List events, the newest first."""
     with installed(config_path) as rt:
         now = rt.now()
-        found = search.search(_query(filters, None if since is None else now - since), limit, before)
+        found = event_search.page(_query(filters, None if since is None else now - since), limit, before)
     if as_json:
         echo_json({"events": [_brief_dict(one) for one in found.events], "next_before": found.next_before})
         return
@@ -88,7 +88,7 @@ def _row(one: EventRow, now: float) -> list[str]:
 def show(config_path: Path | None, as_json: bool, what: str) -> None:
     """Show one event: its JSON as the receiver gets it, its state per destination, and every attempt to send it."""
     with installed(config_path) as rt:
-        event = search.find_event(clean(what, 600))
+        event = event_search.find(clean(what, 600))
         if event is None:
             click.echo(f"there is no event {plain(what, 80)!r}; csi events list shows them", err=True)
             sys.exit(1)

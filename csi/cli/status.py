@@ -19,7 +19,7 @@ from csi.cli.command import DurationType, config_option, installed, json_option,
 from csi.cli.output import ago, echo_json, echo_lines, plain, plural, stamp, table
 from csi.errors import UNHEALTHY, CsiError, NetError
 from csi.pipeline import quota_schedule
-from csi.status import destinations, facts, overview, search
+from csi.status import destinations, facts, overview
 from csi.store.queries import event_search
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def top(config_path: Path | None, interval: float, once: bool) -> None:
 
 def frame(rt: Runtime, rows: int) -> list[str]:
     """One page of text with so many events."""
-    now, newest = rt.now(), search.search(event_search.EventQuery(), max(rows, 1)).events
+    now, newest = rt.now(), event_search.newest(event_search.EventQuery(), max(rows, 1))
     events = [[ago(now - one.first_seen_at), one.state, one.tier, one.title or one.event_id] for one in newest]
     return [*lines(overview.overview(rt)), "", *table(("SEEN", "STATE", "TIER", "NEWEST EVENTS"), events)]
 

@@ -1,6 +1,5 @@
 """Times, numbers and states as text, for the templates. Pure."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -84,13 +83,6 @@ def mood(word: str) -> str:
     return MOODS.get(word, "idle")
 
 
-def event_title(subject_json: str) -> str:
-    """The title of an event's subject; empty where it has none."""
-    subject = json.loads(subject_json)
-    text = subject.get("title") if isinstance(subject, dict) else None
-    return text if isinstance(text, str) else ""
-
-
 def plain(word: str) -> str:
     return word.replace("_", " ")
 
@@ -103,7 +95,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "mood": mood,
     "plain": plain,
     "iso": clock.iso,
-    "event_title": event_title,
     "merged": lambda given, **more: {**given, **more},
     "kind": lambda source: SOURCES.get(source, plain(source)),
 }

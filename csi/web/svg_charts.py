@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from csi.status.charts import FlowChart, QuotaBurn
+from csi.pipeline.quota_schedule import Forecast
+from csi.store.queries.charts import FlowChart
 
 WIDTH, HEIGHT = 720, 180
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 8, 22
@@ -87,17 +88,16 @@ def throughput(window: FlowChart, title: str, label_every: float) -> Chart:
     )
 
 
-def quota_burn(found: QuotaBurn) -> Chart:
-    """API units left over the Pacific day, and the projection to its end at the present rate."""
-    forecast = found.forecast
-    length, highest = forecast.ends_at - found.starts_at, max(forecast.limit, 1)
+def quota_burn(forecast: Forecast, now: float, starts_at: float, left: Sequence[int]) -> Chart:
+    """API units left over the Pacific day (`left` by hour), and the projection to its end at the present rate."""
+    length, highest = forecast.ends_at - starts_at, max(forecast.limit, 1)
 
     def point(seconds: float, units: float) -> str:
         return f"{LEFT + INNER_WIDTH * min(seconds / length, 1.0):.1f},{_y(units / highest):.1f}"
 
-    known = [point(0, forecast.limit), *(point((hour + 1) * 3600, units) for hour, units in enumerate(found.left[:-1]))]
-    now_at = point(max(found.now - found.starts_at, 0), forecast.left)
-    end_units = max(forecast.left - forecast.per_hour * (forecast.ends_at - found.now) / 3600, 0)
+    known = [point(0, forecast.limit), *(point((hour + 1) * 3600, units) for hour, units in enumerate(left[:-1]))]
+    now_at = point(max(now - starts_at, 0), forecast.left)
+    end_units = max(forecast.left - forecast.per_hour * (forecast.ends_at - now) / 3600, 0)
     hours = range(0, int(length // 3600), 6)
     return Chart(
         title=f"{forecast.left:,} of {forecast.limit:,} API units left",

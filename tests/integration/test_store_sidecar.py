@@ -4,7 +4,6 @@ import pytest
 
 from csi.dlq import dead_letters, search
 from csi.dlq.search import DeadLetterFilter
-from csi.status.charts import flow_chart
 from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
 from csi.store.queries import backlog_rows, charts, event_search
 from csi.store.queries.event_search import EventQuery
@@ -60,9 +59,9 @@ def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
         if number:
             sent(pk, at + 3)
     dead_letters.add_item("k", SOURCE, {}, cause="malformed", reason="x", seen_at=NOW, now=NOW - 10)
-    found = flow_chart(NOW, 240.0, 60)
+    found = charts.flow_chart(NOW, 240.0, 60)
     assert (found.seen, found.arrived, found.died) == ((1, 2, 1, 0), (0, 2, 1, 0), (0, 0, 1, 0))
-    assert sum(flow_chart(NOW + 86_400, 3600.0, 60).seen) == 0
+    assert sum(charts.flow_chart(NOW + 86_400, 3600.0, 60).seen) == 0
 
 
 def test_watches_and_letters_are_counted_by_state(watch_id: int) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from csi.pipeline.quota_schedule import Forecast
-from csi.status.charts import FlowChart, QuotaBurn
+from csi.store.queries.charts import FlowChart
 from csi.web import formatting, svg_charts
 
 NOON = 1_771_761_600.0
@@ -42,7 +42,7 @@ def test_the_grid_ends_at_a_round_number(highest: int, top: int) -> None:
 def test_the_burn_down_goes_from_the_limit_to_now_and_on_to_midnight() -> None:
     starts, now = NOON, NOON + 12 * 3600
     forecast = Forecast("d", 10_000, 5_000, 500, starts + 86_400, starts + 86_400, 250.0, 3_000, (), None)
-    drawn = svg_charts.quota_burn(QuotaBurn(forecast, now, starts, (7_500, 5_000)))
+    drawn = svg_charts.quota_burn(forecast, now, starts, (7_500, 5_000))
     spots = [tuple(map(float, spot.split(","))) for spot in drawn.lines[0].split()]
     assert spots[0] == (svg_charts.LEFT, svg_charts.TOP)
     assert spots[-1][0] == pytest.approx((svg_charts.LEFT + svg_charts.WIDTH - svg_charts.RIGHT) / 2, abs=0.1)

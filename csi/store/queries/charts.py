@@ -7,12 +7,14 @@ from csi.store.db import fetch, marks
 
 
 @dataclass(frozen=True)
-class Flow:
-    """By number of the interval since 1970: events first seen, events delivered, dead letters written."""
+class FlowChart:
+    """Events first seen, events delivered and dead letters per interval, the oldest first; the last is not over yet."""
 
-    seen: dict[int, int]
-    arrived: dict[int, int]
-    died: dict[int, int]
+    starts: float
+    step: int
+    seen: tuple[int, ...]
+    arrived: tuple[int, ...]
+    died: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -24,21 +26,26 @@ class WatchCount:
     watches: int
 
 
-def flow(since: float, step: int) -> Flow:
-    """Intervals are `step` seconds long and begin at whole multiples of it."""
-    return Flow(
-        seen=_counted("events", "first_seen_at", since, step),
-        arrived=_counted("events", "delivered_at", since, step),
-        died=_counted("dead_letter", "died_at", since, step),
+def flow_chart(now: float, seconds: float, step: int) -> FlowChart:
+    """The intervals that end with the current one; each begins at a whole multiple of `step` seconds."""
+    last, count = int(now // step), int(seconds // step)
+    places = range(last - count + 1, last + 1)
+    return FlowChart(
+        starts=float(places[0] * step),
+        step=step,
+        seen=_counted("events", "first_seen_at", places, step),
+        arrived=_counted("events", "delivered_at", places, step),
+        died=_counted("dead_letter", "died_at", places, step),
     )
 
 
-def _counted(table: str, column: str, since: float, step: int) -> dict[int, int]:
+def _counted(table: str, column: str, places: range, step: int) -> tuple[int, ...]:
     # The number goes into the text: PostgreSQL would take the same mark in SELECT and GROUP BY for two things.
     sql = (
         f"SELECT CAST({column} AS BIGINT) / {int(step)} AS place, COUNT(*) FROM {table} WHERE {column} >= ? GROUP BY 1"
     )
-    return {int(place): int(count) for place, count in fetch(sql, since)}
+    found = {int(place): int(count) for place, count in fetch(sql, places[0] * step)}
+    return tuple(found.get(place, 0) for place in places)
 
 
 def watch_counts(sources: Sequence[str]) -> list[WatchCount]:

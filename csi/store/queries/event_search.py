@@ -55,6 +55,20 @@ class EventQuery:
     """First seen at this time or later."""
 
 
+@dataclass(frozen=True)
+class EventPage:
+    """Events, newest first. `next_before` None: there are no older ones."""
+
+    events: tuple[EventRow, ...]
+    next_before: int | None
+
+
+def page(query: EventQuery, limit: int, before: int | None = None) -> EventPage:
+    found = newest(query, limit + 1, before)
+    shown = tuple(found[:limit])
+    return EventPage(shown, shown[-1].id if len(found) > limit else None)
+
+
 def newest(query: EventQuery, limit: int, before: int | None = None) -> list[EventRow]:
     """Newest first; `before` is the id of the last event of the previous page."""
     where, values = _where(query)

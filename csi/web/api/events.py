@@ -10,8 +10,8 @@ from csi.api_models.events import EventState
 from csi.config.settings import Tier
 from csi.runtime import Runtime
 from csi.status import timeline
-from csi.status.search import find_event, search
 from csi.store import events
+from csi.store.queries import event_search
 from csi.store.queries.event_search import EventQuery
 from csi.web.operation_definition import MAX_ID, Ago, BeforeId, Limit, OperationList, RequestModel, Whole
 from csi.web.responses import HttpProblem
@@ -56,7 +56,7 @@ def list_events(rt: Runtime, query: EventListQuery) -> EventList:
         watch_id=query.watch,
         since=None if query.since is None else rt.now() - query.since,
     )
-    found = search(wanted, query.limit, query.before)
+    found = event_search.page(wanted, query.limit, query.before)
     return EventList.of(events=events.by_ids([row.id for row in found.events]), next=found.next_before)
 
 
@@ -65,7 +65,7 @@ def list_events(rt: Runtime, query: EventListQuery) -> EventList:
     refusals={404: "No event with this id"},
 )  # fmt: skip
 def show_event(rt: Runtime, id: str) -> EventDetail:
-    row = find_event(id)
+    row = event_search.find(id)
     if row is None:
         raise HttpProblem(404, "there is no event with this id")
     return EventDetail.of(events.by_ids([row.id])[0], timeline=timeline.timeline_of(rt, row.dedupe_key))

@@ -16,10 +16,9 @@ from csi.config.settings import TIERS
 from csi.dlq import dead_letters
 from csi.ingester.text import clean
 from csi.runtime import Runtime
-from csi.status.search import find_event, search
 from csi.status.timeline import timeline_of
 from csi.store import events
-from csi.store.queries.event_search import EventQuery
+from csi.store.queries import event_search
 from csi.web import curl_command
 from csi.web.api.events import EVENT_STATES
 from csi.web.page_rendering import Context, DashboardPage, number_of
@@ -37,14 +36,14 @@ def show(rt: Runtime, request: Request) -> Context:
     choices = {"state": EVENT_STATES, "source": tuple(rt.settings.sources), "tier": TIERS, "since": tuple(SPANS)}
     kept = {name: given[name] if given.get(name) in words else "" for name, words in choices.items()}
     kept["q"] = given.get("q", "")
-    query = EventQuery(
+    query = event_search.EventQuery(
         text=kept["q"] or None,
         state=kept["state"] or None,
         source=kept["source"] or None,
         tier=kept["tier"] or None,
         since=rt.now() - parse_since(kept["since"]) if kept["since"] else None,
     )
-    found = search(query, SHOWN, number_of(given.get("before")))
+    found = event_search.page(query, SHOWN, number_of(given.get("before")))
     older = {name: value for name, value in kept.items() if value} | {"before": found.next_before}
     return {
         "rows": found.events,
@@ -59,7 +58,7 @@ def show(rt: Runtime, request: Request) -> Context:
 
 @PAGE.view("/events/{id:int}", "event.html")
 def show_one(rt: Runtime, request: Request) -> Context:
-    row = find_event(str(request.path_params["id"]))
+    row = event_search.find(str(request.path_params["id"]))
     if row is None:
         raise HTTPException(404)
     timeline = TimelineJson.of(timeline_of(rt, row.dedupe_key))
@@ -89,5 +88,5 @@ def _shown_step(step: TimelineStep) -> dict[str, Any]:
 async def find(request: Request) -> Response:
     """By event_id, for links from other pages."""
     event_id = clean(request.query_params.get("event_id", ""), 500)
-    row = await request.app.state.sidecar.read(lambda rt: find_event(event_id))
+    row = await request.app.state.sidecar.read(lambda rt: event_search.find(event_id))
     return RedirectResponse(f"/events/{row.id}" if row else f"/events?{urlencode({'q': event_id})}", 303)

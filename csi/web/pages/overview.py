@@ -9,16 +9,18 @@ from starlette.responses import Response
 from csi.admin import destinations
 from csi.doctor import destination_check
 from csi.ingester.text import clean
-from csi.pipeline.quota_schedule import sentence
+from csi.pipeline.quota_schedule import Forecast, sentence
 from csi.runtime import Runtime
 from csi.status.backlog import queued
-from csi.status.charts import flow_chart, quota_burn
 from csi.status.destinations import STATE_TEXTS, configured_name
 from csi.status.overview import overview
 from csi.status.slo import DAY, HOUR, objectives
+from csi.store import api_units, counters
+from csi.store.queries.charts import flow_chart
 from csi.web import svg_charts
 from csi.web.page_rendering import Context, DashboardPage, change
 from csi.web.responses import HttpProblem
+from csi.web.svg_charts import Chart
 
 PAGE = DashboardPage("/", "Overview", 10)
 
@@ -38,9 +40,18 @@ def show(rt: Runtime, request: Request) -> Context:
         "state_texts": STATE_TEXTS,
         "hour": svg_charts.throughput(flow_chart(found.now, HOUR, 60), "Last hour", 900),
         "day": svg_charts.throughput(flow_chart(found.now, DAY, 1800), "Last day", 6 * 3600),
-        "burn": svg_charts.quota_burn(quota_burn(found.quota, found.now)) if found.quota else None,
+        "burn": _quota_burn(found.quota, found.now) if found.quota else None,
         "forecast": sentence(found.quota) if found.quota else None,
     }
+
+
+def _quota_burn(forecast: Forecast, now: float) -> Chart:
+    used = {label: int(value) for (_, label), value in counters.all_of(api_units.HOURLY).items()}
+    start = api_units.day_starts(now)
+    hours = range(int(start // HOUR), int(now // HOUR) + 1)
+    # Counted backwards from the ledger's current value: the API may have corrected it.
+    later = [sum(used.get(str(after), 0) for after in hours if after > hour) for hour in hours]
+    return svg_charts.quota_burn(forecast, now, start, [min(forecast.left + units, forecast.limit) for units in later])
 
 
 @PAGE.endpoint("POST", "/destinations/{name}/pause")

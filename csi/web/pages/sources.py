@@ -10,11 +10,9 @@ from csi.admin import watches
 from csi.api_models import WatchJson
 from csi.errors import CsiError
 from csi.runtime import Runtime
-from csi.status.search import search
 from csi.store import watch_admin
 from csi.store.models import Watch
-from csi.store.queries import charts
-from csi.store.queries.event_search import EventQuery
+from csi.store.queries import charts, event_search
 from csi.store.watches import find
 from csi.web.api.sources import refuse_poll
 from csi.web.page_rendering import Context, DashboardPage, change, redirect
@@ -69,7 +67,7 @@ def show_one(rt: Runtime, request: Request) -> Context:
     return {
         "row": row,
         "watch": WatchJson.of_rows(rt, [row])[0],
-        "recent": search(EventQuery(watch_id=row.id), RECENT).events,
+        "recent": event_search.newest(event_search.EventQuery(watch_id=row.id), RECENT),
         "waiting": watch_admin.waiting_items(row.id),
     }
 
