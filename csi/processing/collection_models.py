@@ -60,24 +60,19 @@ class VideoDocument(SpecDocument):
     channel_title: Text
     duration_sec: NonNegativeFloat
     view_count: NonNegativeInt | None = None
-
     status: Status
     processing_stage: Stage
-
     discovered_at: Timestamp
     updated_at: Timestamp
     completed_at: Timestamp | None = None
-
     transcript_doc_ref: Text | None = None
     summary_doc_ref: Text | None = None
     drive_refs: VideoRefs | None = None
     assemblyai_job_id: Text | None = None
     zep_doc_id: Text | None = None
-
     source: Literal["channel_scrape", "sheet_backfill", "manual"]
     tags: list[Text] | None = None
     priority: Annotated[int, Field(ge=1, le=10)] | None = None
-
     error_count: NonNegativeInt | None = None
     last_error: Text | None = None
 
@@ -100,30 +95,23 @@ class TranscriptionJobDocument(SpecDocument):
     video_id: Key
     status: TranscriptionStatus
     assemblyai_job_id: Text | None = None
-
     audio_url: Text
     duration_sec: NonNegativeFloat
     webhook_url: Text | None = None
-
     estimated_cost_usd: Usd
     actual_cost_usd: Usd | None = None
-
     speaker_labels: bool
     language_code: Text | None = None
-
     created_at: Timestamp
     updated_at: Timestamp
     submitted_at: Timestamp | None = None
     completed_at: Timestamp | None = None
-
     attempt_count: NonNegativeInt
     max_attempts: NonNegativeInt
     next_retry_at: Timestamp | None = None
-
     transcript_text: LongText | None = None
     transcript_json: Json | None = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-
     error_message: Text | None = None
     error_type: ErrorType | None = None
 
@@ -150,28 +138,22 @@ class SummarizationJobDocument(SpecDocument):
     video_id: Key
     transcript_doc_ref: Text
     status: SummarizationStatus
-
     summary_type: Literal["short", "detailed", "executive"]
     max_length: NonNegativeInt | None = None
     focus_areas: list[Text] | None = None
-
     model_used: Text
     prompt_id: Text
     prompt_version: Text
-
     created_at: Timestamp
     updated_at: Timestamp
     completed_at: Timestamp | None = None
-
     input_tokens: NonNegativeInt
     output_tokens: NonNegativeInt
     estimated_cost_usd: Usd
-
     summary: VideoSummary
     drive_refs: SummaryRefs
     zep_doc_id: Text | None = None
     zep_collection: Text
-
     attempt_count: NonNegativeInt
     error_message: Text | None = None
 
@@ -183,33 +165,25 @@ class AuditLogDocument(SpecDocument):
     event_type: Literal["agent_action", "api_call", "data_access", "error", "policy_enforcement"]
     action: Text
     outcome: Literal["success", "failure", "partial", "skipped"]
-
     agent_name: Text
     tool_name: Text | None = None
     user_id: Text | None = None
     session_id: Text | None = None
-
     timestamp: Timestamp
     duration_ms: NonNegativeFloat | None = None
-
     resource_type: Text | None = None
     resource_id: Text | None = None
     data_summary: Text | None = None
-
     api_endpoint: Text | None = None
     api_method: Text | None = None
     api_response_code: Annotated[int, Field(ge=100, le=599)] | None = None
-
     tokens_used: NonNegativeInt | None = None
     api_cost_usd: Usd | None = None
-
     sensitive_data: bool
     retention_period_days: Annotated[int, Field(ge=1, le=36_500)]
-
     error_message: Text | None = None
     error_code: Text | None = None
     stack_trace: Text | None = None
-
     tags: list[Text] | None = None
     correlation_id: Text | None = None
     parent_log_id: Key | None = None
@@ -225,31 +199,24 @@ class DeadLetterJobDocument(SpecDocument):
 
     job_id: Key
     original_collection: Literal["jobs/transcription", "jobs/summarization"]
-
     failure_reason: Text
     failure_type: FailureType
     final_error: Text
-
     job_type: Text
     job_payload: Json
-
     total_attempts: NonNegativeInt
     first_failure_at: Timestamp
     last_attempt_at: Timestamp
     moved_to_dlq_at: Timestamp
-
     video_id: Key | None = None
     agent_name: Text
-
     dlq_status: DlqStatus
     assigned_to: Text | None = None
     resolution_notes: Text | None = None
     resolved_at: Timestamp | None = None
-
     can_retry: bool
     retry_after: Timestamp | None = None
     manual_steps_required: list[Text] | None = None
-
     priority: Priority
     tags: list[Text] | None = None
     escalation_level: Annotated[int, Field(ge=1, le=5)]
@@ -274,11 +241,9 @@ class RunEventDocument(SpecDocument):
     planned_budget_usd: Usd
     planned_start_time: Timestamp
     planned_end_time: Timestamp | None = None
-
     status: RunStatus
     started_at: Timestamp | None = None
     completed_at: Timestamp | None = None
-
     discovered: NonNegativeInt
     transcription_queued: NonNegativeInt
     transcribed: NonNegativeInt
@@ -286,20 +251,15 @@ class RunEventDocument(SpecDocument):
     failed: NonNegativeInt
     skipped: NonNegativeInt
     dlq: NonNegativeInt
-
     budget_used_usd: Usd
     api_calls_made: NonNegativeInt
     tokens_consumed: NonNegativeInt
-
     success_rate: Annotated[float, Field(ge=0, le=100)]
     average_processing_time_sec: NonNegativeFloat
-
     error_categories: dict[str, NonNegativeInt]
     agent_stats: dict[str, AgentStats]
-
     quota_limits_hit: list[Text]
     policies_enforced: list[Text]
-
     triggered_by: Literal["schedule", "manual", "backfill"]
     configuration_snapshot: Json
     notes: Text | None = None

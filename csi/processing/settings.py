@@ -37,16 +37,12 @@ class SettingsBlock(BaseModel):
 
 
 class SignalRoute(SettingsBlock):
-    """The action for signals of one pipeline."""
-
     action: Action = "process"
     documents: tuple[DocumentKind, ...] = ()
     notify: bool = False
 
 
 class BudgetSettings(SettingsBlock):
-    """The budget of one day (UTC)."""
-
     daily_usd: Price = Decimal("5.0000")
     alert_at: Annotated[float, Field(gt=0, le=1)] = 0.8
 
@@ -63,20 +59,14 @@ class LimitSettings(SettingsBlock):
 
 
 class CaptionSettings(SettingsBlock):
-    """YouTube's own captions."""
-
     base_url: Url | None = None
 
 
 class TranscriptFileSettings(SettingsBlock):
-    """Transcripts in a directory."""
-
     directory: Path = Path("transcripts")
 
 
 class AssemblyAISettings(SettingsBlock):
-    """Audio that is uploaded and transcribed."""
-
     base_url: Url = "https://api.assemblyai.com"
     api_key_env: Variable = "ASSEMBLYAI_API_KEY"
     audio_dir: Path | None = None
@@ -116,8 +106,6 @@ class OpenAISettings(SettingsBlock):
 
 
 class SummarizationSettings(SettingsBlock):
-    """The provider of summaries and its options."""
-
     provider: Literal["extractive", "openai"] = "extractive"
     summary_type: Literal["short", "detailed", "executive"] = "short"
     max_bullets: Annotated[int, Field(ge=1, le=20)] = 6
@@ -135,8 +123,6 @@ class NotificationSettings(SettingsBlock):
 
 
 class DigestSettings(SettingsBlock):
-    """The daily digest."""
-
     enabled: bool = True
     notify: bool = True
 
@@ -163,8 +149,6 @@ DEFAULT_ROUTES: dict[str, SignalRoute] = {
 
 
 class ProcessingSettings(SettingsBlock):
-    """All of processing.yaml."""
-
     state_dir: Path = Path("processing")
     database: str | None = None
     queue: str | None = None

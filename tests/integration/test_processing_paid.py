@@ -688,7 +688,7 @@ def test_a_defect_ends_in_a_dead_letter_and_stops_no_other_job(open_bench):
             raise (
                 ZeroDivisionError(wanted.video_id)
                 if wanted.video_id == VIDEO
-                else ProviderError("none", fault="absent", code="no_file")
+                else ProviderError("none", "absent", "no_file")
             )
 
     bench.rt.free["file"] = Broken()

@@ -28,7 +28,7 @@ def reserve(rt: Processing, call_key: str, job_id: str, provider: str, estimate:
     budget = rt.settings.budget.daily_usd
     if estimate > budget:  # waiting would not help: no later day has a larger budget
         words = f"the estimate of {estimate} USD is more than the daily budget of {budget} USD"
-        raise ProviderError(words, fault="quota", code="over_budget", error_type="quota_exceeded")
+        raise ProviderError(words, "quota", "over_budget", error_type="quota_exceeded")
     if not paid_calls.begin(call_key, job_id, provider, day=today, estimate=estimate, budget=budget, now=now):
         raise BudgetExhausted(day_span(today)[1])
     alert_near_limit(rt)

@@ -144,8 +144,7 @@ def claim_job(rt: Processing, job_id: str) -> ProcessingJob | None:
         job = jobs.claim(job_id, rt.now())
     if job is None or job.crashes < MAX_CRASHES:
         return job
-    words = f"the process ended {MAX_CRASHES} times while it worked on this job"
-    error = ProviderError(words, fault="refused", code="crash")
+    error = ProviderError(f"the process ended {MAX_CRASHES} times while it worked on this job", "refused", "crash")
     with writing():
         video = videos.get(job.video_id)
         move_to_dead_letters(rt, job, video, error, "fatal_error", can_retry=True, tags=["quarantined"])

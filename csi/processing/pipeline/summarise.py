@@ -30,7 +30,7 @@ class OutcomeUnknown(ProviderError):
 
     def __init__(self, reason: str) -> None:
         words = f"{reason}; whether the call was carried out and paid is unknown"
-        super().__init__(words, fault="unknown", code="outcome_unknown")
+        super().__init__(words, "unknown", "outcome_unknown")
 
 
 class WorkerStopping(CsiError):
@@ -69,7 +69,7 @@ def _summarise(rt: Processing, job: ProcessingJob) -> list[StepWake]:
     transcription = jobs.find(jobs.job_id(jobs.TRANSCRIPTION, job.video_id))
     doc = transcription.doc if transcription else None
     if not isinstance(doc, TranscriptionJobDocument) or not doc.transcript_text:
-        raise ProviderError("the transcript no longer exists", fault="refused", code="no_transcript")
+        raise ProviderError("the transcript no longer exists", "refused", "no_transcript")
     source = SummaryInput(
         title=video.doc.title,
         channel=video.doc.channel_title,
@@ -100,7 +100,7 @@ class _PaidModel:
     def ask(self, part: str, system: str, user: str) -> ModelReply:
         chat, number = self._rt.chat, 1
         if chat is None:
-            raise ProviderError("no model is configured", fault="refused", code="no_model")
+            raise ProviderError("no model is configured", "refused", "no_model")
         while (known := paid_calls.find(key := f"{self._job.id}/{part}/{number}")) is not None:
             self.last_key = key
             if known.answer is not None:

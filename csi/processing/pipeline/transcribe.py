@@ -106,7 +106,7 @@ def _find_lost_submission(rt: Processing, job: ProcessingJob, provider: PaidTran
         return _adopt(rt, job, provider_job_id)
     if rt.now() - float(job.work.get("asked_at", 0)) < ARRIVAL_SECONDS:
         words = "a submission without an answer is not in the provider's list yet"
-        raise ProviderError(words, fault="transient", code="outcome_unknown")
+        raise ProviderError(words, "transient", "outcome_unknown")
     return _discard_submission(rt, job)
 
 
@@ -155,7 +155,7 @@ def _poll_later(rt: Processing, job: ProcessingJob) -> list[StepWake]:
     now, settings = rt.now(), rt.settings.transcription.assemblyai
     if now - float(job.work.get("submitted_at", now)) > settings.give_up_after:
         words = f"no transcript within {settings.give_up_after:g} s"
-        raise ProviderError(words, fault="refused", code="timeout", error_type="timeout")
+        raise ProviderError(words, "refused", "timeout", error_type="timeout")
     at = now + settings.poll_seconds
     # The lease is released between two polls: the job waits as a due time, and any worker may take the next poll.
     with writing():
@@ -211,14 +211,13 @@ def _settle_transcript(rt: Processing, job: ProcessingJob, transcript: Transcrip
 def _check_transcript(rt: Processing, transcript: Transcript) -> None:
     limits, languages = rt.settings.limits, rt.settings.transcription.languages
     if not transcript.words:
-        words = "the video contains no speech"
-        raise ProviderError(words, fault="absent", code="no_speech", error_type="invalid_audio")
+        raise ProviderError("the video contains no speech", "absent", "no_speech", error_type="invalid_audio")
     if transcript.words > limits.max_transcript_words:
         words = f"the transcript has {transcript.words:,} words, more than limits.max_transcript_words"
-        raise ProviderError(words, fault="absent", code="too_many_words")
+        raise ProviderError(words, "absent", "too_many_words")
     if languages and transcript.language and base_language(transcript.language) not in map(base_language, languages):
         words = f"the transcript is in {transcript.language}, which is not in transcription.languages"
-        raise ProviderError(words, fault="absent", code="wrong_language")
+        raise ProviderError(words, "absent", "wrong_language")
 
 
 def new_summary_job(rt: Processing, video: ProcessingVideo, now: float) -> SummarizationJobDocument:

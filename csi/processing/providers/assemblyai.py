@@ -57,7 +57,7 @@ class AssemblyTranscriber:
         limits = HttpLimits(total=600.0)
         found = self._post("/v2/upload", audio, "application/octet-stream", limits).get("upload_url")
         if not isinstance(found, str) or not found:
-            raise ProviderError(f"{WHO}: the upload returned no URL", fault="transient", code="bad_answer")
+            raise ProviderError(f"{WHO}: the upload returned no URL", "transient", "bad_answer")
         return found
 
     def submit(self, upload_url: str, request: TranscriptRequest) -> str:
@@ -72,7 +72,7 @@ class AssemblyTranscriber:
             body["webhook_auth_header_value"] = self.webhook_secret
         found = self._post("/v2/transcript", json.dumps(body).encode(), "application/json").get("id")
         if not isinstance(found, str) or not found:
-            raise ProviderError(f"{WHO}: the response has no job id", fault="unknown", code="bad_answer")
+            raise ProviderError(f"{WHO}: the response has no job id", "unknown", "bad_answer")
         return found
 
     def find_submitted(self, upload_url: str) -> str | None:
@@ -99,7 +99,7 @@ class AssemblyTranscriber:
         found = next((path for path in files if path.is_file()), None) or self._run_command(request, folder)
         if found is None:
             words = f"no audio of {request.video_id}: set transcription.assemblyai.audio_dir or audio_command"
-            raise ProviderError(words, fault="absent", code="no_audio", error_type="invalid_audio")
+            raise ProviderError(words, "absent", "no_audio", error_type="invalid_audio")
         if found.stat().st_size > self.settings.max_audio_mb * MEGABYTE:
             raise _invalid_audio(f"the audio is larger than {self.settings.max_audio_mb} MB (max_audio_mb)")
         if not found.stat().st_size:
@@ -117,11 +117,9 @@ class AssemblyTranscriber:
         try:
             done = subprocess.run(line, capture_output=True, timeout=COMMAND_SECONDS, check=False)  # noqa: S603
         except (OSError, subprocess.TimeoutExpired) as error:
-            words = f"audio_command: {type(error).__name__}"
-            raise ProviderError(words, fault="transient", code="audio_command") from error
+            raise ProviderError(f"audio_command: {type(error).__name__}", "transient", "audio_command") from error
         if done.returncode != 0:
-            words = f"audio_command ended with code {done.returncode}"
-            raise ProviderError(words, fault="transient", code="audio_command")
+            raise ProviderError(f"audio_command ended with code {done.returncode}", "transient", "audio_command")
         return next(iter(sorted(folder.iterdir())), None)
 
     def _post(self, path: str, body: bytes, content_type: str, limits: HttpLimits | None = None) -> dict[str, Any]:
@@ -165,8 +163,7 @@ def read_transcript(data: dict[str, Any]) -> Transcript | None:
         found = TranscriptObject.model_validate(data)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors()[:3])
-        words = f"{WHO}: the transcript is invalid ({fields})"
-        raise ProviderError(words, fault="transient", code="bad_answer") from error
+        raise ProviderError(f"{WHO}: the transcript is invalid ({fields})", "transient", "bad_answer") from error
     return Transcript(
         text=found.text or "",
         provider="assemblyai",
@@ -179,4 +176,4 @@ def read_transcript(data: dict[str, Any]) -> Transcript | None:
 
 
 def _invalid_audio(text: str) -> ProviderError:
-    return ProviderError(text, fault="refused", code="invalid_audio", error_type="invalid_audio")
+    return ProviderError(text, "refused", "invalid_audio", error_type="invalid_audio")

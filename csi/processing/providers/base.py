@@ -19,9 +19,9 @@ class ProviderError(CsiError):
     def __init__(
         self,
         message: str,
-        *,
         fault: Fault,
         code: str,
+        *,
         error_type: ErrorType = "api_error",
         retry_after: float | None = None,
         status: int | None = None,

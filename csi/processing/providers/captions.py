@@ -71,7 +71,7 @@ class CaptionTranscriber:
             if name in _ABSENT:
                 raise _absent(_ABSENT[name], name) from error
             words = f"captions: YouTube did not return them ({name})"
-            raise ProviderError(words, fault="transient", code=f"captions_{name}") from error
+            raise ProviderError(words, "transient", f"captions_{name}") from error
         if fetched is None and tracks:
             raise _absent("wrong_language", "none of them is in transcription.languages")
         if fetched is None:
@@ -102,7 +102,7 @@ def _choose(tracks: list[Any], languages: tuple[str, ...]) -> Any:
 
 
 def _absent(code: str, words: str) -> ProviderError:
-    return ProviderError(f"captions: {words}", fault="absent", code=code, error_type="invalid_audio")
+    return ProviderError(f"captions: {words}", "absent", code, error_type="invalid_audio")
 
 
 def _library() -> Any:

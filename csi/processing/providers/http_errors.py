@@ -31,7 +31,7 @@ def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], floa
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ProviderError(f"{who}: the answer is not a JSON object", fault="unknown", code="bad_answer")
+        raise ProviderError(f"{who}: the answer is not a JSON object", "unknown", "bad_answer")
     return found
 
 

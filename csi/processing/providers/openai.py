@@ -121,7 +121,7 @@ class UnusableReply(ProviderError):
     """A paid reply that cannot be used: cut off, refused, filtered or invalid. `reply` has its usage."""
 
     def __init__(self, message: str, code: str, reply: ModelReply) -> None:
-        super().__init__(message, fault="refused", code=code)
+        super().__init__(message, "refused", code)
         self.reply = reply
 
 
@@ -141,7 +141,7 @@ def read_reply(data: dict[str, Any], asked: str) -> ModelReply:
         usage_known=used_in is not None and used_out is not None,
     )
     if not choice:
-        raise ProviderError(f"{WHO}: a response without choices", fault="unknown", code="bad_answer")
+        raise ProviderError(f"{WHO}: a response without choices", "unknown", "bad_answer")
     reason = choice.get("finish_reason")
     if message.get("refusal"):
         raise UnusableReply(f"{WHO} refused to answer", "model_refused", reply)

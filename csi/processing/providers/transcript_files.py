@@ -24,8 +24,7 @@ class FileTranscriber:
         paths = [self._directory / f"{request.video_id}{suffix}" for suffix in SUFFIXES]
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
-            words = f"no transcript of {request.video_id} in {self._directory}"
-            raise ProviderError(words, fault="absent", code="no_file")
+            raise ProviderError(f"no transcript of {request.video_id} in {self._directory}", "absent", "no_file")
         try:
             if path.stat().st_size > MAX_BYTES:
                 raise _bad_transcript(path, f"larger than {MAX_BYTES // 1024**2} MB")
@@ -44,7 +43,7 @@ class FileTranscriber:
 
 
 def _bad_transcript(path: Path, reason: str) -> ProviderError:
-    return ProviderError(f"{path.name}: {reason}", fault="refused", code="bad_transcript")
+    return ProviderError(f"{path.name}: {reason}", "refused", "bad_transcript")
 
 
 def from_json(data: dict[str, Any], *, provider: str, source: str) -> Transcript:
