@@ -59,7 +59,7 @@ _STATES = click.Choice(["open", "pending", "investigating", "resolved", "abandon
 def processing_session(config_path: Path | None) -> Iterator[runtime.Processing]:
     """Open the existing database. A command never creates it: a file that root creates locks the worker out."""
     settings = config.load(config_path)
-    logs.setup(level="WARNING", format=settings.log_format, secrets=config.available_secrets(settings).all)
+    logs.setup(level="WARNING", format=settings.log_format, secrets=config.read_secrets(settings, required=False).all)
     url = settings.database_url
     if "://" not in url and not Path(url).exists():
         raise StoreError(
@@ -256,8 +256,8 @@ def export_collection(config_path: Path | None, collection: str, out: Path | Non
 def print_digest(config_path: Path | None, day: str | None, html: bool) -> None:
     """Print the digest of a day, from the current data."""
     with processing_session(config_path) as rt:
-        text = runs.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
-    click.echo(logs.redact(text.html if html else text.markdown))
+        markdown, as_html = runs.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
+    click.echo(logs.redact(as_html if html else markdown))
 
 
 def checked_day(text: str) -> str:

@@ -2,9 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,26 +59,23 @@ def load(path: Path | None = None, env: Mapping[str, str] | None = None) -> Proc
     return settings
 
 
-def read_secrets(settings: ProcessingSettings, env: Mapping[str, str] | None = None) -> ProcessingSecrets:
-    """Only secrets that the settings use are required. MissingSetting names the variable, never its value."""
-    env = os.environ if env is None else env
-    return _secrets(settings, partial(_secret, env))
+def read_secrets(
+    settings: ProcessingSettings, env: Mapping[str, str] | None = None, *, required: bool = True
+) -> ProcessingSecrets:
+    """Raises MissingSetting for a secret that the settings use: it names the variable, never the value.
 
-
-def available_secrets(settings: ProcessingSettings, env: Mapping[str, str] | None = None) -> ProcessingSecrets:
-    """The secrets that are set, for read-only commands: they redact secrets but require none."""
+    Read-only commands pass `required=False`: they redact the secrets that are set, and need none.
+    """
     env = os.environ if env is None else env
 
     def read(name: str, *, needed: bool = False, spaces: bool = False) -> str | None:
         try:
-            return _secret(env, name, spaces=spaces)
-        except (ConfigError, MissingSetting):
+            return _secret(env, name, needed=needed, spaces=spaces)
+        except ConfigError:
+            if required:
+                raise
             return None
 
-    return _secrets(settings, read)
-
-
-def _secrets(settings: ProcessingSettings, read: Callable[..., str | None]) -> ProcessingSecrets:
     transcription, openai = settings.transcription, settings.summarization.openai
     uses_assemblyai = "assemblyai" in transcription.providers
     webhook = transcription.assemblyai.webhook_url is not None and uses_assemblyai

@@ -68,15 +68,15 @@ def shown(open_bench):
 
 
 def test_a_digest_is_inert_as_markdown_and_as_html(shown):
-    made = runs.make_digest(shown.rt, runs.describe_run(shown.rt, shown.rt.today()))
-    for text in (made.markdown, made.html):
+    markdown, html = runs.make_digest(shown.rt, runs.describe_run(shown.rt, shown.rt.today()))
+    for text in (markdown, html):
         assert "alert(1)" in text
         assert not any(letter in text for letter in "\x1b\x07")
-    assert "\u202e" not in made.markdown
+    assert "\u202e" not in markdown
     for piece in ("<script", "\n# Heading", "[x](javascript"):
-        assert piece not in made.markdown.replace("\\<", "").replace("\\[x\\]", "")
-    assert "<script" not in made.html
-    assert made.html.count("\u202e") == 5 == len(re.findall("<bdi>[^\\n]*?\u202e[^\\n]*?</bdi>", made.html))
+        assert piece not in markdown.replace("\\<", "").replace("\\[x\\]", "")
+    assert "<script" not in html
+    assert html.count("\u202e") == 5 == len(re.findall("<bdi>[^\\n]*?\u202e[^\\n]*?</bdi>", html))
 
 
 def test_files_and_commands_print_no_control_characters(shown, monkeypatch):

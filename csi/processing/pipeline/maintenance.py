@@ -66,7 +66,6 @@ def recover_claims(rt: Processing) -> None:
 
 
 def run_step(rt: Processing, wake: StepWake) -> list[StepWake]:
-    """Run the step of one wake-up."""
     match wake.step:
         case "intake":
             return intake.intake(rt)

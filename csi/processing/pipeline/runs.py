@@ -94,15 +94,8 @@ class DigestEntry:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class DigestText:
-    """The digest in both formats."""
-
-    markdown: str
-    html: str
-
-
-def make_digest(rt: Processing, run: RunEventDocument) -> DigestText:
+def make_digest(rt: Processing, run: RunEventDocument) -> tuple[str, str]:
+    """The digest as Markdown and as HTML."""
     start, end = day_span(run.run_id)
     facts = {
         "run": run,
@@ -112,24 +105,22 @@ def make_digest(rt: Processing, run: RunEventDocument) -> DigestText:
             _video_entry(name) for status in ("failed", "skipped") for name in videos.reached(status, start, end)
         ],
     }
-    return DigestText(
-        _environment(html=False).get_template("digest.md").render(facts),
-        _environment(html=True).get_template("digest.html").render(facts),
-    )
+    markdown = _environment(html=False).get_template("digest.md").render(facts)
+    return markdown, _environment(html=True).get_template("digest.html").render(facts)
 
 
 def write_digest(rt: Processing, run: RunEventDocument, *, announce: bool) -> list[Artifact]:
-    digest, now = make_digest(rt, run), rt.now()
+    (markdown, html), now = make_digest(rt, run), rt.now()
     files = [
-        rt.artifacts.write(None, f"digest-{run.run_id}.md", "digest", digest.markdown),
-        rt.artifacts.write(None, f"digest-{run.run_id}.html", "digest_html", digest.html),
+        rt.artifacts.write(None, f"digest-{run.run_id}.md", "digest", markdown),
+        rt.artifacts.write(None, f"digest-{run.run_id}.html", "digest_html", html),
     ]
     rt.failpoint("digest.written")
     with writing():
         for artifact in files:
             artifacts.put(artifact, now)
         if announce:  # the subject makes it one notice, also when a crash repeats this step
-            notices.add(f"digest:{run.run_id}", f"CSI digest of {run.run_id}", digest.markdown, due_at=now, now=now)
+            notices.add(f"digest:{run.run_id}", f"CSI digest of {run.run_id}", markdown, due_at=now, now=now)
     return files
 
 

@@ -36,8 +36,6 @@ class ProviderError(CsiError):
 
 @dataclass(frozen=True)
 class TranscriptRequest:
-    """The video to transcribe."""
-
     video_id: str
     url: str
     duration: float
@@ -114,8 +112,6 @@ class PaidTranscriber(Protocol):
 
 @dataclass(frozen=True)
 class SummaryInput:
-    """The transcript to summarize, and the options."""
-
     title: str
     channel: str
     url: str
