@@ -3,9 +3,6 @@
 `progress` holds the token of the next page. A crash costs the current page, which is fetched again.
 """
 
-from functools import partial
-from typing import Any
-
 from csi.adapters.youtube.api import ApiPage, DataApi, is_readable
 from csi.adapters.youtube.api_errors import LIST_CHANGED
 from csi.catalog import capture, data_api
@@ -15,7 +12,6 @@ from csi.jobs.run_job import JobDone, StepDone
 from csi.runtime import Runtime
 from csi.store.catalog import channels, videos
 from csi.store.catalog.jobs import CatalogJob
-from csi.store.catalog.videos import VideoFacts
 
 MOST_RESTARTS = 3
 """When a page token expires or the list changes, the backfill restarts at the first page; stored videos stay. The limit
@@ -58,12 +54,16 @@ def _read_page(rt: Runtime, api: DataApi, job: CatalogJob, channel_id: str) -> S
         "videos": done["videos"] + len(found),
         "missing": done["missing"] + len(unseen),
     }
-    save = partial(_save_videos, rt, found, unseen)
     is_last = page.next is None or (job.payload.get("until_known") and len(known) == len(listed))
-    if is_last or (cap is not None and counts["videos"] + counts["missing"] >= int(cap)):
-        return JobDone(counts, partial(_save_last_videos, rt, channel_id, save))
-    progress: dict[str, Any] = done | counts | {"token": page.next}
-    return StepDone(progress, save)
+    is_last = is_last or (cap is not None and counts["videos"] + counts["missing"] >= int(cap))
+
+    def save() -> None:
+        capture.record_videos(found, rt.now())
+        capture.record_unseen(unseen, rt.now())
+        if is_last:
+            channels.note_backfilled(channel_id, rt.now())
+
+    return JobDone(counts, save) if is_last else StepDone(done | counts | {"token": page.next}, save)
 
 
 def _page(api: DataApi, uploads: str, token: str | None) -> ApiPage | None:
@@ -77,13 +77,3 @@ def _page(api: DataApi, uploads: str, token: str | None) -> ApiPage | None:
         if token is not None and str(error) == LIST_CHANGED:
             return None
         raise
-
-
-def _save_videos(rt: Runtime, found: list[VideoFacts], unseen: list[VideoFacts]) -> None:
-    capture.record_videos(found, rt.now())
-    capture.record_unseen(unseen, rt.now())
-
-
-def _save_last_videos(rt: Runtime, channel_id: str, save: partial[None]) -> None:
-    save()
-    channels.note_backfilled(channel_id, rt.now())

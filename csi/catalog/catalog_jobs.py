@@ -19,7 +19,7 @@ from csi.store import heartbeats
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.jobs import CatalogJob
-from csi.store.catalog.videos import DueVideo, Tier, VideoFacts
+from csi.store.catalog.videos import Tier
 from csi.store.db import writing
 
 BATCH = 50
@@ -49,9 +49,6 @@ def plan_jobs(rt: Runtime) -> list[Wake]:
     return [Wake("job", slot) for slot, job in enumerate(new) if not jobs.enqueue(job, now).is_duplicate]
 
 
-# ── videos ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     """The videos of one tier, or those that the job names."""
     done = {"videos": 0, "missing": 0, "asked": 0} | job.progress
@@ -71,18 +68,15 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobD
         "missing": done["missing"] + len(gone),
         "asked": done["asked"] + BATCH,
     }
-    return StepDone(progress, partial(_save_videos, rt, list(found.values()), gone))
 
+    def save() -> None:
+        now = rt.now()
+        capture.record_videos(list(found.values()), now)
+        newly = capture.record_missing(gone, now)
+        if newly:
+            log.info("videos are missing at YouTube", videos=newly)
 
-def _save_videos(rt: Runtime, found: list[VideoFacts], gone: list[DueVideo]) -> None:
-    now = rt.now()
-    capture.record_videos(found, now)
-    newly = capture.record_missing(gone, now)
-    if newly:
-        log.info("videos are missing at YouTube", videos=newly)
-
-
-# ── channels ────────────────────────────────────────────────────────────────────────────────────────────
+    return StepDone(progress, save)
 
 
 def _refresh_channels(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
@@ -93,17 +87,17 @@ def _refresh_channels(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
     found = data_api.read_channels(data_api.open_api(rt, job), ids)
     gone = [ref for ref in ids if ref not in found]
     progress = {"channels": done["channels"] + len(found), "missing": done["missing"] + len(gone)}
-    return StepDone(progress, partial(_save_channels, rt, list(found.values()), gone))
 
+    def save() -> None:
+        now = rt.now()
+        for facts in found.values():
+            _catch_up(rt, facts, now)
+            capture.record_channel(facts, now)
+        for ref in gone:
+            if channels.note_missing(ref, now - 0.9 * DAY, next_channel_refresh(now), now):
+                log.warning("channel is gone from YouTube", channel=ref)
 
-def _save_channels(rt: Runtime, found: list[ChannelFacts], gone: list[str]) -> None:
-    now = rt.now()
-    for facts in found:
-        _catch_up(rt, facts, now)
-        capture.record_channel(facts, now)
-    for ref in gone:
-        if channels.note_missing(ref, now - 0.9 * DAY, next_channel_refresh(now), now):
-            log.warning("channel is gone from YouTube", channel=ref)
+    return StepDone(progress, save)
 
 
 def _catch_up(rt: Runtime, facts: ChannelFacts, now: float) -> None:
@@ -117,9 +111,6 @@ def _catch_up(rt: Runtime, facts: ChannelFacts, now: float) -> None:
     seen = videos.published_since(facts.id, before.last_refreshed_at or now)
     if facts.video_count - before.video_count > seen:
         channel_admin.backfill(rt, before, until_known=True)
-
-
-# ── other kinds ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _poll_feed(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:

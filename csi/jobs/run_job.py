@@ -51,9 +51,6 @@ Handler = Callable[[Runtime, CatalogJob], StepDone | JobDone]
 """Does the next step of a job, given its `progress`. After a SourceError the step is repeated later."""
 
 
-# ── the maintenance loop ────────────────────────────────────────────────────────────────────────────────
-
-
 def wake_due(rt: Runtime) -> list[Wake]:
     """One wake-up for each due job, up to the number of free job slots. A wake-up takes the most urgent job."""
     now = rt.now()
@@ -76,23 +73,25 @@ def requeue_failed_and_stuck(rt: Runtime) -> int:
     return stuck + jobs.release_failed(now)
 
 
-# ── run ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def run_next_job(rt: Runtime, handlers: Mapping[str, Handler]) -> list[Wake]:
     """Claim the most urgent due job and run it. Returns a wake-up for the next due job."""
     job = jobs.claim(rt.now())
     if job is None:
         return []
-    wakes = _run(rt, job, handlers.get(job.type))
+    wakes = _run(rt, job, handlers)
     return [*wakes, *([Wake("job", 0)] if not rt.stopping() and jobs.due(rt.now(), 1) else [])]
 
 
-def _run(rt: Runtime, job: CatalogJob, handler: Handler | None) -> tuple[Wake, ...]:
+def _run(rt: Runtime, job: CatalogJob, handlers: Mapping[str, Handler]) -> tuple[Wake, ...]:
     try:
-        if handler is None:
+        if job.type not in handlers:
             raise SourceError(f"this version has no job type {job.type}", kind="denied")
-        return _run_steps(rt, job, handler)
+        while isinstance(outcome := handlers[job.type](rt, job), StepDone):
+            job = _save(rt, job, outcome)
+            if rt.stopping():
+                jobs.snooze(job, "the worker stopped", rt.now(), rt.now())
+                return ()
+        return _finish(rt, job, outcome)
     except JobLeaseLost:
         log.info("job lease lost", job=job.id, type=job.type)
     except SourceError as error:
@@ -103,17 +102,6 @@ def _run(rt: Runtime, job: CatalogJob, handler: Handler | None) -> tuple[Wake, .
         log.exception("job handler raised an unexpected error", job=job.id, type=job.type)
         _settle_failure(rt, job, SourceError(f"{type(error).__name__} in {job.type}", kind="bug"))
     return ()
-
-
-def _run_steps(rt: Runtime, job: CatalogJob, handler: Handler) -> tuple[Wake, ...]:
-    while True:
-        outcome = handler(rt, job)
-        if isinstance(outcome, JobDone):
-            return _finish(rt, job, outcome)
-        job = _save(rt, job, outcome)
-        if rt.stopping():
-            jobs.snooze(job, "the worker stopped", rt.now(), rt.now())
-            return ()
 
 
 def _save(rt: Runtime, job: CatalogJob, outcome: StepDone) -> CatalogJob:
@@ -167,9 +155,6 @@ def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
                 changed = jobs.mark_dead(found, why, now)
             if changed:
                 log.error("job given up", **facts)
-
-
-# ── what a failure means ────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)

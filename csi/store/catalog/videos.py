@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from csi.store.db import changed, fetch, marks, run
@@ -25,7 +25,7 @@ class VideoFacts:
     comment_count: int | None = None
     thumbnail_url: str | None = None
     category_id: str | None = None
-    tags: tuple[str, ...] = field(default=())
+    tags: tuple[str, ...] = ()
     language: str | None = None
     caption_available: bool | None = None
     definition: str | None = None
@@ -62,9 +62,8 @@ class RefreshPlan:
     at: float | None
 
 
-_FACTS = tuple(VideoFacts.__dataclass_fields__)
-COLUMNS = ", ".join(CatalogVideo.__dataclass_fields__)
-_NAMES = (*_FACTS, "first_seen_at", "last_refreshed_at", "missing_since", "refresh_tier", "next_refresh_at")
+_NAMES = tuple(CatalogVideo.__dataclass_fields__)
+COLUMNS = ", ".join(_NAMES)
 _KEPT = ("id", "first_seen_at")
 _UPSERT = f"""
     INSERT INTO videos ({", ".join(_NAMES)}) VALUES {{rows}}
@@ -79,39 +78,29 @@ _STOP_PAUSED = """
 
 def save(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float) -> None:
     """Insert or update videos with what the API returned now. Part of the caller's transaction."""
-    if rows:
-        _insert(_UPSERT, [_row(facts, plan, first=now, refreshed=now) for facts, plan in rows])
-        _stop_paused([facts for facts, _ in rows])
+    _insert(_UPSERT, rows, first_seen_at=now, last_refreshed_at=now, missing_since=None)
 
 
 def add_unknown(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float, *, missing: bool = False) -> int:
     """Insert videos that a feed or an uploads list named; existing rows are not changed. `missing`: the API was asked
     for them and did not return them. Returns how many were new."""
+    since = now if missing else None
+    return _insert(_ADD_UNKNOWN, rows, first_seen_at=now, last_refreshed_at=None, missing_since=since)
+
+
+def _insert(statement: str, rows: Sequence[tuple[VideoFacts, RefreshPlan]], **seen: float | None) -> int:
     if not rows:
         return 0
-    since = now if missing else None
-    added = _insert(_ADD_UNKNOWN, [_row(facts, plan, first=now, missing=since) for facts, plan in rows])
-    _stop_paused([facts for facts, _ in rows])
-    return added
-
-
-def _insert(statement: str, rows: list[list[Any]]) -> int:
-    place = f"({marks(_NAMES)})"
-    return changed(statement.format(rows=", ".join([place] * len(rows))), *(value for row in rows for value in row))
-
-
-def _stop_paused(found: Sequence[VideoFacts]) -> None:
-    """A channel may have been paused while a job was running: its videos are not refreshed either."""
-    ids, owners = [facts.id for facts in found], sorted({facts.channel_id for facts in found})
+    videos = [
+        vars(facts) | seen | {"tags": json.dumps(facts.tags), "refresh_tier": plan.tier, "next_refresh_at": plan.at}
+        for facts, plan in rows
+    ]
+    places = ", ".join([f"({marks(_NAMES)})"] * len(videos))
+    added = changed(statement.format(rows=places), *(video[name] for video in videos for name in _NAMES))
+    # A channel may have been paused while a job was running: its videos are not refreshed either.
+    ids, owners = [facts.id for facts, _ in rows], sorted({facts.channel_id for facts, _ in rows})
     run(_STOP_PAUSED.format(ids=marks(ids), channels=marks(owners)), *ids, *owners)
-
-
-def _row(
-    facts: VideoFacts, plan: RefreshPlan, *, first: float, refreshed: float | None = None, missing: float | None = None
-) -> list[Any]:
-    values = [getattr(facts, name) for name in _FACTS]
-    values[_FACTS.index("tags")] = json.dumps(facts.tags)
-    return [*values, first, refreshed, missing, plan.tier, plan.at]
+    return added
 
 
 def note_missing(video_id: str, plan: RefreshPlan, now: float) -> bool:
@@ -185,7 +174,7 @@ def of_channel(
 
 def hottest(limit: int = 50) -> list[tuple[CatalogVideo, int | None, int | None]]:
     """Videos of the hot tier with the views of their last hour and day, the most viewed first."""
-    names = ", ".join(f"v.{name}" for name in CatalogVideo.__dataclass_fields__)
+    names = ", ".join(f"v.{name}" for name in _NAMES)
     sql = f"""SELECT {names}, s.hourly_views, s.daily_views FROM videos v LEFT JOIN video_stats s
         ON s.video_id = v.id AND s.captured_at = v.last_refreshed_at
         WHERE v.refresh_tier = 'hot' AND v.missing_since IS NULL
@@ -201,9 +190,7 @@ def count_of(channel_id: str) -> tuple[int, int]:
 
 
 def _video(row: tuple[Any, ...]) -> CatalogVideo:
-    video = CatalogVideo(*row)
-    captions = video.caption_available  # SQLite stores booleans as integers
-    return replace(
-        video, tags=tuple(json.loads(row[_FACTS.index("tags")])),
-        caption_available=None if captions is None else bool(captions),
-    )  # fmt: skip
+    values = dict(zip(_NAMES, row, strict=True))
+    captions = values["caption_available"]  # SQLite stores booleans as integers
+    values["caption_available"] = None if captions is None else bool(captions)
+    return CatalogVideo(**values | {"tags": tuple(json.loads(values["tags"]))})
