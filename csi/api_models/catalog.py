@@ -1,5 +1,8 @@
 """Channels, videos, statistics and jobs as JSON, under the names of the specification."""
 
+from collections.abc import Iterable
+from typing import Self
+
 from pydantic import Field
 
 from csi.api_models.base import ApiModel, Redacted, RedactedDetails, RedactedOrNone, RenamedKeys, Time, TimeOrNone
@@ -204,6 +207,10 @@ class HotVideos(ApiModel):
     """The videos with the most views in the last hour."""
 
     videos: list[HotVideo]
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[CatalogVideo, int | None, int | None]]) -> Self:
+        return cls(videos=[HotVideo.of(row, hourly_views=hour, daily_views=day) for row, hour, day in rows])
 
 
 class VideoStatsJson(ApiModel, row=VideoStats):

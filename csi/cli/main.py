@@ -22,9 +22,9 @@ from csi.errors import CsiError
 
 # name: (module:attribute, line in --help). Text instead of imports, so that `csi --help` starts fast.
 COMMANDS = {
-    "archive": ("csi.cli.archive:archive", "Move old statistics and jobs into archive files, and restore them."),
+    "archive": ("csi.cli.catalog:archive", "Move old statistics and jobs into archive files, and restore them."),
     "audit": ("csi.cli.processing:audit_group", "Read processing's audit log."),
-    "channels": ("csi.cli.channels:channels_group", "Track channels: their videos and their statistics over time."),
+    "channels": ("csi.cli.catalog:channels_group", "Track channels: their videos and their statistics over time."),
     "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "completion": ("csi.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
@@ -36,7 +36,7 @@ COMMANDS = {
     "events": ("csi.cli.events:events", "List, show and follow events."),
     "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
-    "jobs": ("csi.cli.jobs:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
+    "jobs": ("csi.cli.catalog:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
     "notify": ("csi.cli.notify:notify", "Show alerts, and test the notification channels."),
     "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),
     "prune": ("csi.cli.db:prune", "Delete rows that are older than their retention."),
@@ -52,7 +52,7 @@ COMMANDS = {
     "tasks": ("tasks.cli:tasks", "Show queued and running tasks, and what each waits for."),
     "top": ("csi.cli.status:top", "Show live activity until Ctrl-C."),
     "trace": ("csi.cli.events:trace", "Show the timeline of one item."),
-    "videos": ("csi.cli.videos:videos_group", "Show the videos of tracked channels."),
+    "videos": ("csi.cli.catalog:videos_group", "Show the videos of tracked channels."),
 }
 
 

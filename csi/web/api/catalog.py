@@ -198,10 +198,7 @@ def list_videos(rt: Runtime, query: VideoQuery) -> api_models.VideoPage:
 
 @OPERATIONS.add("GET", "/videos/hot", "listHotVideos", "Videos up to 7 days old, most views in the last hour first")
 def hot_videos(rt: Runtime, query: HotVideoQuery) -> api_models.HotVideos:
-    rows = videos.hottest(query.limit)
-    return api_models.HotVideos(
-        videos=[api_models.HotVideo.of(row, hourly_views=hour, daily_views=day) for row, hour, day in rows]
-    )
+    return api_models.HotVideos.of_rows(videos.hottest(query.limit))
 
 
 @OPERATIONS.add(
@@ -234,24 +231,17 @@ def show_job(rt: Runtime, id: str) -> api_models.JobDetail:
 
 
 @OPERATIONS.add(
-    "POST",
-    "/jobs",
-    "addJob",
-    "Enqueue a job; an open job with the same key is returned instead",
+    "POST", "/jobs", "addJob", "Enqueue a job; an open job with the same key is returned instead",
     answer=api_models.JobEnqueued,
-)
+)  # fmt: skip
 def add_job(rt: Runtime, body: JobRequest) -> Response:
     if body.channel is not None and channels.find(body.channel) is None:
         raise HttpProblem(400, "channel: it is not in the catalogue")
     try:
         found = job_admin.enqueue(
-            rt,
-            body.type,
-            channel_id=body.channel,
-            video_ids=body.videos,
-            priority=body.priority,
+            rt, body.type, channel_id=body.channel, video_ids=body.videos, priority=body.priority,
             delay=body.delay_seconds,
-        )
+        )  # fmt: skip
     except JobRefused as error:
         raise HttpProblem(400, str(error)) from error
     return reply(api_models.JobEnqueued.of(found), 200 if found.is_duplicate else 201)
