@@ -1,7 +1,6 @@
 """The audit log: a row before a change, its status after it, and one log line."""
 
 import time
-from dataclasses import dataclass, field
 from typing import Literal
 
 from starlette.requests import Request
@@ -17,46 +16,32 @@ from csi.web.shared_state import Sidecar
 DETAIL_CHARS = 300
 
 
-@dataclass
-class AuditedRequest:
-    """A request that changes something. Without its row in the audit log it is not executed."""
+async def run_audited(
+    sidecar: Sidecar, inner: ASGIApp, request: Request, receive: Receive, send: Send,
+    *, via: Literal["api", "dashboard"], role: Role, detail: str,
+) -> None:  # fmt: skip
+    """Executes a request that changes something, and stores its status also where it fails.
 
-    sidecar: Sidecar
-    request: Request
-    number: int
-    action: str
-    detail: str
-    client: str | None
-    started: float = field(default_factory=time.monotonic)
-    status: int | None = None
+    Without its row in the audit log it is not executed.
+    """
+    action = redact(f"{request.method} {clean(request.scope['path'], 200)}"[:200])
+    client = request.client.host if request.client else None
+    number = await sidecar.read(lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=action))
+    started, status = time.monotonic(), None
 
-    @classmethod
-    async def begin(
-        cls, sidecar: Sidecar, request: Request, *, via: Literal["api", "dashboard"], role: Role, detail: str
-    ) -> "AuditedRequest":
-        action = redact(f"{request.method} {clean(request.scope['path'], 200)}"[:200])
-        client = request.client.host if request.client else None
-        number = await sidecar.read(lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=action))
-        return cls(sidecar, request, number, action, clean(redact(detail), DETAIL_CHARS), client)
+    async def observed(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        await send(message)
 
-    async def run(self, inner: ASGIApp, receive: Receive, send: Send) -> None:
-        """Executes the request, and stores its status also where it fails."""
-
-        async def observed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self.status = message["status"]
-            await send(message)
-
+    try:
+        await inner(request.scope, receive, observed)
+    finally:
+        seconds = round(time.monotonic() - started, 3)
+        log.info("admin action", action=action, client=client, status=status, seconds=seconds)
+        shown = clean(redact(detail), DETAIL_CHARS) or None
         try:
-            await inner(self.request.scope, receive, observed)
-        finally:
-            seconds = round(time.monotonic() - self.started, 3)
-            log.info("admin action", action=self.action, client=self.client, status=self.status, seconds=seconds)
-            await self._finish()
-
-    async def _finish(self) -> None:
-        status, detail = self.status, self.detail or None
-        try:
-            await self.sidecar.read(lambda rt: audit.finish(self.number, rt.now(), status=status, detail=detail))
+            await sidecar.read(lambda rt: audit.finish(number, rt.now(), status=status, detail=shown))
         except CsiError as error:
-            self.sidecar.warn("audit record not completed", error)
+            sidecar.warn("audit record not completed", error)

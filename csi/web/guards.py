@@ -13,7 +13,7 @@ from csi.errors import CsiError
 from csi.logs import log
 from csi.status.facts import gather
 from csi.web import health, session
-from csi.web.audit import AuditedRequest
+from csi.web.audit import run_audited
 from csi.web.auth import SAFE_METHODS, AccessRules, access_rules, authorize_api_request, check_origin, role_of
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
@@ -50,9 +50,8 @@ class ApiGuard:
             headers = {"WWW-Authenticate": 'Bearer realm="csi"'} if error.status == 401 else {}
             await problem(error.status, str(error), headers)(scope, receive, send)
             return
-        detail = body.decode("utf-8", "replace")
-        audited = await AuditedRequest.begin(self._sidecar, request, via="api", role=role, detail=detail)
-        await audited.run(self._inner, _replayed(body, receive), send)
+        replayed, detail = _replayed(body, receive), body.decode("utf-8", "replace")
+        await run_audited(self._sidecar, self._inner, request, replayed, send, via="api", role=role, detail=detail)
 
 
 class DashboardGuard:
@@ -116,9 +115,8 @@ class DashboardGuard:
         if found.role != "admin":
             raise HttpProblem(403, "this session is read-only; sign in with CSI_ADMIN_TOKEN")
         request.state.form = form
-        detail = urlencode(form)
-        audited = await AuditedRequest.begin(self._sidecar, request, via="dashboard", role=found.role, detail=detail)
-        await audited.run(self._inner, receive, send)
+        inner, detail = self._inner, urlencode(form)
+        await run_audited(self._sidecar, inner, request, receive, send, via="dashboard", role="admin", detail=detail)
         return None
 
     async def _sign_in(self, request: Request, rules: AccessRules) -> Response:
