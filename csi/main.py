@@ -1,14 +1,17 @@
 """The sidecar: `csi.main:app` for any ASGI server, `python -m csi.main` as a process of its own."""
 
+import os
+import socket
 import sys
+import threading
 
 from csi import logs, server
 from csi.config.loader import require_delivery
+from csi.config.settings import Settings
 from csi.errors import ConfigError, CsiError, StoreError
 from csi.logs import log
 from csi.runtime import Runtime, load_settings, open_runtime
 from csi.store import db, leases
-from csi.web import serve
 from csi.web.app import create_app
 
 app = create_app(open_runtime)
@@ -23,7 +26,7 @@ def main() -> None:
     except CsiError as error:
         sys.stderr.write(f"csi: {error}\n")
         sys.exit(error.exit_code)
-    serve.end(code)
+    end(code)
 
 
 def _refuse_arguments(arguments: list[str]) -> None:
@@ -35,12 +38,24 @@ def _run() -> int:
     server.leave_on_signals()
     settings = load_settings()
     require_delivery(settings)
-    with serve.listen(settings) as door:
+    with listen(settings) as door:
         rt = open_runtime()
         logs.install_excepthook()
-        code = serve.serve(create_app(lambda: rt), door)
+        host, port = door.getsockname()[:2]
+        log.info("sidecar listens", host=host, port=port)
+        code = server.run(create_app(lambda: rt), door, server.ServerLimits())
     _release_leases(rt)
     return code
+
+
+def listen(settings: Settings) -> socket.socket:
+    """ConfigError for an address beyond loopback without an admin token."""
+    address = server.resolve(settings.web.host or "0.0.0.0", settings.web.port, setting="web.host")  # noqa: S104
+    if not address.is_loopback and settings.secrets.admin_token is None:
+        raise ConfigError(
+            f"web.host {address.host} can be reached from other machines: set CSI_ADMIN_TOKEN, or use 127.0.0.1"
+        )
+    return server.listen(address, setting="web.port or PORT")
 
 
 def _release_leases(rt: Runtime) -> None:
@@ -50,6 +65,17 @@ def _release_leases(rt: Runtime) -> None:
             leases.release_own(rt.now())
     except StoreError as error:
         log.warning("leases could not be released; they expire", error=str(error))
+
+
+def end(code: int) -> None:
+    """Exits also while a thread waits for a source: its lease expires, so the watch is polled again."""
+    log.info("sidecar ends")
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if any(thread.is_alive() and not thread.daemon for thread in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
