@@ -20,10 +20,11 @@ from csi.ingester.signature import sign
 from csi.runtime import Runtime
 from csi.store import audit, db, destinations, heartbeats, hosts
 from csi.store.models import DeadLetter, Event, Watch
-from csi.web import curl_command, guards
+from csi.web import guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
 from csi.web.pages import pages
+from csi.web.pages.events import curl_command
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 
@@ -453,7 +454,7 @@ async def test_delivery_is_paused_resumed_and_tested(client: httpx.AsyncClient) 
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "python3"))), reason="bash, curl and python3 are needed")
 def test_the_curl_command_delivers_and_holds_no_secret(tmp_path: Path) -> None:
     event = {"event_id": "e'1", "subject": {"title": 'Über $HOME `id` "x" \\ \''}}
-    text = curl_command.command(event, "csi-test")
+    text = curl_command(event, "csi-test")
     assert SECRET not in text
     with ScriptedReceiver() as receiver:
         env = {"PATH": "/usr/bin:/bin", "CSI_UA_ENDPOINT": receiver.url, "CSI_UA_SHARED_SECRET": SECRET}
