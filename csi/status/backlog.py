@@ -13,6 +13,7 @@ from csi.status.worker import WorkerStatus, worker_status
 from csi.store import hosts
 from csi.store.queries import backlog_rows
 from csi.store.queries.backlog_rows import UnsettledBatch
+from csi.store.queries.timeline_rows import BatchRow
 
 ATTEMPTS = len(RETRY_DELAYS) + 1
 
@@ -119,7 +120,7 @@ def why_pending(destination: DestinationState, place: PendingPlace, now: float, 
 
 
 def why_batch_waits(
-    destination: DestinationState, batch: UnsettledBatch, now: float, *, delivery_is_on: bool
+    destination: DestinationState, batch: UnsettledBatch | BatchRow, now: float, *, delivery_is_on: bool
 ) -> Reason:
     """Why a batch is not settled yet."""
     if batch.state == "sending":

@@ -19,16 +19,6 @@ from csi.status.worker import WorkerStatus, worker_status
 from csi.store import outbox
 from csi.store.destinations import DestinationRow
 from csi.store.queries import timeline_rows
-from csi.store.queries.backlog_rows import UnsettledBatch
-from csi.store.queries.timeline_rows import (
-    AttemptRow,
-    BatchRow,
-    EventHistoryRow,
-    InboxRow,
-    KnownKey,
-    OutboxRow,
-    WatchName,
-)
 
 LONGEST_QUERY = 512
 
@@ -38,14 +28,14 @@ class ItemRows:
     """Every stored row of one item."""
 
     key: str
-    known: KnownKey | None = None
-    item: InboxRow | None = None
-    events: Sequence[EventHistoryRow] = ()
-    entries: Sequence[OutboxRow] = ()
-    batches: Sequence[BatchRow] = ()
-    attempts: Sequence[AttemptRow] = ()
+    known: timeline_rows.KnownKey | None = None
+    item: timeline_rows.InboxRow | None = None
+    events: Sequence[timeline_rows.EventHistoryRow] = ()
+    entries: Sequence[timeline_rows.OutboxRow] = ()
+    batches: Sequence[timeline_rows.BatchRow] = ()
+    attempts: Sequence[timeline_rows.AttemptRow] = ()
     letters: Sequence[StoredDeadLetter] = ()
-    watch: WatchName | None = None
+    watch: timeline_rows.WatchName | None = None
 
 
 @dataclass(frozen=True)
@@ -224,22 +214,16 @@ def _deliveries(found: ItemRows, around: Surroundings) -> Iterator[DeliveryState
         yield _unfinished(entry, found, around) if entry else _finished(name, found)
 
 
-def _unfinished(entry: OutboxRow, found: ItemRows, around: Surroundings) -> DeliveryState:
+def _unfinished(entry: timeline_rows.OutboxRow, found: ItemRows, around: Surroundings) -> DeliveryState:
     name, now = entry.destination, around.worker.now
     gone = DestinationState(name, "accepting", DestinationRow(name), is_configured=False)
     destination = around.destinations.get(name, gone)
     batch = next((one for one in found.batches if one.pk == entry.batch_pk), None)
     if entry.state == "in_flight" and batch is not None:
-        unsettled = UnsettledBatch(
-            *(batch.pk, batch.batch_id, name, batch.lane, batch.size, batch.state, batch.attempts),
-            *(batch.next_attempt_at, batch.created_at),
-        )
-        reason = why_batch_waits(destination, unsettled, now, delivery_is_on=around.delivery_is_on)
+        state, reason = "in_flight", why_batch_waits(destination, batch, now, delivery_is_on=around.delivery_is_on)
     else:
-        tier = around.tiers.get((name, entry.lane))
-        place = PendingPlace(entry.lane, entry.due_at, tier, around.earlier.get(name))
-        reason = why_pending(destination, place, now, delivery_is_on=around.delivery_is_on)
-    state = "in_flight" if entry.state == "in_flight" and batch is not None else "pending"
+        place = PendingPlace(entry.lane, entry.due_at, around.tiers.get((name, entry.lane)), around.earlier.get(name))
+        state, reason = "pending", why_pending(destination, place, now, delivery_is_on=around.delivery_is_on)
     return DeliveryState(name, state, with_worker(reason, around.worker).timed(now))
 
 
@@ -292,7 +276,7 @@ def _first_seen(found: ItemRows) -> Iterator[TimelineEntry]:
     yield TimelineEntry(min(seen), "seen", f"first seen{where}{note}", {"reason": reason})
 
 
-def _event_steps(event: EventHistoryRow) -> Iterator[TimelineEntry]:
+def _event_steps(event: timeline_rows.EventHistoryRow) -> Iterator[TimelineEntry]:
     with suppress(ValueError, OverflowError):  # a date that cannot be read has no place in the order
         yield TimelineEntry(
             clock.parse(event.occurred_at), "occurred", "published, or added to its list, at the source"
@@ -311,7 +295,7 @@ _ENDS = {
 }
 
 
-def _batch_steps(batch: BatchRow) -> Iterator[TimelineEntry]:
+def _batch_steps(batch: timeline_rows.BatchRow) -> Iterator[TimelineEntry]:
     others = f" with {batch.size - 1} others" if batch.size > 1 else ""
     probe = ", as a probe" if batch.is_probe else ""
     details = {"batch_id": batch.batch_id, "destination": batch.destination, "size": batch.size}
@@ -321,7 +305,7 @@ def _batch_steps(batch: BatchRow) -> Iterator[TimelineEntry]:
         yield TimelineEntry(batch.settled_at, batch.state, f"{batch.batch_id} {_ENDS[batch.state]}", details)
 
 
-def _attempt_step(attempt: AttemptRow, batches: Sequence[BatchRow]) -> TimelineEntry:
+def _attempt_step(attempt: timeline_rows.AttemptRow, batches: Sequence[timeline_rows.BatchRow]) -> TimelineEntry:
     took = None if attempt.finished_at is None else round(attempt.finished_at - attempt.started_at, 3)
     details = {
         "batch_id": next((one.batch_id for one in batches if one.pk == attempt.batch_pk), None),
@@ -340,7 +324,7 @@ def _attempt_step(attempt: AttemptRow, batches: Sequence[BatchRow]) -> TimelineE
     return TimelineEntry(attempt.started_at, "attempt", text, details)
 
 
-def _answer_words(attempt: AttemptRow) -> str:
+def _answer_words(attempt: timeline_rows.AttemptRow) -> str:
     """`delivered (http 200)`, `refused (http 422: invalid_schema)`, `transient (timeout)`."""
     if attempt.outcome == "sending":
         return "no answer yet"
@@ -359,7 +343,7 @@ def _letter_steps(letter: StoredDeadLetter) -> Iterator[TimelineEntry]:
         yield TimelineEntry(letter.closed_at, letter.state, text, details | {"result": letter.result})
 
 
-def _watch_words(watch: WatchName | None) -> str | None:
+def _watch_words(watch: timeline_rows.WatchName | None) -> str | None:
     if watch is None:
         return None
     return f"{watch.source} {watch.ref}" + (f" ({watch.name})" if watch.name else "")
