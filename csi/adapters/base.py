@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from csi.config.settings import FirstPoll, SourceSettings, WatchSettings
+from csi.config.settings import SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
 from csi.net import Net
 
@@ -33,19 +33,6 @@ class RawEvent:
     event_type: str
     payload: dict[str, Any]
     occurred_at: str
-
-
-@dataclass(frozen=True)
-class WatchSpec:
-    """One configured watch."""
-
-    ref: str
-    name: str | None = None
-    route_profile: str | None = None
-    tags: tuple[str, ...] = ()
-    interval: float = 300.0
-    first_poll: FirstPoll = "mark_seen"
-    via: Via = "feed"
 
 
 @dataclass(frozen=True)
@@ -134,24 +121,6 @@ class SourceAdapter(ABC):
     def get_dedupe_key(self, event: CreatorSignalEvent) -> str:
         """Generate dedupe key for the event."""
 
-    def watches(self) -> list[WatchSpec]:
-        """The configured watches. A source without a list of watches is one watch, named like the source."""
-        settings = self.settings
-        if not settings.watch_key:
-            return [WatchSpec(self.name, interval=settings.poll_interval_seconds, first_poll=settings.first_poll)]
-        return [
-            WatchSpec(
-                ref=watch.ref,
-                name=watch.label,
-                route_profile=watch.route_profile,
-                tags=watch.tags,
-                interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
-                first_poll=settings.first_poll if watch.first_poll is None else watch.first_poll,
-                via=self.via_of(watch),
-            )
-            for watch in settings.watches
-        ]
-
     def via_of(self, watch: WatchSettings) -> Via:
         """How this configured watch is read."""
         return "feed"
@@ -206,7 +175,9 @@ class WatchedSource(SourceAdapter):
         """Read one watch completely."""
 
     async def fetch_events(self) -> list[RawEvent]:
-        readings = [await asyncio.to_thread(self.read, Position(spec.ref)) for spec in self.watches()]
+        settings = self.settings
+        refs = [watch.ref for watch in settings.watches] if settings.watch_key else [self.name]
+        readings = [await asyncio.to_thread(self.read, Position(ref)) for ref in refs]
         return [item for reading in readings for item in reading.items]
 
     def get_dedupe_key(self, event: CreatorSignalEvent) -> str:

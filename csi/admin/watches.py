@@ -1,6 +1,5 @@
 """Operator actions on watches, for CLI and admin API: add, pause, resume, remove, reset, poll, import, export."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,13 +12,12 @@ from csi.adapters.youtube.api import ApiSettings, DataApi
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, parse_reference
 from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
-from csi.config.settings import FirstPollLast, SourceSettings, WatchSettings
+from csi.config.settings import SourceSettings, WatchSettings
 from csi.errors import CsiError
 from csi.logs import log
-from csi.pipeline import quota_schedule
+from csi.pipeline import quota_schedule, schedule
 from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll_early
-from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
 from csi.scheduling import filters
 from csi.status.worker import worker_status
@@ -96,7 +94,7 @@ class ImportLineResult:
 def sync_without_worker(rt: Runtime) -> None:
     """Sync the watches with the configuration, unless a worker is alive: it does that with its own configuration."""
     if not worker_status(rt).is_alive:
-        sync_watches(rt)
+        schedule.sync_watches(rt)
 
 
 def find_watch(rt: Runtime, text: str) -> Watch:
@@ -164,7 +162,7 @@ def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry
         )
     if not settings.enabled:
         raise WatchRefused(f"sources.{target.source} is disabled; set enabled: true and restart the worker")
-    new = _new_watch(rt, target, settings, _validated(rt, settings, target, options))
+    new = schedule.wanted_watch(rt, target.source, target.ref, _validated(rt, settings, target, options))
     quote = quota_schedule.quote(rt, target.source, new.interval, new.via, rt.now())
     found = watch_admin.find(target.source, target.ref)
     if found is not None and found.state != "removed":
@@ -197,26 +195,6 @@ def _validated(rt: Runtime, settings: SourceSettings, target: WatchTarget, optio
         known = rt.settings.route_profiles
         raise WatchRefused(unknown_name(f"route profile {watch.route_profile[:40]!r}", watch.route_profile, known))
     return watch
-
-
-def _new_watch(rt: Runtime, target: WatchTarget, settings: SourceSettings, watch: WatchSettings) -> watches.WantedWatch:
-    adapter = rt.adapter(target.source)
-    first = settings.first_poll if watch.first_poll is None else watch.first_poll
-    via = adapter.via_of(watch)
-    return watches.WantedWatch(
-        source=target.source,
-        ref=target.ref,
-        tier=settings.priority,
-        interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
-        first_poll=first.model_dump() if isinstance(first, FirstPollLast) else first,
-        name=watch.label,
-        route_profile=watch.route_profile,
-        tags=watch.tags,
-        filters=json.dumps(settings.filters_of(watch)),
-        via=via,
-        host=adapter.host(target.ref, via) or target.source,
-        feed_url=adapter.feed_url(target.ref),
-    )
 
 
 def _replacement_hosts(rt: Runtime) -> list[str]:

@@ -47,8 +47,8 @@ def check(config_path: Path | None, as_json: bool) -> None:
     settings = loaded.settings
     # Adapters report which key they lack; that needs neither database nor network.
     rt = runtime.Runtime(settings, net.Net())
-    specs = [(source, spec.via) for source in rt.enabled_sources() for spec in rt.adapter(source).watches()]
-    warnings = [*loaded.warnings, *schedule.keyless(rt, specs)]
+    configured = (one for source in rt.enabled_sources() for one in schedule.configured_watches(rt, source))
+    warnings = [*loaded.warnings, *schedule.keyless(rt, [(one.source, one.via) for one in configured])]
     if settings.features.delivery:
         required = (("ua_endpoint", "CSI_UA_ENDPOINT"), ("shared_secret", "CSI_UA_SHARED_SECRET"))
         missing = [pair for pair in required if getattr(settings.delivery, pair[0]) is None]

@@ -10,7 +10,7 @@ from csi.doctor.finding import Finding, Level
 from csi.errors import CsiError, NetError, SourceError
 from csi.ingester.signature import TOLERANCE_SECONDS
 from csi.net import HttpLimits
-from csi.pipeline import quota_schedule
+from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime
 from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
@@ -141,7 +141,8 @@ def _try_source(rt: Runtime, watch: Watch) -> Finding:
 
 def look_at_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     stored = {(row.source, row.ref) for row in watch_admin.every()}
-    wanted = {(name, spec.ref) for name in rt.enabled_sources() for spec in rt.adapter(name).watches()}
+    configured = (one for name in rt.enabled_sources() for one in schedule.configured_watches(rt, name))
+    wanted = {(one.source, one.ref) for one in configured}
     if unknown := len(wanted - stored):
         text = f"{unknown:,} watches of the configuration are not in the database: the worker started with another one"
         yield Finding("watches", "fail", text, "restart the worker, so that it reads the configuration")

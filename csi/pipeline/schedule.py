@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from csi.config.settings import FirstPollLast
+from csi.config.settings import FirstPollLast, WatchSettings
 from csi.logs import log
 from csi.pipeline import clock_check, disk_guard, quota_schedule
 from csi.pipeline.wake import Wake
@@ -18,7 +18,7 @@ LOOK_SECONDS = 10.0
 
 def sync_watches(rt: Runtime) -> None:
     """Make the stored watches those of the configuration."""
-    wanted = [want for source in rt.enabled_sources() for want in _wanted(rt, source)]
+    wanted = [want for source in rt.enabled_sources() for want in configured_watches(rt, source)]
     for row in watch_admin.added_by_command({(want.source, want.ref) for want in wanted}):
         log.info(
             "watch added by command is now configured; its configuration applies", source=row.source, watch=row.ref
@@ -84,23 +84,30 @@ def _reset_future_times(rt: Runtime, now: float) -> None:
         log.warning("clock was set back; due times of watches were moved", watches=reset)
 
 
-def _wanted(rt: Runtime, source: str) -> list[watches.WantedWatch]:
+def configured_watches(rt: Runtime, source: str) -> list[watches.WantedWatch]:
+    """A source without a list of watches is one watch, named like the source."""
+    settings = rt.settings.sources[source]
+    if not settings.watch_key:
+        return [wanted_watch(rt, source, source, WatchSettings())]
+    return [wanted_watch(rt, source, watch.ref, watch) for watch in settings.watches]
+
+
+def wanted_watch(rt: Runtime, source: str, ref: str, watch: WatchSettings) -> watches.WantedWatch:
+    """A watch with its own settings, and with those of its source for the keys that it leaves out."""
     settings, adapter = rt.settings.sources[source], rt.adapter(source)
-    own = {watch.ref: settings.filters_of(watch) for watch in settings.watches}
-    return [
-        watches.WantedWatch(
-            source=source,
-            ref=spec.ref,
-            name=spec.name,
-            route_profile=spec.route_profile,
-            tags=spec.tags,
-            tier=settings.priority,
-            interval=spec.interval,
-            first_poll=spec.first_poll.model_dump() if isinstance(spec.first_poll, FirstPollLast) else spec.first_poll,
-            filters=json.dumps(own.get(spec.ref) or settings.filters_of()),
-            via=spec.via,
-            host=adapter.host(spec.ref, spec.via) or source,
-            feed_url=adapter.feed_url(spec.ref),
-        )
-        for spec in adapter.watches()
-    ]
+    first = settings.first_poll if watch.first_poll is None else watch.first_poll
+    via = adapter.via_of(watch)
+    return watches.WantedWatch(
+        source=source,
+        ref=ref,
+        name=watch.label,
+        route_profile=watch.route_profile,
+        tags=watch.tags,
+        tier=settings.priority,
+        interval=watch.poll_interval_seconds or settings.poll_interval_seconds,
+        first_poll=first.model_dump() if isinstance(first, FirstPollLast) else first,
+        filters=json.dumps(settings.filters_of(watch)),
+        via=via,
+        host=adapter.host(ref, via) or source,
+        feed_url=adapter.feed_url(ref),
+    )

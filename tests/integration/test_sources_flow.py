@@ -9,6 +9,7 @@ from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches
 from csi.admin.watches import WatchOptions, WatchRefused
 from csi.api_models import WatchJson
+from csi.config.settings import KINDS
 from csi.errors import SourceError
 from csi.pipeline import schedule
 from csi.store import api_units, db, heartbeats, watch_admin
@@ -294,6 +295,12 @@ def test_the_watches_are_kept_in_step_only_while_no_worker_is_alive(build, yt, c
     clock.move(60)
     watches.sync_without_worker(line.rt)
     assert Watch.get(ref=yt.channels[0]).name is None
+
+
+def test_a_configured_watch_that_includes_everything_wins_over_its_source(build, yt):
+    build(channels=[{"channel_id": yt.channels[0], "include": list(KINDS)}], include=["video"])
+    assert Watch.get(ref=yt.channels[0]).filters_json == "{}"
+    assert json.loads(Watch.get(ref=yt.playlists[0]).filters_json) == {"include": ["video"]}
 
 
 # --- finding, polling, resetting

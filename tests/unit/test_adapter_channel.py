@@ -397,11 +397,9 @@ def test_only_a_channel_can_be_read_through_the_api(yt):
 
 
 def test_via_of_a_watch_wins_over_the_sources():
-    adapter = YouTubeChannelRSSAdapter(
-        config={"via": "both", "watchlist": [{"channel_id": REF}, {"channel_id": "UCb", "via": "api"}]}
-    )
-    assert [spec.via for spec in adapter.watches()] == ["both", "api"]
+    adapter = YouTubeChannelRSSAdapter(config={"via": "both"})
     assert adapter.via_of(ChannelWatch(channel_id=REF)) == "both"
+    assert adapter.via_of(ChannelWatch(channel_id="UCb", via="api")) == "api"
 
 
 def test_the_host_of_a_watch_is_where_it_is_read():
