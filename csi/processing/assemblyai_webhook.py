@@ -35,7 +35,7 @@ def webhook(rt: Processing, secret: str) -> Callable[[Request], Awaitable[Respon
     def wake_job(name: str) -> bool:
         """False when no job, open or completed, has this provider id."""
         with db.reading(), db.writing():
-            return jobs.wake_provider_job(name, rt.now()) is not None or jobs.is_known_provider_job(name)
+            return jobs.wake_provider_job(name, rt.now())
 
     async def receive(request: Request) -> Response:
         given = request.headers.getlist(WEBHOOK_HEADER)

@@ -175,16 +175,9 @@ def open_count() -> int:
     return number(f"SELECT count(*) FROM jobs WHERE status IN {OPEN}")
 
 
-def wake_provider_job(provider_job_id: str, now: float) -> str | None:
-    """Make the job with this provider id due now. None when no open job has this id."""
-    sql = f"UPDATE jobs SET next_attempt_at = ? WHERE provider_job_id = ? AND status IN {OPEN}"
-    if changed(sql, now, provider_job_id) != 1:
-        return None
-    found = one("SELECT job_id FROM jobs WHERE provider_job_id = ?", provider_job_id)
-    return str(found[0]) if found else None
-
-
-def is_known_provider_job(provider_job_id: str) -> bool:
+def wake_provider_job(provider_job_id: str, now: float) -> bool:
+    """Make the open job with this provider id due now. False when no job has this id; a finished one is not changed."""
+    changed(f"UPDATE jobs SET next_attempt_at = ? WHERE provider_job_id = ? AND status IN {OPEN}", now, provider_job_id)
     return one("SELECT 1 FROM jobs WHERE provider_job_id = ?", provider_job_id) is not None
 
 

@@ -147,10 +147,10 @@ class YouTubeSite:
         script, counts = self.script, self._rule_counts
         if not script:
             return Fault()
-        decision = decide(script, request, now - self.started, self._random.random, counts)
-        for position in decision.matched:
+        fault, matched = decide(script, request, now - self.started, self._random.random, counts)
+        for position in matched:
             counts[position] += 1
-        return decision.fault
+        return fault
 
     def feed(self, query: data_api.Query, now: float) -> SimulatedResponse:
         """The response of /feeds/videos.xml, before faults."""

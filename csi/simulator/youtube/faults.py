@@ -106,18 +106,13 @@ class FaultRule:
 FaultScript = tuple[FaultRule, ...]
 
 
-@dataclass(frozen=True)
-class FaultDecision:
-    """The fault, and the positions of all rules that matched; the caller counts a request for each of them."""
-
-    fault: Fault
-    matched: tuple[int, ...]
-
-
 def decide(
     script: FaultScript, request: RequestTarget, t: float, draw: Callable[[], float], counts: Sequence[int]
-) -> FaultDecision:
-    """Pure: `draw` gives a random number in [0, 1), `counts[i]` is how many requests rule i has matched before."""
+) -> tuple[Fault, tuple[int, ...]]:
+    """The fault, and the positions of all rules that matched; the caller counts a request for each of them.
+
+    Pure: `draw` gives a random number in [0, 1), `counts[i]` is how many requests rule i has matched before.
+    """
     matched = tuple(position for position, rule in enumerate(script) if rule.matches(request, t))
     delay = 0.0
     for position in matched:
@@ -128,8 +123,8 @@ def decide(
             continue
         delay += rule.fault.delay
         if rule.fault.name:
-            return FaultDecision(replace(rule.fault, delay=delay), matched)
-    return FaultDecision(Fault(delay=delay), matched)
+            return replace(rule.fault, delay=delay), matched
+    return Fault(delay=delay), matched
 
 
 def read_script(text: str, *, later: float = 0.0) -> FaultScript:

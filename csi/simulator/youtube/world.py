@@ -181,13 +181,11 @@ class World:
             del self._channels[channel_id]
             self._touch(channel_id)
 
-    def add_playlist(
-        self, title: str, *, owner: str, at: float, privacy: Privacy = "public", playlist_id: str | None = None
-    ) -> SimulatedPlaylist:
+    def add_playlist(self, title: str, *, owner: str, at: float, privacy: Privacy = "public") -> SimulatedPlaylist:
         """An empty playlist of the channel `owner`."""
         with self._lock:
             _known(self._channels, "channel", owner)
-            ref = playlist_id or self._new_id("PL", 24, self._playlists)
+            ref = self._new_id("PL", 24, self._playlists)
             self._playlists[ref] = SimulatedPlaylist(ref, title, owner, at, privacy)
             self._items[ref] = []
             self._touch(ref)
@@ -202,14 +200,13 @@ class World:
         kind: Kind = "video",
         privacy: Privacy = "public",
         description: str | None = None,
-        video_id: str | None = None,
     ) -> SimulatedVideo:
         """A new video, published at `at`. Of two videos with the same time, the later upload is newer."""
         with self._lock:
             _known(self._channels, "channel", channel_id)
             self._serial += 1
             video = SimulatedVideo(
-                id=video_id or self._new_id("", 8, self._videos),
+                id=self._new_id("", 8, self._videos),
                 channel_id=channel_id,
                 title=title,
                 description=_DESCRIPTION.format(title) if description is None else description,
