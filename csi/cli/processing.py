@@ -26,7 +26,6 @@ from csi.processing.store import (
     db,
     dead_jobs,
     export,
-    heartbeats,
     jobs,
     notices,
     paid_calls,
@@ -156,7 +155,7 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 def _facts(rt: Processing) -> dict[str, Any]:
-    beat = heartbeats.last_heartbeat(maintenance.WORKER)
+    beat = jobs.last_heartbeat(maintenance.WORKER)
     counts = videos.counts()
     return {
         "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",

@@ -10,7 +10,7 @@ from csi.processing.config import load
 from csi.processing.pipeline.maintenance import WORKER
 from csi.processing.pipeline.runs import describe_run, write_digest
 from csi.processing.runtime import Processing
-from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, received_events, videos
+from csi.processing.store import db, dead_jobs, jobs, paid_calls, received_events, videos
 
 DEADLINE_SECONDS = 60.0
 """How long the demo waits until everything that arrived is processed."""
@@ -48,7 +48,7 @@ class ProcessingMonitor:
             self._opened = True
         try:
             with db.reading():
-                return heartbeats.last_heartbeat(WORKER)
+                return jobs.last_heartbeat(WORKER)
         except StoreError:
             return None
 

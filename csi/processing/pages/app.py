@@ -26,18 +26,7 @@ from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
 from csi.processing.pipeline.maintenance import WORKER
 from csi.processing.pipeline.runs import describe_run
 from csi.processing.runtime import Processing
-from csi.processing.store import (
-    artifacts,
-    audit,
-    db,
-    dead_jobs,
-    heartbeats,
-    jobs,
-    paid_calls,
-    received_events,
-    runs,
-    videos,
-)
+from csi.processing.store import artifacts, audit, db, dead_jobs, jobs, paid_calls, received_events, runs, videos
 from csi.server import is_local_client
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -107,7 +96,7 @@ def overview(rt: Processing) -> dict[str, Any]:
         "unknown": received_events.unknown_pipelines(),
         "used": paid_calls.used(rt.today()),
         "budget": rt.settings.budget.daily_usd,
-        "heartbeat": heartbeats.last_heartbeat(WORKER),
+        "heartbeat": jobs.last_heartbeat(WORKER),
         "now": rt.now(),
     }
 

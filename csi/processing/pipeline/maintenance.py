@@ -7,7 +7,7 @@ from csi.logs import log
 from csi.processing.pipeline import admit, dead_job_actions, intake, notify, runs, summarise, transcribe
 from csi.processing.receiver_database import count_after
 from csi.processing.runtime import Processing, StepWake, wake_job
-from csi.processing.store import audit, db, heartbeats, jobs, notices, received_events, videos
+from csi.processing.store import audit, db, jobs, notices, received_events, videos
 
 WORKER = "processing"
 MAX_QUEUED = 1_000
@@ -38,7 +38,7 @@ def maintain(rt: Processing) -> list[StepWake]:
     # Renewed here and not by the steps: a step may wait minutes for a provider, longer than a lease.
     with db.writing():
         jobs.renew_leases(now)
-        heartbeats.record_heartbeat(WORKER, now)
+        jobs.record_heartbeat(WORKER, now)
         audit.prune(now, 200)
     _has_signals(rt, log_error=True)
     runs.update_runs(rt)

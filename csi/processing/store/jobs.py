@@ -1,4 +1,7 @@
-"""Jobs: claimed by a conditional update, held under a lease, settled in the transaction of their results."""
+"""Jobs: claimed by a conditional update, held under a lease, settled in the transaction of their results.
+
+Also the heartbeat of the worker that runs them.
+"""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -7,7 +10,7 @@ from typing import Any, Literal
 from csi import clock
 from csi.errors import CsiError
 from csi.processing.collection_models import SummarizationJobDocument, TranscriptionJobDocument
-from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, number, one
+from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, number, one, run
 
 Collection = Literal["jobs/transcription", "jobs/summarization"]
 JobDocument = TranscriptionJobDocument | SummarizationJobDocument
@@ -196,6 +199,17 @@ def release_leases() -> int:
 def expire_all_leases(now: float) -> int:
     """At the start of the only worker: expire the leases of dead processes. The tokens stay, so crashes are counted."""
     return changed("UPDATE jobs SET lease_until = ? WHERE lease_token IS NOT NULL", now - 1)
+
+
+def record_heartbeat(name: str, now: float) -> None:
+    sql = """INSERT INTO heartbeats (name, beat_at) VALUES (?, ?)
+             ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at"""
+    run(sql, name, now)
+
+
+def last_heartbeat(name: str) -> float | None:
+    row = one("SELECT beat_at FROM heartbeats WHERE name = ?", name)
+    return float(row[0]) if row else None
 
 
 def _job(row: tuple[Any, ...]) -> ProcessingJob:

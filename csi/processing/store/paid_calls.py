@@ -18,13 +18,12 @@ _USED = """SELECT COALESCE(SUM(CASE state WHEN 'paid' THEN actual_units WHEN 'fr
 class PaidCall:
     """One paid call. `answer` is the stored response, so that a retry does not pay for it again."""
 
-    call_key: str
     state: State
     answer: str | None
 
 
 def find(call_key: str) -> PaidCall | None:
-    row = one("SELECT call_key, state, answer FROM calls WHERE call_key = ?", call_key)
+    row = one("SELECT state, answer FROM calls WHERE call_key = ?", call_key)
     return PaidCall(*row) if row else None
 
 
