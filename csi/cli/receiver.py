@@ -84,7 +84,7 @@ def _dashboard(chosen: ReceiverSettings, config_path: Path | None) -> tuple[list
         return [], []
     # Imported here: a receiver without the dashboard does not load processing.
     from csi.processing import config
-    from csi.processing.pages.app import DashboardContext, routes
+    from csi.processing.pages.app import routes
     from csi.processing.runtime import Processing
     from csi.processing.store import db
 
@@ -92,8 +92,7 @@ def _dashboard(chosen: ReceiverSettings, config_path: Path | None) -> tuple[list
     secrets = config.read_secrets(processing)
     db.open_database(processing.database_url)
     db.migrate()
-    context = DashboardContext(Processing(processing, net.Net(), secrets), chosen.dashboard_password, secrets.webhook)
-    return routes(context), secrets.all
+    return routes(Processing(processing, net.Net(), secrets), chosen.dashboard_password), secrets.all
 
 
 @receiver.command("doctor")

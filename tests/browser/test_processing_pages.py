@@ -9,7 +9,7 @@ import uvicorn
 from selenium import webdriver
 
 from csi.processing.config import ProcessingSecrets
-from csi.processing.pages.app import DashboardContext, routes
+from csi.processing.pages.app import routes
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from ops.screenshot import READ_TOKEN
@@ -47,7 +47,7 @@ def receiver(open_bench, url: str) -> Iterator[str]:
     made.start(ProcessingSecrets(ingester=READ_TOKEN))
     settings = ReceiverSettings(secret="csi-test-secret", db_path=made.home / "other.db")
     door = socket.create_server(("127.0.0.1", 0))
-    app = create_app(settings, extra_routes=routes(DashboardContext(made.rt)))
+    app = create_app(settings, extra_routes=routes(made.rt))
     server = uvicorn.Server(uvicorn.Config(app, ws="none", access_log=False, log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
     thread.start()

@@ -5,7 +5,7 @@ import re
 import httpx
 import pytest
 
-from csi.processing.pages.app import DashboardContext, routes
+from csi.processing.pages.app import routes
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from ops.screenshot import READ_TOKEN, bury, open_show, served
@@ -43,7 +43,7 @@ async def page_of(bench: ProcessingBench, token: str | None, path: str = "/ui/de
     secrets = bench.rt.secrets.__class__(ingester=token)
     bench.start(secrets)
     settings = ReceiverSettings(secret="csi-test-secret", db_path=bench.home / "other.db")
-    app = create_app(settings, extra_routes=routes(DashboardContext(bench.rt)))
+    app = create_app(settings, extra_routes=routes(bench.rt))
     transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 1234))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as http:
         return await http.get(path)

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 
 from csi.processing import assemblyai_webhook
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH
-from csi.processing.pages.app import DashboardContext, routes
+from csi.processing.pages.app import routes
 from csi.processing.store import db, jobs
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
@@ -38,7 +38,7 @@ async def bench(open_bench):
 
 def app_of(bench, password: str | None = None) -> Starlette:
     settings = ReceiverSettings(secret="csi-test-secret", db_path=bench.home / "other.db")
-    return create_app(settings, extra_routes=routes(DashboardContext(bench.rt, password, SECRET)))
+    return create_app(settings, extra_routes=routes(bench.rt, password))
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/videos/vid00000001", "/ui/run", "/ui/deadletters"])

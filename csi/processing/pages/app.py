@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,34 +57,23 @@ STATUS_COLORS = {
 PageFacts = Callable[[Request], dict[str, Any] | None]
 
 
-@dataclass(frozen=True)
-class DashboardContext:
-    """What the dashboard needs. Without a password it is served to clients on this machine only."""
+def routes(rt: Processing, password: str | None = None) -> list[Route]:
+    """The routes below /ui, and the webhook if it has a secret. The caller has opened and migrated the database.
 
-    rt: Processing
-    password: str | None = None
-    webhook_secret: str | None = None
-
-
-def routes(context: DashboardContext) -> list[Route]:
-    """The routes below /ui, and the webhook if it has a secret. The caller has opened and migrated the database."""
-    rt = context.rt
-    ingester = IngesterClient(
-        rt.net, rt.settings.ingester_url, rt.secrets.ingester, rt.now, rt.settings.ingester_token_env
-    )
-    found = [
-        Route("/ui", _page(context, "overview.html", lambda request: overview(rt))),
-        Route("/ui/videos/{video_id}", _page(context, "video.html", lambda request: video_facts(rt, request))),
-        Route("/ui/run", _page(context, "run.html", lambda request: run_facts(rt))),
-        Route(
-            "/ui/deadletters",
-            _page(context, "dead_letters.html", lambda request: dead_letter_facts(rt, ingester, request)),
-        ),
-        Route("/ui/static/{name}", static_file),
-    ]
-    if context.webhook_secret:
-        found.append(Route(WEBHOOK_PATH, webhook(rt, context.webhook_secret), methods=["POST"]))
-    return found
+    Without a password the pages are served to clients on this machine only.
+    """
+    settings, secrets = rt.settings, rt.secrets
+    ingester = IngesterClient(rt.net, settings.ingester_url, secrets.ingester, rt.now, settings.ingester_token_env)
+    pages: dict[str, tuple[str, PageFacts]] = {
+        "/ui": ("overview.html", lambda request: overview(rt)),
+        "/ui/videos/{video_id}": ("video.html", lambda request: video_facts(rt, request)),
+        "/ui/run": ("run.html", lambda request: run_facts(rt)),
+        "/ui/deadletters": ("dead_letters.html", lambda request: dead_letter_facts(rt, ingester, request)),
+    }
+    found = [Route(path, _page(password, template, facts)) for path, (template, facts) in pages.items()]
+    if secrets.webhook:
+        found.append(Route(WEBHOOK_PATH, webhook(rt, secrets.webhook), methods=["POST"]))
+    return [*found, Route("/ui/static/{name}", static_file)]
 
 
 def overview(rt: Processing) -> dict[str, Any]:
@@ -168,7 +156,7 @@ def _event_row(letter: EventDeadLetter, url: str) -> dict[str, Any]:
     }
 
 
-def _page(context: DashboardContext, template: str, facts: PageFacts) -> Callable[[Request], Awaitable[Response]]:
+def _page(password: str | None, template: str, facts: PageFacts) -> Callable[[Request], Awaitable[Response]]:
     threads = CapacityLimiter(THREADS_PER_PAGE)
 
     def render(request: Request) -> Response:
@@ -184,9 +172,9 @@ def _page(context: DashboardContext, template: str, facts: PageFacts) -> Callabl
         return _html(_templates().get_template(template).render(found | shared), 200)
 
     async def serve(request: Request) -> Response:
-        if _is_authorized(request, context.password):
+        if _is_authorized(request, password):
             return await to_thread.run_sync(render, request, limiter=threads)
-        if context.password is None:
+        if password is None:
             return _html("there is no such page", 404)
         return Response("401", 401, {**_HEADERS, "WWW-Authenticate": 'Basic realm="csi"'}, media_type="text/plain")
 
