@@ -1,6 +1,5 @@
 """Fetch the ingester's dead letters from its admin API. Its answer is untrusted: cut, cleaned and validated."""
 
-import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -106,11 +105,8 @@ class IngesterClient:
 def read_letters(answer: HttpResponse) -> IngesterDeadLetters:
     if answer.status != 200:
         return IngesterDeadLetters(problem=_PROBLEMS.get(answer.status, f"it answered {answer.status}"))
-    try:
-        data = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        data = None
-    rows = data.get("letters") if isinstance(data, dict) else None
+    data = answer.json_object() or {}
+    rows = data.get("letters")
     if not isinstance(rows, list):
         return IngesterDeadLetters(problem="its answer is not a list of dead letters")
     letters = []

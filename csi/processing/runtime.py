@@ -17,7 +17,7 @@ from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import ExtractiveSummariser
 from csi.processing.providers.openai import ChatClient, OpenAISummariser
 from csi.processing.providers.transcript_files import FileTranscriber
-from csi.processing.settings import ProcessingSettings, SignalRoute
+from csi.processing.settings import ProcessingSettings
 from csi.processing.store import db
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.videos import ProcessingVideo
@@ -63,9 +63,6 @@ class Processing:
     @property
     def artifacts(self) -> ArtifactStore:
         return ArtifactStore(self.settings.artifacts)
-
-    def route(self, pipeline: str) -> SignalRoute | None:
-        return self.settings.routes.get(pipeline)
 
     def audit_scope(self, agent: str, kind: str, name: str | None, correlation_id: str | None = None) -> AuditScope:
         return AuditScope(agent, correlation_id, kind, name, self.settings.retention.audit_days)

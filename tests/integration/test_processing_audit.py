@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from csi import logs
 from csi.logs import redaction
-from csi.processing.audit_sensitivity import SENSITIVE_TEXT, is_sensitive
 from csi.processing.pipeline import dead_job_actions
 from csi.processing.store import audit
+from csi.processing.store.audit import SENSITIVE_TEXT, is_sensitive
 from csi.processing.store.db import fetch, writing
 from tests.fakes.providers import LOST, FakeAssembly, FakeChat
 

@@ -15,10 +15,10 @@ from csi.processing.pipeline.settle_failure import DeadLetterJob, NextAttempt, N
 from csi.processing.providers.base import ProviderError, SummaryInput, TranscriptRequest
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
-from csi.processing.providers.openai import fill, load_prompt
+from csi.processing.providers.openai import OpenAISummariser, load_prompt
 from csi.processing.providers.transcript_files import from_json
 from csi.processing.runtime import Notifier, Processing, create
-from csi.processing.settings import ProcessingSettings
+from csi.processing.settings import OpenAISettings, ProcessingSettings
 from tests.rigs.processing_bench import TEXT
 
 WANTED = TranscriptRequest("dQw4w9WgXcQ", "https://youtu.be/x", 60)
@@ -164,11 +164,18 @@ def test_extraction_copes_with_odd_speech(text):
     assert all(len(piece.split()) <= 60 and len(piece) <= 600 for piece in split_sentences(text))
 
 
+def fail_with_system_text(part: str, system: str, user: str) -> Any:
+    raise LookupError(system)
+
+
 def test_prompts_are_files_with_id_and_version_and_an_own_one_wins(tmp_path):
     assert load_prompt("summary").version == "1.0"
     (tmp_path / "summary.md").write_text('---\nid: mine\nversion: "2"\n---\nAnswer {"a": 1} about {focus_areas}')
     prompt = load_prompt("summary", tmp_path)
-    assert (prompt.id, fill(prompt, focus_areas="maps")) == ("mine", 'Answer {"a": 1} about maps')
+    assert (prompt.id, prompt.version) == ("mine", "2")
+    source = SummaryInput("t", "c", "u", "some words", focus_areas=("maps",))
+    with pytest.raises(LookupError, match=r'Answer {"a": 1} about maps'):
+        OpenAISummariser(OpenAISettings(), tmp_path).write(source, (), fail_with_system_text)
     (tmp_path / "merge.md").write_text("no head")
     with pytest.raises(ConfigError, match="a prompt begins with"):
         load_prompt("merge", tmp_path)

@@ -59,7 +59,7 @@ def reroute(rt: Processing) -> list[StepWake]:
 def _store_signal(rt: Processing, received: ReceiverSignal) -> bool:
     """Store and route one signal. True when it adds a new video."""
     pipeline = received.pipeline or "default"
-    route = rt.route(pipeline)
+    route = rt.settings.routes.get(pipeline)
     subject = _mapping(received.event, "subject")
     video, title = subject.get("video_id"), plain_line(subject.get("title")) or plain_line(received.event_id)
     usable = isinstance(video, str) and _VIDEO_ID.fullmatch(video) is not None

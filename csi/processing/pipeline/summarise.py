@@ -233,7 +233,7 @@ def complete_outputs(rt: Processing, video: ProcessingVideo, now: float) -> list
 
 def _routes(rt: Processing, video: ProcessingVideo) -> list[SignalRoute]:
     names = dict.fromkeys([video.pipeline, *received_events.pipelines_of(video.id)])
-    return [route for name in names if (route := rt.route(name)) is not None]
+    return [rt.settings.routes[name] for name in names if name in rt.settings.routes]
 
 
 def _markdown(video: ProcessingVideo, result: SummaryResult) -> str:

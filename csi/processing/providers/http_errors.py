@@ -1,6 +1,5 @@
 """Call a provider over HTTP. Every error becomes a ProviderError."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -26,18 +25,15 @@ def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], floa
         raise ProviderError(f"{who}: {error}", fault=fault, code=f"net_{error.kind}", error_type=kind) from error
     if answer.status != 200:
         raise refusal(answer, who, now())
-    try:
-        found = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    found = answer.json_object()
+    if found is None:
         raise ProviderError(f"{who}: the answer is not a JSON object", "unknown", "bad_answer")
     return found
 
 
 def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
     """The meaning of every status that is not a success."""
-    status, word = answer.status, _message(answer.body)
+    status, word = answer.status, _message(answer)
     fault: Fault = "refused"
     kind: ErrorType = "api_error"
     code, wait = f"http_{status}", None
@@ -54,12 +50,9 @@ def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
     return ProviderError(text, fault=fault, code=code, error_type=kind, retry_after=wait, status=status)
 
 
-def _message(body: bytes) -> str:
+def _message(answer: HttpResponse) -> str:
     """The provider's message, shortened, from `{"error": ".."}` or `{"error": {"message": .., "code": ..}}`."""
-    try:
-        error = json.loads(body).get("error", "")
-    except (ValueError, AttributeError, RecursionError):
-        return ""
+    error = (answer.json_object() or {}).get("error", "")
     if isinstance(error, dict):
         error = " ".join(str(error[name]) for name in ("code", "message") if error.get(name))
     return " ".join(str(error).split())[:300]

@@ -53,14 +53,6 @@ def load_prompt(name: str, own: Path | None = None) -> Prompt:
     return Prompt(found["id"], found["version"], found["text"].strip())
 
 
-def fill(prompt: Prompt, **words: str) -> str:
-    """Replace only the named placeholders: a prompt contains JSON, whose braces must stay."""
-    text = prompt.text
-    for name, word in words.items():
-        text = text.replace("{" + name + "}", word)
-    return text
-
-
 class SummaryReply(VideoSummary):
     """The JSON that the summary prompt requests."""
 
@@ -210,7 +202,9 @@ class OpenAISummariser:
 
     def _system(self, prompt: str, source: SummaryInput) -> str:
         focus = ", ".join(source.focus_areas) or "the most important points"
-        return fill(self.prompts[prompt], max_bullets=str(source.max_bullets), focus_areas=focus)
+        # Not str.format: a prompt contains JSON, whose braces must stay.
+        text = self.prompts[prompt].text.replace("{max_bullets}", str(source.max_bullets))
+        return text.replace("{focus_areas}", focus)
 
 
 def split_words(text: str, size: int) -> list[str]:
