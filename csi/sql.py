@@ -246,8 +246,8 @@ class SqlDatabase:
 
 
 def marks(values: Sequence[Any]) -> str:
-    """`?,?,?` for an IN list."""
-    return ",".join("?" * len(values))
+    """`?,?,?` for an IN list. `NULL`, which equals nothing, for an empty one: PostgreSQL refuses `IN ()`."""
+    return ",".join("?" * len(values)) or "NULL"
 
 
 @cache

@@ -37,7 +37,8 @@ def copy_database(settings: Settings, target: str, *, live: bool, notice: Callab
     db.open_database(url)
     if missing := db.pending_migrations():
         raise StoreError(f"the schema of {url} lacks {', '.join(missing)}: run csi db migrate first")
-    with _snapshot(Path(url)) if live else _stopped(settings, Path(url)) as readable:
+    with _snapshot(Path(url)) if live else without_worker(settings.csi.state_dir, REMEDY):
+        readable = Path(url).with_name(SNAPSHOT) if live else Path(url)
         tables, mended = copy_tables.copy(
             readable, target, origin=str(Path(url).resolve()), now=clock.now, is_last=not live, notice=notice
         )
@@ -45,18 +46,12 @@ def copy_database(settings: Settings, target: str, *, live: bool, notice: Callab
 
 
 @contextmanager
-def _stopped(settings: Settings, path: Path) -> Iterator[Path]:
-    with without_worker(settings.csi.state_dir, REMEDY):
-        yield path
-
-
-@contextmanager
-def _snapshot(path: Path) -> Iterator[Path]:
+def _snapshot(path: Path) -> Iterator[None]:
     """A copy beside the database, where the disk has room. A snapshot that a killed run left behind is replaced."""
     copied = path.with_name(SNAPSHOT)
     copied.unlink(missing_ok=True)
     try:
         db.backup(copied)
-        yield copied
+        yield
     finally:
         copied.unlink(missing_ok=True)

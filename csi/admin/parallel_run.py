@@ -6,14 +6,13 @@ from statistics import median
 from typing import Literal
 
 from csi.admin.old_poller_log import Sighting
-from csi.dlq import sent_by_old_poller
+from csi.dlq import discard_and_prune
 from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import dedupe, watch_admin
+from csi.store import dedupe, events, watch_admin
 from csi.store.db import writing
-from csi.store.queries import known_items
-from csi.store.queries.known_items import Emitted, Known
+from csi.store.events import EmittedEvent
 
 REASON = "taken_over"
 
@@ -69,9 +68,8 @@ def compare(
     theirs = [one for one in sightings if one.at is None or one.at >= since]
     keys = {one: _keys(rt, places, one) for one in theirs}
     every = [key for found in keys.values() for key in found]
-    ours = known_items.emitted(sorted({source for source, _ in places}), since)
-    known, waiting = known_items.known(every), known_items.waiting(every)
-    judged = [_judge(one, keys[one], known, ours, waiting) for one in theirs]
+    ours, reasons = events.emitted(sorted({source for source, _ in places}), since), dedupe.reasons(every)
+    judged = [_judge(one, keys[one], reasons, ours) for one in theirs]
     # A video that was in several playlists counts once; `both` takes precedence.
     compared = {one.video: one for one in judged}
     compared |= {one.video: one for one in reversed(judged) if one.result == "both"}
@@ -90,13 +88,13 @@ def take_over(
     keys = list(dict.fromkeys(key for one in sightings for key in _keys(rt, places, one)))
     videos = len({one.video for one in sightings})
     if dry_run:
-        return Takeover(videos, len(keys) - len(dedupe.known(keys)), sent_by_old_poller.count_pending(keys))
+        return Takeover(videos, len(keys) - len(dedupe.known(keys)), discard_and_prune.count_pending(keys))
     now = rt.now()
     # Keys first: an item that is polled from now on is known. A crash before the next step leaves pending events, which
     # a second takeover drops.
     with writing():
         new = len(dedupe.remember(keys, REASON, now, rt.settings.retention.dedupe_days))
-    pending = sent_by_old_poller.drop_pending(keys, now)
+    pending = discard_and_prune.drop_sent_by_old_poller(keys, now)
     log.info("ids of the old poller taken over", videos=videos, keys=new, pending=pending)
     return Takeover(videos, new, pending)
 
@@ -119,16 +117,17 @@ def _keys(rt: Runtime, places: Iterable[tuple[str, str]], sighting: Sighting) ->
 
 
 def _judge(
-    sighting: Sighting, keys: Sequence[str], known: Mapping[str, Known], ours: Mapping[str, Emitted], waiting: set[str]
+    sighting: Sighting, keys: Sequence[str], reasons: Mapping[str, str], ours: Mapping[str, EmittedEvent]
 ) -> ComparedVideo:
     sent = [ours[key] for key in keys if key in ours]
-    marked = [known[key] for key in keys if key in known]
     if sent:
         first = min(one.first_seen_at for one in sent)
         ahead = None if sighting.at is None else sighting.at - first
         return ComparedVideo(sighting.video, "both", sent[0].state, ahead)
-    if marked or any(key in waiting for key in keys):
-        return ComparedVideo(sighting.video, "both", marked[0].reason if marked else "waiting")
+    known = [reasons[key] for key in keys if key in reasons]
+    if known:
+        reason = next((one for one in known if one != dedupe.WAITING), dedupe.WAITING)
+        return ComparedVideo(sighting.video, "both", reason)
     return ComparedVideo(sighting.video, "only_old", None)
 
 

@@ -91,7 +91,7 @@ class ProgressReader:
                 p50_ms=percentile(self._latencies, 50),
                 p95_ms=percentile(self._latencies, 95),
                 fresh=fresh,
-                recent=tuple(_event_line(row) for row in events.page(SHOWN)),
+                recent=tuple(_event_line(row) for row in events.newest(SHOWN)),
             )
 
     def contents(self) -> LedgerContents:

@@ -13,7 +13,7 @@ from csi import clock
 from csi.logs import redact
 from csi.store import counters, events, outbox
 from csi.store.batches import Batch
-from csi.store.db import changed, chunks, fetch, marks, run
+from csi.store.db import changed, chunks, column, fetch, fetch_all, fetch_one, marks, number, run
 from csi.store.events import StoredEvent
 
 Cause = Literal["transient", "endpoint", "event", "malformed", "crash"]
@@ -32,11 +32,6 @@ COLUMNS = (
     "first_seen_at, died_at, closed_at, result"
 )
 _REPLAYING = "state = 'replaying' AND destination = ?"
-_INSERT = """
-    INSERT INTO dead_letter (event_id, item_key, event_json, error_reason, retry_count, created_at, source, destination,
-        cause, status, rounds, first_seen_at, died_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 
 @dataclass(frozen=True)
@@ -101,11 +96,12 @@ def add_events(
         rounds |= dict(fetch(sql, batch.destination, *chunk))
     close_replays(event_ids, batch.destination, result="died again", now=now)
     for row in rows:
-        _insert(
+        insert(
+            now,
             event_id=row.event_id,
             item_key=row.dedupe_key,
             event_json=json.dumps(events.as_contract(row, clock.iso(now) if attempts else None)),
-            error_reason=reason,
+            error_reason=redact(reason),
             retry_count=attempts,
             source=row.source,
             destination=batch.destination,
@@ -113,8 +109,8 @@ def add_events(
             status=status,
             rounds=rounds.get(row.event_id, 0),
             first_seen_at=row.first_seen_at,
-            now=now,
         )
+        counters.add("events", source=row.source, label="dlq")
     outbox.remove(batch.id, [row.id for row in rows])
     events.mark([row.id for row in rows], "quarantined" if cause == "crash" else "dead", "pending", "in_flight")
 
@@ -123,51 +119,34 @@ def add_item(
     key: str, source: str, raw: dict[str, Any], *, cause: Cause, reason: str, seen_at: float, now: float
 ) -> None:
     """Store an item that could not become an event, with its raw payload."""
-    _insert(
+    insert(
+        now,
         event_id=key,
         item_key=key,
         event_json=json.dumps({"raw": raw}),
-        error_reason=reason,
+        error_reason=redact(reason),
         source=source,
         destination="",
         cause=cause,
         first_seen_at=seen_at,
-        now=now,
     )
+    counters.add("events", source=source, label="malformed")
 
 
-def _insert(
-    *,
-    event_id: str,
-    item_key: str,
-    event_json: str,
-    error_reason: str,
-    source: str,
-    destination: str,
-    cause: Cause,
-    first_seen_at: float,
-    now: float,
-    retry_count: int = 0,
-    status: int | None = None,
-    rounds: int = 0,
-) -> None:
-    what, why = (event_id, item_key, event_json, redact(error_reason)), (source, destination, cause, status, rounds)
-    run(_INSERT, *what, retry_count, clock.iso(now), *why, first_seen_at, now)
-    counters.add("events", source=source, label="dlq" if destination else "malformed")
+def insert(now: float, **values: object) -> None:
+    """Write one row with these columns. Counts nothing."""
+    values |= {"created_at": clock.iso(now), "died_at": now}
+    run(f"INSERT INTO dead_letter ({', '.join(values)}) VALUES ({marks(list(values))})", *values.values())
 
 
 def close_replays(event_ids: Sequence[str], destination: str, *, result: str, now: float) -> None:
     """Close the replays of these events as `delivered`, or as `died again` (a new dead letter is then written)."""
     for chunk in chunks(event_ids):
-        closed = fetch(
+        sql = (
             "UPDATE dead_letter SET state = 'replayed', closed_at = ?, result = ? "
-            f"WHERE {_REPLAYING} AND event_id IN ({marks(chunk)}) RETURNING source",
-            now,
-            result,
-            destination,
-            *chunk,
+            f"WHERE {_REPLAYING} AND event_id IN ({marks(chunk)}) RETURNING source"
         )
-        for source, count in Counter(row[0] for row in closed).items():
+        for source, count in Counter(column(sql, now, result, destination, *chunk)).items():
             counters.add("events", count, source=source, label="replayed")
 
 
@@ -204,7 +183,7 @@ def redrivable(
         "OR (cause = 'crash' AND rounds < ? AND died_at <= ?)) ORDER BY id LIMIT ?"
     )
     causes = (*REDRIVABLE, max_rounds, success_at, CRASH_ROUNDS, crash_before)
-    return [StoredDeadLetter(*row) for row in fetch(sql, destination, *causes, limit)]
+    return fetch_all(StoredDeadLetter, sql, destination, *causes, limit)
 
 
 def first_waiting(destination: str, max_rounds: int) -> StoredDeadLetter | None:
@@ -213,8 +192,7 @@ def first_waiting(destination: str, max_rounds: int) -> StoredDeadLetter | None:
         f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
         "AND destination = ? AND rounds < ? ORDER BY id LIMIT 1"
     )
-    found = fetch(sql, *REDRIVABLE, destination, max_rounds)
-    return StoredDeadLetter(*found[0]) if found else None
+    return fetch_one(StoredDeadLetter, sql, *REDRIVABLE, destination, max_rounds)
 
 
 def attribute_to_receiver(destination: str, since: float) -> int:
@@ -236,8 +214,7 @@ def reopen_after_probe(batch: Batch, rows: Sequence[StoredEvent]) -> None:
 
 
 def find(letter_id: int) -> StoredDeadLetter | None:
-    found = by_ids([letter_id])
-    return found[0] if found else None
+    return next(iter(by_ids([letter_id])), None)
 
 
 def by_ids(ids: Sequence[int]) -> list[StoredDeadLetter]:
@@ -251,14 +228,10 @@ def by_ids(ids: Sequence[int]) -> list[StoredDeadLetter]:
 
 def of_item(key: str) -> list[StoredDeadLetter]:
     """All dead letters of this item and of its events, oldest first."""
-    return [
-        StoredDeadLetter(*row)
-        for row in fetch(f"SELECT {COLUMNS} FROM dead_letter WHERE item_key = ? ORDER BY id", key)
-    ]
+    return fetch_all(StoredDeadLetter, f"SELECT {COLUMNS} FROM dead_letter WHERE item_key = ? ORDER BY id", key)
 
 
 def open_count(destination: str | None = None) -> int:
     """The size of the DLQ: open dead letters of all destinations, or of one."""
     sql = "SELECT COUNT(*) FROM dead_letter WHERE state = 'open'"
-    found = fetch(sql) if destination is None else fetch(f"{sql} AND destination = ?", destination)
-    return int(found[0][0])
+    return number(sql) if destination is None else number(f"{sql} AND destination = ?", destination)

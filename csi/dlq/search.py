@@ -4,15 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from csi.dlq.dead_letters import COLUMNS, StoredDeadLetter
-from csi.store.db import fetch, marks
+from csi.store.db import column, fetch, fetch_all, marks, number
 
 GroupBy = Literal["error", "cause", "source", "destination"]
-_GROUP_COLUMNS: dict[GroupBy, str] = {
-    "error": "COALESCE(error_reason, '')",
-    "cause": "cause",
-    "source": "source",
-    "destination": "destination",
-}
 
 
 @dataclass(frozen=True)
@@ -47,34 +41,34 @@ def newest(chosen: DeadLetterFilter, limit: int) -> list[StoredDeadLetter]:
     """The newest first."""
     where, values = _where(chosen)
     sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} ORDER BY died_at DESC, id DESC LIMIT ?"
-    return [StoredDeadLetter(*row) for row in fetch(sql, *values, limit)]
+    return fetch_all(StoredDeadLetter, sql, *values, limit)
 
 
 def page(chosen: DeadLetterFilter, limit: int, before: int | None = None) -> list[StoredDeadLetter]:
     """By id, the newest first; `before` is the last id of the previous page."""
     where, values = _where(chosen)
     sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?"
-    return [StoredDeadLetter(*row) for row in fetch(sql, *values, before or 2**62, limit)]
+    return fetch_all(StoredDeadLetter, sql, *values, before or 2**62, limit)
 
 
 def ids(chosen: DeadLetterFilter) -> list[int]:
     """All ids, oldest first: the order in which they are replayed."""
     where, values = _where(chosen)
-    return [row[0] for row in fetch(f"SELECT id FROM dead_letter WHERE {where} ORDER BY id", *values)]
+    return column(f"SELECT id FROM dead_letter WHERE {where} ORDER BY id", *values)
 
 
 def count(chosen: DeadLetterFilter) -> int:
     where, values = _where(chosen)
-    return int(fetch(f"SELECT COUNT(*) FROM dead_letter WHERE {where}", *values)[0][0])
+    return number(f"SELECT COUNT(*) FROM dead_letter WHERE {where}", *values)
 
 
 def groups(chosen: DeadLetterFilter, by: GroupBy) -> list[DeadLetterGroup]:
     """The largest group first."""
     where, values = _where(chosen)
-    column = _GROUP_COLUMNS[by]
+    key = "COALESCE(error_reason, '')" if by == "error" else by
     sql = (
-        f"SELECT {column}, COUNT(*), MIN(cause), MAX(cause), MIN(died_at), MAX(died_at), MAX(id) FROM dead_letter "
-        f"WHERE {where} GROUP BY {column} ORDER BY COUNT(*) DESC, {column}"
+        f"SELECT {key}, COUNT(*), MIN(cause), MAX(cause), MIN(died_at), MAX(died_at), MAX(id) FROM dead_letter "
+        f"WHERE {where} GROUP BY {key} ORDER BY COUNT(*) DESC, {key}"
     )
     return [
         DeadLetterGroup(key, int(number), tuple(sorted({first, last})), oldest, newest, example)

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from csi import clock
-from csi.store.db import chunks, column, marks, run
+from csi.store.db import chunks, column, fetch, marks, run
 
 DAY = 86_400.0
+WAITING = "waiting"
 
 
 def known(keys: Sequence[str]) -> set[str]:
@@ -18,6 +19,16 @@ def known(keys: Sequence[str]) -> set[str]:
             f"UNION ALL SELECT item_key FROM inbox WHERE item_key IN ({listed})"
         )
         found.update(column(sql, *chunk, *chunk))
+    return found
+
+
+def reasons(keys: Sequence[str]) -> dict[str, str]:
+    """Why each of the keys is known; WAITING for an item in the inbox."""
+    found: dict[str, str] = {}
+    for chunk in chunks(keys):
+        waiting = column(f"SELECT item_key FROM inbox WHERE item_key IN ({marks(chunk)})", *chunk)
+        found |= dict.fromkeys(waiting, WAITING)
+        found |= dict(fetch(f"SELECT key, reason FROM dedupe_keys WHERE key IN ({marks(chunk)})", *chunk))
     return found
 
 

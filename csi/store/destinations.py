@@ -3,14 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import fetch, run
+from csi.store.db import columns, fetch_one, marks, number, run
 
 DEFAULT = "default"
-
-_COLUMNS = (
-    "destination, circuit, reason, opened_at, canary, probes, next_probe_at, throttled_until, last_success_at, "
-    "last_failure_at, last_error, json_form, throttled_at, paused_reason, paused_at, ramp"
-)
 
 
 @dataclass(frozen=True)
@@ -46,24 +41,17 @@ class DestinationRow:
 
 def get(destination: str = DEFAULT) -> DestinationRow:
     """The row, or an empty one for a destination that nothing was sent to yet."""
-    return find(destination) or DestinationRow(destination)
-
-
-def find(destination: str = DEFAULT) -> DestinationRow | None:
-    """None when nothing was ever sent to it."""
-    found = fetch(f"SELECT {_COLUMNS} FROM destinations WHERE destination = ?", destination)
-    return DestinationRow(*found[0]) if found else None
+    sql = f"SELECT {columns(DestinationRow)} FROM destinations WHERE destination = ?"
+    return fetch_one(DestinationRow, sql, destination) or DestinationRow(destination)
 
 
 def change(destination: str, **changes: Any) -> None:
     """Write these columns. Production code calls csi.pipeline.destination_state.write, which owns the transitions."""
-    names = list(changes)
-    run(
-        f"INSERT INTO destinations (destination, {', '.join(names)}) VALUES (?, {', '.join('?' * len(names))}) "
-        f"ON CONFLICT (destination) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
-        destination,
-        *changes.values(),
+    sql = (
+        f"INSERT INTO destinations (destination, {', '.join(changes)}) VALUES (?, {marks(list(changes))}) "
+        f"ON CONFLICT (destination) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changes)}"
     )
+    run(sql, destination, *changes.values())
 
 
 def failing_batches(row: DestinationRow) -> int:
@@ -72,7 +60,7 @@ def failing_batches(row: DestinationRow) -> int:
         "SELECT COUNT(DISTINCT batch_id) FROM delivery_attempts "
         "WHERE destination = ? AND started_at > ? AND outcome = 'transient'"
     )
-    return int(fetch(sql, row.destination, row.last_success_at or 0)[0][0])
+    return number(sql, row.destination, row.last_success_at or 0)
 
 
 def refused_alone(row: DestinationRow) -> int:
@@ -84,4 +72,4 @@ def refused_alone(row: DestinationRow) -> int:
         "WHERE a.destination = ? AND a.started_at > ? AND a.outcome = 'refused' AND b.size = 1 AND NOT EXISTS ("
         "SELECT 1 FROM dead_letter d WHERE d.event_id = e.event_id AND d.destination = a.destination AND d.rounds > 0)"
     )
-    return int(fetch(sql, row.destination, row.last_success_at or 0)[0][0])
+    return number(sql, row.destination, row.last_success_at or 0)

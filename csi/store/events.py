@@ -7,15 +7,12 @@ from typing import Any
 
 from csi import clock
 from csi.ingester.event import CreatorSignalEvent
-from csi.store.db import changed, chunks, fetch, marks, run
+from csi.store.db import changed, chunks, columns, fetch, marks, run, value
 from csi.store.models import Event
 
 _CONTRACT = (
     "event_id, dedupe_key, source, event_type, occurred_at, received_at, subject_json, routing_json, metadata_json, "
     "raw_ref, contract_version"
-)
-COLUMNS = (
-    f"e.id, {', '.join('e.' + name for name in _CONTRACT.split(', '))}, e.watch_id, e.seq, e.tier, e.first_seen_at"
 )
 _ROW = f"({', '.join('?' * 16)})"
 _INSERT = f"""
@@ -54,6 +51,9 @@ class StoredEvent:
         return (self.subject_json + self.routing_json + self.metadata_json).isascii()
 
 
+COLUMNS = columns(StoredEvent, "e")
+
+
 @dataclass(frozen=True)
 class NewEvent:
     """An event to store. `seq` is its place among those of its watch."""
@@ -62,6 +62,14 @@ class NewEvent:
     watch_id: int | None
     seq: int
     tier: str
+    first_seen_at: float
+
+
+@dataclass(frozen=True)
+class EmittedEvent:
+    """An event, as far as a comparison with another poller needs it."""
+
+    state: str
     first_seen_at: float
 
 
@@ -81,24 +89,11 @@ def add_many(new: Sequence[NewEvent]) -> dict[str, int]:
 
 
 def _values(new: NewEvent) -> tuple[Any, ...]:
-    event = new.event
+    it = new.event
     return (
-        event.event_id,
-        event.dedupe_key,
-        event.source,
-        event.event_type,
-        event.occurred_at,
-        event.received_at,
-        _compact(event.subject),
-        _compact(event.routing),
-        _compact(event.metadata),
-        event.raw_ref,
-        event.contract_version,
-        clock.iso(new.first_seen_at),
-        new.watch_id,
-        new.seq,
-        new.tier,
-        new.first_seen_at,
+        *(it.event_id, it.dedupe_key, it.source, it.event_type, it.occurred_at, it.received_at),
+        *(_compact(it.subject), _compact(it.routing), _compact(it.metadata), it.raw_ref, it.contract_version),
+        *(clock.iso(new.first_seen_at), new.watch_id, new.seq, new.tier, new.first_seen_at),
     )
 
 
@@ -134,42 +129,22 @@ def mark(ids: Sequence[int], state: str, *was: str) -> None:
 def mark_delivered(ids: Sequence[int], *, emitted_at: str, now: float) -> None:
     """Delivered means: to every destination that wanted it."""
     for chunk in chunks(ids):
-        arrived = changed(
-            "UPDATE events SET state = 'delivered', delivered = TRUE, delivered_at = ?, emitted_at = ? "
+        on_the_way_to_none = (
             f"WHERE id IN ({marks(chunk)}) AND state IN ('pending', 'in_flight') "
-            "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id) "
-            f"AND {_NOT_DEAD_ELSEWHERE}",
-            now,
-            emitted_at,
-            *chunk,
+            "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)"
         )
-        if arrived < len(chunk):
-            _mark_dead_elsewhere(chunk)
-
-
-def _mark_dead_elsewhere(ids: Sequence[int]) -> None:
-    """Delivered here, but dead for another destination, and on its way to none."""
-    run(
-        f"UPDATE events SET state = 'dead' WHERE id IN ({marks(ids)}) AND state IN ('pending', 'in_flight') "
-        "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)",
-        *ids,
-    )
+        sql = "UPDATE events SET state = 'delivered', delivered = TRUE, delivered_at = ?, emitted_at = ?"
+        arrived = changed(f"{sql} {on_the_way_to_none} AND {_NOT_DEAD_ELSEWHERE}", now, emitted_at, *chunk)
+        if arrived < len(chunk):  # delivered here, but dead for another destination
+            run(f"UPDATE events SET state = 'dead' {on_the_way_to_none}", *chunk)
 
 
 def counts() -> dict[str, int]:
-    return {state: int(count) for state, count in fetch("SELECT state, COUNT(*) FROM events GROUP BY state")}
+    return dict(fetch("SELECT state, COUNT(*) FROM events GROUP BY state"))
 
 
-def page(limit: int, *, state: str | None = None, source: str | None = None, before: int | None = None) -> list[Event]:
-    """Newest first; `before` is the id of the last row of the page before this one."""
-    query = Event.select().order_by(Event.id.desc()).limit(limit)
-    if state is not None:
-        query = query.where(Event.state == state)
-    if source is not None:
-        query = query.where(Event.source == source)
-    if before is not None:
-        query = query.where(Event.id < before)
-    return list(query)
+def newest(limit: int) -> list[Event]:
+    return list(Event.select().order_by(Event.id.desc()).limit(limit))
 
 
 def by_ids(ids: Sequence[int]) -> list[Event]:
@@ -178,10 +153,16 @@ def by_ids(ids: Sequence[int]) -> list[Event]:
     return [found[number] for number in ids if number in found]
 
 
+def emitted(sources: Sequence[str], since: float) -> dict[str, EmittedEvent]:
+    """Events of these sources that were first seen since then, by their dedupe key."""
+    sql = f"SELECT dedupe_key, state, first_seen_at FROM events WHERE source IN ({marks(sources)})"
+    rows = fetch(f"{sql} AND first_seen_at >= ? ORDER BY id", *sources, since)
+    return {key: EmittedEvent(state, seen_at) for key, state, seen_at in rows}
+
+
 def oldest_pending() -> float | None:
     """When the longest-waiting undelivered event was first seen."""
-    sql = "SELECT MIN(first_seen_at) FROM events WHERE state IN ('pending', 'in_flight')"
-    found: float | None = fetch(sql)[0][0]
+    found: float | None = value("SELECT MIN(first_seen_at) FROM events WHERE state IN ('pending', 'in_flight')")
     return found
 
 

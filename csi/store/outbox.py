@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from csi.store import events
-from csi.store.db import changed, chunks, fetch, is_postgres, marks, run, skip_locked
+from csi.store.db import changed, chunks, column, fetch, fetch_all, is_postgres, marks, number, run, skip_locked, value
 from csi.store.events import StoredEvent
 
 UNORDERED = ("high_volume", "stream")
@@ -74,15 +75,12 @@ def put(
 def put_many(entries: Sequence[NewEntry]) -> None:
     # Conflicts are ignored: an event has at most one entry per destination, also if it is stored again.
     for chunk in chunks(entries, 100):
-        run(
+        sql = (
             "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at) "
-            f"VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * len(chunk))} ON CONFLICT (event_pk, destination) DO NOTHING",
-            *(
-                value
-                for it in chunk
-                for value in (it.event_pk, it.destination, it.tier, it.watch_id or 0, it.seq, it.due_at)
-            ),
+            f"VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * len(chunk))} ON CONFLICT (event_pk, destination) DO NOTHING"
         )
+        rows = ((it.event_pk, it.destination, it.tier, it.watch_id or 0, it.seq, it.due_at) for it in chunk)
+        run(sql, *chain.from_iterable(rows))
 
 
 def lock_lane(destination: str, tier: str) -> None:
@@ -106,14 +104,14 @@ def heads(destination: str, tier: str, limit: int) -> list[Entry]:
 
 
 def _entries(sql: str, *params: object) -> list[Entry]:
-    return [Entry(*row) for row in fetch(sql + skip_locked(), *params)]
+    return fetch_all(Entry, sql + skip_locked(), *params)
 
 
 def oldest_due(destination: str, tier: str) -> float | None:
     """The earliest time at which a pending event of the lane must be sent. None: nothing is pending."""
     sql = "SELECT due_at FROM outbox WHERE state = 'pending' AND destination = ? AND tier = ? ORDER BY due_at LIMIT 1"
-    found = fetch(sql, destination, tier)
-    return found[0][0] if found else None
+    found: float | None = value(sql, destination, tier)
+    return found
 
 
 def has_pending(destination: str, tier: str, at_least: int) -> bool:
@@ -124,7 +122,7 @@ def has_pending(destination: str, tier: str, at_least: int) -> bool:
 
 def pending_count(tier: str) -> int:
     """Pending events of this lane, over all destinations."""
-    return int(fetch("SELECT COUNT(*) FROM outbox WHERE state = 'pending' AND tier = ?", tier)[0][0])
+    return number("SELECT COUNT(*) FROM outbox WHERE state = 'pending' AND tier = ?", tier)
 
 
 def contents(batch_id: int) -> list[StoredEvent]:
@@ -133,7 +131,7 @@ def contents(batch_id: int) -> list[StoredEvent]:
         f"SELECT {events.COLUMNS} FROM outbox o JOIN events e ON e.id = o.event_pk "
         "WHERE o.batch_id = ? ORDER BY o.due_at, o.seq"
     )
-    return [StoredEvent(*row) for row in fetch(sql, batch_id)]
+    return fetch_all(StoredEvent, sql, batch_id)
 
 
 def assign_to_batch(entry_ids: Sequence[int], event_pks: Sequence[int], batch_id: int) -> None:
@@ -157,12 +155,8 @@ def _note_members(batch_id: int, event_pks: Sequence[int]) -> None:
 def move(event_pks: Sequence[int], from_batch: int, to_batch: int) -> None:
     """Move a part of one batch into another one."""
     for chunk in chunks(event_pks):
-        run(
-            f"UPDATE outbox SET batch_id = ? WHERE batch_id = ? AND event_pk IN ({marks(chunk)})",
-            to_batch,
-            from_batch,
-            *chunk,
-        )
+        sql = f"UPDATE outbox SET batch_id = ? WHERE batch_id = ? AND event_pk IN ({marks(chunk)})"
+        run(sql, to_batch, from_batch, *chunk)
     _note_members(to_batch, event_pks)
 
 
@@ -170,10 +164,9 @@ def put_back(batch_ids: Sequence[int]) -> None:
     """The events of these batches are pending again."""
     # An event may go to several destinations: `events.mark` changes only those that are `in_flight`.
     for chunk in chunks(batch_ids):
-        found = fetch(f"SELECT event_pk FROM outbox WHERE batch_id IN ({marks(chunk)})", *chunk)
-        sql = f"UPDATE outbox SET state = 'pending', batch_id = NULL WHERE batch_id IN ({marks(chunk)})"
-        run(sql, *chunk)
-        events.mark([row[0] for row in found], "pending", "in_flight")
+        found = column(f"SELECT event_pk FROM outbox WHERE batch_id IN ({marks(chunk)})", *chunk)
+        run(f"UPDATE outbox SET state = 'pending', batch_id = NULL WHERE batch_id IN ({marks(chunk)})", *chunk)
+        events.mark(found, "pending", "in_flight")
 
 
 def remove(batch_id: int, event_pks: Sequence[int]) -> int:
@@ -198,22 +191,18 @@ def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
 def requeue(event_id: str, destination: str, due_at: float, *, lane: str | None = None, alone: bool = False) -> bool:
     """A dead event is pending again, in this lane or in that of its tier. False: it is in the outbox already, or not
     stored any more."""
-    return bool(
-        changed(
-            "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at, alone) "
-            "SELECT id, ?, COALESCE(?, tier), COALESCE(watch_id, 0), seq, ?, ? FROM events WHERE event_id = ? "
-            "ON CONFLICT (event_pk, destination) DO NOTHING",
-            destination,
-            lane,
-            due_at,
-            alone,
-            event_id,
-        )
-        and run("UPDATE events SET state = 'pending' WHERE event_id = ? AND state <> 'in_flight'", event_id)
+    sql = (
+        "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at, alone) "
+        "SELECT id, ?, COALESCE(?, tier), COALESCE(watch_id, 0), seq, ?, ? FROM events WHERE event_id = ? "
+        "ON CONFLICT (event_pk, destination) DO NOTHING"
     )
+    if not changed(sql, destination, lane, due_at, alone, event_id):
+        return False
+    run("UPDATE events SET state = 'pending' WHERE event_id = ? AND state <> 'in_flight'", event_id)
+    return True
 
 
 def drop_pending(event_pk: int) -> list[str]:
     """Delete the event's entries that are in no batch. Returns their destinations."""
     sql = "DELETE FROM outbox WHERE event_pk = ? AND state = 'pending' RETURNING destination"
-    return [row[0] for row in fetch(sql, event_pk)]
+    return column(sql, event_pk)

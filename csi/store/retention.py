@@ -4,13 +4,13 @@ Rows are chosen without a lock and deleted under one, where the conditions that 
 batches and attempts are scanned by id, which grows with time: an index on time would slow down every insert.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
 from csi.store import heartbeats
-from csi.store.db import changed, fetch, is_postgres, marks, writing
+from csi.store.db import changed, column, fetch, is_postgres, marks, number, writing
 
 DAY = 86_400.0
 HEARTBEAT = "retention"
@@ -68,52 +68,57 @@ Step = Callable[[RetentionLimits, Any], RetentionChunk]
 
 def drop_events(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Delete events with their rows in `batch_events`."""
-    window = fetch("SELECT id, first_seen_at FROM events WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
-    # Ids grow with time: when no event of this window is old, no later one is.
-    if not any(seen_at < limits.events for _, seen_at in window):
-        return RetentionChunk()
-    first, last = window[0][0], window[-1][0]
-    with writing():
-        sql = f"SELECT e.id FROM events e WHERE e.id BETWEEN ? AND ? AND {_EVENT_GOES} {_locked('e')}"
-        ids = [row[0] for row in fetch(sql, first, last, limits.events)]
-        return RetentionChunk(_delete(ids, ("batch_events", "event_pk"), ("events", "id")), last)
+    return _drop_by_id("events", "first_seen_at", _EVENT_GOES, ("batch_events", "event_pk"), limits.events, after)
 
 
 def drop_batches(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Delete batches that have no event left, with their attempts."""
-    window = fetch("SELECT id, created_at FROM batches WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
-    if not any(created_at < limits.events for _, created_at in window):
-        return RetentionChunk()
-    first, last = window[0][0], window[-1][0]
-    with writing():
-        sql = f"SELECT b.id FROM batches b WHERE b.id BETWEEN ? AND ? AND {_BATCH_GOES} {_locked('b')}"
-        ids = [row[0] for row in fetch(sql, first, last, limits.events)]
-        return RetentionChunk(_delete(ids, ("delivery_attempts", "batch_id"), ("batches", "id")), last)
+    return _drop_by_id("batches", "created_at", _BATCH_GOES, ("delivery_attempts", "batch_id"), limits.events, after)
 
 
 def drop_attempts(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Delete attempts without a batch: probes and tests of a receiver."""
-    ids = _chosen("SELECT id FROM delivery_attempts", _LONE_ATTEMPT, limits.events)
-    with writing():
-        removed = _delete(ids, ("delivery_attempts", "id"))
-    return RetentionChunk(removed, _more(ids))
+    return _drop_oldest("delivery_attempts", "id", _LONE_ATTEMPT, limits.events)
 
 
 def drop_letters(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Delete closed dead letters. An open one is kept at any age: the operator has to decide about it."""
-    ids = _chosen("SELECT id FROM dead_letter", _LETTER_GOES, limits.letters)
-    with writing():
-        removed = _delete(ids, ("dead_letter", "id"), unless_changed=(_LETTER_GOES, limits.letters))
-    return RetentionChunk(removed, _more(ids))
+    return _drop_oldest("dead_letter", "id", _LETTER_GOES, limits.letters)
 
 
 def drop_keys(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Delete expired dedupe keys: the source has not listed their items for `dedupe_days`."""
-    end = clock.iso(limits.keys)
-    keys = _chosen("SELECT key FROM dedupe_keys", "expires_at < ?", end, order="expires_at")
+    return _drop_oldest("dedupe_keys", "key", "expires_at < ?", clock.iso(limits.keys), order="expires_at")
+
+
+def _drop_by_id(
+    table: str, time_column: str, condition: str, dependent: tuple[str, str], limit: float, after: Any
+) -> RetentionChunk:
+    """Delete the rows of the next window of ids that the condition holds for, after their rows in `dependent`."""
+    window = fetch(f"SELECT id, {time_column} FROM {table} WHERE id > ? ORDER BY id LIMIT ?", after or 0, CHUNK)
+    # Ids grow with time: when no row of this window is old, no later one is.
+    if not any(moment < limit for _, moment in window):
+        return RetentionChunk()
+    first, last = window[0][0], window[-1][0]
+    name = table[0]  # as the conditions name it
+    # On PostgreSQL, skip rows that another transaction has locked; the next run deletes them.
+    locked = f"FOR UPDATE OF {name} SKIP LOCKED" if is_postgres() else ""
     with writing():
-        removed = _delete(keys, ("dedupe_keys", "key"), unless_changed=("expires_at < ?", end))
-    return RetentionChunk(removed, _more(keys))
+        sql = f"SELECT {name}.id FROM {table} {name} WHERE {name}.id BETWEEN ? AND ? AND {condition} {locked}"
+        ids = column(sql, first, last, limit)
+        places = (dependent, (table, "id")) if ids else ()
+        removed = {place: changed(f"DELETE FROM {place} WHERE {key} IN ({marks(ids)})", *ids) for place, key in places}
+        return RetentionChunk(removed, last)
+
+
+def _drop_oldest(table: str, key: str, condition: str, limit: Any, *, order: str = "id") -> RetentionChunk:
+    """Delete a chunk of the rows that the condition holds for, and still holds for under the lock."""
+    keys = column(f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT ?", limit, CHUNK)
+    if not keys:
+        return RetentionChunk()
+    with writing():
+        sql = f"DELETE FROM {table} WHERE {key} IN ({marks(keys)}) AND {condition}"
+        return RetentionChunk({table: changed(sql, *keys, limit)}, True if len(keys) == CHUNK else None)
 
 
 def has_forgotten_keys(read_at: float, now: float, days: float) -> bool:
@@ -149,30 +154,5 @@ def old_open_letters(before: float) -> int:
     return _count("FROM dead_letter WHERE state = 'open' AND died_at < ?", before)
 
 
-def _chosen(select: str, where: str, *values: Any, order: str = "id") -> list[Any]:
-    return [row[0] for row in fetch(f"{select} WHERE {where} ORDER BY {order} LIMIT ?", *values, CHUNK)]
-
-
-def _delete(
-    ids: Sequence[Any], *places: tuple[str, str], unless_changed: tuple[str, Any] = ("1 = ?", 1)
-) -> dict[str, int]:
-    if not ids:
-        return {}
-    still, value = unless_changed
-    return {
-        table: changed(f"DELETE FROM {table} WHERE {column} IN ({marks(ids)}) AND {still}", *ids, value)
-        for table, column in places
-    }
-
-
-def _more(chosen: Sequence[Any]) -> bool | None:
-    return True if len(chosen) == CHUNK else None
-
-
-def _locked(name: str) -> str:
-    """On PostgreSQL, skip rows that another transaction has locked; the next run deletes them."""
-    return f"FOR UPDATE OF {name} SKIP LOCKED" if is_postgres() else ""
-
-
 def _count(rest: str, *values: Any) -> int:
-    return int(fetch(f"SELECT COUNT(*) {rest}", *values)[0][0])
+    return number(f"SELECT COUNT(*) {rest}", *values)

@@ -160,14 +160,14 @@ class TestRows:
 
     def test_a_key_that_was_seen_again_meanwhile_stays(self, monkeypatch):
         dedupe.remember(["old"], "emitted", NOW - 91 * DAY, 90)
-        chosen = retention._chosen
+        chosen = retention.column
 
         def and_then_seen(*args, **kwargs):
             found = chosen(*args, **kwargs)
             dedupe.refresh(["old"], NOW, 90)
             return found
 
-        monkeypatch.setattr(retention, "_chosen", and_then_seen)
+        monkeypatch.setattr(retention, "column", and_then_seen)
         assert retention.drop_keys(LIMITS, 0).removed == {"dedupe_keys": 0}
 
     def test_a_pruned_event_can_be_replayed_from_nothing_but_its_letter(self):

@@ -87,7 +87,7 @@ class OperatorRig:
         """Add a pending event of the video `name`; return its primary key."""
         seen_at = self.now - ago
         watch_id = watches.find_id(SOURCE, "PLone")
-        seq = len(events.page(10_000)) + 1
+        seq = sum(events.counts().values()) + 1
         pk = events.add(sample_event(name), watch_id=watch_id, seq=seq, tier=tier, first_seen_at=seen_at)
         assert pk is not None
         outbox.put(pk, to, tier=tier, watch_id=watch_id, seq=seq, due_at=seen_at + 5)
@@ -255,7 +255,9 @@ def add_delivered_event(
     Watch.update(first_read_at=seen_at - 3600, last_success_at=built.now).where(Watch.id == watch.id).execute()
     subject = {"video_id": name, "title": title or f"Über {name}", "url": f"https://www.youtube.com/watch?v={name}"}
     event = sample_event(name).model_copy(update={"occurred_at": clock.iso(seen_at - 10), "subject": subject})
-    pk = events.add(event, watch_id=watch.id, seq=len(events.page(10_000)) + 1, tier="urgent", first_seen_at=seen_at)
+    pk = events.add(
+        event, watch_id=watch.id, seq=sum(events.counts().values()) + 1, tier="urgent", first_seen_at=seen_at
+    )
     assert pk is not None
     outbox.put(pk, ("default",), tier="urgent", watch_id=watch.id, seq=pk, due_at=seen_at)
     add_attempt(built, [pk], at=seen_at + took)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from csi.store.db import fetch
+from csi.store.db import fetch, fetch_all, fetch_one, number, value
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,11 @@ _UNSETTLED = (
 
 def unsettled_batches(limit: int = 100_000) -> list[UnsettledBatch]:
     """The next to be sent first."""
-    return [UnsettledBatch(*row) for row in fetch(f"{_UNSETTLED} ORDER BY next_attempt_at, id LIMIT ?", limit)]
+    return fetch_all(UnsettledBatch, f"{_UNSETTLED} ORDER BY next_attempt_at, id LIMIT ?", limit)
 
 
 def unsettled_batch(batch_id: int) -> UnsettledBatch | None:
-    found = fetch(f"{_UNSETTLED} AND id = ?", batch_id)
-    return UnsettledBatch(*found[0]) if found else None
+    return fetch_one(UnsettledBatch, f"{_UNSETTLED} AND id = ?", batch_id)
 
 
 def unsettled_counts() -> dict[str, int]:
@@ -105,7 +104,7 @@ def due_watches(now: float) -> tuple[int, float | None]:
 def due_counts(now: float, within: float) -> tuple[int, int]:
     """Active watches that are due now, and that fall due within so many seconds."""
     sql = "SELECT COUNT(*) FROM watches WHERE state = 'active' AND next_poll_at <= ?"
-    return int(fetch(sql, now)[0][0]), int(fetch(sql, now + within)[0][0])
+    return number(sql, now), number(sql, now + within)
 
 
 def planned_polls(limit: int) -> list[PlannedPoll]:
@@ -114,25 +113,21 @@ def planned_polls(limit: int) -> list[PlannedPoll]:
         "SELECT id, source, ref, name, next_poll_at, lease_until, COALESCE(planned_interval, interval_seconds), health "
         "FROM watches WHERE state = 'active' ORDER BY next_poll_at, id LIMIT ?"
     )
-    return [PlannedPoll(*row) for row in fetch(sql, limit)]
+    return fetch_all(PlannedPoll, sql, limit)
 
 
 def polls_running(now: float) -> int:
     """In all processes."""
-    sql = "SELECT COUNT(*) FROM watches WHERE state = 'active' AND lease_until >= ?"
-    return int(fetch(sql, now)[0][0])
+    return number("SELECT COUNT(*) FROM watches WHERE state = 'active' AND lease_until >= ?", now)
 
 
 def inbox() -> Inbox:
-    counted = {
-        state: (int(count), oldest)
-        for state, count, oldest in fetch("SELECT state, COUNT(*), MIN(seen_at) FROM inbox GROUP BY state")
-    }
-    waiting, oldest = counted.get("new", (0, None))
-    return Inbox(waiting, counted.get("quarantined", (0, None))[0], oldest)
+    found = {row[0]: row for row in fetch("SELECT state, COUNT(*), MIN(seen_at) FROM inbox GROUP BY state")}
+    _, waiting, oldest = found.get("new", ("new", 0, None))
+    return Inbox(waiting, found["quarantined"][1] if "quarantined" in found else 0, oldest)
 
 
 def item_key(item_id: int) -> str | None:
     """None: it is no longer in the inbox."""
-    found = fetch("SELECT item_key FROM inbox WHERE id = ?", item_id)
-    return str(found[0][0]) if found else None
+    found: str | None = value("SELECT item_key FROM inbox WHERE id = ?", item_id)
+    return found

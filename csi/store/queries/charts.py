@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi.store.db import fetch, marks
+from csi.store.db import fetch, fetch_all, marks
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def _counted(table: str, column: str, places: range, step: int) -> tuple[int, ..
     sql = (
         f"SELECT CAST({column} AS BIGINT) / {int(step)} AS place, COUNT(*) FROM {table} WHERE {column} >= ? GROUP BY 1"
     )
-    found = {int(place): int(count) for place, count in fetch(sql, places[0] * step)}
+    found = dict(fetch(sql, places[0] * step))
     return tuple(found.get(place, 0) for place in places)
 
 
@@ -56,10 +56,10 @@ def watch_counts(sources: Sequence[str]) -> list[WatchCount]:
         "SELECT source, CASE WHEN state = 'paused' THEN 'paused' ELSE health END, COUNT(*) FROM watches "
         f"WHERE state <> 'removed' AND source IN ({marks(sources)}) GROUP BY 1, 2"
     )
-    return [WatchCount(source, state, int(count)) for source, state, count in fetch(sql, *sources)]
+    return fetch_all(WatchCount, sql, *sources)
 
 
 def open_dead_letters() -> dict[str, int]:
     """By cause."""
     sql = "SELECT cause, COUNT(*) FROM dead_letter WHERE state = 'open' GROUP BY cause"
-    return {cause: int(count) for cause, count in fetch(sql)}
+    return dict(fetch(sql))

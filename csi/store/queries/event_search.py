@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import fetch
+from csi.store.db import fetch_all, fetch_one
 
 _SELECT = (
     "SELECT e.id, e.event_id, e.dedupe_key, e.source, e.event_type, e.occurred_at, e.subject_json, e.state, e.tier, "
@@ -74,22 +74,20 @@ def newest(query: EventQuery, limit: int, before: int | None = None) -> list[Eve
     where, values = _where(query)
     if before is not None:
         where, values = f"{where} AND e.id < ?", [*values, before]
-    return [EventRow(*row) for row in fetch(f"{_SELECT} WHERE {where} ORDER BY e.id DESC LIMIT ?", *values, limit)]
+    return fetch_all(EventRow, f"{_SELECT} WHERE {where} ORDER BY e.id DESC LIMIT ?", *values, limit)
 
 
 def following(query: EventQuery, limit: int, after: int) -> list[EventRow]:
     """Those after this id, oldest first."""
     where, values = _where(query)
-    sql = f"{_SELECT} WHERE {where} AND e.id > ? ORDER BY e.id LIMIT ?"
-    return [EventRow(*row) for row in fetch(sql, *values, after, limit)]
+    return fetch_all(EventRow, f"{_SELECT} WHERE {where} AND e.id > ? ORDER BY e.id LIMIT ?", *values, after, limit)
 
 
 def find(text: str) -> EventRow | None:
     """By number, event_id or dedupe key; of several events with one key, the newest."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
     sql = f"{_SELECT} WHERE e.event_id = ? OR e.dedupe_key = ? OR e.id = ? ORDER BY e.id DESC LIMIT 1"
-    found = fetch(sql, text, text, number)
-    return EventRow(*found[0]) if found else None
+    return fetch_one(EventRow, sql, text, text, number)
 
 
 def _where(query: EventQuery) -> tuple[str, list[Any]]:

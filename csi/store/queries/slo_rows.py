@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from csi import clock
-from csi.store.db import fetch
+from csi.store.db import fetch, number, value
 
 CHUNK = 2_000
 DUPLICATE = "duplicate_event"
@@ -76,14 +76,14 @@ def event_times(since: float) -> Iterator[EventTimes]:
 
 def oldest_event() -> float | None:
     """When the oldest event that is still stored was first seen."""
-    found = fetch("SELECT first_seen_at FROM events ORDER BY id LIMIT 1")
-    return found[0][0] if found else None
+    found: float | None = value("SELECT first_seen_at FROM events ORDER BY id LIMIT 1")
+    return found
 
 
 def send_counts(since: float) -> SendCounts:
     """Of attempts begun since then, to all destinations, in events: one that a 207 refused was not accepted."""
     sql = "SELECT COALESCE(SUM(b.size), 0) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id"
-    attempted = fetch(f"{sql} WHERE {_ACCEPTED}", since)
+    attempted = number(f"{sql} WHERE {_ACCEPTED}", since)
     refused, reported = 0, 0
     sql = (
         f"SELECT a.status, b.size, a.answer, ({REFUSED}) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
@@ -92,7 +92,7 @@ def send_counts(since: float) -> SendCounts:
     for status, size, answer, dead in fetch(sql, since, f"%{DUPLICATE}%", '%"index"%'):
         refused += dead
         reported += size if status == 409 else _reported(answer or "", dead)
-    return SendCounts(int(attempted[0][0]) - refused, reported, _possible(since))
+    return SendCounts(attempted - refused, reported, _possible(since))
 
 
 def _reported(answer: str, refused: int) -> int:
@@ -108,4 +108,4 @@ def _possible(since: float) -> int:
         "SELECT 1 FROM batch_events again JOIN delivery_attempts later ON later.batch_id = again.batch_id "
         "WHERE again.event_pk = be.event_pk AND later.id > a.id AND later.outcome IN ('delivered', 'partial'))"
     )
-    return int(fetch(sql, since)[0][0])
+    return number(sql, since)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi.store.db import fetch, is_postgres, marks
+from csi.store.db import column, columns, fetch, fetch_all, fetch_one, is_postgres, marks, value
 
 MOST_KEYS = 20
 PLACES = (("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox"), ("item_key", "dead_letter"))
@@ -178,14 +178,12 @@ def _between(column: str) -> str:
 
 
 def known_key(key: str) -> KnownKey | None:
-    found = fetch("SELECT key, reason, first_seen_at, expires_at FROM dedupe_keys WHERE key = ?", key)
-    return KnownKey(*found[0]) if found else None
+    return fetch_one(KnownKey, f"SELECT {columns(KnownKey)} FROM dedupe_keys WHERE key = ?", key)
 
 
 def inbox_row(key: str) -> InboxRow | None:
     sql = "SELECT id, item_key, watch_id, state, claims, event_type, occurred_at, seen_at FROM inbox WHERE item_key = ?"
-    found = fetch(sql, key)
-    return InboxRow(*found[0]) if found else None
+    return fetch_one(InboxRow, sql, key)
 
 
 def events_of(key: str) -> list[EventHistoryRow]:
@@ -193,31 +191,25 @@ def events_of(key: str) -> list[EventHistoryRow]:
         "SELECT id, event_id, dedupe_key, source, event_type, occurred_at, subject_json, state, tier, watch_id, "
         "first_seen_at, delivered_at FROM events WHERE dedupe_key = ? ORDER BY id"
     )
-    return [EventHistoryRow(*row) for row in fetch(sql, key)]
+    return fetch_all(EventHistoryRow, sql, key)
 
 
 def outbox_of(event_pks: Sequence[int]) -> list[OutboxRow]:
-    if not event_pks:
-        return []
     sql = "SELECT event_pk, destination, tier, watch_id, seq, state, due_at, batch_id FROM outbox WHERE event_pk IN"
-    return [OutboxRow(*row) for row in fetch(f"{sql} ({marks(event_pks)}) ORDER BY destination", *event_pks)]
+    return fetch_all(OutboxRow, f"{sql} ({marks(event_pks)}) ORDER BY destination", *event_pks)
 
 
 def batches_of(event_pks: Sequence[int]) -> list[BatchRow]:
-    if not event_pks:
-        return []
     sql = (
         "SELECT b.id, be.event_pk, b.batch_id, b.destination, b.tier, b.size, b.probe, b.state, b.attempts, "
         "b.next_attempt_at, b.created_at, b.settled_at FROM batch_events be JOIN batches b ON b.id = be.batch_id "
         f"WHERE be.event_pk IN ({marks(event_pks)}) ORDER BY b.id"
     )
-    return [BatchRow(*row) for row in fetch(sql, *event_pks)]
+    return fetch_all(BatchRow, sql, *event_pks)
 
 
 def attempts_of(event_pks: Sequence[int], destination: str | None = None) -> list[AttemptRow]:
     """Every attempt to send these events, oldest first, to all destinations or to one."""
-    if not event_pks:
-        return []
     # An event that the receiver refused became a dead letter in the transaction that finished the attempt.
     refusal = (
         "SELECT MAX(d.error_reason) FROM dead_letter d "
@@ -228,41 +220,29 @@ def attempts_of(event_pks: Sequence[int], destination: str | None = None) -> lis
         f"a.status, a.reason, a.answer, ({refusal}) FROM batch_events be JOIN events e ON e.id = be.event_pk "
         f"JOIN delivery_attempts a ON a.batch_id = be.batch_id WHERE be.event_pk IN ({marks(event_pks)}) ORDER BY a.id"
     )
-    found = [AttemptRow(*row) for row in fetch(sql, *event_pks)]
-    return [one for one in found if destination in (None, one.destination)]
+    return [one for one in fetch_all(AttemptRow, sql, *event_pks) if destination in (None, one.destination)]
 
 
 def attempts_for(event_id: str, destination: str) -> list[AttemptRow]:
     """All attempts to send this event to this destination, oldest first. Empty once its row is removed."""
-    return attempts_of([row[0] for row in fetch("SELECT id FROM events WHERE event_id = ?", event_id)], destination)
+    return attempts_of(column("SELECT id FROM events WHERE event_id = ?", event_id), destination)
 
 
 def watch_name(watch_id: int | None) -> WatchName | None:
-    if watch_id is None:
-        return None
-    found = fetch("SELECT id, source, ref, name FROM watches WHERE id = ?", watch_id)
-    return WatchName(*found[0]) if found else None
+    return fetch_one(WatchName, "SELECT id, source, ref, name FROM watches WHERE id = ?", watch_id)
 
 
 def earlier_item(entry: OutboxRow) -> str | None:
     """What has to be sent before this entry, to keep the order of its watch: an item key, or an event_id."""
-    item = fetch(
-        "SELECT item_key FROM inbox WHERE state = 'new' AND watch_id = ? AND id < ? ORDER BY id LIMIT 1",
-        entry.watch_id,
-        entry.seq,
-    )
-    if item:
-        return str(item[0][0])
-    event = fetch(
+    place = (entry.watch_id, entry.seq)
+    item = "SELECT item_key FROM inbox WHERE state = 'new' AND watch_id = ? AND id < ? ORDER BY id LIMIT 1"
+    event = (
         "SELECT e.event_id FROM outbox a JOIN batches b ON b.id = a.batch_id JOIN events e ON e.id = a.event_pk "
         "WHERE a.state = 'in_flight' AND a.watch_id = ? AND a.seq < ? AND a.destination = ? AND a.tier = ? "
-        "AND b.attempts = 0 ORDER BY a.seq LIMIT 1",
-        entry.watch_id,
-        entry.seq,
-        entry.destination,
-        entry.lane,
+        "AND b.attempts = 0 ORDER BY a.seq LIMIT 1"
     )
-    return str(event[0][0]) if event else None
+    found: str | None = value(item, *place) or value(event, *place, entry.destination, entry.lane)
+    return found
 
 
 @dataclass(frozen=True)
@@ -283,10 +263,9 @@ def lanes(destination: str) -> list[Lane]:
         "SUM(CASE WHEN o.state = 'in_flight' THEN 1 ELSE 0 END), MIN(e.first_seen_at), MIN(o.due_at) "
         "FROM outbox o JOIN events e ON e.id = o.event_pk WHERE o.destination = ? GROUP BY o.tier ORDER BY o.tier"
     )
-    return [Lane(name, int(wait), int(fly), seen, due) for name, wait, fly, seen, due in fetch(sql, destination)]
+    return fetch_all(Lane, sql, destination)
 
 
 def all_destinations() -> list[str]:
     """Every destination that the database knows, configured or not."""
-    sql = "SELECT destination FROM destinations UNION SELECT destination FROM outbox ORDER BY 1"
-    return [row[0] for row in fetch(sql)]
+    return column("SELECT destination FROM destinations UNION SELECT destination FROM outbox ORDER BY 1")
