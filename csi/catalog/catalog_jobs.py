@@ -9,7 +9,7 @@ from csi.catalog import capture, channel_admin, data_api
 from csi.catalog.backfill import backfill
 from csi.catalog.refresh_schedule import DAY, HOT_DAYS, HOUR, MEDIUM_DAYS, next_channel_refresh
 from csi.errors import SourceError
-from csi.jobs.job_kinds import new_job
+from csi.jobs import job_admin
 from csi.jobs.run_job import Handler, JobDone, StepDone
 from csi.logs import log
 from csi.pipeline.poll import poll_early
@@ -45,8 +45,7 @@ def plan_jobs(rt: Runtime) -> list[Wake]:
     if last is None or not 0 <= now - last < HOUR:
         heartbeats.beat("requeue_stuck", now, now)
         wanted.append("REQUEUE_STUCK")
-    new = [new_job(type, max_attempts=rt.settings.catalog.max_attempts) for type in wanted]
-    return [Wake("job", slot) for slot, job in enumerate(new) if not jobs.enqueue(job, now).is_duplicate]
+    return [Wake("job", slot) for slot, type in enumerate(wanted) if not job_admin.enqueue(rt, type).is_duplicate]
 
 
 def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobDone:

@@ -7,11 +7,11 @@ from csi.admin import watches
 from csi.admin.watches import CHANNELS, WatchOptions, WatchRefused, WatchTarget
 from csi.catalog import capture, data_api
 from csi.errors import CsiError, SourceError
-from csi.jobs.job_kinds import new_job
+from csi.jobs import job_admin
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import watch_admin
-from csi.store.catalog import channels, jobs, videos
+from csi.store.catalog import channels, videos
 from csi.store.catalog.channels import Channel, ChannelFacts
 from csi.store.catalog.jobs import CatalogJob, EnqueueResult
 from csi.store.db import writing
@@ -130,15 +130,10 @@ def backfill(
     """Enqueue a backfill: all videos, the newest `videos`, or back to the first known video (`until_known`)."""
     if priority is not None:
         _check_priority(priority)
-    payload: dict[str, object] = {"videos": videos} if videos else {}
-    new = new_job(
-        "BACKFILL_CHANNEL",
-        channel_id=channel.id,
-        priority=priority or channel.priority,
-        payload=payload | ({"until_known": True} if until_known else {}),
-        max_attempts=rt.settings.catalog.max_attempts,
-    )
-    return jobs.enqueue(new, rt.now())
+    wanted: dict[str, object] = {"videos": videos, "until_known": until_known}
+    payload = {name: value for name, value in wanted.items() if value}
+    priority = priority or channel.priority
+    return job_admin.enqueue(rt, "BACKFILL_CHANNEL", channel_id=channel.id, priority=priority, payload=payload)
 
 
 def pause(rt: Runtime, channel: Channel) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from csi.adapters.youtube.api import BATCH, ApiSettings, DataApi
+from csi.adapters.youtube.api import BATCH, ApiPage, ApiSettings, DataApi
 from csi.catalog.api_response_fields import channel_facts, video_facts
 from csi.errors import SourceError
 from csi.jobs.job_kinds import KINDS
@@ -79,16 +79,14 @@ def open_api(rt: Runtime, job: CatalogJob | None = None) -> DataApi:
 
 def read_channels(api: DataApi, ids: Sequence[str]) -> dict[str, ChannelFacts]:
     """The channels, of at most 50, that the API shows."""
-    page = api.page("channels", {"part": CHANNEL_PARTS, "id": ",".join(ids), "maxResults": BATCH})
-    rows = page.items if page is not None else ()
-    return {facts.id: facts for row in rows if (facts := channel_facts(row)) and facts.id in ids}
+    page = api.page("channels", {"part": CHANNEL_PARTS, "id": ",".join(ids), "maxResults": BATCH}) or ApiPage(())
+    return {facts.id: facts for row in page.items if (facts := channel_facts(row)) and facts.id in ids}
 
 
 def read_videos(api: DataApi, ids: Sequence[str]) -> dict[str, VideoFacts]:
     """The videos, of at most 50, that the API shows. With ids the API refuses `maxResults` here."""
-    page = api.page("videos", {"part": VIDEO_PARTS, "id": ",".join(ids)})
-    rows = page.items if page is not None else ()
-    return {facts.id: facts for row in rows if (facts := video_facts(row)) and facts.id in ids}
+    page = api.page("videos", {"part": VIDEO_PARTS, "id": ",".join(ids)}) or ApiPage(())
+    return {facts.id: facts for row in page.items if (facts := video_facts(row)) and facts.id in ids}
 
 
 def daily_units() -> DailyUnits:

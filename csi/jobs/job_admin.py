@@ -30,6 +30,7 @@ def enqueue(
     channel_id: str | None = None,
     video_ids: tuple[str, ...] = (),
     priority: int | None = None,
+    payload: dict[str, object] | None = None,
     delay: float = 0.0,
 ) -> EnqueueResult:
     """Store a job. JobRefused says what is wrong with the arguments."""
@@ -41,6 +42,7 @@ def enqueue(
         channel_id=channel_id,
         video_ids=video_ids,
         priority=priority,
+        payload=payload,
         scheduled_at=now + delay,
         max_attempts=rt.settings.catalog.max_attempts,
     )

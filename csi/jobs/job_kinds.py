@@ -62,7 +62,16 @@ def new_job(
         raise JobRefused(f"there is no job type {type[:40]!r}; there are {', '.join(KINDS)}")
     if priority is not None and not 1 <= priority <= 10:
         raise JobRefused("a priority is a whole number from 1 to 10; higher runs sooner")
-    _check_target(kind, channel_id, video_ids)
+    if kind.needs_channel and channel_id is None:
+        raise JobRefused(f"{type} needs a channel")
+    if channel_id is not None and not kind.needs_channel:
+        raise JobRefused(f"{type} is for all channels; omit the channel")
+    if video_ids and not kind.takes_videos:
+        raise JobRefused(f"{type} takes no videos")
+    if len(video_ids) > MOST_VIDEOS:
+        raise JobRefused(f"a job takes at most {MOST_VIDEOS:,} videos; enqueue several jobs")
+    if any(valid_id(ref) is None for ref in video_ids):
+        raise JobRefused("one of the videos is not an id; the id is the part behind watch?v=")
     ids = tuple(sorted(set(video_ids)))
     key = ":".join([type, *([channel_id] if channel_id else []), *ids])
     return NewCatalogJob(
@@ -76,16 +85,3 @@ def new_job(
         scheduled_at=scheduled_at,
         max_attempts=max_attempts,
     )
-
-
-def _check_target(kind: JobKind, channel_id: str | None, video_ids: tuple[str, ...]) -> None:
-    if kind.needs_channel and channel_id is None:
-        raise JobRefused(f"{kind.type} needs a channel")
-    if channel_id is not None and not kind.needs_channel:
-        raise JobRefused(f"{kind.type} is for all channels; omit the channel")
-    if video_ids and not kind.takes_videos:
-        raise JobRefused(f"{kind.type} takes no videos")
-    if len(video_ids) > MOST_VIDEOS:
-        raise JobRefused(f"a job takes at most {MOST_VIDEOS:,} videos; enqueue several jobs")
-    if any(valid_id(ref) is None for ref in video_ids):
-        raise JobRefused("one of the videos is not an id; the id is the part behind watch?v=")
