@@ -286,6 +286,20 @@ class RouteProfile(Model):
     tags: tuple[str, ...] = ()
 
 
+def _place(text: str, *schemes: str) -> str:
+    """A path, or a URL with a known scheme. `sqlite:///x` is the path x, so an absolute path has four slashes."""
+    path, known = text.removeprefix("sqlite:///"), (*schemes, "postgresql://", "postgres://")
+    if "://" in path and not path.startswith(known):
+        raise ValueError(f"expected a path or {' or '.join(scheme + '…' for scheme in known)}")
+    return path
+
+
+DatabaseUrl = Annotated[str, Field(max_length=2000), AfterValidator(_place)]
+QueueUrl = Annotated[
+    str, Field(max_length=2000), AfterValidator(lambda text: _place(text, "redis://", "rediss://", "unix://"))
+]
+
+
 class CsiSettings(Model):
     """The instance itself."""
 
@@ -294,27 +308,15 @@ class CsiSettings(Model):
     log_level: LogLevel = Field("INFO", description="Least level logged")
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
     state_dir: Path = Field(Path("/var/lib/csi"), description="Database, queue and locks live here (mode 0700)")
-    database: str | None = Field(
-        None, max_length=2000, description="SQLite path or postgresql://…; default <state_dir>/csi.db"
-    )
-    queue: str | None = Field(
-        None, max_length=2000, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
+    database: DatabaseUrl | None = Field(None, description="SQLite path or postgresql://…; default <state_dir>/csi.db")
+    queue: QueueUrl | None = Field(
+        None, description="SQLite path, redis://… or postgresql://…; default <state_dir>/queue.db"
     )
     allow_unprotected_queue: bool = Field(False, description="Allow a Redis queue on another host without a password")
 
     min_free_mb: int = Field(
         64, ge=0, le=1_000_000, description="Below this much free disk space polling is paused; 0: no limit"
     )
-
-    @field_validator("database")
-    @classmethod
-    def _known_database(cls, value: str | None) -> str | None:
-        return value and _place(value, ("postgresql://", "postgres://"))
-
-    @field_validator("queue")
-    @classmethod
-    def _known_queue(cls, value: str | None) -> str | None:
-        return value and _place(value, ("redis://", "rediss://", "unix://", "postgresql://", "postgres://"))
 
     @property
     def database_url(self) -> str:
@@ -323,14 +325,6 @@ class CsiSettings(Model):
     @property
     def queue_url(self) -> str:
         return self.queue or str(self.state_dir / "queue.db")
-
-
-def _place(text: str, schemes: tuple[str, ...]) -> str:
-    """A path, or a URL with a known scheme. `sqlite:///x` is the path x, so an absolute path has four slashes."""
-    path = text.removeprefix("sqlite:///")
-    if "://" in path and not path.startswith(schemes):
-        raise ValueError(f"expected a path or {' or '.join(scheme + '…' for scheme in schemes)}")
-    return path
 
 
 class TierSettings(Model):

@@ -90,7 +90,10 @@ def make_plan(loads: Iterable[Load], budget: UnitBudget) -> Plan:
     kinds = _kinds(loads)
     if not kinds:
         return Plan(0.0)
-    budget = _with_margin(budget, sum(load.units * count for load, count in kinds.items()))
+    # Reserve one read of every watch where the buffer is smaller: reads that were scheduled at the old pace, before a
+    # watch became active, still happen.
+    one_round = sum(load.units * count for load, count in kinds.items())
+    budget = replace(budget, buffer=max(budget.buffer, min(one_round, budget.limit // 20)))
     slowest = Plan(max(load.slow for load in kinds), all_idle=budget.is_low)
     needed = _sum(kinds, slowest, budget.seconds)
     if needed > budget.available:
@@ -105,12 +108,6 @@ def next_time(now: float, interval: float, midnight: float, tomorrow: float) -> 
         return now + interval
     rest = 1.0 - (midnight - now) / interval
     return midnight + rest * min(tomorrow, interval)
-
-
-def _with_margin(budget: UnitBudget, one_round: int) -> UnitBudget:
-    """Reserve one read of every watch where the buffer is smaller: reads that were scheduled at the old pace, before a
-    watch became active, still happen."""
-    return replace(budget, buffer=max(budget.buffer, min(one_round, budget.limit // 20)))
 
 
 def _shortest(kinds: Counter[Load], budget: UnitBudget) -> Plan:
