@@ -4,7 +4,7 @@ from csi.api_models.base import ApiModel
 from csi.api_models.catalog import (
     ChannelAdded, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority, ChannelResumed,
     ChannelTrend, HotVideo, HotVideos, JobChanged, JobDetail, JobEnqueued, JobJson, JobList, JobPage, TrendDay,
-    VideoDetail, VideoList, VideoPage,
+    VideoDetail, VideoList, VideoPage, all_channels, one_channel,
 )  # fmt: skip
 from csi.api_models.dead_letters import (
     DeadLetterDetail, DeadLetterGroups, DeadLetterList, DeadLetterPage, DeadLetterPlan, DeadLetterPrune,
@@ -13,23 +13,11 @@ from csi.api_models.dead_letters import (
 from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
 from csi.api_models.events import AttemptJson, EventDetail, EventJson, EventList, TimelineJson, TimelineStep, Trace
 from csi.api_models.maintenance import AlertStatus, DoctorReport, PruneReport
-from csi.api_models.assembled import all_channels, one_channel, quota
 from csi.api_models.status import (
     AuditLog, Backlog, InstallationStatus, NoQuota, QueueJson, QuotaJson, SloReport, StatusJson,
+    quota,
 )  # fmt: skip
 from csi.api_models.watches import (
     ImportReport, PollResult, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson, WatchList,
     WatchPaused,
 )  # fmt: skip
-
-__all__ = [
-    "AlertStatus", "ApiModel", "AttemptJson", "AuditLog", "Backlog", "ChannelAdded", "ChannelDetail", "ChannelJson",
-    "ChannelList", "ChannelPaused", "ChannelPriority", "ChannelResumed", "ChannelTrend", "DeadLetterDetail",
-    "DeadLetterGroups", "DeadLetterList", "DeadLetterPage", "DeadLetterPlan", "DeadLetterPrune", "DeliveryStatus",
-    "DestinationJson", "DestinationTest", "DiscardReport", "DoctorReport", "EventDetail", "EventJson", "EventList",
-    "HotVideo", "HotVideos", "ImportReport", "InstallationStatus", "JobChanged", "JobDetail", "JobEnqueued",
-    "JobJson", "JobList", "JobPage", "NoQuota", "PauseResult", "PollResult", "PruneReport", "QueueJson",
-    "QuotaJson", "ReplayReport", "SloReport", "SourcePollReport", "StatusJson", "TimelineJson", "TimelineStep",
-    "Trace", "TrendDay", "VideoDetail", "VideoList", "VideoPage", "WatchAdded", "WatchChanged", "WatchDetail",
-    "WatchJson", "WatchList", "WatchPaused", "all_channels", "one_channel", "quota",
-]  # fmt: skip

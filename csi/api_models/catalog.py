@@ -6,10 +6,15 @@ from typing import Self
 from pydantic import Field
 
 from csi.api_models.base import ApiModel, Redacted, RedactedDetails, RedactedOrNone, RenamedKeys, Time, TimeOrNone
+from csi.catalog import data_api
+from csi.runtime import Runtime
+from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel, ChannelFeed
 from csi.store.catalog.jobs import CatalogJob, JobEvent
-from csi.store.catalog.stats import ChannelStats, VideoStats
+from csi.store.catalog.stats import ChannelStats, VideoStats, day_of
 from csi.store.catalog.videos import CatalogVideo
+
+WEEK = 7 * 86_400.0
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,6 +173,26 @@ class ChannelPriority(ApiModel):
 
     changed: bool
     priority: int
+
+
+def all_channels(rt: Runtime, status: str | None = None) -> ChannelList:
+    """Every channel with its gains of today, and what refreshing them costs."""
+    rows = [row for row in channels.dashboard(day_of(rt.now())) if status in (None, row["status"])]
+    share = data_api.share_of(rt)
+    return ChannelList.of(channels=rows, units_per_day=share.needed, share=share.limit)
+
+
+def one_channel(rt: Runtime, row: Channel) -> ChannelDetail:
+    """A channel with its feed, its newest jobs and its last week."""
+    total, missing = videos.count_of(row.id)
+    return ChannelDetail.of(
+        row,
+        known_videos=total,
+        missing_videos=missing,
+        feed=channels.feed_of(row.id),
+        jobs=jobs.page(channel_id=row.id, limit=5),
+        stats=stats.trend(row.id, rt.now() - WEEK),
+    )
 
 
 # ── videos ──────────────────────────────────────────────────────────────────────────────────────────────

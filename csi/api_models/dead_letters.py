@@ -6,29 +6,24 @@ from pydantic import AliasChoices, Field
 
 from csi.api_models.base import ApiModel, Redacted, RenamedKeys, TextOrNone, Time, TimeOrNone
 from csi.api_models.events import AttemptJson
+from csi.dlq.dead_letters import StoredDeadLetter
+from csi.dlq.search import DeadLetterGroup
 
 DeadLetterState = Literal["open", "replaying", "replayed", "discarded"]
 DeadLetterCause = Literal["transient", "endpoint", "event", "malformed", "crash"]
 
 
-class DeadLetterJson(ApiModel):
+class DeadLetterJson(ApiModel, row=StoredDeadLetter, without=("event_json", "reason")):
     """An event or item that was given up."""
 
-    id: int
     kind: Literal["event", "item"]
-    event_id: str
-    source: str
     destination: TextOrNone
     cause: DeadLetterCause
     error: Redacted = Field(validation_alias="reason")
-    status: int | None
-    retry_count: int
-    rounds: int
     state: DeadLetterState
     first_seen_at: TimeOrNone
     died_at: Time
     closed_at: TimeOrNone
-    result: str | None
 
 
 class DeadLetterDetail(DeadLetterJson):
@@ -51,15 +46,12 @@ class DeadLetterPage(DeadLetterList):
     next: int | None
 
 
-class DeadLetterGroupJson(ApiModel):
+class DeadLetterGroupJson(ApiModel, row=DeadLetterGroup):
     """Dead letters that have something in common."""
 
     key: Redacted
-    count: int
-    causes: list[str]
     first_died_at: Time
     last_died_at: Time
-    example: int
 
 
 class DeadLetterGroups(ApiModel):

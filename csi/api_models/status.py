@@ -6,6 +6,11 @@ from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 
 from csi.api_models.base import ApiModel, Ratio, Redacted, RenamedKeys, Seconds, Time, TimeOrNone
 from csi.api_models.delivery import DestinationBrief
+from csi.catalog import data_api
+from csi.pipeline import quota_schedule
+from csi.runtime import Runtime
+from csi.store.audit import AuditRecord
+from csi.store.queries.backlog_rows import PlannedPoll, UnsettledBatch
 
 if TYPE_CHECKING:
     from csi.status.overview import Overview
@@ -236,25 +241,15 @@ class InboxJson(ApiModel):
     oldest_seen_at: TimeOrNone = Field(validation_alias="oldest_at")
 
 
-class BatchJson(ApiModel):
+class BatchJson(ApiModel, row=UnsettledBatch, without=("id", "created_at")):
     """A batch that is not settled."""
 
-    batch_id: str
-    destination: str
-    lane: str
-    size: int
-    state: str
-    attempts: int
     next_attempt_at: TimeOrNone
 
 
-class NextPoll(ApiModel):
+class NextPoll(ApiModel, row=PlannedPoll, without=("lease_until", "interval", "health")):
     """A watch and when it is polled next."""
 
-    id: int
-    source: str
-    ref: str
-    name: str | None
     next_poll_at: TimeOrNone
 
 
@@ -325,20 +320,23 @@ class QuotaJson(QuotaBrief):
     catalogue: CatalogShareJson
 
 
+def quota(rt: Runtime) -> QuotaJson | NoQuota:
+    """API units of this Pacific day, with the catalogue's share."""
+    found = quota_schedule.forecast(rt, rt.now())
+    if found is None:
+        return NoQuota()
+    return QuotaJson.of(found, forecast=quota_schedule.sentence(found), catalogue=data_api.share_of(rt))
+
+
 # ── audit ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class AuditRecordJson(ApiModel):
+class AuditRecordJson(ApiModel, row=AuditRecord):
     """One change through the API or the dashboard. `status` null: its process ended before it did."""
 
-    id: int
     at: Time
     via: Literal["api", "dashboard"]
     role: Literal["admin", "reader"]
-    client: str | None
-    action: str
-    detail: str | None
-    status: int | None
     finished_at: TimeOrNone
 
 

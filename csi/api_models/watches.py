@@ -105,15 +105,8 @@ class WatchAdded(ApiModel):
     remark: str | None
 
 
-class ImportLine(ApiModel):
+class ImportLine(ApiModel, row=watches.ImportLineResult):
     """One entry of an imported list."""
-
-    line: int
-    text: str
-    result: Literal["added", "known", "invalid"]
-    ref: str | None
-    name: str | None
-    error: str | None
 
 
 class ImportReport(ApiModel):
