@@ -12,7 +12,7 @@ from csi.net import Net
 from csi.processing.artifacts import ArtifactStore
 from csi.processing.config import ProcessingSecrets, load, read_secrets
 from csi.processing.providers.assemblyai import AssemblyTranscriber
-from csi.processing.providers.base import PaidTranscriber, Summariser, Transcriber
+from csi.processing.providers.base import Summariser, Transcriber
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import ExtractiveSummariser
 from csi.processing.providers.openai import ChatClient, OpenAISummariser
@@ -50,7 +50,7 @@ class Processing:
     secrets: ProcessingSecrets = field(default_factory=ProcessingSecrets)
     now: Callable[[], float] = clock.now
     free: dict[str, Transcriber] = field(default_factory=dict)
-    paid: dict[str, PaidTranscriber] = field(default_factory=dict)
+    paid: dict[str, AssemblyTranscriber] = field(default_factory=dict)
     summariser: Summariser = field(default_factory=ExtractiveSummariser)
     chat: ChatClient | None = None
     notifiers: list[Notifier] | None = None

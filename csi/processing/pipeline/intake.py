@@ -92,13 +92,8 @@ def _apply_route(rt: Processing, signal: Signal, route: SignalRoute) -> bool:
         link = safe_link(_mapping(signal.event, "subject").get("url"))
         due_at = now + rt.settings.notifications.window
         notices.add(f"signal:{signal.event_id}", signal.title, link, due_at=due_at, now=now)
-    audit.write(
-        _scope(rt, signal),
-        f"route:{route.action}",
-        "skipped" if is_known else "success",
-        now,
-        data_summary="known video" if is_known else signal.pipeline,
-    )
+    outcome, summary = ("skipped", "known video") if is_known else ("success", signal.pipeline)
+    audit.write(_scope(rt, signal), f"route:{route.action}", outcome, now, data_summary=summary)
     return is_new
 
 

@@ -16,7 +16,8 @@ from csi.processing.collection_models import (
 )
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
-from csi.processing.providers.base import PaidTranscriber, ProviderError, Transcript, TranscriptRequest, base_language
+from csi.processing.providers.assemblyai import AssemblyTranscriber
+from csi.processing.providers.base import ProviderError, Transcript, TranscriptRequest, base_language
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line
 from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
@@ -59,7 +60,7 @@ def transcribe(rt: Processing, job_id: str) -> list[StepWake]:
 
 
 def _run_paid(
-    rt: Processing, job: ProcessingJob, provider: PaidTranscriber, request: TranscriptRequest
+    rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber, request: TranscriptRequest
 ) -> list[StepWake]:
     """uploaded → submitting → submitted: each phase is committed before the request that follows it."""
     if job.work.get("phase") not in ("uploaded", "submitting", "submitted"):
@@ -78,7 +79,9 @@ def _run_paid(
     return _poll(rt, job, provider)
 
 
-def _submit(rt: Processing, job: ProcessingJob, provider: PaidTranscriber, request: TranscriptRequest) -> ProcessingJob:
+def _submit(
+    rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber, request: TranscriptRequest
+) -> ProcessingJob:
     """Commit the reservation and the phase `submitting` first: after that the request may have been paid."""
     number = int(job.work.get("submission", 0)) + 1
     with writing():
@@ -98,7 +101,7 @@ def _submit(rt: Processing, job: ProcessingJob, provider: PaidTranscriber, reque
     return _adopt(rt, job, provider_job_id)
 
 
-def _find_lost_submission(rt: Processing, job: ProcessingJob, provider: PaidTranscriber) -> ProcessingJob:
+def _find_lost_submission(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> ProcessingJob:
     """The answer of a submission was lost. Its upload URL is unique, so the provider's list shows its job."""
     upload_url = str(job.work["upload_url"])
     provider_job_id = _timed(rt, job, "find_submitted", lambda: provider.find_submitted(upload_url))
@@ -132,7 +135,7 @@ def _adopt(rt: Processing, job: ProcessingJob, provider_job_id: str) -> Processi
         )
 
 
-def _poll(rt: Processing, job: ProcessingJob, provider: PaidTranscriber) -> list[StepWake]:
+def _poll(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> list[StepWake]:
     provider_job_id = str(job.provider_job_id)
     try:
         transcript = _timed(rt, job, "look", lambda: provider.look(provider_job_id))

@@ -34,7 +34,7 @@ _UNKNOWN_SECONDS = Decimal(3600)
 
 @dataclass(frozen=True)
 class AssemblyTranscriber:
-    """transcription.providers: [assemblyai]"""
+    """transcription.providers: [assemblyai]. Each method makes one request; the pipeline commits between them."""
 
     settings: AssemblyAISettings
     net: Net
@@ -91,6 +91,7 @@ class AssemblyTranscriber:
         return None
 
     def look(self, provider_job_id: str) -> Transcript | None:
+        """None while the provider has not finished."""
         return read_transcript(self._get(f"/v2/transcript/{provider_job_id}"))
 
     def _audio(self, request: TranscriptRequest, folder: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Literal, Protocol
 
 from csi.errors import CsiError
@@ -27,11 +26,8 @@ class ProviderError(CsiError):
         status: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.fault = fault
-        self.code = code
-        self.error_type = error_type
-        self.retry_after = retry_after
-        self.status = status
+        self.fault, self.code, self.error_type = fault, code, error_type
+        self.retry_after, self.status = retry_after, status
 
 
 @dataclass(frozen=True)
@@ -92,22 +88,6 @@ class Transcriber(Protocol):
     name: str
 
     def fetch(self, request: TranscriptRequest) -> Transcript: ...
-
-
-class PaidTranscriber(Protocol):
-    """A paid provider that transcribes audio in the background. One request per method; callers commit between them."""
-
-    @property
-    def name(self) -> str: ...
-
-    def estimate(self, request: TranscriptRequest) -> Decimal: ...
-    def upload(self, request: TranscriptRequest) -> str: ...
-    def find_submitted(self, upload_url: str) -> str | None: ...
-    def submit(self, upload_url: str, request: TranscriptRequest) -> str: ...
-    def look(self, provider_job_id: str) -> Transcript | None:
-        """None while the provider has not finished."""
-
-    def price(self, transcript: Transcript) -> Decimal: ...
 
 
 @dataclass(frozen=True)
