@@ -4,7 +4,7 @@ import hashlib
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 from anyio import to_thread
 from starlette.applications import Starlette
@@ -75,6 +75,10 @@ class ReceiverService:
         )
         return batch_response(verdicts)
 
+    def check_enabled(self) -> None:
+        if not self.settings.enabled:
+            raise RequestError(503, "ingest_disabled", retry_after=60)
+
     @contextmanager
     def slot(self) -> Iterator[None]:
         """One of the `max_in_flight` slots for requests. RequestError 503 when all are taken."""
@@ -122,7 +126,7 @@ def create_app(
             Route("/stats", stats),
             *extra_routes,
         ],
-        exception_handlers={HTTPException: _http_error, Exception: _internal_error},
+        exception_handlers={HTTPException: _http_error, RequestError: _request_error, Exception: _internal_error},
         lifespan=lifespan,
     )
     # Starlette would build the redirect from the Host header, and no sender follows one.
@@ -137,8 +141,7 @@ async def ingest(request: Request) -> Response:
     settings = service.settings
     body = RequestBody(request, cap=settings.max_body_bytes, deadline=settings.body_timeout_seconds)
     try:
-        if not settings.enabled:
-            raise RequestError(503, "ingest_disabled", retry_after=60)
+        service.check_enabled()
         check_length(request.headers, settings.max_body_bytes)
         auth = read_auth_headers(request.headers)
         check_bearer(auth.authorization, settings.bearer_tokens)
@@ -159,24 +162,20 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """200 when a batch that is sent now would be stored."""
     service: ReceiverService = request.app.state.receiver
-    try:
-        if not service.settings.enabled:
-            raise RequestError(503, "ingest_disabled", retry_after=60)
-        await to_thread.run_sync(service.store.counts)
-    except RequestError as error:
-        return error_response(error)
+    service.check_enabled()
+    await to_thread.run_sync(service.store.counts)
     return json_response(200, {"ok": True})
 
 
 async def stats(request: Request) -> Response:
     """Three counters, for clients on this machine only."""
     if not is_local_client(request):
-        return error_response(RequestError(404, "not_found"))
-    try:
-        counts = await to_thread.run_sync(request.app.state.receiver.store.counts)
-    except RequestError as error:
-        return error_response(error)
-    return json_response(200, {**counts})
+        raise RequestError(404, "not_found")
+    return json_response(200, {**await to_thread.run_sync(request.app.state.receiver.store.counts)})
+
+
+async def _request_error(request: Request, error: Exception) -> Response:
+    return error_response(cast("RequestError", error))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

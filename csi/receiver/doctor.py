@@ -31,17 +31,15 @@ class ReceiverCheck:
 
 def examine(settings: ReceiverSettings, net: Net, url: str | None, now: float) -> list[ReceiverCheck]:
     """Read only: nothing is created, and a running receiver gets empty batches."""
-    checks = [ReceiverCheck("ingest", "ok", "enabled")]
-    if not settings.enabled:
-        checks = [ReceiverCheck("ingest", "ill", "UA_SIGNALS_INGEST_ENABLED is 0: every batch is answered with 503")]
+    disabled = ReceiverCheck("ingest", "ill", "UA_SIGNALS_INGEST_ENABLED is 0: every batch is answered with 503")
+    checks = [ReceiverCheck("ingest", "ok", "enabled") if settings.enabled else disabled]
     checks += [*_check_secrets(settings), *_check_database(settings.db_path)]
     free = shutil.disk_usage(_existing(settings.db_path.parent)).free
     words = f"{free // (1024 * 1024):,} MB free"
     low = free < LOW_DISK_BYTES
     checks.append(ReceiverCheck("disk", "warn" if low else "ok", f"only {words}" if low else words))
     if url:
-        names = ["the secret", "the previous secret"]
-        for name, secret in zip(names, settings.secrets, strict=False):
+        for name, secret in zip(("the secret", "the previous secret"), settings.secrets, strict=False):
             checks.append(_send_signed(net, url, name, secret, settings.bearer_tokens[0], now))
         checks.append(_send_unsigned(net, url))
     return checks
@@ -109,9 +107,8 @@ def _send_signed(net: Net, url: str, name: str, secret: str, bearer: str, now: f
     except NetError as error:
         return ReceiverCheck(what, "ill", str(error))
     if response.status == 200:
-        return ReceiverCheck(
-            what, "ok", f"accepted in {response.elapsed * 1000:.0f} ms{_clock_difference(response, now)}"
-        )
+        words = f"accepted in {response.elapsed * 1000:.0f} ms{_clock_difference(response, now)}"
+        return ReceiverCheck(what, "ok", words)
     if response.status == 403:
         return ReceiverCheck(what, "ok", "verified; the instance `doctor` is not among the allowed instances")
     # Redacted before it is cut, since the response may repeat the secret that we sent.
