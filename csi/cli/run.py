@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -41,64 +39,43 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
     lines: dict[str, Sequence[str]] = {"worker": (*configuration.WORKER_COMMAND, "-w", str(workers))}
     if not no_web:
         lines["sidecar"] = configuration.SIDECAR_COMMAND
-    sys.exit(ProcessGroup(lines, {**os.environ, "CSI_CONFIG_PATH": str(path)}).run())
+    sys.exit(_run_together(lines, {**os.environ, "CSI_CONFIG_PATH": str(path)}))
 
 
-class ProcessGroup:
-    """Named processes of one installation, each `python -m …`."""
-
-    def __init__(self, lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:
-        # The working directory stays the caller's: relative paths in the configuration refer to it.
-        paths = [str(configuration.code_dir()), env.get("PYTHONPATH", "")]
-        self._lines, self._env = lines, {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._signals = 0
-
-    def run(self) -> int:
-        """Run until a signal arrives (returns 0) or one of the processes exits (returns its exit code)."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, self._count_signal) for number in numbers}
+def _run_together(lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> int:
+    """Run until a signal arrives (returns 0) or one of the processes exits (returns its exit code); then stop all."""
+    # The working directory stays the caller's: relative paths in the configuration refer to it.
+    paths = [str(configuration.code_dir()), env.get("PYTHONPATH", "")]
+    env = {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    with processes.StopSignals().handled() as signals:
         try:
-            for name, line in self._lines.items():
-                # A session of its own: Ctrl-C reaches only this process, which sends TERM so that work is finished.
-                self._running[name] = subprocess.Popen(  # noqa: S603 our own modules
-                    [sys.executable, "-m", *line],
-                    stdin=subprocess.DEVNULL,
-                    env=self._env,
-                    start_new_session=True,
-                    preexec_fn=processes.die_with_parent(),
-                )
-            return self._wait_for_exit()
+            for name, line in lines.items():
+                running[name] = processes.start_module(line, env=env)
+            while not signals.count:
+                for name, process in running.items():
+                    code = process.poll()
+                    if code is not None:
+                        code = code if code >= 0 else 128 - code  # as a shell reports it: 128 plus the signal's number
+                        click.echo(f"csi: the {name} exited unexpectedly (exit code {code})", err=True)
+                        return code
+                time.sleep(TICK)
+            return 0
         finally:
-            self._stop_all()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            _stop_all(list(running.values()), signals)
 
-    def _count_signal(self, number: int, frame: FrameType | None) -> None:
-        self._signals += 1
 
-    def _wait_for_exit(self) -> int:
-        while not self._signals:
-            for name, process in self._running.items():
-                code = process.poll()
-                if code is not None:
-                    code = code if code >= 0 else 128 - code  # as a shell reports it: 128 plus the signal's number
-                    click.echo(f"csi: the {name} exited unexpectedly (exit code {code})", err=True)
-                    return code
-            time.sleep(TICK)
-        return 0
-
-    def _stop_all(self) -> None:
-        """Terminate all, wait for all, then kill the rest. Another signal ends the wait."""
-        for process in self._running.values():
-            if process.poll() is None:
-                process.terminate()
-        deadline, signals = time.monotonic() + GRACE_SECONDS, self._signals
-        while any(process.poll() is None for process in self._running.values()):
-            if time.monotonic() > deadline or self._signals > signals:
-                break
-            time.sleep(TICK)
-        for process in self._running.values():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+def _stop_all(running: list[subprocess.Popen[bytes]], signals: processes.StopSignals) -> None:
+    """Terminate all, wait for all, then kill the rest. Another signal ends the wait."""
+    for process in running:
+        if process.poll() is None:
+            process.terminate()
+    deadline, count = time.monotonic() + GRACE_SECONDS, signals.count
+    while any(process.poll() is None for process in running):
+        if time.monotonic() > deadline or signals.count > count:
+            break
+        time.sleep(TICK)
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.wait()

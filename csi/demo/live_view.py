@@ -4,7 +4,7 @@ import sys
 import time
 from dataclasses import dataclass, fields
 from io import TextIOWrapper
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -35,14 +35,6 @@ class DemoPhase:
     name: str
     elapsed: float
     hint: str
-
-
-class DemoView(Protocol):
-    """Shows a running demo."""
-
-    def say(self, text: str) -> None: ...
-    def update(self, phase: DemoPhase, snapshot: ProgressSnapshot) -> None: ...
-    def close(self) -> None: ...
 
 
 class LiveView:
@@ -89,6 +81,9 @@ class LineView:
 
     def close(self) -> None:
         self._stream.flush()
+
+
+DemoView = LiveView | LineView
 
 
 def choose_view(*, json_only: bool) -> DemoView:

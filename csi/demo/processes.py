@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from csi.errors import CsiError
 from csi.logs import redact
@@ -45,10 +45,11 @@ class StopSignals:
     """Records the signals that ask the demo to stop. Waiting loops call `check`; nothing is interrupted."""
 
     def __init__(self) -> None:
-        self.interrupts = 0
+        self.count = self.interrupts = 0
         self.terminated_by: int | None = None
 
     def record(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
         if number == signal.SIGINT:
             self.interrupts += 1
         else:
@@ -78,17 +79,7 @@ class ChildProcess:
         self.name = name
         self.out, self.log = home / f"{name}.out", home / f"{name}.log"
         with self.out.open("wb") as out, self.log.open("wb") as log:
-            # In a session of its own it does not get Ctrl-C from the terminal; the demo stops its processes in order.
-            self._process = subprocess.Popen(  # noqa: S603 our own modules
-                [sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                cwd=cwd,
-                env=dict(env),
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-            )
+            self._process = start_module(command, env=env, cwd=cwd, stdout=out, stderr=log)
 
     @property
     def pid(self) -> int:
@@ -173,7 +164,18 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in shown)
 
 
-def die_with_parent() -> Callable[[], None] | None:
+def start_module(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """`python -m …` in a session of its own: Ctrl-C reaches only this process, which stops its children in order."""
+    return subprocess.Popen(  # noqa: S603 our own modules
+        [sys.executable, "-m", *command],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_die_with_parent(),
+        **options,
+    )
+
+
+def _die_with_parent() -> Callable[[], None] | None:
     """A `preexec_fn`: on Linux the kernel terminates the child when this process is killed. None on other systems."""
     if sys.platform != "linux":
         return None
