@@ -144,24 +144,20 @@ class Runtime:
             net=self.net,
             charge=lambda units: self._charge(units, limit),
             exhaust=lambda: api_units.exhaust(limit, self.now()) if limit else None,
-            spare=lambda units: self._has_spare(units, limit),
+            spare=lambda units: limit is None or self.has_spare(units),
             secret=self._secret,
             now=lambda: self.now(),
         )
-
-    def has_spare(self, units: int) -> bool:
-        """Whether work that can wait may use so many units now, without the buffer that is reserved for polling."""
-        return self._has_spare(units, self.api_limit())
 
     def _charge(self, units: int, limit: int | None) -> None:
         if limit is not None and not api_units.book(units, limit, self.now()):
             raise SourceError(BUDGET_SPENT, kind="budget")
 
-    def _has_spare(self, units: int, limit: int | None) -> bool:
-        """Whether so many units are left above the buffer that is reserved for polling."""
-        rules = [source.adaptive for source in self.settings.sources.values()]
+    def has_spare(self, units: int) -> bool:
+        """Whether work that can wait may use so many units now, without the buffer that is reserved for polling."""
+        rules, limit = [source.adaptive for source in self.settings.sources.values()], self.api_limit()
         buffer = max((rule.min_quota_buffer for rule in rules if rule is not None), default=0)
-        return limit is None or api_units.used(self.now()) + units + min(buffer, limit // 2) <= limit
+        return api_units.used(self.now()) + units + min(buffer, limit // 2) <= limit
 
     def _secret(self, name: str) -> str | None:
         value = self.settings.secrets.named.get(name)
