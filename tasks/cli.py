@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import api_models, logs
-from csi.cli.command import config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.command import config_and_json_options, dry_run_option, installed, yes_option
 from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, iso, plain, plural
 from csi.status import backlog, destinations, worker
 from csi.store import batches, watches
@@ -50,8 +50,7 @@ def tasks() -> None:
 
 
 @tasks.command("list")
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--state", type=click.Choice(STATES), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
 def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit: int) -> None:
@@ -72,8 +71,7 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
 
 
 @tasks.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.argument("task_id", metavar="ID")
 def show(config_path: Path | None, as_json: bool, task_id: str) -> None:
     """Show one queued task by its id, or the beginning of it."""
@@ -92,8 +90,7 @@ def show(config_path: Path | None, as_json: bool, task_id: str) -> None:
 
 
 @tasks.command()
-@config_option
-@json_option
+@config_and_json_options
 def stats(config_path: Path | None, as_json: bool) -> None:
     """Count tasks by kind and state, and show the backlog."""
     with installed(config_path) as rt:
@@ -116,8 +113,7 @@ def stats(config_path: Path | None, as_json: bool) -> None:
 
 
 @tasks.command()
-@config_option
-@json_option
+@config_and_json_options
 @dry_run_option
 @yes_option
 def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:

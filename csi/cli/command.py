@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ from csi.store import db
 if TYPE_CHECKING:
     from csi.config.settings import Settings
 
+F = TypeVar("F", bound=Callable[..., Any])
 
 config_option = click.option(
     "--config",
@@ -28,6 +29,10 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def config_and_json_options(command: F) -> F:
+    return config_option(json_option(command))
 
 
 class DurationType(click.ParamType[float]):

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING
 import click
 
 from csi.admin import old_poller_log, parallel_run
-from csi.cli.command import DurationType, config_option, installed, json_option
-from csi.cli.output import ago, confirm, echo_json, plain, plural
+from csi.cli.command import DurationType, config_and_json_options, installed
+from csi.cli.output import ago, confirm, echo_json, echo_lines, plain, plural
 
 if TYPE_CHECKING:
     from csi.admin.old_poller_log import Sighting
     from csi.admin.parallel_run import Comparison, Result, Takeover
 
 SHOWN = 20
+TITLES: dict[Result, str] = {
+    "both": "seen by both",
+    "only_old": "missed by CSI",
+    "only_csi": "missed by the old poller",
+}
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Compare only this source; repeatable.")
 @click.option(
     "--since", type=DurationType(ago=True), metavar="TIME", help="Only what was seen since: 24h, '1 day ago'."
@@ -79,8 +83,7 @@ def _report_takeover(done: Takeover, *, dry_run: bool, as_json: bool) -> None:
 
 def _report(sightings: list[Sighting], found: Comparison, *, as_json: bool, show_all: bool) -> None:
     if as_json:
-        kinds: tuple[Result, ...] = ("both", "only_old", "only_csi")
-        counts = {result: len(found.of(result)) for result in kinds}
+        counts = {result: len(found.of(result)) for result in TITLES}
         videos = [
             {"video_id": one.video, "result": one.result, "csi": one.csi, "csi_ahead_seconds": one.ahead}
             for one in found.seen
@@ -88,26 +91,18 @@ def _report(sightings: list[Sighting], found: Comparison, *, as_json: bool, show
         old = len({one.video for one in sightings})
         echo_json({"old_videos": old, **counts, "median_csi_ahead_seconds": found.median_ahead, "videos": videos})
         return
-    titles: dict[Result, str] = {
-        "both": "seen by both",
-        "only_old": "missed by CSI",
-        "only_csi": "missed by the old poller",
-    }
-    for result in titles:
-        click.echo(f"{titles[result]:<26}{len(found.of(result)):>7,}")
+    for result, title in TITLES.items():
+        click.echo(f"{title:<26}{len(found.of(result)):>7,}")
     if found.median_ahead is not None:
         word = "earlier" if found.median_ahead >= 0 else "later"
         click.echo(f"CSI was {word} by{ago(abs(found.median_ahead)):>18}  (median, where both times are known)")
-    _list("missed by CSI", [one.video for one in found.of("only_old")], show_all=show_all)
-    mine = [f"{one.video}  {one.csi}" for one in found.of("only_csi")]
-    _list("missed by the old poller", mine, show_all=show_all)
-
-
-def _list(title: str, lines: list[str], *, show_all: bool) -> None:
-    if not lines:
-        return
-    click.echo(f"\n{title}:")
-    for line in lines if show_all else lines[:SHOWN]:
-        click.echo(f"  {plain(line, 80)}")
-    if not show_all and len(lines) > SHOWN:
-        click.echo(f"  and {len(lines) - SHOWN:,} more; --all shows them")
+    missed: dict[Result, list[str]] = {
+        "only_old": [one.video for one in found.of("only_old")],
+        "only_csi": [f"{one.video}  {one.csi}" for one in found.of("only_csi")],
+    }
+    for result, lines in missed.items():
+        if lines:
+            click.echo(f"\n{TITLES[result]}:")
+            echo_lines(f"  {plain(line, 80)}" for line in (lines if show_all else lines[:SHOWN]))
+        if not show_all and len(lines) > SHOWN:
+            click.echo(f"  and {len(lines) - SHOWN:,} more; --all shows them")

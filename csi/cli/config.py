@@ -15,7 +15,7 @@ import yaml
 
 from csi import net, runtime
 from csi.adapters import registry
-from csi.cli.command import config_option, json_option
+from csi.cli.command import config_and_json_options
 from csi.cli.output import echo_json, plural
 from csi.config import loader, variables
 from csi.config.secrets import MASK, hide_password
@@ -39,8 +39,7 @@ def config() -> None:
 
 
 @config.command()
-@config_option
-@json_option
+@config_and_json_options
 def check(config_path: Path | None, as_json: bool) -> None:
     """Check whether the configuration is valid; each problem is one line on stderr, exit code 3."""
     loaded = _read(config_path)
@@ -66,8 +65,7 @@ def check(config_path: Path | None, as_json: bool) -> None:
 
 
 @config.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--origin", "with_origin", is_flag=True, help="Show where each value comes from.")
 def show(config_path: Path | None, as_json: bool, with_origin: bool) -> None:
     """Print the effective configuration; secrets appear as ******** (set) or null."""

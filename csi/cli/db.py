@@ -12,7 +12,7 @@ import click
 
 from csi import api_models, clock, runtime
 from csi.admin import copy_to_postgres
-from csi.cli.command import config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.command import config_and_json_options, config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import confirm, echo_json, echo_table, plural, progress
 from csi.config import settings
 from csi.config.secrets import hide_password
@@ -43,8 +43,7 @@ def migrate(config_path: Path | None) -> None:
 
 
 @db_group.command()
-@config_option
-@json_option
+@config_and_json_options
 def status(config_path: Path | None, as_json: bool) -> None:
     """Show the database's location, and its applied and pending migrations."""
     where = _open(config_path)
@@ -129,8 +128,7 @@ def _open(config_path: Path | None) -> str:
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 @dry_run_option
 @yes_option
 def prune(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:

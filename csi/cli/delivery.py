@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 import csi.status.destinations
-from csi import api_models, logs
+from csi import api_models
 from csi.admin import destinations
-from csi.cli.command import config_option, installed, json_option
-from csi.cli.output import ago, echo_json, plain, stamp, table
+from csi.cli.command import config_and_json_options, config_option, installed
+from csi.cli.output import ago, echo_json, plain, safe, stamp, table
 from csi.doctor import destination_check
 from csi.ingester.text import clean
 
@@ -31,8 +31,7 @@ def delivery() -> None:
 
 
 @delivery.command()
-@config_option
-@json_option
+@config_and_json_options
 @_ONE
 def status(config_path: Path | None, as_json: bool, destination: str | None) -> None:
     """Show the state of each destination, and what is queued for it."""
@@ -55,27 +54,27 @@ def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
     row = one.row
     yield f"{plain(one.name)}{'' if one.is_configured else '  (no longer configured)'}"
     yield f"  state         {_state_words(one, now)}"
-    opened = f" since {stamp(row.opened_at)}: {plain(logs.redact(row.reason or ''))}" if row.opened_at else ""
+    opened = f" since {stamp(row.opened_at)}: {safe(row.reason or '')}" if row.opened_at else ""
     yield f"  breaker       {row.circuit}{opened}"
     if row.ramp:
         yield f"  ramp          {row.ramp} concurrent requests while it recovers"
     yield f"  json          {one.form_words}"
     yield f"  last success  {_when(row.last_success_at, now)}"
-    error = f": {plain(logs.redact(row.last_error or ''))}" if row.last_failure_at else ""
+    error = f": {safe(row.last_error or '')}" if row.last_failure_at else ""
     yield f"  last failure  {_when(row.last_failure_at, now)}{error}"
     yield f"  queued        {one.pending:,} pending, {one.in_flight:,} in flight, {one.dead:,} open dead letters"
     if one.lanes:
-        rows = [
-            [lane.name, f"{lane.pending:,}", f"{lane.in_flight:,}", _age(lane.oldest_seen_at, now)]
-            for lane in one.lanes
-        ]
+        rows = []
+        for lane in one.lanes:
+            age = None if lane.oldest_seen_at is None else now - lane.oldest_seen_at
+            rows.append([lane.name, f"{lane.pending:,}", f"{lane.in_flight:,}", ago(age)])
         yield from (f"    {line}" for line in table(("LANE", "PENDING", "IN FLIGHT", "OLDEST"), rows))
 
 
 def _state_words(one: DestinationStatus, now: float) -> str:
     row, words = one.row, csi.status.destinations.STATE_TEXTS[one.state]
     if one.state == "paused":
-        return f"{words} since {stamp(row.paused_at)}: {plain(logs.redact(row.paused_reason or ''))}"
+        return f"{words} since {stamp(row.paused_at)}: {safe(row.paused_reason or '')}"
     if one.state == "throttled":
         return f"{words} until {stamp(row.throttled_until)}"
     if one.state == "circuit_open" and one.canary:
@@ -90,10 +89,6 @@ def _when(moment: float | None, now: float) -> str:
     return "never" if moment is None else f"{stamp(moment)} ({ago(now - moment)} ago)"
 
 
-def _age(moment: float | None, now: float) -> str:
-    return ago(None if moment is None else now - moment)
-
-
 @delivery.command()
 @config_option
 @_ONE
@@ -103,10 +98,8 @@ def pause(config_path: Path | None, destination: str | None, reason: str) -> Non
     with installed(config_path) as rt:
         for name in _names(rt, destination):
             is_new = destinations.pause(rt, name, clean(reason, 200).strip() or "by command")
-            click.echo(
-                f"{plain(name)}: delivery is paused"
-                + ("" if is_new else " (it was paused already; the reason is replaced)")
-            )
+            note = "" if is_new else " (it was paused already; the reason is replaced)"
+            click.echo(f"{plain(name)}: delivery is paused{note}")
         click.echo("a running request is not interrupted; events stay pending until: csi delivery resume", err=True)
 
 
@@ -122,8 +115,7 @@ def resume(config_path: Path | None, destination: str | None) -> None:
 
 
 @delivery.command()
-@config_option
-@json_option
+@config_and_json_options
 @_ONE
 def test(config_path: Path | None, as_json: bool, destination: str | None) -> None:
     """Send a signed empty batch and explain the answer. Exit code 1 when a receiver rejects it."""
@@ -138,9 +130,9 @@ def test(config_path: Path | None, as_json: bool, destination: str | None) -> No
 
 def _checkup_lines(one: Checkup) -> Iterator[str]:
     status = f"http {one.status}" if one.status is not None else "no answer"
-    yield f"{plain(one.destination)}  {plain(logs.redact(one.url))}"
+    yield f"{plain(one.destination)}  {safe(one.url)}"
     yield f"  answer  {status} after {one.seconds:.2f} s"
-    yield f"  means   {plain(logs.redact(one.text))}"
+    yield f"  means   {safe(one.text)}"
     yield f"  json    {plain(one.forms_text)}"
     yield f"  clock   {one.clock_text}"
 

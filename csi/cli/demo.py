@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from csi.cli.output import plain
+from csi.cli.output import echo_lines, plain
 from csi.demo import configuration, live_view, processing_account, run
 
 DIGEST_LINES = 24
@@ -68,13 +68,8 @@ def demo(
         else:
             live_view.print_summary(summary)
             if account:
-                _print_processing(account)
+                echo_lines(processing_account.account_lines(account))
+                page = Path(account.digest).read_text("utf-8").splitlines()
+                click.echo("\nThe first lines of today's digest:\n")
+                echo_lines(plain(line) for line in page[:DIGEST_LINES])
     sys.exit(1 if summary.lost or (account and account.unfinished) else 0)
-
-
-def _print_processing(account: processing_account.ProcessingAccount) -> None:
-    """Print the numbers and the first lines of the digest."""
-    click.echo("\n".join(processing_account.account_lines(account)))
-    page = Path(account.digest).read_text("utf-8").splitlines()
-    click.echo("\nThe first lines of today's digest:\n")
-    click.echo("\n".join(plain(line) for line in page[:DIGEST_LINES]))

@@ -13,9 +13,10 @@ import click
 
 from csi import api_models, logs
 from csi.admin import replay_by_command
-from csi.cli.command import DurationType, config_option, dry_run_option, installed, json_option, yes_option
-from csi.cli.output import SOME_FAILED, confirm, echo_json, echo_table, is_terminal, plain, plural, progress, stamp
+from csi.cli.command import DurationType, config_and_json_options, dry_run_option, installed, yes_option
+from csi.cli.output import confirm, echo_json, echo_table, is_terminal, plain, plural, progress, safe, stamp
 from csi.dlq import dead_letters, discard_and_prune, search
+from csi.errors import SOME_FAILED
 from csi.ingester.text import clean
 from csi.store.queries import timeline_rows
 
@@ -64,8 +65,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@config_option
-@json_option
+@config_and_json_options
 @_filters
 @click.option("--state", type=click.Choice(["all", *STATES]), default="open", show_default=True)
 @click.option("--group-by", type=click.Choice(["error", "cause", "source", "destination"]), help="Count by this.")
@@ -84,8 +84,7 @@ def list_dead_letters(
 
 
 @dlq.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.argument("letter_id", type=_NUMBER, metavar="ID")
 def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
     """Show one dead letter: its cause, every attempt with its response, and its payload."""
@@ -99,8 +98,7 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
 
 
 @dlq.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--id", "ids", type=_NUMBER, multiple=True, help="A dead letter's number; repeatable.")
 @_filters
 @click.option("--all", "everything", is_flag=True, help="Every open dead letter.")
@@ -175,8 +173,7 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
 
 
 @dlq.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--id", "ids", type=_NUMBER, multiple=True, required=True, help="A dead letter's number; repeatable.")
 @click.option("--reason", default="by command", show_default=True, help="Stored with the dead letter.")
 @dry_run_option
@@ -210,8 +207,7 @@ def _not_open(ids: Sequence[int], done: list[int]) -> dict[int, str]:
 
 
 @dlq.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--older-than", type=DurationType(), required=True, help="Unchanged for this long: 90d, 12h.")
 @dry_run_option
 @yes_option
@@ -288,15 +284,15 @@ def _show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], 
         echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
         return
     for name, value in _facts(letter):
-        click.echo(f"{name:<12}{plain(logs.redact(value))}")
+        click.echo(f"{name:<12}{safe(value)}")
     if letter.kind == "event":
         click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
     for attempt in attempts:
         took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
         why = f": {attempt.reason}" if attempt.reason else ""
-        click.echo(plain(logs.redact(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}")))
+        click.echo(safe(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}"))
         if attempt.answer:
-            click.echo(f"      {plain(logs.redact(attempt.answer))}")
+            click.echo(f"      {safe(attempt.answer)}")
     click.echo("\npayload")
     for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines():
         click.echo(f"  {plain(line)}")
@@ -334,16 +330,16 @@ def _show_replay(
     if results:
         click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} delivered")
     for hint in hints:
-        click.echo(f"note: {plain(logs.redact(hint))}", err=True)
+        click.echo(f"note: {safe(hint)}", err=True)
     _show_failures(failures)
 
 
 def _show_failures(failures: dict[int, str]) -> None:
     for number, why in list(failures.items())[:SHOWN_FAILURES]:
-        click.echo(f"failed: {number}: {plain(logs.redact(why))}", err=True)
+        click.echo(f"failed: {number}: {safe(why)}", err=True)
     if len(failures) > SHOWN_FAILURES:
         reasons = "; ".join(f"{count} × {why}" for why, count in Counter(failures.values()).most_common(5))
-        click.echo(f"failed: {len(failures):,} in total: {plain(logs.redact(reasons))}", err=True)
+        click.echo(f"failed: {len(failures):,} in total: {safe(reasons)}", err=True)
 
 
 def _facts(letter: StoredDeadLetter) -> list[tuple[str, str]]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, logs
-from csi.cli.command import config_option, json_option, sidecar_url
-from csi.cli.output import echo_json, plain, plural
+from csi.cli.command import config_and_json_options, sidecar_url
+from csi.cli.output import echo_json, echo_lines, plain, plural, safe
 from csi.doctor import finding, run_checks
 from csi.errors import UNHEALTHY
 
@@ -29,8 +29,7 @@ SHOWN: dict[Level, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--offline", is_flag=True, help="Contact neither the receiver nor the sources nor the sidecar.")
 def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     """Check the whole installation. Exit code 6 when a check fails; every failure has a remedy.
@@ -63,18 +62,9 @@ def show(findings: Iterable[finding.Finding], *, quiet: bool = False) -> list[fi
     for one in findings:
         shown.append(one)
         if not quiet:
-            _print(_safe(one))
+            lines = logs.redact(one.text).splitlines() or [""]
+            click.echo(f"{SHOWN[one.level]:<5} {one.check:<9} {plain(lines[0])}")
+            echo_lines(f"{'':<15} {plain(line)}" for line in lines[1:])
+            if one.remedy and one.level in ("warn", "fail"):
+                click.echo(f"{'':<15} → {safe(one.remedy)}")
     return shown
-
-
-def _print(one: finding.Finding) -> None:
-    lines = one.text.splitlines() or [""]
-    click.echo(f"{SHOWN[one.level]:<5} {one.check:<9} {plain(lines[0])}")
-    for line in lines[1:]:
-        click.echo(f"{'':<15} {plain(line)}")
-    if one.remedy and one.level in ("warn", "fail"):
-        click.echo(f"{'':<15} → {plain(one.remedy)}")
-
-
-def _safe(one: finding.Finding) -> finding.Finding:
-    return finding.Finding(one.check, one.level, logs.redact(one.text), logs.redact(one.remedy) if one.remedy else None)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import csi.store.events
-from csi import api_models, clock, logs
-from csi.cli.command import DurationType, config_option, installed, json_option
-from csi.cli.output import ago, echo_json, echo_lines, echo_table, iso, plain, plural, stamp
+from csi import api_models, clock
+from csi.cli.command import DurationType, config_and_json_options, installed
+from csi.cli.output import ago, echo_json, echo_lines, echo_table, iso, plain, plural, safe, stamp
 from csi.ingester.text import clean
 from csi.status import timeline
 from csi.store.queries import event_search, timeline_rows
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
-    from csi.status.timeline import DeliveryState, Timeline, TimelineEntry
+    from csi.status.timeline import Timeline
     from csi.store.queries.event_search import EventQuery, EventRow
 
 
@@ -50,8 +50,7 @@ def events() -> None:
 
 
 @events.command("list")
-@config_option
-@json_option
+@config_and_json_options
 @_filters
 @click.option("--since", type=DurationType(ago=True), help='First seen within this time: 1h, "1 hour ago", 2d.')
 @click.option(
@@ -68,22 +67,17 @@ def list_events(
     if as_json:
         echo_json({"events": [_brief_dict(one) for one in found.events], "next_before": found.next_before})
         return
-    echo_table(HEAD, [_row(one, now) for one in found.events])
+    rows = []
+    for one in found.events:
+        seen = f"{ago(now - one.first_seen_at)} ago"
+        rows.append([str(one.id), seen, one.state, one.tier, one.source, one.event_id, one.title or one.event_id])
+    echo_table(("ID", "SEEN", "STATE", "TIER", "SOURCE", "EVENT_ID", "TITLE"), rows)
     more = f"; more: --before {found.next_before}" if found.next_before else ""
     click.echo(f"{plural(len(found.events), 'event')}{more}", err=True)
 
 
-HEAD = ("ID", "SEEN", "STATE", "TIER", "SOURCE", "EVENT_ID", "TITLE")
-
-
-def _row(one: EventRow, now: float) -> list[str]:
-    seen = f"{ago(now - one.first_seen_at)} ago"
-    return [str(one.id), seen, one.state, one.tier, one.source, one.event_id, one.title or one.event_id]
-
-
 @events.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.argument("what", metavar="ID | EVENT_ID | DEDUPE_KEY")
 def show(config_path: Path | None, as_json: bool, what: str) -> None:
     """Show one event: its JSON as the receiver gets it, its state per destination, and every attempt to send it."""
@@ -100,21 +94,17 @@ def show(config_path: Path | None, as_json: bool, what: str) -> None:
 
 
 def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
-    row = csi.store.events.by_ids([event.id])[0]
+    row, found = csi.store.events.by_ids([event.id])[0], timeline.timeline_of(rt, event.dedupe_key)
     return {
         "id": event.id,
         "state": event.state,
         "tier": event.tier,
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
-        "destinations": [_delivery_dict(one) for one in timeline.timeline_of(rt, event.dedupe_key).deliveries],
+        "destinations": api_models.TimelineJson.of(found).model_dump()["destinations"],
         "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline_rows.attempts_of([event.id])],
         "event": csi.store.events.as_contract(row, row.emitted_at),
     }
-
-
-def _delivery_dict(one: DeliveryState) -> dict[str, str]:
-    return {"destination": one.destination, "state": one.state, "reason": logs.redact(one.reason)}
 
 
 def _event_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -135,8 +125,7 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 @events.command()
-@config_option
-@json_option
+@config_and_json_options
 @_filters
 @click.option(
     "-n",
@@ -205,8 +194,7 @@ ANSWER_COLUMNS = 200
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--full", is_flag=True, help="Show answers of receivers in full.")
 @click.argument("what", metavar="VIDEO_ID | EVENT_ID | DEDUPE_KEY")
 def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> None:
@@ -232,24 +220,13 @@ def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> Non
 def _timeline_lines(item: Timeline, *, full: bool) -> Iterator[str]:
     yield f"{plain(item.key)}  {item.state}"
     facts = {"title": item.title, "url": item.url, "event": item.event_id, "watch": item.watch}
-    for name, value in facts.items():
-        if value:
-            yield f"  {name:<6}{plain(value, 160)}"
+    yield from (f"  {name:<6}{plain(value, 160)}" for name, value in facts.items() if value)
     if not item.deliveries and item.reason:
-        yield f"  why   {_safe(item.reason)}"
+        yield f"  why   {safe(item.reason)}"
     for one in item.deliveries:
-        yield f"  to    {plain(one.destination)}: {one.state}; {_safe(one.reason)}"
+        yield f"  to    {plain(one.destination)}: {one.state}; {safe(one.reason)}"
     yield ""
     for step in item.steps:
-        yield from _step_lines(step, full=full)
-
-
-def _step_lines(step: TimelineEntry, *, full: bool) -> Iterator[str]:
-    yield f"  {clock.iso_precise(step.at)}  {step.what:<10}{_safe(step.text)}"
-    answer = step.details.get("answer")
-    if answer:
-        yield f"{'':36}{plain(logs.redact(answer), None if full else ANSWER_COLUMNS)}"
-
-
-def _safe(text: str) -> str:
-    return plain(logs.redact(text))
+        yield f"  {clock.iso_precise(step.at)}  {step.what:<10}{safe(step.text)}"
+        if answer := step.details.get("answer"):
+            yield f"{'':36}{safe(answer, None if full else ANSWER_COLUMNS)}"

@@ -44,14 +44,6 @@ class WillNotOverwrite(CsiError):
     """The files exist, and --force was not given."""
 
 
-@dataclass(frozen=True)
-class InitAnswers:
-    """The content of both files."""
-
-    choices: InitChoices
-    variables: dict[str, str]
-
-
 @click.command()
 @click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="PATH", help="Where to write it.")
 @click.option("--env", "env_path", type=click.Path(path_type=Path), metavar="PATH", help="Where to write variables.")
@@ -88,10 +80,9 @@ def init(
     if found and not force:
         raise WillNotOverwrite(f"{' and '.join(found)} exist; --force replaces them and keeps the old ones as *.old")
     state = state_dir or (Path("/var/lib/csi") if config.is_relative_to("/etc/csi") else config.parent / "state")
-    answers = _answers(
-        InitChoices(config, state.absolute(), instance_id), endpoint, watched, ask=is_terminal() and not yes
-    )
-    _write({config: config_text(answers.choices), env: env_text(answers.variables, COMMENTS)})
+    choices = InitChoices(config, state.absolute(), instance_id)
+    choices, variables = _answers(choices, endpoint, watched, ask=is_terminal() and not yes)
+    _write({config: config_text(choices), env: env_text(variables, COMMENTS)})
     click.echo(f"wrote {config} and {env}, both readable by you alone")
     sys.exit(_test(config, env, online=not no_test))
 
@@ -99,7 +90,9 @@ def init(
 # ── the questions ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _answers(choices: InitChoices, endpoint: str | None, watched: tuple[str, ...], *, ask: bool) -> InitAnswers:
+def _answers(
+    choices: InitChoices, endpoint: str | None, watched: tuple[str, ...], *, ask: bool
+) -> tuple[InitChoices, dict[str, str]]:
     url = endpoint or os.environ.get("CSI_UA_ENDPOINT") or OWN_RECEIVER
     if ask and not endpoint and not os.environ.get("CSI_UA_ENDPOINT"):
         url = str(click.prompt("The receiver's address", default=OWN_RECEIVER, err=True)).strip()
@@ -111,20 +104,15 @@ def _answers(choices: InitChoices, endpoint: str | None, watched: tuple[str, ...
         text = click.prompt("Channels and playlists to watch (ids or URLs, empty: later)", default="", err=True)
         watched = tuple(str(text).replace(",", " ").split())
     references = [_reference(text) for text in watched]
-    return InitAnswers(
-        replace(
-            choices,
-            channels=tuple(dict.fromkeys(one.value for one in references if one.kind == "channel")),
-            playlists=tuple(dict.fromkeys(one.value for one in references if one.kind == "playlist")),
-        ),
-        {
-            "CSI_CONFIG_PATH": str(choices.config_path),
-            "CSI_UA_ENDPOINT": url,
-            SECRET: secret or secrets.token_hex(32),
-            KEY: key,
-            TOKEN: _known_secret(TOKEN) or secrets.token_hex(32),
-        },
-    )
+    channels = tuple(dict.fromkeys(one.value for one in references if one.kind == "channel"))
+    playlists = tuple(dict.fromkeys(one.value for one in references if one.kind == "playlist"))
+    return replace(choices, channels=channels, playlists=playlists), {
+        "CSI_CONFIG_PATH": str(choices.config_path),
+        "CSI_UA_ENDPOINT": url,
+        SECRET: secret or secrets.token_hex(32),
+        KEY: key,
+        TOKEN: _known_secret(TOKEN) or secrets.token_hex(32),
+    }
 
 
 def _ask_secret(question: str, name: str) -> str:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from csi import api_models, logs
-from csi.cli.command import config_option, installed, json_option
-from csi.cli.output import echo_json, plain, plural, stamp, table
+from csi import api_models
+from csi.cli.command import config_and_json_options, config_option, installed
+from csi.cli.output import echo_json, plural, safe, stamp, table
 from csi.errors import MissingSetting
 from csi.worker import alerting
-
-if TYPE_CHECKING:
-    from csi.runtime import Runtime
 
 
 @click.group()
@@ -28,8 +24,7 @@ def notify() -> None:
 
 
 @notify.command()
-@config_option
-@json_option
+@config_and_json_options
 def status(config_path: Path | None, as_json: bool) -> None:
     """Show the alerts that fire now, and the last recorded ones."""
     with installed(config_path) as rt:
@@ -51,9 +46,24 @@ def status(config_path: Path | None, as_json: bool) -> None:
 @config_option
 def test(config_path: Path | None) -> None:
     """Send one message through every service, and ping the heartbeat URL, now."""
+    fine = []
     with installed(config_path) as rt:
-        _require_something(rt)
-        fine = [_try_post(rt), _try_ping(rt)]
+        has_heartbeat = rt.settings.secrets.heartbeat_url is not None
+        if not alerting.urls(rt) and not has_heartbeat:
+            raise MissingSetting(
+                "neither CSI_NOTIFY_URLS nor CSI_HEARTBEAT_URL is set. Set one in the environment or in /etc/csi/env."
+            )
+        if alerting.urls(rt):
+            alerting.require_post(rt)
+            sent = alerting.say(rt, "test", "This is a test: notifications work.")
+            result = "the message was sent" if sent else "a service rejected the message; check its URL"
+            click.echo(result, err=not sent)
+            fine.append(sent)
+        if has_heartbeat:
+            heard = alerting.ping(rt)
+            result = "answered" if heard else "did not answer with success"
+            click.echo(f"the heartbeat URL {result}", err=not heard)
+            fine.append(heard)
     sys.exit(0 if all(fine) else 1)
 
 
@@ -67,30 +77,4 @@ def check(config_path: Path | None) -> None:
 
 
 def _lines(alerts: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"{name}: {plain(logs.redact(text))}" for name, text in alerts) or "no alert fires"
-
-
-def _require_something(rt: Runtime) -> None:
-    if not alerting.urls(rt) and rt.settings.secrets.heartbeat_url is None:
-        raise MissingSetting(
-            "neither CSI_NOTIFY_URLS nor CSI_HEARTBEAT_URL is set. Set one in the environment or in /etc/csi/env."
-        )
-
-
-def _try_post(rt: Runtime) -> bool:
-    if not alerting.urls(rt):
-        return True
-    alerting.require_post(rt)
-    sent = alerting.say(rt, "test", "This is a test: notifications work.")
-    click.echo("the message was sent" if sent else "a service rejected the message; check its URL", err=not sent)
-    return sent
-
-
-def _try_ping(rt: Runtime) -> bool:
-    if rt.settings.secrets.heartbeat_url is None:
-        return True
-    heard = alerting.ping(rt)
-    click.echo(
-        "the heartbeat URL answered" if heard else "the heartbeat URL did not answer with success", err=not heard
-    )
-    return heard
+    return "\n".join(f"{name}: {safe(text)}" for name, text in alerts) or "no alert fires"

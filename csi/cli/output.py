@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from csi import clock
-from csi.errors import SOME_FAILED as SOME_FAILED
+from csi import clock, logs
 
 # C0 and C1 controls, bidirectional marks, line and paragraph separators, lone surrogates. Feed titles contain them;
 # sent to a terminal they could move the cursor or reorder the line.
@@ -32,6 +31,11 @@ def plain(text: object, width: int | None = None) -> str:
             break
         kept.append(letter)
     return "".join(kept) + "…"
+
+
+def safe(text: object, width: int | None = None) -> str:
+    """The same for text that may repeat a secret."""
+    return plain(logs.redact(str(text)), width)
 
 
 def columns(text: str) -> int:

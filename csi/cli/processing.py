@@ -15,8 +15,8 @@ import click
 
 from csi import clock, logs, net
 from csi.cli.command import DurationType, json_option
-from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, echo_table, plain
-from csi.errors import CsiError, StoreError
+from csi.cli.output import ago, confirm, echo_json, echo_table, plain
+from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, receiver_database, runtime
 from csi.processing.pipeline import dead_job_actions, maintenance, runs
 from csi.processing.states import STATUSES

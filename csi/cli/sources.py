@@ -15,8 +15,9 @@ import click
 from csi import api_models, clock, logs, runtime
 from csi.admin import channel_lists, watches
 from csi.catalog import data_api
-from csi.cli.command import config_option, dry_run_option, json_option, yes_option
-from csi.cli.output import SOME_FAILED, ago, confirm, echo_json, echo_lines, echo_table, is_terminal, plain
+from csi.cli.command import config_and_json_options, config_option, dry_run_option, yes_option
+from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, is_terminal, plain, safe
+from csi.errors import SOME_FAILED
 from csi.pipeline import quota_schedule
 from csi.store import api_units, db, watch_admin
 
@@ -50,8 +51,7 @@ def _runtime(config_path: Path | None) -> Iterator[Runtime]:
 
 
 @sources.command("list")
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--removed", is_flag=True, help="Include removed watches.")
 def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None:
     """List the watches with origin, state, health, poll interval and problems."""
@@ -124,8 +124,7 @@ def _options(name: str | None = None, **given: Any) -> watches.WatchOptions:
 @click.option("--name", metavar="TEXT", help="A display name.")
 @_watch_options
 @dry_run_option
-@config_option
-@json_option
+@config_and_json_options
 def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as_json: bool, **given: Any) -> None:
     """Watch a channel or playlist.
 
@@ -238,8 +237,7 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
 @sources.command()
 @_WATCH
 @dry_run_option
-@config_option
-@json_option
+@config_and_json_options
 def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
     """Poll a watch now, in this process; the worker delivers new items."""
     with _runtime(config_path) as rt:
@@ -248,14 +246,14 @@ def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> 
             click.echo(f"would poll {_title(row)} now")
             return
         found = watches.poll_now(rt, row)
-    cost = f" ({found.units} API units)" if found.units else ""
     if as_json:
         echo_json(api_models.PollResult.of(found))
     elif found.is_busy:
         click.echo(f"{_title(row)} was not polled: another process polls it, or its host is paused")
     elif found.error:
-        click.echo(f"{_title(row)} could not be polled: {plain(logs.redact(found.error))}")
+        click.echo(f"{_title(row)} could not be polled: {safe(found.error)}")
     else:
+        cost = f" ({found.units} API units)" if found.units else ""
         click.echo(f"{_title(row)} was polled: {found.new_items} new{cost}")
     if found.error or found.is_busy:
         sys.exit(1)
@@ -279,8 +277,7 @@ def _title(row: Watch) -> str:
 @click.argument("file", type=click.File("rb"))
 @_watch_options
 @dry_run_option
-@config_option
-@json_option
+@config_and_json_options
 def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: bool, **given: Any) -> None:
     """Add every channel of FILE (- for standard input).
 
@@ -306,11 +303,7 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
 
 @sources.command("export")
 @click.option(
-    "--output",
-    "-o",
-    type=click.File("w", encoding="utf-8"),
-    default="-",
-    help="Output file; default: stdout.",
+    "--output", "-o", type=click.File("w", encoding="utf-8"), default="-", help="Output file; default: stdout."
 )
 @config_option
 def export_file(output: Any, config_path: Path | None) -> None:
@@ -320,8 +313,7 @@ def export_file(output: Any, config_path: Path | None) -> None:
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 def quota(config_path: Path | None, as_json: bool) -> None:
     """Show the API units of this Pacific day, and the polling intervals that they allow."""
     with _runtime(config_path) as rt:

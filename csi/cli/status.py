@@ -15,8 +15,8 @@ import click
 import csi.status.slo
 import csi.web.health
 from csi import api_models, logs, net, runtime
-from csi.cli.command import DurationType, config_option, installed, json_option, sidecar_url
-from csi.cli.output import ago, echo_json, echo_lines, plain, plural, stamp, table
+from csi.cli.command import DurationType, config_and_json_options, config_option, installed, sidecar_url
+from csi.cli.output import ago, echo_json, echo_lines, plain, plural, safe, stamp, table
 from csi.errors import UNHEALTHY, CsiError, NetError
 from csi.pipeline import quota_schedule
 from csi.status import destinations, facts, overview
@@ -33,8 +33,7 @@ SOURCE_HEAD = ("SOURCE", "WATCHES", "PAUSED", "FAILING", "LAST POLL", "LAST NEW"
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 def status(config_path: Path | None, as_json: bool) -> None:
     """Show a one-page status: problems, worker, destinations, events, backlog with reasons, dead letters, API units.
 
@@ -64,7 +63,7 @@ def lines(found: Overview) -> Iterator[str]:
     yield ""
     yield from table(SOURCE_HEAD, [source_row(one, found.now) for one in found.sources])
     for host in found.hosts:
-        yield f"{plain(host.host)}: {host.kind}: {plain(logs.redact(host.reason))}"
+        yield f"{plain(host.host)}: {host.kind}: {safe(host.reason)}"
     yield ""
     yield "waiting" if found.backlog else "nothing is waiting"
     for entry in found.backlog:
@@ -76,21 +75,15 @@ def problem_lines(verdict: StatusVerdict) -> Iterator[str]:
         number = len(verdict.problems)
         yield f"{plural(number, 'problem')} {'needs' if number == 1 else 'need'} attention."
     for one in verdict.problems:
-        yield f"  {plain(logs.redact(one.what))}; {one.effect}"
+        yield f"  {safe(one.what)}; {one.effect}"
         yield f"    → {plain(one.remedy)}"
 
 
 def source_row(one: SourceStatus, now: float) -> list[str]:
-    return [
-        one.name,
-        f"{one.active:,}",
-        f"{one.paused:,}",
-        f"{one.failing:,}",
-        _age(one.last_success_at, now),
-        _age(one.last_new_at, now),
-        "–" if one.next_poll_at is None or not one.is_enabled else ago(one.next_poll_at - now),
-        "" if one.is_enabled else "switched off",
-    ]
+    counts = [f"{number:,}" for number in (one.active, one.paused, one.failing)]
+    next_in = "–" if one.next_poll_at is None or not one.is_enabled else ago(one.next_poll_at - now)
+    times = [_age(one.last_success_at, now), _age(one.last_new_at, now), next_in]
+    return [one.name, *counts, *times, "" if one.is_enabled else "switched off"]
 
 
 def worker_words(found: Overview) -> str:
@@ -104,9 +97,10 @@ def worker_words(found: Overview) -> str:
 def delivery_words(found: Overview) -> str:
     if not found.delivery_is_on:
         return "switched off (features.delivery)"
-    causes = [f" ({plain(logs.redact(one.cause))})" if one.cause else "" for one in found.destinations]
-    states = [f"{plain(one.name)}: {destinations.STATE_TEXTS[one.state]}" for one in found.destinations]
-    return "; ".join(f"{state}{cause}" for state, cause in zip(states, causes, strict=True))
+    return "; ".join(
+        f"{plain(one.name)}: {destinations.STATE_TEXTS[one.state]}{f' ({safe(one.cause)})' if one.cause else ''}"
+        for one in found.destinations
+    )
 
 
 def flow_words(one: Success) -> str:
@@ -161,8 +155,7 @@ ASK_SECONDS = 4.0
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--ready", is_flag=True, help="Check readiness (/readyz) instead of liveness (/livez).")
 @click.option("--http", "over_http", is_flag=True, help="Ask the sidecar instead of the database.")
 def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool) -> None:
@@ -209,8 +202,7 @@ _WORDS = {True: "met", False: "MISSED", None: "–"}
 
 
 @click.command()
-@config_option
-@json_option
+@config_and_json_options
 @click.option("--since", type=DurationType(ago=True), default="24h", show_default=True, help="How far back: 1h, 7d.")
 @click.option("--check", is_flag=True, help="Exit code 6 when an objective was missed.")
 def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> None:
@@ -231,10 +223,8 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
 def _slo_lines(found: WindowReport) -> Iterator[str]:
     yield f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})"
     yield ""
-    yield from table(
-        ("OBJECTIVE", "TARGET", "REACHED", "", "FROM"),
-        [_objective_row(one) for one in csi.status.slo.objectives(found)],
-    )
+    rows = [_objective_row(one) for one in csi.status.slo.objectives(found)]
+    yield from table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), rows)
     yield ""
     head = ("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS")
     yield from table(head, [row for tier in found.latencies for row in _latency_rows(tier)])
@@ -243,10 +233,10 @@ def _slo_lines(found: WindowReport) -> Iterator[str]:
 
 
 def _objective_row(one: Objective) -> list[str]:
-    bound = "≥" if one.at_least else "<"
-    target = f"{100 * one.target:.0f} %" if one.kind == "share" else ago(one.target)
-    reached = _percent(one.value) if one.kind == "share" else _seconds(one.value)
-    return [one.name, f"{bound} {target}", reached, _WORDS[one.is_met], one.detail]
+    target, reached = ago(one.target), _seconds(one.value)
+    if one.kind == "share":
+        target, reached = f"{100 * one.target:.0f} %", "–" if one.value is None else f"{100 * one.value:.2f} %"
+    return [one.name, f"{'≥' if one.at_least else '<'} {target}", reached, _WORDS[one.is_met], one.detail]
 
 
 def _latency_rows(tier: TierLatency) -> Iterator[list[str]]:
@@ -265,7 +255,3 @@ def _cells(one: LatencyPercentiles) -> list[str]:
 
 def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:,.1f} s"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.2f} %"
