@@ -12,7 +12,7 @@ from csi.jobs import run_job
 from csi.logs import log
 from csi.pipeline import clock_check, quota_schedule, schedule
 from csi.runtime import Runtime, Share, open_runtime
-from csi.store import copy_marker, db, leases, watches
+from csi.store import copy_tables, db, leases, watches
 from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, maintenance, reload
 from csi.worker.maintenance import QueueHealth
@@ -61,7 +61,7 @@ class IngesterWorker(WorkerProcess):
         alerting.require_post(rt)
         if not db.is_postgres():
             hold_worker_lock(rt.settings.csi.state_dir)
-        copy_marker.take_into_use()
+        copy_tables.take_into_use()
         clock_check.begin(rt)
         maintenance.recover(rt)
         schedule.sync_watches(rt)

@@ -1,7 +1,8 @@
 """Copy all tables of a SQLite file into PostgreSQL and verify the result. Only rows that differ are written.
 
 Both sides are read in key order and compared row by row, so memory stays small, a killed copy is continued by the next
-run, and a copy made while the worker runs is brought up to date by another run.
+run, and a copy made while the worker runs is brought up to date by another run. A row in `copies` marks the target:
+`begun`, then `complete`; it is deleted when a worker uses the target.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from peewee import PeeweeException
 from csi.config.secrets import MASK, hide_password, url_password
 from csi.errors import StoreError
 from csi.sql import BUSY_SECONDS
-from csi.store import copy_marker, db
+from csi.store import db
 from csi.store.catalog import partitions
 from csi.store.models import database
 
@@ -209,7 +210,7 @@ def copy(
             if not db.fetch("SELECT pg_try_advisory_lock(?)", _ADVISORY_LOCK)[0][0]:
                 raise StoreError("another copy into the target is running; wait for its end")
             tables = source.tables()
-            copy_marker.begin(origin, now(), is_empty=all(map(target.is_empty, tables)))
+            begin_copy(origin, now(), is_empty=all(map(target.is_empty, tables)))
             done = _mirror(source, target, tables, notice)
             if is_last:
                 if source.was_written_to():
@@ -217,8 +218,32 @@ def copy(
                         "another process wrote to the source during the copy (the sidecar, a command): stop it and run "
                         "this again; only the changes are written"
                     )
-                copy_marker.finish(origin, now())
+                db.run("UPDATE copies SET state = 'complete', finished_at = ? WHERE source = ?", now(), origin)
             return done, source.mended
+
+
+def begin_copy(source: str, now: float, *, is_empty: bool) -> None:
+    """Mark a copy as begun. StoreError unless the database is empty or holds a copy from the same source."""
+    begun = db.column("SELECT source FROM copies")
+    if begun and begun != [source]:
+        raise StoreError(f"the target holds a copy of {begun[0]}; choose an empty database")
+    if not begun and not is_empty:
+        raise StoreError("the target holds rows that were not written by a copy; choose an empty database")
+    # Committed before the first row is copied: after a crash the row stays `begun`, and no worker starts here.
+    with db.writing():
+        db.run("INSERT INTO copies (source, begun_at) VALUES (?, ?) ON CONFLICT (source) DO NOTHING", source, now)
+        db.run("UPDATE copies SET state = 'begun', finished_at = NULL WHERE source = ?", source)
+
+
+def take_into_use() -> None:
+    """Called when a worker starts: later copies must not overwrite this database. StoreError when the copy is
+    incomplete, because rows may be missing."""
+    begun = db.value("SELECT source FROM copies WHERE state = 'begun'")
+    if begun:
+        raise StoreError(
+            f"the copy into this database is not finished: stop the worker of {begun} and run csi db copy again"
+        )
+    db.run("DELETE FROM copies")
 
 
 def _mirror(

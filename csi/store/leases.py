@@ -1,8 +1,8 @@
-"""Release the leases of a process: at its shutdown, or when the next one starts after it died."""
+"""The leader's lease among workers that share a database; and releasing all leases of a process that ended."""
 
 from csi.store import attempts
 from csi.store.catalog import jobs
-from csi.store.db import OWNER, changed, column, run, writing
+from csi.store.db import OWNER, changed, column, fetch, run, writing
 
 _SCHEDULED = {
     "watches": ("next_poll_at", "wake_at", "lease_until"),
@@ -12,6 +12,16 @@ _SCHEDULED = {
     "destinations": ("next_probe_at", "throttled_until"),
     "jobs": ("scheduled_at", "lease_until"),
 }
+LEADER_SECONDS = 4.0
+"""How long a role is vacant at most after its holder died."""
+
+# A lease that ends later than any could was written by a clock that is ahead: it is ignored.
+_TAKE = """
+    INSERT INTO leadership (role, holder, lease_until) VALUES (?, ?, ?)
+    ON CONFLICT (role) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until
+    WHERE leadership.holder = excluded.holder OR leadership.lease_until < ? OR leadership.lease_until > ?
+"""
+
 _FREE = "lease_token = NULL, lease_until = NULL, wake_at = ?"
 _SENDING = "state = 'sending' AND lease_token LIKE ?"
 
@@ -53,6 +63,16 @@ def shift_times(seconds: float, now: float) -> int:
             for table, names in _SCHEDULED.items()
             for name in names
         )
+
+
+def hold_leadership(role: str, now: float, seconds: float = LEADER_SECONDS, holder: str = OWNER) -> bool:
+    """Take the role or extend its lease; writes only when half of the lease is used. False: another worker holds it."""
+    found = fetch("SELECT holder, lease_until FROM leadership WHERE role = ?", role)
+    if found and now <= found[0][1] <= now + 2 * seconds:
+        owner, until = found[0]
+        if owner != holder or until > now + seconds / 2:
+            return bool(owner == holder)
+    return bool(changed(_TAKE, role, holder, now + seconds, now, now + 2 * seconds))
 
 
 def _interrupt_attempts(holder: str, now: float) -> None:

@@ -1,14 +1,6 @@
 """The tables of the ingester as Peewee models. Only modules of `csi.store` write to them."""
 
-from peewee import (
-    AutoField,
-    BooleanField,
-    DatabaseProxy,
-    DoubleField,
-    IntegerField,
-    Model,
-    TextField,
-)
+from peewee import AutoField, BooleanField, DatabaseProxy, DoubleField, IntegerField, Model, TextField
 
 database = DatabaseProxy()
 

@@ -2,7 +2,7 @@
 
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import db, leadership
+from csi.store import db, leases
 
 PLANNER = "planner"
 
@@ -15,7 +15,7 @@ def leads(rt: Runtime, *, able: bool = True) -> bool:
     """
     if not db.is_postgres():
         return True
-    is_leader = able and leadership.hold(PLANNER, rt.now())
+    is_leader = able and leases.hold_leadership(PLANNER, rt.now())
     if is_leader != rt.process.is_leader:
         rt.process.is_leader = is_leader
         log.info("this worker is the leader" if is_leader else "another worker is the leader", worker=db.OWNER)

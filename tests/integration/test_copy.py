@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from csi.cli.main import cli
 from csi.errors import StoreError
-from csi.store import copy_marker, copy_tables, db
+from csi.store import copy_tables, db
 from csi.store.worker_lock import without_worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,7 +149,7 @@ def test_a_snapshot_is_copied_while_the_worker_runs_and_ended_when_it_rests(box,
         assert [path.name for path in (box / "state").glob("copy-*")] == []
         db.open_database(postgres_url)
         with db.connection(), pytest.raises(StoreError, match="not finished"):
-            copy_marker.take_into_use()
+            copy_tables.take_into_use()
     with opened(box) as file:
         file.execute("UPDATE watches SET errors = 2")
     assert written(copied(postgres_url)) == {"watches": 1}
@@ -159,7 +159,7 @@ def test_a_database_that_is_in_use_is_never_copied_over(box, postgres_url):
     copied(postgres_url)
     db.open_database(postgres_url)
     with db.connection():
-        copy_marker.take_into_use()
+        copy_tables.take_into_use()
     refused = run("db", "copy", "--to", postgres_url)
     assert code(refused) == 7
     assert "not written by a copy" in said(refused)
@@ -169,7 +169,7 @@ def test_another_installation_is_not_mixed_in(box, postgres_url):
     db.open_database(postgres_url)
     db.migrate()
     with db.connection():
-        copy_marker.begin("/elsewhere/csi.db", 0.0, is_empty=True)
+        copy_tables.begin_copy("/elsewhere/csi.db", 0.0, is_empty=True)
     assert "a copy of /elsewhere/csi.db" in said(run("db", "copy", "--to", postgres_url))
 
 

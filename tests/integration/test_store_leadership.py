@@ -6,17 +6,17 @@ from types import SimpleNamespace
 import pytest
 
 from csi.runtime import ProcessState
-from csi.store import db, leadership, leases
+from csi.store import db, leases
 from csi.worker import leader
 
 NOW = 1_771_761_600.0
-LEASE = leadership.LEASE_SECONDS
+LEASE = leases.LEADER_SECONDS
 
 pytestmark = pytest.mark.usefixtures("store")
 
 
 def hold(holder: str, now: float = NOW) -> bool:
-    return leadership.hold("planner", now, holder=holder)
+    return leases.hold_leadership("planner", now, holder=holder)
 
 
 def test_one_has_it_and_keeps_it():
@@ -33,7 +33,7 @@ def test_another_takes_over_within_seconds_of_a_death():
 
 
 def test_an_orderly_end_gives_it_back_at_once():
-    assert leadership.hold("planner", NOW)
+    assert leases.hold_leadership("planner", NOW)
     leases.release_own(NOW)
     assert hold("b", NOW + 0.1)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from peewee import IntegrityError
 
-from csi.store import alerts, db, destinations, leadership
+from csi.store import alerts, db, destinations, leases
 from tests.fakes.fired_alert import fire_alert
 
 LAST_OF_1_0_0 = "0012_letter_keys"
@@ -141,8 +141,8 @@ def test_the_program_reads_the_upgraded_rows(old_rows: dict[str, list[dict[str, 
     assert (row.throttled_until, row.throttled_at) == (NOW + 40, NOW - 2)
     assert destinations.get("archive").circuit == "closed"
     assert [(one.name, one.notified_at) for one in alerts.firing()] == [("disk_low", None)]
-    assert not leadership.hold("planner", NOW), "the lease of the other worker is still valid"
-    assert leadership.hold("planner", NOW + 5)
+    assert not leases.hold_leadership("planner", NOW), "the lease of the other worker is still valid"
+    assert leases.hold_leadership("planner", NOW + 5)
 
 
 def test_constraints_and_ids_continue(old_rows: dict[str, list[dict[str, Any]]]) -> None:
