@@ -66,12 +66,13 @@ def wait_for_results(
         rest(LOOK_SECONDS)
 
 
-def obstacles(rt: Runtime, names: Sequence[str]) -> list[str]:
-    """Reasons why pending events will not be sent soon."""
+def obstacles(rt: Runtime, outcomes: Sequence[RequeueResult]) -> list[str]:
+    """Reasons why the events that are pending again will not be sent soon."""
+    sent = [one.letter_id for one in outcomes if one.is_sent]
+    if not sent:
+        return []
     worker, is_on = worker_status(rt), rt.settings.features.delivery
-    reasons = {
-        name: why_blocked(destination_state_of(rt, name), rt.now(), delivery_is_on=is_on)
-        for name in dict.fromkeys(names)
-    }
+    names = dict.fromkeys(letter.destination for letter in dead_letters.by_ids(sent) if letter.destination)
+    reasons = {name: why_blocked(destination_state_of(rt, name), rt.now(), delivery_is_on=is_on) for name in names}
     blocked = [f"{name}: {reason.text}" for name, reason in reasons.items() if reason is not None]
     return [*([worker.problem] if worker.problem else []), *blocked]

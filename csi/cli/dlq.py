@@ -160,8 +160,7 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
     with progress(len(chosen), "replaying") as notice:
         outcomes = replay_by_command.replay_all(rt, chosen, notice)
     sent = [outcome.letter_id for outcome in outcomes if outcome.is_sent]
-    names = [letter.destination for letter in dead_letters.by_ids(sent) if letter.destination]
-    hints = replay_by_command.obstacles(rt, names) if sent else []
+    hints = replay_by_command.obstacles(rt, outcomes)
     results = []
     if sent and seconds is not None:
         with progress(len(sent), "waiting for the receiver") as notice:

@@ -116,14 +116,13 @@ def replay(rt: Runtime, body: ReplayRequest) -> api_models.ReplayReport | api_mo
         rows = dead_letters.by_ids(still_open[:MAX_LIMIT])
         return api_models.DeadLetterPlan.of(chosen=len(still_open), dead_letters=rows)
     outcomes = replay_all(rt, chosen)
-    sent = [one.letter_id for one in outcomes if one.is_sent]
-    names = [letter.destination for letter in dead_letters.by_ids(sent) if letter.destination]
+    sent = sum(one.is_sent for one in outcomes)
     return api_models.ReplayReport.of(
         chosen=len(outcomes),
-        sent=len(sent),
-        failed=len(outcomes) - len(sent),
+        sent=sent,
+        failed=len(outcomes) - sent,
         dead_letters=outcomes,
-        notes=obstacles(rt, names) if sent else [],
+        notes=obstacles(rt, outcomes),
     )
 
 

@@ -16,8 +16,8 @@ from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.web import formatting
 from csi.web.api.dlq import attempts_of
+from csi.web.auth import Mood
 from csi.web.page_rendering import Context, DashboardPage, number_of, redirect
-from csi.web.session import Mood
 from csi.web.shared_state import Sidecar
 
 SHOWN = 50
@@ -80,14 +80,12 @@ def _replay(rt: Runtime, chosen: list[int]) -> tuple[Mood, str]:
     if not chosen:
         return "bad", "No open dead letter matches."
     outcomes = replay_all(rt, chosen[:MOST])
-    sent = [one for one in outcomes if one.is_sent]
-    rows = dead_letters.by_ids([one.letter_id for one in sent])
+    sent = sum(one.is_sent for one in outcomes)
     failed = next((f" {one.letter_id}: {one.note}." for one in outcomes if not one.is_sent), "")
-    names = [row.destination for row in rows if row.destination]
-    notes = "".join(f" Note: {note}." for note in obstacles(rt, names)) if sent else ""
+    notes = "".join(f" Note: {note}." for note in obstacles(rt, outcomes))
     count = formatting.plural(len(outcomes), "dead letter")
-    text = f"{len(sent):,} of {count} pending again; the worker sends them.{failed}{notes}"
-    return ("good" if len(sent) == len(outcomes) else "bad"), text
+    text = f"{sent:,} of {count} pending again; the worker sends them.{failed}{notes}"
+    return ("good" if sent == len(outcomes) else "bad"), text
 
 
 def _chosen(form: dict[str, str]) -> list[int]:
