@@ -12,12 +12,11 @@ from starlette.websockets import WebSocketClose
 from csi.errors import CsiError
 from csi.logs import log
 from csi.status.facts import gather
-from csi.web import health, session
+from csi.web import auth, health
 from csi.web.audit import run_audited
-from csi.web.auth import SAFE_METHODS, AccessRules, access_rules, authorize_api_request, check_origin, role_of
+from csi.web.auth import SAFE_METHODS, AccessRules, Session, access_rules, check_origin
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
-from csi.web.session import Session
 from csi.web.shared_state import Sidecar
 
 MAX_BODY = 1024 * 1024
@@ -40,7 +39,7 @@ class ApiGuard:
         request = Request(scope, receive)
         try:
             rules = access_rules(await self._sidecar.settings())
-            role = authorize_api_request(rules, request.method, request.headers)
+            role = auth.authorize_api_request(rules, request.method, request.headers)
             if request.method in SAFE_METHODS:
                 await self._inner(scope, receive, send)
                 return
@@ -90,12 +89,12 @@ class DashboardGuard:
             return standalone_page("no_token.html", 403, **facts)
         if request.url.path == "/login":
             return await self._sign_in(request, rules)
-        key, now = session.signing_key(rules), self._sidecar.now()
+        key, now = auth.signing_key(rules), self._sidecar.now()
         self._ended = {number: until for number, until in self._ended.items() if until > now}
-        found = session.read_cookie(request.cookies.get(session.COOKIE, ""), key, now)
+        found = auth.read_cookie(request.cookies.get(auth.SESSION_COOKIE, ""), key, now)
         if found is None or found.number in self._ended:
             return _to_sign_in(request)
-        request.state.visitor = Visitor(found.role, key, session.form_token(found, key))
+        request.state.visitor = Visitor(found.role, key, auth.form_token(found, key))
         if request.method not in SAFE_METHODS:
             return await self._change(request, found, key, receive, send)
         await self._inner(request.scope, receive, send)
@@ -105,12 +104,12 @@ class DashboardGuard:
         self, request: Request, found: Session, key: bytes, receive: Receive, send: Send
     ) -> Response | None:  # fmt: skip
         form = await _read_form(request)
-        if not session.is_form_token(form.pop("form_token", ""), found, key):
+        if not auth.is_form_token(form.pop("form_token", ""), found, key):
             raise HttpProblem(403, "this form is not from this session; load the page again")
         if request.url.path == "/logout":
             self._ended[found.number] = found.until
             response = RedirectResponse("/login", 303)
-            response.delete_cookie(session.COOKIE, path="/", httponly=True, samesite="strict")
+            response.delete_cookie(auth.SESSION_COOKIE, path="/", httponly=True, samesite="strict")
             return response
         if found.role != "admin":
             raise HttpProblem(403, "this session is read-only; sign in with CSI_ADMIN_TOKEN")
@@ -123,17 +122,17 @@ class DashboardGuard:
         if request.method in SAFE_METHODS:
             return standalone_page("login.html", next=_own_path(request.query_params.get("next", "/")), wrong=False)
         form = await _read_form(request)
-        target, role = _own_path(form.get("next", "/")), role_of(rules, form.get("token", "").strip())
+        target, role = _own_path(form.get("next", "/")), auth.role_of(rules, form.get("token", "").strip())
         if role is None:
             self._sidecar.warn("dashboard sign-in refused", "no token has this value")
             return standalone_page("login.html", 401, next=target, wrong=True)
         log.info("dashboard sign-in", role=role, client=request.client.host if request.client else None)
         response = RedirectResponse(target, 303)
-        cookie = session.cookie_of(session.new_session(role, self._sidecar.now()), session.signing_key(rules))
+        cookie = auth.cookie_of(auth.new_session(role, self._sidecar.now()), auth.signing_key(rules))
         # A proxy terminates TLS, so the scheme here is always http: the browser's Origin decides about `Secure`.
         is_https = request.headers.get("origin", "").startswith("https://")
         response.set_cookie(
-            session.COOKIE, cookie, session.SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https
+            auth.SESSION_COOKIE, cookie, auth.SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https
         )
         return response
 

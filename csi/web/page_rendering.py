@@ -17,10 +17,9 @@ from csi.errors import CsiError
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.status.verdict import verdict
-from csi.web import formatting, session
-from csi.web.auth import Role
+from csi.web import auth, formatting
+from csi.web.auth import FlashMessage, Mood, Role
 from csi.web.responses import problem
-from csi.web.session import FlashMessage, Mood
 from csi.web.shared_state import Sidecar
 
 POLICY = (
@@ -90,7 +89,7 @@ async def _render_page(request: Request, template: str, read: View) -> Response:
 
     sidecar: Sidecar = request.app.state.sidecar
     visitor: Visitor = request.state.visitor
-    message = session.read_message(request.cookies.get(session.MESSAGE_COOKIE, ""), visitor.key)
+    message = auth.read_message(request.cookies.get(auth.MESSAGE_COOKIE, ""), visitor.key)
 
     def render(rt: Runtime) -> str:
         shared = {
@@ -106,7 +105,7 @@ async def _render_page(request: Request, template: str, read: View) -> Response:
 
     response = Response(await sidecar.read(render), media_type="text/html", headers=HEADERS)
     if message is not None:
-        response.delete_cookie(session.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
+        response.delete_cookie(auth.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
     return response
 
 
@@ -133,8 +132,8 @@ def redirect(request: Request, path: str, text: str, mood: Mood = "good") -> Res
     """To a page that shows `text` once."""
     visitor: Visitor = request.state.visitor
     response = RedirectResponse(path, 303)
-    cookie = session.message_cookie(FlashMessage(mood, redact(text)), visitor.key)
-    response.set_cookie(session.MESSAGE_COOKIE, cookie, session.MESSAGE_SECONDS, httponly=True, samesite="strict")
+    cookie = auth.message_cookie(FlashMessage(mood, redact(text)), visitor.key)
+    response.set_cookie(auth.MESSAGE_COOKIE, cookie, auth.MESSAGE_SECONDS, httponly=True, samesite="strict")
     return response
 
 
