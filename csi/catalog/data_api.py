@@ -33,20 +33,6 @@ KEPT_BACK = "the rest of the catalogue's units today is reserved for hourly and 
 
 
 @dataclass(frozen=True)
-class DailyUnits:
-    """Units per day that keep the catalogue fresh, by kind of refresh."""
-
-    hot: int
-    medium: int
-    tail: int
-    channels: int
-
-    @property
-    def total(self) -> int:
-        return self.hot + self.medium + self.tail + self.channels
-
-
-@dataclass(frozen=True)
 class CatalogShare:
     """The catalogue's share of a Pacific day's units."""
 
@@ -61,7 +47,7 @@ class CatalogShare:
 
 
 def share_of(rt: Runtime) -> CatalogShare:
-    return CatalogShare(rt.settings.catalog.units_per_day, api_units.share_used(UNITS, rt.now()), daily_units().total)
+    return CatalogShare(rt.settings.catalog.units_per_day, api_units.share_used(UNITS, rt.now()), sum(_daily_units()))
 
 
 def open_api(rt: Runtime, job: CatalogJob | None = None) -> DataApi:
@@ -89,19 +75,16 @@ def read_videos(api: DataApi, ids: Sequence[str]) -> dict[str, VideoFacts]:
     return {facts.id: facts for row in page.items if (facts := video_facts(row)) and facts.id in ids}
 
 
-def daily_units() -> DailyUnits:
-    """The cost of a day with the currently tracked channels and videos."""
-    return DailyUnits(
-        hot=DAY_HOURS * ceil(videos.in_tier("hot") / BATCH),
-        medium=_spread(videos.in_tier("medium"), DAY_HOURS),
-        tail=_spread(ceil(videos.in_tier("tail") / 7), DAY_HOURS),
-        channels=ceil(channels.refreshed_count() / BATCH),
-    )
+def _daily_units() -> tuple[int, int, int]:
+    """Units per day that keep the tracked channels and videos fresh: hot and medium videos, older ones, channels."""
+    hot = DAY_HOURS * ceil(videos.in_tier("hot") / BATCH)
+    medium, tail = _spread(videos.in_tier("medium")), _spread(ceil(videos.in_tier("tail") / 7))
+    return hot + medium, tail, ceil(channels.refreshed_count() / BATCH)
 
 
-def _spread(number: int, hours: int) -> int:
+def _spread(number: int) -> int:
     """API calls for `number` videos a day, spread over its hours."""
-    return min(number, hours) * ceil(ceil(number / hours) / BATCH) if number else 0
+    return min(number, DAY_HOURS) * ceil(ceil(number / DAY_HOURS) / BATCH)
 
 
 def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
@@ -124,7 +107,7 @@ def _reserve(rt: Runtime, now: float) -> int:
     """Units that hourly and daily refreshes still need today. Computed every few minutes."""
     counted = rt.process.catalog_units
     if counted is None or not 0 <= now - counted.counted_at < LOOK_SECONDS:
-        daily = daily_units()
-        counted = rt.process.catalog_units = CatalogUnits(now, daily.hot + daily.medium, daily.channels)
+        hourly, _, daily = _daily_units()
+        counted = rt.process.catalog_units = CatalogUnits(now, hourly, daily)
     hours = ceil((api_units.day_ends(now) - now) / HOUR)
     return ceil(counted.hourly * hours / DAY_HOURS) + counted.channels

@@ -46,23 +46,21 @@ def ensure_partition(table: str, moment: float) -> None:
         _existing.add(known)
 
 
-def drop_empty(table: str, before: float) -> list[str]:
-    """Drop empty partitions of months that ended before this time. Returns their names."""
+def drop_empty(table: str, before: float) -> None:
+    """Drop empty partitions of months that ended before this time."""
     if not is_postgres():
-        return []
+        return
     partitions = fetch(
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
         "WHERE i.inhparent = ?::regclass ORDER BY c.relname",
         table,
     )
-    month, dropped = month_of(before), []
+    month = month_of(before)
     for (name,) in partitions:
         with writing():
             if name.removeprefix(f"{table}_").replace("_", "-") < month and not fetch(f"SELECT 1 FROM {name} LIMIT 1"):
                 run(f"DROP TABLE {name}")
                 _existing.difference_update({known for known in _existing if _name(known[1], known[2]) == name})
-                dropped.append(name)
-    return dropped
 
 
 def _first_value(table: str, month: str) -> str:
