@@ -14,16 +14,14 @@ import click
 from csi import api_models, logs
 from csi.admin import replay_by_command
 from csi.cli.command import DurationType, config_and_json_options, dry_run_option, installed, yes_option
-from csi.cli.output import confirm, echo_json, echo_table, is_terminal, plain, plural, progress, safe, stamp
+from csi.cli.output import confirm, echo_json, echo_lines, echo_table, is_terminal, plain, plural, progress, safe, stamp
 from csi.dlq import dead_letters, discard_and_prune, search
 from csi.errors import SOME_FAILED
 from csi.ingester.text import clean
 from csi.store.queries import timeline_rows
 
 if TYPE_CHECKING:
-    from csi.admin.replay_by_command import ReplayResult
     from csi.dlq.dead_letters import StoredDeadLetter
-    from csi.dlq.replay import RequeueResult
     from csi.dlq.search import DeadLetterGroup
     from csi.runtime import Runtime
     from csi.store.queries.timeline_rows import AttemptRow
@@ -167,7 +165,24 @@ def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: b
             results = replay_by_command.wait_for_results(sent, seconds, notice)
     failures = {one.letter_id: one.note for one in outcomes if not one.is_sent}
     failures |= {one.letter_id: one.result or "not finished yet" for one in results if not one.is_good}
-    _show_replay(outcomes, results, failures, hints, as_json=as_json)
+    if as_json:
+        ended = {one.letter_id: one.result for one in results}
+        letters = [
+            {"id": one.letter_id, "event_id": one.event_id or None, "sent": one.is_sent, "note": one.note}
+            | ({"result": ended.get(one.letter_id)} if results else {})
+            for one in outcomes
+        ]
+        counts = {"chosen": len(outcomes), "sent": len(sent), "failed": len(failures)}
+        echo_json({**counts, "letters": letters, "notes": [logs.redact(hint) for hint in hints]})
+    elif not outcomes:
+        click.echo("no open dead letter matches")
+    else:
+        click.echo(f"{len(sent):,} of {plural(len(outcomes), 'dead letter')} pending again; the worker sends them")
+        if results:
+            click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} delivered")
+        for hint in hints:
+            click.echo(f"note: {safe(hint)}", err=True)
+        _show_failures(failures)
     return SOME_FAILED if failures else 0
 
 
@@ -243,22 +258,12 @@ def _show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool
         echo_json(api_models.DeadLetterList.of(total=total, dead_letters=letters))
         return
     if letters:
-        rows = [
-            [
-                str(letter.id),
-                stamp(letter.died_at),
-                letter.state,
-                letter.source,
-                letter.destination or "–",
-                letter.cause,
-                str(letter.retry_count),
-                letter.event_id,
-                logs.redact(letter.reason or ""),
-            ]
-            for letter in letters
-        ]
-        head = ("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR")
-        echo_table(head, rows, WIDEST)
+        rows = []
+        for one in letters:
+            what = [str(one.id), stamp(one.died_at), one.state, one.source, one.destination or "–"]
+            why = [one.cause, str(one.retry_count), one.event_id, logs.redact(one.reason or "")]
+            rows.append([*what, *why])
+        echo_table(("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR"), rows, WIDEST)
     more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
     click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
 
@@ -282,8 +287,7 @@ def _show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], 
     if as_json:
         echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
         return
-    for name, value in _facts(letter):
-        click.echo(f"{name:<12}{safe(value)}")
+    echo_lines(f"{name:<12}{safe(value)}" for name, value in _facts(letter).items())
     if letter.kind == "event":
         click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
     for attempt in attempts:
@@ -293,44 +297,7 @@ def _show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], 
         if attempt.answer:
             click.echo(f"      {safe(attempt.answer)}")
     click.echo("\npayload")
-    for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines():
-        click.echo(f"  {plain(line)}")
-
-
-def _show_replay(
-    outcomes: Sequence[RequeueResult],
-    results: Sequence[ReplayResult],
-    failures: dict[int, str],
-    hints: Sequence[str],
-    *,
-    as_json: bool,
-) -> None:
-    if as_json:
-        ended = {one.letter_id: one.result for one in results}
-        echo_json(
-            {
-                "chosen": len(outcomes),
-                "sent": sum(outcome.is_sent for outcome in outcomes),
-                "failed": len(failures),
-                "letters": [
-                    {"id": one.letter_id, "event_id": one.event_id or None, "sent": one.is_sent, "note": one.note}
-                    | ({"result": ended.get(one.letter_id)} if results else {})
-                    for one in outcomes
-                ],
-                "notes": [logs.redact(hint) for hint in hints],
-            }
-        )
-        return
-    if not outcomes:
-        click.echo("no open dead letter matches")
-        return
-    sent = sum(outcome.is_sent for outcome in outcomes)
-    click.echo(f"{sent:,} of {plural(len(outcomes), 'dead letter')} pending again; the worker sends them")
-    if results:
-        click.echo(f"{sum(one.is_good for one in results):,} of {len(results):,} delivered")
-    for hint in hints:
-        click.echo(f"note: {safe(hint)}", err=True)
-    _show_failures(failures)
+    echo_lines(f"  {plain(line)}" for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines())
 
 
 def _show_failures(failures: dict[int, str]) -> None:
@@ -341,19 +308,19 @@ def _show_failures(failures: dict[int, str]) -> None:
         click.echo(f"failed: {len(failures):,} in total: {safe(reasons)}", err=True)
 
 
-def _facts(letter: StoredDeadLetter) -> list[tuple[str, str]]:
+def _facts(letter: StoredDeadLetter) -> dict[str, str]:
     closed = f" at {stamp(letter.closed_at)}: {letter.result or ''}" if letter.closed_at is not None else ""
     again = f", replayed {plural(letter.rounds, 'time')}" if letter.rounds else ""
-    return [
-        ("dead letter", f"{letter.id} ({letter.kind})"),
-        ("state", f"{letter.state}{closed}"),
-        ("event", letter.event_id),
-        ("source", letter.source),
-        ("to", letter.destination or "–"),
-        ("cause", f"{letter.cause}: {CAUSES[letter.cause]}"),
-        ("error", letter.reason or ""),
-        ("status", "–" if letter.status is None else str(letter.status)),
-        ("tries", f"{letter.retry_count}{again}"),
-        ("first seen", stamp(letter.first_seen_at)),
-        ("died", stamp(letter.died_at)),
-    ]
+    return {
+        "dead letter": f"{letter.id} ({letter.kind})",
+        "state": f"{letter.state}{closed}",
+        "event": letter.event_id,
+        "source": letter.source,
+        "to": letter.destination or "–",
+        "cause": f"{letter.cause}: {CAUSES[letter.cause]}",
+        "error": letter.reason or "",
+        "status": "–" if letter.status is None else str(letter.status),
+        "tries": f"{letter.retry_count}{again}",
+        "first seen": stamp(letter.first_seen_at),
+        "died": stamp(letter.died_at),
+    }
