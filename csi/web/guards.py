@@ -1,6 +1,7 @@
 """ASGI guards in front of the admin API and the dashboard: authentication, request bodies and the audit log."""
 
-from collections.abc import Mapping
+import time
+from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -10,11 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from csi.errors import CsiError
-from csi.logs import log
+from csi.ingester.text import clean
+from csi.logs import log, redact
 from csi.status.facts import gather
+from csi.store import audit
 from csi.web import auth, health
-from csi.web.audit import run_audited
-from csi.web.auth import SAFE_METHODS, AccessRules, Session, access_rules, check_origin
+from csi.web.auth import SAFE_METHODS, AccessRules, Role, Session, access_rules, check_origin
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
@@ -23,6 +25,7 @@ MAX_BODY = 1024 * 1024
 BODY_SECONDS = 10.0
 MAX_FIELDS = 200
 LONGEST_NEXT = 300
+DETAIL_CHARS = 300
 
 
 class ApiGuard:
@@ -50,7 +53,7 @@ class ApiGuard:
             await problem(error.status, str(error), headers)(scope, receive, send)
             return
         replayed, detail = _replayed(body, receive), body.decode("utf-8", "replace")
-        await run_audited(self._sidecar, self._inner, request, replayed, send, via="api", role=role, detail=detail)
+        await _run_audited(self._sidecar, self._inner, request, replayed, send, via="api", role=role, detail=detail)
 
 
 class DashboardGuard:
@@ -115,7 +118,7 @@ class DashboardGuard:
             raise HttpProblem(403, "this session is read-only; sign in with CSI_ADMIN_TOKEN")
         request.state.form = form
         inner, detail = self._inner, urlencode(form)
-        await run_audited(self._sidecar, inner, request, receive, send, via="dashboard", role="admin", detail=detail)
+        await _run_audited(self._sidecar, inner, request, receive, send, via="dashboard", role="admin", detail=detail)
         return None
 
     async def _sign_in(self, request: Request, rules: AccessRules) -> Response:
@@ -135,6 +138,37 @@ class DashboardGuard:
             auth.SESSION_COOKIE, cookie, auth.SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https
         )
         return response
+
+
+async def _run_audited(
+    sidecar: Sidecar, inner: ASGIApp, request: Request, receive: Receive, send: Send,
+    *, via: Literal["api", "dashboard"], role: Role, detail: str,
+) -> None:  # fmt: skip
+    """Executes a request that changes something, and stores its status also where it fails.
+
+    Without its row in the audit log it is not executed.
+    """
+    action = redact(f"{request.method} {clean(request.scope['path'], 200)}"[:200])
+    client = request.client.host if request.client else None
+    number = await sidecar.read(lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=action))
+    started, status = time.monotonic(), None
+
+    async def observed(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        await send(message)
+
+    try:
+        await inner(request.scope, receive, observed)
+    finally:
+        seconds = round(time.monotonic() - started, 3)
+        log.info("admin action", action=action, client=client, status=status, seconds=seconds)
+        shown = clean(redact(detail), DETAIL_CHARS) or None
+        try:
+            await sidecar.read(lambda rt: audit.finish(number, rt.now(), status=status, detail=shown))
+        except CsiError as error:
+            sidecar.warn("audit record not completed", error)
 
 
 async def read_body(request: Request) -> bytes:
@@ -179,8 +213,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 def _to_sign_in(request: Request) -> Response:
     if request.method not in SAFE_METHODS:
         raise HttpProblem(401, "your session has expired; sign in and try again")
-    query: Mapping[str, str] = {"next": _own_path(request.url.path)}
-    return RedirectResponse(f"/login?{urlencode(query)}" if request.url.path != "/" else "/login", 303)
+    query = urlencode({"next": _own_path(request.url.path)})
+    return RedirectResponse(f"/login?{query}" if request.url.path != "/" else "/login", 303)
 
 
 def _own_path(text: str) -> str:
