@@ -12,10 +12,9 @@ from csi.api_models.dead_letters import (
 )  # fmt: skip
 from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
 from csi.api_models.events import AttemptJson, EventDetail, EventJson, EventList, TimelineJson, TimelineStep, Trace
-from csi.api_models.maintenance import AlertStatus, DoctorReport, PruneReport
 from csi.api_models.status import (
-    AuditLog, Backlog, InstallationStatus, NoQuota, QueueJson, QuotaJson, SloReport, StatusJson,
-    quota,
+    AlertStatus, AuditLog, Backlog, DoctorReport, InstallationStatus, NoQuota, PruneReport, QueueJson, QuotaJson,
+    SloReport, StatusJson, quota,
 )  # fmt: skip
 from csi.api_models.watches import (
     ImportReport, PollResult, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson, WatchList,

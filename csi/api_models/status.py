@@ -1,10 +1,12 @@
-"""Status, backlog, SLO figures, queue, quota and audit log as JSON."""
+"""Status, backlog, SLO figures, queue, quota, audit log, doctor, alerts and retention as JSON."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 
-from csi.api_models.base import ApiModel, Ratio, Redacted, RenamedKeys, Seconds, Time, TimeOrNone
+from csi.api_models.base import ApiModel, Ratio, Redacted, RedactedOrNone, RenamedKeys, Seconds, Time, TimeOrNone
 from csi.api_models.delivery import DestinationBrief
 from csi.catalog import data_api
 from csi.pipeline import quota_schedule
@@ -13,6 +15,7 @@ from csi.store.audit import AuditRecord
 from csi.store.queries.backlog_rows import PlannedPoll, UnsettledBatch
 
 if TYPE_CHECKING:
+    from csi.doctor.finding import Finding
     from csi.status.overview import Overview
     from csi.status.upcoming import Upcoming
 
@@ -345,3 +348,71 @@ class AuditLog(ApiModel):
 
     actions: list[AuditRecordJson]
     next: int | None
+
+
+# ── doctor, alerts, retention ───────────────────────────────────────────────────────────────────────────
+
+
+class CheckJson(ApiModel):
+    """One check of the doctor."""
+
+    check: str
+    level: Literal["ok", "warn", "fail", "skip"]
+    text: Redacted
+    remedy: RedactedOrNone
+
+
+class CheckCounts(ApiModel):
+    """How many checks ended with each level."""
+
+    ok: int = 0
+    warn: int = 0
+    fail: int = 0
+    skip: int = 0
+
+
+class DoctorReport(ApiModel):
+    """Every check, and whether none failed."""
+
+    ok: bool
+    counts: CheckCounts
+    checks: list[CheckJson]
+
+    @classmethod
+    def of_findings(cls, found: "Sequence[Finding]") -> Self:
+        counted = Counter(one.level for one in found)
+        return cls.of(ok=not counted["fail"], counts=counted, checks=found)
+
+
+class AlertJson(ProblemJson, RenamedKeys, renamed={"name": "id", "text": "what"}):
+    """An alert that is firing now: a problem that the operator is notified of."""
+
+
+class AlertRecord(RenamedKeys, renamed={"trouble": "alert", "told_at": "notified_at", "ended_at": "resolved_at"}):
+    """An alert of the past or present. `resolved_at` null: it is firing."""
+
+    alert: str = Field(validation_alias="name")
+    subject: str
+    text: Redacted
+    since: Time
+    notified_at: TimeOrNone
+    resolved_at: TimeOrNone
+
+
+class AlertStatus(RenamedKeys, renamed={"current": "firing", "noted": "records"}):
+    """Alerts that are firing, the last records, and how the operator is notified."""
+
+    services: int
+    heartbeat: bool
+    firing: list[AlertJson] = Field(validation_alias=AliasChoices("firing", "current"))
+    records: list[AlertRecord] = Field(validation_alias=AliasChoices("records", "noted"))
+
+
+class PruneReport(RenamedKeys, renamed={"open_letters_past_their_time": "expired_open_dead_letters"}):
+    """What retention removed, or would remove."""
+
+    dry_run: bool
+    tables: dict[str, int] = Field(validation_alias="removed")
+    total: int
+    complete: bool
+    expired_open_dead_letters: int = Field(validation_alias=AliasChoices("open_dead_letters", "open_letters"))

@@ -1,8 +1,11 @@
-"""`/admin/status`, `backlog`, `slo`, `queue`, `quota`, `audit`: the state of the installation."""
+"""`/admin/status`, `backlog`, `slo`, `queue`, `quota`, `audit`, `doctor`, `notify`, `prune`: the installation."""
+
+import os
 
 from pydantic import Field
 
-from csi.api_models import AuditLog, Backlog, InstallationStatus, NoQuota, QueueJson, QuotaJson, SloReport, quota
+from csi import api_models
+from csi.doctor import run_checks
 from csi.runtime import Runtime
 from csi.status import backlog, overview
 from csi.status.facts import gather
@@ -12,6 +15,7 @@ from csi.store import audit
 from csi.web import health
 from csi.web.operation_definition import Ago, BeforeId, Limit, OperationList, RequestModel, page_of
 from csi.web.responses import HttpProblem
+from csi.worker import alerting, retention
 
 LONGEST_WINDOW = 30 * 86_400.0
 
@@ -31,11 +35,17 @@ class AuditQuery(RequestModel):
     before: BeforeId = None
 
 
+class RetentionRequest(RequestModel):
+    """Whether to remove rows."""
+
+    dry_run: bool = Field(True, description="Count what would be removed, and change nothing; false removes it")
+
+
 @OPERATIONS.add("GET", "/status", "getStatus", "Health, throughput, backlog and destinations on one page")
-def show_status(rt: Runtime) -> InstallationStatus:
+def show_status(rt: Runtime) -> api_models.InstallationStatus:
     facts = gather(rt)
     ready, live = health.readiness(facts), health.liveness(facts)
-    return InstallationStatus.of_overview(
+    return api_models.InstallationStatus.of_overview(
         overview.overview(rt),
         ready=ready.is_good,
         live=live.is_good,
@@ -46,30 +56,57 @@ def show_status(rt: Runtime) -> InstallationStatus:
 
 @OPERATIONS.add("GET", "/waiting", "listWaiting", "Deprecated: renamed to /admin/backlog", is_deprecated=True)
 @OPERATIONS.add("GET", "/backlog", "getBacklog", "What is waiting, and the reason, in pipeline order")
-def list_backlog(rt: Runtime) -> Backlog:
-    return Backlog.of(backlog=backlog.backlog(rt))
+def list_backlog(rt: Runtime) -> api_models.Backlog:
+    return api_models.Backlog.of(backlog=backlog.backlog(rt))
 
 
 @OPERATIONS.add(
     "GET", "/slo", "getSlo", "The figures of PRD §6 and latencies over a window, counted from all rows", is_slow=True
 )
-def show_slo(rt: Runtime, query: SloQuery) -> SloReport:
+def show_slo(rt: Runtime, query: SloQuery) -> api_models.SloReport:
     if not 60 <= query.window <= LONGEST_WINDOW:
         raise HttpProblem(400, "window: must be from 1m to 30d")
-    return SloReport.of(report(rt, query.window))
+    return api_models.SloReport.of(report(rt, query.window))
 
 
 @OPERATIONS.add("GET", "/queue", "getQueue", "What happens next: polls, batches, inbox, queued tasks")
-def show_queue(rt: Runtime) -> QueueJson:
-    return QueueJson.of_upcoming(upcoming(rt))
+def show_queue(rt: Runtime) -> api_models.QueueJson:
+    return api_models.QueueJson.of_upcoming(upcoming(rt))
 
 
 @OPERATIONS.add("GET", "/quota", "getQuota", "API units of this Pacific day, and how long they last")
-def show_quota(rt: Runtime) -> QuotaJson | NoQuota:
-    return quota(rt)
+def show_quota(rt: Runtime) -> api_models.QuotaJson | api_models.NoQuota:
+    return api_models.quota(rt)
 
 
 @OPERATIONS.add("GET", "/audit", "listActions", "Changes through this API and the dashboard, newest first")
-def list_audit(rt: Runtime, query: AuditQuery) -> AuditLog:
+def list_audit(rt: Runtime, query: AuditQuery) -> api_models.AuditLog:
     shown, following = page_of(audit.page(query.limit + 1, query.before), query.limit)
-    return AuditLog.of(actions=shown, next=following)
+    return api_models.AuditLog.of(actions=shown, next=following)
+
+
+@OPERATIONS.add(
+    "GET", "/doctor", "getExamination", "Check the installation without network access; each problem with a remedy"
+)
+def examine_offline(rt: Runtime) -> api_models.DoctorReport:
+    return api_models.DoctorReport.of_findings(list(run_checks.examine_running(rt, os.environ, online=False)))
+
+
+@OPERATIONS.add(
+    "POST", "/doctor", "examine",
+    "The same, and one request to each receiver and each source; a playlist costs one API unit",
+)  # fmt: skip
+def examine(rt: Runtime) -> api_models.DoctorReport:
+    return api_models.DoctorReport.of_findings(list(run_checks.examine_running(rt, os.environ, online=True)))
+
+
+@OPERATIONS.add("GET", "/notify", "getTroubles", "Alerts that are firing, and the last alerts")
+def alerts(rt: Runtime) -> api_models.AlertStatus:
+    return api_models.AlertStatus.of(alerting.standing(rt))
+
+
+@OPERATIONS.add("POST", "/prune", "prune", "Remove rows older than `retention`; a dry run unless dry_run is false")
+def prune(rt: Runtime, body: RetentionRequest) -> api_models.PruneReport:
+    """One bounded run, like the worker's hourly one, so that a request does not last for hours."""
+    found = retention.survey(rt) if body.dry_run else retention.prune(rt, max_chunks=retention.CHUNKS_PER_RUN)
+    return api_models.PruneReport.of(found, dry_run=body.dry_run)
