@@ -23,7 +23,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import api_units, attempts, batches, counters, db, destinations, events, heartbeats, outbox, watches
-from csi.store.models import DeadLetter, Event, Watch
+from csi.store.models import Event, Watch
 from csi.web.app import create_app
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "img" / "dashboard.png"
@@ -190,7 +190,7 @@ def bury(watch: Watch, number: int, at: float, title: str, reason: str, cause: A
         batch, outbox.contents(batch.id), cause=cause, reason=reason, status=status, attempts=3, now=at
     )
     db.run("UPDATE batches SET state = 'dead', attempts = 3, settled_at = ? WHERE id = ?", at, batch.id)
-    return int(DeadLetter.select().order_by(DeadLetter.id.desc()).get().id)
+    return int(db.value("SELECT id FROM dead_letter ORDER BY id DESC"))
 
 
 def _spend(now: float, rng: random.Random) -> None:

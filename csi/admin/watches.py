@@ -1,6 +1,6 @@
 """Operator actions on watches, for CLI and admin API: add, pause, resume, remove, reset, poll, import, export."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -30,15 +30,12 @@ FEED = "https://www.youtube.com/feeds/videos.xml?{name}={ref}"
 _FEED_NAMES = {PLAYLISTS: "playlist_id", CHANNELS: "channel_id"}
 
 
+WatchOptions = dict[str, Any]
+"""Options of a new watch, by the keys of a configured watch. None means the source's default."""
+
+
 class WatchRefused(CsiError):
     """The request cannot be fulfilled; the text says why and what to do."""
-
-
-@dataclass(frozen=True)
-class WatchOptions:
-    """Options of a new watch, by the keys of a configured watch. None means the source's default."""
-
-    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -181,7 +178,7 @@ def _validated(rt: Runtime, settings: SourceSettings, target: WatchTarget, optio
     model = next(models_in(type(settings).model_fields[str(settings.watch_key)].annotation))
     assert issubclass(model, WatchSettings)
     key = next(name for name, field in model.model_fields.items() if field.is_required())
-    given = {name: value for name, value in options.options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     foreign = sorted(set(given) - set(model.model_fields))
     if foreign:
         raise WatchRefused(f"{foreign[0]} does not apply to {target.source}")
@@ -277,7 +274,7 @@ def _import_entry(
         if target.ref in seen:
             return result("known", target.ref, entry.name, "in the file twice")
         seen.add(target.ref)
-        named = WatchOptions({**options.options, "name": options.options.get("name") or entry.name})
+        named = WatchOptions({**options, "name": options.get("name") or entry.name})
         added = watch_target(rt, target, named, dry_run=dry_run)
     except CsiError as error:
         return result("invalid", error=str(error))

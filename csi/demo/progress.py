@@ -10,7 +10,7 @@ from typing import Any
 from csi.demo.reconciliation import EventRecord, LedgerContents, percentile
 from csi.dlq import dead_letters
 from csi.store import db, events, inbox, watches
-from csi.store.models import DeadLetter, Event
+from csi.store.models import Event
 
 SHOWN = 12
 TAKEN = ("accepted", "duplicate")
@@ -101,7 +101,7 @@ class ProgressReader:
                 EventRecord(row.event_id, row.dedupe_key, row.state, row.first_seen_at, row.delivered_at)
                 for row in Event.select()
             )
-            dead = tuple(letter.event_id for letter in DeadLetter.select().where(DeadLetter.state == "open"))
+            dead = tuple(db.column("SELECT event_id FROM dead_letter WHERE state = 'open'"))
             waiting = inbox.waiting_count()
         self._read_served()
         self._received += [line["event_id"] for line in self._received_tail.lines() if line["verdict"] in TAKEN]

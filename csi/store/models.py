@@ -106,28 +106,3 @@ class Event(TableModel):
 
     class Meta:
         table_name = "events"
-
-
-class DeadLetter(TableModel):
-    """One event that could not be delivered, or one item that could not become an event."""
-
-    id = AutoField()
-    event_id = TextField()
-    item_key = TextField(null=True)
-    event_json = TextField()
-    error_reason = TextField(null=True)
-    retry_count = IntegerField(default=0)
-    created_at = TextField(null=True)
-    source = TextField()
-    destination = TextField(default="default")
-    cause = TextField()
-    status = IntegerField(null=True)
-    state = TextField(default="open")
-    rounds = IntegerField(default=0)
-    first_seen_at = DoubleField(null=True)
-    died_at = DoubleField()
-    closed_at = DoubleField(null=True)
-    result = TextField(null=True)
-
-    class Meta:
-        table_name = "dead_letter"

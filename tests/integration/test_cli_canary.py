@@ -18,7 +18,7 @@ from csi.processing.store import audit, dead_jobs
 from csi.processing.store import db as processing_db
 from csi.store import db, destinations, hosts
 from csi.store.catalog import jobs
-from csi.store.models import DeadLetter, Watch
+from csi.store.models import Watch
 from ops.docs_cli import leaves
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.operator import (
@@ -180,7 +180,7 @@ def house(tmp_path, monkeypatch):
         with filled_operator_rig(tmp_path, ua.url, delivery={"destinations": archive}) as built:
             told = f"the key {CANARIES['YOUTUBE_API_KEY']} with {CANARIES['CSI_UA_SHARED_SECRET']}"
             Watch.update(last_error=told, note=told, errors=1).execute()
-            DeadLetter.update(error_reason=told).execute()
+            db.run("UPDATE dead_letter SET error_reason = ?", told)
             db.run("UPDATE delivery_attempts SET reason = ?, answer = ?", told, told)
             destinations.change("default", circuit="open", reason=told, last_error=told)
             hosts.pause(hosts.get("other.example"), built.now, built.now + 90, told)

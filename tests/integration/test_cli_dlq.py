@@ -13,7 +13,7 @@ from csi.dlq import dead_letters as dlq
 from csi.dlq import replay, search
 from csi.errors import StoreError
 from csi.store import attempts, db, dedupe, destinations, events, inbox, outbox, watches
-from csi.store.models import DeadLetter, Event
+from csi.store.models import Event
 from tests.rigs.operator import SOURCE, operator_rig, sample_event
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -34,7 +34,7 @@ def malformed(at_desk, key="malformed:youtube_playlist:abc", cause="malformed"):
     }
     dedupe.remember([key], "malformed", at_desk.now, 90)
     dlq.add_item(key, SOURCE, raw, cause=cause, reason="no id", seen_at=at_desk.now - 9, now=at_desk.now)
-    return DeadLetter.select().order_by(DeadLetter.id.desc()).get().id
+    return db.value("SELECT id FROM dead_letter ORDER BY id DESC")
 
 
 # --- looking
@@ -195,7 +195,7 @@ def test_replay_by_id_makes_it_pending_and_says_who_sends(at_desk):
     result = at_desk.call("dlq", "replay", "--id", str(number))
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "1 of 1 dead letter pending again; the worker sends them\n"
-    assert (DeadLetter.get().state, Event.get().state, db.value("SELECT state FROM outbox")) == (
+    assert (db.value("SELECT state FROM dead_letter"), Event.get().state, db.value("SELECT state FROM outbox")) == (
         "replaying",
         "pending",
         "pending",
@@ -234,7 +234,7 @@ def test_some_failed_is_exit_code_5_with_the_reason_of_each(at_desk):
     assert failed[0].startswith(f"failed: {closed}: it was discarded at ")
     assert failed[1] == f"failed: {gone}: its destination 'gone' is no longer configured"
     assert failed[2] == "failed: 99: this dead letter does not exist"
-    assert [letter.state for letter in DeadLetter.select().order_by(DeadLetter.id)] == [
+    assert db.column("SELECT state FROM dead_letter ORDER BY id") == [
         "replaying",
         "discarded",
         "open",
@@ -253,7 +253,7 @@ def test_dry_run_changes_nothing(at_desk):
     at_desk.dead("a")
     result = at_desk.call("dlq", "replay", "--all", "--dry-run")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "1 dead letter would be replayed")
-    assert (DeadLetter.get().state, db.number("SELECT COUNT(*) FROM outbox")) == ("open", 0)
+    assert (db.value("SELECT state FROM dead_letter"), db.number("SELECT COUNT(*) FROM outbox")) == ("open", 0)
 
 
 @pytest.mark.parametrize("command", ["replay", "discard"])
@@ -307,7 +307,7 @@ def test_a_letter_that_cannot_be_made_into_an_event_again_stays_open(at_desk):
     events.run("UPDATE dead_letter SET event_json = ?", json.dumps({"event_id": "other"}))
     result = at_desk.json("dlq", "replay", "--id", str(number), code=5)
     assert "not a valid event" in result["letters"][0]["note"]
-    assert DeadLetter.get().state == "open"
+    assert db.value("SELECT state FROM dead_letter") == "open"
 
 
 def test_an_event_that_is_on_its_way_already_is_not_sent_twice(at_desk):
@@ -317,7 +317,10 @@ def test_an_event_that_is_on_its_way_already_is_not_sent_twice(at_desk):
     assert result["letters"][0]["note"] == "already in the outbox; the dead letter closes with its delivery"
     assert db.number("SELECT COUNT(*) FROM outbox") == 1
     dlq.close_replays([sample_event("a").event_id], "default", result="delivered", now=at_desk.now)
-    assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
+    assert (db.value("SELECT state FROM dead_letter"), db.value("SELECT result FROM dead_letter")) == (
+        "replayed",
+        "delivered",
+    )
 
 
 def test_a_malformed_item_goes_back_to_the_inbox_and_is_not_known_any_more(at_desk):
@@ -327,7 +330,7 @@ def test_a_malformed_item_goes_back_to_the_inbox_and_is_not_known_any_more(at_de
     ((item_key, letter_id, payload),) = db.fetch("SELECT item_key, letter_id, payload_json FROM inbox")
     assert (item_key, letter_id, json.loads(payload)) == ("malformed:youtube_playlist:abc", number, {"x": 1})
     assert dedupe.known(["malformed:youtube_playlist:abc"]) == {"malformed:youtube_playlist:abc"}, "by the inbox, now"
-    assert DeadLetter.get().state == "replaying"
+    assert db.value("SELECT state FROM dead_letter") == "replaying"
 
 
 def test_a_quarantined_item_is_handled_again_from_its_own_row(at_desk):
@@ -353,15 +356,18 @@ def test_a_malformed_item_whose_watch_nobody_knows_says_so(at_desk):
 def test_discard_asks_first(at_desk):
     number = str(at_desk.dead("a"))
     result = at_desk.call("dlq", "discard", "--id", number)
-    assert (result.exit_code, DeadLetter.get().state) == (2, "open")
+    assert (result.exit_code, db.value("SELECT state FROM dead_letter")) == (2, "open")
     assert "--yes" in result.output
     assert at_desk.call("dlq", "discard", "--id", number, "--dry-run").stdout.startswith("1 dead letter would be")
-    assert DeadLetter.get().state == "open"
+    assert db.value("SELECT state FROM dead_letter") == "open"
     assert at_desk.json("dlq", "discard", "--id", number, "--yes", "--reason", "spam") == {
         "discarded": [int(number)],
         "failed": {},
     }
-    assert (DeadLetter.get().state, DeadLetter.get().result) == ("discarded", "spam")
+    assert (db.value("SELECT state FROM dead_letter"), db.value("SELECT result FROM dead_letter")) == (
+        "discarded",
+        "spam",
+    )
     assert at_desk.json("dlq", "discard", "--id", number, "--yes", code=5)["failed"] == {number: "it is discarded"}
 
 
@@ -370,7 +376,7 @@ def test_a_discarded_item_leaves_the_inbox_and_stays_known(at_desk):
     (item_id,) = inbox.put(watch, [inbox.NewItem("youtube:video:q:PLone", "t", "", {})], at_desk.now)
     inbox.quarantine(inbox.claim(item_id, at_desk.now)[0])
     dlq.add_item("youtube:video:q:PLone", SOURCE, {}, cause="crash", reason="r", seen_at=1.0, now=at_desk.now)
-    at_desk.json("dlq", "discard", "--id", str(DeadLetter.get().id), "--yes")
+    at_desk.json("dlq", "discard", "--id", str(db.value("SELECT id FROM dead_letter")), "--yes")
     assert db.number("SELECT COUNT(*) FROM inbox") == 0
     assert dedupe.known(["youtube:video:q:PLone"]) == {"youtube:video:q:PLone"}
 
@@ -392,7 +398,7 @@ def test_prune_deletes_what_is_older_and_asks_first(at_desk):
         "dry_run": True,
     }
     assert at_desk.call("dlq", "prune", "--older-than", "90d", "--yes").stdout == "1 dead letter deleted\n"
-    assert [letter.id for letter in DeadLetter.select().order_by(DeadLetter.id)] == [young, moving]
+    assert db.column("SELECT id FROM dead_letter ORDER BY id") == [young, moving]
     assert old not in (young, moving)
 
 
@@ -439,7 +445,7 @@ def test_waiting_ends_with_every_result_or_with_the_time(at_desk):
     results = replay_by_command.wait_for_results([first, second], 60.0, rest=rest)
     assert ([one.result for one in results], len(looks)) == (["delivered", "delivered"], 2)
     at_desk.dead("c")
-    third = DeadLetter.select().order_by(DeadLetter.id.desc()).get().id
+    third = db.value("SELECT id FROM dead_letter ORDER BY id DESC")
     replay_by_command.replay_all(at_desk.rt, [third])
     assert replay_by_command.wait_for_results([third], 0.0) == [replay_by_command.ReplayResult(third, None)]
 

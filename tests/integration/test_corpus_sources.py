@@ -16,7 +16,7 @@ from csi.adapters.youtube_channel_rss import YouTubeChannelRSSAdapter
 from csi.adapters.youtube_playlist import YouTubePlaylistAdapter
 from csi.errors import SourceError
 from csi.store import db
-from csi.store.models import DeadLetter, Event, Watch
+from csi.store.models import Event, Watch
 from tests.fakes.stub_net import StubNet, reply, tools
 from tests.rigs.in_process import InProcessPipeline
 
@@ -100,7 +100,7 @@ def test_a_series_of_captures_emits_each_video_once_with_stable_ids(corpus, tmp_
         published = datetime.fromisoformat(served[subject["video_id"]]).astimezone(UTC)
         assert subject["published_at"] == row.occurred_at == published.strftime("%Y-%m-%dT%H:%M:%SZ")
         assert row.event_id == f"src:yt:rss:{subject['video_id']}:{int(published.timestamp())}"
-    assert DeadLetter.select().count() == 0
+    assert db.number("SELECT COUNT(*) FROM dead_letter") == 0
     print(f"{len(captures)} captures, {len(served)} videos, {len(rows)} events")
 
 

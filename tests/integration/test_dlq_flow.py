@@ -12,7 +12,7 @@ from csi.errors import MalformedItem
 from csi.pipeline import redrive
 from csi.store import db, events, inbox
 from csi.store.destinations import change
-from csi.store.models import DeadLetter, Event
+from csi.store.models import Event
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
@@ -43,7 +43,7 @@ def send_again(line: InProcessPipeline) -> list[bool]:
 
 
 def letters() -> list[tuple[str, str | None]]:
-    return [(letter.state, letter.result) for letter in DeadLetter.select().order_by(DeadLetter.id)]
+    return db.fetch("SELECT state, result FROM dead_letter ORDER BY id")
 
 
 # --- fault case 34
@@ -100,7 +100,7 @@ def test_of_many_who_replay_one_letter_at_once_exactly_one_does():
     for thread in threads:
         thread.join(30)
     assert sorted(outcomes) == [False, False, False, True]
-    assert (db.number("SELECT COUNT(*) FROM outbox"), DeadLetter.get().rounds) == (1, 1)
+    assert (db.number("SELECT COUNT(*) FROM outbox"), db.value("SELECT rounds FROM dead_letter")) == (1, 1)
 
 
 @pytest.mark.usefixtures("store")

@@ -20,7 +20,7 @@ from csi.store import (
     outbox,
     watches,
 )
-from csi.store.models import DeadLetter, Event, TableModel, Watch
+from csi.store.models import Event, TableModel, Watch
 
 NOW = 1_771_761_600.0
 
@@ -558,9 +558,10 @@ def bury(ids: list[int], **changes: object) -> None:
 
 def test_a_dead_letter_keeps_what_is_needed():
     bury(add_events("a"))
-    letter = DeadLetter.get()
-    assert (letter.event_id, letter.error_reason, letter.retry_count, letter.status) == ("src:a", "http 503", 3, 503)
-    assert (letter.state, letter.created_at, Event.get().state) == ("open", "2026-02-22T12:00:00Z", "dead")
+    (letter,) = search.newest(search.DeadLetterFilter(states=()), 2)
+    assert (letter.event_id, letter.reason, letter.retry_count, letter.status) == ("src:a", "http 503", 3, 503)
+    created_at = db.value("SELECT created_at FROM dead_letter")
+    assert (letter.state, created_at, Event.get().state) == ("open", "2026-02-22T12:00:00Z", "dead")
 
 
 def letters() -> list[dead_letters.StoredDeadLetter]:
@@ -570,9 +571,16 @@ def letters() -> list[dead_letters.StoredDeadLetter]:
 def test_replay_closes_the_letter_when_it_was_delivered():
     bury(add_events("a"))
     assert [outcome.is_sent for outcome in replay.replay(letters(), NOW + 5)] == [True]
-    assert (DeadLetter.get().state, Event.get().state, dead_letters.open_count()) == ("replaying", "pending", 0)
+    assert (db.value("SELECT state FROM dead_letter"), Event.get().state, dead_letters.open_count()) == (
+        "replaying",
+        "pending",
+        0,
+    )
     dead_letters.close_replays(["src:a"], "default", result="delivered", now=NOW + 6)
-    assert (DeadLetter.get().state, DeadLetter.get().result) == ("replayed", "delivered")
+    assert (db.value("SELECT state FROM dead_letter"), db.value("SELECT result FROM dead_letter")) == (
+        "replayed",
+        "delivered",
+    )
 
 
 def redriven(success_at: float = NOW, crash_before: float = NOW) -> int:
@@ -588,7 +596,7 @@ def test_what_dies_again_is_a_new_letter_that_remembers_its_rounds():
         bury([Event.get().id])
     assert redriven() == 0
     assert dead_letters.open_count() == 1
-    assert [letter.rounds for letter in DeadLetter.select().order_by(DeadLetter.id)] == [1, 2, 3, 3]
+    assert db.column("SELECT rounds FROM dead_letter ORDER BY id") == [1, 2, 3, 3]
 
 
 def test_an_events_own_fault_is_never_redriven():

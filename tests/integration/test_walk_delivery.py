@@ -13,7 +13,7 @@ from csi.ingester import signature
 from csi.pipeline import deliver, flush, redrive, rescue, schedule, settle
 from csi.runtime import Share
 from csi.store import batches, counters, db, destinations, events, heartbeats, inbox, leases
-from csi.store.models import DeadLetter, Event
+from csi.store.models import Event
 from csi.web import metrics
 from csi.worker import maintenance
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, accept
@@ -98,7 +98,11 @@ def test_a_dead_letter_goes_out_again_by_itself_when_the_receiver_is_back(make_l
         ua.then = accept
         line.wait(40)
     assert states() == {"delivered": 1}
-    assert (DeadLetter.get().state, DeadLetter.get().result, dead_letters.open_count()) == ("replayed", "delivered", 0)
+    assert (
+        db.value("SELECT state FROM dead_letter"),
+        db.value("SELECT result FROM dead_letter"),
+        dead_letters.open_count(),
+    ) == ("replayed", "delivered", 0)
 
 
 def test_a_receiver_that_comes_back_and_refuses_is_away_for_that_reason(make_line, yt):
@@ -251,7 +255,13 @@ def test_a_secret_that_is_cut_in_half_does_not_survive(make_line, yt):
         line.run()
         line.wait(120)
     ((answer, reason),) = set(db.fetch("SELECT answer, reason FROM delivery_attempts WHERE batch_id IS NOT NULL"))
-    kept = [answer, reason, DeadLetter.get().error_reason, destinations.get().last_error, destinations.get().reason]
+    kept = [
+        answer,
+        reason,
+        db.value("SELECT error_reason FROM dead_letter"),
+        destinations.get().last_error,
+        destinations.get().reason,
+    ]
     assert [text for text in kept if SECRET[:6] in text] == []
     assert 1_900 <= len(answer.encode()) <= 2_000
 
@@ -261,11 +271,15 @@ def test_an_event_that_was_only_near_three_crashes_is_sent_once_more(make_line, 
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         crash(line, clock)
-        assert (states(), DeadLetter.get().cause) == ({"quarantined": 1}, "crash")
+        assert (states(), db.value("SELECT cause FROM dead_letter")) == ({"quarantined": 1}, "crash")
         line.wait(100, step=5)
         assert (states(), ua.requests) == ({"quarantined": 1}, [])
         line.wait(40, step=5)
-    assert (states(), DeadLetter.get().state, DeadLetter.get().result) == ({"delivered": 1}, "replayed", "delivered")
+    assert (states(), db.value("SELECT state FROM dead_letter"), db.value("SELECT result FROM dead_letter")) == (
+        {"delivered": 1},
+        "replayed",
+        "delivered",
+    )
 
 
 def test_an_event_that_crashes_again_stays_where_it_is(make_line, yt, clock):
@@ -278,7 +292,7 @@ def test_an_event_that_crashes_again_stays_where_it_is(make_line, yt, clock):
         crash(line, clock)
         line.wait(600, step=20)
         assert (states(), ua.requests, dead_letters.open_count()) == ({"quarantined": 1}, [], 1)
-    assert [row.rounds for row in DeadLetter.select().order_by(DeadLetter.id)] == [1, 1]
+    assert db.column("SELECT rounds FROM dead_letter ORDER BY id") == [1, 1]
 
 
 def crash(line: InProcessPipeline, clock) -> None:
@@ -336,7 +350,7 @@ def test_several_guilty_events_are_all_found(make_line, yt, guilty_count):
         line.run()
         line.wait(300, step=5)
     assert states() == {"delivered": 20 - guilty_count, "dead": guilty_count}
-    assert {letter.cause for letter in DeadLetter.select()} == {"event"}
+    assert set(db.column("SELECT cause FROM dead_letter")) == {"event"}
 
 
 def test_standard_waits_for_its_delay_or_its_size(make_line, yt):
@@ -387,7 +401,7 @@ def test_a_receiver_that_verifies_utf8_is_learned(make_line, yt):
         yt.add(yt.playlists[0], "Ärger")
         line.wait(11)
     assert (states(), len(ua.requests)) == ({"delivered": 2}, 3)
-    assert DeadLetter.select().count() == 0
+    assert db.number("SELECT COUNT(*) FROM dead_letter") == 0
 
 
 def test_a_batch_whose_sending_ends_the_process_is_taken_apart_and_quarantined(make_line, yt, clock):
@@ -439,8 +453,8 @@ def test_a_refusal_after_a_redrive_is_the_events_own_fault(make_line, yt, clock)
         line.wait(180, step=1)
         away = db.column("SELECT outcome FROM delivery_attempts WHERE batch_id IS NULL ORDER BY id")
         assert states() == {"dead": 10, "delivered": 4}
-        assert {row.cause for row in DeadLetter.select().where(DeadLetter.state == "open")} == {"event"}
-        assert max(row.rounds for row in DeadLetter.select()) == 1, away
+        assert set(db.column("SELECT cause FROM dead_letter WHERE state = 'open'")) == {"event"}
+        assert db.value("SELECT MAX(rounds) FROM dead_letter") == 1, away
 
 
 # --- recovery, clocks, several destinations, streaming
@@ -478,7 +492,7 @@ def test_a_clock_that_is_off_kills_nothing(make_line, yt, clock):
     with ScriptedReceiver(then=(401, {"ok": False, "error": "stale_timestamp"}, date)) as ua:
         line = make_line(ua)
         line.run()
-        assert (states(), DeadLetter.select().count()) == ({"pending": 1}, 0)
+        assert (states(), db.number("SELECT COUNT(*) FROM dead_letter")) == ({"pending": 1}, 0)
         assert "clock is +360 s from ours" in destinations.get().reason
         ua.then = accept
         line.wait(30)
@@ -536,7 +550,7 @@ def test_each_destination_gets_what_it_wants_and_fails_alone(tmp_path, clock, yt
         line.wait(60, step=5)
         assert (len(ua.event_ids), len(tagged.event_ids)) == (2, 1)
         assert tagged.requests[0].headers["authorization"] == "Bearer tagged-secret"
-        assert {letter.destination for letter in DeadLetter.select()} == {"broken"}
+        assert set(db.column("SELECT destination FROM dead_letter")) == {"broken"}
         assert (destinations.get("default").circuit, destinations.get("broken").circuit) == ("closed", "open")
         broken.then = accept
         line.wait(60, step=5)
@@ -590,7 +604,7 @@ def test_a_dead_letter_of_a_streaming_source_is_sent_again_in_the_stream_lane(tm
         )
         line.run()
         assert states() == {"dead": 1}
-        (result,) = replay_by_command.replay_all(line.rt, [DeadLetter.get().id])
+        (result,) = replay_by_command.replay_all(line.rt, [db.value("SELECT id FROM dead_letter")])
         assert result.is_sent
         assert db.column("SELECT tier FROM outbox") == ["stream"]
         line.wait(30)
@@ -620,4 +634,4 @@ def test_log_lines_of_dead_letters_name_their_events(make_line, yt, monkeypatch)
     with ScriptedReceiver(then=401) as ua:
         make_line(ua).run()
     (dead,) = [fields for message, fields in said if message == "events became dead letters"]
-    assert (dead["event_id"], dead["source"]) == (DeadLetter.get().event_id, "youtube_playlist")
+    assert (dead["event_id"], dead["source"]) == (db.value("SELECT event_id FROM dead_letter"), "youtube_playlist")

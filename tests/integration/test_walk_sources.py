@@ -9,12 +9,13 @@ import pytest
 
 from csi.adapters import registry
 from csi.adapters.base import RawEvent, SourceAdapter
+from csi.dlq import search
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import poll
 from csi.pipeline.wake import Wake
 from csi.runtime import ProcessState, Share
 from csi.store import api_units, db, events, inbox
-from csi.store.models import DeadLetter, Event, Watch
+from csi.store.models import Event, Watch
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
@@ -306,8 +307,8 @@ def test_a_malformed_item_is_a_dead_letter_once_and_the_others_flow(toy, ua):
     toy.run()
     toy.wait(700, step=100)
     assert ua.event_ids == ["src:toy:1", "src:toy:2"]
-    letter = DeadLetter.get()
-    assert (DeadLetter.select().count(), letter.cause, letter.state) == (1, "malformed", "open")
+    (letter,) = search.newest(search.DeadLetterFilter(states=()), 2)
+    assert (db.number("SELECT COUNT(*) FROM dead_letter"), letter.cause, letter.state) == (1, "malformed", "open")
     assert json.loads(letter.event_json)["raw"]["payload"] == {"no": "number"}
 
 
@@ -315,7 +316,7 @@ def test_a_malformed_item_is_a_dead_letter_once_and_the_others_flow(toy, ua):
 def test_numbers_that_are_not_json_are_malformed(toy, value):
     Toy.found = [toy_item(1, score=value)]
     toy.run()
-    assert DeadLetter.get().cause == "malformed"
+    assert db.value("SELECT cause FROM dead_letter") == "malformed"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "lone \ud800 surrogate", "</script>", "\u2028", "x" * 100_000, "العربية"])
@@ -335,7 +336,7 @@ def test_an_item_whose_handling_ends_the_process_is_set_aside_after_three(toy, u
     toy.wait(30)
     assert ua.event_ids == ["src:toy:2"]
     assert db.value("SELECT state FROM inbox") == "quarantined"
-    assert DeadLetter.get().cause == "crash"
+    assert db.value("SELECT cause FROM dead_letter") == "crash"
 
 
 def test_an_odd_payload_is_one_dead_letter_and_the_others_flow(toy, ua, monkeypatch):

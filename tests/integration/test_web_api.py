@@ -17,7 +17,7 @@ from starlette.routing import Mount, Route
 from csi.dlq import dead_letters
 from csi.doctor import destination_check
 from csi.store import audit, db, destinations, watches
-from csi.store.models import DeadLetter, Watch
+from csi.store.models import Watch
 from csi.web import api, openapi
 from csi.web.app import create_app
 from tests.fakes.scripted_receiver import SECRET
@@ -262,7 +262,7 @@ async def test_nothing_is_destroyed_without_confirmation(client: httpx.AsyncClie
     assert dead_letters.open_count() == 1
     gone = await client.post("/dlq/discard", json={"ids": [1, 7], "confirm": True, "reason": "spam"})
     assert gone.json() == {"discarded": [1], "failed": {"7": "there is no dead letter with this id"}}
-    assert DeadLetter.get_by_id(1).result == "spam"
+    assert db.value("SELECT result FROM dead_letter WHERE id = ?", 1) == "spam"
     at.dead("old2", ago=100 * 86_400.0)
     pruned = await client.post("/dlq/prune", json={"older_than": "90d", "confirm": True})
     assert pruned.json() == {"old": 1, "open": 1, "deleted": 1, "dry_run": False}
@@ -383,16 +383,16 @@ async def test_a_doctor_inside_leaves_the_database_open(client: httpx.AsyncClien
 @pytest.mark.asyncio
 async def test_prune_looks_unless_it_is_told_to_remove(client: httpx.AsyncClient, at: OperatorRig) -> None:
     at.dead("old", ago=400 * 86_400.0)
-    DeadLetter.update(state="discarded", closed_at=at.rt.now() - 400 * 86_400.0).execute()
+    db.run("UPDATE dead_letter SET state = 'discarded', closed_at = ?", at.rt.now() - 400 * 86_400.0)
     looked = (await client.post("/prune")).json()
     assert (looked["dry_run"], looked["tables"]["dead_letter"]) == (True, 1)
-    assert DeadLetter.select().count() == 1
+    assert db.number("SELECT COUNT(*) FROM dead_letter") == 1
     assert (await client.post("/prune", json={"dry_run": False}, headers=READER)).status_code == 403
-    assert DeadLetter.select().count() == 1
+    assert db.number("SELECT COUNT(*) FROM dead_letter") == 1
     done = (await client.post("/prune", json={"dry_run": False})).json()
     _check("POST", "/prune", 200, done)
     assert (done["dry_run"], done["complete"], done["tables"]["dead_letter"]) == (False, True, 1)
-    assert DeadLetter.select().count() == 0
+    assert db.number("SELECT COUNT(*) FROM dead_letter") == 0
     assert [row.detail for row in audit.page(10)] == ['{"dry_run":false}', None]
 
 

@@ -38,7 +38,7 @@ from csi.store import (
 from csi.store.catalog import channels, jobs, stats
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.videos import VideoFacts
-from csi.store.models import DeadLetter, Watch
+from csi.store.models import Watch
 from csi.store.uuid7 import new_id
 from tasks.queue import create_huey
 from tests.fakes.fired_alert import fire_alert
@@ -108,7 +108,7 @@ class OperatorRig:
         given = {"cause": "transient", "status": 503, "attempts": 3} | values
         dead_letters.add_events(batch, outbox.contents(batch.id), reason=reason, now=self.now - ago, **given)
         batches.run("UPDATE batches SET state = 'dead', settled_at = ? WHERE id = ?", self.now - ago, batch.id)
-        return int(DeadLetter.select().order_by(DeadLetter.id.desc()).get().id)
+        return int(db.value("SELECT id FROM dead_letter ORDER BY id DESC"))
 
 
 def sample_event(name: str) -> CreatorSignalEvent:
