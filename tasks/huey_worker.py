@@ -5,6 +5,7 @@
 
 import datetime
 import itertools
+import logging
 import signal
 import sys
 import threading
@@ -31,6 +32,15 @@ SCHEDULER_INTERVAL = 0.25
 
 DROPS_LOGGED_SECONDS = 60.0
 """Between two log lines about dropped messages: a program that writes to the queue must not fill the log."""
+
+
+def _is_not_a_retry(record: logging.LogRecord) -> bool:
+    """Drop Huey's warning about `CancelExecution`: it is how `tasks.dispatch` asks for the retry of a batch, whose
+    failure the pipeline has logged."""
+    return not str(record.msg).startswith("Task %s raised CancelExecution")
+
+
+logging.getLogger("huey").addFilter(_is_not_a_retry)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class DestinationJson(
     breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("row", "circuit"))
     breaker_reason: RedactedOrNone = Field(validation_alias=AliasPath("row", "reason"))
     opened_at: TimeOrNone = Field(validation_alias=AliasPath("row", "opened_at"))
-    next_probe_at: TimeOrNone
+    next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("row", "next_probe_at"))
     throttled_until: TimeOrNone
     canonical_json: str = Field(validation_alias="form_words")
     last_success_at: TimeOrNone = Field(validation_alias=AliasPath("row", "last_success_at"))

@@ -77,11 +77,10 @@ def _state_words(one: DestinationStatus, now: float) -> str:
         return f"{words} since {stamp(row.paused_at)}: {safe(row.paused_reason or '')}"
     if one.state == "throttled":
         return f"{words} until {stamp(row.throttled_until)}"
-    if one.state == "circuit_open" and one.canary:
-        at = one.canary.next_attempt_at
-        return f"{words}; {one.canary.batch_id} is retried first{f', at {stamp(at)}' if at > now else ''}"
-    if one.state == "circuit_open" and one.next_probe_at:
-        return f"{words}; next probe at {stamp(one.next_probe_at)}"
+    if one.state == "circuit_open" and one.canary and one.canary.state == "sending":
+        return f"{words}; {one.canary.batch_id} is being sent"
+    if one.state == "circuit_open" and row.next_probe_at:
+        return f"{words}; next probe at {stamp(row.next_probe_at)}"
     return words
 
 

@@ -195,8 +195,8 @@ def _form(destination: Destination, row: DestinationRow) -> Form:
 
 
 def probe(rt: Runtime, name: str) -> list[Wake]:
-    """Ask a receiver behind an open circuit with an empty batch, where dead letters have to go first: they have used
-    up their attempts, so none of them is sent before the receiver answers."""
+    """Ask a receiver behind an open circuit with an empty batch: where dead letters have to go first, which have used
+    up their attempts, and while the canary waits for its next attempt. No event's attempt is used."""
     destination, now = rt.destinations[name], rt.now()
     # Committed before the request: two tasks cannot both probe, and the write lock is free while the receiver answers.
     with writing():
@@ -220,7 +220,12 @@ def _settle_probe(rt: Runtime, name: str, result: AttemptResult) -> list[Wake]:
     if isinstance(verdict, Delivered | PerEvent | Refused):  # a receiver that refuses an empty batch is reachable
         settle.finish_attempt(result, "delivered", now)
         accepted = isinstance(verdict, Delivered | PerEvent)
-        return redrive.probe_with_first(rt, name) or settle.note_success(rt, row, result.sent_at, accepted=accepted)
+        return (
+            redrive.probe_with_first(rt, name)
+            # One event that uses no attempt: a receiver that accepts empty batches may still refuse events.
+            or (flush.open_probe(rt, row) if batches.is_unsettled(row.canary) else [])
+            or settle.note_success(rt, row, result.sent_at, accepted=accepted)
+        )
     settle.finish_attempt(result, "probe_failed", now, verdict.reason)
     after = destination_state.failed(row, now, verdict.reason)
     if isinstance(verdict, Pause):

@@ -28,14 +28,15 @@ RAMP_END = 64
 
 
 def current(row: DestinationRow, now: float) -> State:
-    """The state now. Reads whether the canary is still under way."""
-    return judge(row, now, canary_is_open=row.circuit == "open" and batches.is_unsettled(row.canary))
+    """The state now. Reads whether the canary is being sent."""
+    return judge(row, now, canary_is_sending=row.circuit == "open" and batches.is_sending(row.canary))
 
 
-def judge(row: DestinationRow, now: float, *, canary_is_open: bool = False) -> State:
+def judge(row: DestinationRow, now: float, *, canary_is_sending: bool = False) -> State:
     """The state that follows from the row at this time, in the order pause, throttle, circuit.
 
-    A stored time that is further off than any rule sets was written before the clock jumped, and counts as past.
+    While the canary is being sent, its answer is awaited; while it waits for its next attempt, probes are sent. A time
+    that is further off than any rule sets was written before the clock jumped, and counts as past.
     """
     if row.paused_reason is not None:
         return "paused"
@@ -43,7 +44,7 @@ def judge(row: DestinationRow, now: float, *, canary_is_open: bool = False) -> S
         return "throttled"
     if row.circuit == "closed":
         return "accepting"
-    if canary_is_open or now < (row.next_probe_at or 0) <= now + PROBE_MAX:
+    if canary_is_sending or now < (row.next_probe_at or 0) <= now + PROBE_MAX:
         return "circuit_open"
     return "half_open"
 

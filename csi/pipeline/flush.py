@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from csi.config.settings import STREAM
-from csi.emitter.destination import Destination
+from csi.emitter.destination import LANES, Destination
 from csi.pipeline import destination_state, redrive
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -28,11 +28,20 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
         return []
     if not _is_due(rt.destinations[name], tier, oldest, now):
         return _schedule(rt, lane, oldest)
-    # Dead letters are older than what is pending: an empty probe tests the receiver, then they are sent first.
-    if destination_state.current(destinations.get(name), now) == "half_open" and redrive.comes_first(rt, name):
+    row = destinations.get(name)
+    if destination_state.current(row, now) == "half_open" and _probes_empty(rt, row):
         return [Wake("probe", name)]
     with writing():
         return open_due(rt, lane)
+
+
+def _probes_empty(rt: Runtime, row: DestinationRow) -> bool:
+    """Whether an empty batch tests the receiver before an event does.
+
+    Dead letters are older than what is pending and are sent first. A canary that waits for its next attempt has failed
+    already: an event that is sent meanwhile should find a receiver that answers.
+    """
+    return redrive.comes_first(rt, row.destination) or batches.is_unsettled(row.canary)
 
 
 def flush_due_lanes(rt: Runtime, wakes: Sequence[Wake]) -> list[Wake]:
@@ -71,6 +80,8 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
     match destination_state.current(row, now):
         case "accepting":
             opened = _open_all(destination, tier, _room(destination, row, tier), now)
+        case "half_open" if batches.is_unsettled(row.canary):
+            return [Wake("probe", name)]
         case "half_open":
             opened = _open_probe(destination, row, tier, now)
         case "throttled":
@@ -103,6 +114,14 @@ def _open_all(destination: Destination, tier: str, room: int, now: float) -> lis
         parts = [[entry] for entry in entries if entry.alone] + [[entry for entry in entries if not entry.alone]]
         opened += [_create(destination, part, tier, now) for part in parts if part]
     return opened
+
+
+def open_probe(rt: Runtime, row: DestinationRow) -> list[Wake]:
+    """One pending event of any lane tests a receiver that answered an empty batch. Part of the caller's transaction."""
+    for tier in LANES:
+        if opened := _open_probe(rt.destinations[row.destination], row, tier, rt.now()):
+            return [Wake("deliver", batch_id, urgent=tier == "urgent") for batch_id in opened]
+    return []
 
 
 def _open_probe(destination: Destination, row: DestinationRow, tier: str, now: float) -> list[int]:

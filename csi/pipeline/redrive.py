@@ -21,13 +21,14 @@ CRASH_REST = 120.0
 
 def redrive(rt: Runtime) -> list[Wake]:
     """Send what may be sent again, to every destination; probe a receiver where no pending event does."""
-    return [wake for name in rt.destinations for wake in _redrive_to(rt, name)] if is_on(rt) else []
+    names = rt.destinations if rt.settings.features.delivery else ()
+    return [wake for name in names for wake in _redrive_to(rt, name)]
 
 
 def send_first(rt: Runtime, name: str) -> list[Wake]:
     """The circuit closes. In the same transaction, the events that died meanwhile become pending before everything that
     waits, so that an outage ends in order."""
-    return _send(rt, name, AT_ONCE) if is_on(rt) else []
+    return _send(rt, name, AT_ONCE)
 
 
 def comes_first(rt: Runtime, name: str) -> bool:
@@ -61,6 +62,11 @@ def _has_pending(name: str) -> bool:
     return any(outbox.oldest_due(name, tier) is not None for tier in LANES)
 
 
+def _waits_for_probe(rt: Runtime, name: str) -> bool:
+    """A dead letter, or a canary that waits for its next attempt."""
+    return _first(rt, name) is not None or batches.is_unsettled(destinations.get(name).canary)
+
+
 def _first(rt: Runtime, name: str) -> StoredDeadLetter | None:
     return dead_letters.first_waiting(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else None
 
@@ -74,12 +80,14 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
         case "accepting":
             return _send(rt, name, AT_A_TIME)
         # Where events are pending, the flush of their lane sends the probe; without them redrive has to.
-        case "half_open" if comes_first(rt, name) or (_first(rt, name) is not None and not _has_pending(name)):
+        case "half_open" if comes_first(rt, name) or (_waits_for_probe(rt, name) and not _has_pending(name)):
             return [Wake("probe", name)]
     return []
 
 
 def _send(rt: Runtime, name: str, limit: int) -> list[Wake]:
+    if not is_on(rt):
+        return []
     now, rounds = rt.now(), rt.settings.dlq.max_redrive_rounds
     # A letter that died after the last success waits: the receiver has not accepted anything since.
     success_at = destinations.get(name).last_success_at or 0.0

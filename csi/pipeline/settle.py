@@ -104,6 +104,8 @@ def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wa
     match result.verdict:
         case Delivered():
             return _settle_delivered(rt, this, {})
+        case PerEvent(refused) if len(refused) == len(this.rows):
+            return _settle_each_refused(rt, this, dict(refused))
         case PerEvent(refused):
             return _settle_delivered(rt, this, dict(refused))
         case Refused(reason):
@@ -213,6 +215,20 @@ def _settle_refused(rt: Runtime, this: Settlement, reason: str) -> list[Wake]:
     if this.result.status == 413:
         return [*wakes, *bisect.halve_both(batch, rows, now)]
     return [*wakes, *bisect.halve(batch, rows, now, refused=reason)]
+
+
+def _settle_each_refused(rt: Runtime, this: Settlement, refused: dict[int, str]) -> list[Wake]:
+    """A 207 that accepts no event. A few of them: the events are dead. More, and none accepted: the receiver is the
+    cause, as when it answers 400 to every event."""
+    reason = refused[0] or "refused"
+    finish_attempt(this.result, "refused", this.now, f"http 207: {reason}")
+    if destination_state.refuses_all(this.destination, destinations.refused_alone(this.destination)):
+        return _settle_refuses_all(this, f"http 207: {reason}")
+    wakes = note_success(rt, this.destination, this.result.sent_at, accepted=False)
+    if batches.finish(this.batch, "dead", this.now):
+        for index, own_reason in refused.items():
+            _add_dead_letters(this, [this.rows[index]], "event", own_reason or "refused")
+    return [*wakes, *_flush_rest(this.batch), *_search_sibling(this)]
 
 
 def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:

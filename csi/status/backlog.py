@@ -96,11 +96,9 @@ def why_blocked(destination: DestinationState, now: float, *, delivery_is_on: bo
             return Reason(f"the receiver rate-limited us ({cause}); sending is paused", row.throttled_until)
         case "circuit_open":
             text = f"the circuit breaker is open{_since(row.opened_at)} ({cause})"
-            if (canary := destination.canary) is None:
-                return Reason(text, row.next_probe_at, is_problem=True)
-            # A batch that is due or being sent keeps its planned time, which has passed.
-            until = canary.next_attempt_at if canary.next_attempt_at > now else None
-            return Reason(f"{text}; {canary.batch_id} is retried first", until, is_problem=True)
+            if (canary := destination.canary) is not None and canary.state == "sending":
+                return Reason(f"{text}; {canary.batch_id} is being sent", is_problem=True)
+            return Reason(text, row.next_probe_at, is_problem=True)
         case "half_open":
             text = f"the circuit breaker is half-open{_since(row.opened_at)} ({cause}); the next batch is a probe"
             return Reason(text, is_problem=True)

@@ -46,11 +46,7 @@ class DestinationState:
     wanted_form: str = "auto"
     """The configured form of the signed JSON; `auto`: learned from the receiver."""
     canary: UnsettledBatch | None = None
-    """The one batch that is retried while the circuit is open. No probe is sent until it is settled."""
-
-    @property
-    def next_probe_at(self) -> float | None:
-        return self.row.next_probe_at if self.canary is None else None
+    """The one batch that keeps its attempts while the circuit is open; empty probes are sent between them."""
 
     @property
     def form(self) -> str | None:
@@ -100,7 +96,7 @@ def destination_state_of(rt: Runtime, name: str) -> DestinationState:
     row = destinations.get(name)
     # Read once, so that the state and the batch that it names agree.
     canary = backlog_rows.unsettled_batch(row.canary) if row.circuit == "open" and row.canary is not None else None
-    state = destination_state.judge(row, rt.now(), canary_is_open=canary is not None)
+    state = destination_state.judge(row, rt.now(), canary_is_sending=canary is not None and canary.state == "sending")
     destination = rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
     return DestinationState(name, state, row, destination is not None, wanted, canary)

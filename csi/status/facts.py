@@ -12,6 +12,8 @@ from csi.status.worker import WorkerStatus, worker_status
 from csi.store import api_units, db, events, hosts, incidents, reload_results, watches
 from csi.store.incidents import Incident
 from csi.store.models import Host
+from csi.store.queries import charts
+from csi.store.queries.charts import DeadLately
 from csi.store.watches import WatchTimes
 
 
@@ -23,6 +25,9 @@ class SourcePlan:
     watches: int
     idle_interval: float
     """The longest planned time between two polls; 0: the watch's own interval."""
+
+
+LATELY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class SystemFacts:
     outages: tuple[Host, ...] = ()
     oldest_pending: float | None = None
     dead_letters: int = 0
+    dead_lately: DeadLately = field(default_factory=DeadLately)
     quota_left: int | None = None
     quota_buffer: int = 0
     reload_error: str | None = None
@@ -69,6 +75,7 @@ def gather(rt: Runtime) -> SystemFacts:
         outages=tuple(host for host in hosts.troubled(now) if host.outage_since is not None),
         oldest_pending=events.oldest_pending(),
         dead_letters=dead_letters.open_count(),
+        dead_lately=charts.dead_lately(now - LATELY_SECONDS),
         quota_left=None if limit is None else max(limit - api_units.used(now), 0),
         quota_buffer=quota_schedule.buffer(rt),
         reload_error=reload.error if reload else None,

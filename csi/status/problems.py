@@ -34,7 +34,9 @@ KINDS: dict[str, ProblemKind] = {
     "watches_overdue": ProblemKind("watches", "the-worker-is-gone", "/sources", notifies=False),
     "source_stale": ProblemKind("watches", "a-source-is-not-read", "/sources"),
     "host_outage": ProblemKind("source", "youtube-has-an-outage", "/sources", notifies=False),
-    "receiver_away": ProblemKind("delivery", "the-receiver-answers-503-or-not-at-all", explains=("backlog_old",)),
+    "receiver_away": ProblemKind(
+        "delivery", "the-receiver-answers-503-or-not-at-all", explains=("backlog_old", "dead_letters")
+    ),
     "destination_paused": ProblemKind("delivery", "delivery-is-paused-by-command", notifies=False),
     "backlog_old": ProblemKind("backlog", "the-receiver-is-away-for-hours"),
     "dead_letters": ProblemKind("letters", "dead-letters", "/dead-letters"),

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from csi import clock
 from csi.runtime import Runtime
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts, gather
@@ -21,6 +20,8 @@ STALE_SECONDS = 600.0
 BACKLOG_SECONDS = 1800.0
 """PRD §6.1: a standard event is delivered within half an hour."""
 DEAD_LETTERS = 100
+FEW_DEAD = 5
+"""Fewer dead letters in an hour are no problem, whatever their share."""
 DISK_SHARE = 0.9
 
 START_WORKER = "start it: `csi run`, or the service csi-worker; its last log line says why it ended"
@@ -195,7 +196,7 @@ def _destination(one: DestinationState) -> Iterator[Problem]:
             one.name,
             "degraded",
             f"the circuit breaker of destination {one.name} is open{cause_in_brackets(row.reason)}",
-            f"its events stay pending until {'a probe' if one.canary is None else 'a retry or a later probe'} succeeds",
+            "its events stay pending until a probe succeeds",
             f"`csi delivery test --destination {one.name}` explains the answer; {_next_request(one)}",
             row.opened_at,
             fails=("ready", "alert"),
@@ -204,11 +205,9 @@ def _destination(one: DestinationState) -> Iterator[Problem]:
 
 def _next_request(one: DestinationState) -> str:
     """What is sent next while the circuit is open."""
-    if one.canary is None:
-        return "a probe is sent every 20 s"
-    if one.canary.state == "sending":
+    if one.canary is not None and one.canary.state == "sending":
         return f"{one.canary.batch_id} is being sent"
-    return f"{one.canary.batch_id} is retried at {clock.iso(one.canary.next_attempt_at)}, and no probe is sent before"
+    return "a probe is sent at least every 20 s"
 
 
 def cause_in_brackets(error: str | None) -> str:
@@ -220,8 +219,11 @@ def cause_in_brackets(error: str | None) -> str:
 
 
 def _upkeep(facts: SystemFacts) -> Iterator[Problem]:
-    if facts.dead_letters > DEAD_LETTERS:
-        what = f"{facts.dead_letters:,} dead letters are open"
+    lately = facts.dead_lately
+    most = lately.dead >= FEW_DEAD and lately.dead > lately.delivered
+    if most or facts.dead_letters > DEAD_LETTERS:
+        share = f", {lately.dead:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
+        what = f"{facts.dead_letters:,} dead letters are open{share if most else ''}"
         remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
         yield _alert("dead_letters", "events", what, "these events were given up", remedy)
     if facts.quota_left is not None and facts.quota_left < facts.quota_buffer:

@@ -148,6 +148,11 @@ def is_unsettled(batch_id: int | None) -> bool:
     return batch_id is not None and bool(fetch(f"SELECT 1 FROM batches WHERE id = ? AND {_UNSETTLED_SQL}", batch_id))
 
 
+def is_sending(batch_id: int | None) -> bool:
+    sql = f"SELECT 1 FROM batches WHERE id = ? AND {_UNSETTLED_SQL} AND state = 'sending'"
+    return batch_id is not None and bool(fetch(sql, batch_id))
+
+
 def unsettled_count(destination: str, tier: str) -> int:
     sql = f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND destination = ? AND tier = ?"
     return number(sql, destination, tier)

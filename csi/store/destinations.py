@@ -64,12 +64,13 @@ def failing_batches(row: DestinationRow) -> int:
 
 
 def refused_alone(row: DestinationRow) -> int:
-    """How many single events were refused since the last success. A replayed event that is refused again does not
-    count: the receiver accepted others before."""
+    """How many events were refused each by itself, alone or by a 207, since the last success. A replayed event that is
+    refused again does not count: the receiver accepted others before."""
     sql = (
-        "SELECT COUNT(DISTINCT a.batch_id) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
+        "SELECT COUNT(DISTINCT e.id) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
         "JOIN batch_events be ON be.batch_id = b.id JOIN events e ON e.id = be.event_pk "
-        "WHERE a.destination = ? AND a.started_at > ? AND a.outcome = 'refused' AND b.size = 1 AND NOT EXISTS ("
+        "WHERE a.destination = ? AND a.started_at > ? AND a.outcome = 'refused' "
+        "AND (b.size = 1 OR a.status = 207) AND NOT EXISTS ("
         "SELECT 1 FROM dead_letter d WHERE d.event_id = e.event_id AND d.destination = a.destination AND d.rounds > 0)"
     )
     return number(sql, row.destination, row.last_success_at or 0)

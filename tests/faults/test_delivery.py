@@ -480,6 +480,61 @@ def test_case_25_a_receiver_that_refuses_everything(case, tmp_path, seed):
         assert s.states() == {"delivered": 12}
 
 
+def refuse_each(request):
+    errors = [{"index": index, "error": "unknown_source"} for index in range(len(request.events))]
+    return json_reply(207, {"ok": not errors, "accepted": 0, "rejected": len(errors), "errors": errors})
+
+
+@pytest.mark.parametrize("tier", ["urgent", "standard"])
+def test_case_105_every_event_is_refused_by_207(case, tmp_path, seed, tier):
+    """As with 400 for all: the circuit opens after a few, and all of it arrives when the receiver is mended."""
+    with ledger_pipeline(tmp_path, then=refuse_each, lists=3, tier=tier) as s:
+        for _ in range(6):
+            s.publish(4, ref=-1)
+            s.wait(60, step=5)
+        dead = s.count("SELECT COUNT(*) FROM dead_letter WHERE state = 'open'")
+        causes = {cause for (cause,) in letters("cause")}
+        away = s.count("SELECT COUNT(*) FROM destinations WHERE circuit = 'open' AND last_success_at IS NULL")
+        s.heal()
+        took = s.back_in()
+        case.close(s.books(), seed=seed, dead_before=dead, back=f"{took:.0f}s<=90s")
+        assert (away, causes) == (1, {"endpoint"})
+        assert dead < 24, "the rest stays pending"
+        assert s.states() == {"delivered": 24}
+
+
+def test_case_105_a_few_events_refused_by_207_are_their_own_fault(case, tmp_path, seed):
+    with ledger_pipeline(tmp_path, refuse_each, refuse_each, lists=1) as s:
+        s.publish(2)
+        s.wait(10)
+        s.publish(1)
+        s.wait(60)
+        case.close(s.books(), seed=seed, dead=len(letters()))
+        assert {cause for (cause,) in letters("cause")} == {"event"}
+        assert s.states() == {"dead": 2, "delivered": 1}
+
+
+@pytest.mark.parametrize("lists", [1, 6])
+def test_case_107_an_outage_of_26_seconds(case, tmp_path, seed, lists):
+    """Batches have failed twice: the receiver is used again within 25 s, before their third attempts."""
+    with ledger_pipeline(tmp_path, then=DOWN, lists=lists) as s:
+        s.rt.rng = random.Random(seed)
+        s.publish(lists, ref=-1)
+        s.wait(26)
+        s.publish(lists, ref=-1)
+        s.heal()
+        healed = s.clock()
+        for _ in range(90):
+            s.wait(1)
+            if s.states().get("delivered"):
+                break
+        used = s.clock() - healed
+        took = s.back_in()
+        case.close(s.books(), seed=seed, used_again=f"{used:.0f}s<=25s", back=f"{used + took:.0f}s")
+        assert s.states() == {"delivered": 2 * lists}
+        assert used <= 25
+
+
 @pytest.mark.faults
 def test_case_29_six_hours_down(case, tmp_path, seed):
     outage(case, tmp_path, seed, minutes=360)

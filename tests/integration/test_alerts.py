@@ -19,6 +19,7 @@ from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
 from csi.store.models import Host
+from csi.store.queries.charts import DeadLately
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
 from csi.worker.maintenance import write_heartbeat
@@ -98,6 +99,14 @@ def test_the_remedy_for_overdue_watches_says_to_start_only_a_worker_that_does_no
 )
 def test_no_alert_fires_too_early(quiet):
     assert alerts_of(quiet) == []
+
+
+@pytest.mark.parametrize(
+    ("dead", "delivered", "fires"), [(4, 0, False), (5, 4, True), (5, 5, False), (6, 5, True), (1000, 1000, False)]
+)
+def test_dead_letters_are_judged_by_share_beside_their_number(dead, delivered, fires):
+    found = facts(dead_letters=min(dead, 100), dead_lately=DeadLately(dead, delivered))
+    assert alerts_of(found) == (["dead_letters"] if fires else [])
 
 
 def test_a_healthy_installation_is_ok():

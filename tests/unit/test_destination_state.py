@@ -33,8 +33,8 @@ def test_the_state_follows_from_the_row_and_the_time(row, seconds, state):
     assert destination_state.judge(row, NOW + seconds) == state
 
 
-def test_an_unsettled_canary_keeps_the_circuit_open():
-    assert destination_state.judge(OPEN, NOW + 60, canary_is_open=True) == "circuit_open"
+def test_while_the_canary_is_sent_no_probe_is():
+    assert destination_state.judge(OPEN, NOW + 60, canary_is_sending=True) == "circuit_open"
 
 
 def test_a_circuit_that_is_open_keeps_its_time_and_takes_the_newest_reason():

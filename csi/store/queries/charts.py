@@ -26,6 +26,27 @@ class WatchCount:
     watches: int
 
 
+@dataclass(frozen=True)
+class DeadLately:
+    """Dead letters of a recent time that are open, and events delivered in it. Both are counted up to MOST_COUNTED."""
+
+    dead: int = 0
+    delivered: int = 0
+
+
+MOST_COUNTED = 1_000
+
+
+def dead_lately(since: float) -> DeadLately:
+    """For a judgement by share. Health checks ask it, so its cost does not grow with the number of events."""
+    counted = "SELECT COUNT(*) FROM (SELECT 1 FROM {} LIMIT ?) AS found"
+    dead = int(fetch(counted.format("dead_letter WHERE died_at >= ? AND state = 'open'"), since, MOST_COUNTED)[0][0])
+    if not dead:
+        return DeadLately()
+    delivered = fetch(counted.format("events WHERE delivered_at >= ?"), since, MOST_COUNTED)[0][0]
+    return DeadLately(dead, int(delivered))
+
+
 def flow_chart(now: float, seconds: float, step: int) -> FlowChart:
     """The intervals that end with the current one; each begins at a whole multiple of `step` seconds."""
     last, count = int(now // step), int(seconds // step)
