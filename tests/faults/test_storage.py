@@ -35,37 +35,9 @@ from tests.rigs.processes import (
     wait_until,
     wal_size,
 )
+from tests.rigs.small_disk import fill, free, remount, small_disk
 
 DAY = 86_400.0
-
-
-@contextmanager
-def small_disk(path: Path, size: str):
-    """A file system of its own, so that filling it hurts nobody. Skips where it cannot be mounted."""
-    path.mkdir()
-    mount = shutil.which("mount")
-    if os.geteuid() != 0 or mount is None:
-        pytest.skip("a small file system can only be mounted by root")
-    done = subprocess.run([mount, "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", str(path)], check=False)
-    if done.returncode != 0:
-        pytest.skip("tmpfs cannot be mounted here")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(path: Path) -> Path:
-    """Use up what is left, to the last block."""
-    ballast = path / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        for size in (65_536, 4_096, 512):
-            try:
-                while file.write(b"x" * size):
-                    pass
-            except OSError:
-                continue
-    return ballast
 
 
 def ask(box: Installation, port: int, page: str) -> tuple[int, dict]:
@@ -153,11 +125,6 @@ def test_case_44_polling_stops_before_the_disk_is_full(case, tmp_path, seed):
         assert (stored, worker.poll()) == (first, None)
 
 
-def free(path: Path) -> int:
-    disk = os.statvfs(path)
-    return disk.f_bavail * disk.f_frsize
-
-
 @pytest.mark.faults
 def test_case_44_a_disk_that_became_read_only(case, tmp_path, seed):
     """The worker says so and ends with code 7, /readyz says so; once it may be written again, everything goes on."""
@@ -179,10 +146,6 @@ def test_case_44_a_disk_that_became_read_only(case, tmp_path, seed):
         assert (refused.returncode, "Traceback" in refused.stderr, status) == (7, False, 503)
         assert "cannot be opened for writing" in str(body["reasons"])
         assert "read_only" in found
-
-
-def remount(path: Path, mode: str) -> bool:
-    return subprocess.run(["mount", "-o", f"remount,{mode}", str(path)], check=False).returncode == 0
 
 
 HOLD = """
