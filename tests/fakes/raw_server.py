@@ -102,7 +102,7 @@ def _wake(sock: socket.socket) -> None:
 
 
 class RawServer:
-    """Listens on a free loopback port from creation on; `with` (or `stop`) ends every thread it started."""
+    """Listens on loopback from creation on; `with` (or `stop`) ends every thread it started. Port 0: a free one."""
 
     def __init__(
         self,
@@ -110,6 +110,7 @@ class RawServer:
         tls: ssl.SSLContext | None = None,
         read_requests: bool = True,
         receive_buffer: int | None = None,
+        port: int = 0,
     ) -> None:
         self.requests: list[RawRequest] = []
         self.connections = 0
@@ -121,9 +122,10 @@ class RawServer:
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
         self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._listener.bind(("127.0.0.1", 0))
+        self._listener.bind(("127.0.0.1", port))
         self._listener.listen(128)
         self.port: int = self._listener.getsockname()[1]
         self._start(self._accept)

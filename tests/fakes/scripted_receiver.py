@@ -1,6 +1,7 @@
 """A receiver with scripted answers that records every request and keeps ledger U: `ScriptedReceiver(503, 429)`."""
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -93,14 +94,20 @@ class ScriptedReceiver:
     """Each request uses up one behaviour of the script; after the last, `then`. `taken` is ledger U."""
 
     def __init__(
-        self, *script: Behaviour, then: Behaviour = accept, now: Callable[[], float] = time.time, secret: str = SECRET
+        self,
+        *script: Behaviour,
+        then: Behaviour = accept,
+        now: Callable[[], float] = time.time,
+        secret: str = SECRET,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.script, self.then, self.now, self.secret = list(script), then, now, secret
         self.requests: list[ReceivedRequest] = []
         self.taken: list[Taken] = []
         self.in_flight = self.peak = 0
         self._lock = threading.Lock()
-        self._server = RawServer(self._serve)
+        self._tls = tls
+        self._server = RawServer(self._serve, tls=tls)
         self.url = f"{self._server.url}/api/v1/signals/ingest"
 
     @property
@@ -111,6 +118,14 @@ class ScriptedReceiver:
     @property
     def objections(self) -> list[str]:
         return [request.objection for request in self.requests if request.objection]
+
+    def stop(self) -> None:
+        """Refuse connections from now on."""
+        self._server.stop()
+
+    def start_again(self) -> None:
+        """Listen again on the same port."""
+        self._server = RawServer(self._serve, tls=self._tls, port=self._server.port)
 
     def _serve(self, asked: RawRequest) -> list[Step]:
         request = self._read(asked)
@@ -168,7 +183,7 @@ class ScriptedReceiver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.stop()
+        self.stop()
 
 
 def _takes(request: ReceivedRequest, reply: Reply) -> frozenset[int]:

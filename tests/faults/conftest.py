@@ -59,7 +59,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     spoken = [(report, text) for report in reports for text in _lines(report)]
     if spoken:
         terminalreporter.section("the oracle's lines")
-    for report, text in sorted(spoken, key=lambda pair: int(pair[1].split()[1])):
+    for report, text in sorted(spoken, key=lambda pair: (pair[1].split()[0], int(pair[1].split()[1]))):
         outcome = "known" if hasattr(report, "wasxfail") else report.outcome
         terminalreporter.write_line(f"{outcome:7} {text}")
 
