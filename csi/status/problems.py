@@ -1,29 +1,10 @@
-"""What a problem is, and what all problems of one id have in common: where the operator reads about it."""
+"""The problems of the ingester, and what all problems of one id have in common: where the operator reads about it."""
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-Severity = Literal["notice", "degraded", "down"]
-"""`notice`: worth knowing; the verdict stays `ok`."""
-Check = Literal["ready", "live", "alert"]
+from csi.problems import PASSING_SECONDS, Check, ProblemKind, ProblemReport, Severity, to_notify
 
-
-@dataclass(frozen=True)
-class ProblemKind:
-    """The same for every problem of this id."""
-
-    check: str
-    """The check of `csi doctor` that reports it."""
-    runbook: str
-    """The anchor of its section in ops/runbook.md."""
-    page: str = "/"
-    """The dashboard page that shows what is affected."""
-    notifies: bool = True
-    explains: tuple[str, ...] = ()
-    """Ids of problems that follow from this one. While it exists, operators are not notified of those."""
-
+__all__ = ["PASSING_SECONDS", "Check", "Severity", "to_notify"]
 
 _NO_PROGRESS = ("source_stale", "watches_overdue", "backlog_old", "host_outage")
 
@@ -48,52 +29,11 @@ PROBLEMS = tuple(KINDS)
 ALERTS = tuple(name for name, kind in KINDS.items() if kind.notifies)
 """Ids of problems that operators are notified of."""
 
-PASSING_SECONDS = 180.0
-"""How long a problem that may pass by itself lasts before operators are notified."""
-
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong now. Id and subject together identify it over time.
-
-    Health pages are open to everyone who can reach them, and notifications leave this machine. `what`, `cause` and
-    `effect` therefore name sources, destinations and numbers, never a title, an id, a URL or the receiver's own words.
-    """
-
-    id: str
-    subject: str
-    severity: Severity
-    what: str
-    effect: str
-    remedy: str
-    """What the operator does. Text in backticks is a command or a setting that can be copied."""
-    since: float | None = None
-    """When the first failure was seen; None: when the problem was first judged."""
-    fails: tuple[Check, ...] = ()
-    """The checks that this problem fails: `/readyz`, `/livez`, and `alert` where operators are notified."""
-    cause: str | None = None
-    """Why, in words: `connection refused`, `API key not valid`. None: `what` says it, or it is not known."""
-    is_proven: bool = False
-    """One answer proves it (401, a refused reload): operators are notified at once, not after PASSING_SECONDS."""
-    events: int | None = None
-    """How many events are affected; None: not known, or none."""
+class Problem(ProblemReport):
+    """One thing that is wrong now in the ingester."""
 
     @property
     def kind(self) -> ProblemKind:
         return KINDS[self.id]
-
-    @property
-    def what_and_why(self) -> str:
-        return f"{self.what}: {self.cause}" if self.cause else self.what
-
-    @property
-    def commands(self) -> list[str]:
-        return re.findall(r"`([^`]+)`", self.remedy)
-
-
-def to_notify(problems: Iterable[Problem]) -> list[Problem]:
-    """The problems that operators are notified of: none that another one explains, so that one incident is one
-    notification."""
-    found = list(problems)
-    explained = {name for problem in found for name in problem.kind.explains}
-    return [problem for problem in found if "alert" in problem.fails and problem.id not in explained]

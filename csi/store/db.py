@@ -13,7 +13,7 @@ __all__ = ["OWNER", "DatabaseError", "chunks", "columns", "database", "marks", "
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-_sql = SqlDatabase(
+sql_database = SqlDatabase(
     database,
     title="the database",
     migrations=MIGRATIONS,
@@ -28,6 +28,7 @@ _sql = SqlDatabase(
     },
     sqlite=SqliteOneWriter,
 )
+_sql = sql_database
 open_database = _sql.open
 is_postgres = _sql.is_postgres
 run, changed, fetch, fetch_all, fetch_one = _sql.run, _sql.changed, _sql.fetch, _sql.fetch_all, _sql.fetch_one

@@ -1,26 +1,23 @@
 """Notify operators once when an alert has lasted, once when it is resolved, and ping the heartbeat URL."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi import clock, notifications
+from csi import notifications
+from csi.alerts import StoredAlert, message, message_kind
 from csi.errors import ConfigError, NetError
 from csi.logs import log
 from csi.net import HttpLimits
 from csi.notifications import Kind
 from csi.runtime import Runtime
-from csi.status.problems import KINDS, PASSING_SECONDS, Problem, to_notify
+from csi.status.problems import KINDS, Problem, to_notify
 from csi.status.verdict import verdict
 from csi.store import alerts
-from csi.store.alerts import StoredAlert
 from csi.store.db import writing
 
 HOLD_SECONDS = 120.0
 """Until a message that could not be sent is tried again."""
 
 HISTORY = 20
-
-MESSAGE_KINDS: dict[str, Kind] = {"notice": "info", "degraded": "warning", "down": "failure"}
 
 PING_LIMITS = HttpLimits(total=10.0, connect=5.0, max_body=64 * 1024, max_redirects=0)
 
@@ -52,7 +49,7 @@ def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
     """
     found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent")]
     with writing():
-        _record(rt, found)
+        alerts.record(found, rt.now(), rt.settings.notify.after_seconds)
     if rt.settings.notify.enabled and urls(rt):
         with writing():
             due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS)
@@ -89,41 +86,10 @@ def require_post(rt: Runtime) -> None:
         notifications.check(found)
 
 
-def _record(rt: Runtime, found: Sequence[Problem]) -> None:
-    now, there = rt.now(), {(problem.id, problem.subject) for problem in found}
-    for problem in found:
-        new = alerts.fire(
-            problem.id,
-            problem.subject,
-            severity=problem.severity,
-            text=f"{problem.what_and_why}; {problem.effect}",
-            remedy=problem.remedy,
-            since=min(problem.since or now, now),
-            delay=delay(rt, problem),
-            events=problem.events or 0,
-            now=now,
-        )
-        if new:
-            log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
-    for alert in alerts.firing():
-        if (alert.name, alert.subject) not in there and alerts.resolve(alert, now):
-            log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
-    alerts.delete_old(now)
-
-
-def delay(rt: Runtime, problem: Problem) -> float:
-    """How long a problem lasts before operators are notified: as configured, or none where one answer proves it."""
-    configured = rt.settings.notify.after_seconds
-    if configured is not None:
-        return configured
-    return 0.0 if problem.is_proven else PASSING_SECONDS
-
-
 def _notify(rt: Runtime, alert: StoredAlert) -> None:
-    title, body = message(alert, rt.settings.web.public_url)
-    kind: Kind = "success" if alert.resolved_at is not None else MESSAGE_KINDS.get(alert.severity, "warning")
+    title, body = message(alert, KINDS, rt.settings.web.public_url)
     try:
-        sent = say(rt, title, body, kind)
+        sent = say(rt, title, body, message_kind(alert))
     except ConfigError as error:
         log.warning("notifications are not possible", error=str(error))
         return
@@ -133,25 +99,6 @@ def _notify(rt: Runtime, alert: StoredAlert) -> None:
         log.info("notification sent", alert=alert.name, resolved=alert.resolved_at is not None)
     else:
         log.warning("notification could not be sent; it is retried", alert=alert.name)
-
-
-def message(alert: StoredAlert, public_url: str | None) -> tuple[str, str]:
-    """Title and body of a notification; pure."""
-    name = alert.name.replace("_", " ")
-    title = name if alert.subject in name else f"{name} ({alert.subject})"
-    affected = f" {alert.events:,} events were affected." if alert.events else ""
-    if alert.resolved_at is not None:
-        minutes = f"{alert.failing_seconds / 60:.0f} minutes" if alert.failing_seconds >= 90 else "a minute"
-        times = f", in {alert.recoveries + 1} parts" if alert.recoveries else ""
-        late = "" if alert.notified_at else " This notification is late: it could not be sent before."
-        lasted = f"It failed for {minutes}{times}, from {clock.iso(alert.since)} to {clock.iso(alert.resolved_at)}."
-        return f"{title}: resolved", f"{lasted}{affected} It was: {alert.text}.{late}"
-    waiting = f" {alert.events:,} events are affected." if alert.events else ""
-    lines = [f"{alert.text}. Since {clock.iso(alert.since)}.{waiting}", f"What to do: {alert.remedy}"]
-    kind = KINDS.get(alert.name)
-    if kind is not None and public_url:
-        lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {public_url}/docs/runbook#{kind.runbook}"]
-    return title, "\n".join(lines)
 
 
 def _note_ping(rt: Runtime, fault: str | None) -> bool:

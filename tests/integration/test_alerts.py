@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from csi import notifications
+from csi.alerts import message
 from csi.errors import ConfigError
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
@@ -261,8 +262,8 @@ def test_a_notification_links_to_the_dashboard_and_the_runbook_where_the_address
     away(line)
     alerting.look(line.rt)
     (alert,) = alerts.firing()
-    assert "http" not in alerting.message(alert, None)[1].replace("http 503", "")
-    text = alerting.message(alert, "https://csi.example.org")[1]
+    assert "http" not in message(alert, KINDS, None)[1].replace("http 503", "")
+    text = message(alert, KINDS, "https://csi.example.org")[1]
     assert "https://csi.example.org/docs/runbook#the-receiver-answers-503-or-not-at-all" in text
 
 

@@ -1,0 +1,192 @@
+"""Alerts: a problem that lasts becomes a row, and the operator is notified once when it has lasted and once when it is
+over, also across restarts and with several processes. The ingester and processing each have such a table.
+
+An alert that is resolved and fires again soon after is the same incident: its row is reopened, and the seconds that it
+failed add up. So a receiver that recovers for a moment every few minutes is reported, once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from csi import clock
+from csi.logs import log
+from csi.notifications import Kind
+from csi.problems import PASSING_SECONDS, ProblemKind, ProblemReport
+from csi.sql import SqlDatabase
+
+KEPT_SECONDS = 90 * 86_400.0
+SAME_INCIDENT_SECONDS = 900.0
+"""An alert that fires again within this time after it was resolved continues its row."""
+MESSAGE_KINDS: dict[str, Kind] = {"notice": "info", "degraded": "warning", "down": "failure"}
+OVER_SECONDS = 30.0
+OVER_AFTER_RECOVERIES = 300.0
+"""How long an alert stays resolved before the operator is told that it is over: longer where it came back before."""
+
+
+@dataclass(frozen=True)
+class StoredAlert:
+    """An alert as it was when its row was read. `resolved_at` None: it is firing."""
+
+    id: int
+    name: str
+    subject: str
+    severity: str
+    text: str
+    remedy: str
+    since: float
+    firing_at: float
+    """When it began to fire without an interruption."""
+    failing_seconds: float
+    """How long it fired before `firing_at`, and in all once it is resolved."""
+    recoveries: int
+    events: int
+    """The most events that were affected at once."""
+    notified_at: float | None
+    resolved_at: float | None
+    resolved_notified_at: float | None
+
+
+_COLUMNS = ", ".join(StoredAlert.__dataclass_fields__)
+
+
+class AlertTable:
+    """The table `alerts` of one database. The caller opens the transactions."""
+
+    def __init__(self, sql: SqlDatabase) -> None:
+        self._sql = sql
+
+    def record(self, problems: Sequence[ProblemReport], now: float, after_seconds: float | None) -> None:
+        """Record which alerts began and which ended. `after_seconds`: see `delay`."""
+        there = {(problem.id, problem.subject) for problem in problems}
+        for problem in problems:
+            new = self.fire(
+                problem.id,
+                problem.subject,
+                severity=problem.severity,
+                text=f"{problem.what_and_why}; {problem.effect}",
+                remedy=problem.remedy,
+                since=min(problem.since or now, now),
+                delay=delay(problem, after_seconds),
+                events=problem.events or 0,
+                now=now,
+            )
+            if new:
+                log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
+        for alert in self.firing():
+            if (alert.name, alert.subject) not in there and self.resolve(alert, now):
+                log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
+        self.delete_old(now)
+
+    def fire(
+        self,
+        name: str,
+        subject: str,
+        *,
+        severity: str,
+        text: str,
+        remedy: str,
+        since: float,
+        delay: float,
+        events: int,
+        now: float,
+    ) -> bool:
+        """Record that the alert is firing, with these texts. True: it was not firing before.
+
+        `delay`: how long it fires before the operator is notified. A unique index allows one firing alert of a name and
+        subject, so of two workers only one gets True.
+        """
+        texts = (severity, text, remedy, delay, events, events)
+        update = (
+            "UPDATE alerts SET severity = ?, text = ?, remedy = ?, delay = ?, "
+            "events = CASE WHEN events > ? THEN events ELSE ? END"
+        )
+        place = "WHERE name = ? AND subject = ?"
+        if self._sql.changed(f"{update} {place} AND resolved_at IS NULL", *texts, name, subject):
+            return False
+        reopen = f"{update}, resolved_at = NULL, firing_at = ?, recoveries = recoveries + 1, next_notify_at = 0 {place}"
+        recent = "resolved_notified_at IS NULL AND resolved_at > ?"
+        if self._sql.changed(f"{reopen} AND {recent}", *texts, now, name, subject, now - SAME_INCIDENT_SECONDS):
+            return True
+        columns = "name, subject, severity, text, remedy, delay, events, since, firing_at"
+        sql = f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        return bool(self._sql.changed(sql, name, subject, severity, text, remedy, delay, events, since, since))
+
+    def resolve(self, alert: StoredAlert, now: float) -> bool:
+        """Record that the alert is resolved. False: another worker has done so."""
+        sql = (
+            "UPDATE alerts SET resolved_at = ?, failing_seconds = failing_seconds + ?, next_notify_at = 0 "
+            "WHERE id = ? AND resolved_at IS NULL"
+        )
+        return bool(self._sql.changed(sql, now, max(now - alert.firing_at, 0.0), alert.id))
+
+    def firing(self) -> list[StoredAlert]:
+        """Oldest first."""
+        return self._select("resolved_at IS NULL ORDER BY id")
+
+    def latest(self, limit: int) -> list[StoredAlert]:
+        """Newest first, without those that were over before the operator had to know."""
+        return self._select("(resolved_at IS NULL OR notified_at IS NOT NULL) ORDER BY id DESC LIMIT ?", limit)
+
+    def claim_unnotified(self, now: float, hold_seconds: float) -> list[StoredAlert]:
+        """Alerts to notify the operator of now: firing for longer than their delay, or over.
+
+        One that was resolved before its notification could be sent is returned, too: the operator learns of it late.
+        Each is returned to one process only, and again after `hold_seconds` unless it was marked as notified: a process
+        that dies before it sends the message delays it by that time.
+        """
+        begun = "resolved_at IS NULL AND notified_at IS NULL AND failing_seconds + (? - firing_at) >= delay"
+        over = (
+            "resolved_at IS NOT NULL AND resolved_notified_at IS NULL "
+            "AND (notified_at IS NOT NULL OR failing_seconds >= delay) "
+            "AND resolved_at + CASE WHEN recoveries > 0 THEN ? ELSE ? END <= ?"
+        )
+        unnotified = f"next_notify_at <= ? AND (({begun}) OR ({over})) ORDER BY id"
+        found = self._select(unnotified, now, now, OVER_AFTER_RECOVERIES, OVER_SECONDS, now)
+        claim = "UPDATE alerts SET next_notify_at = ? WHERE id = ? AND next_notify_at <= ?"
+        return [alert for alert in found if self._sql.changed(claim, now + hold_seconds, alert.id, now)]
+
+    def mark_notified(self, alert: StoredAlert, now: float) -> None:
+        """The operator has the message for the state that `alert` has. One that was over needs no second one."""
+        over = ", resolved_notified_at = ?" if alert.resolved_at is not None else ""
+        times = (now,) if alert.resolved_at is None else (now, now)
+        sql = f"UPDATE alerts SET notified_at = COALESCE(notified_at, ?){over}, next_notify_at = 0 WHERE id = ?"
+        self._sql.run(sql, *times, alert.id)
+
+    def delete_old(self, now: float) -> int:
+        """Also those that were over before the operator had to know, once they cannot continue the same incident."""
+        unknown = "notified_at IS NULL AND failing_seconds < delay"
+        sql = f"DELETE FROM alerts WHERE resolved_at < ? OR (resolved_at < ? AND {unknown})"
+        return self._sql.changed(sql, now - KEPT_SECONDS, now - SAME_INCIDENT_SECONDS)
+
+    def _select(self, rest: str, *values: object) -> list[StoredAlert]:
+        return [StoredAlert(*row) for row in self._sql.fetch(f"SELECT {_COLUMNS} FROM alerts WHERE {rest}", *values)]
+
+
+def delay(problem: ProblemReport, after_seconds: float | None) -> float:
+    """How long a problem lasts before operators are notified: as configured, or none where one answer proves it."""
+    if after_seconds is not None:
+        return after_seconds
+    return 0.0 if problem.is_proven else PASSING_SECONDS
+
+
+def message_kind(alert: StoredAlert) -> Kind:
+    return "success" if alert.resolved_at is not None else MESSAGE_KINDS.get(alert.severity, "warning")
+
+
+def message(alert: StoredAlert, kinds: Mapping[str, ProblemKind], public_url: str | None) -> tuple[str, str]:
+    """Title and body of a notification; pure."""
+    name = alert.name.replace("_", " ")
+    title = name if alert.subject in name else f"{name} ({alert.subject})"
+    affected = f" {alert.events:,} events were affected." if alert.events else ""
+    if alert.resolved_at is not None:
+        minutes = f"{alert.failing_seconds / 60:.0f} minutes" if alert.failing_seconds >= 90 else "a minute"
+        times = f", in {alert.recoveries + 1} parts" if alert.recoveries else ""
+        late = "" if alert.notified_at else " This notification is late: it could not be sent before."
+        lasted = f"It failed for {minutes}{times}, from {clock.iso(alert.since)} to {clock.iso(alert.resolved_at)}."
+        return f"{title}: resolved", f"{lasted}{affected} It was: {alert.text}.{late}"
+    waiting = f" {alert.events:,} events are affected." if alert.events else ""
+    lines = [f"{alert.text}. Since {clock.iso(alert.since)}.{waiting}", f"What to do: {alert.remedy}"]
+    kind = kinds.get(alert.name)
+    if kind is not None and public_url:
+        lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {public_url}/docs/runbook#{kind.runbook}"]
+    return title, "\n".join(lines)
