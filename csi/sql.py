@@ -158,8 +158,13 @@ class SqlDatabase:
     def writing(self) -> Iterator[None]:
         """One transaction that takes the write lock at its start; it commits as a whole or leaves nothing behind."""
         db = self.proxy.obj
-        with db.writing() if isinstance(db, SqliteOneWriter) else self.proxy.atomic():
-            yield
+        try:
+            with db.writing() if isinstance(db, SqliteOneWriter) else self.proxy.atomic():
+                yield
+        except DatabaseError as error:
+            if (first := _first_error(error)) is not error:
+                raise first from None
+            raise
 
     @contextmanager
     def connection(self) -> Iterator[None]:
@@ -297,6 +302,15 @@ def _open_postgres(url: str) -> PostgresqlDatabase:
     except ImportError as error:
         raise StoreError("PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
     return PostgresqlDatabase(url, prefer_psycopg3=True)
+
+
+def _first_error(error: DatabaseError) -> DatabaseError:
+    """The error that failed the transaction. When the disk is full SQLite ends the transaction itself, and the ROLLBACK
+    that follows fails with `cannot rollback`."""
+    found: BaseException | None = error
+    while found is not None and "cannot rollback" in str(found):
+        found = found.__context__
+    return found if isinstance(found, DatabaseError) else error
 
 
 @lru_cache(maxsize=2_000)

@@ -6,6 +6,7 @@
 import datetime
 import itertools
 import logging
+import math
 import signal
 import sys
 import threading
@@ -22,8 +23,9 @@ from huey.consumer import Consumer
 
 from csi import logs
 from csi.errors import CsiError
-from csi.logs import log
+from csi.logs import RepeatedErrors, log
 from csi.sql import DatabaseError
+from csi.store import database_faults
 from tasks.serializer import is_from_1_0
 from tasks.sqlite_queue import IDLE_SECONDS, SqliteQueueStorage
 
@@ -40,7 +42,26 @@ def _is_not_a_retry(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Task %s raised CancelExecution")
 
 
+class RepeatedRecords(logging.Filter):
+    """Lets an error of Huey's threads pass once a minute: without a queue each of them fails twice a second, and each
+    line has a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._errors = RepeatedErrors()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR or not record.exc_info:
+            return True
+        counted = self._errors.count(f"{record.msg} {record.exc_info[0]}")
+        if counted:
+            record.msg = f"{record.msg} (repeated {counted['repeated']} times)"
+        return counted is not None
+
+
 logging.getLogger("huey").addFilter(_is_not_a_retry)
+for _name in ("huey", "huey.consumer", "huey.consumer.Worker", "huey.consumer.Scheduler"):
+    logging.getLogger(_name).addFilter(RepeatedRecords())
 
 
 @contextmanager
@@ -61,6 +82,9 @@ class WorkerProcess(ABC):
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
+        self.errors = RepeatedErrors()
+        self.database_failed_at = -math.inf
+        """When a statement of this process last failed, because the database could not be used. Monotonic."""
 
     @abstractmethod
     def boot(self, threads: int) -> None:
@@ -82,6 +106,20 @@ class WorkerProcess(ABC):
         """Whether this process enqueues the periodic tasks of all workers that share the queue."""
         return True
 
+    def log_database_error(self, message: str, error: DatabaseError, **fields: object) -> None:
+        """One line a minute for all tasks and loops that fail for the same reason, instead of one for each try."""
+        fault = database_faults.identify(error)
+        if fault is not database_faults.UNUSABLE:
+            self.database_failed_at = time.monotonic()
+        key = f"{fault.text}: {error}" if fault is database_faults.UNUSABLE else fault.text
+        if (counted := self.errors.count(key)) is not None:
+            log.error(message, **fields, error=str(error)[:300], cause=fault.text, remedy=fault.remedy, **counted)
+        self.drop_broken_connection()
+
+    def _log_ended_errors(self) -> None:
+        for cause, seconds in self.errors.take_ended().items():
+            log.info("error is over", cause=cause, seconds=round(seconds))
+
     def start(self, consumer: "WorkerConsumer") -> None:
         threading.Thread(target=self._maintain, args=(consumer,), name="Maintenance", daemon=True).start()
 
@@ -99,9 +137,15 @@ class WorkerProcess(ABC):
         for number in itertools.count():
             try:
                 self.run_pass(consumer, number)
-            except Exception as error:  # noqa: BLE001 the loop must survive a locked database, a full disk, a lost server
-                log.exception("maintenance failed; retrying", error=f"{type(error).__name__}: {error}"[:300])
+            except DatabaseError as error:
+                self.log_database_error("maintenance failed; retrying", error)
+            except Exception as error:  # noqa: BLE001 the loop must survive whatever a lost queue server raises
+                text = f"{type(error).__name__}: {error}"[:300]
+                if (counted := self.errors.count(text)) is not None:
+                    log.exception("maintenance failed; retrying", error=text, **counted)
                 self.drop_broken_connection()
+            else:
+                self._log_ended_errors()
             if self.stopping.wait(self.interval_seconds):
                 return
 
@@ -150,8 +194,7 @@ class GuardedTask(TaskWrapper):
             except CsiError as error:
                 log.error("task failed", task=func.__name__, key=args, error=str(error))
             except DatabaseError as error:
-                log.error("task failed: database error", task=func.__name__, key=args, error=str(error)[:300])
-                huey.worker.drop_broken_connection()
+                huey.worker.log_database_error("task failed: database error", error, task=func.__name__, key=args)
 
         super().__init__(huey, guarded, **options)
 
@@ -233,9 +276,9 @@ class QueueHuey(Huey):
                     task.eta = datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
                     self.add_schedule(task)
         except Exception as error:  # noqa: BLE001 queue deleted or locked, server unreachable
-            log.warning(
-                "wake-ups could not be queued; the maintenance loop repeats them", wakes=len(wakes), error=str(error)
-            )
+            message = "wake-ups could not be queued; the maintenance loop repeats them"
+            if (counted := self.worker.errors.count(message)) is not None:
+                log.warning(message, wakes=len(wakes), error=str(error)[:300], **counted)
 
     def enqueue_many(self, tasks: Sequence[Task]) -> None:
         """Many tasks in one commit, where the storage can; one by one where not."""

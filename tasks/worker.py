@@ -94,7 +94,7 @@ class IngesterWorker(WorkerProcess):
         if self._reload.is_set():
             self._take_new_config()
         rt, with_heartbeat = runtime(), number % maintenance.HEARTBEAT_PASSES == 0
-        depth = _depth(consumer.huey, loud=with_heartbeat)
+        depth = self._depth(consumer.huey)
         queue = QueueHealth(depth, None if depth is None else standstill(consumer, depth))
         dispatch(maintenance.run_pass(rt, queue, self._started_at, with_heartbeat=with_heartbeat))
         if leader.has_led(rt) and queue.is_usable:
@@ -123,6 +123,16 @@ class IngesterWorker(WorkerProcess):
                 alerting.ping(rt)
                 next_ping = time.monotonic() + rt.settings.notify.heartbeat_seconds
 
+    def _depth(self, huey: Any) -> int | None:
+        """How many wake-ups are in the queue. None: it cannot be read, and the worker threads wait for it, too."""
+        try:
+            return int(huey.pending_count())
+        except Exception as error:  # noqa: BLE001 sqlite3, redis and psycopg have no error in common
+            message = "queue cannot be read; due rows wait for it"
+            if (counted := self.errors.count(message)) is not None:
+                log.warning(message, error=str(error)[:300], **counted)
+            return None
+
     def _take_new_config(self) -> None:
         """Between two passes, so that no pass uses half a configuration. After a database error: in the next pass."""
         systemd.notify(*systemd.reloading())
@@ -133,16 +143,6 @@ class IngesterWorker(WorkerProcess):
                 _held[:] = [fresh]
         finally:
             systemd.notify(systemd.READY)
-
-
-def _depth(huey: Any, *, loud: bool) -> int | None:
-    """How many wake-ups are in the queue. None: it cannot be read, and the worker threads wait for it, too."""
-    try:
-        return int(huey.pending_count())
-    except Exception as error:  # noqa: BLE001 sqlite3, redis and psycopg have no error in common
-        if loud:
-            log.warning("queue cannot be read; due rows wait for it", error=str(error)[:300])
-        return None
 
 
 def standstill(consumer: WorkerConsumer, depth: int) -> str | None:

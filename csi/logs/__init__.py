@@ -2,6 +2,7 @@
 
 from csi.logs.logger import Log, log
 from csi.logs.redaction import redact, register_secret
+from csi.logs.repeated import RepeatedErrors
 from csi.logs.sink import install_excepthook, setup, take_over
 
-__all__ = ["Log", "install_excepthook", "log", "redact", "register_secret", "setup", "take_over"]
+__all__ = ["Log", "RepeatedErrors", "install_excepthook", "log", "redact", "register_secret", "setup", "take_over"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["full", "locked", "read_only", "damaged", "newer", "away", "unusable"]
+Kind = Literal["full", "locked", "read_only", "damaged", "failing", "newer", "away", "unusable"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,12 @@ READ_ONLY = DatabaseFault(
     "check the owner and mode of the state directory, and whether its file system is mounted read-only",
 )
 DAMAGED = DatabaseFault("damaged", "the database is damaged", "keep its files and restore the last backup")
+FAILING = DatabaseFault(
+    "failing",
+    "the disk reports an error",
+    "see the kernel's log (dmesg), the disk quota and the limit of file sizes; processing resumes when files can be "
+    "written; csi db status says whether the database is damaged",
+)
 NEWER = DatabaseFault(
     "newer",
     "the database was made by a newer csi",
@@ -43,7 +49,8 @@ _ERROR_TEXTS: tuple[tuple[DatabaseFault, tuple[str, ...]], ...] = (
         READ_ONLY,
         ("readonly database", "read-only", "cannot be opened for writing", "unable to open", "permission denied"),
     ),
-    (DAMAGED, ("not a database", "malformed", "disk i/o error", "integrity check")),
+    (DAMAGED, ("not a database", "malformed", "integrity check")),
+    (FAILING, ("disk i/o error", "input/output error", "file too large")),
     (AWAY, ("connection failed", "connection refused", "could not connect", "server closed the connection")),
 )
 

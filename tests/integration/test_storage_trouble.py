@@ -31,6 +31,7 @@ WORDS = [
     ("/var/lib/csi/csi.db cannot be opened for writing: Read-only file system", "read_only"),
     ("unable to open database file", "read_only"),
     ("file is not a database", "damaged"),
+    ("disk I/O error", "failing"),
     ("database disk image is malformed", "damaged"),
     ("the database was made by a newer csi (it has 9999_future)", "newer"),
     ("connection failed: connection refused", "away"),
@@ -44,6 +45,18 @@ def test_trouble_has_one_name_and_a_remedy_that_gives_nothing_away(words: str, k
     assert named.kind == kind
     assert named.remedy
     assert "/var" not in named.text + named.remedy
+
+
+def test_the_error_of_a_full_database_is_not_hidden_by_the_rollback_that_follows(sqlite_store) -> None:
+    """SQLite ends the transaction itself; ROLLBACK then fails with `cannot rollback - no transaction is active`."""
+    with db.connection():
+        with db.writing():
+            pages = db.number("PRAGMA page_count")
+            db.run(f"PRAGMA max_page_count = {pages + 2}")
+        with pytest.raises(db.DatabaseError, match="full"), db.writing():
+            for number in range(200):
+                heartbeats.beat(f"{number}" * 200, 1.0, 1.0)
+        assert heartbeats.last_beat("0" * 200) is None
 
 
 class Home:

@@ -1,5 +1,6 @@
 """The skeleton of both workers: guarded tasks, wake-ups, the maintenance loop, exit codes."""
 
+import logging
 import threading
 from types import SimpleNamespace
 
@@ -69,7 +70,8 @@ def test_an_expected_error_of_a_task_is_one_line_and_no_retry(huey, lines, error
 
     huey.enqueue_many([deliver_batch.s(7)])
     huey.execute(huey.dequeue())
-    assert lines == [(words, {"task": "deliver_batch", "key": (7,), "error": "no row"})]
+    ((said, fields),) = lines
+    assert (said, fields["task"], fields["key"], fields["error"]) == (words, "deliver_batch", (7,), "no row")
     assert (huey.worker.dropped, huey.pending_count(), huey.scheduled_count()) == (dropped, 0, 0)
     assert huey.task_ended_at > 0
 
@@ -101,6 +103,36 @@ def test_the_maintenance_loop_survives_an_error(lines):
     thread.join(10)
     assert (worker.numbers, worker.dropped, thread.is_alive()) == ([0, 1, 2], 1, False)
     assert lines == [("maintenance failed; retrying", {"error": "OSError: database or disk is full"})]
+
+
+def test_tasks_and_loop_that_fail_for_one_reason_are_one_line_a_minute(huey, lines):
+    @huey.task()
+    def deliver_batch(batch_id):
+        raise DatabaseError(f"database or disk is full (batch {batch_id})")
+
+    huey.enqueue_many([deliver_batch.s(number) for number in range(200)])
+    while (task := huey.dequeue()) is not None:
+        huey.execute(task)
+    huey.worker.passes = [DatabaseError("database or disk is full"), None]
+    huey.worker._maintain(None)
+    ((words, fields),) = lines
+    assert (words, fields["cause"], fields["key"]) == ("task failed: database error", "the disk is full", (0,))
+    assert "free disk space" in fields["remedy"]
+    assert huey.worker.database_failed_at > 0
+
+
+def test_an_error_of_huey_is_logged_once_a_minute_with_its_number(caplog):
+    logger, passed = logging.getLogger("huey.consumer.Worker"), []
+    logger.addFilter(keep := lambda record: passed.append(record.getMessage()) or True)
+    try:
+        for _ in range(100):
+            try:
+                raise OSError("disk I/O error")
+            except OSError:
+                logger.exception("Error reading from the queue of %s", "csi")
+    finally:
+        logger.removeFilter(keep)
+    assert passed == ["Error reading from the queue of csi"]
 
 
 def test_leases_that_cannot_be_released_do_not_stop_the_shutdown(lines):
