@@ -4,6 +4,8 @@ WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE huey_config.py ./
 COPY csi csi
 COPY tasks tasks
+COPY docs docs
+COPY ops/runbook.md ops/runbook.md
 RUN python -m venv /opt/csi/venv \
  && /opt/csi/venv/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
  && /opt/csi/venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .

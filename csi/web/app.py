@@ -18,7 +18,7 @@ from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
 from csi.store import database_faults
-from csi.web import api, health, metrics, openapi
+from csi.web import api, documents, health, metrics, openapi
 from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
 from csi.web.middleware import SidecarMiddleware
@@ -61,6 +61,7 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
             Route("/admin", admin),
             Mount("/admin", admin),
             Route("/static/{name}", show_file),
+            Route("/docs/{name}", documents.show_document),
             *(Route(path, dashboard) for path in page_paths),
         ],
         middleware=[Middleware(SidecarMiddleware)],

@@ -1,0 +1,105 @@
+"""`/docs/…`: the runbook and the documentation as pages. They need no token and show nothing of the installation."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from csi.web.page_rendering import error_page, standalone_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from markdown_it.token import Token
+
+PACKAGED = Path(__file__).parent / "markdown"
+"""Where the wheel has the files (`force-include` in pyproject.toml)."""
+CHECKOUT = Path(__file__).resolve().parents[2]
+_ELSEWHERE = re.compile(r"https?://|#")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One rendered page. `sections`: anchor and title of the headings of the second level."""
+
+    title: str
+    sections: tuple[tuple[str, str], ...]
+    html: Markup
+
+
+async def show_document(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in files():
+        return error_page(404, "there is no document of this name")
+    return standalone_page("document.html", document=document(name), names=sorted(files()), name=name)
+
+
+@cache
+def files() -> dict[str, Path]:
+    """The documents by name. No other file is ever opened."""
+    packaged = sorted(PACKAGED.glob("*.md"))
+    found = packaged or [*sorted((CHECKOUT / "docs").glob("*.md")), CHECKOUT / "ops" / "runbook.md"]
+    return {path.stem: path for path in found}
+
+
+@cache
+def document(name: str) -> Document:
+    return render(files()[name].read_text(encoding="utf-8"), frozenset(files()))
+
+
+def render(text: str, names: frozenset[str]) -> Document:
+    """Markdown as HTML. HTML within the text is escaped; a link to a file that is not in `names` is left out."""
+    from markdown_it import MarkdownIt  # only these pages need it
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    tokens = markdown.parse(text)
+    titles: list[tuple[str, str, str]] = []
+    for opening, content in pairwise(tokens):
+        if opening.type == "heading_open":
+            title = "".join(part.content for part in content.children or ())
+            opening.attrSet("id", anchor(title))
+            titles.append((opening.tag, anchor(title), title))
+    for token in tokens:
+        if token.children:
+            token.children = _with_served_links(token.children, names)
+    return Document(
+        title=next((title for tag, _, title in titles if tag == "h1"), "CSI"),
+        sections=tuple((link, title) for tag, link, title in titles if tag == "h2"),
+        html=Markup(markdown.renderer.render(tokens, markdown.options, {})),  # noqa: S704 the renderer escaped it
+    )
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _with_served_links(tokens: "Sequence[Token]", names: frozenset[str]) -> "list[Token]":
+    """Links between the documents lead to `/docs/…`; of a link to a file that is not served only its text stays."""
+    kept: list[Token] = []
+    is_served = True
+    for token in tokens:
+        if token.type == "link_open":
+            target = served_link(str(token.attrGet("href")), names)
+            is_served = target is not None
+            token.attrSet("href", target or "")
+        if is_served or token.type not in ("link_open", "link_close"):
+            kept.append(token)
+    return kept
+
+
+def served_link(target: str, names: frozenset[str]) -> str | None:
+    """Where a link of a document leads on this server; None: to a file that is not served."""
+    if _ELSEWHERE.match(target):
+        return target
+    path, _, fragment = target.partition("#")
+    stem = path.rpartition("/")[2].removesuffix(".md")
+    if not path.endswith(".md") or stem not in names:
+        return None
+    return f"/docs/{stem}#{fragment}" if fragment else f"/docs/{stem}"
