@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, clock, runtime
-from csi.admin import copy_to_postgres
+from csi.admin import backups, copy_to_postgres
 from csi.cli.command import config_and_json_options, config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import confirm, echo_json, echo_table, plural, progress
 from csi.config import settings
@@ -45,15 +45,19 @@ def migrate(config_path: Path | None) -> None:
 @db_group.command()
 @config_and_json_options
 def status(config_path: Path | None, as_json: bool) -> None:
-    """Show the database's location, and its applied and pending migrations."""
+    """Show the database's location, its applied and pending migrations, and its last good backup."""
     where = _open(config_path)
     applied, pending = db.applied_migrations(), db.pending_migrations()
+    last = None if pending else backups.last_good()
     if as_json:
-        click.echo(json.dumps({"database": where, "applied": applied, "pending": pending}))
+        shown = last and dataclasses.asdict(last) | {"at": clock.iso(last.at)}
+        click.echo(json.dumps({"database": where, "applied": applied, "pending": pending, "last_backup": shown}))
         return
     click.echo(f"database  {where}")
     click.echo(f"applied   {', '.join(applied) or 'nothing'}")
     click.echo(f"pending   {', '.join(pending) or 'nothing'}")
+    if last is not None:
+        click.echo(f"backup    {clock.iso(last.at)}, {last.bytes:,} bytes in {last.seconds:.1f} s: {last.target}")
 
 
 @db_group.command()
@@ -63,20 +67,34 @@ def status(config_path: Path | None, as_json: bool) -> None:
 def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
     """Write a consistent, verified copy to TARGET while the worker runs (SQLite only).
 
-    In a directory the file name contains the time. Existing files are never overwritten.
+    In a directory the file name contains the time. Existing files are never overwritten. Time, size, duration and
+    result are recorded: a failure, and a last backup that is too old, are problems that operators are notified of.
     """
     if keep is not None and not target.is_dir():
         raise click.UsageError(f"--keep needs a directory; {target} is not one.")
     _open(config_path)
     name = f"csi-{re.sub('[-:]', '', clock.iso(clock.now()))}.db"
     copy = target / name if target.is_dir() else target
-    db.backup(copy)
-    click.echo(f"wrote {copy} ({copy.stat().st_size:,} bytes), checked")
+    done = backups.make(copy)
+    click.echo(f"wrote {copy} ({done.bytes:,} bytes), checked")
     if keep:
         # Only files that this command named: the directory may hold other databases.
         for old in sorted(path for path in target.iterdir() if _BACKUP_NAME.fullmatch(path.name))[:-keep]:
             old.unlink()
             click.echo(f"removed {old}")
+
+
+@db_group.command("backup-failed")
+@config_option
+@click.argument("error", default="the backup ended without a result")
+def backup_failed(config_path: Path | None, error: str) -> None:
+    """Record that a backup failed, for OnFailure= of the unit csi-backup.service and for scripts of your own.
+
+    Nothing is recorded when the failed backup has recorded itself.
+    """
+    _open(config_path)
+    recorded = backups.note_interrupted(error)
+    click.echo("recorded" if recorded else "the failure is recorded already")
 
 
 @db_group.command("copy")

@@ -317,6 +317,11 @@ class CsiSettings(Model):
     min_free_mb: int = Field(
         64, ge=0, le=1_000_000, description="Below this much free disk space polling is paused; 0: no limit"
     )
+    backup_max_age_seconds: Seconds | None = Field(
+        93_600,
+        ge=3600,
+        description="A problem is reported when the last `csi db backup` is older; null: backups are made otherwise",
+    )
 
     @property
     def database_url(self) -> str:

@@ -175,6 +175,8 @@ def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
         if target.state in ("accepting", "throttled"):
             counts = f"{target.pending:,} pending, {target.in_flight:,} in flight"
             yield Finding("delivery", "ok", f"{target.name}: {STATE_TEXTS[target.state]}; {counts}")
+    if "backup" not in checks:
+        yield _backup_finding(facts)
     age = 0.0 if facts.oldest_pending is None else facts.now - facts.oldest_pending
     if facts.dead_letters and "letters" not in checks:
         remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
@@ -184,6 +186,16 @@ def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
         yield Finding("backlog", "warn", text, "`csi status` shows the reason")
     elif not facts.dead_letters and "backlog" not in checks:
         yield Finding("backlog", "ok", "no event has been waiting for long, and there are no dead letters")
+
+
+def _backup_finding(facts: SystemFacts) -> Finding:
+    good = facts.backups.last_good
+    if facts.backup_max_age is None:
+        return Finding("backup", "skip", "csi makes no backups of this database (PostgreSQL, or switched off)")
+    if good is None:
+        return Finding("backup", "ok", "none yet; one is expected within a day of the first start")
+    size = f"{(good.bytes or 0) / 1_048_576:,.1f} MiB in {good.seconds or 0.0:,.1f} s"
+    return Finding("backup", "ok", f"the last one was made {(facts.now - good.at) / 3600:,.1f} hours ago ({size})")
 
 
 def _finding(one: Problem) -> Finding:

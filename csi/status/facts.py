@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from csi.dlq import dead_letters
 from csi.pipeline import clock_check, quota_schedule
@@ -9,7 +10,8 @@ from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store import api_units, db, events, hosts, incidents, reload_results, watches
+from csi.store import api_units, backups, db, events, hosts, incidents, reload_results, watches
+from csi.store.backups import BackupRecord
 from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.queries import charts
@@ -28,6 +30,9 @@ class SourcePlan:
 
 
 LATELY_SECONDS = 3600.0
+
+BACKUP_TIMER = Path("/etc/systemd/system/timers.target.wants/csi-backup.timer")
+"""There while systemd starts the timer of ops/systemd."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,11 @@ class SystemFacts:
     reload_error: str | None = None
     disk_used: float = 0.0
     incidents: tuple[Incident, ...] = ()
+    backups: BackupRecord = field(default_factory=BackupRecord)
+    backup_max_age: float | None = None
+    """None: csi makes no backups of this database."""
+    backup_timer: bool = False
+    """The timer that makes a backup every night is enabled."""
 
     def watches_of(self, source: str) -> list[WatchTimes]:
         return [watch for watch in self.watches if watch.source == source]
@@ -81,6 +91,9 @@ def gather(rt: Runtime) -> SystemFacts:
         reload_error=reload.error if reload else None,
         disk_used=_disk_used(rt),
         incidents=tuple(incidents.unacknowledged()),
+        backups=backups.record(),
+        backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
+        backup_timer=BACKUP_TIMER.exists(),
     )
 
 

@@ -24,6 +24,8 @@ KINDS: dict[str, ProblemKind] = {
     "quota_low": ProblemKind("api", "the-api-units-run-out"),
     "reload_refused": ProblemKind("config", "a-reload-is-refused"),
     "disk_low": ProblemKind("disk", "the-disk-is-full"),
+    "backup_failed": ProblemKind("backup", "a-backup-is-old-or-failed", explains=("backup_old",)),
+    "backup_old": ProblemKind("backup", "a-backup-is-old-or-failed"),
 }
 PROBLEMS = tuple(KINDS)
 ALERTS = tuple(name for name, kind in KINDS.items() if kind.notifies)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from csi.runtime import Runtime
+from csi.status import upkeep_problems
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts, gather
 from csi.status.problems import Check, Problem
@@ -53,6 +54,7 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_sources(facts),
         *_delivery(facts),
         *_upkeep(facts),
+        *upkeep_problems.problems(facts),
         *_incidents(facts),
     )
     if any(problem.severity == "down" for problem in found):

@@ -56,6 +56,8 @@ class Watch(TableModel):
     gap_json = TextField(null=True)
     feed_url = TextField(null=True)
     last_video_published_at = DoubleField(null=True)
+    removed_at = DoubleField(null=True)
+    removal_held_at = DoubleField(null=True)
 
     class Meta:
         table_name = "watches"

@@ -73,6 +73,7 @@ class StoreCollector(Collector):
         yield from _worker(facts)
         yield from _quota(rt, facts.now)
         yield from _catalog(rt)
+        yield from _backups(facts)
         yield from _verdict(facts)
         yield InfoMetricFamily("csi_build", "The running version", {"version": __version__})
 
@@ -188,6 +189,16 @@ def _catalog(rt: Runtime) -> Iterator[Metric]:
     used, share = api_units.share_used(UNITS, now), rt.settings.catalog.units_per_day
     yield _gauge("csi_catalog_units_used", "API units that the catalogue used this Pacific day", used)
     yield _gauge("csi_catalog_units_limit", "API units that the catalogue may use in a Pacific day", share)
+
+
+def _backups(facts: SystemFacts) -> Iterator[Metric]:
+    """NaN until a backup was made."""
+    good = facts.backups.last_good
+    age = None if good is None else max(facts.now - good.at, 0.0)
+    yield _gauge("csi_backup_age_seconds", "Time since the last good backup was made", age)
+    yield _gauge("csi_backup_size_bytes", "Size of the last good backup", good.bytes if good else None)
+    yield _gauge("csi_backup_duration_seconds", "How long the last good backup took", good.seconds if good else None)
+    yield _gauge("csi_backup_failed", "1 while the last backup failed", float(facts.backups.last_failed is not None))
 
 
 def _verdict(facts: SystemFacts) -> Iterator[Metric]:

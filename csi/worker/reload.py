@@ -10,7 +10,7 @@ from csi.errors import CsiError
 from csi.logs import log, redact
 from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime, load_settings, secret_values
-from csi.store import counters, reload_results
+from csi.store import backups, counters, reload_results
 from csi.store.db import writing
 from csi.worker import alerting
 
@@ -67,9 +67,11 @@ def keep_fixed(old: Settings, new: Settings) -> Settings:
 
 
 def note_start(rt: Runtime) -> None:
-    """A process that starts has taken its configuration: what was refused before is over."""
+    """A process that starts has taken its configuration: what was refused before is over. Backups are expected from
+    the first start on."""
     with writing():
         reload_results.note(rt.now())
+        backups.note_expected(rt.now())
 
 
 def _value(settings: Settings, key: str) -> object:

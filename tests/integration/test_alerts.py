@@ -17,6 +17,7 @@ from csi.status.storage import StorageStatus
 from csi.status.verdict import judge
 from csi.status.worker import WorkerStatus
 from csi.store import alerts, db, destinations, incidents, reload_results
+from csi.store.backups import Backup, BackupRecord
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
 from csi.store.models import Host
@@ -30,6 +31,8 @@ from tests.rigs.in_process import InProcessPipeline
 
 NOW = 1_771_761_600.0
 SOURCE = (SourcePlan("youtube_playlist", 1, 0.0),)
+GOOD_BACKUP = Backup(NOW - 93_601, "/var/backups/csi/csi-1.db", 1.0, 9, None)
+FAILED_BACKUP = Backup(NOW - 60, "/var/backups/csi/csi-2.db", 1.0, None, "disk full")
 
 
 def watch(age, interval=30.0):
@@ -53,6 +56,8 @@ CASES = {
     "quota_low": facts(quota_left=999, quota_buffer=1000),
     "reload_refused": facts(reload_error="config.yaml:3: unknown key"),
     "disk_low": facts(disk_used=0.91),
+    "backup_failed": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 9, None, FAILED_BACKUP, NOW - 60)),
+    "backup_old": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 1e6, GOOD_BACKUP)),
     "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),
 }
 OTHERS = {

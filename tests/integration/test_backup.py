@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from csi.cli.db import db_group
 from csi.errors import StoreError
-from csi.store import db
+from csi.store import backups, db
+from csi.store.backups import Backup
 
 
 @pytest.fixture
@@ -66,3 +67,47 @@ def test_a_copy_that_is_damaged_is_removed_and_said(box, monkeypatch):
     with pytest.raises(StoreError, match="damaged"):
         db.backup(box / "copies" / "one.db")
     assert list((box / "copies").iterdir()) == []
+
+
+def test_each_backup_is_recorded_with_size_and_duration(box):
+    run("backup", box / "copies")
+    good = backups.record().last_good
+    (copy,) = (box / "copies").iterdir()
+    assert (good.target, good.bytes, good.error) == (str(copy), copy.stat().st_size, None)
+    assert good.seconds > 0
+
+
+def test_a_failure_is_recorded_and_over_with_the_next_good_one(box):
+    done = run("backup", box / "nowhere" / "one.db")
+    assert isinstance(done.exception, StoreError)
+    run("backup", box / "nowhere" / "one.db")
+    found = backups.record()
+    assert "unable to open" in found.last_failed.error
+    assert found.failing_since < found.last_failed.at
+    run("backup", box / "copies")
+    assert backups.record().last_failed is None
+
+
+def test_a_backup_on_a_schema_that_is_not_up_to_date_is_made_and_not_recorded(box):
+    db.run("DROP TABLE backups")
+    db.run("DELETE FROM schema_migration WHERE name = '0019_backups_and_removals'")
+    assert run("backup", box / "copies").exit_code == 0
+
+
+def test_a_backup_that_was_killed_is_recorded_by_the_unit_and_one_that_failed_is_not_recorded_twice(box):
+    assert run("backup-failed", "csi-backup.service failed: timeout").output == "recorded\n"
+    assert backups.record().last_failed.error == "csi-backup.service failed: timeout"
+    run("backup", box / "nowhere" / "one.db")
+    assert "already" in run("backup-failed", "csi-backup.service failed: exit-code").output
+    assert "unable to open" in backups.record().last_failed.error
+
+
+def test_the_newest_good_backup_is_kept_however_many_fail_after_it(box):
+    backups.note_expected(5.0)
+    backups.note_expected(6.0)
+    backups.note(Backup(10.0, "/b/a.db", 1.0, 9, None))
+    for second in range(250):
+        backups.note(Backup(20.0 + second, "/b/a.db", 1.0, None, "no"))
+    found = backups.record()
+    assert (found.known_since, found.last_good.at, found.last_failed.at) == (5.0, 10.0, 269.0)
+    assert db.number("SELECT COUNT(*) FROM backups") <= backups.KEPT + 2

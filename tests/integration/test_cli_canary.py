@@ -88,6 +88,7 @@ LINES = {
     "config show": "--origin",
     "db copy": "--to postgresql://csi:{secret}@127.0.0.1:9/none",
     "db backup": "{home}/backup.db",
+    "db backup-failed": "{secret}",
     "db migrate": "",
     "db status": "",
     "delivery pause": "--reason {secret}",

@@ -338,7 +338,8 @@ def test_every_function_of_the_read_side_works_on_a_database_that_refuses_writes
 
 
 def test_no_module_of_the_read_side_is_left_out() -> None:
-    names = {path.stem for path in Path(csi.status.__file__).parent.glob("*.py")} - {"__init__", "problems"}  # texts
+    modules = {path.stem for path in Path(csi.status.__file__).parent.glob("*.py")} - {"__init__"}
+    names = {name for name in modules if not name.endswith("problems")}  # rules over facts
     source = Path(__file__).read_text().partition("READS = [")[2].partition("\n]\n")[0]
     called = set(re.findall(r"(\w+)\.\w+\(", source))
     assert names <= called

@@ -27,7 +27,8 @@ def settings(path: Path) -> dict[str, list[str]]:
 def test_all_are_there():
     assert {path.name for path in FOLDER.iterdir()} == {
         *("csi.target", "csi-worker.service", "csi-web.service"),
-        *("csi-backup.service", "csi-backup.timer", "csi-prune.service", "csi-prune.timer"),
+        *("csi-backup.service", "csi-backup.timer", "csi-backup-failed.service"),
+        *("csi-prune.service", "csi-prune.timer"),
     }
 
 
@@ -87,6 +88,12 @@ def test_a_timer_has_its_service_and_catches_up(name):
     timer = settings(FOLDER / f"{name}.timer")
     assert (timer["Persistent"], timer["WantedBy"]) == (["yes"], ["timers.target"])
     assert settings(FOLDER / f"{name}.service")["Type"] == ["oneshot"]
+
+
+def test_a_failed_backup_is_recorded_also_when_it_could_not_record_itself():
+    assert settings(FOLDER / "csi-backup.service")["OnFailure"] == ["csi-backup-failed.service"]
+    (command,) = settings(FOLDER / "csi-backup-failed.service")["ExecStart"]
+    assert command.startswith("/opt/csi/current/venv/bin/csi db backup-failed ")
 
 
 def test_the_env_example_is_the_one_of_the_configuration():
