@@ -19,7 +19,7 @@ class ProblemKind:
     runbook: str
     """The anchor of its section in ops/runbook.md."""
     page: str = "/"
-    """The dashboard page that shows what is affected."""
+    """The dashboard page that shows what is affected, `#` and the part of it: everything links to this one."""
     notifies: bool = True
     explains: tuple[str, ...] = ()
     """Ids of problems that follow from this one. While it exists, operators are not notified of those."""
@@ -54,6 +54,8 @@ class ProblemReport:
     """One answer proves it (401, a refused reload): operators are notified at once, not after PASSING_SECONDS."""
     events: int | None = None
     """How many events are affected; None: not known, or none."""
+    incident: int | None = None
+    """The number of the incident that the operator acknowledges; None: the problem ends when its cause does."""
 
     @property
     def kind(self) -> ProblemKind:
@@ -62,6 +64,12 @@ class ProblemReport:
     @property
     def what_and_why(self) -> str:
         return f"{self.what}: {self.cause}" if self.cause else self.what
+
+    @property
+    def affected(self) -> str | None:
+        if not self.events:
+            return None
+        return "1 event is affected" if self.events == 1 else f"{self.events:,} events are affected"
 
     @property
     def commands(self) -> list[str]:

@@ -50,6 +50,7 @@ class ProblemJson(ApiModel):
     effect: str
     events: int | None
     remedy: str
+    incident: int | None
     page: str = Field(validation_alias=AliasPath("kind", "page"))
     runbook: str = Field(validation_alias=AliasPath("kind", "runbook"))
 

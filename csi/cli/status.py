@@ -25,6 +25,7 @@ from csi.store.queries import event_search
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.overview import Overview, SourceStatus
+    from csi.status.problems import Problem
     from csi.status.slo import LatencyPercentiles, Objective, Success, TierLatency, WindowReport
     from csi.status.verdict import StatusVerdict
 
@@ -71,12 +72,22 @@ def lines(found: Overview) -> Iterator[str]:
 
 
 def problem_lines(verdict: StatusVerdict) -> Iterator[str]:
-    if verdict.problems:
-        number = len(verdict.problems)
+    if number := len(verdict.attention):
         yield f"{plural(number, 'problem')} {'needs' if number == 1 else 'need'} attention."
-    for one in verdict.problems:
-        yield f"  {safe(one.what)}; {one.effect}"
-        yield f"    → {plain(one.remedy)}"
+    for one in verdict.attention:
+        yield from _problem(one)
+    if verdict.notices:
+        yield f"{plural(len(verdict.notices), 'notice')}:"
+    for one in verdict.notices:
+        yield from _problem(one)
+
+
+def _problem(one: Problem) -> Iterator[str]:
+    yield f"  {safe(one.what_and_why)}; {plain(one.effect)}"
+    since = None if one.since is None else f"since {stamp(one.since)}"
+    if since or one.affected:
+        yield f"    {'; '.join(text for text in (since, one.affected) if text)}"
+    yield f"    → {plain(one.remedy)}"
 
 
 def source_row(one: SourceStatus, now: float) -> list[str]:
@@ -170,15 +181,22 @@ def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool
         report = csi.web.health.HealthReport(False, {"status": "unknown", "reasons": [logs.redact(str(error))]})
     if as_json:
         reasons = report.body.get("reasons", [])
-        click.echo(json.dumps({"ok": report.is_good, "status": report.body.get("status"), "reasons": reasons}))
+        problems = report.body.get("problems", [])
+        found = {"ok": report.is_good, "status": report.body.get("status"), "reasons": reasons, "problems": problems}
+        click.echo(json.dumps(found))
     else:
         click.echo(_health_words(report))
     sys.exit(0 if report.is_good else 1)
 
 
 def _health_words(report: csi.web.health.HealthReport) -> str:
-    reasons = "; ".join(plain(str(reason)) for reason in report.body.get("reasons", []))
-    return f"{plain(report.body.get('status', 'unknown'))}{f': {reasons}' if reasons else ''}"
+    reasons = [plain(str(reason)) for reason in report.body.get("reasons", [])]
+    affected = [one.get("events") for one in report.body.get("problems", [])] or [None] * len(reasons)
+    texts = "; ".join(
+        f"{reason} ({plural(events, 'event')})" if events else reason
+        for reason, events in zip(reasons, affected, strict=True)
+    )
+    return f"{plain(report.body.get('status', 'unknown'))}{f': {texts}' if texts else ''}"
 
 
 def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:

@@ -9,19 +9,22 @@ __all__ = ["PASSING_SECONDS", "Check", "Severity", "to_notify"]
 _NO_PROGRESS = ("source_stale", "watches_overdue", "backlog_old", "host_outage")
 
 KINDS: dict[str, ProblemKind] = {
-    "worker_silent": ProblemKind("worker", "the-worker-is-gone", explains=_NO_PROGRESS),
+    "worker_silent": ProblemKind("worker", "the-worker-is-gone", "/schedule", explains=_NO_PROGRESS),
     "storage": ProblemKind("database", "the-database-is-locked", explains=("worker_silent", "disk_low", *_NO_PROGRESS)),
     "clock_held": ProblemKind("clock", "a-clock-is-wrong", notifies=False, explains=_NO_PROGRESS),
     "watches_overdue": ProblemKind("watches", "the-worker-is-gone", "/sources", notifies=False),
     "source_stale": ProblemKind("watches", "a-source-is-not-read", "/sources"),
     "host_outage": ProblemKind("source", "youtube-has-an-outage", "/sources", notifies=False),
     "receiver_away": ProblemKind(
-        "delivery", "the-receiver-answers-503-or-not-at-all", explains=("backlog_old", "dead_letters")
+        "delivery",
+        "the-receiver-answers-503-or-not-at-all",
+        "/#destinations",
+        explains=("backlog_old", "dead_letters"),
     ),
-    "destination_paused": ProblemKind("delivery", "delivery-is-paused-by-command", notifies=False),
-    "backlog_old": ProblemKind("backlog", "the-receiver-is-away-for-hours"),
+    "destination_paused": ProblemKind("delivery", "delivery-is-paused-by-command", "/#destinations", notifies=False),
+    "backlog_old": ProblemKind("backlog", "the-receiver-is-away-for-hours", "/#waiting"),
     "dead_letters": ProblemKind("letters", "dead-letters", "/dead-letters"),
-    "quota_low": ProblemKind("api", "the-api-units-run-out"),
+    "quota_low": ProblemKind("api", "the-api-units-run-out", "/#quota"),
     "reload_refused": ProblemKind("config", "a-reload-is-refused"),
     "disk_low": ProblemKind("disk", "the-disk-is-full"),
     "backup_failed": ProblemKind("backup", "a-backup-is-old-or-failed", explains=("backup_old",)),

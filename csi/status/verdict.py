@@ -39,8 +39,17 @@ class StatusVerdict:
     status: Literal["ok", "degraded", "down"]
     problems: tuple[Problem, ...]
 
-    def reasons(self, check: Check) -> list[str]:
-        return [problem.what_and_why for problem in self.problems if check in problem.fails]
+    @property
+    def attention(self) -> tuple[Problem, ...]:
+        """The problems without the notices."""
+        return tuple(problem for problem in self.problems if problem.severity != "notice")
+
+    @property
+    def notices(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "notice")
+
+    def failing(self, check: Check) -> list[Problem]:
+        return [problem for problem in self.problems if check in problem.fails]
 
 
 def verdict(rt: Runtime) -> StatusVerdict:
@@ -257,4 +266,5 @@ def _incidents(facts: SystemFacts) -> Iterator[Problem]:
             cause=one.cause,
             is_proven=True,
             events=one.events,
+            incident=one.id,
         )

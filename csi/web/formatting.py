@@ -1,5 +1,6 @@
 """Times, numbers and states as text, for the templates. Pure."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,12 @@ def plural(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def code_parts(text: str) -> list[tuple[str, bool]]:
+    """The text in parts; True for what stands in backticks."""
+    parts = re.split(r"`([^`]+)`", text)
+    return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
+
+
 def mood(word: str) -> str:
     return MOODS.get(word, "idle")
 
@@ -94,6 +101,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "percent": percent,
     "mood": mood,
     "plain": plain,
+    "code_parts": code_parts,
     "iso": clock.iso,
     "merged": lambda given, **more: {**given, **more},
     "kind": lambda source: SOURCES.get(source, plain(source)),

@@ -7,6 +7,7 @@ from typing import Any
 from csi import clock
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
+from csi.status.problems import Problem
 from csi.status.verdict import cause_in_brackets, is_on_time, judge, overdue
 from csi.store.destinations import DEFAULT, DestinationRow
 
@@ -21,10 +22,10 @@ class HealthReport:
 
 def readiness(facts: SystemFacts) -> HealthReport:
     """PRD §11.2: ready when every source with watches is polled, and every destination accepts events."""
-    reasons = judge(facts).reasons("ready")
+    failing = judge(facts).failing("ready")
     storage = facts.storage
     body = {
-        "status": "not_ready" if reasons else "ready",
+        "status": "not_ready" if failing else "ready",
         "timestamp": clock.iso(facts.now),
         "adapters": {plan.name: _adapter(plan, facts) for plan in facts.sources},
         "delivery": _delivery(facts),
@@ -35,22 +36,22 @@ def readiness(facts: SystemFacts) -> HealthReport:
             "free_mb": storage.free_mb,
             "log_mb": storage.log_mb,
         },
-        "reasons": reasons,
+        **_failing(failing),
     }
-    return HealthReport(not reasons, body)
+    return HealthReport(not failing, body)
 
 
 def liveness(facts: SystemFacts) -> HealthReport:
     """A failing source is no reason to restart the worker; a missing heartbeat and overdue watches are."""
-    reasons = judge(facts).reasons("live")
+    failing = judge(facts).failing("live")
     body = {
-        "status": "stalled" if reasons else "alive",
+        "status": "stalled" if failing else "alive",
         "timestamp": clock.iso(facts.now),
         "worker": _worker(facts),
         "overdue": overdue(facts),
-        "reasons": reasons,
+        **_failing(failing),
     }
-    return HealthReport(not reasons, body)
+    return HealthReport(not failing, body)
 
 
 def unknown(status: str, reason: str, now: float) -> HealthReport:
@@ -58,7 +59,28 @@ def unknown(status: str, reason: str, now: float) -> HealthReport:
     body: dict[str, Any] = {"status": status, "timestamp": clock.iso(now)}
     if status == "not_ready":
         body |= {"adapters": {}, "delivery": {"ua_reachable": False, "last_success": None}}
-    return HealthReport(False, body | {"database": {"ok": False}, "reasons": [reason]})
+    return HealthReport(False, body | {"database": {"ok": False}, "reasons": [reason], "problems": []})
+
+
+def _failing(problems: Sequence[Problem]) -> dict[str, Any]:
+    """The problems that fail the check, without their remedies, which may name batches: these pages are open."""
+    return {
+        "reasons": [one.what_and_why for one in problems],
+        "problems": [
+            {
+                "id": one.id,
+                "subject": one.subject,
+                "severity": one.severity,
+                "what": one.what,
+                "cause": one.cause,
+                "since": _iso(one.since),
+                "effect": one.effect,
+                "events": one.events,
+                "runbook": f"/docs/runbook#{one.kind.runbook}",
+            }
+            for one in problems
+        ],
+    }
 
 
 def _adapter(plan: SourcePlan, facts: SystemFacts) -> dict[str, Any]:

@@ -98,7 +98,7 @@ async def _render_page(request: Request, template: str, read: View) -> Response:
             "visitor": visitor,
             "message": message,
             "nav": [(page, page.count(rt) if page.count else 0) for page in pages()],
-            "problems": [(one, PLACES.get(one.id, "/sources")) for one in verdict(rt).problems],
+            "verdict": verdict(rt),
             "instance": rt.settings.csi.instance_id,
         }
         return templates().get_template(template).render(**shared, **read(rt, request))
@@ -135,17 +135,6 @@ def redirect(request: Request, path: str, text: str, mood: Mood = "good") -> Res
     cookie = auth.message_cookie(FlashMessage(mood, redact(text)), visitor.key)
     response.set_cookie(auth.MESSAGE_COOKIE, cookie, auth.MESSAGE_SECONDS, httponly=True, samesite="strict")
     return response
-
-
-PLACES = {
-    "worker_silent": "/schedule",
-    "watches_overdue": "/schedule",
-    "receiver_away": "/#destinations",
-    "destination_paused": "/#destinations",
-    "backlog_old": "/#waiting",
-    "dead_letters": "/dead-letters",
-}
-"""The page that shows more of a problem; `/sources` for all others."""
 
 
 def number_of(text: str | None) -> int | None:

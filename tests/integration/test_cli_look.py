@@ -2,12 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from csi.cli import output
+from csi.status import overview
+from csi.status.problems import Problem
+from csi.status.verdict import StatusVerdict
 from csi.store import api_units, destinations, heartbeats
 from csi.store.models import Watch
+from csi.web import health
 from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.operator import HOSTILE, add_delivered_event, filled_operator_rig, operator_rig
 
@@ -202,6 +207,42 @@ def test_health_is_1_whatever_is_wrong_and_says_it_in_one_line(tmp_path):
         result = built.call("health")
     assert (result.exit_code, result.stdout.startswith("unknown: ")) == (1, True)
     assert len(result.stdout.splitlines()) == 1
+
+
+AWAY = Problem(
+    *("receiver_away", "default", "degraded"),
+    what="the circuit breaker of destination default is open",
+    effect="its events stay pending",
+    remedy="start the receiver: `csi delivery test`",
+    since=1_771_761_600.0,
+    fails=("ready", "live"),
+    cause="connection refused",
+    events=12,
+)
+
+
+def test_status_top_and_health_show_cause_and_events_of_a_problem(tmp_path, monkeypatch):
+    notice = replace(AWAY, severity="notice", what="the receiver confirms no counts", cause=None, fails=())
+    found = StatusVerdict("degraded", (notice, AWAY))
+    monkeypatch.setattr(overview, "verdict", lambda rt: found)
+    monkeypatch.setattr(health, "judge", lambda facts: found)
+    with operator_rig(tmp_path) as built:
+        for command in (["status"], ["top", "--once"]):
+            lines = built.call(*command).stdout.splitlines()
+            first = lines.index("1 problem needs attention.")
+            assert lines[first + 1 : first + 6] == [
+                "  the circuit breaker of destination default is open: connection refused; its events stay pending",
+                "    since 2026-02-22T12:00:00Z; 12 events are affected",
+                "    → start the receiver: `csi delivery test`",
+                "1 notice:",
+                "  the receiver confirms no counts; its events stay pending",
+            ]
+        said = "the circuit breaker of destination default is open: connection refused"
+        assert built.call("health", "--ready").stdout == f"not_ready: {said} (12 events)\n"
+        (problem,) = built.json("health", code=1)["problems"]
+        assert (problem["cause"], problem["events"]) == ("connection refused", 12)
+        assert problem["runbook"] == "/docs/runbook#the-receiver-answers-503-or-not-at-all"
+        assert "remedy" not in problem
 
 
 # --- hostile text

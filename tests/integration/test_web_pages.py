@@ -18,11 +18,14 @@ from starlette.applications import Starlette
 from csi.dlq import dead_letters
 from csi.ingester.signature import sign
 from csi.runtime import Runtime
-from csi.store import audit, db, destinations, heartbeats, hosts
+from csi.status.problems import KINDS, Problem
+from csi.status.verdict import StatusVerdict
+from csi.store import audit, db, destinations, heartbeats, hosts, incidents
 from csi.store.models import Event, Watch
 from csi.web import guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
+from csi.web.formatting import stamp
 from csi.web.pages import pages
 from csi.web.pages.events import curl_command
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
@@ -309,13 +312,14 @@ async def test_no_secret_is_on_any_page(client: httpx.AsyncClient, rt: Runtime) 
 async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, rt: Runtime) -> None:
     text = (await client.get("/")).text
     assert "the batch of lane " in text
-    assert "No problems; 5 dead letters are open" in text
+    assert "No problems." in text
     with db.connection():
         destinations.change("default", circuit="open", reason="http 401", opened_at=rt.now())
         heartbeats.beat("worker", rt.now() - 500, rt.now() - 900)
         hosts.begin_outage(hosts.get("www.youtube.com"), rt.now() - 60, "http 500", 7)
     text = (await client.get("/")).text
-    assert "problems need attention" in text
+    assert "Down: 3 problems need attention" in text
+    assert "No problems." not in text
     for said in (
         "circuit breaker of destination default is open",
         "last heartbeat was",
@@ -323,6 +327,91 @@ async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, r
         "http 401",
     ):
         assert said in text
+
+
+def report_incident(rt: Runtime) -> int:
+    incidents.report(
+        *("dead_letters", "channel A"),
+        what="items of channel A were missed",
+        cause="the feed was away for 3 hours",
+        effect="they are not delivered",
+        remedy="set `YOUTUBE_API_KEY` or `via: both`",
+        now=rt.now() - 600,
+        events=36,
+    )
+    return incidents.unacknowledged()[0].id
+
+
+@pytest.mark.asyncio
+async def test_a_problem_has_its_cause_its_effect_its_remedy_and_links(client: httpx.AsyncClient, rt: Runtime) -> None:
+    with db.connection():
+        number = report_incident(rt)
+    text = (await client.get("/")).text
+    (case,) = re.findall(r"<article.*?</article>", text, re.DOTALL)
+    shown = " ".join(unescape(re.sub(r"<[^>]+>", " ", case)).split())
+    assert "Degraded: 1 problem needs attention" in text
+    for said in (
+        "items of channel A were missed: the feed was away for 3 hours",
+        stamp(rt.now() - 600)[:15],
+        "10 min ago",
+        "they are not delivered; 36 events are affected",
+        "set YOUTUBE_API_KEY Copy or via: both Copy ; then",
+        f"csi problems ack {number}",
+    ):
+        assert said in shown
+    assert '<code id="problem-1-2">YOUTUBE_API_KEY</code>' in case
+    assert 'href="/docs/runbook#dead-letters"' in case
+    assert 'href="/dead-letters"' in case
+    elsewhere = (await client.get("/sources")).text
+    assert '<a href="/#problems">items of channel A were missed: the feed was away for 3 hours</a>' in elsewhere
+
+
+@pytest.mark.asyncio
+async def test_an_incident_is_acknowledged_once_and_by_admins_only(client: httpx.AsyncClient, rt: Runtime) -> None:
+    with db.connection():
+        number = report_incident(rt)
+    path = f"/problems/{number}/acknowledge"
+    assert f'action="{path}"' in (await client.get("/")).text
+    assert (await act(client, path)).headers["location"] == "/"
+    text = (await client.get("/")).text
+    assert f"Incident {number} is acknowledged." in text
+    assert "No problems." in text
+    with db.connection():
+        assert db.fetch("SELECT acknowledged_by FROM incidents") == [("dashboard",)]
+        assert audit.page(1)[0].action == f"POST {path}"
+    for other in (path, "/problems/999999999999999999999/acknowledge", "/problems/x/acknowledge"):
+        await act(client, other)
+        assert "acknowledged already" in (await client.get("/")).text
+    with db.connection():
+        number = report_incident(rt)
+    await sign_in(client, READ_TOKEN)
+    assert "were missed" in (text := (await client.get("/")).text)
+    assert "/acknowledge" not in text
+    assert (await act(client, f"/problems/{number}/acknowledge")).status_code == 403
+    with db.connection():
+        assert len(incidents.unacknowledged()) == 1
+
+
+@pytest.mark.asyncio
+async def test_notices_are_apart_and_do_not_change_the_headline(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = Problem("dead_letters", "x", "notice", "the receiver confirms no counts", "none is known", "nothing")
+    monkeypatch.setattr(page, "verdict", lambda rt: StatusVerdict("ok", (notice,)))
+    text = (await client.get("/")).text
+    assert "No problems." in text
+    assert 'id="problems"' not in text
+    assert "the receiver confirms no counts" in text.partition('id="notices"')[2]
+    assert "confirms no counts" not in (await client.get("/sources")).text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", KINDS)
+async def test_each_kind_of_problem_links_to_a_part_of_a_page_that_exists(client: httpx.AsyncClient, name: str) -> None:
+    path, _, part = KINDS[name].page.partition("#")
+    answer = await client.get(path)
+    assert answer.status_code == 200
+    assert not part or f'id="{part}"' in answer.text
 
 
 @pytest.mark.asyncio

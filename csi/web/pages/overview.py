@@ -15,10 +15,11 @@ from csi.status.backlog import queued
 from csi.status.destinations import STATE_TEXTS, configured_name
 from csi.status.overview import overview
 from csi.status.slo import DAY, HOUR, objectives
-from csi.store import api_units, counters
+from csi.store import api_units, counters, incidents
+from csi.store.db import writing
 from csi.store.queries.charts import flow_chart
 from csi.web import svg_charts
-from csi.web.page_rendering import Context, DashboardPage, change
+from csi.web.page_rendering import Context, DashboardPage, change, number_of
 from csi.web.responses import HttpProblem
 from csi.web.svg_charts import Chart
 
@@ -52,6 +53,20 @@ def _quota_burn(forecast: Forecast, now: float) -> Chart:
     # Counted backwards from the ledger's current value: the API may have corrected it.
     later = [sum(used.get(str(after), 0) for after in hours if after > hour) for hour in hours]
     return svg_charts.quota_burn(forecast, now, start, [min(forecast.left + units, forecast.limit) for units in later])
+
+
+@PAGE.endpoint("POST", "/problems/{number}/acknowledge")
+async def acknowledge(request: Request) -> Response:
+    """Ends the problem of an incident."""
+    number = number_of(request.path_params["number"])
+
+    def end(rt: Runtime) -> str:
+        with writing():
+            if number is None or not incidents.acknowledge(number, "dashboard", rt.now()):
+                raise HttpProblem(404, "there is no such incident, or it is acknowledged already")
+        return f"Incident {number} is acknowledged."
+
+    return await change(request, "/", end)
 
 
 @PAGE.endpoint("POST", "/destinations/{name}/pause")
