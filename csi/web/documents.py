@@ -37,15 +37,15 @@ async def show_document(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in files():
         return error_page(404, "there is no document of this name")
-    return standalone_page("document.html", document=document(name), names=sorted(files()), name=name)
+    return standalone_page("document.html", document=document(name), names=list(files()), name=name)
 
 
 @cache
 def files() -> dict[str, Path]:
-    """The documents by name. No other file is ever opened."""
+    """The documents by name, the runbook first. No other file is ever opened."""
     packaged = sorted(PACKAGED.glob("*.md"))
     found = packaged or [*sorted((CHECKOUT / "docs").glob("*.md")), CHECKOUT / "ops" / "runbook.md"]
-    return {path.stem: path for path in found}
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem != "runbook")}
 
 
 @cache

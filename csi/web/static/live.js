@@ -1,6 +1,9 @@
 // Loads the page in the background and replaces its live parts, except while the operator types, selects or reads details.
+// Reports in a bar when the sidecar does not answer.
 (() => {
   "use strict";
+  const LOOK_SECONDS = 5;
+  const WAIT_SECONDS = 8;
   const main = document.getElementById("main");
   const seconds = Number(main && main.dataset.refresh) || 0;
 
@@ -12,21 +15,65 @@
     return document.hidden || typing || opened || marked;
   };
 
-  const refresh = async () => {
-    document.body.classList.toggle("held", busy());
-    if (busy()) return;
-    let text;
+  // Shown while the sidecar does not answer: without it, an old page would look like a healthy installation.
+  const bar = document.getElementById("connection");
+  let since = null;
+
+  const lost = (what, cause) => {
+    since ||= new Date();
+    const at = since.toISOString().slice(0, 19).replace("T", " ");
+    const text = `${what} since ${at} UTC: ${cause}. This page shows the state of ${document.getElementById("clock").textContent}.`;
+    if (bar.textContent !== text) bar.textContent = text;
+    bar.hidden = false;
+    document.body.classList.add("lost");
+  };
+
+  const found = () => {
+    since = null;
+    bar.hidden = true;
+    bar.textContent = "";
+    document.body.classList.remove("lost");
+  };
+
+  const ask = async (path) => {
+    let answer, text;
     try {
-      const answer = await fetch(location.href, { credentials: "same-origin", redirect: "manual" });
-      if (answer.type === "opaqueredirect") return location.reload(); // the session has expired
-      if (!answer.ok) throw new Error(String(answer.status));
+      const signal = AbortSignal.timeout(WAIT_SECONDS * 1000);
+      answer = await fetch(path, { credentials: "same-origin", redirect: "manual", cache: "no-store", signal });
       text = await answer.text();
     } catch (error) {
-      document.body.classList.add("stale");
-      return;
+      lost("Connection lost", "the sidecar does not answer");
+      return null;
     }
-    document.body.classList.remove("stale");
-    if (busy()) return;
+    if (answer.type === "opaqueredirect") {
+      location.reload(); // the session has expired
+      return null;
+    }
+    if (!answer.ok) {
+      lost("Not refreshed", `the sidecar answered http ${answer.status}`);
+      return null;
+    }
+    found();
+    return text;
+  };
+
+  // A page that failed is asked for itself again: `/healthz` answers while the database cannot be read.
+  let refreshedAt = Date.now();
+  let asking = false;
+  const look = async () => {
+    document.body.classList.toggle("held", busy());
+    if (asking || document.hidden) return;
+    asking = true;
+    const due = seconds > 0 && !busy() && Date.now() - refreshedAt >= seconds * 1000 - 500;
+    const whole = due || since !== null;
+    const text = await ask(whole ? location.href : "/healthz");
+    asking = false;
+    if (!whole || text === null || busy()) return;
+    refreshedAt = Date.now();
+    show(text);
+  };
+
+  const show = (text) => {
     const fresh = new DOMParser().parseFromString(text, "text/html");
     const focused = document.activeElement && document.activeElement.getAttribute("href");
     for (const part of document.querySelectorAll("[data-live]")) {
@@ -60,6 +107,9 @@
   });
 
   begin();
-  document.addEventListener("visibilitychange", refresh); // a tab that is shown again is refreshed at once
-  if (seconds) setInterval(refresh, seconds * 1000);
+  document.addEventListener("visibilitychange", () => {
+    refreshedAt = 0; // a tab that is shown again is refreshed at once
+    look();
+  });
+  setInterval(look, LOOK_SECONDS * 1000);
 })();
