@@ -76,7 +76,7 @@ def test_deploys_and_kills_are_no_incident(table_run: TableRun, record_property)
     told = f"messages={len(quiet.messages)} alerts={len(quiet.alerts)}"
     said = f"trust 0 deploys_and_kills: disturbances={quiet.disturbances} delivered={quiet.delivered} {told}"
     record_property("oracle", said)
-    assert (quiet.messages, quiet.alerts, quiet.rules, quiet.is_ready) == ([], [], {}, True)
+    assert (quiet.messages, quiet.alerts, quiet.rules, quiet.is_ready) == ([], [], [], True)
 
 
 def test_the_table_has_forty_injections_and_each_has_its_number() -> None:

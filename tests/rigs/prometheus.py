@@ -37,6 +37,7 @@ class Prometheus:
         }
         (home / "prometheus.yml").write_text(yaml.safe_dump(config))
         self._active: dict[tuple[str, str], float] = {}
+        self._fired: set[tuple[str, str]] = set()
         self._over = threading.Event()
         options = [f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data"]
         with (home / "log").open("wb") as log:
@@ -59,6 +60,10 @@ class Prometheus:
         found = {alert: at for (row, alert), at in tuple(self._active.items()) if row == name}
         return {alert: at - began + waits[alert] for alert, at in found.items() if at >= began - SCRAPE_SECONDS}
 
+    def fired(self, name: str) -> list[str]:
+        """The alerts of this installation that have really fired."""
+        return sorted(alert for row, alert in tuple(self._fired) if row == name)
+
     def stop(self) -> None:
         self._over.set()
         self._thread.join(10)
@@ -74,8 +79,10 @@ class Prometheus:
     def _note(self, alerts: list[dict]) -> None:  # type: ignore[type-arg]
         for alert in alerts:
             if row := alert["labels"].get("row"):
-                at = datetime.fromisoformat(alert["activeAt"]).timestamp()
-                self._active[row, alert["labels"]["alertname"]] = at
+                key = row, alert["labels"]["alertname"]
+                self._active[key] = datetime.fromisoformat(alert["activeAt"]).timestamp()
+                if alert["state"] == "firing":
+                    self._fired.add(key)
 
 
 def shipped_rules() -> list[dict]:  # type: ignore[type-arg]

@@ -183,8 +183,8 @@ class Observation:
     message: Message | None = None
     reasons: str = ""
     messages: int = 0
-    alerts: dict[str, float] = field(default_factory=dict)
-    """Rules of Prometheus whose expression became true, with the seconds until they fire."""
+    alerts: dict[str, float] | None = None
+    """Rules of Prometheus whose expression became true, with the seconds until they fire. None: not installed."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -205,7 +205,7 @@ def line(row: Injection, seen: Observation) -> str:
         "resolved": seen.resolved,
     }
     shown = " ".join(f"{name}={seconds:.0f}s" for name, seconds in times.items() if seconds is not None)
-    rules = "".join(f" {name}={seconds:.0f}s" for name, seconds in sorted(seen.alerts.items()))
+    rules = "".join(f" {name}={seconds:.0f}s" for name, seconds in sorted((seen.alerts or {}).items()))
     verdict = "ok" if not seen.faults else "FAILS " + "; ".join(seen.faults)
     return f'trust {row.number} {row.name}: {shown}{rules} limit={row.limit:.0f}s cause="{seen.cause}" {verdict}'
 
@@ -370,7 +370,8 @@ class QuietRun:
     messages: list[str]
     alerts: list[tuple[Any, ...]]
     """Rows of alerts that fire at the end, or that operators were notified of."""
-    rules: dict[str, float]
+    rules: list[str]
+    """Alerts that fired in Prometheus, where it is installed."""
     is_ready: bool
 
 
@@ -388,7 +389,7 @@ def deploy_and_kill(home: Path, server: Prometheus | None, *, seconds: float) ->
         box.wait_for_delivered(published, seconds=90)
         is_ready = _wait(lambda: box.page("readyz", client)[0] == 200, HEALED_SECONDS)
         told = "SELECT name, subject, text FROM alerts WHERE notified_at IS NOT NULL OR resolved_at IS NULL"
-        rules = server.fires(row.name, began) if server is not None else {}
+        rules = server.fired(row.name) if server is not None else []
         return QuietRun(number, box.delivered(), [one.title for one in box.messages()], box.rows(told), rules, is_ready)
 
 
@@ -440,6 +441,8 @@ def faults_of(row: Injection, seen: Observation) -> list[str]:
     ]
     if seen.metric is None:
         found.append(f"no csi_problems{{problem={row.problem!r}}}")
+    if seen.alerts == {}:
+        found.append("no alert of Prometheus")
     if row.livez and seen.heartbeat is None:
         found.append("the heartbeat URL is still pinged")
     if not row.notifies:
