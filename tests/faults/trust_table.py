@@ -287,6 +287,19 @@ def remove_watches_by_restart(box: Box) -> None:
     box.start_worker()
 
 
+def refused_reload_while_target_fails(behaviour: Reply, seconds: float) -> Any:
+    def inject(box: Box) -> None:
+        box.fail_target(behaviour, seconds)
+        broken_yaml(box)
+
+    return inject
+
+
+def target_back(box: Box) -> None:
+    box.fail_target(json_reply(200), 0.0)
+    good_config(box)
+
+
 def own_clock(box: Box) -> None:
     """Worker and sidecar read their clock through a file."""
     (box.home / "shift").write_text("0")
@@ -604,10 +617,51 @@ STORAGE = (
     at_once("backup_is_old", "backup_old", old_backup, "backup", remedy="csi db backup"),
 )
 
-PASSING_TODAY = {"disk_nearly_full", "reload_broken_yaml", "reload_missing_variable", "reload_unknown_key"}
+NOTIFICATIONS = (
+    Injection(
+        "message_late",
+        "reload_refused",
+        refused_reload_while_target_fails(json_reply(500), 60.0),
+        "YAML",
+        heal=good_config,
+    ),
+    Injection(
+        "target_refuses_messages",
+        "notification_failed",
+        refused_reload_while_target_fails(json_reply(500), 3600.0),
+        "",
+        heal=target_back,
+        notifies=False,
+    ),
+    Injection(
+        "target_never_answers",
+        "notification_failed",
+        refused_reload_while_target_fails(Reply(wire=Slow(3600.0)), 3600.0),
+        "",
+        heal=target_back,
+        notifies=False,
+    ),
+    Injection(
+        "no_target",
+        "no_notification_target",
+        TrustInstallation.publish,
+        "",
+        env={"CSI_NOTIFY_URLS": "", "CSI_HEARTBEAT_URL": ""},
+        notifies=False,
+        heals=False,
+    ),
+)
+
+PASSING_TODAY = {
+    "disk_nearly_full",
+    "reload_broken_yaml",
+    "reload_missing_variable",
+    "reload_unknown_key",
+    "target_refuses_messages_for_a_minute",
+}
 NOT_YET = "not reported in time yet"
 
 TABLE = tuple(
     replace(row, number=number, known=None if row.name in PASSING_TODAY else NOT_YET)
-    for number, row in enumerate(RECEIVER + DELIVERY + SOURCES + WORKER + STORAGE, 1)
+    for number, row in enumerate(RECEIVER + DELIVERY + SOURCES + WORKER + STORAGE + NOTIFICATIONS, 1)
 )

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from tests.fakes.raw_server import RawServer, Send, answer
-from tests.fakes.scripted_receiver import ScriptedReceiver, accept
+from tests.fakes.scripted_receiver import Reply, ScriptedReceiver, accept, json_reply
 from tests.rigs.processes import CONSUMER, Installation, Worker, free_port, installation
 from tests.rigs.prometheus import SCRAPE_SECONDS, Prometheus
 
@@ -65,7 +65,7 @@ class TrustInstallation(Installation):
     opened: ExitStack
 
     def __init__(self, *given: Any, **blocks: Any) -> None:
-        self.extra_env, self.pinged_at = {}, list[float]()
+        self.extra_env, self.pinged_at, self.target_fails_until = {}, list[float](), 0.0
         super().__init__(*given, **blocks)
 
     @property
@@ -109,7 +109,9 @@ class TrustInstallation(Installation):
         return response.status_code, response.text
 
     def messages(self) -> list[Message]:
-        found = [(request.at, json.loads(request.body)) for request in tuple(self.target.requests)]
+        """What the target accepted."""
+        accepted = [request for request in tuple(self.target.requests) if request.at >= self.target_fails_until]
+        found = [(request.at, json.loads(request.body)) for request in accepted]
         return [Message(at, body["title"].partition(": ")[2], body["message"]) for at, body in found]
 
     # ── what tests change ───────────────────────────────────────────────────────────────────────────────
@@ -121,6 +123,11 @@ class TrustInstallation(Installation):
                 self.yt.add(ref, f"Item {index}")
             for ref in self.yt.channels:
                 self.yt.upload(ref, f"Item {index}")
+
+    def fail_target(self, behaviour: Reply, seconds: float) -> None:
+        """Messages are not accepted for so long."""
+        self.target_fails_until = time.time() + seconds
+        self.target.then = lambda request: behaviour if request.at < self.target_fails_until else json_reply(200)
 
     def write_config(self, text: str) -> None:
         """A configuration as an editor leaves it, then a reload."""
@@ -262,7 +269,8 @@ def _wait_until_healthy(box: TrustInstallation, *, with_worker: bool) -> None:
         box.wait_for(lambda: box.page("healthz", client)[0] == 200, 90)
         if with_worker:
             box.publish()
-            box.wait_for(lambda: box.page("readyz", client)[0] == 200 and box.receiver.taken and box.pinged_at, 90)
+            box.wait_for(lambda: box.page("readyz", client)[0] == 200 and box.receiver.taken, 90)
+            box.wait_for(lambda: box.pinged_at or "CSI_HEARTBEAT_URL" not in box.env, 90)
 
 
 def _note_ping(pinged_at: list[float]) -> Sequence[Send]:
