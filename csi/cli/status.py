@@ -191,7 +191,8 @@ def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool
 
 def _health_words(report: csi.web.health.HealthReport) -> str:
     reasons = [plain(str(reason)) for reason in report.body.get("reasons", [])]
-    affected = [one.get("events") for one in report.body.get("problems", [])] or [None] * len(reasons)
+    problems = report.body.get("problems", [])  # none where the database cannot be read, or by an older sidecar
+    affected = [one["events"] for one in problems] if len(problems) == len(reasons) else [None] * len(reasons)
     texts = "; ".join(
         f"{reason} ({plural(events, 'event')})" if events else reason
         for reason, events in zip(reasons, affected, strict=True)

@@ -1,6 +1,7 @@
 """What is known of the installation at one moment: gathered once, judged by `csi.status.verdict`."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store import api_units, backups, db, events, hosts, incidents, reload_results, watches
+from csi.store import alerts, api_units, backups, db, events, hosts, incidents, reload_results, watches
 from csi.store.backups import BackupRecord
 from csi.store.incidents import Incident
 from csi.store.models import Host
@@ -58,6 +59,8 @@ class SystemFacts:
     reload_error: str | None = None
     disk_used: float = 0.0
     incidents: tuple[Incident, ...] = ()
+    alerts_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """When alerts that fire began, by id and subject of their problem."""
     backups: BackupRecord = field(default_factory=BackupRecord)
     backup_max_age: float | None = None
     """None: csi makes no backups of this database."""
@@ -91,6 +94,7 @@ def gather(rt: Runtime) -> SystemFacts:
         reload_error=reload.error if reload else None,
         disk_used=_disk_used(rt),
         incidents=tuple(incidents.unacknowledged()),
+        alerts_since={(alert.name, alert.subject): alert.since for alert in alerts.firing()},
         backups=backups.record(),
         backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
         backup_timer=BACKUP_TIMER.exists(),

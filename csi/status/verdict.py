@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from csi.runtime import Runtime
@@ -66,9 +66,17 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *upkeep_problems.problems(facts),
         *_incidents(facts),
     )
-    if any(problem.severity == "down" for problem in found):
-        return StatusVerdict("down", found)
-    return StatusVerdict("degraded" if any(problem.severity == "degraded" for problem in found) else "ok", found)
+    dated = tuple(_with_since(problem, facts) for problem in found)
+    if any(problem.severity == "down" for problem in dated):
+        return StatusVerdict("down", dated)
+    return StatusVerdict("degraded" if any(problem.severity == "degraded" for problem in dated) else "ok", dated)
+
+
+def _with_since(problem: Problem, facts: SystemFacts) -> Problem:
+    """A problem whose first failure is not known has lasted since it was recorded as an alert."""
+    if problem.since is not None:
+        return problem
+    return replace(problem, since=facts.alerts_since.get((problem.id, problem.subject)))
 
 
 # ── worker and storage ──────────────────────────────────────────────────────────────────────────────────

@@ -14,10 +14,9 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
 from csi import clock
-from csi.errors import CsiError, StoreError
+from csi.errors import CsiError
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
-from csi.store import database_faults
 from csi.web import api, documents, health, metrics, openapi
 from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
@@ -26,8 +25,6 @@ from csi.web.page_rendering import error_page, show_file
 from csi.web.pages import pages
 from csi.web.responses import problem, reply
 from csi.web.shared_state import Sidecar
-
-CANNOT_READ = "the configuration or the database cannot be read; the log says why"
 
 Handlers = Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]]
 
@@ -107,17 +104,15 @@ async def _report(request: Request, judge: Callable[[SystemFacts], HealthReport]
         report = judge(await sidecar.read(gather))
     except CsiError as error:
         sidecar.warn("health not readable", error)
-        # Not the error's own text: this page is open, and the text may name paths and hosts.
-        cause = database_faults.identify(error) if isinstance(error, StoreError) else database_faults.UNUSABLE
-        reason = CANNOT_READ if cause is database_faults.UNUSABLE else f"{cause.text}: {cause.remedy}"
-        report = health.unknown(otherwise, reason, clock.now())
+        report = health.unknown(otherwise, health.unreadable(error), clock.now())
     return reply(report.body, 200 if report.is_good else 503)
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
     sidecar.warn("request failed: configuration or database not readable", str(error))
-    return problem(503, CANNOT_READ, {"Retry-After": "5"})
+    reason = health.unreadable(error) if isinstance(error, CsiError) else health.CANNOT_READ
+    return problem(503, reason, {"Retry-After": "5"})
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

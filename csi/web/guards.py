@@ -75,7 +75,7 @@ class DashboardGuard:
             response = error_page(error.status, str(error))
         except CsiError as error:
             self._sidecar.warn("request failed: configuration or database not readable", error)
-            response = error_page(503, "the configuration or the database cannot be read; the log says why")
+            response = error_page(503, health.unreadable(error))
         if response is not None:
             await response(scope, receive, send)
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
+from csi.errors import CsiError, StoreError
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
 from csi.status.verdict import cause_in_brackets, is_on_time, judge, overdue
+from csi.store import database_faults
 from csi.store.destinations import DEFAULT, DestinationRow
 
 
@@ -52,6 +54,16 @@ def liveness(facts: SystemFacts) -> HealthReport:
         **_failing(failing),
     }
     return HealthReport(not failing, body)
+
+
+CANNOT_READ = "the configuration or the database cannot be read; the log says why"
+
+
+def unreadable(error: CsiError) -> str:
+    """Why nothing can be shown, with the remedy. Not the error's own text: it may name paths and hosts, and the pages
+    that show this are open."""
+    cause = database_faults.identify(error) if isinstance(error, StoreError) else database_faults.UNUSABLE
+    return CANNOT_READ if cause is database_faults.UNUSABLE else f"{cause.text}: {cause.remedy}"
 
 
 def unknown(status: str, reason: str, now: float) -> HealthReport:

@@ -14,7 +14,7 @@ from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import ALERTS, KINDS, PROBLEMS, to_notify
 from csi.status.storage import StorageStatus
-from csi.status.verdict import judge
+from csi.status.verdict import judge, verdict
 from csi.status.worker import WorkerStatus
 from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.backups import Backup, BackupRecord
@@ -225,6 +225,16 @@ def test_what_one_answer_proves_is_notified_at_once(line, clock, desk):
     reload_results.note(clock(), "config.yaml:3: unknown key")
     alerting.look(line.rt)
     assert [title for title, _ in told(desk)] == ["CSI csi-vps-01: reload refused (config)"]
+
+
+def test_a_problem_whose_first_failure_is_not_known_lasts_since_it_was_recorded(line, clock):
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    began = clock()
+    assert [one.since for one in verdict(line.rt).problems] == [None]
+    alerting.look(line.rt)
+    clock.move(20)
+    write_heartbeat(line.rt, clock())
+    assert [one.since for one in verdict(line.rt).problems] == [began]
 
 
 def test_a_configured_delay_holds_for_every_problem(line, clock, desk):

@@ -16,16 +16,19 @@ from loguru import logger
 from starlette.applications import Starlette
 
 from csi.dlq import dead_letters
+from csi.errors import ConfigError, StoreError
 from csi.ingester.signature import sign
 from csi.runtime import Runtime
 from csi.status.problems import KINDS, Problem
 from csi.status.verdict import StatusVerdict
 from csi.store import audit, db, destinations, heartbeats, hosts, incidents
+from csi.store.database_faults import LOCKED
 from csi.store.models import Event, Watch
 from csi.web import guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
 from csi.web.formatting import stamp
+from csi.web.health import CANNOT_READ
 from csi.web.pages import pages
 from csi.web.pages.events import curl_command
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
@@ -412,6 +415,30 @@ async def test_each_kind_of_problem_links_to_a_part_of_a_page_that_exists(client
     answer = await client.get(path)
     assert answer.status_code == 200
     assert not part or f'id="{part}"' in answer.text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (StoreError("/var/lib/csi/csi.db: database is locked"), f"{LOCKED.text}: {LOCKED.remedy}"),
+        (StoreError("10.0.0.5: strange"), CANNOT_READ),
+        (ConfigError("/etc/csi/config.yaml:3: unknown key"), CANNOT_READ),
+    ],
+    ids=["locked", "unknown", "configuration"],
+)
+async def test_what_cannot_be_read_has_one_reason_on_every_page(error: Exception, reason: str) -> None:
+    def refuse() -> Runtime:
+        raise error
+
+    transport = httpx.ASGITransport(app=create_app(refuse))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        for path in ("/", "/readyz", "/livez", "/admin/status", "/metrics"):
+            answer = await client.get(path)
+            assert answer.status_code == 503
+            assert reason[1:] in unescape(answer.text), path
+            assert not re.search(r"/var/|10\.0|/etc/csi/config", answer.text)
+        assert 'href="/docs/runbook"' in (await client.get("/")).text
 
 
 @pytest.mark.asyncio
