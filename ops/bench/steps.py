@@ -21,6 +21,9 @@ from csi.runtime import Runtime, open_runtime
 from csi.store import db, inbox
 from ops.bench import stage
 
+FAR_SECONDS = 86_400.0
+"""Later than any wake time of an item: all of them are overdue then."""
+
 STEPS = ("poll", "ingest", "open", "send", "settle")
 
 
@@ -69,7 +72,7 @@ def _take_in(rt: Runtime, meter: Meter) -> None:
     while waiting:
         for wake in waiting:
             meter.run("ingest", ingest.ingest, rt, int(wake.key))
-        waiting = [Wake("ingest", number) for number in inbox.overdue(rt.now() + inbox.FAR_SECONDS)]
+        waiting = [Wake("ingest", number) for number in inbox.overdue(rt.now() + FAR_SECONDS)]
 
 
 def _send_out(rt: Runtime, meter: Meter, lane: str) -> None:

@@ -84,8 +84,8 @@ JOB_POINTS = {
 """Every step of a backfill."""
 
 COMMANDS = {
-    **_commit("prune-events", "csi.store.retention", "drop_events"),
-    **_commit("prune-keys", "csi.store.retention", "drop_keys"),
+    **_commit("prune-events", "csi.store.retention", "_drop_by_id"),
+    **_commit("prune-keys", "csi.store.retention", "_drop_oldest"),
     **_call("backup", "csi.store.db.backup"),
     **_call("migrate", "peewee.SqliteDatabase.execute_sql"),
 }

@@ -29,7 +29,7 @@ def test_images_are_pinned_to_a_version():
 def test_everything_that_is_copied_is_there():
     copied = [words for line in lines("COPY") if "--from" not in (words := shlex.split(line))[0]]
     missing = [name for words in copied for name in words[:-1] if not (ROOT / name).exists()]
-    assert (len(copied), missing) == (3, [])
+    assert (len(copied), missing) == (5, [])
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not {name for words in copied for name in words[:-1]} & set(ignored)
 
