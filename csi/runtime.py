@@ -3,15 +3,18 @@
 import math
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from pydantic import SecretStr
 
 from csi import clock, logs
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
 from csi.config import loader
+from csi.config.secrets import read_variable
 from csi.config.settings import Settings, SourceSettings
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
@@ -20,7 +23,7 @@ from csi.notifications import split_urls
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
-from csi.store import api_units, db
+from csi.store import api_units, db, held_removals
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
 BUDGET_SPENT = "today's API budget is spent; polling resumes after midnight Pacific time"
@@ -104,6 +107,26 @@ class Runtime:
     stopping: Callable[[], bool] = lambda: False
     """Whether this process is about to end: long work stops at its next step."""
     process: ProcessState = field(default_factory=ProcessState)
+    held_sources: frozenset[str] = frozenset()
+    """Sources that the configuration has lost. They are in `settings` while their watches are held."""
+
+    def use_held_sources(self) -> None:
+        """Add the sources of held watches that the configuration does not have, with the last settings they had."""
+        own = {name: block for name, block in self.settings.sources.items() if name not in self.held_sources}
+        models = registry.settings_models()
+        stored = held_removals.settings_of_held_sources()
+        held = {
+            name: models[name].model_validate_json(text)
+            for name, text in stored.items()
+            if name in models and name not in own
+        }
+        if held.keys() == self.held_sources:
+            return
+        named = {name: value for block in held.values() for name, value in _environment_secrets(block)}
+        secrets = self.settings.secrets
+        secrets = secrets.model_copy(update={"named": named | secrets.named})
+        self.settings = self.settings.model_copy(update={"sources": own | held, "secrets": secrets})
+        self.held_sources = frozenset(held)
 
     def adapter(self, source: str) -> SourceAdapter:
         if source not in self.adapters:
@@ -174,9 +197,20 @@ def open_runtime(path: Path | None = None, env: Mapping[str, str] | None = None,
     logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
     make_private_dir(settings.csi.state_dir)
     db.open_database(settings.csi.database_url)
+    rt = Runtime(settings, Net(allow_insecure_http=settings.delivery.allow_insecure_http))
     if migrate:
         db.migrate()
-    return Runtime(settings, Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+        with db.connection():
+            rt.use_held_sources()
+    return rt
+
+
+def _environment_secrets(block: SourceSettings) -> Iterator[tuple[str, SecretStr]]:
+    """The secrets that this block names and the environment has. The loader reads those of the configuration."""
+    for name in loader.variable_names(block):
+        if value := read_variable(name, os.environ):
+            logs.register_secret(value)
+            yield name, SecretStr(value)
 
 
 def secret_values(settings: Settings) -> list[str]:

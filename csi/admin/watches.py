@@ -21,7 +21,9 @@ from csi.pipeline.poll import poll_early
 from csi.runtime import Runtime
 from csi.scheduling import filters
 from csi.status.worker import worker_status
-from csi.store import api_units, watch_admin, watches
+from csi.store import api_units, held_removals, watch_admin, watches
+from csi.store.db import writing
+from csi.store.held_removals import LostWatch, names
 from csi.store.models import Watch
 
 PLAYLISTS, CHANNELS = "youtube_playlist", "youtube_channel_rss"
@@ -83,6 +85,19 @@ class ImportLineResult:
     ref: str | None = None
     name: str | None = None
     error: str | None = None
+
+
+# ── follow the configuration ────────────────────────────────────────────────────────────────────────────
+
+
+def accept_removal(rt: Runtime, *, dry_run: bool = False) -> tuple[LostWatch, ...]:
+    """Remove the watches that the configuration no longer has and that are held for that reason. Returns them."""
+    with writing():
+        held = held_removals.current().watches
+        if held and not dry_run:
+            held_removals.accept(held, rt.now())
+            log.warning("removal of watches accepted by the operator", watches=len(held), names=names(held))
+    return held
 
 
 # ── find ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,6 +231,8 @@ def resume(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> bool:
 
 def remove(rt: Runtime, watch: Watch, *, dry_run: bool = False) -> None:
     """Remove a watch that was added by command. WatchRefused for a configured one: the file is never rewritten."""
+    if watch.removal_held_at is not None:
+        raise WatchRefused(f"{watch.ref} is no longer in the configuration; `csi config accept` removes it")
     if watch.origin == "config":
         key = rt.settings.sources[watch.source].watch_key if watch.source in rt.settings.sources else "watches"
         raise WatchRefused(

@@ -17,6 +17,6 @@ from csi.api_models.status import (
     SloReport, StatusJson, quota,
 )  # fmt: skip
 from csi.api_models.watches import (
-    ImportReport, PollResult, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson, WatchList,
-    WatchPaused,
+    ImportReport, PollResult, RemovalReport, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson,
+    WatchList, WatchPaused,
 )  # fmt: skip

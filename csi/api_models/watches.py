@@ -13,9 +13,31 @@ from csi.api_models.base import ApiModel, JsonColumn, Redacted, RedactedOrNone, 
 if TYPE_CHECKING:
     from csi.admin.watches import ImportLineResult, PollNowResult
     from csi.runtime import Runtime
+    from csi.store.held_removals import LostWatch
     from csi.store.models import Watch
 
 _Parsed = BeforeValidator(lambda value: json.loads(value) if isinstance(value, str) else value)
+
+
+class RemovedWatch(ApiModel):
+    """A watch that the configuration no longer has."""
+
+    id: int
+    source: str
+    ref: str
+    name: str | None
+
+
+class RemovalReport(ApiModel):
+    """Watches that were held although the configuration no longer has them, and that are removed now."""
+
+    removed: int
+    dry_run: bool
+    watches: list[RemovedWatch]
+
+    @classmethod
+    def of_watches(cls, held: "Sequence[LostWatch]", *, dry_run: bool) -> Self:
+        return cls.of(removed=0 if dry_run else len(held), dry_run=dry_run, watches=held)
 
 
 class WatchJson(ApiModel):

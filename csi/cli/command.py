@@ -66,7 +66,9 @@ def installed(config_path: Path | None) -> Iterator[runtime.Runtime]:
         lacking = f"{secrets.hide_password(url)} lacks {', '.join(missing)}"
         raise StoreError(f"the schema of {lacking}: run csi db migrate, or start the worker")
     with db.reading():
-        yield runtime.Runtime(settings, net.Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+        rt = runtime.Runtime(settings, net.Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+        rt.use_held_sources()
+        yield rt
 
 
 def sidecar_url(settings: Settings) -> str:

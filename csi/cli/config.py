@@ -13,10 +13,11 @@ import click
 import pydantic
 import yaml
 
-from csi import net, runtime
+from csi import api_models, net, runtime
 from csi.adapters import registry
-from csi.cli.command import config_and_json_options
-from csi.cli.output import echo_json, plural
+from csi.admin import watches
+from csi.cli.command import config_and_json_options, dry_run_option, installed
+from csi.cli.output import echo_json, plain, plural
 from csi.config import loader, variables
 from csi.config.secrets import MASK, hide_password
 from csi.ingester import event
@@ -53,12 +54,12 @@ def check(config_path: Path | None, as_json: bool) -> None:
         missing = [pair for pair in required if getattr(settings.delivery, pair[0]) is None]
         warnings += [f"delivery.{key}: not set, so nothing can be delivered; set {name}" for key, name in missing]
     running = [source for source in settings.sources.values() if source.enabled]
-    watches = sum(len(source.watches) for source in running)
+    count = sum(len(source.watches) for source in running)
     if as_json:
-        counts = {"path": str(loaded.path), "sources": len(running), "watches": watches}
+        counts = {"path": str(loaded.path), "sources": len(running), "watches": count}
         echo_json({"ok": True, **counts, "warnings": warnings})
         return
-    counted = f"{plural(len(running), 'enabled source')}, {watches} watch{'' if watches == 1 else 'es'}"
+    counted = f"{plural(len(running), 'enabled source')}, {count} watch{'' if count == 1 else 'es'}"
     click.echo(f"{loaded.path}: valid; {counted}, {plural(len(settings.route_profiles), 'route profile')}")
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -76,6 +77,29 @@ def show(config_path: Path | None, as_json: bool, with_origin: bool) -> None:
         click.echo(json.dumps(_with_origins(values, origin, ()), indent=2, ensure_ascii=False))
     else:
         click.echo("\n".join(_yaml_lines(values, origin, ())))
+
+
+@config.command()
+@config_and_json_options
+@dry_run_option
+def accept(config_path: Path | None, as_json: bool, dry_run: bool) -> None:
+    """Accept that the configuration removes most of the watches.
+
+    A reload or start that would remove more than half of them keeps them polled until this command.
+    """
+    with installed(config_path) as rt:
+        watches.sync_without_worker(rt)
+        held = watches.accept_removal(rt, dry_run=dry_run)
+    if as_json:
+        echo_json(api_models.RemovalReport.of_watches(held, dry_run=dry_run))
+        return
+    if not held:
+        click.echo("no watch is held: the configuration removes none, or has been accepted")
+        return
+    for one in held:
+        click.echo(f"{'would be removed' if dry_run else 'removed'}  {one.source}  {plain(one.label)}")
+    if not dry_run:
+        click.echo(f"{len(held)} watch{'' if len(held) == 1 else 'es'} removed")
 
 
 @config.command("schema")

@@ -6,24 +6,35 @@ from collections.abc import Iterable
 
 from csi.config.settings import FirstPollLast, WatchSettings
 from csi.logs import log
-from csi.pipeline import clock_check, disk_guard, quota_schedule
+from csi.pipeline import clock_check, disk_guard, quota_schedule, watch_removal
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters
-from csi.store import watch_admin, watches
+from csi.store import held_removals, watch_admin, watches
+from csi.store.db import writing
 
 TICK_SECONDS = 60.0
 LOOK_SECONDS = 10.0
 
 
 def sync_watches(rt: Runtime) -> None:
-    """Make the stored watches those of the configuration."""
-    wanted = [want for source in rt.enabled_sources() for want in configured_watches(rt, source)]
+    """Make the stored watches those of the configuration. One that would remove more than half of them is held: they
+    are polled, with the settings that their source had, until the operator accepts it (`csi config accept`)."""
+    sources = {name: block for name, block in rt.settings.sources.items() if name not in rt.held_sources}
+    enabled = [name for name, block in sources.items() if block.enabled]
+    wanted = [want for source in enabled for want in configured_watches(rt, source)]
     for row in watch_admin.added_by_command({(want.source, want.ref) for want in wanted}):
         log.info(
             "watch added by command is now configured; its configuration applies", source=row.source, watch=row.ref
         )
-    watches.sync(wanted, rt.now())
+    places = {(want.source, want.ref) for want in wanted}
+    with writing():
+        removal = watch_removal.plan(watch_admin.every(), places, sources.keys() - set(enabled))
+        watches.sync(wanted, rt.now(), held=removal.held)
+        watch_removal.report(removal, rt.now())
+        watch_removal.close_incidents(rt.now())
+        held_removals.remember_settings({name: watch_removal.remembered(sources[name]) for name in enabled})
+    rt.use_held_sources()
 
 
 def keyless(rt: Runtime, found: Iterable[tuple[str, str]]) -> list[str]:

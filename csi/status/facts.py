@@ -11,8 +11,9 @@ from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store import alerts, api_units, backups, db, events, hosts, incidents, reload_results, watches
+from csi.store import alerts, api_units, backups, db, events, held_removals, hosts, incidents, reload_results, watches
 from csi.store.backups import BackupRecord
+from csi.store.held_removals import HeldRemoval
 from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.queries import charts
@@ -61,6 +62,7 @@ class SystemFacts:
     incidents: tuple[Incident, ...] = ()
     alerts_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """When alerts that fire began, by id and subject of their problem."""
+    held_removal: HeldRemoval = field(default_factory=HeldRemoval)
     backups: BackupRecord = field(default_factory=BackupRecord)
     backup_max_age: float | None = None
     """None: csi makes no backups of this database."""
@@ -95,6 +97,7 @@ def gather(rt: Runtime) -> SystemFacts:
         disk_used=_disk_used(rt),
         incidents=tuple(incidents.unacknowledged()),
         alerts_since={(alert.name, alert.subject): alert.since for alert in alerts.firing()},
+        held_removal=held_removals.current(),
         backups=backups.record(),
         backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
         backup_timer=BACKUP_TIMER.exists(),

@@ -27,6 +27,8 @@ KINDS: dict[str, ProblemKind] = {
     "quota_low": ProblemKind("api", "the-api-units-run-out", "/#quota"),
     "reload_refused": ProblemKind("config", "a-reload-is-refused"),
     "disk_low": ProblemKind("disk", "the-disk-is-full"),
+    "removal_held": ProblemKind("config", "the-configuration-removes-watches", "/sources"),
+    "watches_removed": ProblemKind("config", "the-configuration-removes-watches", "/sources"),
     "backup_failed": ProblemKind("backup", "a-backup-is-old-or-failed", explains=("backup_old",)),
     "backup_old": ProblemKind("backup", "a-backup-is-old-or-failed"),
 }

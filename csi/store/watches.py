@@ -6,7 +6,7 @@ after it, or the end of the lease while a thread polls the watch).
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,10 +149,12 @@ class WatchTimes:
     errors: int
 
 
-def sync(wanted: Iterable[WantedWatch], now: float) -> None:
+def sync(wanted: Iterable[WantedWatch], now: float, held: Collection[tuple[str, str]] = ()) -> None:
     """Make the watches of origin `config` those of the configuration. Nothing is deleted: a watch that is not in it any
     more is `removed`, and continues with its stored state when it is configured again. A watch that was added by
-    command and is now configured gets origin `config`. Paused watches stay paused."""
+    command and is now configured gets origin `config`. Paused watches stay paused.
+
+    `held`: (source, ref) of watches that stay as they are although the configuration does not have them."""
     with writing():
         stored = {(row.source, row.ref): row for row in Watch.select()}
         keep = {(want.source, want.ref): want for want in wanted}
@@ -161,7 +163,7 @@ def sync(wanted: Iterable[WantedWatch], now: float) -> None:
             # Conflicts are ignored: on PostgreSQL another worker that starts now may have inserted the same row.
             Watch.insert_many(chunk).on_conflict_ignore().execute()
         for place, row in stored.items():
-            _adjust(row, _changes(row, keep.get(place), now))
+            _adjust(row, _changes(row, keep.get(place), now, is_held=place in held))
 
 
 def _new_row(wanted: WantedWatch, now: float) -> dict[str, Any]:
@@ -169,13 +171,18 @@ def _new_row(wanted: WantedWatch, now: float) -> dict[str, Any]:
     return {"source": wanted.source, "ref": wanted.ref, **wanted.values("config"), **times}
 
 
-def _changes(row: Watch, wanted: WantedWatch | None, now: float) -> dict[str, Any]:
+def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: bool) -> dict[str, Any]:
     if wanted is not None:
         values = wanted.values("config") | _due_again(row, wanted.interval, now)
+        values |= {"removed_at": None, "removal_held_at": None}
         if row.first_read_at is None and row.last_success_at is not None:
             del values["first_poll"]  # `csi sources reset` has set the policy of the next poll
         return values
-    return {"state": "removed"} if row.origin == "config" else {}
+    if row.origin != "config" or row.state == "removed":
+        return {}
+    if is_held:
+        return {"removal_held_at": row.removal_held_at or now}
+    return {"state": "removed", "removed_at": now, "removal_held_at": None}
 
 
 def _adjust(row: Watch, changes: dict[str, Any]) -> None:

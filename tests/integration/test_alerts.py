@@ -20,6 +20,8 @@ from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.backups import Backup, BackupRecord
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
+from csi.store.held_removals import HeldRemoval, LostWatch
+from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.queries.charts import DeadLately
 from csi.store.watches import WatchTimes
@@ -56,6 +58,10 @@ CASES = {
     "quota_low": facts(quota_left=999, quota_buffer=1000),
     "reload_refused": facts(reload_error="config.yaml:3: unknown key"),
     "disk_low": facts(disk_used=0.91),
+    "removal_held": facts(held_removal=HeldRemoval((LostWatch(1, "reddit", "a", None, NOW - 9),), 1)),
+    "watches_removed": facts(
+        incidents=(Incident(1, "watches_removed", "reddit", "gone", None, "not seen", "put back", NOW - 9, None),)
+    ),
     "backup_failed": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 9, None, FAILED_BACKUP, NOW - 60)),
     "backup_old": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 1e6, GOOD_BACKUP)),
     "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),

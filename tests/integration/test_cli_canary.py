@@ -83,6 +83,7 @@ LINES = {
     "channels trend": CHANNEL,
     "compare": "{home}/old-ids.txt",
     "completion": "bash",
+    "config accept": "",
     "config check": "",
     "config schema": "",
     "config show": "--origin",

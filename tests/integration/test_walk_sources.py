@@ -245,9 +245,12 @@ def test_a_key_that_is_not_valid_is_said_in_words(line, yt):
 
 
 def test_a_watch_from_the_config_that_went_away_is_not_polled(line, yt, tmp_path):
-    line().run()
-    line(channels=[], playlists=[]).wait(30)
-    assert yt.requests.count("/feeds/videos.xml") == 2  # each once
+    line(playlists=[]).run()
+    kept, gone = yt.channels
+    line(channels=[{"channel_id": kept}], playlists=[]).wait(30)
+    polled = {watch.ref: watch.last_poll_at for watch in Watch.select()}
+    assert polled[kept] > polled[gone]
+    assert yt.requests.count("/feeds/videos.xml") > 2, "the other one is"
 
 
 # --- a source of one's own

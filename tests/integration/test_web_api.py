@@ -162,6 +162,20 @@ def _timeless(value: Any) -> Any:
 
 
 @pytest.mark.asyncio
+async def test_watches_that_the_configuration_lost_are_removed_when_it_is_accepted(
+    client: httpx.AsyncClient, at: OperatorRig
+) -> None:
+    db.run("UPDATE watches SET removal_held_at = 1.0")
+    held = db.number("SELECT COUNT(*) FROM watches")
+    dry = await client.post("/config/accept", json={"dry_run": True})
+    assert (dry.json()["removed"], len(dry.json()["watches"])) == (0, held)
+    done = await client.post("/config/accept", json={})
+    assert (done.status_code, done.json()["removed"]) == (200, held)
+    _check("POST", "/config/accept", 200, done.json())
+    assert db.number("SELECT COUNT(*) FROM watches WHERE state = 'removed'") == held > 0
+
+
+@pytest.mark.asyncio
 async def test_a_source_is_added_paused_resumed_reset_and_removed(client: httpx.AsyncClient, at: OperatorRig) -> None:
     dry = await client.post("/sources", json={"what": CHANNEL, "dry_run": True})
     assert (dry.status_code, dry.json()["id"]) == (200, None)

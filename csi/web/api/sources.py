@@ -1,4 +1,4 @@
-"""`/admin/sources`, `/admin/adapters`: watches, as `csi sources` shows and changes them."""
+"""`/admin/sources`, `/admin/adapters`, `/admin/config`: watches, as `csi sources` shows and changes them."""
 
 import asyncio
 from typing import Literal
@@ -73,6 +73,14 @@ class ResetRequest(DryRun):
     """What the next poll does with the items that are listed now."""
 
     emit: Literal["all", "none"] = Field(description="Emit every item that never became an event, or none")
+
+
+@OPERATIONS.add(
+    "POST", "/config/accept", "acceptRemoval",
+    "Remove the watches that are held because the configuration no longer has most of them",
+)  # fmt: skip
+def accept_removal(rt: Runtime, body: DryRun) -> api_models.RemovalReport:
+    return api_models.RemovalReport.of_watches(watches.accept_removal(rt, dry_run=body.dry_run), dry_run=body.dry_run)
 
 
 # ── read ────────────────────────────────────────────────────────────────────────────────────────────────
