@@ -108,17 +108,22 @@ def test_every_warning_is_in_the_runbook_and_no_other():
 
 
 def _loud_sentences(path: Path) -> list[str]:
-    """The constant first arguments of log.warning(…), log.opt(…).error(…), sidecar.warn(…) and their like."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    return [
-        call.args[0].value
-        for call in calls
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr in LOUD
-        and ast.unparse(call.func.value).partition(".")[0] in ("log", "self", "sidecar")
-        and call.args
-        and isinstance(call.args[0], ast.Constant)
+    """The constant first arguments of log.warning(…), log.opt(…).error(…), sidecar.warn(…) and their like, also where
+    they were assigned to `message` before."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    assigned = [
+        node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "message"
     ]
+    calls = [
+        node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
+    ]
+    loud = [
+        call.args[0]
+        for call in calls
+        if call.func.attr in LOUD and ast.unparse(call.func.value).partition(".")[0] in ("log", "self", "sidecar")
+    ]
+    database = [call.args[0] for call in calls if call.func.attr == "log_database_error"]
+    return [node.value for node in (*assigned, *loud, *database) if isinstance(node, ast.Constant)]
 
 
 def test_every_exit_code_has_a_row():
