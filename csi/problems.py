@@ -35,6 +35,7 @@ class ProblemReport:
 
     Health pages are open to everyone who can reach them, and notifications leave this machine. `what`, `cause` and
     `effect` therefore name sources, destinations and numbers, never a title, an id, a URL or the receiver's own words.
+    A problem of single watches, which fails no health page, names them as they are configured.
     """
 
     id: str

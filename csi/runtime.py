@@ -23,9 +23,10 @@ from csi.notifications import split_urls
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
-from csi.store import api_units, db, held_removals
+from csi.store import api_refusals, api_units, db, held_removals
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
+ACCESS_SECONDS = 60.0
 BUDGET_SPENT = "today's API budget is spent; polling resumes after midnight Pacific time"
 
 
@@ -87,6 +88,8 @@ class ProcessState:
     activity_counted_at: float | None = None
     jobs_woken_at: float = -math.inf
     catalog_units: CatalogUnits | None = None
+    api_accepted_at: dict[str, float] = field(default_factory=dict)
+    """By API credentials, when it was last recorded that the API accepts them."""
     ping_fault: str | None = None
     """Why the heartbeat URL could not be reached last time."""
 
@@ -167,6 +170,7 @@ class Runtime:
             net=self.net,
             charge=lambda units: self._charge(units, limit),
             exhaust=lambda: api_units.exhaust(limit, self.now()) if limit else None,
+            note_access=self._note_access,
             spare=lambda units: limit is None or self.has_spare(units),
             secret=self._secret,
             now=lambda: self.now(),
@@ -175,6 +179,16 @@ class Runtime:
     def _charge(self, units: int, limit: int | None) -> None:
         if limit is not None and not api_units.book(units, limit, self.now()):
             raise SourceError(BUDGET_SPENT, kind="budget")
+
+    def _note_access(self, name: str, error: str | None) -> None:
+        """A refusal is recorded at once; that the API accepts the credentials, once in ACCESS_SECONDS."""
+        now, accepted = self.now(), self.process.api_accepted_at
+        if error is not None:
+            accepted.pop(name, None)
+            api_refusals.note(name, error, now)
+        elif not 0 <= now - accepted.get(name, -math.inf) < ACCESS_SECONDS:
+            accepted[name] = now
+            api_refusals.accepted(name)
 
     def has_spare(self, units: int) -> bool:
         """Whether work that can wait may use so many units now, without the buffer that is reserved for polling."""

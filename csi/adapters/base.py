@@ -22,6 +22,7 @@ Existence = Literal["exists", "missing", "unknown"]
 #   auth       API key or OAuth token rejected      denied     not readable with the configured credentials
 #   missing    404 or 410. A feed answers 404 for channels that exist, too: call `confirm`
 #   malformed  the response is not what it should be           paused  polling of this host is paused
+#   empty      no items three times in a row, although the watch listed some before (set by the pipeline)
 #   bug        an error in CSI
 
 
@@ -85,6 +86,8 @@ class Tools:
     SourceError("budget") when the budget does not allow it."""
     exhaust: Callable[[], None] = lambda: None
     """Record that the API reported today's quota as used up."""
+    note_access: Callable[[str, str | None], None] = lambda name, error: None
+    """Record that the API refused these credentials (`error`), or accepted them (None)."""
     spare: Callable[[int], bool] = lambda units: True
     """Whether the budget has units above its buffer, for optional work."""
     secret: Callable[[str], str | None] = lambda name: None
@@ -102,6 +105,8 @@ class SourceAdapter(ABC):
     name: ClassVar[str]
     key_stems: ClassVar[tuple[str, ...]] = ()
     """Prefixes of an item's id in its dedupe keys; a search by the bare id tries each of them."""
+    lists_the_past: ClassVar[bool] = False
+    """A watch of this source always lists its newest items: one that listed some and lists none is broken."""
     newest_first: ClassVar[bool] = False
     """The source lists its newest item first: of two items of the same second the first one is newer."""
 
@@ -152,7 +157,7 @@ class SourceAdapter(ABC):
     def fill_gap(self, position: Position, since: float | None) -> ReadResult | None:
         """Items newer than `since` (the last successful read) that the window did not show, newest first.
 
-        None: not possible (no key, no budget, not supported by the source); items may have been missed.
+        None: not possible (no key, a refused key, not supported by the source); items were missed.
         `window_full` in the result: the walk stopped at its cap, and more items may be missing.
         Raises SourceError for a temporary failure.
         """

@@ -33,7 +33,8 @@ REPLACE_FEED_AFTER = 900.0
 """`via: both`: a feed that fails is replaced by the API after this long without a successful read."""
 
 _KINDS = {404: "missing", 410: "missing", 401: "denied", 403: "denied", 429: "throttled", 503: "throttled"}
-_TEMPORARY = frozenset({"transient", "throttled", "paused", "malformed"})
+_LATER = frozenset({"transient", "throttled", "paused", "malformed", "quota", "budget"})
+"""Failures after which the same call may succeed later."""
 
 
 class ChannelWatch(WatchSettings):
@@ -81,6 +82,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     name = channel_uploads.SOURCE
     key_stems = ("youtube:video:", "youtube:malformed:")
+    lists_the_past = True
     newest_first = True
     Settings = ChannelSettings
     settings: ChannelSettings
@@ -154,7 +156,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             return self._uploads.walk_back(position, since if since is not None else position.last_success_at)
         except SourceError as error:
             log.warning("gap is not filled", watch=position.ref, error=str(error), kind=error.kind)
-            if error.kind in _TEMPORARY:
+            if error.kind in _LATER:
                 raise
             return None
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from csi import clock
@@ -13,7 +13,8 @@ from csi.errors import SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.text import clean
 from csi.logs import log
-from csi.pipeline import clock_check, poll_gap, polled_host_health, quota_schedule, schedule
+from csi.pipeline import clock_check, poll_gap, polled_host_health, quiet_feed, quota_schedule, schedule
+from csi.pipeline.poll_gap import GapResult
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, watch_health
@@ -59,12 +60,13 @@ class PollAttempt:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """The result of a read: items in order of time, the keys of those that are known, and the columns that a gap
-    changes on the watch."""
+    """The result of a read: items in order of time, the keys of those that are known, what is known of a gap, and the
+    columns that the read changes on the watch."""
 
     reading: ReadResult
     items: list[KeyedItem]
     known: set[str]
+    gap: GapResult
     changes: dict[str, Any]
 
 
@@ -161,14 +163,42 @@ def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
 def _read(rt: Runtime, watch: Watch) -> ReadOutcome:
     adapter, position = rt.adapter(watch.source), _position(rt, watch)
     reading = adapter.read(position)
+    is_empty = _is_empty(adapter, watch, reading)
+    if is_empty:
+        _refuse_empty(watch)
+        # Without validators the next read is complete: the same empty response must not count as unchanged.
+        reading = replace(reading, etag=None, last_modified=None)
     with exclusive_on_sqlite(POLL_SECTION):
         items = _with_keys(adapter, reading.items)
         known = dedupe.known([item.key for item in items])
-    filled = poll_gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
-    if filled.items:
-        items = _with_keys(adapter, (*reading.items, *filled.items))
+    times = [item.occurred for item in items if item.occurred != float("inf")]
+    gap = poll_gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
+    compared = quiet_feed.compare(rt, watch, position, max(times, default=None), rt.now())
+    if gap.items or compared.items:
+        items = _with_keys(adapter, (*reading.items, *gap.items, *compared.items))
         known = dedupe.known([item.key for item in items])
-    return ReadOutcome(reading, items, known, filled.changes)
+    changes = gap.changes | compared.changes | _rhythm(times)
+    if not reading.unchanged:
+        changes["empty_reads"] = watch.empty_reads + 1 if is_empty else 0
+    return ReadOutcome(reading, items, known, gap, changes)
+
+
+def _is_empty(adapter: SourceAdapter, watch: Watch, reading: ReadResult) -> bool:
+    """The watch listed items before, and lists none: neither readable nor unreadable ones."""
+    listed = bool(reading.items) or reading.unchanged or reading.unreadable > 0
+    return adapter.lists_the_past and watch.last_video_published_at is not None and not listed
+
+
+def _refuse_empty(watch: Watch) -> None:
+    """SourceError at the third empty read in a row, and at each one after it."""
+    if watch.empty_reads + 1 >= watch_health.EMPTY_READS:
+        raise SourceError("the feed lists no items any more, although it did before", kind="empty")
+
+
+def _rhythm(times: list[float]) -> dict[str, Any]:
+    """The usual time between two publications, where this read shows enough of them."""
+    gap = watch_health.usual_gap(times)
+    return {} if gap is None else {"usual_gap": gap}
 
 
 class WatchLease:
@@ -215,9 +245,10 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
         new = _select(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
         stored = _store(rt, watch, new, known, now)
         # In the transaction: the plan depends on units and watches that other polls change.
-        next_at = _next_poll(rt, watch, found.reading, bool(stored), now)
+        next_at = _next_poll(rt, watch, found, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
         watches.finish(watch, next_at, host=attempt.host, **changes)
+        poll_gap.report(watch, found.gap, now)
         polled_host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
         counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", attempt.elapsed)])
     _log_success(watch, len(stored), len(new.old), now)
@@ -352,6 +383,7 @@ def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> di
         "last_error": None,
         "error_kind": None,
         "missing_since": None,
+        "gone_at": None,
     }
     if not reading.unchanged:
         changes |= {"walked_at": now, "pages": reading.pages, "first_read_at": watch.first_read_at or now}
@@ -369,9 +401,11 @@ def _newest_item(watch: Watch, found: ReadOutcome) -> dict[str, object]:
     return {"last_video_published_at": newest} if newest > (watch.last_video_published_at or 0.0) else {}
 
 
-def _next_poll(rt: Runtime, watch: Watch, reading: ReadResult, found_new: bool, now: float) -> float:
+def _next_poll(rt: Runtime, watch: Watch, found: ReadOutcome, found_new: bool, now: float) -> float:
     respects = rt.settings.sources[watch.source].waits_for_caches
-    at = quota_schedule.next_poll(rt, watch, found_new, now, reading.fresh_until if respects else None)
+    at = quota_schedule.next_poll(rt, watch, found_new, now, found.reading.fresh_until if respects else None)
+    if found.changes.get("empty_reads"):
+        return min(at, now + watch_health.EMPTY_RETRY * rt.rng.uniform(0.8, 1.0))
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:
         return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # spreads watches that were added together
     return at
@@ -441,6 +475,7 @@ def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> 
         "health": verdict.state,
         "health_since": verdict.since,
         "missing_since": (watch.missing_since or now) if verdict.state == "dead" else None,
+        "gone_at": (watch.gone_at or now) if verdict.state in watch_health.OWN_FAULT else None,
     }
 
 

@@ -1,7 +1,7 @@
 """Gaps: a feed lists only items that are new to us, so older ones may be missing. Read them from the API, or log it."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,26 @@ from csi.adapters.base import Position, RawEvent, ReadResult
 from csi.errors import SourceError
 from csi.logs import log
 from csi.runtime import Runtime
-from csi.store import counters, dedupe, watches
+from csi.scheduling.watch_health import watch_name, without_address
+from csi.store import counters, dedupe, incidents, watches
 from csi.store.models import Watch
 
 RETRY_SECONDS = 600.0
 GIVE_UP_SECONDS = 7 * 86_400.0
 """A gap that cannot be filled (no key, no budget, the API is unreachable) is retried for a week; its note stays."""
 
-NOT_POSSIBLE = "the API could not be used (no key, or no budget)"
+REPORT_SECONDS = 3600.0
+"""A gap that the API may still fill is reported after this time; one that it cannot fill, at once."""
+
+NO_KEY = "no key for the API is set, or the API refused it"
+NO_BUDGET = "the API units of the day are used up"
+TOO_MANY = "there were more items than the API was asked for"
+ITEMS_MISSED = "items_missed"
+_REMEDIES = {
+    NO_KEY: "set `YOUTUBE_API_KEY`, so that such a gap is filled, or `via: both` for this watch",
+    NO_BUDGET: "`csi quota` shows what uses the units; the gap is filled when units are left",
+    TOO_MANY: "poll this watch more often: set its `poll_interval_seconds`",
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,16 @@ class Gap:
     since: float
     until: float
     tried_at: float | None = None
+    reported: bool = False
+    """An incident tells the operator of it."""
+
+
+@dataclass(frozen=True)
+class MissedItems:
+    """Items of this window that became no events."""
+
+    gap: Gap
+    cause: str
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,10 @@ class GapResult:
 
     items: tuple[RawEvent, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
+    missed: MissedItems | None = None
+    """To report to the operator now."""
+    is_closed: bool = False
+    """The API listed every item of the gap: nothing was missed."""
 
 
 def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now: float, *, is_new: bool) -> GapResult:
@@ -44,10 +70,30 @@ def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now
         return GapResult()
     asked = replace(position, known=partial(_known_before, gap.until), emits=None)
     try:
-        found, why = rt.adapter(watch.source).fill_gap(asked, gap.since), NOT_POSSIBLE
+        found, why = rt.adapter(watch.source).fill_gap(asked, gap.since), NO_KEY
     except SourceError as error:
-        found, why = None, str(error)
+        found, why = None, NO_BUDGET if error.kind in ("quota", "budget") else str(error)
     return _close_gap(watch, gap, found) if found is not None else _keep_open(watch, gap, why, now)
+
+
+def report(watch: Watch, result: GapResult, now: float) -> None:
+    """Record what was missed as an incident, which stays until the operator acknowledges it. An incident whose items
+    the API listed later is over. Part of the caller's transaction."""
+    name = watch_name(watch.name, watch.ref)
+    if result.is_closed:
+        incidents.close(ITEMS_MISSED, name, "filled through the API", now)
+    if (missed := result.missed) is None:
+        return
+    since, until = clock.iso(missed.gap.since), clock.iso(missed.gap.until)
+    incidents.report(
+        ITEMS_MISSED,
+        name,
+        what=f"{watch.source}: items of {name} from {since} to {until} may have been missed",
+        cause=without_address(missed.cause),
+        effect="its feed lists only the newest 15 items; older ones of this time were not seen and are not delivered",
+        remedy=_REMEDIES.get(missed.cause, "`csi sources list` shows the error of the watch"),
+        now=now,
+    )
 
 
 def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
@@ -64,8 +110,10 @@ def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
 def _close_gap(watch: Watch, gap: Gap, found: ReadResult) -> GapResult:
     log.info("gap is filled", source=watch.source, watch=watch.ref, seen=len(found.items), whole=not found.window_full)
     counters.add("gaps", source=watch.source, label="filled")
-    note = _note(gap, "there were more than the API was asked for") if found.window_full else None
-    return GapResult(found.items, {"gap_json": None, "note": note})
+    changes = {"gap_json": None, "note": _note(gap, TOO_MANY) if found.window_full else None}
+    if found.window_full:
+        return GapResult(found.items, changes, MissedItems(gap, TOO_MANY))
+    return GapResult(found.items, changes, is_closed=True)
 
 
 def _keep_open(watch: Watch, gap: Gap, why: str, now: float) -> GapResult:
@@ -74,8 +122,11 @@ def _keep_open(watch: Watch, gap: Gap, why: str, now: float) -> GapResult:
         log.warning("items may have been missed", source=watch.source, watch=watch.ref, since=since, error=why)
         counters.add("gaps", source=watch.source, label="open")
     kept = now - gap.until < GIVE_UP_SECONDS
-    again = json.dumps({"since": gap.since, "until": gap.until, "tried_at": now}) if kept else None
-    return GapResult(changes={"gap_json": again, "note": _note(gap, why)})
+    is_certain = why == NO_KEY or now - gap.until >= REPORT_SECONDS
+    missed = MissedItems(gap, why) if is_certain and not gap.reported else None
+    again = replace(gap, tried_at=now, reported=gap.reported or missed is not None)
+    changes = {"gap_json": json.dumps(asdict(again)) if kept else None, "note": _note(gap, why)}
+    return GapResult(changes=changes, missed=missed)
 
 
 def _note(gap: Gap, why: str) -> str:

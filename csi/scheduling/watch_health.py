@@ -10,14 +10,16 @@ No watch is switched off: a dead watch is still read once an hour, and is health
 
 import math
 import random
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from csi.errors import SourceError
 
 State = Literal["healthy", "backing_off", "throttled", "outage", "suspect", "dead"]
 
-HOST_KINDS = frozenset({"transient", "missing", "malformed"})
+HOST_KINDS = frozenset({"transient", "missing", "malformed", "empty"})
 """Failures that may be the host's. A refused key, a private list, a spent budget or a bug of ours never is."""
 
 WAITING_KINDS = frozenset({"throttled", "quota", "budget", "paused"})
@@ -51,8 +53,41 @@ LONG_NIGHT = 7 * DAY
 """YouTube's longest recorded outage that answered 404 took four days. A watch that is missing for a week, while other
 watches of its host answer, is really missing."""
 
+EMPTY_READS = 3
+"""Reads in a row without items after which a watch that listed items counts as failing."""
+EMPTY_RETRY = 15.0
+"""The next read after one without items is sent this soon: a short fault is over, a lasting one is known."""
+
+QUIET_GAPS = 6.0
+"""A watch is quiet when it had no news for this many times its usual gap, and for a day."""
+FEWEST_GAPS = 5
+SAME_PUBLICATION = 600.0
+"""Items published within this time count as one publication: a creator who uploads five videos at once."""
+NEWEST_GAPS = 30
+
 FIRST_PAUSE = 5.0
 LONGEST_PAUSE = HOUR
+
+
+class ReadWatch(Protocol):
+    """The columns of a watch that its shown state depends on."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def health(self) -> str: ...
+    @property
+    def errors(self) -> int: ...
+    @property
+    def first_read_at(self) -> float | None: ...
+    @property
+    def last_success_at(self) -> float | None: ...
+    @property
+    def last_new_at(self) -> float | None: ...
+    @property
+    def last_video_published_at(self) -> float | None: ...
+    @property
+    def usual_gap(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -119,6 +154,53 @@ def confirmed(verdict: Verdict, answer: str, now: float, rng: random.Random) -> 
     if answer == "exists" and verdict.state == "dead":
         return replace(verdict, state="suspect")
     return verdict
+
+
+def watch_name(name: str | None, ref: str) -> str:
+    """How problems name a watch: by its configured name, or by its id where it has none."""
+    return name or ref
+
+
+def without_address(error: str) -> str:
+    """`the feed could not be read: host/path: connection refused` without its middle: problems are public."""
+    first, *rest = error.split(": ")
+    return f"{first}: {rest[-1]}" if len(rest) > 1 else first
+
+
+def usual_gap(published: Iterable[float]) -> float | None:
+    """The median time between two publications, of the newest ones. None: too few to know a rhythm."""
+    times = sorted(published, reverse=True)
+    gaps: list[float] = []
+    last = times[0] if times else 0.0
+    for moment in times[1:]:
+        if last - moment >= SAME_PUBLICATION:
+            gaps.append(last - moment)
+            last = moment
+    return statistics.median(gaps[:NEWEST_GAPS]) if len(gaps) >= FEWEST_GAPS else None
+
+
+def quiet_seconds(watch: ReadWatch) -> float | None:
+    """How long a watch that is quiet had no news, up to its last read. None: it is not quiet, or it has no rhythm."""
+    read_at, gap = watch.last_success_at, watch.usual_gap
+    if read_at is None or gap is None or watch.first_read_at is None:
+        return None
+    # A time without polls is not counted, nor what was published before the watch was first read.
+    news = max(watch.last_video_published_at or 0.0, watch.last_new_at or 0.0, watch.first_read_at)
+    silent = read_at - news
+    return silent if silent > max(QUIET_GAPS * gap, DAY) else None
+
+
+def shown_state(watch: ReadWatch, *, worker_is_alive: bool) -> str:
+    """The state of a watch as operators see it: `paused` or `removed`; `unknown` while no worker reads it; `new` before
+    its first read; `quiet` without news for longer than usual; else its health."""
+    if watch.state != "active":
+        return watch.state
+    if not worker_is_alive:
+        return "unknown"
+    if watch.last_success_at is None and watch.errors == 0:
+        return "new"
+    is_quiet = watch.health == "healthy" and quiet_seconds(watch) is not None
+    return "quiet" if is_quiet else watch.health
 
 
 def threshold(watches: int) -> int:

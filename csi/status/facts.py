@@ -1,7 +1,7 @@
 """What is known of the installation at one moment: gathered once, judged by `csi.status.verdict`."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,13 +11,27 @@ from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store import alerts, api_units, backups, db, events, held_removals, hosts, incidents, reload_results, watches
+from csi.store import (
+    alerts,
+    api_refusals,
+    api_units,
+    backups,
+    db,
+    events,
+    held_removals,
+    hosts,
+    incidents,
+    reload_results,
+    watches,
+)
+from csi.store.api_refusals import ApiRefusal
 from csi.store.backups import BackupRecord
 from csi.store.held_removals import HeldRemoval
 from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.queries import charts
 from csi.store.queries.charts import DeadLately
+from csi.store.reload_results import Reload
 from csi.store.watches import WatchTimes
 
 
@@ -27,6 +41,7 @@ class SourcePlan:
 
     name: str
     watches: int
+    """Configured watches while no worker is alive that has stored them; else 0."""
     idle_interval: float
     """The longest planned time between two polls; 0: the watch's own interval."""
 
@@ -57,6 +72,8 @@ class SystemFacts:
     dead_lately: DeadLately = field(default_factory=DeadLately)
     quota_left: int | None = None
     quota_buffer: int = 0
+    quota_resets_at: float | None = None
+    api_refusals: tuple[ApiRefusal, ...] = ()
     reload_error: str | None = None
     disk_used: float = 0.0
     incidents: tuple[Incident, ...] = ()
@@ -83,7 +100,7 @@ def gather(rt: Runtime) -> SystemFacts:
         polling=rt.settings.features.polling,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
         delivery_is_on=rt.settings.features.delivery,
-        sources=tuple(_plan(rt, name) for name in rt.enabled_sources()),
+        sources=tuple(_plans(rt, worker, reload)),
         watches=tuple(watches.schedule()),
         destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
         storage=storage_status(rt, worker),
@@ -93,6 +110,8 @@ def gather(rt: Runtime) -> SystemFacts:
         dead_lately=charts.dead_lately(now - LATELY_SECONDS),
         quota_left=None if limit is None else max(limit - api_units.used(now), 0),
         quota_buffer=quota_schedule.buffer(rt),
+        quota_resets_at=None if limit is None else api_units.day_ends(now),
+        api_refusals=tuple(api_refusals.current()),
         reload_error=reload.error if reload else None,
         disk_used=_disk_used(rt),
         incidents=tuple(incidents.unacknowledged()),
@@ -104,11 +123,17 @@ def gather(rt: Runtime) -> SystemFacts:
     )
 
 
-def _plan(rt: Runtime, name: str) -> SourcePlan:
-    source = rt.settings.sources[name]
-    adaptive = source.adaptive
-    idle = adaptive.idle_interval_seconds if adaptive and adaptive.enabled else 0.0
-    return SourcePlan(name, watches=len(source.watches), idle_interval=idle)
+def _plans(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> Iterator[SourcePlan]:
+    """The enabled sources. A worker that is alive has loaded its own configuration, perhaps later than this process:
+    its sources and its watches count."""
+    names = rt.enabled_sources()
+    if worker.is_alive and reload is not None and reload.sources is not None:
+        names = [name for name in reload.sources if name in rt.settings.sources]
+    for name in names:
+        source = rt.settings.sources[name]
+        adaptive = source.adaptive
+        idle = adaptive.idle_interval_seconds if adaptive and adaptive.enabled else 0.0
+        yield SourcePlan(name, watches=0 if worker.is_alive else len(source.watches), idle_interval=idle)
 
 
 def _disk_used(rt: Runtime) -> float:

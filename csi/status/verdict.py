@@ -6,18 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from csi.runtime import Runtime
-from csi.status import upkeep_problems
+from csi.status import source_problems, upkeep_problems
 from csi.status.destinations import DestinationState
-from csi.status.facts import SourcePlan, SystemFacts, gather
+from csi.status.facts import SystemFacts, gather
 from csi.status.problems import Check, Problem
-from csi.store.watches import WatchTimes
 
-ON_TIME_SECONDS = 120.0
 OVERDUE_SECONDS = 180.0
-"""The least time that a watch with a short interval gets: to count as polled on time, and as not overdue."""
-FAILURES = 3
-"""Failures in a row after which a watch at its idle interval counts as failing."""
-STALE_SECONDS = 600.0
+"""The least time that a watch with a short interval gets to count as not overdue."""
 BACKLOG_SECONDS = 1800.0
 """PRD §6.1: a standard event is delivered within half an hour."""
 DEAD_LETTERS = 100
@@ -61,6 +56,7 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_worker(facts),
         *_storage(facts),
         *_sources(facts),
+        *source_problems.problems(facts),
         *_delivery(facts),
         *_upkeep(facts),
         *upkeep_problems.problems(facts),
@@ -112,16 +108,6 @@ def _storage(facts: SystemFacts) -> Iterator[Problem]:
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
-    """Polled with success within three intervals (two minutes at least), or at its idle interval as planned."""
-    if watch.last_success_at is None:
-        return False
-    limit = max(3 * watch.interval, ON_TIME_SECONDS)
-    if watch.errors < FAILURES:
-        limit = max(limit, idle_interval + 60.0)
-    return abs(now - watch.last_success_at) <= limit
-
-
 def overdue(facts: SystemFacts) -> dict[str, int]:
     """Watches that are long overdue, by source. A worker that has just started gets that long to catch up."""
     if not facts.polling or facts.clock_hold is not None:
@@ -147,41 +133,6 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
         effect = "new items of these watches are not seen"
         remedy = FIND_STALL if facts.worker.problem is None else START_WORKER
         yield Problem("watches_overdue", source, "down", what, effect, remedy, fails=("live",))
-    for plan in facts.sources:
-        yield from _stale(plan, facts)
-    for host in facts.outages:
-        what = f"upstream outage: {host.outage_watches:,} watches fail at {host.host}"
-        effect = "their new items are not seen; polling resumes when the host answers"
-        remedy = "none, if the host has an outage; otherwise check network, DNS and proxy of this machine"
-        yield Problem("host_outage", host.host, "degraded", what, effect, remedy, host.outage_since)
-
-
-def _stale(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
-    watches = facts.watches_of(plan.name)
-    if not (plan.watches or watches) or any(is_on_time(one, plan.idle_interval, facts.now) for one in watches):
-        return
-    polled = max((one.last_success_at for one in watches if one.last_success_at is not None), default=None)
-    failed = sum(one.errors > 0 for one in watches)
-    if polled is not None:
-        what = f"{plan.name}: none of its {len(watches):,} watches was polled in time"
-    elif failed:
-        what = f"{plan.name}: no watch could be polled, {failed:,} failed"
-    else:
-        what = f"{plan.name}: not polled yet"
-    # Operators are notified later than `/readyz` fails: a short interruption is not worth a message.
-    started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
-    limit = max(3 * min((one.interval for one in watches), default=0.0), STALE_SECONDS)
-    lasts = facts.now - max(polled or 0.0, started_at) > limit
-    yield Problem(
-        "source_stale",
-        plan.name,
-        "degraded",
-        what,
-        "new items of this source are not seen",
-        "`csi sources list` shows the error of each watch",
-        polled,
-        fails=("ready", "alert") if lasts else ("ready",),
-    )
 
 
 # ── delivery ────────────────────────────────────────────────────────────────────────────────────────────
@@ -245,9 +196,6 @@ def _upkeep(facts: SystemFacts) -> Iterator[Problem]:
         what = f"{facts.dead_letters:,} dead letters are open{share if most else ''}"
         remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
         yield _alert("dead_letters", "events", what, "these events were given up", remedy)
-    if facts.quota_left is not None and facts.quota_left < facts.quota_buffer:
-        what = f"{facts.quota_left:,} API units are left until midnight Pacific time"
-        yield _alert("quota_low", "api", what, "watches that cost units are polled less often", "see `csi quota`")
     if facts.reload_error is not None:
         what = f"the new configuration was refused: {facts.reload_error}"
         remedy = "correct the file, then `csi config check`"

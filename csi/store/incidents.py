@@ -47,6 +47,15 @@ def report(
     changed(sql, problem, subject, what, cause, effect, remedy, now, events)
 
 
+def close(problem: str, subject: str, by: str, now: float) -> bool:
+    """End the incident of this problem and subject: its reason is gone. False: there is none."""
+    sql = (
+        "UPDATE incidents SET acknowledged_at = ?, acknowledged_by = ? "
+        "WHERE problem = ? AND subject = ? AND acknowledged_at IS NULL"
+    )
+    return changed(sql, now, by, problem, subject) > 0
+
+
 def unacknowledged(limit: int = 100) -> list[Incident]:
     """Oldest first."""
     sql = f"SELECT {_COLUMNS} FROM incidents WHERE acknowledged_at IS NULL ORDER BY id LIMIT ?"

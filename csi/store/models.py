@@ -58,6 +58,11 @@ class Watch(TableModel):
     last_video_published_at = DoubleField(null=True)
     removed_at = DoubleField(null=True)
     removal_held_at = DoubleField(null=True)
+    usual_gap = DoubleField(null=True)
+    empty_reads = IntegerField(default=0)
+    gone_at = DoubleField(null=True)
+    stale_since = DoubleField(null=True)
+    compared_at = DoubleField(null=True)
 
     class Meta:
         table_name = "watches"

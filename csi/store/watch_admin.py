@@ -20,6 +20,10 @@ CLEAN = {
     "note": None,
     "missing_since": None,
     "gap_json": None,
+    "empty_reads": 0,
+    "gone_at": None,
+    "stale_since": None,
+    "compared_at": None,
 }
 """Column values of a watch without a history of errors."""
 

@@ -147,6 +147,24 @@ class WatchTimes:
     last_poll_at: float | None
     last_success_at: float | None
     errors: int
+    id: int = 0
+    ref: str = ""
+    name: str | None = None
+    state: str = "active"
+    host: str | None = None
+    health: str = "healthy"
+    health_since: float | None = None
+    error_kind: str | None = None
+    last_error: str | None = None
+    first_read_at: float | None = None
+    last_new_at: float | None = None
+    last_video_published_at: float | None = None
+    usual_gap: float | None = None
+    gone_at: float | None = None
+    stale_since: float | None = None
+
+
+_TIMES = columns(WatchTimes).replace("interval", "interval_seconds", 1)
 
 
 def sync(wanted: Iterable[WantedWatch], now: float, held: Collection[tuple[str, str]] = ()) -> None:
@@ -317,10 +335,10 @@ def routing_of(watch_id: int) -> WatchRouting:
     return fetch_all(WatchRouting, f"SELECT {columns(WatchRouting)} FROM watches WHERE id = ?", watch_id)[0]
 
 
-def schedule() -> list[WatchTimes]:
-    """The times of every active watch, for health checks."""
-    sql = "SELECT source, interval_seconds, next_poll_at, last_poll_at, last_success_at, errors FROM watches"
-    return fetch_all(WatchTimes, f"{sql} WHERE state = 'active'")
+def schedule(*, paused: bool = False) -> list[WatchTimes]:
+    """The times and the health of every active watch, for health checks; with `paused`, of paused ones, too."""
+    states = "('active', 'paused')" if paused else "('active')"
+    return fetch_all(WatchTimes, f"SELECT {_TIMES} FROM watches WHERE state IN {states} ORDER BY id")
 
 
 def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:

@@ -9,7 +9,8 @@ from csi.errors import CsiError, StoreError
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
-from csi.status.verdict import cause_in_brackets, is_on_time, judge, overdue
+from csi.status.source_problems import is_on_time
+from csi.status.verdict import cause_in_brackets, judge, overdue
 from csi.store import database_faults
 from csi.store.destinations import DEFAULT, DestinationRow
 

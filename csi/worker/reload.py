@@ -10,7 +10,7 @@ from csi.errors import CsiError
 from csi.logs import log, redact
 from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime, load_settings, secret_values
-from csi.store import backups, counters, reload_results
+from csi.store import api_refusals, backups, counters, reload_results
 from csi.store.db import writing
 from csi.worker import alerting
 
@@ -70,7 +70,8 @@ def note_start(rt: Runtime) -> None:
     """A process that starts has taken its configuration: what was refused before is over. Backups are expected from
     the first start on."""
     with writing():
-        reload_results.note(rt.now())
+        reload_results.note(rt.now(), sources=rt.enabled_sources())
+        api_refusals.forget()
         backups.note_expected(rt.now())
 
 
@@ -83,7 +84,8 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
     settings = fresh.settings
     logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
     with writing():
-        reload_results.note(fresh.now())
+        reload_results.note(fresh.now(), sources=fresh.enabled_sources())
+        api_refusals.forget()
         counters.add("config_reloads", label="loaded")
     log.info("configuration is reloaded")
     if fixed:
@@ -93,6 +95,6 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
 
 def _refuse(rt: Runtime, error: str) -> None:
     with writing():
-        reload_results.note(rt.now(), error)
+        reload_results.note(rt.now(), error, sources=rt.enabled_sources())
         counters.add("config_reloads", label="refused")
     log.error("configuration could not be reloaded; the old one stays", error=error)

@@ -489,17 +489,18 @@ def test_without_a_date_to_go_by_the_first_known_upload_ends_it(yt):
     assert videos(adapter, reading) == ["new"]
 
 
-def test_a_gap_cannot_be_filled_without_a_key_a_budget_or_a_channel(yt):
+def test_a_gap_cannot_be_filled_without_a_key_or_a_channel_and_waits_for_the_budget(yt):
     yt.uploads = [item("new")]
     assert gap(yt, set(), key=None)[1] is None
     yt.ledger.left = 0
-    assert gap(yt, set())[1] is None
+    with pytest.raises(SourceError):
+        gap(yt, set())
     assert yt.adapter().fill_gap(Position("UULFx"), NOW) is None
 
 
 @pytest.mark.parametrize(
     ("reason", "status", "passes"),
-    [("quotaExceeded", 403, False), ("keyInvalid", 400, False), ("backendError", 500, True)],
+    [("quotaExceeded", 403, True), ("keyInvalid", 400, False), ("backendError", 500, True)],
 )
 def test_a_failure_that_passes_is_raised_and_one_that_stays_is_not(yt, reason, status, passes):
     yt.api = refusal(reason, status)

@@ -7,7 +7,7 @@ import pytest
 
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
-from csi.status.verdict import is_on_time
+from csi.status.source_problems import is_on_time
 from csi.status.worker import WorkerStatus
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat

@@ -100,6 +100,19 @@ class DataApi:
 
     def page(self, resource: str, query: Mapping[str, str | int], *, etag: str | None = None) -> ApiPage | None:
         """One call, one unit. None: unchanged since `etag` (a 304 costs the same unit)."""
+        name = "oauth" if self._tokens.configured else self._settings.api_key_env
+        try:
+            found = self._page(resource, query, etag)
+        except SourceError as error:
+            if error.kind == "quota":
+                self._tools.exhaust()
+            if error.kind == "auth":
+                self._tools.note_access(name, str(error))
+            raise
+        self._tools.note_access(name, None)
+        return found
+
+    def _page(self, resource: str, query: Mapping[str, str | int], etag: str | None) -> ApiPage | None:
         if not self._enabled:
             raise SourceError("the feed is a stand-in on this machine; set api_base_url, too", kind="auth")
         url = f"{self._settings.api_base_url.rstrip('/')}/{resource}?{urlencode(query)}"
@@ -108,13 +121,7 @@ class DataApi:
             if not etag:
                 raise SourceError("the API answered 304 to a request without a condition", kind="malformed")
             return None
-        try:
-            body = api_json(answer, key_env=self._settings.api_key_env, now=self._tools.now())
-        except SourceError as error:
-            if error.kind == "quota":
-                self._tools.exhaust()
-            raise
-        return read_page(body)
+        return read_page(api_json(answer, key_env=self._settings.api_key_env, now=self._tools.now()))
 
     def _call(self, url: str, condition: dict[str, str]) -> HttpResponse:
         if self._tokens.configured:

@@ -131,6 +131,8 @@ class YouTubeSite:
         self._ledger = ServedLedger(options.ledger_path) if options.ledger_path else None
         self._random = Random(options.seed)
         self._feeds: dict[str, tuple[int, SimulatedResponse]] = {}
+        self._is_stale: dict[str, bool] = {}
+        """By channel, whether its feed stays as it was served last."""
         self._pages: dict[tuple[tuple[str, str], ...], tuple[int, SimulatedResponse]] = {}
         self.script: FaultScript = ()
         self._rule_counts: list[int] = []
@@ -146,10 +148,12 @@ class YouTubeSite:
     def fault(self, request: RequestTarget, now: float) -> Fault:
         script, counts = self.script, self._rule_counts
         if not script:
+            self._is_stale.clear()
             return Fault()
         fault, matched = decide(script, request, now - self.started, self._random.random, counts)
         for position in matched:
             counts[position] += 1
+        self._is_stale[request.ref] = fault.name == "stale"
         return fault
 
     def feed(self, query: data_api.Query, now: float) -> SimulatedResponse:
@@ -159,7 +163,7 @@ class YouTubeSite:
             return html_error(400, FEED_PATH)
         version = self.world.version(ref)
         cached = self._feeds.get(ref)
-        if cached and cached[0] == version:
+        if cached and (cached[0] == version or self._is_stale.get(ref)):
             return cached[1]
         response = self._channel_feed(ref, now) if "channel_id" in query else self._playlist_feed(ref, now)
         if response is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import re
 import socket
 import struct
 import zlib
@@ -61,6 +62,8 @@ def apply_fault(response: SimulatedResponse, fault: Fault, path: str) -> Simulat
             return SimulatedResponse(200, CONSENT_PAGE, HTML)
         case "empty":
             return replace(response, body=b"")
+        case "noentries":
+            return replace(response, body=re.sub(rb"<entry>.*?</entry>\s*", b"", response.body, flags=re.S))
         case "truncated":
             return replace(response, body=response.body[: len(response.body) * 3 // 5])
         case "gzip":

@@ -5,6 +5,7 @@
     target  := any | feed | api | playlistItems | videos | channels | playlists
     action  := 400…599 ["=" Retry-After]  | slow=DURATION | drip[=DURATION] | redirect[=URL]
              | reset | cut | hang | html | empty | truncated | bomb | attributes | deep | gzip
+             | noentries (a feed without its entries) | stale (the feed as it was served last)
              | an API reason, as in quotaExceeded (not for feeds)
     suffix  := "%" percent of the requests  | "#" percent of the ids, always the same ones
              | "+" requests that pass first | "*" how many are hit   | "@" window
@@ -27,7 +28,10 @@ FEED = "feed"
 API_TARGETS = ("playlistItems", "videos", "channels", "playlists")
 TARGETS = ("any", FEED, "api", *API_TARGETS)
 
-PLAIN: tuple[str, ...] = ("reset", "cut", "hang", "html", "empty", "truncated", "bomb", "attributes", "deep", "gzip")
+PLAIN: tuple[str, ...] = (
+    *("reset", "cut", "hang", "html", "empty", "truncated", "bomb", "attributes", "deep", "gzip"),
+    *("noentries", "stale"),
+)
 PRESETS = {
     "night": ("feed:404#40@15-75", "40 % of the channels answer 404 for a minute"),
     "storm": (

@@ -1,0 +1,285 @@
+"""Problems of sources: what is not read, what is gone, empty, stale or quiet, and what the API refuses. Rules; pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+
+from csi import clock
+from csi.scheduling.watch_health import quiet_seconds, watch_name, without_address
+from csi.status.facts import SourcePlan, SystemFacts
+from csi.status.problems import Problem
+from csi.store.models import Host
+from csi.store.watches import WatchTimes
+
+ON_TIME_SECONDS = 120.0
+"""The least time that a watch with a short interval gets to count as polled on time."""
+FAILURES = 3
+"""Failures in a row after which a watch counts as failing."""
+FAILING_SECONDS = 60.0
+"""Three quick retries of one short fault do not count as failing before this time."""
+NAMES = 5
+
+REFUSED = ("auth", "denied", "quota", "budget")
+"""Kinds of error that are problems of their own: a source that fails by them is not reported a second time."""
+REPORTED = "the API reported its daily quota as used up"
+HOUR, DAY = 3600.0, 86_400.0
+
+
+def problems(facts: SystemFacts) -> Iterator[Problem]:
+    yield from _api_access(facts)
+    yield from _api_units(facts)
+    if not facts.polling or facts.clock_hold is not None:
+        return
+    for plan in facts.sources:
+        yield from _not_read(plan, facts)
+    for host in facts.outages:
+        yield _outage(host, facts)
+    yield from _denied(facts)
+    yield from _gone(facts)
+    yield from _stale_feeds(facts)
+    yield from _quiet(facts)
+
+
+# ── a source, or its host ───────────────────────────────────────────────────────────────────────────────
+
+
+def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
+    """Polled with success within three intervals (two minutes at least), or at its idle interval as planned."""
+    if watch.last_success_at is None:
+        return False
+    return abs(now - watch.last_success_at) <= _longest_wait(watch, idle_interval)
+
+
+def is_failing(watch: WatchTimes, now: float) -> bool:
+    """It failed several times in a row, and not for a moment only. A watch that waits for its host does not fail."""
+    if watch.errors < FAILURES or watch.health_since is None or watch.health == "throttled":
+        return False
+    return now - watch.health_since >= FAILING_SECONDS
+
+
+def _longest_wait(watch: WatchTimes, idle_interval: float) -> float:
+    wait = max(3 * watch.interval, ON_TIME_SECONDS)
+    return max(wait, idle_interval + 60.0) if watch.errors < FAILURES else wait
+
+
+def _not_read(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
+    """More than half of a source is not read: late, or failing."""
+    now, watches = facts.now, facts.watches_of(plan.name)
+    bad = [one for one in watches if not is_on_time(one, plan.idle_interval, now) or is_failing(one, now)]
+    if not (plan.watches or watches) or (watches and 2 * len(bad) <= len(watches)):
+        return
+    unexplained = [one for one in bad if one.error_kind not in REFUSED and one.health != "outage"]
+    started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
+    since = {one: _bad_since(one, started_at, now) for one in unexplained}
+    # A worker that has just started gets three intervals of each watch before operators are notified.
+    lasting = [
+        one for one in unexplained if is_failing(one, now) or now - since[one] > _longest_wait(one, plan.idle_interval)
+    ]
+    yield Problem(
+        "source_stale",
+        plan.name,
+        "degraded",
+        _not_read_text(plan, watches, bad),
+        "new items of these watches are not seen",
+        "`csi sources list` shows the error of each watch",
+        min((since[one] for one in lasting), default=None),
+        fails=("ready", "alert") if lasting and 2 * len(lasting) > len(watches) else ("ready",),
+        cause=_common_error(bad),
+    )
+
+
+def _bad_since(watch: WatchTimes, started_at: float, now: float) -> float:
+    if is_failing(watch, now) and watch.health_since is not None:
+        return watch.health_since
+    return max(watch.last_success_at or 0.0, started_at)
+
+
+def _not_read_text(plan: SourcePlan, watches: Sequence[WatchTimes], bad: Sequence[WatchTimes]) -> str:
+    failed = sum(one.errors > 0 for one in watches)
+    if len(bad) < len(watches):
+        return f"{plan.name}: {len(bad):,} of its {len(watches):,} watches were not polled in time"
+    if any(one.last_success_at is not None for one in watches):
+        return f"{plan.name}: none of its {len(watches):,} watches was polled in time"
+    return f"{plan.name}: no watch could be polled, {failed:,} failed" if failed else f"{plan.name}: not polled yet"
+
+
+def _outage(host: Host, facts: SystemFacts) -> Problem:
+    failing = [one for one in facts.watches if one.host == host.host and one.health == "outage"]
+    first = [one.health_since for one in failing if one.health_since is not None]
+    return Problem(
+        "host_outage",
+        host.host,
+        "degraded",
+        f"upstream outage: {host.outage_watches:,} watches fail at {host.host}",
+        "their new items are not seen; polling resumes when the host answers",
+        "none, if the host has an outage; otherwise check network, DNS and proxy of this machine: `csi doctor`",
+        min([*first, host.outage_since or facts.now]),
+        fails=("alert",),
+        cause=_common_error(failing),
+    )
+
+
+# ── the API ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _api_access(facts: SystemFacts) -> Iterator[Problem]:
+    blocked = sum(one.error_kind == "auth" for one in facts.watches)
+    effect = "gaps in feeds are not filled, and the catalogue is not refreshed"
+    for one in facts.api_refusals:
+        yield Problem(
+            "api_refused",
+            one.name,
+            "degraded",
+            f"the YouTube Data API refused access with {one.name}",
+            f"{_watches(blocked)} not read, {effect}" if blocked else effect,
+            f"correct it: `{_variable(one.name)}`; then restart worker and sidecar; `csi doctor` tests the access",
+            one.since,
+            fails=("ready", "alert") if blocked else ("alert",),
+            cause=one.error,
+            is_proven=True,
+        )
+
+
+def _variable(name: str) -> str:
+    return "YOUTUBE_OAUTH_REFRESH_TOKEN" if name == "oauth" else name
+
+
+def _api_units(facts: SystemFacts) -> Iterator[Problem]:
+    if facts.quota_left is None or (facts.quota_left and facts.quota_left >= facts.quota_buffer):
+        return
+    if facts.quota_left:
+        what = f"{facts.quota_left:,} API units are left until midnight Pacific time"
+        effect = "watches that cost units are polled less often"
+        yield Problem("quota_low", "api", "degraded", what, effect, "see `csi quota`", fails=("alert",))
+        return
+    blocked = [one for one in facts.watches if one.error_kind in ("quota", "budget")]
+    reported = any(one.error_kind == "quota" for one in blocked)
+    resets = clock.iso(facts.quota_resets_at or facts.now)
+    yield Problem(
+        "quota_spent",
+        "api",
+        "degraded",
+        "the API units of this day are used up",
+        f"{_watches(len(blocked))} not read until {resets}, when YouTube's next day begins; feeds are still read",
+        "none until then; `csi quota` shows what uses the units; raise `quota_limit` if Google granted more",
+        min((one.health_since for one in blocked if one.health_since is not None), default=None),
+        fails=("ready", "alert") if blocked else ("alert",),
+        cause=REPORTED if reported else f"quota_limit is reached, or {REPORTED}",
+        is_proven=True,
+    )
+
+
+# ── single watches ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _denied(facts: SystemFacts) -> Iterator[Problem]:
+    """Watches that may not be read; those of one source and day are one problem."""
+    denied = [one for one in facts.watches if one.error_kind == "denied" and one.errors > 0]
+    for source, day, found in _by_day((one.health_since or facts.now, one) for one in denied):
+        yield Problem(
+            "watch_denied",
+            f"{source} {day}",
+            "degraded",
+            f"{source}: {_watches(len(found))} not readable with the configured credentials: {_names(found)}",
+            "their new items are not seen",
+            "make them public or unlisted, set the owner's `YOUTUBE_OAUTH_REFRESH_TOKEN`, or remove them: "
+            "`csi sources list`",
+            min(one.health_since or facts.now for one in found),
+            fails=("alert",),
+            cause=_common_error(found),
+            is_proven=True,
+        )
+
+
+def _gone(facts: SystemFacts) -> Iterator[Problem]:
+    """Watches that are suspect or dead; those of one source and day are one problem."""
+    gone = [(one.gone_at, one) for one in facts.watches if one.gone_at is not None]
+    for source, day, found in _by_day(gone):
+        dead = sum(one.health == "dead" for one in found)
+        yield Problem(
+            "watch_gone",
+            f"{source} {day}",
+            "notice",
+            f"{source}: {_watches(len(found))} gone since {day}: {_names(found)}",
+            "no new item of them is seen; each is still polled once an hour",
+            "open them in a browser; remove what no longer exists from the configuration, or `csi sources pause WATCH`",
+            min(one.gone_at or facts.now for one in found),
+            fails=("alert",),
+            cause=f"the API confirms {dead:,} of {len(found):,}" if dead else _common_error(found),
+            is_proven=True,
+        )
+
+
+def _stale_feeds(facts: SystemFacts) -> Iterator[Problem]:
+    for source, found in _by_source(one for one in facts.watches if one.stale_since is not None):
+        yield Problem(
+            "feed_stale",
+            source,
+            "degraded",
+            f"{source}: the feed of {_names(found)} does not list items that the API lists",
+            "their new items are read through the API once an hour, while it has units to spare",
+            "set `via: api` for these watches, until their feeds are right again",
+            min(one.stale_since or facts.now for one in found),
+            fails=("alert",),
+        )
+
+
+def _quiet(facts: SystemFacts) -> Iterator[Problem]:
+    quiet = (one for one in facts.watches if one.health == "healthy" and quiet_seconds(one) is not None)
+    for source, found in _by_source(quiet):
+        yield Problem(
+            "watch_quiet",
+            source,
+            "notice",
+            f"{source}: {len(found):,} of {len(facts.watches_of(source)):,} watches had no news for longer than usual: "
+            f"{_names(found, rhythm=True)}",
+            "the creators publish less, or these feeds are stale",
+            "open them in a browser and compare; with `YOUTUBE_API_KEY` set, CSI compares them itself once a day",
+            min(_silent_since(one) for one in found),
+        )
+
+
+def _silent_since(watch: WatchTimes) -> float:
+    return (watch.last_success_at or 0.0) - (quiet_seconds(watch) or 0.0)
+
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _common_error(watches: Iterable[WatchTimes]) -> str | None:
+    """The error that most of these watches have, in our words."""
+    errors = Counter(without_address(one.last_error) for one in watches if one.last_error and one.errors)
+    return errors.most_common(1)[0][0] if errors else None
+
+
+def _names(watches: Sequence[WatchTimes], *, rhythm: bool = False) -> str:
+    shown = [f"{watch_name(one.name, one.ref)}{_rhythm(one) if rhythm else ''}" for one in watches[:NAMES]]
+    more = f" and {len(watches) - NAMES:,} more" if len(watches) > NAMES else ""
+    return ", ".join(shown) + more
+
+
+def _rhythm(watch: WatchTimes) -> str:
+    return f" (usually every {_span(watch.usual_gap or 0.0)}, none for {_span(quiet_seconds(watch) or 0.0)})"
+
+
+def _span(seconds: float) -> str:
+    if seconds >= 2 * DAY:
+        return f"{seconds / DAY:.0f} days"
+    return f"{seconds / HOUR:.0f} hours" if seconds >= 2 * HOUR else f"{seconds / 60:.0f} minutes"
+
+
+def _watches(number: int) -> str:
+    return "1 watch is" if number == 1 else f"{number:,} watches are"
+
+
+def _by_source(watches: Iterable[WatchTimes]) -> list[tuple[str, list[WatchTimes]]]:
+    ordered = sorted(watches, key=lambda one: one.source)
+    return [(source, list(found)) for source, found in groupby(ordered, key=lambda one: one.source)]
+
+
+def _by_day(timed: Iterable[tuple[float, WatchTimes]]) -> list[tuple[str, str, list[WatchTimes]]]:
+    """By source and UTC day, so that operators are notified of them once a day and not one by one."""
+    keyed = [(one.source, datetime.fromtimestamp(moment, UTC).date().isoformat(), one) for moment, one in timed]
+    keyed.sort(key=lambda entry: entry[:2])
+    return [(source, day, [one for *_, one in found]) for (source, day), found in groupby(keyed, lambda e: e[:2])]
