@@ -109,21 +109,19 @@ def test_every_warning_is_in_the_runbook_and_no_other():
 
 def _loud_sentences(path: Path) -> list[str]:
     """The constant first arguments of log.warning(…), log.opt(…).error(…), sidecar.warn(…) and their like, also where
-    they were assigned to `message` before."""
+    they were assigned to a name before."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
-    assigned = [
-        node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "message"
-    ]
-    calls = [
-        node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
-    ]
-    loud = [
-        call.args[0]
-        for call in calls
-        if call.func.attr in LOUD and ast.unparse(call.func.value).partition(".")[0] in ("log", "self", "sidecar")
-    ]
-    database = [call.args[0] for call in calls if call.func.attr == "log_database_error"]
-    return [node.value for node in (*assigned, *loud, *database) if isinstance(node, ast.Constant)]
+    loud = [node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args and _is_loud(node.func)]
+    names = {node.id for node in loud if isinstance(node, ast.Name)}
+    assigned = [node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names]
+    return [node.value for node in (*loud, *assigned) if isinstance(node, ast.Constant)]
+
+
+def _is_loud(called: ast.expr) -> bool:
+    if not isinstance(called, ast.Attribute):
+        return False
+    is_logger = ast.unparse(called.value).partition(".")[0] in ("log", "self", "sidecar")
+    return called.attr == "log_database_error" or (called.attr in LOUD and is_logger)
 
 
 def test_every_exit_code_has_a_row():
