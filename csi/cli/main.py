@@ -32,6 +32,7 @@ COMMANDS = {
     "delivery": ("csi.cli.delivery:delivery", "Show, pause, resume and test delivery to destinations."),
     "demo": ("csi.cli.demo:demo", "Run a demonstration with a simulated YouTube and a receiver."),
     "dlq": ("csi.cli.dlq:dlq", "Search, replay, discard and delete dead letters."),
+    "docs": ("csi.cli.docs:docs", "Print the runbook or another document."),
     "doctor": ("csi.cli.doctor:doctor", "Check the whole installation, with a remedy for each problem."),
     "events": ("csi.cli.events:events", "List, show and follow events."),
     "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),

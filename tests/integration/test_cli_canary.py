@@ -101,6 +101,7 @@ LINES = {
     "dlq prune": "--older-than 1d --dry-run",
     "dlq replay": "--id 1",
     "dlq show": "1",
+    "docs": "runbook first-look",
     "doctor": "",
     "events list": "",
     "events show": "1",
