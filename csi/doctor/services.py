@@ -221,9 +221,14 @@ def look_at_jobs(rt: Runtime) -> Iterator[Finding]:
     """Of the catalogue: they delay no event."""
     dead, since = jobs.dead_count(), jobs.waiting_since(rt.now())
     wait = 0.0 if since is None or not rt.settings.catalog.enabled else rt.now() - since
-    if dead:
-        remedy = "`csi jobs dead` shows the cause; after it is fixed, `csi jobs retry` each by its id"
-        yield Finding("jobs", "warn", f"{dead:,} jobs of the catalogue were given up", remedy)
+    retryable = jobs.retryable_ids() if dead else []
+    if retryable:
+        more = f", and the same for {len(retryable) - 1:,} more" if len(retryable) > 1 else ""
+        remedy = f"`csi jobs dead` shows the cause; after it is fixed: `csi jobs retry {retryable[0]}`{more}"
+        yield Finding("jobs", "warn", f"{len(retryable):,} jobs of the catalogue were given up", remedy)
+    if replaced := dead - len(retryable):
+        text = f"{replaced:,} jobs of the catalogue were given up, and a newer job does the work of each: nothing to do"
+        yield Finding("jobs", "ok", text)
     if wait > OLD_JOBS:
         text = f"a job of the catalogue has been due for {wait / 3600:,.0f} hours"
         yield Finding("jobs", "warn", text, f"`csi jobs list --status pending`; the worker takes them: {START_WORKER}")

@@ -319,7 +319,21 @@ def test_jobs_of_the_catalogue_that_died_or_wait_are_worth_knowing(patient):
     ]
     assert [one["level"] for one in found] == ["warn", "warn"]
     assert "1 jobs of the catalogue were given up" in found[0]["text"]
+    retry = re.search(r"`csi (jobs retry \S+)`", found[0]["remedy"])[1]
+    assert "due now" in patient.csi(*retry.split())
     assert "due for 3 hours" in found[1]["text"]
+
+
+def test_a_dead_job_whose_work_a_newer_job_does_is_not_to_be_retried(patient):
+    db.open_database(str(patient.database))
+    with db.connection():
+        now = time.time()
+        jobs.enqueue(jobs.NewCatalogJob("REFRESH_CHANNEL_STATS", "a"), now)
+        jobs.mark_dead(jobs.claim(now), "it can never work", now)
+        jobs.enqueue(jobs.NewCatalogJob("REFRESH_CHANNEL_STATS", "a", scheduled_at=now + 3_600), now)
+    checks = json.loads(patient.csi("doctor", "--offline", "--json"))["checks"]
+    (found,) = [one for one in checks if one["check"] == "jobs" and "given up" in one["text"]]
+    assert (found["level"], found["remedy"]) == ("ok", None)
 
 
 def test_faults_are_exit_code_6_with_the_remedy_behind_an_arrow(patient):

@@ -386,6 +386,15 @@ def dead_count() -> int:
     return int(fetch(f"SELECT COUNT(*) FROM jobs WHERE {_NEEDS_ATTENTION}")[0][0])
 
 
+def retryable_ids() -> list[str]:
+    """Dead jobs that need attention and can be retried, newest first: no other job with the same key is open."""
+    still_open = (
+        "SELECT 1 FROM jobs o WHERE o.dedup_key = jobs.dedup_key AND o.status IN ('pending', 'running', 'failed')"
+    )
+    sql = f"SELECT id FROM jobs WHERE {_NEEDS_ATTENTION} AND NOT EXISTS ({still_open}) ORDER BY changed_at DESC, id"
+    return [job_id for (job_id,) in fetch(sql)]
+
+
 def waiting_since(now: float) -> float | None:
     """When the longest waiting job that could be claimed was due. Jobs of paused channels do not count."""
     sql = """SELECT MIN(j.scheduled_at) FROM jobs j WHERE j.status = 'pending' AND j.scheduled_at <= ? AND (
