@@ -45,7 +45,7 @@ class ProblemJson(ApiModel):
     subject: str
     severity: Literal["notice", "degraded", "down"]
     what: Redacted
-    cause: str | None
+    cause: RedactedOrNone
     since: TimeOrNone
     effect: str
     events: int | None
@@ -53,6 +53,29 @@ class ProblemJson(ApiModel):
     incident: int | None
     page: str = Field(validation_alias=AliasPath("kind", "page"))
     runbook: str = Field(validation_alias=AliasPath("kind", "runbook"))
+
+
+class ProblemList(ApiModel):
+    """The verdict, and the problems that it is made of."""
+
+    status: Literal["ok", "degraded", "down"]
+    problems: list[ProblemJson]
+
+
+class AcknowledgedIncident(ApiModel):
+    """An incident that the operator acknowledged."""
+
+    incident: int = Field(validation_alias="id")
+    problem: str
+    subject: str
+    what: Redacted
+    since: Time
+
+
+class AcknowledgeReport(ApiModel):
+    """The incidents that were acknowledged."""
+
+    acknowledged: list[AcknowledgedIncident]
 
 
 # ── status ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,10 +359,11 @@ def quota(rt: Runtime) -> QuotaJson | NoQuota:
 
 
 class AuditRecordJson(ApiModel, row=AuditRecord):
-    """One change through the API or the dashboard. `status` null: its process ended before it did."""
+    """One change through the API or the dashboard, or a recorded command. `status` is that of the response, or the
+    exit code of the command; null: its process ended before it did."""
 
     at: Time
-    via: Literal["api", "dashboard"]
+    via: Literal["api", "dashboard", "cli"]
     role: Literal["admin", "reader"]
     finished_at: TimeOrNone
 

@@ -39,6 +39,7 @@ COMMANDS = {
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
     "jobs": ("csi.cli.catalog:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
     "notify": ("csi.cli.notify:notify", "Show alerts, and test the notification channels."),
+    "problems": ("csi.cli.problems:problems", "List what is wrong now, and acknowledge incidents."),
     "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),
     "prune": ("csi.cli.db:prune", "Delete rows that are older than their retention."),
     "quota": ("csi.cli.sources:quota", "Show today's API units and the polling intervals they allow."),

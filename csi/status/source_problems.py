@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from csi import clock
+from csi.logs import redact
 from csi.scheduling.watch_health import quiet_seconds, watch_name, without_address
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
@@ -250,7 +251,7 @@ def _silent_since(watch: WatchTimes) -> float:
 def _common_error(watches: Iterable[WatchTimes]) -> str | None:
     """The error that most of these watches have, in our words."""
     errors = Counter(without_address(one.last_error) for one in watches if one.last_error and one.errors)
-    return errors.most_common(1)[0][0] if errors else None
+    return redact(errors.most_common(1)[0][0]) if errors else None
 
 
 def _names(watches: Sequence[WatchTimes], *, rhythm: bool = False) -> str:

@@ -35,6 +35,7 @@ COMMANDS = [
     "jobs list",
     f"jobs show {DEAD_JOB[:8]}",
     "notify status",
+    "problems list",
     "processing dlq list",
     f"processing dlq show {DEAD_LETTER}",
     "processing list --status summarized",

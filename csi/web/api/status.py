@@ -1,16 +1,19 @@
-"""`/admin/status`, `backlog`, `slo`, `queue`, `quota`, `audit`, `doctor`, `notify`, `prune`: the installation."""
+"""`/admin/status`, `problems`, `backlog`, `slo`, `queue`, `quota`, `audit`, `doctor`, `notify`, `prune`."""
 
 import os
 
 from pydantic import Field
 
 from csi import api_models
+from csi.admin import incidents
+from csi.admin.incidents import NoSuchIncident
 from csi.doctor import run_checks
 from csi.runtime import Runtime
 from csi.status import backlog, overview
 from csi.status.facts import gather
 from csi.status.slo import report
 from csi.status.upcoming import upcoming
+from csi.status.verdict import verdict
 from csi.store import audit
 from csi.web import health
 from csi.web.operation_definition import Ago, BeforeId, Limit, OperationList, RequestModel, page_of
@@ -52,6 +55,27 @@ def show_status(rt: Runtime) -> api_models.InstallationStatus:
         reasons=list(dict.fromkeys([*ready.body["reasons"], *live.body["reasons"]])),
         readiness=ready.body,
     )
+
+
+@OPERATIONS.add("GET", "/problems", "listProblems", "What is wrong now, with cause, effect and remedy")
+def list_problems(rt: Runtime) -> api_models.ProblemList:
+    return api_models.ProblemList.of(verdict(rt))
+
+
+@OPERATIONS.add(
+    "POST", "/problems/{id}/ack", "acknowledgeProblem", "Acknowledge an incident, by its number: its problem ends",
+    refusals={404: "No incident of this number that is not acknowledged"},
+)  # fmt: skip
+def acknowledge(rt: Runtime, number: int) -> api_models.AcknowledgeReport:
+    try:
+        return api_models.AcknowledgeReport.of(acknowledged=incidents.acknowledge(rt, number, "admin API"))
+    except NoSuchIncident as error:
+        raise HttpProblem(404, str(error)) from error
+
+
+@OPERATIONS.add("POST", "/problems/ack", "acknowledgeProblems", "Acknowledge every incident")
+def acknowledge_all(rt: Runtime) -> api_models.AcknowledgeReport:
+    return api_models.AcknowledgeReport.of(acknowledged=incidents.acknowledge_all(rt, "admin API"))
 
 
 @OPERATIONS.add("GET", "/waiting", "listWaiting", "Deprecated: renamed to /admin/backlog", is_deprecated=True)

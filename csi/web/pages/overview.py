@@ -6,7 +6,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from csi.admin import destinations
+from csi.admin import destinations, incidents
 from csi.doctor import destination_check
 from csi.ingester.text import clean
 from csi.pipeline.quota_schedule import Forecast, sentence
@@ -15,8 +15,7 @@ from csi.status.backlog import queued
 from csi.status.destinations import STATE_TEXTS, configured_name
 from csi.status.overview import overview
 from csi.status.slo import DAY, HOUR, objectives
-from csi.store import api_units, counters, incidents
-from csi.store.db import writing
+from csi.store import api_units, counters
 from csi.store.queries.charts import flow_chart
 from csi.web import svg_charts
 from csi.web.page_rendering import Context, DashboardPage, change, number_of
@@ -61,9 +60,7 @@ async def acknowledge(request: Request) -> Response:
     number = number_of(request.path_params["number"])
 
     def end(rt: Runtime) -> str:
-        with writing():
-            if number is None or not incidents.acknowledge(number, "dashboard", rt.now()):
-                raise HttpProblem(404, "there is no such incident, or it is acknowledged already")
+        incidents.acknowledge(rt, number or 0, "dashboard")
         return f"Incident {number} is acknowledged."
 
     return await change(request, "/", end)

@@ -1,0 +1,98 @@
+"""`csi problems`: what is wrong now, and acknowledging what stays until the operator knows of it."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from csi import api_models
+from csi.admin import incidents
+from csi.cli.command import config_and_json_options, installed
+from csi.cli.output import echo_json, echo_lines, plain, plural, safe, stamp
+from csi.errors import CsiError
+from csi.status import verdict
+from csi.store import audit
+
+if TYPE_CHECKING:
+    from csi.runtime import Runtime
+    from csi.status.problems import Problem
+    from csi.status.verdict import StatusVerdict
+    from csi.store.incidents import Incident
+
+ALL = "all"
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+@config_and_json_options
+def problems(context: click.Context, config_path: Path | None, as_json: bool) -> None:
+    """List the problems that exist now, and acknowledge incidents.
+
+    Most problems end when their cause does. An incident, such as missed items, stays until it is acknowledged.
+    """
+    if context.invoked_subcommand is None:
+        _list(config_path, as_json)
+
+
+@problems.command("list")
+@config_and_json_options
+def list_problems(config_path: Path | None, as_json: bool) -> None:
+    """List the problems that exist now: cause, effect, since when, what to do, and the number of an incident."""
+    _list(config_path, as_json)
+
+
+def _list(config_path: Path | None, as_json: bool) -> None:
+    with installed(config_path) as rt:
+        found = verdict.verdict(rt)
+    if as_json:
+        echo_json(api_models.ProblemList.of(found))
+    else:
+        echo_lines(_lines(found))
+
+
+def _lines(found: StatusVerdict) -> Iterator[str]:
+    yield from (line for one in found.problems for line in _problem(one))
+    yield f"{found.status}; {plural(len(found.problems), 'problem')}" if found.problems else "no problems"
+
+
+def _problem(one: Problem) -> Iterator[str]:
+    number = "" if one.incident is None else f", incident {one.incident}"
+    since = "" if one.since is None else f", since {stamp(one.since)}"
+    yield f"{one.id} ({safe(one.subject)}), {one.severity}{number}{since}"
+    yield f"  {safe(one.what_and_why)}; {plain(one.effect)}"
+    yield f"  → {plain(one.remedy)}"
+
+
+@problems.command()
+@click.argument("number", metavar="N|all")
+@config_and_json_options
+def ack(number: str, config_path: Path | None, as_json: bool) -> None:
+    """Acknowledge the incident N, or all of them: its problem ends. The audit log records it."""
+    if number != ALL and not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise click.BadParameter("the number of an incident, or all", param_hint="N|all")
+    with installed(config_path) as rt:
+        found = _acknowledge(rt, number)
+    if as_json:
+        echo_json(api_models.AcknowledgeReport.of(acknowledged=found))
+        return
+    for one in found:
+        click.echo(f"incident {one.id} is acknowledged: {safe(one.what)}")
+    if not found:
+        click.echo("there is no incident to acknowledge")
+
+
+def _acknowledge(rt: Runtime, number: str) -> list[Incident]:
+    user = getpass.getuser()
+    entry = audit.begin(rt.now(), via="cli", role="admin", client=user, action=f"csi problems ack {number}")
+    try:
+        by = f"cli: {user}"
+        found = incidents.acknowledge_all(rt, by) if number == ALL else incidents.acknowledge(rt, int(number), by)
+    except CsiError as error:
+        audit.finish(entry, rt.now(), status=1, detail=str(error))
+        raise
+    audit.finish(entry, rt.now(), status=0, detail=f"{len(found)} acknowledged")
+    return found
