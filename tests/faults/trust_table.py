@@ -17,6 +17,7 @@ import httpx
 
 from tests.fakes.scripted_receiver import Cut, ReceivedRequest, Reply, ScriptedReceiver, Slow, accept, json_reply
 from tests.rigs.processes import free_port
+from tests.rigs.processing_trust import ProcessingInstallation
 from tests.rigs.small_disk import fill, free, remount, small_disk
 from tests.rigs.trust import PROVEN, Injection, TrustInstallation
 
@@ -421,6 +422,34 @@ def old_backup(box: Box) -> None:
     connection.close()
 
 
+# ── processing ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def model_answers(status: int, videos: int = 1) -> Any:
+    def inject(box: Any) -> None:
+        box.chat.always["/chat/completions"] = status
+        box.chat.always["/models"] = status
+        box.publish(videos)
+
+    return inject
+
+
+def model_recovers(box: Any) -> None:
+    box.chat.always.clear()
+
+
+def no_budget_left(box: Any) -> None:
+    box.publish(3)
+
+
+def no_signals_database(box: Any) -> None:
+    (box.home / "receiver.db").rename(box.home / "receiver.away")
+
+
+def signals_database(box: Any) -> None:
+    (box.home / "receiver.away").rename(box.home / "receiver.db")
+
+
 FIVE_CHANNELS: dict[str, Any] = {"channels": 5, "playlists": 0}
 NO_KEY = {"YOUTUBE_API_KEY": ""}
 
@@ -447,6 +476,11 @@ def at_once(name: str, problem: str, inject: Any, cause: str, **more: Any) -> In
 
 def worker(name: str, inject: Any, cause: str, heal: Any) -> Injection:
     return Injection(name, "worker_silent", inject, cause, heal=heal, readyz=True, livez=True)
+
+
+def processing(name: str, problem: str, inject: Any, cause: str, **more: Any) -> Injection:
+    given = {"build": ProcessingInstallation, "prepare": ProcessingInstallation.write_processing, "readyz": True}
+    return Injection(name, problem, inject, cause, **given | more)
 
 
 RECEIVER = (
@@ -563,7 +597,7 @@ WORKER = (
     at_once("reload_missing_variable", "reload_refused", missing_variable, "CSI_NO_SUCH_TOKEN", heal=good_config),
     at_once(
         "reload_removes_most_watches",
-        "watches_removed",
+        "removal_held",
         remove_watches(4),
         "4",
         remedy="csi config accept",
@@ -580,7 +614,7 @@ WORKER = (
     ),
     at_once(
         "start_removes_most_watches",
-        "watches_removed",
+        "removal_held",
         remove_watches_by_restart,
         "4",
         remedy="csi config accept",
@@ -652,7 +686,35 @@ NOTIFICATIONS = (
     ),
 )
 
+PROCESSING = (
+    processing(
+        "processing_worker_killed", "processing_silent", kill_worker, "heartbeat", heal=start_worker, livez=True
+    ),
+    processing(
+        "model_401",
+        "provider_refused",
+        model_answers(401),
+        "401",
+        limit=PROVEN,
+        heal=model_recovers,
+        remedy="csi processing resume",
+    ),
+    processing(
+        "model_402",
+        "provider_refused",
+        model_answers(402),
+        "credit",
+        limit=PROVEN,
+        heal=model_recovers,
+        remedy="csi processing resume",
+    ),
+    processing("model_503", "provider_failing", model_answers(503), "503", heal=model_recovers, readyz=False),
+    processing("receiver_database_gone", "intake_blocked", no_signals_database, "not exist", heal=signals_database),
+)
+
 PASSING_TODAY = {
+    "backup_fails",
+    "backup_is_old",
     "disk_nearly_full",
     "reload_broken_yaml",
     "reload_missing_variable",
@@ -663,5 +725,5 @@ NOT_YET = "not reported in time yet"
 
 TABLE = tuple(
     replace(row, number=number, known=None if row.name in PASSING_TODAY else NOT_YET)
-    for number, row in enumerate(RECEIVER + DELIVERY + SOURCES + WORKER + STORAGE + NOTIFICATIONS, 1)
+    for number, row in enumerate(RECEIVER + DELIVERY + SOURCES + WORKER + STORAGE + NOTIFICATIONS + PROCESSING, 1)
 )

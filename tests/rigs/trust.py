@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -54,6 +54,12 @@ class Message:
 
 class TrustInstallation(Installation):
     """An installation with its sidecar, a scripted receiver, a target for messages and a heartbeat URL."""
+
+    pages: ClassVar[Mapping[str, str]] = {}
+    """Paths of pages that have another name here."""
+    metric: ClassVar[str] = "csi_problems"
+    pings: ClassVar[bool] = True
+    """There is a heartbeat URL."""
 
     receiver: ScriptedReceiver
     target: ScriptedReceiver
@@ -103,7 +109,7 @@ class TrustInstallation(Installation):
     def page(self, path: str, client: httpx.Client) -> tuple[int, str]:
         """(0, "") where nothing answers."""
         try:
-            response = client.get(f"http://127.0.0.1:{self.port}/{path}")
+            response = client.get(f"http://127.0.0.1:{self.port}/{self.pages.get(path, path)}")
         except httpx.TransportError:
             return 0, ""
         return response.status_code, response.text
@@ -113,6 +119,19 @@ class TrustInstallation(Installation):
         accepted = [request for request in tuple(self.target.requests) if request.at >= self.target_fails_until]
         found = [(request.at, json.loads(request.body)) for request in accepted]
         return [Message(at, body["title"].partition(": ")[2], body["message"]) for at, body in found]
+
+    def has_problem(self, problem: str, client: httpx.Client) -> bool:
+        """As the metrics say."""
+        found = re.search(
+            rf'^{self.metric}{{problem="{problem}"}} (\S+)', self.page("metrics", client)[1], re.MULTILINE
+        )
+        return found is not None and float(found[1]) > 0
+
+    def wait_until_healthy(self) -> None:
+        self.publish()
+        with httpx.Client(timeout=5) as client:
+            self.wait_for(lambda: self.page("readyz", client)[0] == 200 and self.receiver.taken, 90)
+        self.wait_for(lambda: self.pinged_at or "CSI_HEARTBEAT_URL" not in self.env, 90)
 
     # ── what tests change ───────────────────────────────────────────────────────────────────────────────
 
@@ -164,6 +183,7 @@ class Injection:
     """Called before the processes start."""
     starts_healthy: bool = True
     """False: the fault is there from the start, and `inject` starts the worker."""
+    build: type[TrustInstallation] = TrustInstallation
     quick: bool = False
     """Part of `make test`."""
     known: str | None = None
@@ -226,9 +246,7 @@ def trust_installation(home: Path, row: Injection, server: Prometheus | None) ->
         target = opened.enter_context(ScriptedReceiver(then=lambda request: (200, {}, {})))
         pinged_at: list[float] = []
         heartbeat = opened.enter_context(RawServer(lambda request: _note_ping(pinged_at)))
-        box = opened.enter_context(
-            installation(home, channels=row.channels, playlists=row.playlists, build=TrustInstallation)
-        )
+        box = opened.enter_context(installation(home, channels=row.channels, playlists=row.playlists, build=row.build))
         assert isinstance(box, TrustInstallation)
         box.receiver, box.target, box.heartbeat, box.pinged_at = receiver, target, heartbeat, pinged_at
         box.opened, box.port, box.extra_env = opened, free_port(), dict(row.env)
@@ -237,9 +255,11 @@ def trust_installation(home: Path, row: Injection, server: Prometheus | None) ->
             row.prepare(box)
         with STARTING:
             box.start_sidecar()
+            with httpx.Client(timeout=5) as client:
+                box.wait_for(lambda: box.page("healthz", client)[0] == 200, 90)
             if row.starts_healthy:
                 box.start_worker()
-            _wait_until_healthy(box, with_worker=row.starts_healthy)
+                box.wait_until_healthy()
         if server is not None:
             server.add(row.name, box.port)
             opened.callback(server.remove, row.name)
@@ -262,15 +282,6 @@ def _merge(into: dict[str, Any], blocks: Mapping[str, Any]) -> None:
             _merge(into[name], value)
         else:
             into[name] = value
-
-
-def _wait_until_healthy(box: TrustInstallation, *, with_worker: bool) -> None:
-    with httpx.Client(timeout=5) as client:
-        box.wait_for(lambda: box.page("healthz", client)[0] == 200, 90)
-        if with_worker:
-            box.publish()
-            box.wait_for(lambda: box.page("readyz", client)[0] == 200 and box.receiver.taken, 90)
-            box.wait_for(lambda: box.pinged_at or "CSI_HEARTBEAT_URL" not in box.env, 90)
 
 
 def _note_ping(pinged_at: list[float]) -> Sequence[Send]:
@@ -313,7 +324,7 @@ def _watch(
 ) -> None:
     """Until every surface that has to has said it, or its time is over."""
     surfaces = {"readyz": row.readyz, "livez": row.livez, "metric": True, "notification": row.notifies}
-    surfaces["heartbeat"] = row.livez
+    surfaces["heartbeat"] = row.livez and box.pings
     while time.time() - began < row.limit + 15:
         _look(box, row, seen, began, earlier, client)
         if all(getattr(seen, name) is not None for name, has_to in surfaces.items() if has_to):
@@ -330,13 +341,13 @@ def _look(
             if status != 200:
                 setattr(seen, name, time.time() - began)
                 seen.reasons = seen.reasons or _reasons(body)
-    if seen.metric is None and has_problem(box.page("metrics", client)[1], row.problem):
+    if seen.metric is None and box.has_problem(row.problem, client):
         seen.metric = time.time() - began
     for message in box.messages()[earlier:]:
         if seen.message is None and _is_about(message, row.problem):
             seen.message, seen.notification = message, message.at - began
     last_ping = max(box.pinged_at[-1] if box.pinged_at else began, began)
-    if row.livez and seen.heartbeat is None and time.time() - last_ping > 2 * PING_SECONDS + 5:
+    if row.livez and box.pings and seen.heartbeat is None and time.time() - last_ping > 2 * PING_SECONDS + 5:
         seen.heartbeat = time.time() - began
 
 
@@ -350,8 +361,9 @@ def _end(
         seen.faults += run_remedy(box, row, seen.message)
 
     def is_over() -> bool:
-        status, body = box.page("metrics", client)
-        return status == 200 and not has_problem(body, row.problem) and box.page("readyz", client)[0] == 200
+        if box.has_problem(row.problem, client):
+            return False
+        return all(box.page(page, client)[0] == 200 for page in ("metrics", "readyz"))
 
     if not _wait(is_over, HEALED_SECONDS):
         reasons = _reasons(box.page("readyz", client)[1])
@@ -451,7 +463,7 @@ def faults_of(row: Injection, seen: Observation) -> list[str]:
         found.append(f"no csi_problems{{problem={row.problem!r}}}")
     if seen.alerts == {}:
         found.append("no alert of Prometheus")
-    if row.livez and seen.heartbeat is None:
+    if row.livez and row.build.pings and seen.heartbeat is None:
         found.append("the heartbeat URL is still pinged")
     if not row.notifies:
         return found
@@ -465,11 +477,6 @@ def faults_of(row: Injection, seen: Observation) -> list[str]:
     if seen.messages > expected:
         found.append(f"{seen.messages} messages")
     return found
-
-
-def has_problem(metrics: str, problem: str) -> bool:
-    match = re.search(rf'^csi_problems{{problem="{problem}"}} (\S+)', metrics, re.MULTILINE)
-    return match is not None and float(match[1]) > 0
 
 
 def _is_about(message: Message, problem: str) -> bool:
