@@ -29,10 +29,11 @@ def sync_watches(rt: Runtime) -> None:
         )
     places = {(want.source, want.ref) for want in wanted}
     with writing():
+        now = rt.now()  # one time for all: an incident holds what was removed since it began
         removal = watch_removal.plan(watch_admin.every(), places, sources.keys() - set(enabled))
-        watches.sync(wanted, rt.now(), held=removal.held)
-        watch_removal.report(removal, rt.now())
-        watch_removal.close_incidents(rt.now())
+        watches.sync(wanted, now, held=removal.held)
+        watch_removal.report(removal, now)
+        watch_removal.close_incidents(now)
         held_removals.remember_settings({name: watch_removal.remembered(sources[name]) for name in enabled})
     rt.use_held_sources()
 

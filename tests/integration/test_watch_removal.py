@@ -138,6 +138,12 @@ def test_watches_of_a_source_that_the_file_lost_are_polled_with_its_last_setting
     assert (rt.held_sources, rt.settings.sources[SOURCE].poll_interval_seconds) == (frozenset(), 60)
 
 
+def test_the_incident_stays_although_time_passes_during_the_reload(line):
+    line.rt.now = lambda: line.clock.move(0.01)
+    rt = reload(line.rt, change(line, **{SOURCE: block(CHANNELS[:3])}))
+    assert "Channel d, Channel e" in problems(rt)["watches_removed"].what
+
+
 def test_a_source_that_is_switched_off_is_no_mistake(line):
     rt = reload(line.rt, change(line, **{SOURCE: block(CHANNELS, enabled=False)}))
     assert (active(), problems(rt)) == (set(), {})
