@@ -1,7 +1,7 @@
 """What is known of the installation at one moment: gathered once, judged by `csi.status.verdict`."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,7 +93,7 @@ class SystemFacts:
 def gather(rt: Runtime) -> SystemFacts:
     """Cheap enough for every health check: no query grows with the number of events."""
     now, worker, reload = rt.now(), worker_status(rt), reload_results.last()
-    limit = quota_schedule.unit_limit(rt)
+    limit, schedule = quota_schedule.unit_limit(rt), tuple(watches.schedule())
     return SystemFacts(
         now=now,
         worker=worker,
@@ -101,10 +101,10 @@ def gather(rt: Runtime) -> SystemFacts:
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
         delivery_is_on=rt.settings.features.delivery,
         sources=tuple(_plans(rt, worker, reload)),
-        watches=tuple(watches.schedule()),
+        watches=schedule,
         destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
         storage=storage_status(rt, worker),
-        outages=tuple(host for host in hosts.troubled(now) if host.outage_since is not None),
+        outages=tuple(_outages(schedule, now)),
         oldest_pending=events.oldest_pending(),
         dead_letters=dead_letters.open_count(),
         dead_lately=charts.dead_lately(now - LATELY_SECONDS),
@@ -121,6 +121,12 @@ def gather(rt: Runtime) -> SystemFacts:
         backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
         backup_timer=BACKUP_TIMER.exists(),
     )
+
+
+def _outages(schedule: Iterable[WatchTimes], now: float) -> Iterator[Host]:
+    """Without hosts that no watch is read from any more: no read can end their outage."""
+    in_use = {watch.host for watch in schedule}
+    return (host for host in hosts.troubled(now) if host.outage_since is not None and host.host in in_use)
 
 
 def _plans(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> Iterator[SourcePlan]:

@@ -7,7 +7,7 @@ import pytest
 
 from csi.status import facts
 from csi.status.verdict import judge
-from csi.store import api_refusals, db, incidents
+from csi.store import api_refusals, db, hosts, incidents
 from csi.store.models import Event, Watch
 from csi.web.health import readiness
 from csi.worker import alerting
@@ -117,6 +117,14 @@ def test_feeds_without_entries_are_a_host_problem_within_four_minutes(tmp_path, 
         yt.go(200)
         assert problems(yt) == {}
         assert titles() == []
+
+
+def test_the_outage_of_a_host_that_no_watch_uses_is_no_problem(tmp_path, clock):
+    with polling_pipeline(tmp_path, clock, channels=5, videos=15) as yt:
+        yt.go(10)
+        hosts.get("left.example")
+        db.run("UPDATE hosts SET outage_since = ?, outage_watches = 5 WHERE host = 'left.example'", clock())
+        assert problems(yt) == {}
 
 
 def test_one_feed_without_entries_fails_at_its_third_read(tmp_path, clock):
