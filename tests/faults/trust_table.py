@@ -178,18 +178,20 @@ def no_fault(box: Box) -> None:
     box.yt.set_faults("")
 
 
-def one_channel_gone(box: Box) -> None:
+def channel_gone_for_hours(box: Box) -> None:
+    """One channel answers 404, and has done so for two hours."""
     box.yt.set_faults(f"feed/{box.yt.channels[0]}:404")
+    box.wait_for(lambda: box.rows("SELECT 1 FROM watches WHERE errors > 0"))
+    earlier = "UPDATE watches SET health_since = health_since - 7200, errors = 30, next_poll_at = ? WHERE errors > 0"
+    box.execute(earlier, time.time())
+
+
+def private_playlist(box: Box) -> None:
+    box.yt.set_faults(f"playlistItems/{box.yt.playlists[0]}:playlistItemsNotAccessible")
 
 
 def most_channels_gone(box: Box) -> None:
     box.yt.set_faults(",".join(f"feed/{ref}:404" for ref in box.yt.channels[1:]))
-
-
-def feeds_without_entries(box: Box) -> None:
-    for ref in box.yt.channels:
-        for video in box.yt.world.newest(ref, 100):
-            box.yt.world.delete(video.id, at=time.time())
 
 
 def overrun(box: Box) -> None:
@@ -199,10 +201,6 @@ def overrun(box: Box) -> None:
     for index in range(40):
         box.yt.upload(box.yt.channels[0], f"Item {index}")
     box.yt.set_faults("")
-
-
-def delete_playlist(box: Box) -> None:
-    box.yt.set_faults(f"playlistItems/{box.yt.playlists[0]}:playlistNotFound")
 
 
 def dead_proxy(box: Box) -> None:
@@ -416,10 +414,7 @@ def make_backup(box: Box) -> None:
 def old_backup(box: Box) -> None:
     """The last backup was made two days ago."""
     assert box.csi("db", "backup", str(box.home / "old.db")).returncode == 0
-    connection = sqlite3.connect(box.state / "csi.db", timeout=30)
-    with connection:
-        connection.execute("UPDATE backups SET at = at - 172800")
-    connection.close()
+    box.execute("UPDATE backups SET at = at - 172800")
 
 
 # ── processing ──────────────────────────────────────────────────────────────────────────────────────────
@@ -466,7 +461,8 @@ def proven(name: str, inject: Any, cause: str, **more: Any) -> Injection:
 
 def feeds(name: str, inject: Any, cause: str, **more: Any) -> Injection:
     """All feeds of a host fail."""
-    return Injection(name, "host_outage", inject, cause, **{"heal": no_fault} | FIVE_CHANNELS | more)
+    given = {"problem": "host_outage", "heal": no_fault} | FIVE_CHANNELS
+    return Injection(name, inject=inject, cause=cause, **given | more)
 
 
 def at_once(name: str, problem: str, inject: Any, cause: str, **more: Any) -> Injection:
@@ -532,16 +528,34 @@ DELIVERY = (
     ),
 )
 SOURCES = (
-    at_once("api_key_invalid", "api_key", fault("api:API_KEY_INVALID"), "not valid", heal=no_fault, quick=True),
+    at_once(
+        "api_key_invalid",
+        "api_refused",
+        fault("api:API_KEY_INVALID"),
+        "not valid",
+        heal=no_fault,
+        readyz=True,
+        quick=True,
+    ),
     at_once(
         "api_switched_off",
-        "api_key",
+        "api_refused",
         fault("api:accessNotConfigured"),
-        "switched off|not enabled|disabled",
+        "not enabled",
         heal=no_fault,
+        readyz=True,
     ),
-    at_once("api_key_restricted", "api_key", fault("api:ipRefererBlocked"), "address|restriction", heal=no_fault),
-    at_once("api_quota_spent", "quota_spent", fault("api:quotaExceeded"), "quota|units", heal=no_fault, quick=True),
+    at_once(
+        "api_key_restricted",
+        "api_refused",
+        fault("api:ipRefererBlocked"),
+        "address|restriction",
+        heal=no_fault,
+        readyz=True,
+    ),
+    at_once(
+        "api_quota_spent", "quota_spent", fault("api:quotaExceeded"), "quota", readyz=True, heals=False, quick=True
+    ),
     at_once(
         "items_missed",
         "items_missed",
@@ -552,23 +566,16 @@ SOURCES = (
         playlists=0,
         quick=True,
     ),
-    at_once("playlist_gone", "watch_gone", delete_playlist, "not found|404|gone", heal=no_fault, playlists=2),
     feeds("feeds_404", fault("feed:404"), "404"),
-    feeds("feeds_503", fault("feed:503"), "503"),
-    feeds("feeds_hang", fault("feed:hang"), "no answer|timed out|timeout"),
-    feeds(
-        "feeds_without_entries",
-        feeds_without_entries,
-        "no entries|without entries|empty",
-        heal=TrustInstallation.publish,
-    ),
+    feeds("feeds_503", fault("feed:503"), "503", problem="source_stale", readyz=True),
+    feeds("feeds_hang", fault("feed:hang"), "no complete response"),
+    feeds("feeds_without_entries", fault("feed:noentries"), "no items"),
     feeds("feeds_are_a_consent_page", fault("feed:html"), "HTML|not a feed"),
-    feeds("feeds_429", fault("feed:429=45"), "429|rate"),
+    feeds("feeds_429", fault("feed:429=45"), "429", problem="source_stale", readyz=True),
     feeds("feeds_refuse_connections", dead_proxy, "refused", heal=own_feeds),
-    Injection("one_channel_gone", "watch_gone", one_channel_gone, "404", heal=no_fault, **FIVE_CHANNELS),
-    Injection(
-        "most_channels_gone", "source_stale", most_channels_gone, "404", heal=no_fault, readyz=True, **FIVE_CHANNELS
-    ),
+    feeds("most_channels_gone", most_channels_gone, "404", readyz=True),
+    feeds("one_channel_gone", channel_gone_for_hours, "404", problem="watch_gone"),
+    at_once("playlist_private", "watch_denied", private_playlist, "private|not readable", heal=no_fault, playlists=2),
 )
 WORKER = (
     worker("worker_killed", kill_worker, "heartbeat", start_worker),

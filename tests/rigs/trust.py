@@ -8,6 +8,7 @@ ones.
 import json
 import re
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -142,6 +143,13 @@ class TrustInstallation(Installation):
                 self.yt.add(ref, f"Item {index}")
             for ref in self.yt.channels:
                 self.yt.upload(ref, f"Item {index}")
+
+    def execute(self, sql: str, *values: object) -> None:
+        """Change rows: what happened in the past, or how long ago."""
+        connection = sqlite3.connect(self.state / "csi.db", timeout=30)
+        with connection:
+            connection.execute(sql, values)
+        connection.close()
 
     def fail_target(self, behaviour: Reply, seconds: float) -> None:
         """Messages are not accepted for so long."""
