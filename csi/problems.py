@@ -58,6 +58,13 @@ class ProblemReport:
     incident: int | None = None
     """The number of the incident that the operator acknowledges; None: the problem ends when its cause does."""
 
+    section: str | None = None
+    """The anchor of a section in ops/runbook.md that fits this cause better than the one of its kind."""
+
+    @property
+    def runbook(self) -> str:
+        return self.section or self.kind.runbook
+
     @property
     def kind(self) -> ProblemKind:
         raise NotImplementedError

@@ -103,6 +103,8 @@ class TierLatency:
     """Events that are older than the first poll of their watch. Their latency is not counted."""
     late: int
     """Events that are not delivered and already over the target. They count with the time they have waited so far."""
+    slow: int
+    """Events that took longer than the target from first seen to accepted, with those that are late."""
     to_seen: LatencyPercentiles
     to_accepted: LatencyPercentiles
     total: LatencyPercentiles
@@ -216,6 +218,7 @@ def judge_tier(tier: str, events: Sequence[EventTimes], now: float) -> TierLaten
         events=len(ours),
         old_items=len(ours) - len(fresh),
         late=len(late),
+        slow=sum(end - one.first_seen_at > (target or now) for one, end in ends),
         to_seen=percentiles([one.first_seen_at - one.occurred_at for one in fresh]),
         to_accepted=percentiles([end - one.first_seen_at for one, end in ends]),
         total=percentiles([end - one.occurred_at for one, end in ends if not is_old(one)]),

@@ -18,10 +18,11 @@ from csi import __version__
 from csi.catalog.data_api import UNITS
 from csi.config.settings import STREAM, TIERS
 from csi.jobs.job_kinds import KINDS
+from csi.logs import redact
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
-from csi.status.problems import ALERTS, PROBLEMS
+from csi.status.problems import ALERTS, PROBLEMS, Problem, to_notify
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import judge, overdue
 from csi.store import api_units, counters, inbox, outbox
@@ -42,6 +43,9 @@ JOB_RESULTS = ("completed", "failed", "waits", "dead")
 RELOAD_RESULTS = ("loaded", "refused")
 VERDICTS = ("ok", "degraded", "down")
 LANES = (*TIERS, STREAM)
+SUBJECTS = 20
+"""Problems of one id beyond this number share a series with the subject `others`."""
+CAUSE_CHARACTERS = 120
 
 LabelValues = TypeVar("LabelValues", bound=tuple[str, ...])
 
@@ -95,6 +99,11 @@ def _objectives(windows: Mapping[str, WindowReport]) -> Iterator[Metric]:
     """The figures of `csi slo`."""
     success = {(window,): report.success.value for window, report in windows.items()}
     yield _gauges("csi_slo_delivery_success_ratio", "Delivered share of settled events", ["window"], success)
+    dead = {(window,): report.success.dead for window, report in windows.items()}
+    yield _gauges("csi_slo_dead_events", "Events of the window that are dead letters", ["window"], dead)
+    slow = {(one.tier, window): one.slow for window, report in windows.items() for one in report.latencies}
+    text = "Events that took longer than their objective from first seen to accepted"
+    yield _gauges("csi_slo_slow_events", text, ["tier", "window"], slow)
     duplicates = {(window,): report.duplicates.value for window, report in windows.items()}
     text = "Share of accepted events that a receiver may have got twice"
     yield _gauges("csi_slo_duplicates_ratio", text, ["window"], duplicates)
@@ -209,6 +218,7 @@ def _verdict(facts: SystemFacts) -> Iterator[Metric]:
     alerts = Counter(problem.id for problem in found.problems if "alert" in problem.fails)
     yield _by("csi_problems", "Problems that exist now, by id", "problem", counted, PROBLEMS)
     yield _by("csi_troubles", "Problems that operators are notified of, by id", "trouble", alerts, ALERTS)
+    yield problem_series(found.problems)
     failed = float(facts.reload_error is not None)
     yield _gauge("csi_config_reload_failed", "1 while a new configuration is refused", failed)
     reloaded = CounterMetricFamily("csi_config_reloads", "Reloads of the configuration by result", labels=["result"])
@@ -216,6 +226,21 @@ def _verdict(facts: SystemFacts) -> Iterator[Metric]:
     for result in RELOAD_RESULTS:
         reloaded.add_metric([result], reloads.get(("", result), 0.0))
     yield reloaded
+
+
+def problem_series(problems: Sequence[Problem]) -> Metric:
+    """One series for each problem that exists; none for those that do not."""
+    told, counted = to_notify(problems), Counter[str]()
+    values: dict[tuple[str, ...], float] = {}
+    for one in problems:
+        counted[one.id] += 1
+        subject, cause = one.subject, " ".join(redact(one.cause or "").split())[:CAUSE_CHARACTERS]
+        if counted[one.id] > SUBJECTS:
+            subject, cause = "others", ""
+        key = (one.id, subject, one.severity, "yes" if one.is_proven else "no", cause, one.runbook)
+        values[key] = max(float(one in told), values.get(key, 0.0))
+    text = "1 for each problem that operators are to be alerted of; 0 where another problem explains it"
+    return _gauges("csi_problem", text, ["problem", "subject", "severity", "proven", "cause", "runbook"], values)
 
 
 def _counter(

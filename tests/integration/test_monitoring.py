@@ -10,8 +10,11 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from csi.status.problems import ALERTS
+from csi import logs
+from csi.status.problems import ALERTS, KINDS, Problem
+from csi.status.slo import judge_tier
 from csi.store import db
+from csi.store.queries.slo_rows import EventTimes
 from csi.web import metrics
 from csi.worker.reload import reload
 from tests.fakes.pages import ROOT, anchors, codes, rows, section
@@ -21,7 +24,7 @@ RULES = ROOT / "ops/prometheus/csi.rules.yml"
 TESTS = ROOT / "ops/prometheus/csi.test.yml"
 DASHBOARD = json.loads((ROOT / "ops/grafana/csi.json").read_text())
 PRD = ("CsiDown", "CsiDeliveryFailing", "CsiDuplicates", "CsiPollErrors", "CsiDeadLetters")
-SILENCE = ("CsiWorkerSilent", "CsiPollStale", "CsiBacklogOld", "CsiReceiverAway", "CsiQuotaBurn", "CsiReloadFailed")
+SILENCE = ("CsiWorkerSilent", "CsiPollStale", "CsiBacklogOld", "CsiReceiverAway", "CsiQuotaLow", "CsiReloadFailed")
 
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="needs promtool (Debian: apt-get install prometheus)"
@@ -83,8 +86,62 @@ def test_the_alerts_of_the_prd_and_those_for_silence_are_there():
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
 def test_each_alert_leads_to_a_place_in_the_runbook(rule):
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    assert anchor in anchors(ROOT / page)
-    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert page == "http://{{ $labels.instance }}/docs/runbook"
+    assert anchor in anchors(ROOT / "ops/runbook.md") or 'label "runbook"' in anchor
+    severity = rule["labels"]["severity"]
+    assert severity in ("critical", "warning") or "$labels.severity" in severity
+
+
+def test_every_problem_that_operators_are_notified_of_has_its_alert():
+    """By a rule of its own, or by the two rules for all others."""
+    own = {
+        problem
+        for rule in rules()
+        if not rule["alert"].startswith("CsiProblem") and "max without" in rule["expr"]
+        for names in re.findall(r'csi_problem\{problem=~?"([^"]+)"', rule["expr"])
+        for problem in names.split("|")
+    } | {"worker_silent"}
+    for rule in rules():
+        if rule["alert"].startswith("CsiProblem"):
+            (others,) = re.findall(r'problem!~"([^"]+)"', rule["expr"])
+            assert set(others.split("|")) == own
+    assert own <= set(KINDS)
+
+
+def problem(number=1, **changes):
+    values = {"severity": "degraded", "what": "it fails", "effect": "late", "remedy": "wait", "fails": ("alert",)}
+    return Problem("receiver_away", f"destination {number}", **values | changes)
+
+
+def series(*problems):
+    return {tuple(one.labels.values()): one.value for one in metrics.problem_series(problems).samples}
+
+
+def test_a_problem_is_a_series_with_its_cause_and_its_section():
+    found = series(problem(cause="connection refused"), problem(2, cause="401", is_proven=True, section="dead-letters"))
+    assert found == {
+        ("receiver_away", "destination 1", "degraded", "no", "connection refused", KINDS["receiver_away"].runbook): 1.0,
+        ("receiver_away", "destination 2", "degraded", "yes", "401", "dead-letters"): 1.0,
+    }
+
+
+def test_a_problem_that_another_explains_or_that_is_only_worth_knowing_is_0():
+    old = Problem("backlog_old", "events", "degraded", "old", "late", "wait", fails=("alert",))
+    assert sorted(series(problem(), old, problem(2, fails=())).values()) == [0.0, 0.0, 1.0]
+
+
+def test_the_number_of_series_is_limited_and_a_secret_is_in_none():
+    logs.register_secret("hunter2-canary")
+    found = series(*(problem(number, cause=f"hunter2-canary {number} " + "x" * 500) for number in range(100)))
+    assert len(found) == metrics.SUBJECTS + 1
+    assert {len(key[4]) <= metrics.CAUSE_CHARACTERS for key in found} == {True}
+    assert "canary" not in str(found)
+
+
+def test_the_latency_of_events_that_waited_for_seven_minutes_is_seven_minutes():
+    waited = [EventTimes(number, "urgent", "delivered", 5.0, 5.0, 425.0, 0.0) for number in range(20)]
+    found = judge_tier("urgent", waited, 1_000.0)
+    assert (found.to_accepted.p95, found.slow) == (420.0, 20)
 
 
 def test_the_runbook_begins_from_every_alert_and_every_trouble():
