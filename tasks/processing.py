@@ -11,6 +11,7 @@ from huey.api import Task
 
 from csi.logs import log
 from csi.processing import config
+from csi.processing.alerting import AlertLoop
 from csi.processing.pipeline import maintenance
 from csi.processing.runtime import Processing, StepWake, open_processing
 from csi.processing.store import db, jobs
@@ -21,7 +22,7 @@ from tasks.queue import create_processing_huey
 MAINTAIN_EVERY = 10
 """Passes of the maintenance loop between two renewals of leases and heartbeat: five seconds."""
 
-PRIORITY = {"notify": 40, "summarise": 30, "transcribe": 20, "admit": 15, "intake": 10}
+PRIORITY = {"notify": 40, "probe": 35, "summarise": 30, "transcribe": 20, "admit": 15, "intake": 10}
 """Later steps come first: started videos are finished before new ones begin."""
 
 
@@ -44,6 +45,15 @@ class ProcessingWorker(WorkerProcess):
         maintenance.recover_claims(rt)
         providers = ",".join(rt.settings.transcription.providers)
         log.info("processing starts", transcription=providers, summarization=rt.summariser.name)
+
+    def start(self, consumer: WorkerConsumer) -> None:
+        super().start(consumer)
+        self.alerts = AlertLoop(runtime(), is_worker=True)
+        self.alerts.start()
+
+    def pause(self) -> None:
+        super().pause()
+        self.alerts.stop()
 
     def run_pass(self, consumer: WorkerConsumer, number: int) -> None:
         if number % MAINTAIN_EVERY == 0:

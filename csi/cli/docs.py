@@ -32,9 +32,10 @@ def docs(name: str | None, section: str | None) -> None:
 
 def section_of(text: str, section: str) -> str:
     """The part of a Markdown text from this heading to the next one of its level. CsiError when there is none."""
+    from csi.processing import problems
     from csi.status.problems import KINDS
 
-    kind = KINDS.get(section)
+    kind = KINDS.get(section) or problems.KINDS.get(section)
     wanted = kind.runbook if kind else documents.anchor(section.removeprefix("#"))
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
     found = {documents.anchor(part.partition("\n")[0].removeprefix("## ")): part for part in parts[1:]}

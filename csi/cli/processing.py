@@ -17,8 +17,8 @@ from csi import clock, logs, net
 from csi.cli.command import DurationType, json_option
 from csi.cli.output import ago, confirm, echo_json, echo_table, plain
 from csi.errors import SOME_FAILED, CsiError, StoreError
-from csi.processing import config, receiver_database, runtime
-from csi.processing.pipeline import dead_job_actions, maintenance, runs
+from csi.processing import config, problems, receiver_database, runtime, status
+from csi.processing.pipeline import budget, dead_job_actions, provider_access, runs
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -131,23 +131,34 @@ def check(config_path: Path | None) -> None:
     providers = ", ".join(settings.transcription.providers)
     click.echo(f"transcripts from {providers}; summaries from {settings.summarization.provider}")
     click.echo(f"at most {settings.budget.daily_usd} USD a day")
+    if config.read_secrets(settings).notify_urls:
+        click.echo("problems are notified through the services of " + settings.notifications.urls_env)
+    else:
+        variable = settings.notifications.urls_env
+        click.echo(f"warning: problems are only appended to {settings.notice_file}: set {variable} to be notified")
 
 
-@processing.command()
+@processing.command("status")
 @processing_option
 @json_option
-def status(config_path: Path | None, as_json: bool) -> None:
-    """Show the worker, videos by status, today's spending, open jobs and dead letters."""
+def show_status(config_path: Path | None, as_json: bool) -> None:
+    """Show the problems, the worker, videos by status, today's spending, open jobs and dead letters."""
     with processing_session(config_path) as rt:
         facts = _facts(rt)
     if as_json:
         echo_json(facts)
         return
+    for problem in facts["problems"]:
+        what, cause = plain(problem["what"], 300), f": {plain(problem['cause'], 300)}" if problem["cause"] else ""
+        since = f" (since {problem['since']})" if problem["since"] else ""
+        click.echo(f"{problem['severity']:<14} {what}{cause}{since}; {problem['effect']}")
+        click.echo(f"  what to do   {problem['remedy']}")
     click.echo(f"worker         {facts['worker']}")
     click.echo(f"receiver       {plain(facts['receiver'])}")
     click.echo("videos         " + (", ".join(f"{n} {name}" for name, n in facts["videos"].items()) or "none yet"))
     click.echo(f"budget today   {facts['budget']['used_usd']} of {facts['budget']['daily_usd']} USD")
-    click.echo(f"open jobs      {facts['open_jobs']}")
+    waits = ", ".join(f"{count} for {name}" for name, count in facts["waiting_jobs"].items())
+    click.echo(f"open jobs      {facts['open_jobs']}" + (f", of which wait: {waits}" if waits else ""))
     click.echo(f"dead letters   {facts['dead_letters']}")
     click.echo(f"notices        {facts['waiting_notices']} waiting")
     for name, count in facts["unknown_pipelines"].items():
@@ -155,16 +166,23 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 def _facts(rt: Processing) -> dict[str, Any]:
-    beat = jobs.last_heartbeat(maintenance.WORKER)
-    counts = videos.counts()
+    counts, facts = videos.counts(), status.gather(rt)
+    age = facts.heartbeat_age
+    worker = "never ran" if age is None else f"alive {ago(age)} ago" if facts.is_alive else f"silent for {ago(age)}"
+    found = problems.judge(facts)
     return {
-        "worker": "never ran" if beat is None else f"alive {ago(rt.now() - beat)} ago",
-        "worker_beat_at": None if beat is None else clock.iso(beat),
+        "status": problems.verdict(found),
+        "problems": [status.describe_problem(problem) for problem in found],
+        "worker": worker,
+        "worker_alive": facts.is_alive,
+        "worker_beat_at": None if facts.heartbeat is None else clock.iso(facts.heartbeat.beat_at),
         "receiver": _receiver(rt),
         "videos": {name: counts[name] for name in STATUSES if name in counts},
         "signals": received_events.counts(),
         "unknown_pipelines": received_events.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
+        "waiting_jobs": {name: count for name, count in facts.waiting.items() if count},
+        "paused_providers": [state.name for state in facts.providers if state.paused_at is not None],
         "dead_letters": dead_jobs.open_count(),
         "waiting_notices": notices.waiting_count(),
         "budget": {"used_usd": str(paid_calls.used(rt.today())), "daily_usd": str(rt.settings.budget.daily_usd)},
@@ -271,9 +289,29 @@ def checked_day(text: str) -> str:
 @processing.command()
 @processing_option
 def release(config_path: Path | None) -> None:
-    """Check videos again that a daily limit deferred to tomorrow. Use it after you raised the limit."""
+    """Check videos and jobs again that a daily limit deferred to tomorrow. Use it after you raised the limit.
+
+    The worker reads its configuration when it starts: restart it first.
+    """
     with processing_session(config_path) as rt, db.writing():
-        click.echo(f"{videos.release_deferred(rt.now())} videos are checked again")
+        count = jobs.release_waiting(budget.BUDGET, rt.now())
+        click.echo(f"{videos.release_deferred(rt.now())} videos and {count} jobs are checked again")
+
+
+@processing.command()
+@processing_option
+@click.argument("provider")
+def resume(config_path: Path | None, provider: str) -> None:
+    """End the pause of a provider that refused our key, or had no credit. Its jobs are due at once.
+
+    Without this command the worker probes a paused provider when it starts, and every 5 minutes.
+    """
+    with processing_session(config_path) as rt:
+        if provider not in provider_access.configured(rt):
+            names = ", ".join(sorted(provider_access.configured(rt)))
+            raise click.BadParameter(f"{plain(provider, 40)} is not a configured provider; expected one of: {names}")
+        count = provider_access.resume(rt, provider)
+    click.echo(f"{provider}: is not paused" if count is None else f"{provider}: resumed, {count} jobs are due")
 
 
 @processing.group()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import clock, logs, net, server
+from csi import clock, logs, net, notifications, server
 from csi.cli.command import json_option
 from csi.cli.output import echo_json, plain
 from csi.receiver import app, doctor, settings
@@ -18,6 +18,7 @@ from csi.receiver import app, doctor, settings
 if TYPE_CHECKING:
     from starlette.routing import Route
 
+    from csi.processing.alerting import AlertLoop
     from csi.receiver.settings import ReceiverSettings
 
 _LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
@@ -44,7 +45,8 @@ _db_option = click.option(
     type=_FILE,
     is_flag=False,
     flag_value=Path(""),
-    help="Serve processing's dashboard at /ui and its webhook; with a value, of this processing.yaml.",
+    help="Serve processing's dashboard at /ui, health, metrics and webhook, and report its problems; with a value, of "
+    "this processing.yaml.",
 )
 @click.option("--log-level", type=_LEVELS, default="INFO", show_default=True, envvar="CSI_LOG_LEVEL")
 @click.option("--log-format", type=_FORMATS, default="auto", show_default=True)
@@ -67,7 +69,7 @@ def receiver(
     if ctx.invoked_subcommand is not None:
         return
     chosen = settings.from_env(os.environ, db_path=db, ledger_path=ledger)
-    routes, secrets = _dashboard(chosen, processing)
+    routes, secrets, alerts = _serve_processing(chosen, processing)
     logs.setup(level=log_level.upper(), format=log_format, secrets=[*chosen.hidden, *secrets])
     with server.listen(server.resolve(host, port, setting="--host"), setting="--port") as listener:
         receiver_app = app.create_app(chosen, extra_routes=routes)
@@ -75,24 +77,33 @@ def receiver(
         url_host = f"[{address}]" if ":" in address else address
         click.echo(f"receiver listening on http://{url_host}:{bound_port}{app.INGEST_PATH}")
         server.leave_on_signals()
+        if alerts is not None:
+            alerts.start()
         sys.exit(server.run(receiver_app, listener, server.ServerLimits(head_bytes=256 * 1024, grace_seconds=20)))
 
 
-def _dashboard(chosen: ReceiverSettings, config_path: Path | None) -> tuple[list[Route], list[str]]:
-    """The routes of processing's dashboard and the secrets to redact; nothing without --processing."""
+def _serve_processing(
+    chosen: ReceiverSettings, config_path: Path | None
+) -> tuple[list[Route], list[str], AlertLoop | None]:
+    """Processing's routes, the secrets to redact, and the thread that reports its problems; nothing without
+    --processing."""
     if config_path is None:
-        return [], []
+        return [], [], None
     # Imported here: a receiver without the dashboard does not load processing.
     from csi.processing import config
+    from csi.processing.alerting import AlertLoop
     from csi.processing.pages.app import routes
     from csi.processing.runtime import Processing
     from csi.processing.store import db
 
     processing = config.load(config_path if config_path != Path("") else None)
     secrets = config.read_secrets(processing)
+    if secrets.notify_urls:
+        notifications.check(secrets.notify_urls)
     db.open_database(processing.database_url)
     db.migrate()
-    return routes(Processing(processing, net.Net(), secrets), chosen.dashboard_password), secrets.all
+    rt = Processing(processing, net.Net(), secrets)
+    return routes(rt, chosen.dashboard_password), secrets.all, AlertLoop(rt, is_worker=False)
 
 
 @receiver.command("doctor")

@@ -7,10 +7,10 @@ from csi.errors import StoreError
 from csi.net import Net
 from csi.processing import receiver_database
 from csi.processing.config import load
-from csi.processing.pipeline.maintenance import WORKER
 from csi.processing.pipeline.runs import describe_run, write_digest
 from csi.processing.runtime import Processing
-from csi.processing.store import db, dead_jobs, jobs, paid_calls, received_events, videos
+from csi.processing.status import WORKER
+from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, received_events, videos
 
 DEADLINE_SECONDS = 60.0
 """How long the demo waits until everything that arrived is processed."""
@@ -48,7 +48,8 @@ class ProcessingMonitor:
             self._opened = True
         try:
             with db.reading():
-                return jobs.last_heartbeat(WORKER)
+                heartbeat = heartbeats.latest(WORKER)
+                return heartbeat.beat_at if heartbeat else None
         except StoreError:
             return None
 

@@ -24,7 +24,7 @@ from csi.processing.store.videos import ProcessingVideo
 
 DAY = 86_400.0
 Notifier = Callable[[str, str], None]
-Step = Literal["intake", "admit", "transcribe", "summarise", "notify"]
+Step = Literal["intake", "admit", "transcribe", "summarise", "notify", "probe"]
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ class FakeChat(ScriptedServer):
 
     def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         key = headers.get("idempotency-key", "")
+        if path.endswith("/models"):
+            return 200, {"object": "list", "data": [{"id": "test-model-1"}]}, {}
         if self.idempotent and key in self._seen:
             return self._seen[key]
         self.billed += 1

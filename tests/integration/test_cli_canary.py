@@ -132,6 +132,7 @@ LINES = {
     "processing export": "--collection jobs_deadletter",
     "processing list": "",
     "processing release": "",
+    "processing resume": "file",
     "processing show": "unreadable1",
     "processing status": "",
     "prune": "--dry-run",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from csi import logs
 from csi.logs import redaction
-from csi.processing.pipeline import dead_job_actions
+from csi.processing.pipeline import dead_job_actions, provider_access
 from csi.processing.store import audit
 from csi.processing.store.audit import SENSITIVE_TEXT, is_sensitive
 from csi.processing.store.db import fetch, writing
@@ -76,7 +76,7 @@ def test_every_act_of_a_long_day_is_in_the_table_and_marked_by_it(open_bench, tm
 
 
 def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -> None:
-    """Files and audio, a lost answer, a model without credit, a skipped video, and a person at the dead letters."""
+    """Files and audio, a lost answer, a wrong key, refused calls, a skipped video, and a person at the dead letters."""
     (home / "audio").mkdir()
     for number in (2, 3):
         (home / "audio" / f"vid0000000{number}.mp3").write_bytes(b"audio")
@@ -99,9 +99,12 @@ def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -
     bench.run_for(120, stride=15)
     bench.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
     bench.run_for(15)
-    chat.always = {"/chat/completions": (402, {"error": "no balance"}, {})}
+    chat.faults = {"/chat/completions": [401]}
+    chat.always = {"/chat/completions": 400}
     for number in (5, 6, 7):
         bench.deliver(f"vid0000000{number}")
+    bench.run_for(30)
+    provider_access.resume(bench.rt, "openai")
     bench.run_for(30)
     dead_job_actions.assign(bench.rt, "su_vid00000005", "Ada")
     dead_job_actions.note(bench.rt, "su_vid00000005", "Ada has topped up")

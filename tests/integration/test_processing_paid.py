@@ -12,7 +12,7 @@ import pytest
 
 from csi.processing.pipeline import admit, dead_job_actions, maintenance, runs
 from csi.processing.providers.base import ProviderError
-from csi.processing.store import audit, dead_jobs, jobs, notices, paid_calls, videos
+from csi.processing.store import audit, dead_jobs, jobs, notices, paid_calls, providers, videos
 from csi.processing.store.db import fetch
 from tests.fakes.providers import GOOD, LOST, FakeAssembly, FakeChat, reply
 from tests.rigs.processing_bench import ProcessKilled
@@ -170,16 +170,20 @@ def test_a_provider_that_is_down_for_an_hour_loses_nothing(open_bench, assembly,
     assert "retried by auto-retry" in doc.resolution_notes
 
 
-def test_a_negative_balance_is_a_dead_letter_at_once_and_costs_nothing(open_bench, assembly, tmp_path):
+def test_a_negative_balance_pauses_the_provider_and_costs_nothing(open_bench, assembly, tmp_path):
     error = {"error": "Your account balance is negative. Please top up to continue."}
     assembly.always = {"POST /v2/transcript": (400, error, {})}
     bench = audio_bench(open_bench, assembly, tmp_path)
     bench.drain()
-    doc = dead_job_actions.get(f"tr_{VIDEO}").doc
-    assert (doc.failure_type, doc.failure_reason, doc.priority) == ("quota_exceeded", "no_credit", "high")
-    assert doc.manual_steps_required
+    assert providers.find("assemblyai").pause_cause == "no_credit"
+    assert (dead_jobs.open_count(), jobs.waiting("assemblyai")) == (0, 1)
     assert bench.job(f"tr_{VIDEO}").doc.error_type == "quota_exceeded"
     assert paid_calls.used(bench.rt.today()) == 0
+    bench.run_for(3600, stride=60)
+    assert assembly.count("POST /v2/transcript") == 13
+    assembly.always = {}
+    bench.run_for(330, stride=30)
+    assert (bench.status(VIDEO), assembly.billed, assembly.count("/v2/upload")) == ("summarized", 1, 1)
 
 
 def test_a_job_that_fails_at_the_provider_is_free_and_a_dead_letter(open_bench, tmp_path):
@@ -521,13 +525,14 @@ def test_a_number_of_tokens_that_cannot_be_is_estimated(open_bench, chat, tokens
     assert 0 < doc.output_tokens < 500
 
 
-def test_no_credit_at_the_model_is_a_dead_letter_not_a_retry(open_bench, chat):
+def test_no_credit_at_the_model_pauses_it(open_bench, chat):
     error = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
     chat.always = {"/chat/completions": (429, error, {})}
     bench = chat_bench(open_bench, chat)
     bench.drain()
     assert chat.count("/chat/completions") == 1
-    assert dead_job_actions.get(f"su_{VIDEO}").doc.failure_type == "quota_exceeded"
+    assert providers.find("openai").pause_cause == "no_credit"
+    assert dead_jobs.open_count() == 0
 
 
 # ── money ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -596,9 +601,9 @@ def test_a_retry_of_broken_audio_uploads_anew(open_bench, tmp_path):
 
 
 def test_a_dead_job_whose_video_moved_on_is_left_alone(open_bench, assembly, tmp_path):
-    assembly.always = {"/v2/upload": (402, {"error": "no balance"}, {})}
+    assembly.always = {"/v2/upload": 500}
     bench = audio_bench(open_bench, assembly, tmp_path)
-    bench.drain()
+    bench.run_for(2000, stride=10)
     videos.skip(videos.get(VIDEO), "by hand", bench.clock())
     bench.run_for(4000, stride=500)
     assert bench.status(VIDEO) == "skipped"

@@ -11,7 +11,15 @@ from csi.errors import ConfigError, MissingSetting
 from csi.net import Net
 from csi.processing.config import ProcessingSecrets
 from csi.processing.pipeline import notify
-from csi.processing.pipeline.settle_failure import DeadLetterJob, NextAttempt, NextProvider, RepeatCall, SkipJob, judge
+from csi.processing.pipeline.settle_failure import (
+    DeadLetterJob,
+    NextAttempt,
+    NextProvider,
+    PauseProvider,
+    RepeatCall,
+    SkipJob,
+    judge,
+)
 from csi.processing.providers.base import ProviderError, SummaryInput, TranscriptRequest
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import NOTE, ExtractiveSummariser, split_sentences
@@ -202,6 +210,7 @@ def error(fault: str, retry_after: float | None = None) -> ProviderError:
         ("refused", {"more_providers": True}, NextProvider()),
         ("refused", {}, DeadLetterJob("fatal_error", can_retry=False)),
         ("quota", {"more_providers": True}, DeadLetterJob("quota_exceeded", can_retry=True)),
+        ("account", {"more_providers": True}, PauseProvider()),
         ("refused", {"answered": True}, NextAttempt(160.0)),
     ],
     ids=[
@@ -214,7 +223,8 @@ def error(fault: str, retry_after: float | None = None) -> ProviderError:
         "next",
         "next if refused",
         "refused",
-        "no credit",
+        "over budget",
+        "no access",
         "bad answer",
     ],
 )

@@ -5,13 +5,14 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,11 +20,13 @@ from starlette.routing import Route
 from csi import clock, web_assets
 from csi.errors import StoreError
 from csi.logs import log
+from csi.processing import status
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH, webhook
 from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
-from csi.processing.pipeline.maintenance import WORKER
+from csi.processing.pages.health import LIVE_PATH, METRICS_PATH, READY_PATH, Handler, health, metrics
 from csi.processing.pipeline.runs import describe_run
+from csi.processing.problems import judge
 from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, db, dead_jobs, jobs, paid_calls, received_events, runs, videos
 from csi.server import is_local_client
@@ -58,7 +61,7 @@ PageFacts = Callable[[Request], dict[str, Any] | None]
 
 
 def routes(rt: Processing, password: str | None = None) -> list[Route]:
-    """The routes below /ui, and the webhook if it has a secret. The caller has opened and migrated the database.
+    """Pages, health, metrics, and the webhook if it has a secret. The caller has opened and migrated the database.
 
     Without a password the pages are served to clients on this machine only.
     """
@@ -70,9 +73,14 @@ def routes(rt: Processing, password: str | None = None) -> list[Route]:
         "/ui/run": ("run.html", lambda request: run_facts(rt)),
         "/ui/deadletters": ("dead_letters.html", lambda request: dead_letter_facts(rt, ingester, request)),
     }
-    found = [Route(path, _page(password, template, facts)) for path, (template, facts) in pages.items()]
+    found = [Route(path, _page(rt, password, template, facts)) for path, (template, facts) in pages.items()]
     if secrets.webhook:
         found.append(Route(WEBHOOK_PATH, webhook(rt, secrets.webhook), methods=["POST"]))
+    found += [
+        Route(READY_PATH, health(rt, "ready")),
+        Route(LIVE_PATH, health(rt, "live")),
+        Route(METRICS_PATH, metrics(rt, lambda request: _is_authorized(request, password))),
+    ]
     return [*found, Route("/ui/static/{name}", static_file)]
 
 
@@ -84,8 +92,6 @@ def overview(rt: Processing) -> dict[str, Any]:
         "unknown": received_events.unknown_pipelines(),
         "used": paid_calls.used(rt.today()),
         "budget": rt.settings.budget.daily_usd,
-        "heartbeat": jobs.last_heartbeat(WORKER),
-        "now": rt.now(),
     }
 
 
@@ -156,14 +162,20 @@ def _event_row(letter: EventDeadLetter, url: str) -> dict[str, Any]:
     }
 
 
-def _page(password: str | None, template: str, facts: PageFacts) -> Callable[[Request], Awaitable[Response]]:
+def _page(rt: Processing, password: str | None, template: str, facts: PageFacts) -> Handler:
     threads = CapacityLimiter(THREADS_PER_PAGE)
 
     def render(request: Request) -> Response:
         try:
             with db.reading():
                 found = facts(request)
-                shared = {"path": request.url.path, "dead": dead_jobs.open_count()}
+                facts_now = status.gather(rt)
+                shared = {
+                    "path": request.url.path,
+                    "dead": dead_jobs.open_count(),
+                    "problems": judge(facts_now),
+                    "heartbeat": facts_now.heartbeat,
+                }
         except StoreError as error:
             log.warning("dashboard cannot read processing's database", error=str(error))
             return _html("the database cannot be read; see the receiver's log", 503)
@@ -214,10 +226,18 @@ async def static_file(request: Request) -> Response:
     return Response(web_assets.shared_files()[name], 200, headers, media_type=web_assets.media_type(name))
 
 
+def _mark_commands(text: str) -> Markup:
+    """Text in backticks is a command or a setting, shown as code."""
+    parts = text.split("`")
+    shown = (Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts))
+    return Markup("").join(shown)
+
+
 @cache
 def _templates() -> Environment:
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters["when"] = lambda moment: clock.iso(moment) if moment is not None else "never"
+    environment.filters["commands"] = _mark_commands
     environment.filters["mood"] = lambda status: STATUS_COLORS.get(status, "idle")
     environment.filters["plain"] = lambda word: word.replace("_", " ")
     environment.globals["asset"] = lambda name: web_assets.versioned_url(

@@ -12,6 +12,8 @@ from csi.processing.store.db import writing
 from csi.processing.store.jobs import ProcessingJob
 
 MARK = "daily_budget_usd"
+BUDGET = "budget"
+"""What a job waits for that the budget of the day does not cover."""
 
 
 class BudgetExhausted(CsiError):
@@ -42,7 +44,8 @@ def wait_for_budget(rt: Processing, job: ProcessingJob, exhausted: BudgetExhaust
         if runs.mark(today, "quota", MARK, now):
             used = str(paid_calls.used(today))
             log.warning("daily budget used up", used=used, budget=str(rt.settings.budget.daily_usd))
-        jobs.settle(jobs.reread(job), now, next_at=exhausted.until, error_message=str(exhausted), **error)
+        error["error_message"] = str(exhausted)
+        jobs.settle(jobs.reread(job), now, next_at=exhausted.until, waits_for=BUDGET, **error)
 
 
 def alert_near_limit(rt: Processing) -> None:

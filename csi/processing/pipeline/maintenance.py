@@ -4,12 +4,21 @@ import traceback
 
 from csi.errors import CsiError, StoreError
 from csi.logs import log
-from csi.processing.pipeline import admit, dead_job_actions, intake, notify, runs, summarise, transcribe
+from csi.processing.pipeline import (
+    admit,
+    dead_job_actions,
+    intake,
+    notify,
+    provider_access,
+    runs,
+    summarise,
+    transcribe,
+)
 from csi.processing.receiver_database import count_after
 from csi.processing.runtime import Processing, StepWake, wake_job
-from csi.processing.store import audit, db, jobs, notices, received_events, videos
+from csi.processing.status import WORKER
+from csi.processing.store import audit, db, heartbeats, jobs, notices, providers, received_events, videos
 
-WORKER = "processing"
 MAX_QUEUED = 1_000
 RETRY_SECONDS = 30.0
 """The wait before a step that failed with an error of ours runs again."""
@@ -21,7 +30,7 @@ def due_wakes(rt: Processing, queue_depth: int = 0) -> list[StepWake]:
     A wake-up that was lost, or whose worker died, is found here. A full queue holds these wake-ups already.
     """
     wakes = []
-    if _has_signals(rt, log_error=False):
+    if _has_signals(rt):
         wakes.append(StepWake("intake"))
     if rt.settings.paused or queue_depth >= MAX_QUEUED:
         return wakes
@@ -29,6 +38,7 @@ def due_wakes(rt: Processing, queue_depth: int = 0) -> list[StepWake]:
         wakes.append(StepWake("admit"))
     if notices.is_due(rt.now()):
         wakes.append(StepWake("notify"))
+    wakes += [StepWake("probe", name) for name in providers.due_probes(rt.now())]
     return [*wakes, *(wake_job(job_id) for job_id in jobs.due(rt.now()))]
 
 
@@ -38,25 +48,39 @@ def maintain(rt: Processing) -> list[StepWake]:
     # Renewed here and not by the steps: a step may wait minutes for a provider, longer than a lease.
     with db.writing():
         jobs.renew_leases(now)
-        jobs.record_heartbeat(WORKER, now)
+        heartbeats.record(WORKER, now, _intake_error(rt))
         audit.prune(now, 200)
-    _has_signals(rt, log_error=True)
     runs.update_runs(rt)
     return [*intake.reroute(rt), *dead_job_actions.auto_retry(rt)]
 
 
-def _has_signals(rt: Processing, *, log_error: bool) -> bool:
+def _has_signals(rt: Processing) -> bool:
     """False also when the receiver's database cannot be read: the other steps continue meanwhile."""
     try:
         return count_after(rt.settings.receiver_db, received_events.cursor(), 1) > 0
-    except StoreError as error:
-        if log_error:
-            log.error("receiver database cannot be read", error=str(error))
+    except StoreError:
         return False
 
 
+def _intake_error(rt: Processing) -> str | None:
+    """Why the receiver's database cannot be read, without its path; None: it can."""
+    path = rt.settings.receiver_db
+    if not path.exists():
+        return "the file does not exist"
+    try:
+        count_after(path, received_events.cursor(), 1)
+    except StoreError as error:
+        log.error("receiver database cannot be read", error=str(error))
+        return str(error).partition(": ")[2]
+    return None
+
+
 def recover_claims(rt: Processing) -> None:
-    """At the start of the worker: expire the leases of a worker that died. PostgreSQL may have other live workers."""
+    """At the start of the worker: release what waits for a key or a budget, and expire the leases of a dead worker.
+
+    PostgreSQL may have other live workers, whose leases are valid.
+    """
+    provider_access.prepare(rt)
     if db.is_postgres():
         return
     with db.writing():
@@ -75,6 +99,8 @@ def run_step(rt: Processing, wake: StepWake) -> list[StepWake]:
             return transcribe.transcribe(rt, wake.key)
         case "summarise":
             return summarise.summarise(rt, wake.key)
+        case "probe":
+            return provider_access.probe(rt, wake.key)
         case "notify":
             notify.notify(rt)
             return []

@@ -5,6 +5,7 @@ import os
 from csi import clock, notifications
 from csi.errors import CsiError
 from csi.logs import log
+from csi.notifications import Kind
 from csi.processing.runtime import Notifier, Processing
 from csi.processing.store import audit, notices
 from csi.processing.store.db import writing
@@ -52,9 +53,9 @@ def notify(rt: Processing) -> int:
     return len(claimed)
 
 
-def configured_notifier(rt: Processing) -> Notifier:
+def configured_notifier(rt: Processing, kind: Kind = "info") -> Notifier:
     def send_by_apprise(title: str, body: str) -> None:
-        if not notifications.send(rt.secrets.notify_urls, title, body):
+        if not notifications.send(rt.secrets.notify_urls, title, body, kind):
             raise NotificationError("apprise could not deliver the message to every URL")
 
     def append_to_file(title: str, body: str) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 from csi import clock
 from csi.logs import log, redact
 from csi.processing.collection_models import DeadLetterJobDocument, FailureType, Priority
+from csi.processing.pipeline.provider_access import note_success, pause, provider_of, wait
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing, StepWake, wake_job
-from csi.processing.store import audit, dead_jobs, jobs, paid_calls, videos
+from csi.processing.store import audit, dead_jobs, jobs, paid_calls, providers, videos
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
 from csi.processing.store.dead_jobs import DeadJob
@@ -25,7 +26,7 @@ MAX_CRASHES = 3
 AGENTS = {jobs.TRANSCRIPTION: "transcriber", jobs.SUMMARIZATION: "summarizer"}
 _LARGE_FIELDS = ("transcript_text", "transcript_json", "summary")
 _MANUAL_STEPS: dict[FailureType, list[str]] = {
-    "quota_exceeded": ["check the provider's account: key, access and balance", "then: csi processing dlq retry"],
+    "quota_exceeded": ["raise budget.daily_usd, or skip the video", "then: csi processing dlq retry"],
     "manual_intervention": [
         "check in the provider's usage whether this call was carried out and paid",
         "then: csi processing dlq retry",
@@ -66,7 +67,12 @@ class DeadLetterJob:
     can_retry: bool
 
 
-FailureVerdict = RepeatCall | NextAttempt | NextProvider | SkipJob | DeadLetterJob
+@dataclass(frozen=True)
+class PauseProvider:
+    """The provider refuses every call: it is paused, and the job waits without using an attempt."""
+
+
+FailureVerdict = RepeatCall | NextAttempt | NextProvider | SkipJob | DeadLetterJob | PauseProvider
 
 
 def judge(
@@ -77,6 +83,8 @@ def judge(
         return NextProvider()
     if error.fault == "absent":
         return SkipJob()
+    if error.fault == "account":
+        return PauseProvider()
     if error.fault == "quota":
         return DeadLetterJob("quota_exceeded", can_retry=True)
     if error.fault == "refused" and not answered:
@@ -103,6 +111,7 @@ def settle_failure(
     with writing():
         video = videos.get(job.video_id)
         _audit_failure(rt, job, video, error, "provider_call", event_type=kind, api_response_code=error.status)
+        _record_provider(provider_of(rt, job), rt, error, answered=answered)
         wakes = _apply_verdict(rt, job, video, error, verdict)
     rt.failpoint("failure.committed")
     log.info("job failed", job_id=job.id, error=str(error), code=error.code, verdict=type(verdict).__name__)
@@ -130,9 +139,21 @@ def _apply_verdict(
             jobs.settle(job, now, status="failed", attempt_count=job.attempts + 1, **fields)
             videos.skip(video, redact(str(error))[:500], now)
             return []
+        case PauseProvider():
+            provider = provider_of(rt, job)
+            pause(rt, provider, error)
+            wait(rt, job, provider, **fields)
+            return []
         case DeadLetterJob(failure_type, can_retry):
             move_to_dead_letters(rt, job, video, error, failure_type, can_retry=can_retry)
             return []
+
+
+def _record_provider(provider: str, rt: Processing, error: ProviderError, *, answered: bool) -> None:
+    if error.fault in ("transient", "unknown") or answered:
+        providers.record_failure(provider, error.cause, rt.now())
+    elif error.fault in ("absent", "refused") and error.status is not None:
+        note_success(rt, provider, is_paid=False)  # it answered about this input, so it accepts our key
 
 
 def claim_job(rt: Processing, job_id: str) -> ProcessingJob | None:

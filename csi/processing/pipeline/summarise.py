@@ -11,13 +11,14 @@ from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.collection_models import SummarizationJobDocument, TranscriptionJobDocument
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
+from csi.processing.pipeline.provider_access import may_call, note_success, provider_of
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
 from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.openai import ChatClient, UnusableReply
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line, plain_line
 from csi.processing.settings import DocumentKind, SignalRoute
-from csi.processing.store import artifacts, audit, jobs, notices, paid_calls, received_events, videos
+from csi.processing.store import artifacts, audit, jobs, notices, paid_calls, providers, received_events, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
@@ -28,9 +29,9 @@ FILE_NAMES = {"concept": "CONCEPT.md", "implementation": "IMPLEMENTATION.md"}
 class OutcomeUnknown(ProviderError):
     """A paid call without an answer, to an endpoint that cannot tell its outcome: an operator must check it."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, cause: str) -> None:
         words = f"{reason}; whether the call was carried out and paid is unknown"
-        super().__init__(words, "unknown", "outcome_unknown")
+        super().__init__(words, "unknown", "outcome_unknown", cause=cause)
 
 
 class WorkerStopping(CsiError):
@@ -43,9 +44,10 @@ def summarise(rt: Processing, job_id: str) -> list[StepWake]:
         return []
     rt.failpoint("summarise.claimed")
     try:
-        return _summarise(rt, job)
+        return _summarise(rt, job) if may_call(rt, job) else []
     except OutcomeUnknown as error:
         with writing():
+            providers.record_failure(provider_of(rt, job), error.cause, rt.now())
             video = videos.get(job.video_id)
             move_to_dead_letters(rt, jobs.reread(job), video, error, "manual_intervention", can_retry=True)
     except UnusableReply as error:
@@ -109,7 +111,8 @@ class _PaidModel:
             if known.state in ("started", "unknown") and self._honours_key:
                 return self._call(chat, key, system, user, is_repeat=True)
             if known.state == "started":
-                self._give_up(key, "the process ended during the call")
+                reason = "the process ended during the call"
+                self._give_up(key, reason, reason)
             # `unknown` was a dead letter that an operator retried, `free` and `paid` left no answer: a new call.
             number += 1
         if self._rt.stopping.is_set():
@@ -136,16 +139,16 @@ class _PaidModel:
                 with writing():
                     paid_calls.finish(key, "free", self._rt.now())
             elif not self._honours_key:
-                self._give_up(key, str(error))
+                self._give_up(key, str(error), error.cause)
             raise
         self._rt.failpoint("summarise.answered")
         self._record_payment(key, reply, chat.price(reply), started, keep=True)
         return reply
 
-    def _give_up(self, key: str, reason: str) -> NoReturn:
+    def _give_up(self, key: str, reason: str, cause: str) -> NoReturn:
         with writing():
             paid_calls.finish(key, "unknown", self._rt.now())
-        raise OutcomeUnknown(reason)
+        raise OutcomeUnknown(reason, cause)
 
     def _record_payment(self, key: str, reply: ModelReply, price: Decimal, started: float, *, keep: bool) -> None:
         now, tokens = self._rt.now(), reply.input_tokens + reply.output_tokens
@@ -161,6 +164,8 @@ class _PaidModel:
             paid_calls.finish(key, "paid", now, actual=price, tokens=tokens, answer=answer)
             scope = job_scope(self._rt, self._job, self._video)
             audit.write(scope, "complete", "success", now, event_type="api_call", **call)
+            if keep:
+                note_success(self._rt, self._rt.summariser.name, is_paid=True)
             alert_near_limit(self._rt)
         self._rt.failpoint("summarise.booked")
 

@@ -15,6 +15,7 @@ from csi.processing.collection_models import (
     VideoSummary,
 )
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
+from csi.processing.pipeline.provider_access import may_call, note_success, provider_of
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
 from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import ProviderError, Transcript, TranscriptRequest, base_language
@@ -37,20 +38,20 @@ def transcribe(rt: Processing, job_id: str) -> list[StepWake]:
     if job is None:
         return []
     rt.failpoint("transcribe.claimed")
-    settings = rt.settings.transcription
-    index = min(int(job.work.get("provider", 0)), len(settings.providers) - 1)
-    name = settings.providers[index]
+    settings, name = rt.settings.transcription, provider_of(rt, job)
     video = videos.get(job.video_id)
     request = TranscriptRequest(
         video.id, video.url, video.doc.duration_sec, settings.languages, settings.speaker_labels
     )
     try:
+        if not may_call(rt, job):
+            return []
         if name not in rt.free:
             return _run_paid(rt, job, rt.paid[name], request)
         kind = "data_access" if name == "file" else "api_call"
         return _settle_transcript(rt, job, _timed(rt, job, f"fetch:{name}", lambda: rt.free[name].fetch(request), kind))
     except ProviderError as error:
-        more_providers = index + 1 < len(settings.providers)
+        more_providers = name != settings.providers[-1]
         return settle_failure(rt, jobs.reread(job), error, more_providers=more_providers)
     except BudgetExhausted as exhausted:
         wait_for_budget(rt, job, exhausted)
@@ -94,7 +95,7 @@ def _submit(
     except ProviderError as error:
         # A clear refusal is free and the next try submits again. After any other error the provider's list is read
         # first, since the submission may have arrived.
-        if error.fault in ("refused", "quota") or (error.fault == "transient" and error.status == 429):
+        if error.fault in ("refused", "account") or (error.fault == "transient" and error.status == 429):
             _discard_submission(rt, job)
         raise
     rt.failpoint("transcribe.submitted")
@@ -257,6 +258,7 @@ def _timed(rt: Processing, job: ProcessingJob, action: str, call: Callable[[], T
     with writing():
         scope = job_scope(rt, job, videos.get(job.video_id))
         audit.write(scope, action, "success", rt.now(), event_type=kind, duration_ms=spent)
+        note_success(rt, provider_of(rt, job), is_paid=action == "submit")
     return result
 
 

@@ -94,6 +94,10 @@ class AssemblyTranscriber:
         """None while the provider has not finished."""
         return read_transcript(self._get(f"/v2/transcript/{provider_job_id}"))
 
+    def check_access(self) -> None:
+        """A free request that needs the key. ProviderError `account` when the key is refused."""
+        self._get("/v2/transcript?limit=1")
+
     def _audio(self, request: TranscriptRequest, folder: Path) -> Path:
         audio_dir = self.settings.audio_dir
         files = [audio_dir / f"{request.video_id}{suffix}" for suffix in SUFFIXES] if audio_dir else []

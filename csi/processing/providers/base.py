@@ -7,13 +7,17 @@ from typing import Literal, Protocol
 from csi.errors import CsiError
 from csi.processing.collection_models import ErrorType, VideoSummary
 
-Fault = Literal["transient", "absent", "refused", "quota", "unknown"]
-"""transient: repeat the call · absent: there is nothing to transcribe · refused: this input never succeeds · quota: no
-credit or no access, an operator must act · unknown: the request may have been carried out."""
+Fault = Literal["transient", "absent", "refused", "account", "quota", "unknown"]
+"""transient: repeat the call · absent: there is nothing to transcribe · refused: this input never succeeds · account:
+every call is refused until the operator acts (key, access, credit) · quota: no day's budget pays for the call ·
+unknown: the request may have been carried out."""
 
 
 class ProviderError(CsiError):
-    """A provider failed. `fault` decides what happens next, `code` is one word for tables."""
+    """A provider failed. `fault` decides what happens next, `code` is one word for tables.
+
+    `cause` is shown on health pages and in notifications: it contains neither a URL nor the provider's own words.
+    """
 
     def __init__(
         self,
@@ -24,8 +28,10 @@ class ProviderError(CsiError):
         error_type: ErrorType = "api_error",
         retry_after: float | None = None,
         status: int | None = None,
+        cause: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.cause = cause or message
         self.fault, self.code, self.error_type = fault, code, error_type
         self.retry_after, self.status = retry_after, status
 

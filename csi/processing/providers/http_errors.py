@@ -13,6 +13,8 @@ MAX_RETRY_AFTER = 3600.0
 _OUTCOME_UNKNOWN = (409, 504, 524)
 """A gateway timed out, or the same request is still running: it may have been carried out, and paid."""
 
+_CAUSES = {"authentication": "authentication failed", "no_credit": "the account has no credit"}
+
 
 def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], float]) -> dict[str, Any]:
     """Send the request and return the JSON object of its answer."""
@@ -22,7 +24,10 @@ def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], floa
         # A request that was never sent is certainly not carried out.
         fault: Fault = "unknown" if error.sent else "transient"
         kind: ErrorType = "timeout" if error.kind == "timeout" else "api_error"
-        raise ProviderError(f"{who}: {error}", fault=fault, code=f"net_{error.kind}", error_type=kind) from error
+        words = str(error).partition(": ")[2]  # without the address
+        raise ProviderError(
+            f"{who}: {error}", fault=fault, code=f"net_{error.kind}", error_type=kind, cause=words or None
+        ) from error
     if answer.status != 200:
         raise refusal(answer, who, now())
     found = answer.json_object()
@@ -38,16 +43,18 @@ def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
     kind: ErrorType = "api_error"
     code, wait = f"http_{status}", None
     if status == 402 or any(hint in word.lower() for hint in ("balance", "insufficient_quota", "credit", "billing")):
-        fault, code, kind = "quota", "no_credit", "quota_exceeded"
+        fault, code, kind = "account", "no_credit", "quota_exceeded"
     elif status in (401, 403):
-        fault, code = "quota", "no_access"
+        fault, code = "account", "authentication"
     elif status == 429:
         fault, kind, wait = "transient", "quota_exceeded", _retry_after(answer, now)
     elif status in (408, 409, 425) or status >= 500:
         fault, wait = "unknown" if status in _OUTCOME_UNKNOWN else "transient", _retry_after(answer, now)
         kind = "timeout" if status in (408, 504, 524) else "api_error"
-    text = f"{who}: {status} {word}".rstrip()
-    return ProviderError(text, fault=fault, code=code, error_type=kind, retry_after=wait, status=status)
+    text, cause = f"{who}: {status} {word}".rstrip(), _CAUSES.get(code, "the call failed")
+    return ProviderError(
+        text, fault=fault, code=code, error_type=kind, retry_after=wait, status=status, cause=f"{cause} (HTTP {status})"
+    )
 
 
 def _message(answer: HttpResponse) -> str:

@@ -102,6 +102,11 @@ class ChatClient:
         data = call_json(lambda: self.net.post(url, body=content, headers=headers, limits=limits), WHO, self.now)
         return read_reply(data, system + user)
 
+    def check_access(self) -> None:
+        """A free request that needs the key. ProviderError `account` when the key is refused."""
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        call_json(lambda: self.net.get(f"{self.settings.base_url}/models", headers=headers), WHO, self.now)
+
     def _price(self, tokens_in: int, tokens_out: int, rounded: Callable[[Decimal], Decimal]) -> Decimal:
         settings = self.settings
         return rounded(

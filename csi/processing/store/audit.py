@@ -33,6 +33,8 @@ SENSITIVE_TEXT: dict[str, str | None] = {
     "dead_letter": None,  # the payload contains no text of the video
     "notify": DERIVED,
     "budget_alert": None,
+    "provider_pause": None,  # a status and our own words
+    "provider_resume": None,
     "dlq_assign": PEOPLE,
     "dlq_note": PEOPLE,
     "dlq_resolved": PEOPLE,

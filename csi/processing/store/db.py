@@ -14,7 +14,7 @@ __all__ = ["OWNER", "DatabaseError", "marks", "new_token"]
 MIGRATIONS = Path(__file__).parent / "migrations"
 database = DatabaseProxy()
 
-_sql = SqlDatabase(
+sql_database = SqlDatabase(
     database,
     title="processing's database",
     migrations=MIGRATIONS,
@@ -28,6 +28,7 @@ _sql = SqlDatabase(
     },
     remedy="set state_dir in processing.yaml to a directory that this user may write",
 )
+_sql = sql_database
 open_database = _sql.open
 is_postgres = _sql.is_postgres
 run, fetch, one, number, changed = _sql.run, _sql.fetch, _sql.one, _sql.number, _sql.changed

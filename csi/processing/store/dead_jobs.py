@@ -66,6 +66,18 @@ def open_count() -> int:
     return number(f"SELECT count(*) FROM dead_jobs WHERE status IN {OPEN}")
 
 
+def open_by_cause() -> dict[str, int]:
+    sql = f"SELECT failure_type, count(*) FROM dead_jobs WHERE status IN {OPEN} GROUP BY 1"
+    return {name: int(count) for name, count in fetch(sql)}
+
+
+def open_since(moment: float) -> dict[str, tuple[int, float]]:
+    """Open ones that died since then, by cause: how many, and when the first of them died."""
+    sql = f"""SELECT failure_type, count(*), MIN(moved_at) FROM dead_jobs
+              WHERE status IN {OPEN} AND moved_at >= ? GROUP BY 1 ORDER BY 2 DESC, 1"""
+    return {name: (int(count), float(first)) for name, count, first in fetch(sql, moment)}
+
+
 def moved_between(start: float, end: float) -> int:
     """Videos with a job that died in that time, counted from the audit log: a row shows only the last death."""
     sql = "SELECT count(DISTINCT resource_id) FROM audit_logs WHERE action = 'dead_letter' AND at >= ? AND at < ?"

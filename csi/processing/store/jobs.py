@@ -1,7 +1,4 @@
-"""Jobs: claimed by a conditional update, held under a lease, settled in the transaction of their results.
-
-Also the heartbeat of the worker that runs them.
-"""
+"""Jobs: claimed by a conditional update, held under a lease, settled in the transaction of their results."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -10,7 +7,7 @@ from typing import Any, Literal
 from csi import clock
 from csi.errors import CsiError
 from csi.processing.collection_models import SummarizationJobDocument, TranscriptionJobDocument
-from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, number, one, run
+from csi.processing.store.db import OWNER, changed, dump, fetch, marks, new_token, number, one
 
 Collection = Literal["jobs/transcription", "jobs/summarization"]
 JobDocument = TranscriptionJobDocument | SummarizationJobDocument
@@ -133,15 +130,20 @@ def settle(
     next_at: float | None = None,
     attempts: int | None = None,
     api_tries: int = 0,
+    waits_for: str | None = None,
     work: dict[str, Any] | None = None,
     **fields: Any,
 ) -> ProcessingJob:
-    """End a step: store its result and the time of the next one, and release the lease."""
+    """End a step: store its result and the time of the next one, and release the lease.
+
+    `waits_for`: the paused provider, or `budget`.
+    """
     job = update(job, now, work=work, **fields)
     attempts = job.attempts if attempts is None else attempts
-    sql = """UPDATE jobs SET attempts = ?, api_tries = ?, crashes = 0, next_attempt_at = ?, lease_token = NULL,
-                    lease_until = NULL WHERE job_id = ? AND lease_token = ?"""
-    if changed(sql, attempts, api_tries, now if next_at is None else next_at, job.id, job.token) != 1:
+    sql = """UPDATE jobs SET attempts = ?, api_tries = ?, crashes = 0, next_attempt_at = ?, waits_for = ?,
+                    lease_token = NULL, lease_until = NULL WHERE job_id = ? AND lease_token = ?"""
+    due_at = now if next_at is None else next_at
+    if changed(sql, attempts, api_tries, due_at, waits_for, job.id, job.token) != 1:
         raise LostLease(f"job {job.id} is held by another worker")
     _claimed.pop(job.id, None)
     return replace(job, attempts=attempts, api_tries=api_tries, token="")
@@ -161,7 +163,7 @@ def reopen(job: ProcessingJob, now: float, *, was: Literal["failed", "completed"
     fields = {"next_retry_at": None} if job.collection == TRANSCRIPTION else {}
     doc = job.doc.changed(status="queued", updated_at=clock.iso(now), **fields)
     sql = """UPDATE jobs SET status = 'queued', doc = ?, attempts = 0, api_tries = 0, crashes = 0,
-                    next_attempt_at = ?, updated_at = ?, lease_token = NULL, lease_until = NULL
+                    next_attempt_at = ?, waits_for = NULL, updated_at = ?, lease_token = NULL, lease_until = NULL
              WHERE job_id = ? AND status = ?"""
     if changed(sql, dump(doc.shape()), now, now, job.id, was) != 1:
         raise CsiError(f"job {job.id} is {job.doc.status}: only a {was} job can be reopened here")
@@ -201,15 +203,41 @@ def expire_all_leases(now: float) -> int:
     return changed("UPDATE jobs SET lease_until = ? WHERE lease_token IS NOT NULL", now - 1)
 
 
-def record_heartbeat(name: str, now: float) -> None:
-    sql = """INSERT INTO heartbeats (name, beat_at) VALUES (?, ?)
-             ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at"""
-    run(sql, name, now)
+def waiting(what: str) -> int:
+    """How many jobs wait for a paused provider, or for the budget."""
+    return number("SELECT count(*) FROM jobs WHERE waits_for = ?", what)
 
 
-def last_heartbeat(name: str) -> float | None:
-    row = one("SELECT beat_at FROM heartbeats WHERE name = ?", name)
-    return float(row[0]) if row else None
+def waiting_until(what: str) -> float | None:
+    """When the first of them is due."""
+    row = one("SELECT MIN(next_attempt_at) FROM jobs WHERE waits_for = ?", what)
+    return float(row[0]) if row and row[0] is not None else None
+
+
+def release_waiting(what: str, now: float) -> int:
+    """Make the jobs due that wait for this provider, or for the budget."""
+    sql = f"UPDATE jobs SET next_attempt_at = ?, waits_for = NULL WHERE waits_for = ? AND status IN {OPEN}"
+    return changed(sql, now, what)
+
+
+def release_one(what: str, now: float) -> str | None:
+    """Make the oldest of them due. None: no job waits."""
+    row = one("SELECT job_id FROM jobs WHERE waits_for = ? ORDER BY created_at, job_id LIMIT 1", what)
+    if row is None:
+        return None
+    changed("UPDATE jobs SET next_attempt_at = ?, waits_for = NULL WHERE job_id = ?", now, row[0])
+    return str(row[0])
+
+
+def counts() -> dict[str, int]:
+    """Open jobs by status, those that wait for a provider or the budget under `waiting`."""
+    sql = f"""SELECT CASE WHEN waits_for IS NULL THEN status ELSE 'waiting' END, count(*) FROM jobs
+              WHERE status IN {OPEN} GROUP BY 1"""
+    return {name: int(count) for name, count in fetch(sql)}
+
+
+def completed_since(moment: float) -> int:
+    return number("SELECT count(*) FROM jobs WHERE status = 'completed' AND updated_at >= ?", moment)
 
 
 def _job(row: tuple[Any, ...]) -> ProcessingJob:

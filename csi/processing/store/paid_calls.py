@@ -31,6 +31,12 @@ def used(day: str) -> Decimal:
     return from_units(number(f"{_USED} WHERE day = ?", day))
 
 
+def reserved(day: str) -> Decimal:
+    """The part of `used` whose price is not known yet."""
+    sql = "SELECT SUM(estimated_units) FROM calls WHERE day = ? AND state IN ('started', 'unknown')"
+    return from_units(number(sql, day))
+
+
 def spent_on(job_id: str) -> Decimal:
     return from_units(number(f"{_USED} WHERE job_id = ?", job_id))
 

@@ -42,6 +42,11 @@ def marks(run_id: str, kind: Mark) -> list[str]:
     ]
 
 
+def marked_at(run_id: str, kind: Mark, name: str) -> float | None:
+    row = one("SELECT at FROM run_marks WHERE run_id = ? AND kind = ? AND name = ?", run_id, kind, name)
+    return float(row[0]) if row else None
+
+
 def audit_totals(start: float, end: float) -> dict[str, Any]:
     """API calls, errors by category and the work of each agent, counted from the audit log."""
     where = "at >= ? AND at < ?"

@@ -1,0 +1,110 @@
+"""Notify the operator of processing's problems: once when one has lasted, once when it is over.
+
+The worker does so, and the receiver that serves processing's pages: a dead worker cannot report itself. The rows of the
+alerts decide which of the two sends a message.
+"""
+
+import threading
+import time
+
+from csi.alerts import StoredAlert, message, message_kind
+from csi.errors import CsiError
+from csi.logs import log
+from csi.notifications import Kind
+from csi.problems import PASSING_SECONDS, to_notify
+from csi.processing.pipeline.notify import configured_notifier
+from csi.processing.problems import KINDS
+from csi.processing.runtime import Processing
+from csi.processing.status import problems
+from csi.processing.store import alerts, db
+
+CHECK_SECONDS = 5.0
+HOLD_SECONDS = 120.0
+"""Until a message that could not be sent is tried again."""
+LOG_SECONDS = 60.0
+
+
+def check(rt: Processing, *, is_worker: bool) -> None:
+    """Record which alerts began and ended, and notify the operator. The worker cannot judge its own heartbeat."""
+    found = [problem for problem in to_notify(problems(rt)) if not (is_worker and problem.id == "processing_silent")]
+    with db.writing():
+        alerts.record(found, rt.now(), None)
+        due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS)
+    for alert in due:
+        _notify(rt, alert)
+
+
+def _notify(rt: Processing, alert: StoredAlert) -> None:
+    title, body = message(alert, KINDS, None)
+    if send(rt, title, body, message_kind(alert)):
+        with db.writing():
+            alerts.mark_notified(alert, rt.now())
+        log.info("notification sent", alert=alert.name, resolved=alert.resolved_at is not None)
+
+
+def send(rt: Processing, title: str, body: str, kind: Kind) -> bool:
+    """False: it could not be sent, and is tried again after HOLD_SECONDS."""
+    senders = rt.notifiers if rt.notifiers is not None else [configured_notifier(rt, kind)]
+    try:
+        for sender in senders:
+            sender(f"CSI processing: {title}", body)
+    except CsiError as error:
+        log.warning("notification could not be sent; it is retried", alert=title, error=str(error))
+        return False
+    return True
+
+
+class AlertLoop:
+    """Checks in a thread of its own: neither busy worker threads nor a slow notification service delay anything."""
+
+    def __init__(self, rt: Processing, *, is_worker: bool) -> None:
+        self._rt = rt
+        self._is_worker = is_worker
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ProcessingAlerts", daemon=True)
+        self._unusable_since: float | None = None
+        self._logged_at = float("-inf")
+        self._is_told = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(CHECK_SECONDS)
+
+    def check(self) -> None:
+        try:
+            with db.reading():
+                check(self._rt, is_worker=self._is_worker)
+        except CsiError as error:
+            self._report_from_memory(str(error))
+        else:
+            self._report_usable()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(CHECK_SECONDS):
+            try:
+                self.check()
+            except Exception as error:  # noqa: BLE001 the edge of the thread: the next check may succeed
+                log.exception("check of processing failed", error=f"{type(error).__name__}: {error}"[:300])
+
+    def _report_from_memory(self, reason: str) -> None:
+        """The database cannot be used, so no row can remember the alert."""
+        now = self._rt.now()
+        if self._unusable_since is None:
+            self._unusable_since = now
+        if time.monotonic() - self._logged_at >= LOG_SECONDS:
+            self._logged_at = time.monotonic()
+            log.error("processing's database cannot be used; its problems are not recorded", error=reason)
+        if not self._is_told and now - self._unusable_since >= PASSING_SECONDS:
+            body = f"{reason}; nothing is processed.\nWhat to do: `csi processing status` names the cause"
+            self._is_told = send(self._rt, "the database cannot be used", body, "failure")
+
+    def _report_usable(self) -> None:
+        if self._unusable_since is not None and self._is_told:
+            minutes = (self._rt.now() - self._unusable_since) / 60
+            body = f"It failed for {minutes:.0f} minutes."
+            self._is_told = not send(self._rt, "the database can be used again", body, "success")
+        if not self._is_told:
+            self._unusable_since = None

@@ -1,0 +1,55 @@
+"""The state of processing at this moment: facts read from rows, and the problems that follow from them. Reads only."""
+
+from csi import clock
+from csi.processing.pipeline.budget import BUDGET, MARK
+from csi.processing.pipeline.provider_access import configured
+from csi.processing.problems import DEAD_WINDOW, ProcessingFacts, ProcessingProblem, judge
+from csi.processing.runtime import Processing
+from csi.processing.store import dead_jobs, heartbeats, jobs, paid_calls, providers, runs
+
+WORKER = "processing"
+"""The name of the worker's heartbeat."""
+
+
+def gather(rt: Processing) -> ProcessingFacts:
+    now, today, settings = rt.now(), rt.today(), rt.settings
+    known = tuple(state for state in providers.all_states() if state.name in configured(rt))
+    waiting = {name: jobs.waiting(name) for name in (BUDGET, *(state.name for state in known))}
+    openai = settings.summarization.openai.api_key_env
+    keys = {"assemblyai": settings.transcription.assemblyai.api_key_env} | ({"openai": openai} if openai else {})
+    return ProcessingFacts(
+        now,
+        heartbeats.latest(WORKER),
+        providers=known,
+        key_variables=keys,
+        waiting=waiting,
+        budget_limit=settings.budget.daily_usd,
+        budget_used=paid_calls.used(today),
+        budget_reserved=paid_calls.reserved(today),
+        budget_spent_at=runs.marked_at(today, "quota", MARK),
+        budget_resumes_at=jobs.waiting_until(BUDGET) if waiting[BUDGET] else None,
+        jobs=jobs.counts(),
+        dead=dead_jobs.open_by_cause(),
+        dead_lately=dead_jobs.open_since(now - DEAD_WINDOW),
+        completed_lately=jobs.completed_since(now - DEAD_WINDOW),
+        is_paused=settings.paused,
+    )
+
+
+def problems(rt: Processing) -> list[ProcessingProblem]:
+    return judge(gather(rt))
+
+
+def describe_problem(problem: ProcessingProblem) -> dict[str, object]:
+    """The problem as `csi processing status --json` and the health pages show it."""
+    return {
+        "id": problem.id,
+        "subject": problem.subject,
+        "severity": problem.severity,
+        "what": problem.what,
+        "cause": problem.cause,
+        "since": None if problem.since is None else clock.iso(problem.since),
+        "effect": problem.effect,
+        "remedy": problem.remedy,
+        "commands": problem.commands,
+    }
