@@ -99,6 +99,7 @@ class SourceJson(ApiModel):
     active: int
     paused: int
     failing: int
+    states: dict[str, int]
     last_success_at: TimeOrNone
     last_new_at: TimeOrNone
     next_poll_at: TimeOrNone

@@ -9,6 +9,7 @@ from pydantic import AliasPath, BeforeValidator, Field
 
 from csi.admin import watches
 from csi.api_models.base import ApiModel, JsonColumn, Redacted, RedactedOrNone, TimeOrNone
+from csi.status import watch_states
 
 if TYPE_CHECKING:
     from csi.admin.watches import ImportLineResult, PollNowResult
@@ -50,6 +51,7 @@ class WatchJson(ApiModel):
     origin: Literal["config", "command"]
     state: Literal["active", "paused", "removed"]
     health: str
+    """As csi.status.watch_states has it: `unknown` while no worker is alive, `new` before the first poll."""
     via: str
     route_profile: str | None
     tier: str
@@ -76,16 +78,18 @@ class WatchJson(ApiModel):
     def of_rows(cls, rt: "Runtime", rows: "Sequence[Watch]", **more: object) -> list[Self]:
         enabled = [name for name, settings in rt.settings.sources.items() if settings.enabled]
         notes = watches.notes_of(rows)
+        states = watch_states.states_of(rt, rows)
         return [
             cls.of(
                 row,
+                health=state if row.state == "active" else row.health,
                 source_enabled=row.source in enabled,
                 url=watches.page_url(row),
                 planned_interval_seconds=row.planned_interval or row.interval_seconds,
                 note=notes.get(row.id),
                 **more,
             )
-            for row in rows
+            for row, state in zip(rows, states, strict=True)
         ]
 
 

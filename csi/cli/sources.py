@@ -19,6 +19,7 @@ from csi.cli.command import config_and_json_options, config_option, dry_run_opti
 from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, is_terminal, plain, safe
 from csi.errors import SOME_FAILED
 from csi.pipeline import quota_schedule
+from csi.status import watch_states
 from csi.store import api_units, db, watch_admin
 
 if TYPE_CHECKING:
@@ -60,15 +61,15 @@ def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None
         if as_json:
             echo_json({"watches": api_models.WatchJson.of_rows(rt, rows)})
             return
-        notes, enabled = watches.notes_of(rows), rt.enabled_sources()
+        notes, enabled, states = watches.notes_of(rows), rt.enabled_sources(), watch_states.states_of(rt, rows)
     cells = []
-    for row in rows:
+    for row, shown in zip(rows, states, strict=True):
         last = None if row.last_success_at is None else now - row.last_success_at
         is_on = row.source in enabled
         next_in = ago(row.next_poll_at - now) if row.state == "active" and is_on else "–"
         problems = [row.last_error, notes.get(row.id), None if is_on else "the source is disabled"]
         what = [str(row.id), SHORT.get(row.source, row.source), row.ref, row.name or "", row.origin, row.state]
-        health = row.health if row.state == "active" else "–"
+        health = shown if row.state == "active" else "–"
         times = [ago(row.planned_interval or row.interval_seconds), ago(last), next_in]
         cells.append([*what, health, *times, logs.redact("; ".join(text for text in problems if text))])
     echo_table(("NO", "SOURCE", "REF", "NAME", "FROM", "STATE", "HEALTH", "EVERY", "LAST", "NEXT", "PROBLEM"), cells)

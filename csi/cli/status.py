@@ -91,10 +91,12 @@ def _problem(one: Problem) -> Iterator[str]:
 
 
 def source_row(one: SourceStatus, now: float) -> list[str]:
-    counts = [f"{number:,}" for number in (one.active, one.paused, one.failing)]
+    unknown = one.states.get("unknown", 0)
+    counts = [f"{one.active:,}", f"{one.paused:,}", "?" if unknown else f"{one.failing:,}"]
     next_in = "–" if one.next_poll_at is None or not one.is_enabled else ago(one.next_poll_at - now)
     times = [_age(one.last_success_at, now), _age(one.last_new_at, now), next_in]
-    return [one.name, *counts, *times, "" if one.is_enabled else "switched off"]
+    words = [f"{one.states[state]:,} {state}" for state in ("unknown", "new", "quiet") if one.states.get(state)]
+    return [one.name, *counts, *times, ", ".join(words) if one.is_enabled else "switched off"]
 
 
 def worker_words(found: Overview) -> str:

@@ -147,13 +147,18 @@ def look_at_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
         text = f"{unknown:,} watches of the configuration are not in the database: the worker started with another one"
         yield Finding("watches", "fail", text, "restart the worker, so that it reads the configuration")
     failing = sum(watch.errors > 0 for watch in facts.watches)
+    new = sum(watch.last_poll_at is None for watch in facts.watches)
     if not facts.polling:
         yield Finding("watches", "warn", "polling is switched off", "set features.polling: true to poll sources")
+    elif not facts.worker.is_alive and facts.watches:
+        text = f"{len(facts.watches):,} watches, whose state is unknown while no worker is alive"
+        yield Finding("watches", "warn", text, START_WORKER)
     elif failing:
         text = f"{failing:,} of {len(facts.watches):,} watches fail at the moment"
         yield Finding("watches", "warn", text, "`csi sources list` shows the error of each")
     elif not unknown:
-        yield Finding("watches", "ok", f"{len(facts.watches):,} watches, none failing")
+        not_yet = f", {new:,} not polled yet" if new else ""
+        yield Finding("watches", "ok", f"{len(facts.watches):,} watches, none failing{not_yet}")
 
 
 # ── what runs ───────────────────────────────────────────────────────────────────────────────────────────

@@ -191,14 +191,14 @@ def quiet_seconds(watch: ReadWatch) -> float | None:
 
 
 def shown_state(watch: ReadWatch, *, worker_is_alive: bool) -> str:
-    """The state of a watch as operators see it: `paused` or `removed`; `unknown` while no worker reads it; `new` before
-    its first read; `quiet` without news for longer than usual; else its health."""
+    """The state of a watch as operators see it: `paused` or `removed`; `new` before its first read; `unknown` while no
+    worker reads it; `quiet` without news for longer than usual; else its health."""
     if watch.state != "active":
         return watch.state
-    if not worker_is_alive:
-        return "unknown"
     if watch.last_success_at is None and watch.errors == 0:
         return "new"
+    if not worker_is_alive:
+        return "unknown"
     is_quiet = watch.health == "healthy" and quiet_seconds(watch) is not None
     return "quiet" if is_quiet else watch.health
 

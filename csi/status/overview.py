@@ -10,11 +10,11 @@ from csi.status.backlog import BacklogGroup, backlog
 from csi.status.destinations import DestinationStatus, all_destinations
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import StatusVerdict, verdict
+from csi.status.watch_states import WatchCount, watch_counts
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import events, hosts, watch_admin
 from csi.store.models import Watch
 from csi.store.queries import charts
-from csi.store.queries.charts import WatchCount
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class SourceStatus:
     active: int
     paused: int
     failing: int
+    """Whose last poll failed."""
+    states: dict[str, int]
+    """How many watches are in each state, as csi.status.watch_states has it."""
     last_success_at: float | None
     last_new_at: float | None
     next_poll_at: float | None
@@ -74,6 +77,7 @@ class Overview:
 def overview(rt: Runtime) -> Overview:
     now, worker = rt.now(), worker_status(rt)
     hour, day = reports(rt, [HOUR, DAY])
+    counts = watch_counts(rt)
     return Overview(
         now=now,
         version=__version__,
@@ -81,8 +85,8 @@ def overview(rt: Runtime) -> Overview:
         worker=worker,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
         verdict=verdict(rt),
-        sources=tuple(_sources(rt)),
-        watches=tuple(charts.watch_counts(list(rt.settings.sources))),
+        sources=tuple(_sources(rt, counts)),
+        watches=tuple(counts),
         hosts=tuple(_hosts(now)),
         hour=hour,
         day=day,
@@ -95,13 +99,14 @@ def overview(rt: Runtime) -> Overview:
     )
 
 
-def _sources(rt: Runtime) -> list[SourceStatus]:
+def _sources(rt: Runtime, counts: list[WatchCount]) -> list[SourceStatus]:
     rows, enabled = watch_admin.every(), rt.enabled_sources()
     names = dict.fromkeys([*rt.settings.sources, *(row.source for row in rows)])
-    return [_source(name, name in enabled, [row for row in rows if row.source == name]) for name in names]
+    states = {name: {one.state: one.watches for one in counts if one.source == name} for name in names}
+    return [_source(name, name in enabled, [row for row in rows if row.source == name], states[name]) for name in names]
 
 
-def _source(name: str, is_enabled: bool, rows: list[Watch]) -> SourceStatus:
+def _source(name: str, is_enabled: bool, rows: list[Watch], states: dict[str, int]) -> SourceStatus:
     active = [row for row in rows if row.state == "active"]
     return SourceStatus(
         name=name,
@@ -109,6 +114,7 @@ def _source(name: str, is_enabled: bool, rows: list[Watch]) -> SourceStatus:
         active=len(active),
         paused=sum(row.state == "paused" for row in rows),
         failing=sum(row.errors > 0 for row in active),
+        states=states,
         last_success_at=max((row.last_success_at for row in active if row.last_success_at is not None), default=None),
         last_new_at=max((row.last_new_at for row in active if row.last_new_at is not None), default=None),
         next_poll_at=min((row.next_poll_at for row in active), default=None),

@@ -1,8 +1,10 @@
 """What happens next: planned polls, unsettled batches, the inbox, and the depth of the worker's queue."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from csi.runtime import Runtime
+from csi.status.watch_states import states_by_id
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store.queries import backlog_rows
 from csi.store.queries.backlog_rows import Inbox, PlannedPoll, UnsettledBatch
@@ -36,8 +38,14 @@ def upcoming(rt: Runtime, limit: int = SHOWN) -> Upcoming:
         due=due,
         soon=soon,
         polling=backlog_rows.polls_running(now),
-        polls=tuple(backlog_rows.planned_polls(limit)),
+        polls=tuple(_polls(rt, limit)),
         inbox=backlog_rows.inbox(),
         batches=tuple(backlog_rows.unsettled_batches(limit)),
         unsettled=backlog_rows.unsettled_counts(),
     )
+
+
+def _polls(rt: Runtime, limit: int) -> Iterator[PlannedPoll]:
+    states = states_by_id(rt)
+    for poll in backlog_rows.planned_polls(limit):
+        yield replace(poll, health=states.get(poll.id, poll.health))

@@ -14,6 +14,9 @@ HEALTH = {
     "suspect": "it fails while other watches of its host work",
     "dead": "the API reports that it is gone; polling continues",
     "paused": "paused by the operator",
+    "new": "not polled yet",
+    "quiet": "no news for longer than usual",
+    "unknown": "the worker is not alive, so nothing is known of it",
 }
 CAUSES = {
     "transient": "three attempts failed",
@@ -26,7 +29,8 @@ MOODS = {
     "delivered": "good", "healthy": "good", "accepting": "good", "replayed": "good", "met": "good", "closed": "good",
     "pending": "wait", "in_flight": "wait", "inbox": "wait", "replaying": "wait", "backing_off": "warn",
     "throttled": "warn", "outage": "warn", "suspect": "warn", "partial": "warn", "paused": "idle", "idle": "idle",
-    "discarded": "idle", "removed": "idle", "dead": "bad", "quarantined": "bad", "malformed": "bad", "open": "bad",
+    "discarded": "idle", "removed": "idle", "new": "wait", "quiet": "idle", "unknown": "warn",
+    "dead": "bad", "quarantined": "bad", "malformed": "bad", "open": "bad",
     "circuit_open": "bad", "half_open": "bad", "missed": "bad", "transient": "warn", "refused": "bad",
     "endpoint_fault": "bad", "sending": "wait", "interrupted": "warn", "other_form": "idle", "probe_failed": "bad",
 }  # fmt: skip

@@ -25,6 +25,7 @@ from csi.status.facts import SystemFacts, gather
 from csi.status.problems import ALERTS, PROBLEMS, Problem, to_notify
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import judge, overdue
+from csi.status.watch_states import STATES, watch_counts
 from csi.store import api_units, counters, inbox, outbox
 from csi.store.catalog import jobs
 from csi.store.queries import backlog_rows, charts
@@ -36,7 +37,6 @@ EVENT_STATUSES = ("stored", "delivered", "dlq", "replayed", "duplicate", "malfor
 """`malformed`: items that never became an event. `replayed`: dead letters whose replay has ended."""
 BATCH_STATES = ("ready", "sending")
 CAUSES = ("transient", "endpoint", "event", "malformed", "crash")
-WATCH_STATES = ("healthy", "backing_off", "throttled", "outage", "suspect", "dead", "paused")
 JOB_STATUSES = ("pending", "running", "failed", "dead")
 """Completed ones are many, and `csi_job_runs_total` counts them."""
 JOB_RESULTS = ("completed", "failed", "waits", "dead")
@@ -72,7 +72,7 @@ class StoreCollector(Collector):
         yield from _objectives({"1h": hour, "24h": day})
         yield from _counted(sources)
         yield from _waiting(facts)
-        yield from _watches(facts, sources)
+        yield from _watches(rt, facts, sources)
         yield from _destinations(facts)
         yield from _worker(facts)
         yield from _quota(rt, facts.now)
@@ -144,9 +144,9 @@ def _waiting(facts: SystemFacts) -> Iterator[Metric]:
     yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters, CAUSES)
 
 
-def _watches(facts: SystemFacts, sources: Sequence[str]) -> Iterator[Metric]:
-    found = {(one.source, one.state): one.watches for one in charts.watch_counts(sources)}
-    states = {pair: found.get(pair, 0) for pair in product(sources, WATCH_STATES)}
+def _watches(rt: Runtime, facts: SystemFacts, sources: Sequence[str]) -> Iterator[Metric]:
+    found = {(one.source, one.state): one.watches for one in watch_counts(rt)}
+    states = {pair: found.get(pair, 0) for pair in product(sources, STATES)}
     yield _gauges("csi_watches", "Watches by state", ["source", "state"], states)
     read = {
         source: [one.last_success_at for one in facts.watches_of(source) if one.last_success_at is not None]

@@ -68,7 +68,7 @@ def test_the_json_has_a_stable_shape(call):
         "youtube_playlist",
         "config",
         "active",
-        "healthy",
+        "new",
     )
     assert row["url"] == f"https://www.youtube.com/playlist?list={PL[0]}"
     assert row["last_success_at"] is None

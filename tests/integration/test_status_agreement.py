@@ -38,6 +38,7 @@ from csi.status import (
     timeline,
     upcoming,
     verdict,
+    watch_states,
     worker,
 )  # fmt: skip
 from csi.store import db, events, heartbeats, outbox, watches
@@ -324,6 +325,7 @@ READS = [
     lambda rt: timeline.trace(rt, "src:Alpha0001"),
     lambda rt: upcoming.upcoming(rt),
     lambda rt: verdict.verdict(rt),
+    lambda rt: watch_states.watch_counts(rt),
     lambda rt: worker.worker_status(rt),
 ]
 

@@ -64,11 +64,7 @@ def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
     assert sum(charts.flow_chart(NOW + 86_400, 3600.0, 60).seen) == 0
 
 
-def test_watches_and_letters_are_counted_by_state(watch_id: int) -> None:
-    assert charts.watch_counts([SOURCE]) == [charts.WatchCount(SOURCE, "healthy", 1)]
-    db.run("UPDATE watches SET state = 'paused'")
-    assert charts.watch_counts([SOURCE]) == [charts.WatchCount(SOURCE, "paused", 1)]
-    assert charts.watch_counts([]) == []
+def test_letters_are_counted_by_cause(watch_id: int) -> None:
     dead_letters.add_item("k", SOURCE, {}, cause="crash", reason="x", seen_at=NOW, now=NOW)
     assert charts.open_dead_letters() == {"crash": 1}
 

@@ -15,6 +15,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.jobs.job_kinds import KINDS
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
+from csi.status import watch_states
 from csi.status.problems import PROBLEMS
 from csi.store import api_units, counters, db, destinations, events, heartbeats, hosts, outbox, watches
 from csi.store.catalog import jobs
@@ -183,7 +184,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume", "stream", "default",
         "stored", "delivered", "dlq", "replayed", "duplicate", "malformed", "ok", "error",
         "new", "known", "filtered", "filled", "open",
-        "began", "ended", "ready", "sending", *metrics.CAUSES, *metrics.WATCH_STATES,
+        "began", "ended", "ready", "sending", *metrics.CAUSES, *watch_states.STATES,
         *PROBLEMS, "1h", "24h", "occurred_to_seen", "seen_to_accepted", "occurred_to_accepted",
         *metrics.RELOAD_RESULTS, *KINDS, *metrics.JOB_STATUSES, *metrics.JOB_RESULTS,
     }  # fmt: skip

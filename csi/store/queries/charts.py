@@ -1,9 +1,8 @@
 """Counts over time and by state, for charts and metrics. Reads only."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi.store.db import fetch, fetch_all, marks
+from csi.store.db import fetch
 
 
 @dataclass(frozen=True)
@@ -15,15 +14,6 @@ class FlowChart:
     seen: tuple[int, ...]
     arrived: tuple[int, ...]
     died: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class WatchCount:
-    """The number of watches of a source in one state. A paused one has no other health."""
-
-    source: str
-    state: str
-    watches: int
 
 
 @dataclass(frozen=True)
@@ -67,17 +57,6 @@ def _counted(table: str, column: str, places: range, step: int) -> tuple[int, ..
     )
     found = dict(fetch(sql, places[0] * step))
     return tuple(found.get(place, 0) for place in places)
-
-
-def watch_counts(sources: Sequence[str]) -> list[WatchCount]:
-    """Of watches that are not removed, in these sources."""
-    if not sources:
-        return []
-    sql = (
-        "SELECT source, CASE WHEN state = 'paused' THEN 'paused' ELSE health END, COUNT(*) FROM watches "
-        f"WHERE state <> 'removed' AND source IN ({marks(sources)}) GROUP BY 1, 2"
-    )
-    return fetch_all(WatchCount, sql, *sources)
 
 
 def open_dead_letters() -> dict[str, int]:

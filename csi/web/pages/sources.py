@@ -1,5 +1,6 @@
 """`/sources`: every watch and its health; poll, pause, resume, reset, add and remove watches."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from starlette.exceptions import HTTPException
@@ -10,22 +11,22 @@ from csi.admin import watches
 from csi.api_models import WatchJson
 from csi.errors import CsiError
 from csi.runtime import Runtime
+from csi.status import watch_states
+from csi.status.watch_states import UNWELL
 from csi.store import watch_admin
 from csi.store.models import Watch
-from csi.store.queries import charts, event_search
+from csi.store.queries import event_search
 from csi.store.watches import find
 from csi.web.api.sources import refuse_poll
 from csi.web.page_rendering import Context, DashboardPage, change, redirect
 from csi.web.responses import HttpProblem
 from csi.web.shared_state import Sidecar
 
-UNWELL = ("backing_off", "throttled", "outage", "suspect", "dead")
 RECENT = 20
 
 
 def _count(rt: Runtime) -> int:
-    found = charts.watch_counts(list(rt.settings.sources))
-    return sum(one.watches for one in found if one.state in UNWELL)
+    return sum(one.watches for one in watch_states.watch_counts(rt) if one.state in UNWELL)
 
 
 PAGE = DashboardPage("/sources", "Sources", 20, _count)
@@ -35,20 +36,30 @@ PAGE = DashboardPage("/sources", "Sources", 20, _count)
 def show(rt: Runtime, request: Request) -> Context:
     words = request.query_params.get("q", "").strip()[:200]
     view = request.query_params.get("show", "")
+    rows = watch_admin.every()
+    states = {row.id: state for row, state in zip(rows, watch_states.states_of(rt, rows), strict=True)}
+
+    def is_unwell(row: Watch) -> bool:
+        return states[row.id] in UNWELL
 
     def fits(row: Watch) -> bool:
-        is_wanted = _is_unwell(row) if view == "unwell" else row.state == "paused" if view == "paused" else True
+        is_wanted = is_unwell(row) if view == "unwell" else view not in ("paused", "quiet") or states[row.id] == view
         text = f"{row.name or ''} {row.ref} {row.source} {row.last_error or ''}"
         return is_wanted and words.casefold() in text.casefold()
 
-    rows = watch_admin.every()
     shown = sorted(
-        filter(fits, rows), key=lambda row: (not _is_unwell(row), row.source, (row.name or row.ref).casefold())
+        filter(fits, rows), key=lambda row: (not is_unwell(row), row.source, (row.name or row.ref).casefold())
     )
-    paused = sum(row.state == "paused" for row in rows)
-    counts = {"": len(rows), "unwell": sum(map(_is_unwell, rows)), "paused": paused}
+    counted = Counter(states.values())
+    counts = {
+        "": len(rows),
+        "unwell": sum(map(is_unwell, rows)),
+        "quiet": counted["quiet"],
+        "paused": counted["paused"],
+    }
     return {
         "rows": shown,
+        "states": states,
         "notes": watches.notes_of(shown),
         "q": words,
         "show": view if view in counts else "",
@@ -57,15 +68,12 @@ def show(rt: Runtime, request: Request) -> Context:
     }
 
 
-def _is_unwell(row: Watch) -> bool:
-    return row.state == "active" and row.health in UNWELL
-
-
 @PAGE.view("/sources/{id:int}", "source.html")
 def show_one(rt: Runtime, request: Request) -> Context:
     row = _found(request)
     return {
         "row": row,
+        "state": watch_states.states_of(rt, [row])[0],
         "watch": WatchJson.of_rows(rt, [row])[0],
         "recent": event_search.newest(event_search.EventQuery(watch_id=row.id), RECENT),
         "waiting": watch_admin.waiting_items(row.id),

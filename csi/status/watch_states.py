@@ -1,0 +1,41 @@
+"""The state of each watch as every surface shows it, and how many watches are in each."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from csi.runtime import Runtime
+from csi.scheduling.watch_health import ReadWatch, shown_state
+from csi.status.worker import worker_status
+from csi.store import watches
+
+STATES = ("healthy", "new", "quiet", "backing_off", "throttled", "outage", "suspect", "dead", "unknown", "paused")
+UNWELL = ("backing_off", "throttled", "outage", "suspect", "dead")
+
+
+@dataclass(frozen=True)
+class WatchCount:
+    """The number of watches of a source in one state. A paused one has no other health."""
+
+    source: str
+    state: str
+    watches: int
+
+
+def states_of(rt: Runtime, rows: Iterable[ReadWatch]) -> list[str]:
+    """In the order of the rows."""
+    is_alive = worker_status(rt).is_alive
+    return [shown_state(row, worker_is_alive=is_alive) for row in rows]
+
+
+def states_by_id(rt: Runtime) -> dict[int, str]:
+    """Of every watch that is not removed."""
+    rows = watches.schedule(paused=True)
+    return {row.id: state for row, state in zip(rows, states_of(rt, rows), strict=True)}
+
+
+def watch_counts(rt: Runtime) -> list[WatchCount]:
+    """Of watches that are not removed, in the configured sources."""
+    rows = [row for row in watches.schedule(paused=True) if row.source in rt.settings.sources]
+    counted = Counter((row.source, state) for row, state in zip(rows, states_of(rt, rows), strict=True))
+    return [WatchCount(source, state, number) for (source, state), number in sorted(counted.items())]
