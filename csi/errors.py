@@ -2,6 +2,7 @@
 
 SOME_FAILED = 5
 UNHEALTHY = 6
+STALLED = 10
 
 EXIT_CODES = {
     0: "success; also ended by TERM, or by Ctrl-C for commands that run until then",
@@ -14,6 +15,7 @@ EXIT_CODES = {
     7: "the database or the queue cannot be used: no access, not a database, newer schema, server not reachable",
     8: "the port is in use",
     9: "another worker holds this state directory",
+    STALLED: "the worker's threads hung, and it ended itself to be started again",
     130: "ended by INT (Ctrl-C)",
     141: "the reader of the output closed the pipe",
 }

@@ -3,6 +3,8 @@
 import math
 import os
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -92,6 +94,14 @@ class ProcessState:
     """By API credentials, when it was last recorded that the API accepts them."""
     ping_fault: str | None = None
     """Why the heartbeat URL could not be reached last time."""
+    poll_ended_at: float | None = None
+    """When a watch was last polled, with or without success. Monotonic."""
+    progressed_at: dict[int, float] = field(default_factory=dict)
+    """By thread, when its task last finished a part of its work. Monotonic; only long tasks note it."""
+
+    def note_progress(self) -> None:
+        """A long task has done a part of its work, so its thread does not hang."""
+        self.progressed_at[threading.get_ident()] = time.monotonic()
 
 
 @dataclass

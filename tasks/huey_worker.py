@@ -28,6 +28,7 @@ from csi.sql import DatabaseError
 from csi.store import database_faults
 from tasks.serializer import is_from_1_0
 from tasks.sqlite_queue import IDLE_SECONDS, SqliteQueueStorage
+from tasks.thread_report import RunningTasks
 
 SCHEDULER_INTERVAL = 0.25
 """Seconds between two reads of the schedule, which carries polls, flushes and retries. Huey's own least is 1."""
@@ -85,6 +86,8 @@ class WorkerProcess(ABC):
         self.errors = RepeatedErrors()
         self.database_failed_at = -math.inf
         """When a statement of this process last failed, because the database could not be used. Monotonic."""
+        self.looped_at = time.monotonic()
+        """When a pass of the maintenance loop last ended, with or without an error. Monotonic."""
 
     @abstractmethod
     def boot(self, threads: int) -> None:
@@ -106,15 +109,17 @@ class WorkerProcess(ABC):
         """Whether this process enqueues the periodic tasks of all workers that share the queue."""
         return True
 
-    def log_database_error(self, message: str, error: DatabaseError, **fields: object) -> None:
-        """One line a minute for all tasks and loops that fail for the same reason, instead of one for each try."""
+    def count_database_error(self, error: DatabaseError) -> dict[str, object] | None:
+        """The fields to log; None: log nothing. One line a minute for all tasks and loops that fail for one
+        reason, instead of a line for each try."""
         fault = database_faults.identify(error)
         if fault is not database_faults.UNUSABLE:
             self.database_failed_at = time.monotonic()
-        key = f"{fault.text}: {error}" if fault is database_faults.UNUSABLE else fault.text
-        if (counted := self.errors.count(key)) is not None:
-            log.error(message, **fields, error=str(error)[:300], cause=fault.text, remedy=fault.remedy, **counted)
         self.drop_broken_connection()
+        counted = self.errors.count(f"{fault.text}: {error}" if fault is database_faults.UNUSABLE else fault.text)
+        if counted is None:
+            return None
+        return {"error": str(error)[:300], "cause": fault.text, "remedy": fault.remedy, **counted}
 
     def _log_ended_errors(self) -> None:
         for cause, seconds in self.errors.take_ended().items():
@@ -138,7 +143,8 @@ class WorkerProcess(ABC):
             try:
                 self.run_pass(consumer, number)
             except DatabaseError as error:
-                self.log_database_error("maintenance failed; retrying", error)
+                if (fields := self.count_database_error(error)) is not None:
+                    log.error("maintenance failed; retrying", **fields)
             except Exception as error:  # noqa: BLE001 the loop must survive whatever a lost queue server raises
                 text = f"{type(error).__name__}: {error}"[:300]
                 if (counted := self.errors.count(text)) is not None:
@@ -146,6 +152,7 @@ class WorkerProcess(ABC):
                 self.drop_broken_connection()
             else:
                 self._log_ended_errors()
+            self.looped_at = time.monotonic()
             if self.stopping.wait(self.interval_seconds):
                 return
 
@@ -194,7 +201,8 @@ class GuardedTask(TaskWrapper):
             except CsiError as error:
                 log.error("task failed", task=func.__name__, key=args, error=str(error))
             except DatabaseError as error:
-                huey.worker.log_database_error("task failed: database error", error, task=func.__name__, key=args)
+                if (fields := huey.worker.count_database_error(error)) is not None:
+                    log.error("task failed: database error", task=func.__name__, key=args, **fields)
 
         super().__init__(huey, guarded, **options)
 
@@ -211,6 +219,7 @@ class QueueHuey(Huey):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.running = RunningTasks()
         self._counting = threading.Lock()
         self._dropped = 0
         self._drops_logged = float("-inf")
@@ -276,9 +285,9 @@ class QueueHuey(Huey):
                     task.eta = datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
                     self.add_schedule(task)
         except Exception as error:  # noqa: BLE001 queue deleted or locked, server unreachable
-            message = "wake-ups could not be queued; the maintenance loop repeats them"
-            if (counted := self.worker.errors.count(message)) is not None:
-                log.warning(message, wakes=len(wakes), error=str(error)[:300], **counted)
+            if (counted := self.worker.errors.count("the queue takes no wake-ups")) is not None:
+                fields = {"wakes": len(wakes), "error": str(error)[:300], **counted}
+                log.warning("wake-ups could not be queued; the maintenance loop repeats them", **fields)
 
     def enqueue_many(self, tasks: Sequence[Task]) -> None:
         """Many tasks in one commit, where the storage can; one by one where not."""
@@ -290,9 +299,11 @@ class QueueHuey(Huey):
                 self.storage.enqueue(data, priority)
 
     def execute(self, task: Task, timestamp: Any = None) -> Any:
+        self.running.begin(task.name, str(task.args[0] if task.args else ""))
         try:
             return super().execute(task, timestamp)
         finally:
+            self.running.end(task.name)
             self.task_ended_at = time.monotonic()
 
     def read_schedule(self, timestamp: Any = None) -> list[Task]:

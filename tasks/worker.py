@@ -13,11 +13,15 @@ from csi.logs import log
 from csi.pipeline import clock_check, quota_schedule, schedule
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import copy_tables, db, leases, watches
+from csi.store.db import DatabaseError
 from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, maintenance, reload
 from csi.worker.maintenance import QueueHealth
+from csi.worker.stall import HUNG_SECONDS
 from tasks.dispatch import dispatch
 from tasks.huey_worker import WorkerConsumer, WorkerProcess
+from tasks.stall_watch import NOTIFIER_SECONDS, StallWatch, end_process
+from tasks.thread_report import where_named
 
 STUCK_SECONDS = 150.0
 """Every step ends within a minute, and half of the threads never read sources: with tasks in the queue, this long
@@ -26,7 +30,13 @@ without the end of any task means that none will end."""
 SCHEDULER_SECONDS = 60.0
 """The scheduler reads the schedule several times a second; a locked queue may hold it up for a while."""
 
+QUEUE_SECONDS = 60.0
+"""A queue that cannot be read for so long is reported. A restart would not help, and the worker does not restart."""
+
+WATCH_SECONDS = 5.0
 ALERT_SECONDS = 15.0
+START_SECONDS = 60.0
+"""A worker that has just started may not have written its first heartbeat."""
 FRESH_SECONDS = 30.0
 """After this long without a pass of the maintenance loop the heartbeat URL is not pinged."""
 
@@ -51,7 +61,13 @@ class IngesterWorker(WorkerProcess):
         super().__init__()
         self._reload = threading.Event()
         self._started_at = 0.0
+        self._began = time.monotonic()
+        self._queue_read_at = time.monotonic()
+        self.stalls = StallWatch()
         self.passed_at = -math.inf
+        self.notified_at = time.monotonic()
+        """When the notifier last ended a round. Monotonic."""
+        self._notifier: threading.Thread | None = None
 
     def boot(self, threads: int) -> None:
         rt = runtime()
@@ -74,8 +90,10 @@ class IngesterWorker(WorkerProcess):
 
     def start(self, consumer: WorkerConsumer) -> None:
         signal.signal(signal.SIGHUP, lambda number, frame: self._reload.set())
+        self._began = self.looped_at = self._queue_read_at = time.monotonic()
         super().start(consumer)
-        threading.Thread(target=self._notify, name="Notifier", daemon=True).start()
+        self._start_notifier()
+        threading.Thread(target=self._watch, name="StallWatch", daemon=True).start()
 
     def is_leader(self) -> bool:
         return leader.has_led(runtime())
@@ -95,7 +113,10 @@ class IngesterWorker(WorkerProcess):
             self._take_new_config()
         rt, with_heartbeat = runtime(), number % maintenance.HEARTBEAT_PASSES == 0
         depth = self._depth(consumer.huey)
-        queue = QueueHealth(depth, None if depth is None else standstill(consumer, depth))
+        if with_heartbeat:
+            self._look_for_stall(rt, consumer, depth)
+        stall = self.stalls.stall
+        queue = QueueHealth(depth, stall.reason if stall is not None and depth is not None else None)
         dispatch(maintenance.run_pass(rt, queue, self._started_at, with_heartbeat=with_heartbeat))
         if leader.has_led(rt) and queue.is_usable:
             if with_heartbeat:
@@ -109,28 +130,64 @@ class IngesterWorker(WorkerProcess):
         """The maintenance loop finished a pass lately, and the consumer's threads made progress."""
         return time.monotonic() - self.passed_at < FRESH_SECONDS
 
+    def _look_for_stall(self, rt: Runtime, consumer: WorkerConsumer, depth: int | None) -> None:
+        now = time.monotonic()
+        if depth is not None:
+            self._queue_read_at = now
+            self.stalls.set(standstill(consumer, depth) or self.stalls.look(rt, consumer, self._started_at))
+        elif now - self._queue_read_at > QUEUE_SECONDS:
+            self.stalls.set("the task queue cannot be read", ends_by_restart=False)
+        has_polled = rt.process.poll_ended_at is not None
+        self.stalls.store(rt, is_proven=has_polled or now - self._began > HUNG_SECONDS + START_SECONDS)
+
+    def _watch(self) -> None:
+        """A thread of its own that uses no database: it also notices a maintenance loop that hangs in a statement."""
+        while not self.stopping.wait(WATCH_SECONDS):
+            self._replace_hung_notifier()
+            if reason := self.stalls.must_end(self.looped_at, self.database_failed_at):
+                end_process(reason, threading.Thread(target=self.stop, name="Release", daemon=True))
+
+    def _replace_hung_notifier(self) -> None:
+        """The thread that hangs stays behind; it ends itself if it ever comes back."""
+        seconds = time.monotonic() - max(self.notified_at, self.database_failed_at)
+        if seconds > NOTIFIER_SECONDS:
+            place = where_named("Notifier")
+            log.error("notifier hangs; another thread takes its place", seconds=round(seconds), where=place)
+            self._start_notifier()
+
+    def _start_notifier(self) -> None:
+        self.notified_at = time.monotonic()
+        self._notifier = threading.Thread(target=self._notify, name="Notifier", daemon=True)
+        self._notifier.start()
+
     def _notify(self) -> None:
         """A thread of its own beside the maintenance loop: services and the heartbeat URL may be slow."""
         next_ping = 0.0
         while not self.stopping.wait(ALERT_SECONDS if next_ping else 1.0):
+            if threading.current_thread() is not self._notifier:
+                return
             rt = runtime()
             try:
-                alerting.look(rt)
-            except Exception:  # noqa: BLE001 a database error or an error of the notification library
-                log.exception("alerts could not be evaluated; retrying")
-                db.drop_broken_connection()
+                alerting.look(rt, ours=self.is_well() or time.monotonic() - self._began < START_SECONDS)
+                alerting.note_round(rt, self._started_at)
+            except DatabaseError as error:
+                if (fields := self.count_database_error(error)) is not None:
+                    log.error("alerts could not be evaluated; retrying", **fields)
+            except Exception as error:  # noqa: BLE001 an error of the notification library
+                if (counted := self.errors.count(f"alerts: {type(error).__name__}")) is not None:
+                    log.exception("alerts could not be evaluated; retrying", **counted)
             if time.monotonic() >= next_ping and self.is_well():
                 alerting.ping(rt)
                 next_ping = time.monotonic() + rt.settings.notify.heartbeat_seconds
+            self.notified_at = time.monotonic()
 
     def _depth(self, huey: Any) -> int | None:
         """How many wake-ups are in the queue. None: it cannot be read, and the worker threads wait for it, too."""
         try:
             return int(huey.pending_count())
         except Exception as error:  # noqa: BLE001 sqlite3, redis and psycopg have no error in common
-            message = "queue cannot be read; due rows wait for it"
-            if (counted := self.errors.count(message)) is not None:
-                log.warning(message, error=str(error)[:300], **counted)
+            if (counted := self.errors.count("the queue cannot be read")) is not None:
+                log.warning("queue cannot be read; due rows wait for it", error=str(error)[:300], **counted)
             return None
 
     def _take_new_config(self) -> None:

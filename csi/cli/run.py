@@ -15,6 +15,7 @@ from csi import runtime
 from csi.cli.command import config_option
 from csi.config import loader
 from csi.demo import configuration, processes
+from csi.errors import STALLED
 
 TICK = 0.1
 GRACE_SECONDS = 30.0
@@ -29,7 +30,8 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
     """Run worker and sidecar until Ctrl-C or TERM.
 
     Running tasks finish first, for up to 30 seconds; a second Ctrl-C ends the wait. When one of the two processes
-    exits, the other is stopped and the exit code is that of the first. Both log to standard error.
+    exits, the other is stopped and the exit code is that of the first; a worker whose threads hung ends itself with
+    exit code 10 and is started again. Both log to standard error.
     """
     settings = runtime.load_settings(config_path)
     loader.require_delivery(settings)
@@ -55,7 +57,12 @@ def _run_together(lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) ->
             while not signals.count:
                 for name, process in running.items():
                     code = process.poll()
-                    if code is not None:
+                    if code == STALLED:
+                        click.echo(
+                            f"csi: the {name} ended itself because its threads hung; it is started again", err=True
+                        )
+                        running[name] = processes.start_module(lines[name], env=env)
+                    elif code is not None:
                         code = code if code >= 0 else 128 - code  # as a shell reports it: 128 plus the signal's number
                         click.echo(f"csi: the {name} exited unexpectedly (exit code {code})", err=True)
                         return code

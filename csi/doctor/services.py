@@ -15,7 +15,8 @@ from csi.runtime import Runtime
 from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
 from csi.status.problems import Problem
-from csi.status.verdict import START_WORKER, judge
+from csi.status.verdict import judge
+from csi.status.worker_problems import SET_CLOCK, START_WORKER
 from csi.store import watch_admin, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch
@@ -204,7 +205,7 @@ def _backup_finding(facts: SystemFacts) -> Finding:
 
 
 def _finding(one: Problem) -> Finding:
-    is_clock = one.id == "worker_silent" and one.remedy != START_WORKER
+    is_clock = one.id == "worker_silent" and one.remedy == SET_CLOCK
     level: Level = "fail" if one.id in _FAULTS else "warn"
     return Finding("clock" if is_clock else one.kind.check, level, f"{one.what_and_why}; {one.effect}", one.remedy)
 

@@ -130,6 +130,7 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
     try:
         return _claim_and_read(rt, watch, host, early=False)
     finally:
+        rt.process.poll_ended_at = time.monotonic()
         slots.release(host)
 
 
@@ -209,6 +210,7 @@ class WatchLease:
 
     def extend(self) -> None:
         """Writes only when half of the lease is used. SourceError: what is read would not be stored."""
+        self._rt.process.note_progress()
         now = self._rt.now()
         if now < self._until - watches.LEASE_SECONDS / 2:
             return

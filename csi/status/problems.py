@@ -9,8 +9,16 @@ __all__ = ["PASSING_SECONDS", "Check", "Severity", "to_notify"]
 _NO_PROGRESS = ("source_stale", "watches_overdue", "backlog_old", "host_outage")
 
 KINDS: dict[str, ProblemKind] = {
-    "worker_silent": ProblemKind("worker", "the-worker-is-gone", "/schedule", explains=_NO_PROGRESS),
-    "storage": ProblemKind("database", "the-database-is-locked", explains=("worker_silent", "disk_low", *_NO_PROGRESS)),
+    "worker_silent": ProblemKind(
+        "worker", "the-worker-is-gone", "/schedule", explains=("threads_hung", "notifier_silent", *_NO_PROGRESS)
+    ),
+    "threads_hung": ProblemKind("worker", "threads-of-the-worker-hang", "/schedule"),
+    "notifier_silent": ProblemKind("worker", "a-notification-was-not-sent"),
+    "storage": ProblemKind(
+        "database",
+        "the-database-is-locked",
+        explains=("worker_silent", "threads_hung", "notifier_silent", "disk_low", *_NO_PROGRESS),
+    ),
     "clock_held": ProblemKind("clock", "a-clock-is-wrong", notifies=False, explains=_NO_PROGRESS),
     "watches_overdue": ProblemKind("watches", "the-worker-is-gone", "/sources", notifies=False),
     "source_stale": ProblemKind("watches", "a-source-is-not-read", "/sources"),

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from csi.runtime import Runtime
-from csi.status import source_problems, upkeep_problems
+from csi.status import source_problems, upkeep_problems, worker_problems
 from csi.status.destinations import DestinationState
 from csi.status.facts import SystemFacts, gather
 from csi.status.problems import Check, Problem
+from csi.status.worker_problems import SET_CLOCK, worker_remedy
+from csi.store.watches import WatchTimes
 
 OVERDUE_SECONDS = 180.0
 """The least time that a watch with a short interval gets to count as not overdue."""
@@ -20,11 +22,9 @@ FEW_DEAD = 5
 """Fewer dead letters in an hour are no problem, whatever their share."""
 DISK_SHARE = 0.9
 
-START_WORKER = "start it: `csi run`, or the service csi-worker; its last log line says why it ended"
 FIND_STALL = (
     "`csi tasks list` and `csi doctor` show what the worker waits for; if they show no cause, restart the worker"
 )
-SET_CLOCK = "set the clock by NTP: `timedatectl set-ntp true`; the worker then corrects its rows"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def verdict(rt: Runtime) -> StatusVerdict:
 
 def judge(facts: SystemFacts) -> StatusVerdict:
     found = (
-        *_worker(facts),
+        *worker_problems.problems(facts),
         *_storage(facts),
         *_sources(facts),
         *source_problems.problems(facts),
@@ -75,22 +75,7 @@ def _with_since(problem: Problem, facts: SystemFacts) -> Problem:
     return replace(problem, since=facts.alerts_since.get((problem.id, problem.subject)))
 
 
-# ── worker and storage ──────────────────────────────────────────────────────────────────────────────────
-
-
-def _worker(facts: SystemFacts) -> Iterator[Problem]:
-    worker = facts.worker
-    if worker.problem is not None:
-        yield Problem(
-            "worker_silent",
-            "worker",
-            "down",
-            worker.problem,
-            "nothing is polled, processed or delivered",
-            SET_CLOCK if worker.age is not None and worker.age < 0 else START_WORKER,
-            worker.heartbeat.beat_at if worker.heartbeat else None,
-            fails=("ready", "live", "alert"),
-        )
+# ── storage ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _storage(facts: SystemFacts) -> Iterator[Problem]:
@@ -113,12 +98,13 @@ def overdue(facts: SystemFacts) -> dict[str, int]:
     if not facts.polling or facts.clock_hold is not None:
         return {}
     started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
-    late = Counter(
-        watch.source
-        for watch in facts.watches
-        if facts.now - max(watch.next_poll_at, started_at) > max(3 * watch.interval, OVERDUE_SECONDS)
-    )
+    late = Counter(watch.source for watch in facts.watches if is_overdue(watch, facts.now, started_at))
     return dict(sorted(late.items()))
+
+
+def is_overdue(watch: WatchTimes, now: float, started_at: float) -> bool:
+    """Due for three intervals (three minutes at least), counted from the worker's start at the earliest."""
+    return now - max(watch.next_poll_at, started_at) > max(3 * watch.interval, OVERDUE_SECONDS)
 
 
 def _sources(facts: SystemFacts) -> Iterator[Problem]:
@@ -131,7 +117,7 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
     for source, count in overdue(facts).items():
         what = f"{source}: {count:,} watches are long overdue"
         effect = "new items of these watches are not seen"
-        remedy = FIND_STALL if facts.worker.problem is None else START_WORKER
+        remedy = FIND_STALL if facts.worker.problem is None else worker_remedy(facts.worker)
         yield Problem("watches_overdue", source, "down", what, effect, remedy, fails=("live",))
 
 

@@ -1,13 +1,25 @@
 """Is the worker alive? The one rule that every surface uses."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 
 from csi.runtime import Runtime
-from csi.store import heartbeats
-from csi.store.heartbeats import WORKER, LastHeartbeat
+from csi.store import db, heartbeats
+from csi.store.heartbeats import NOTIFIER, WORKER, LastHeartbeat
+from csi.store.worker_lock import lock_holder
 
 FRESH_SECONDS = heartbeats.GAP_SECONDS
 """The uptime objective counts a longer silence as downtime, so liveness does, too."""
+
+
+@dataclass(frozen=True)
+class WorkerStall:
+    """What the worker said of its own threads. `reason` None: steps of the pipeline end."""
+
+    reason: str | None = None
+    since: float | None = None
+    hung: tuple[tuple[str, float], ...] = ()
+    """Name of the task of each thread that hangs, and since when."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +28,14 @@ class WorkerStatus:
 
     now: float
     heartbeat: LastHeartbeat | None
+    process: int | None = None
+    """The process that holds the worker's lock while the worker is silent; None: none does, or it is not known."""
+    notifier_at: float | None = None
+    """When the worker last evaluated alerts."""
+
+    @property
+    def stall(self) -> WorkerStall:
+        return read_stall(self.heartbeat)
 
     @property
     def age(self) -> float | None:
@@ -25,7 +45,7 @@ class WorkerStatus:
     @property
     def is_alive(self) -> bool:
         # After the clock was set back the heartbeat lies in the future, which proves as little as an old one.
-        return self.age is not None and abs(self.age) <= FRESH_SECONDS
+        return self.age is not None and abs(self.age) <= FRESH_SECONDS and self.stall.reason is None
 
     @property
     def problem(self) -> str | None:
@@ -34,10 +54,24 @@ class WorkerStatus:
             return "no worker has ever run on this database"
         if self.is_alive:
             return None
+        if abs(self.age) <= FRESH_SECONDS:
+            return "the worker makes no progress"
         if self.age < 0:
             return f"the worker's last heartbeat is {-self.age:.0f} s in the future: the clock was set back"
         return f"the worker's last heartbeat was {self.age:.0f} s ago"
 
 
 def worker_status(rt: Runtime) -> WorkerStatus:
-    return WorkerStatus(rt.now(), heartbeats.latest(WORKER))
+    now, heartbeat = rt.now(), heartbeats.latest(WORKER)
+    status = WorkerStatus(now, heartbeat, notifier_at=heartbeats.last_beat(NOTIFIER))
+    if status.is_alive or heartbeat is None or db.is_postgres():  # on PostgreSQL it may run on another machine
+        return status
+    return replace(status, process=lock_holder(rt.settings.csi.state_dir))
+
+
+def read_stall(heartbeat: LastHeartbeat | None) -> WorkerStall:
+    if heartbeat is None or heartbeat.stall_json is None:
+        return WorkerStall()
+    stored = json.loads(heartbeat.stall_json)
+    hung = tuple((one["task"], one["since"]) for one in stored["hung"])
+    return WorkerStall(stored["reason"], stored["since"], hung)

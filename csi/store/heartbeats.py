@@ -8,6 +8,10 @@ from csi.store.db import columns, fetch, fetch_one, run
 WORKER = "worker"
 """The name under which the worker writes its heartbeat."""
 
+NOTIFIER = "notifier"
+"""The thread of the worker that evaluates alerts."""
+SIDECAR = "sidecar"
+
 GAP_SECONDS = 30.0
 """A process without a heartbeat for longer was down. A restart takes less."""
 
@@ -24,6 +28,11 @@ class LastHeartbeat:
     """Tasks waiting in its queue; None: not measured."""
     clock_json: str | None = None
     """Its clock measurements (csi.pipeline.clock_check)."""
+    pid: int | None = None
+    stall_json: str | None = None
+    """Why it makes no progress, and which of its threads hang (csi.status.worker)."""
+    address: str | None = None
+    """Where it listens; None: nowhere, or not known."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +47,27 @@ class Attendance:
         return sum((end - begin for begin, end in self.gaps), 0.0)
 
 
-def beat(name: str, now: float, started_at: float, *, queued: int | None = None, clock_json: str | None = None) -> None:
+def beat(
+    name: str,
+    now: float,
+    started_at: float,
+    *,
+    queued: int | None = None,
+    clock_json: str | None = None,
+    address: str | None = None,
+) -> None:
     sql = """
-        INSERT INTO heartbeats (name, first_beat_at, beat_at, started_at, pid, queued, clock_json)
-        VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at,
+        INSERT INTO heartbeats (name, first_beat_at, beat_at, started_at, pid, queued, clock_json, address)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at,
             started_at = excluded.started_at, pid = excluded.pid, queued = excluded.queued,
-            clock_json = excluded.clock_json
+            clock_json = excluded.clock_json, address = excluded.address
     """
-    run(sql, name, now, now, started_at, os.getpid(), queued, clock_json)
+    run(sql, name, now, now, started_at, os.getpid(), queued, clock_json, address)
+
+
+def note_stall(name: str, stall_json: str | None) -> None:
+    """Why this process makes no progress; None: it does. This is no heartbeat."""
+    run("UPDATE heartbeats SET stall_json = ? WHERE name = ?", stall_json, name)
 
 
 def note_gap(name: str, now: float) -> bool:

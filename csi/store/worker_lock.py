@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,10 @@ from typing import TextIO
 
 from csi.errors import AlreadyRunning, StoreError
 from csi.sql import open_private_file
+
+LOCK_FILE = "worker.lock"
+TRIES = 20
+"""Within a second: `lock_holder` takes the lock for a moment."""
 
 _held: list[TextIO] = []  # an open file keeps its lock; the garbage collector would close it
 
@@ -30,17 +35,43 @@ def without_worker(state_dir: Path, remedy: str) -> Iterator[None]:
         yield
 
 
+def lock_holder(state_dir: Path) -> int | None:
+    """The process that works in this directory; 0: one does, and its number is not known. None: no process does."""
+    try:
+        with (state_dir / LOCK_FILE).open() as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = handle.read(20).strip()
+                return int(text) if text.isdigit() else 0
+    except OSError:
+        pass  # no worker has ever run here, or this user may not read the file
+    return None
+
+
 def _lock(state_dir: Path, remedy: str) -> TextIO:
-    path = state_dir / "worker.lock"
+    path = state_dir / LOCK_FILE
     try:
         handle = open_private_file(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(handle)
     except BlockingIOError as error:
         handle.seek(0)
         holder = handle.read(20).strip() or "unknown"
         handle.close()
         raise AlreadyRunning(f"another worker (process {holder}) works in {state_dir}; {remedy}") from error
     return handle
+
+
+def _take(handle: TextIO) -> None:
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(0.05)
+        else:
+            return

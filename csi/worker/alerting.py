@@ -11,7 +11,7 @@ from csi.notifications import Kind
 from csi.runtime import Runtime
 from csi.status.problems import KINDS, Problem, to_notify
 from csi.status.verdict import verdict
-from csi.store import alerts
+from csi.store import alerts, heartbeats
 from csi.store.db import writing
 
 HOLD_SECONDS = 120.0
@@ -45,9 +45,9 @@ def standing(rt: Runtime) -> AlertOverview:
 def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
     """Record which alerts began and ended, and notify operators. Returns those that fire.
 
-    `ours`: the worker itself checks, which cannot judge its own heartbeat.
+    `ours`: the worker itself checks, whose heartbeat may be late without a cause.
     """
-    found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent")]
+    found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent" and not problem.cause)]
     with writing():
         alerts.record(found, rt.now(), rt.settings.notify.after_seconds)
     if rt.settings.notify.enabled and urls(rt):
@@ -56,6 +56,12 @@ def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
         for alert in due:
             _notify(rt, alert)
     return alerts.firing()
+
+
+def note_round(rt: Runtime, started_at: float) -> None:
+    """The worker evaluates alerts: the sidecar need not."""
+    with writing():
+        heartbeats.beat(heartbeats.NOTIFIER, rt.now(), started_at)
 
 
 def ping(rt: Runtime) -> bool:

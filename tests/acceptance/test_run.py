@@ -12,6 +12,8 @@ import httpx
 import pytest
 import yaml
 
+from csi.cli import run
+from csi.errors import STALLED
 from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.slow
@@ -99,3 +101,16 @@ def test_the_worker_alone(box):
     assert set(children(process)) == {"worker"}
     process.terminate()
     assert process.wait(40) == 0
+
+
+def test_a_worker_that_ended_itself_because_its_threads_hung_is_started_again(tmp_path, capfd):
+    """Twice with exit code 10, then it fails: the third time is the end."""
+    (tmp_path / "hangs.py").write_text(
+        "import pathlib, sys\n"
+        "starts = pathlib.Path(__file__).with_name('starts')\n"
+        "starts.write_text(starts.read_text() + 'x' if starts.exists() else 'x')\n"
+        f"sys.exit({STALLED} if len(starts.read_text()) < 3 else 3)\n"
+    )
+    code = run._run_together({"worker": ("hangs",)}, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (code, (tmp_path / "starts").read_text()) == (3, "xxx")
+    assert capfd.readouterr().err.count("it is started again") == 2

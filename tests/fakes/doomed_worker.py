@@ -284,6 +284,52 @@ def hung_polls() -> None:
     poll._record_success = lambda *_, **__: threading.Event().wait()
 
 
+def hung_polls_noticed_soon() -> None:
+    """The same; what the worker does about it after minutes, it does after seconds."""
+    from csi.worker import stall
+    from tasks import stall_watch, worker
+
+    hung_polls()
+    stall.HUNG_SECONDS, stall.LATE_SECONDS = 6.0, 2.0
+    stall_watch.LATE_SECONDS, stall_watch.RESTART_SECONDS = 2.0, 8.0
+    worker.ALERT_SECONDS = 2.0
+
+
+def one_hung_poll() -> None:
+    """One poll of many does not come back."""
+    from csi.pipeline import poll
+    from csi.worker import stall
+
+    stall.HUNG_SECONDS = 6.0
+    CONSUMER[CONSUMER.index("-w") + 1] = "8"  # of four threads, one is for polls
+    record, first = poll._record_success, Countdown(1)
+    poll._record_success = lambda *given, **more: threading.Event().wait() if first() else record(*given, **more)
+
+
+def hung_transaction() -> None:
+    """A thread does not come back from the inside of a transaction: everything that writes waits for it."""
+    from csi.pipeline import poll
+    from csi.store.db import writing
+    from tasks import stall_watch
+
+    def hang(*_: Any, **__: Any) -> None:
+        with writing():
+            threading.Event().wait()
+
+    stall_watch.LOOP_SECONDS = 8.0
+    poll._record_success = hang
+
+
+def hung_notifier() -> None:
+    """The first round of the notifier does not come back."""
+    from csi.worker import alerting
+    from tasks import worker
+
+    look, first = alerting.look, Countdown(1)
+    worker.NOTIFIER_SECONDS, worker.ALERT_SECONDS = 4.0, 1.0
+    alerting.look = lambda *given, **more: threading.Event().wait() if first() else look(*given, **more)
+
+
 def no_maintenance() -> None:
     """Neither the maintenance loop nor Huey's rescue of every minute: only the cadence that Huey carries."""
     from tasks import rescue
@@ -303,6 +349,10 @@ SPECIAL: dict[str, Callable[[int], None]] = {
     "scheduler-dies-once": lambda nth: spoil_scheduler(sys.exit, once=True),
     "scheduler-hangs": lambda nth: hung_scheduler(),
     "polls-hang": lambda nth: hung_polls(),
+    "polls-hang-soon": lambda nth: hung_polls_noticed_soon(),
+    "one-poll-hangs": lambda nth: one_hung_poll(),
+    "transaction-hangs": lambda nth: hung_transaction(),
+    "notifier-hangs": lambda nth: hung_notifier(),
 }
 
 

@@ -583,7 +583,7 @@ WORKER = (
     worker("scheduler_dies", doomed("scheduler-dies"), "scheduler|heartbeat", replace_worker),
     Injection(
         "polls_hang",
-        "watches_overdue",
+        "worker_silent",
         doomed("polls-hang"),
         "overdue|hang",
         heal=replace_worker,

@@ -51,12 +51,19 @@ def destination(**changes):
     return (DestinationState("default", "half_open", DestinationRow("default", **changes)),)
 
 
-def facts(age=5.0, started=86_400.0, **changes):
-    return SystemFacts(now=NOW, worker=WorkerStatus(NOW, LastHeartbeat(NOW - age, NOW - started)), **changes)
+def facts(age=5.0, started=86_400.0, stall=None, process=None, notifier=None, **changes):
+    beat = LastHeartbeat(NOW - age, NOW - started, pid=4711, stall_json=stall)
+    return SystemFacts(now=NOW, worker=WorkerStatus(NOW, beat, process, notifier), **changes)
+
+
+HANGS = '{"reason": null, "since": null, "hung": [{"task": "poll_watch", "since": 1771761400}]}'
+STALLED = '{"reason": "the scheduler hangs", "since": 1771761500, "hung": []}'
 
 
 CASES = {
     "worker_silent": facts(31),
+    "threads_hung": facts(stall=HANGS),
+    "notifier_silent": facts(notifier=NOW - 181),
     "source_stale": facts(sources=SOURCE, watches=watch(601)),
     "backlog_old": facts(oldest_pending=NOW - 1801),
     "receiver_away": facts(destinations=destination(circuit="open", reason="http 401")),
@@ -143,6 +150,31 @@ def test_a_healthy_installation_is_ok():
 def test_a_heartbeat_from_the_future_is_no_sign_of_a_running_worker():
     (problem,) = judge(facts(-31)).problems
     assert (problem.id, "clock" in problem.remedy) == ("worker_silent", True)
+
+
+def test_a_worker_that_says_why_it_makes_no_progress_is_reported_at_once_with_the_cause():
+    (problem,) = judge(facts(stall=STALLED)).problems
+    assert problem.what_and_why == "the worker makes no progress: the scheduler hangs"
+    assert (problem.is_proven, problem.since, problem.fails) == (True, 1771761500, ("ready", "live", "alert"))
+
+
+def test_silence_is_proven_after_a_minute():
+    assert [judge(facts(age)).problems[0].is_proven for age in (31, 59, 61)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (facts(45), "start it: `csi run`"),
+        (facts(45, process=4711), "restart it: `systemctl restart csi-worker`, or end process 4711 (`kill 4711`)"),
+        (facts(45, process=0), "`kill 4711`"),
+        (facts(stall=STALLED), "`kill 4711`"),
+        (facts(3600, stall=STALLED), "start it: `csi run`"),
+    ],
+    ids=["gone", "runs and is silent", "its number is in the heartbeat", "stalled", "stalled, then gone"],
+)
+def test_the_remedy_for_a_silent_worker_depends_on_whether_its_process_runs(found, words):
+    assert words in judge(found).problems[0].remedy
 
 
 def test_no_worker_ever():

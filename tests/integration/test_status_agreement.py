@@ -40,6 +40,7 @@ from csi.status import (
     verdict,
     watch_states,
     worker,
+    worker_problems,
 )  # fmt: skip
 from csi.store import db, events, heartbeats, outbox, watches
 from csi.store.destinations import change
@@ -327,6 +328,7 @@ READS = [
     lambda rt: verdict.verdict(rt),
     lambda rt: watch_states.watch_counts(rt),
     lambda rt: worker.worker_status(rt),
+    lambda rt: list(worker_problems.problems(facts.gather(rt))),
 ]
 
 

@@ -90,10 +90,10 @@ class Installation:
         self.processes.append(process)
         return process
 
-    def start_doomed(self, point: str, nth: int = 1, *command: str) -> subprocess.Popen[bytes]:
+    def start_doomed(self, point: str, nth: int = 1, *command: str, **env: str) -> subprocess.Popen[bytes]:
         """Start a worker, or a `csi` command, that ends at this failpoint."""
         line = [sys.executable, "-m", "tests.fakes.doomed_worker", point, str(nth)]
-        return self.start(*line, *(["--", *command] if command else []))
+        return self.start(*line, *(["--", *command] if command else []), **env)
 
     def kill(self, process: subprocess.Popen[bytes]) -> int:
         """Send SIGKILL; return how many events the process had claimed, as far as the database knows."""

@@ -9,7 +9,7 @@ from huey import MemoryHuey
 
 from csi.errors import ConfigError, StoreError
 from csi.sql import DatabaseError
-from tasks.huey_worker import QueueHuey, WorkerProcess, exit_on_error
+from tasks.huey_worker import QueueHuey, RepeatedRecords, WorkerProcess, exit_on_error
 from tasks.serializer import JsonSerializer
 
 
@@ -121,18 +121,17 @@ def test_tasks_and_loop_that_fail_for_one_reason_are_one_line_a_minute(huey, lin
     assert huey.worker.database_failed_at > 0
 
 
-def test_an_error_of_huey_is_logged_once_a_minute_with_its_number(caplog):
-    logger, passed = logging.getLogger("huey.consumer.Worker"), []
-    logger.addFilter(keep := lambda record: passed.append(record.getMessage()) or True)
-    try:
-        for _ in range(100):
-            try:
-                raise OSError("disk I/O error")
-            except OSError:
-                logger.exception("Error reading from the queue of %s", "csi")
-    finally:
-        logger.removeFilter(keep)
-    assert passed == ["Error reading from the queue of csi"]
+def test_an_error_of_huey_is_logged_once_a_minute():
+    def record():
+        error = OSError("disk I/O error")
+        values = ("huey.consumer.Worker", logging.ERROR, __file__, 1, "Error reading from %s", ("queue",))
+        return logging.LogRecord(*values, (type(error), error, None))
+
+    limited = RepeatedRecords()
+    assert [limited.filter(record()) for _ in range(100)] == [True] + [False] * 99
+    limited._errors._steady = lambda: 1e9
+    assert limited.filter(last := record())
+    assert last.getMessage() == "Error reading from queue (repeated 100 times)"
 
 
 def test_leases_that_cannot_be_released_do_not_stop_the_shutdown(lines):

@@ -1,0 +1,99 @@
+"""Problems of the worker process: it is gone, makes no progress, or some of its threads hang. Rules over facts."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from csi import clock
+from csi.status.facts import SystemFacts
+from csi.status.problems import Problem
+from csi.status.worker import WorkerStatus
+
+SILENT_SECONDS = 60.0
+"""A restart takes less: after so long without a heartbeat the operator is notified."""
+NOTIFIER_SECONDS = 180.0
+"""The worker evaluates alerts every 15 s, and replaces a notifier that hangs after two minutes."""
+
+ENDS_ITSELF_SECONDS = 180.0
+"""A worker whose threads hang has ended itself by then."""
+
+START_WORKER = "start it: `csi run`, or the service csi-worker; its last log line says why it ended"
+SET_CLOCK = "set the clock by NTP: `timedatectl set-ntp true`; the worker then corrects its rows"
+
+
+def problems(facts: SystemFacts) -> Iterator[Problem]:
+    worker = facts.worker
+    if worker.problem is not None:
+        yield _silent(worker)
+    elif worker.stall.hung:
+        yield _hung_threads(worker)
+    elif worker.notifier_at is not None and facts.now - _notifier_since(worker) > NOTIFIER_SECONDS:
+        yield Problem(
+            "notifier_silent",
+            "notifier",
+            "degraded",
+            "the worker runs, and does not evaluate alerts",
+            "the sidecar sends notifications instead, where one runs",
+            f"{restart_worker(worker)}; its log line `notifier hangs` says where",
+            worker.notifier_at,
+            fails=("alert",),
+        )
+
+
+def _silent(worker: WorkerStatus) -> Problem:
+    beat_at = worker.heartbeat.beat_at if worker.heartbeat else None
+    since = beat_at if worker.stall.since is None or beat_at is None else min(worker.stall.since, beat_at)
+    return Problem(
+        "worker_silent",
+        "worker",
+        "down",
+        worker.problem or "",
+        "nothing is polled, processed or delivered",
+        worker_remedy(worker),
+        since,
+        fails=("ready", "live", "alert"),
+        cause=worker.stall.reason,
+        is_proven=worker.stall.reason is not None or (worker.age is not None and abs(worker.age) > SILENT_SECONDS),
+    )
+
+
+def _hung_threads(worker: WorkerStatus) -> Problem:
+    counted = Counter(task for task, _ in worker.stall.hung)
+    since = min(since for _, since in worker.stall.hung)
+    names = ", ".join(f"{count} in {task}" for task, count in sorted(counted.items()))
+    number = len(worker.stall.hung)
+    return Problem(
+        "threads_hung",
+        "worker",
+        "degraded",
+        f"{_number(number)} ({names}), since {clock.iso(since)}",
+        "the other threads work; the worker restarts itself when too few are left",
+        f"{restart_worker(worker)}; its log line `thread hangs` says where",
+        since,
+        fails=("alert",),
+        is_proven=True,
+    )
+
+
+def worker_remedy(worker: WorkerStatus) -> str:
+    if worker.age is not None and worker.age < 0:
+        return SET_CLOCK
+    is_stalled = worker.stall.reason is not None and worker.age is not None and worker.age < ENDS_ITSELF_SECONDS
+    if worker.process is None and not is_stalled:
+        return START_WORKER
+    return f"{restart_worker(worker)}; its log says what it waits for; it also restarts itself when its threads hang"
+
+
+def restart_worker(worker: WorkerStatus) -> str:
+    """For a worker whose process runs: `csi run` would refuse to start a second one."""
+    pid = worker.process or (worker.heartbeat.pid if worker.heartbeat else None)
+    other = f", or end process {pid} (`kill {pid}`) and start it again" if pid else ""
+    return f"restart it: `systemctl restart csi-worker`{other}"
+
+
+def _notifier_since(worker: WorkerStatus) -> float:
+    """When the notifier last did its work, or could have done it first."""
+    return max(worker.notifier_at or 0.0, worker.heartbeat.started_at if worker.heartbeat else 0.0)
+
+
+def _number(threads: int) -> str:
+    return "1 thread of the worker hangs" if threads == 1 else f"{threads} threads of the worker hang"
