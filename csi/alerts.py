@@ -189,4 +189,6 @@ def message(alert: StoredAlert, kinds: Mapping[str, ProblemKind], public_url: st
     kind = kinds.get(alert.name)
     if kind is not None and public_url:
         lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {public_url}/docs/runbook#{kind.runbook}"]
+    elif kind is not None:
+        lines.append(f"Runbook: csi docs runbook {kind.runbook}")
     return title, "\n".join(lines)

@@ -330,7 +330,9 @@ def test_a_notification_links_to_the_dashboard_and_the_runbook_where_the_address
     away(line)
     alerting.look(line.rt)
     (alert,) = alerts.firing()
-    assert "http" not in message(alert, KINDS, None)[1].replace("http 503", "")
+    unlinked = message(alert, KINDS, None)[1]
+    assert "http" not in unlinked.replace("http 503", "")
+    assert unlinked.endswith("\nRunbook: csi docs runbook the-receiver-answers-503-or-not-at-all")
     text = message(alert, KINDS, "https://csi.example.org")[1]
     assert "https://csi.example.org/docs/runbook#the-receiver-answers-503-or-not-at-all" in text
 
