@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -17,6 +19,8 @@ from csi.processing.store import db
 from csi.processing.store.db import fetch
 from tests.fakes.pages import ROOT
 from tests.fakes.providers import FakeAssembly, FakeChat
+from tests.fakes.raw_server import RawRequest, RawServer, Script, Send, answer
+from tests.rigs.processes import free_port
 from tests.rigs.processing_bench import ProcessingBench
 
 pytestmark = pytest.mark.slow
@@ -26,23 +30,28 @@ CONSUMER = ["-w", "4", "-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g
 class Running:
     """The worker, as often as it takes."""
 
-    def __init__(self, home: Path, config: dict[str, Any]) -> None:
-        self.home = home
+    def __init__(self, home: Path, config: dict[str, Any], **more_env: str) -> None:
+        self.home, self.more_env = home, more_env
         (home / "processing.yaml").write_text(yaml.safe_dump(config))
         self.process = self.start()
 
-    def start(self) -> subprocess.Popen[bytes]:
-        env = {
+    @property
+    def env(self) -> dict[str, str]:
+        return {
             **os.environ,
             "CSI_PROCESSING_CONFIG": str(self.home / "processing.yaml"),
             "PYTHONPATH": str(ROOT),
             "OPENAI_API_KEY": "openai-key-1",
             "ASSEMBLYAI_API_KEY": "assembly-key-1",
+            "UA_SIGNALS_INGEST_SHARED_SECRET": "csi-test-secret",
+            **self.more_env,
         }
+
+    def start(self) -> subprocess.Popen[bytes]:
         line = [sys.executable, "-m", "huey.bin.huey_consumer", "tasks.processing.huey", *CONSUMER]
         with (self.home / "worker.log").open("ab") as log:
             self.process = subprocess.Popen(
-                line, env=env, cwd=self.home, stdout=log, stderr=log, start_new_session=True
+                line, env=self.env, cwd=self.home, stdout=log, stderr=log, start_new_session=True
             )
         return self.process
 
@@ -145,3 +154,103 @@ def test_a_second_worker_on_the_same_state_says_so(tmp_path):
         assert "another worker" in (tmp_path / "worker.log").read_text()
     finally:
         worker.kill()
+
+
+class ServingReceiver:
+    """`csi receiver --processing` on a free port."""
+
+    def __init__(self, worker: Running) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        line = [sys.executable, "-m", "csi.cli.main", "receiver", "--port", self.url.rpartition(":")[2]]
+        line += ["--db", str(worker.home / "receiver.db"), f"--processing={worker.home / 'processing.yaml'}"]
+        with (worker.home / "receiver.log").open("ab") as log:
+            self.process = subprocess.Popen(line, env=worker.env, cwd=worker.home, stdout=log, stderr=log)
+
+    def ready(self) -> tuple[int, dict[str, Any]]:
+        try:
+            answer = httpx.get(f"{self.url}/processing/readyz", timeout=5)
+        except httpx.TransportError:
+            return 0, {}
+        return answer.status_code, answer.json()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+def wait_until(is_true: Callable[[], bool], seconds: float) -> float:
+    """How many seconds it took."""
+    started = time.monotonic()
+    while not is_true():
+        assert time.monotonic() - started < seconds
+        time.sleep(0.2)
+    return time.monotonic() - started
+
+
+def csi(worker: Running, *words: str) -> str:
+    line = [sys.executable, "-m", "csi.cli.main", *words]
+    return subprocess.run(line, env=worker.env, cwd=worker.home, capture_output=True, text=True, timeout=60).stdout
+
+
+def test_a_refused_key_and_a_killed_worker_are_said_and_notified(tmp_path, clock):
+    messages: list[dict[str, Any]] = []
+
+    def take(request: RawRequest) -> Script:
+        messages.append(json.loads(request.body))
+        return [Send(answer(200, b"{}"))]
+
+    clock.time = time.time()
+    count = 20
+    with FakeChat() as chat, RawServer(take) as target:
+        chat.always = {"/chat/completions": 401, "/models": 401}
+        config = {
+            "state_dir": str(tmp_path / "state"),
+            "receiver_db": str(tmp_path / "receiver.db"),
+            "log_format": "json",
+            "transcription": {"providers": ["file"], "file": {"directory": str(tmp_path / "transcripts")}},
+            "summarization": {"provider": "openai", "openai": {"base_url": f"{chat.url}/v1"}},
+            "routes": {"creator_watchlist_handler": {"action": "process"}},
+        }
+        bench = ProcessingBench(tmp_path, clock)
+        for number in range(count):
+            bench.deliver(f"vid{number:08d}")
+        bench.close()
+        began_at = time.monotonic()
+        worker = Running(tmp_path, config, CSI_NOTIFY_URLS=target.url.replace("http", "json", 1))
+        receiver = ServingReceiver(worker)
+        try:
+            # The key is refused: one message, every job waits, none is dead, and each of the four threads called once.
+            wait_until(lambda: len(messages) == 1, 30)
+            told_after = time.monotonic() - began_at
+            assert "authentication failed (HTTP 401)" in messages[0]["message"]
+            db.open_database(str(tmp_path / "state" / "processing.db"))
+            wait_until(lambda: rows("SELECT count(*) FROM jobs WHERE waits_for = 'openai'") == [(count,)], 30)
+            assert (rows("SELECT count(*) FROM dead_jobs"), chat.count("/chat/completions") <= 4) == ([(0,)], True)
+            status, body = receiver.ready()
+            assert (status, [problem["id"] for problem in body["problems"]]) == (503, ["provider_refused"])
+            # The remedy: its command, once the key is valid.
+            chat.always = {}
+            command = body["problems"][0]["commands"][-1]
+            assert f"{count} jobs are due" in csi(worker, *command.split()[1:])
+            wait_until(lambda: counted() == {"summarized": count}, 60)
+            wait_until(lambda: receiver.ready()[0] == 200, 30)
+            # The worker is killed: page, command and readiness say so within 30 s, the receiver notifies after 60 s.
+            worker.kill()
+            said_after = wait_until(lambda: receiver.ready()[0] == 503, 30)
+            assert "silent for" in csi(worker, "processing", "status")
+            assert "last heartbeat of processing" in httpx.get(f"{receiver.url}/ui").text
+            assert "csi_processing_worker_alive 0.0" in httpx.get(f"{receiver.url}/metrics").text
+            notified_after = said_after + wait_until(lambda: len(messages) == 3, 60)
+            assert messages[1]["title"].endswith("provider refused (openai): resolved")
+            assert "csi processing run" in messages[2]["message"]
+        finally:
+            worker.kill()
+            receiver.stop()
+    print(f"401 notified={told_after:.0f}s killed: readyz={said_after:.0f}s notified={notified_after:.0f}s")
+    assert [message["type"] for message in messages] == ["failure", "success", "failure"]
+    assert "openai-key-1" not in (tmp_path / "receiver.log").read_text() + json.dumps(messages)
+
+
+def rows(sql: str) -> list[tuple[Any, ...]]:
+    with db.reading():
+        return fetch(sql)

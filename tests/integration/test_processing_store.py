@@ -5,12 +5,29 @@ from contextlib import suppress
 
 import pytest
 
+from csi.net import Net
 from csi.processing.collection_models import SummarizationJobDocument, VideoDocument
 from csi.processing.pipeline.admit import new_job
 from csi.processing.runtime import Processing
 from csi.processing.settings import ProcessingSettings
 from csi.processing.states import STATUSES, TRANSITIONS, IllegalTransition, check_transition, legal_transitions
-from csi.processing.store import audit, db, dead_jobs, export, jobs, notices, paid_calls, received_events, runs, videos
+from csi.processing.status import problems
+from csi.processing.store import (
+    alerts,
+    audit,
+    db,
+    dead_jobs,
+    export,
+    heartbeats,
+    jobs,
+    notices,
+    paid_calls,
+    providers,
+    received_events,
+    runs,
+    videos,
+)
+from csi.processing.store.providers import ProviderState
 from csi.processing.store.videos import ProcessingVideo
 
 NOW = 1_771_761_600.0
@@ -231,3 +248,46 @@ def test_a_run_and_its_numbers_on_both_engines(processing_store):
 def test_a_summary_job_needs_every_field_of_the_specification():
     with pytest.raises(ValueError, match="prompt_version"):
         SummarizationJobDocument(job_id="su_1", video_id="v", status="queued")  # type: ignore[call-arg]
+
+
+def test_a_pause_its_probe_and_its_end(processing_store):
+    assert providers.find("openai") == ProviderState("openai")
+    providers.record_failure("openai", "HTTP 503", NOW)
+    providers.record_failure("openai", "HTTP 502", NOW + 5)
+    assert providers.find("openai") == ProviderState("openai", failing_since=NOW, failures=2, last_error="HTTP 502")
+    providers.record_success("openai")
+    assert providers.pause("openai", "authentication", "HTTP 401", NOW, probe_at=NOW + 300) is True
+    assert providers.pause("openai", "authentication", "HTTP 401", NOW + 9, probe_at=NOW + 309) is False
+    assert providers.find("openai").paused_at == NOW
+    assert providers.due_probes(NOW + 299) == []
+    assert providers.due_probes(NOW + 300) == ["openai"]
+    assert providers.claim_probe("openai", NOW + 300, next_at=NOW + 600) is True
+    assert providers.claim_probe("openai", NOW + 300, next_at=NOW + 600) is False
+    assert providers.resume("openai", ["no_credit"]) is False
+    assert providers.resume("openai") is True
+    assert providers.resume("openai") is False
+    assert providers.find("openai").failing_since is None
+
+
+def test_a_heartbeat_keeps_when_the_intake_began_to_fail(processing_store):
+    assert heartbeats.latest("processing") is None
+    heartbeats.record("processing", NOW, "no file")
+    heartbeats.record("processing", NOW + 5, "no file")
+    assert heartbeats.latest("processing") == heartbeats.WorkerHeartbeat(NOW + 5, "no file", NOW)
+    heartbeats.record("processing", NOW + 10)
+    assert heartbeats.latest("processing") == heartbeats.WorkerHeartbeat(NOW + 10)
+
+
+def test_facts_and_alerts_on_both_engines(processing_store):
+    rt = Processing(ProcessingSettings(), Net(), now=lambda: NOW)
+    with db.writing():
+        heartbeats.record("processing", NOW - 100)
+    found = problems(rt)
+    assert [problem.id for problem in found] == ["processing_silent"]
+    with db.writing():
+        alerts.record(found, NOW, None)
+        (claimed,) = alerts.claim_unnotified(NOW, 120)
+        alerts.mark_notified(claimed, NOW)
+        alerts.record([], NOW + 60, None)
+    assert alerts.firing() == []
+    assert alerts.latest(5)[0].failing_seconds == 160
