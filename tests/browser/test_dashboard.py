@@ -32,6 +32,15 @@ def until(driver: webdriver.Chrome, condition: Callable[[webdriver.Chrome], obje
     WebDriverWait(driver, 10, 0.05, ignored_exceptions=BETWEEN_PAGES).until(condition)
 
 
+def visit(driver: webdriver.Chrome, url: str) -> None:
+    """Also waits until the page before is gone and the style sheets are applied: under load, chromedriver sometimes
+    returns earlier."""
+    driver.execute_script("window.isPageBefore = true")
+    driver.get(url)
+    is_there = "return !window.isPageBefore && document.readyState === 'complete'"
+    until(driver, lambda there: there.execute_script(is_there))
+
+
 def text_of(driver: webdriver.Chrome, selector: str = "body") -> str:
     return driver.find_element(By.CSS_SELECTOR, selector).text
 
@@ -171,7 +180,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(admin_browser: webdriver.Ch
     admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
         for path in (*(page.path for page in pages()), "/sources/1", "/events/1", "/dead-letters/1"):
-            admin_browser.get(url + path)
+            visit(admin_browser, url + path)
             assert admin_browser.execute_script("return document.documentElement.scrollWidth") <= 360, path
     finally:
         admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -184,7 +193,7 @@ def test_text_can_be_read_by_day_and_by_night(admin_browser: webdriver.Chrome, u
     admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
     try:
         for page in pages():
-            admin_browser.get(url + page.path)
+            visit(admin_browser, url + page.path)
             dark = admin_browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
             assert (scheme == "dark") == (int(dark.split("(")[1].split(",")[0]) < 100)
             assert admin_browser.execute_script(CONTRAST) == [], page.path

@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from csi.runtime import Runtime
 from csi.store import db, destinations, heartbeats, incidents
 from ops.screenshot import READ_TOKEN, TOKEN, browser, sign_in
-from tests.browser.test_dashboard import BETWEEN_PAGES, CONTRAST, press, text_of, until
+from tests.browser.test_dashboard import BETWEEN_PAGES, CONTRAST, press, text_of, until, visit
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ def test_a_command_is_copied_and_an_incident_is_acknowledged(
         "Browser.grantPermissions",
         {"origin": url, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
     )
-    admin_browser.get(url)
+    visit(admin_browser, url)
     assert "Degraded: 1 problem needs attention." in text_of(admin_browser, "#headline")
     button = admin_browser.find_element(By.CSS_SELECTOR, "#problems button.copy")
     button.click()
@@ -79,7 +79,7 @@ def test_the_links_of_a_problem_lead_to_the_runbook_and_to_what_is_affected(
 ) -> None:
     with db.connection():
         destinations.change("default", circuit="open", reason="http 401", opened_at=rt.now() - 400)
-    admin_browser.get(url)
+    visit(admin_browser, url)
     links = [
         one.get_attribute("href") for one in admin_browser.find_elements(By.CSS_SELECTOR, "#problems article .acts a")
     ]
@@ -98,7 +98,7 @@ def test_on_a_phone_problems_and_runbook_are_not_wider_than_the_screen(
     admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
         for path in ("/", "/sources", "/docs/runbook", "/docs/operate", "/docs/cli"):
-            admin_browser.get(url + path)
+            visit(admin_browser, url + path)
             assert admin_browser.execute_script("return document.documentElement.scrollWidth") <= 390, path
     finally:
         admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -112,8 +112,8 @@ def test_problems_and_runbook_can_be_read_by_day_and_by_night(
     feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
     try:
-        for path in ("/", "/sources", "/docs/runbook", "/docs/runbook#dead-letters"):
-            admin_browser.get(url + path)
+        for path in ("/", "/sources", "/docs/runbook#dead-letters"):
+            visit(admin_browser, url + path)
             assert admin_browser.execute_script(CONTRAST) == [], path
     finally:
         admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
@@ -123,7 +123,7 @@ def test_without_javascript_the_same_problems_are_shown(
     admin_browser: webdriver.Chrome, url: str, rt: Runtime, tmp_path: Path
 ) -> None:
     break_it(rt)
-    admin_browser.get(url)
+    visit(admin_browser, url)
     expected = headings(admin_browser)
     assert len(expected) == 3
     with browser(tmp_path / "profile", "--blink-settings=scriptEnabled=false") as plain:
@@ -240,7 +240,7 @@ def test_a_sidecar_that_hangs_is_reported_also_while_the_operator_types(
 ) -> None:
     driver.delete_all_cookies()
     sign_in(driver, sidecar.url)
-    driver.get(f"{sidecar.url}/events")
+    visit(driver, f"{sidecar.url}/events")
     driver.find_element(By.NAME, "q").send_keys("half a wor")
     sidecar.process.send_signal(signal.SIGSTOP)
     eventually(driver, lambda there: "Connection lost since" in text_of(there, "#connection"))
@@ -250,7 +250,7 @@ def test_a_sidecar_that_hangs_is_reported_also_while_the_operator_types(
 
 
 def test_a_database_that_cannot_be_read_is_reported_by_the_open_page(admin_browser: webdriver.Chrome, url: str) -> None:
-    admin_browser.get(url)
+    visit(admin_browser, url)
     with db.connection():
         db.run("ALTER TABLE watches RENAME TO watches_away")
     eventually(admin_browser, lambda there: "the sidecar answered http 5" in text_of(there, "#connection"))

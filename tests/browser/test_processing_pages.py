@@ -13,6 +13,7 @@ from csi.processing.pages.app import routes
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from ops.screenshot import READ_TOKEN
+from tests.browser.test_dashboard import visit
 
 pytestmark = pytest.mark.slow
 
@@ -61,9 +62,9 @@ def receiver(open_bench, url: str) -> Iterator[str]:
 def test_both_dashboards_look_alike(admin_browser: webdriver.Chrome, url: str, receiver: str, scheme: str) -> None:
     preference = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
-    admin_browser.get(url)
+    visit(admin_browser, url)
     theirs = admin_browser.execute_script(MEASURE, SHOWN)
-    admin_browser.get(f"{receiver}/ui")
+    visit(admin_browser, f"{receiver}/ui")
     assert admin_browser.execute_script(MEASURE, SHOWN) == theirs
     assert theirs["html"] == [{"light": "rgb(246, 247, 249)", "dark": "rgb(16, 20, 27)"}[scheme]]
     admin_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
@@ -73,13 +74,13 @@ def test_every_page_is_drawn_without_a_complaint_and_fits_a_phone(
     admin_browser: webdriver.Chrome, receiver: str
 ) -> None:
     for path in PAGES:
-        admin_browser.get(receiver + path)
+        visit(admin_browser, receiver + path)
         assert admin_browser.execute_script("return document.querySelectorAll('[style], script').length") == 0
         assert admin_browser.execute_script("return document.querySelector('.brand img').naturalWidth") > 0
     assert [line["message"] for line in admin_browser.get_log("browser")] == []
     metrics = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     for path in PAGES:
-        admin_browser.get(receiver + path)
+        visit(admin_browser, receiver + path)
         assert admin_browser.execute_script("return document.documentElement.scrollWidth") <= 390, path
     admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
