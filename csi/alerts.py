@@ -56,8 +56,12 @@ class AlertTable:
         self._sql = sql
 
     def record(self, problems: Sequence[ProblemReport], now: float, after_seconds: float | None) -> None:
-        """Record which alerts began and which ended. `after_seconds`: see `delay`."""
+        """Record which alerts began and which ended. `after_seconds`: see `delay`.
+
+        An alert that one of the problems explains goes on: it is not among them, and is not over either.
+        """
         there = {(problem.id, problem.subject) for problem in problems}
+        explained = {name for problem in problems for name in problem.kind.explains}
         for problem in problems:
             new = self.fire(
                 problem.id,
@@ -73,7 +77,8 @@ class AlertTable:
             if new:
                 log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
         for alert in self.firing():
-            if (alert.name, alert.subject) not in there and self.resolve(alert, now):
+            is_over = (alert.name, alert.subject) not in there and alert.name not in explained
+            if is_over and self.resolve(alert, now):
                 log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
         self.delete_old(now)
 

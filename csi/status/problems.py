@@ -24,7 +24,7 @@ KINDS: dict[str, ProblemKind] = {
     "source_stale": ProblemKind("watches", "a-source-is-not-read", "/sources"),
     "host_outage": ProblemKind("source", "youtube-has-an-outage", "/sources"),
     "api_refused": ProblemKind("api", "the-api-refuses-access", "/sources"),
-    "quota_spent": ProblemKind("api", "the-api-units-run-out"),
+    "quota_spent": ProblemKind("api", "the-api-units-run-out", explains=("quota_low",)),
     "items_missed": ProblemKind("watches", "items-were-missed", "/sources"),
     "watch_denied": ProblemKind("watches", "a-watch-is-gone-or-private", "/sources"),
     "watch_gone": ProblemKind("watches", "a-watch-is-gone-or-private", "/sources"),

@@ -21,8 +21,6 @@ FAILING_SECONDS = 60.0
 """Three quick retries of one short fault do not count as failing before this time."""
 NAMES = 5
 
-REFUSED = ("auth", "denied", "quota", "budget")
-"""Kinds of error that are problems of their own: a source that fails by them is not reported a second time."""
 REPORTED = "the API reported its daily quota as used up"
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -70,7 +68,7 @@ def _not_read(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
     bad = [one for one in watches if not is_on_time(one, plan.idle_interval, now) or is_failing(one, now)]
     if not (plan.watches or watches) or (watches and 2 * len(bad) <= len(watches)):
         return
-    unexplained = [one for one in bad if one.error_kind not in REFUSED and one.health != "outage"]
+    unexplained = [one for one in bad if not _is_reported(one, facts)]
     started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
     since = {one: _bad_since(one, started_at, now) for one in unexplained}
     # A worker that has just started gets three intervals of each watch before operators are notified.
@@ -88,6 +86,16 @@ def _not_read(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
         fails=("ready", "alert") if lasting and 2 * len(lasting) > len(watches) else ("ready",),
         cause=_common_error(bad),
     )
+
+
+def _is_reported(watch: WatchTimes, facts: SystemFacts) -> bool:
+    """A problem of its own names the cause: the source is then not reported a second time."""
+    match watch.error_kind:
+        case "auth":
+            return bool(facts.api_refusals)
+        case "quota" | "budget":
+            return facts.quota_left == 0
+    return watch.error_kind == "denied" or watch.health == "outage"
 
 
 def _bad_since(watch: WatchTimes, started_at: float, now: float) -> float:

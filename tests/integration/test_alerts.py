@@ -320,6 +320,16 @@ def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, desk):
     assert alerting.firing(line.rt) == []
 
 
+def test_an_alert_that_another_problem_explains_later_is_not_called_over(line, clock, desk):
+    low, spent = CASES["quota_low"], CASES["quota_spent"]
+    for moment in (low, spent, low):
+        alerts.record(to_notify(judge(moment).problems), clock(), None)
+        clock.move(60)
+    assert [one.name for one in alerts.firing()] == ["quota_low"]
+    alerts.record([], clock(), None)
+    assert alerts.firing() == []
+
+
 def test_what_another_problem_explains_is_not_notified():
     silent = facts(31, oldest_pending=NOW - 1801)
     assert [one.id for one in judge(silent).problems] == ["worker_silent", "backlog_old"]

@@ -100,6 +100,8 @@ class DataApi:
 
     def page(self, resource: str, query: Mapping[str, str | int], *, etag: str | None = None) -> ApiPage | None:
         """One call, one unit. None: unchanged since `etag` (a 304 costs the same unit)."""
+        if not self._enabled:
+            raise SourceError("the feed is a stand-in on this machine; set api_base_url, too", kind="auth")
         name = "oauth" if self._tokens.configured else self._settings.api_key_env
         try:
             found = self._page(resource, query, etag)
@@ -113,8 +115,6 @@ class DataApi:
         return found
 
     def _page(self, resource: str, query: Mapping[str, str | int], etag: str | None) -> ApiPage | None:
-        if not self._enabled:
-            raise SourceError("the feed is a stand-in on this machine; set api_base_url, too", kind="auth")
         url = f"{self._settings.api_base_url.rstrip('/')}/{resource}?{urlencode(query)}"
         answer = self._call(url, {"If-None-Match": etag} if etag else {})
         if answer.status == 304:
