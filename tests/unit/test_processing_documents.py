@@ -177,7 +177,7 @@ def test_the_captured_completion_parses(corpus):
         ("error_InternalServerError", 500, "transient"),
         ("error_NotFound", 404, "refused"),
         ("error_TooManyRequests", 429, "transient"),
-        ("error_Unauthorized", 401, "quota"),
+        ("error_Unauthorized", 401, "account"),
     ],
 )
 def test_the_captured_errors_have_their_meaning(corpus, name, status, fault):
