@@ -5,7 +5,7 @@ An alert that is resolved and fires again soon after is the same incident: its r
 failed add up. So a receiver that recovers for a moment every few minutes is reported, once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from csi import clock
@@ -21,6 +21,9 @@ MESSAGE_KINDS: dict[str, Kind] = {"notice": "info", "degraded": "warning", "down
 OVER_SECONDS = 30.0
 OVER_AFTER_RECOVERIES = 300.0
 """How long an alert stays resolved before the operator is told that it is over: longer where it came back before."""
+LATE_SECONDS = 2 * 86_400.0
+"""The operator is not told of the end of an alert that was resolved longer ago: also the first target that an operator
+sets gets no messages about the past."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,18 @@ class StoredAlert:
     notified_at: float | None
     resolved_at: float | None
     resolved_notified_at: float | None
+    """When the operator was told of its end; or when it was resolved, where it was muted and no message is due."""
+    next_notify_at: float
+    """Another process may be sending its message until then."""
+
+    @property
+    def was_muted(self) -> bool:
+        """It was resolved while it was muted: the operator was not told of it."""
+        return self.notified_at is None and self.resolved_notified_at is not None
+
+
+def never_muted(name: str) -> bool:
+    return False
 
 
 _COLUMNS = ", ".join(StoredAlert.__dataclass_fields__)
@@ -55,7 +70,13 @@ class AlertTable:
     def __init__(self, sql: SqlDatabase) -> None:
         self._sql = sql
 
-    def record(self, problems: Sequence[ProblemReport], now: float, after_seconds: float | None) -> None:
+    def record(
+        self,
+        problems: Sequence[ProblemReport],
+        now: float,
+        after_seconds: float | None,
+        is_muted: Callable[[str], bool] = never_muted,
+    ) -> None:
         """Record which alerts began and which ended. `after_seconds`: see `delay`.
 
         An alert that one of the problems explains goes on: it is not among them, and is not over either.
@@ -78,7 +99,7 @@ class AlertTable:
                 log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
         for alert in self.firing():
             is_over = (alert.name, alert.subject) not in there and alert.name not in explained
-            if is_over and self.resolve(alert, now):
+            if is_over and self.resolve(alert, now, is_muted=is_muted(alert.name)):
                 log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
         self.delete_old(now)
 
@@ -116,13 +137,18 @@ class AlertTable:
         sql = f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
         return bool(self._sql.changed(sql, name, subject, severity, text, remedy, delay, events, since, since))
 
-    def resolve(self, alert: StoredAlert, now: float) -> bool:
-        """Record that the alert is resolved. False: another worker has done so."""
+    def resolve(self, alert: StoredAlert, now: float, *, is_muted: bool = False) -> bool:
+        """Record that the alert is resolved. False: another worker has done so.
+
+        Where it is muted and the operator was not told of its start, the operator is not told of its end either.
+        """
+        silent = ", resolved_notified_at = CASE WHEN notified_at IS NULL THEN CAST(? AS DOUBLE PRECISION) END"
         sql = (
-            "UPDATE alerts SET resolved_at = ?, failing_seconds = failing_seconds + ?, next_notify_at = 0 "
-            "WHERE id = ? AND resolved_at IS NULL"
+            "UPDATE alerts SET resolved_at = ?, failing_seconds = failing_seconds + ?, next_notify_at = 0"
+            f"{silent if is_muted else ''} WHERE id = ? AND resolved_at IS NULL"
         )
-        return bool(self._sql.changed(sql, now, max(now - alert.firing_at, 0.0), alert.id))
+        times = (now, max(now - alert.firing_at, 0.0), *((now,) if is_muted else ()))
+        return bool(self._sql.changed(sql, *times, alert.id))
 
     def firing(self) -> list[StoredAlert]:
         """Oldest first."""
@@ -130,25 +156,33 @@ class AlertTable:
 
     def latest(self, limit: int) -> list[StoredAlert]:
         """Newest first, without those that were over before the operator had to know."""
-        return self._select("(resolved_at IS NULL OR notified_at IS NOT NULL) ORDER BY id DESC LIMIT ?", limit)
+        muted = "resolved_notified_at IS NOT NULL AND failing_seconds >= delay"
+        known = f"resolved_at IS NULL OR notified_at IS NOT NULL OR ({muted})"
+        return self._select(f"({known}) ORDER BY id DESC LIMIT ?", limit)
 
-    def claim_unnotified(self, now: float, hold_seconds: float) -> list[StoredAlert]:
-        """Alerts to notify the operator of now: firing for longer than their delay, or over.
+    def claim_unnotified(
+        self, now: float, hold_seconds: float, is_muted: Callable[[str], bool] = never_muted
+    ) -> list[StoredAlert]:
+        """Alerts to notify the operator of now: firing for longer than their delay, or over; none that is muted.
 
         One that was resolved before its notification could be sent is returned, too: the operator learns of it late.
         Each is returned to one process only, and again after `hold_seconds` unless it was marked as notified: a process
-        that dies before it sends the message delays it by that time.
+        that dies before it sends the message delays it by that time. Of one name and subject only the oldest is
+        returned, so that the end of an incident is not sent after the start of the next one.
         """
         begun = "resolved_at IS NULL AND notified_at IS NULL AND failing_seconds + (? - firing_at) >= delay"
         over = (
             "resolved_at IS NOT NULL AND resolved_notified_at IS NULL "
             "AND (notified_at IS NOT NULL OR failing_seconds >= delay) "
-            "AND resolved_at + CASE WHEN recoveries > 0 THEN ? ELSE ? END <= ?"
+            "AND resolved_at + CASE WHEN recoveries > 0 THEN ? ELSE ? END <= ? AND resolved_at > ?"
         )
-        unnotified = f"next_notify_at <= ? AND (({begun}) OR ({over})) ORDER BY id"
-        found = self._select(unnotified, now, now, OVER_AFTER_RECOVERIES, OVER_SECONDS, now)
+        times = (now, OVER_AFTER_RECOVERIES, OVER_SECONDS, now, now - LATE_SECONDS)
+        found = self._select(f"({begun}) OR ({over}) ORDER BY id DESC", *times)
+        oldest = {(alert.name, alert.subject): alert for alert in found}
+        due = [alert for alert in oldest.values() if alert.next_notify_at <= now and not is_muted(alert.name)]
         claim = "UPDATE alerts SET next_notify_at = ? WHERE id = ? AND next_notify_at <= ?"
-        return [alert for alert in found if self._sql.changed(claim, now + hold_seconds, alert.id, now)]
+        claimed = [alert for alert in due if self._sql.changed(claim, now + hold_seconds, alert.id, now)]
+        return sorted(claimed, key=lambda alert: alert.id)
 
     def mark_notified(self, alert: StoredAlert, now: float) -> None:
         """The operator has the message for the state that `alert` has. One that was over needs no second one."""
@@ -178,20 +212,26 @@ def message_kind(alert: StoredAlert) -> Kind:
     return "success" if alert.resolved_at is not None else MESSAGE_KINDS.get(alert.severity, "warning")
 
 
-def message(alert: StoredAlert, kinds: Mapping[str, ProblemKind], public_url: str | None) -> tuple[str, str]:
-    """Title and body of a notification; pure."""
+def message(
+    alert: StoredAlert, kinds: Mapping[str, ProblemKind], public_url: str | None, *, is_late: bool | None = None
+) -> tuple[str, str]:
+    """Title and body of a notification; pure. `is_late`: there was none at its start; None: as the row says."""
     name = alert.name.replace("_", " ")
     title = name if alert.subject in name else f"{name} ({alert.subject})"
-    affected = f" {alert.events:,} events were affected." if alert.events else ""
     if alert.resolved_at is not None:
+        affected = f" {alert.events:,} events were affected." if alert.events else ""
         minutes = f"{alert.failing_seconds / 60:.0f} minutes" if alert.failing_seconds >= 90 else "a minute"
         times = f", in {alert.recoveries + 1} parts" if alert.recoveries else ""
-        late = "" if alert.notified_at else " This notification is late: it could not be sent before."
+        was_late = alert.notified_at is None if is_late is None else is_late
+        late = " This notification is late: it could not be sent before." if was_late else ""
         lasted = f"It failed for {minutes}{times}, from {clock.iso(alert.since)} to {clock.iso(alert.resolved_at)}."
-        return f"{title}: resolved", f"{lasted}{affected} It was: {alert.text}.{late}"
-    waiting = f" {alert.events:,} events are affected." if alert.events else ""
-    lines = [f"{alert.text}. Since {clock.iso(alert.since)}.{waiting}", f"What to do: {alert.remedy}"]
-    kind = kinds.get(alert.name)
+        title, text = f"{title}: resolved", f"{lasted}{affected} It was: {alert.text}.{late}"
+        remedy = "nothing, it is over"
+    else:
+        waiting = f" {alert.events:,} events are affected." if alert.events else ""
+        text = f"{alert.text}. Since {clock.iso(alert.since)}.{waiting}"
+        remedy = alert.remedy or "`csi doctor` shows cause and remedy"  # a row of release 1.0 has none
+    lines, kind = [text, f"What to do: {remedy}"], kinds.get(alert.name)
     if kind is not None and public_url:
         lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {public_url}/docs/runbook#{kind.runbook}"]
     elif kind is not None:

@@ -2,7 +2,9 @@
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Literal
 
@@ -10,6 +12,25 @@ from csi.errors import ConfigError
 
 Kind = Literal["info", "success", "warning", "failure"]
 """How serious a message is; services show it by colour or symbol."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A service that messages are sent to. Its URL contains tokens; `name` is its scheme, numbered where several URLs
+    have the same one: `mailto`, `json`, `json 2`."""
+
+    name: str
+    url: str = field(repr=False)
+
+
+def targets_of(urls: Sequence[str]) -> list[Target]:
+    seen: Counter[str] = Counter()
+    found = []
+    for url in urls:
+        scheme = url.partition("://")[0].lower()
+        seen[scheme] += 1
+        found.append(Target(scheme if seen[scheme] == 1 else f"{scheme} {seen[scheme]}", url))
+    return found
 
 
 def split_urls(text: str) -> list[str]:

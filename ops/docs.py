@@ -88,7 +88,8 @@ def _place(path: str, order: list[str]) -> int:
 
 def example_comments() -> dict[str, str]:
     """What config.example.yaml says behind each key; the first watch and the first profile stand for all."""
-    text = re.sub(r"(?m)^  #   ", "    ", EXAMPLE.read_text().replace("destinations: {}", "destinations:"))
+    text = EXAMPLE.read_text().replace("destinations: {}", "destinations:").replace("windows: []", "windows:")
+    text = re.sub(r"(?m)^  #   ", "    ", text)
     lines = text.splitlines()
     found: dict[str, str] = {}
     for path, spot in parse_yaml(text).keys.items():

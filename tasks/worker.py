@@ -84,6 +84,7 @@ class IngesterWorker(WorkerProcess):
         schedule.warn_keyless(rt)
         schedule.warn_refused_patterns(rt)
         quota_schedule.warn_infeasible(rt)
+        alerting.warn_without_target(rt)
         reload.note_start(rt)
         self._started_at = rt.now()
         log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))

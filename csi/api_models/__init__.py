@@ -13,8 +13,8 @@ from csi.api_models.dead_letters import (
 from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
 from csi.api_models.events import AttemptJson, EventDetail, EventJson, EventList, TimelineJson, TimelineStep, Trace
 from csi.api_models.status import (
-    AcknowledgeReport, AlertStatus, AuditLog, Backlog, DoctorReport, InstallationStatus, NoQuota, ProblemList,
-    PruneReport, QueueJson, QuotaJson, SloReport, StatusJson, quota,
+    AcknowledgeReport, AlertStatus, AuditLog, Backlog, DoctorReport, InstallationStatus, MuteJson, NoQuota,
+    NotificationTest, ProblemList, PruneReport, QueueJson, QuotaJson, SloReport, StatusJson, TargetTest, Unmuted, quota,
 )  # fmt: skip
 from csi.api_models.watches import (
     ImportReport, PollResult, RemovalReport, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson,

@@ -12,12 +12,15 @@ from csi.catalog import data_api
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.store.audit import AuditRecord
+from csi.store.mutes import Mute
+from csi.store.notification_log import Notification
 from csi.store.queries.backlog_rows import PlannedPoll, UnsettledBatch
 
 if TYPE_CHECKING:
     from csi.doctor.finding import Finding
     from csi.status.overview import Overview
     from csi.status.upcoming import Upcoming
+    from csi.worker.alerting import AlertOverview
 
 
 class BacklogEntry(ApiModel):
@@ -420,18 +423,65 @@ class AlertRecord(RenamedKeys, renamed={"trouble": "alert", "told_at": "notified
     alert: str = Field(validation_alias="name")
     subject: str
     text: Redacted
+    severity: str
     since: Time
     notified_at: TimeOrNone
     resolved_at: TimeOrNone
+    muted: bool
+
+
+class NotificationJson(ApiModel, row=Notification, without=("id", "message", "body", "first_attempt_at")):
+    """A message and one target. `failed`: it is tried again; `dropped`: a later message says the same."""
+
+    result: Literal["sent", "failed", "dropped"]
+    last_attempt_at: Time
+    next_attempt_at: TimeOrNone
+    sent_at: TimeOrNone
+
+
+class MuteJson(ApiModel, row=Mute, without=("ended_at",)):
+    """Operators are not notified until then. `problem` null: of no problem."""
+
+    since: Time
+    until: Time
 
 
 class AlertStatus(RenamedKeys, renamed={"current": "firing", "noted": "records"}):
-    """Alerts that are firing, the last records, and how the operator is notified."""
+    """Alerts that are firing, the last records, how the operator is notified, and what is muted."""
 
     services: int
+    targets: list[str]
     heartbeat: bool
     firing: list[AlertJson] = Field(validation_alias=AliasChoices("firing", "current"))
     records: list[AlertRecord] = Field(validation_alias=AliasChoices("records", "noted"))
+    notifications: list[NotificationJson]
+    mutes: list[MuteJson] = Field(validation_alias=AliasPath("muting", "mutes"))
+    window_until: TimeOrNone = Field(validation_alias=AliasPath("muting", "window_until"))
+
+    @classmethod
+    def of_overview(cls, found: "AlertOverview") -> Self:
+        records = [AlertRecord.of(one, muted=found.is_muted(one)) for one in found.noted]
+        return cls.of(found, records=records)
+
+
+class Unmuted(ApiModel):
+    """How many mutes were ended."""
+
+    ended: int
+
+
+class TargetTest(ApiModel):
+    """Whether one target accepted the test message."""
+
+    target: str
+    accepted: bool
+
+
+class NotificationTest(ApiModel):
+    """The result for each target."""
+
+    ok: bool
+    targets: list[TargetTest]
 
 
 class PruneReport(RenamedKeys, renamed={"open_letters_past_their_time": "expired_open_dead_letters"}):

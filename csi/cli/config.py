@@ -22,6 +22,7 @@ from csi.config import loader, variables
 from csi.config.secrets import MASK, hide_password
 from csi.ingester import event
 from csi.pipeline import schedule
+from csi.status.notification_problems import NO_TARGET, SET_TARGET
 
 if TYPE_CHECKING:
     from csi.config.loader import LoadedConfig
@@ -53,6 +54,9 @@ def check(config_path: Path | None, as_json: bool) -> None:
         required = (("ua_endpoint", "CSI_UA_ENDPOINT"), ("shared_secret", "CSI_UA_SHARED_SECRET"))
         missing = [pair for pair in required if getattr(settings.delivery, pair[0]) is None]
         warnings += [f"delivery.{key}: not set, so nothing can be delivered; set {name}" for key, name in missing]
+    unset = (settings.secrets.notify_urls, settings.secrets.heartbeat_url) == (None, None)
+    if settings.notify.enabled and unset:
+        warnings.append(f"notify: {NO_TARGET}; {SET_TARGET}")
     running = [source for source in settings.sources.values() if source.enabled]
     count = sum(len(source.watches) for source in running)
     if as_json:

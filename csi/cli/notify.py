@@ -1,45 +1,72 @@
-"""`csi notify`: alerts, and whether notifications work."""
+"""`csi notify`: alerts, notifications and mutes, and whether notifications work."""
 
 from __future__ import annotations
 
+import getpass
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from csi import api_models
-from csi.cli.command import config_and_json_options, config_option, installed
-from csi.cli.output import echo_json, plural, safe, stamp, table
+from csi import api_models, clock
+from csi.admin import mutes
+from csi.cli.command import DurationType, config_and_json_options, config_option, installed
+from csi.cli.output import echo_json, echo_table, plural, safe, stamp
 from csi.errors import MissingSetting
+from csi.status.problems import ALERTS
 from csi.worker import alerting
+
+if TYPE_CHECKING:
+    from csi.store.alerts import StoredAlert
+    from csi.store.mutes import Mute
+    from csi.worker.alerting import AlertOverview
 
 
 @click.group()
 def notify() -> None:
-    """Show alerts, and test notifications.
+    """Show alerts, test and mute notifications.
 
-    CSI_NOTIFY_URLS holds the services (apprise URLs), CSI_HEARTBEAT_URL the address that a healthy worker pings.
+    CSI_NOTIFY_URLS holds the targets (apprise URLs), CSI_HEARTBEAT_URL the address that a healthy worker pings.
     """
 
 
 @notify.command()
 @config_and_json_options
 def status(config_path: Path | None, as_json: bool) -> None:
-    """Show the alerts that fire now, and the last recorded ones."""
+    """Show the alerts that fire now, the last recorded ones, the last notifications, and mutes."""
     with installed(config_path) as rt:
         found = alerting.standing(rt)
     if as_json:
-        echo_json(api_models.AlertStatus.of(found))
+        echo_json(api_models.AlertStatus.of_overview(found))
         return
     heartbeat = "is" if found.heartbeat else "is not"
-    click.echo(f"notifications go to {plural(found.services, 'service')}; the heartbeat URL {heartbeat} set")
+    names = f" ({', '.join(found.targets)})" if found.targets else ""
+    click.echo(f"notifications go to {plural(found.services, 'service')}{names}; the heartbeat URL {heartbeat} set")
+    if found.muting.window_until is not None:
+        click.echo(f"a maintenance window mutes notifications until {clock.iso(found.muting.window_until)}")
+    for mute in found.muting.mutes:
+        click.echo(f"muted: {_mute_line(mute)}")
     click.echo(_lines((one.id, one.what) for one in found.current))
+    _show_records(found)
+
+
+def _show_records(found: AlertOverview) -> None:
     if found.noted:
         rows = [
-            [one.name, one.subject, *map(stamp, (one.since, one.notified_at, one.resolved_at))] for one in found.noted
+            [one.name, one.subject, stamp(one.since), _notified(found, one), stamp(one.resolved_at)]
+            for one in found.noted
         ]
-        click.echo("\n" + "\n".join(table(("ALERT", "SUBJECT", "SINCE", "NOTIFIED", "RESOLVED"), rows)))
+        click.echo()
+        echo_table(("ALERT", "SUBJECT", "SINCE", "NOTIFIED", "RESOLVED"), rows)
+    if found.notifications:
+        sent = [
+            [stamp(one.last_attempt_at), one.target, one.result, str(one.attempts), safe(one.title)]
+            for one in found.notifications
+        ]
+        click.echo()
+        echo_table(("LAST ATTEMPT", "TARGET", "RESULT", "ATTEMPTS", "NOTIFICATION"), sent)
 
 
 @notify.command()
@@ -55,10 +82,10 @@ def test(config_path: Path | None) -> None:
             )
         if alerting.urls(rt):
             alerting.require_post(rt)
-            sent = alerting.say(rt, "test", "This is a test: notifications work.")
-            result = "the message was sent" if sent else "a service rejected the message; check its URL"
-            click.echo(result, err=not sent)
-            fine.append(sent)
+            failed = [name for name, accepted in alerting.send_test(rt).items() if not accepted]
+            text = f"the service {', '.join(failed)} rejected the message or did not answer; check its URL"
+            click.echo(text if failed else "the message was sent", err=bool(failed))
+            fine.append(not failed)
         if has_heartbeat:
             heard = alerting.ping(rt)
             result = "answered" if heard else "did not answer with success"
@@ -74,6 +101,70 @@ def check(config_path: Path | None) -> None:
     with installed(config_path) as rt:
         found = alerting.look(rt, ours=False)
     click.echo(_lines((one.name, one.text) for one in found))
+
+
+@notify.command()
+@click.argument("duration", type=DurationType(), metavar="DURATION")
+@click.option("--problem", type=click.Choice(ALERTS), metavar="ID", help="Only the alerts of this name.")
+@click.option("--reason", default="", metavar="TEXT", help="Shown where mutes are listed.")
+@config_option
+def mute(config_path: Path | None, duration: float, problem: str | None, reason: str) -> None:
+    """Send no notifications for a time: 30m, 2h, 1d.
+
+    Alerts are recorded and shown meanwhile. What still fires when the mute ends is notified then.
+    """
+    with installed(config_path) as rt:
+        made = mutes.mute(rt, duration, problem=problem, reason=reason, by=_user())
+    click.echo(f"muted: {_mute_line(made)}")
+
+
+@notify.command()
+@click.argument("mute_id", type=click.IntRange(min=1), required=False, metavar="[NUMBER]")
+@config_option
+def unmute(config_path: Path | None, mute_id: int | None) -> None:
+    """End a mute, or every one, before its time."""
+    with installed(config_path) as rt:
+        ended = mutes.unmute(rt, mute_id, by=_user())
+    click.echo(f"{plural(ended, 'mute')} ended" if ended else "there is no such mute", err=not ended)
+    sys.exit(0 if ended or mute_id is None else 1)
+
+
+@notify.command("mutes")
+@config_and_json_options
+def list_mutes(config_path: Path | None, as_json: bool) -> None:
+    """List the mutes that are active."""
+    with installed(config_path) as rt:
+        found = alerting.standing(rt).muting.mutes
+    if as_json:
+        echo_json({"mutes": [api_models.MuteJson.of(one) for one in found]})
+    elif found:
+        echo_table(("MUTE", "PROBLEM", "SINCE", "UNTIL", "BY", "REASON"), _mute_rows(found))
+    else:
+        click.echo("nothing is muted")
+
+
+def _notified(found: AlertOverview, alert: StoredAlert) -> str:
+    return "muted" if found.is_muted(alert) else stamp(alert.notified_at)
+
+
+def _mute_rows(found: Sequence[Mute]) -> list[list[str]]:
+    return [
+        [str(one.id), one.problem or "all", stamp(one.since), stamp(one.until), one.created_by, safe(one.reason or "")]
+        for one in found
+    ]
+
+
+def _mute_line(one: Mute) -> str:
+    reason = f" ({safe(one.reason)})" if one.reason else ""
+    what = one.problem or "all notifications"
+    return f"{what} until {clock.iso(one.until)}{reason}; `csi notify unmute {one.id}` ends it"
+
+
+def _user() -> str:
+    try:
+        return f"cli, {getpass.getuser()}"
+    except (KeyError, OSError):  # a user id without a name
+        return "cli"
 
 
 def _lines(alerts: Iterable[tuple[str, str]]) -> str:

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -484,6 +485,45 @@ class WebSettings(Model):
     )
 
 
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+def _time_of_day(value: Any) -> Any:
+    # YAML reads 22:00 without quotes as the number 1320.
+    if not isinstance(value, str) or not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", value):
+        raise ValueError('expected a time of day in quotes, such as "22:00"')
+    return value
+
+
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        raise ValueError("expected a time zone such as UTC or Europe/Berlin") from error
+    return name
+
+
+TimeOfDay = Annotated[str, BeforeValidator(_time_of_day)]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
+
+
+class MaintenanceWindow(Model):
+    """A time of the week in which operators are not notified."""
+
+    days: tuple[Weekday, ...] = Field(
+        WEEKDAYS, min_length=1, description="Days on which it starts: mon, tue, wed, thu, fri, sat, sun; default: all"
+    )
+    start: TimeOfDay = Field(description='Time of day, in quotes: "02:00"')
+    end: TimeOfDay = Field(description="Time of day, in quotes; not later than start: on the next day")
+    timezone: TimeZone | None = Field(None, description="Time zone of this window; default: notify.timezone")
+
+    def times(self) -> tuple[int, int]:
+        """Minutes after midnight."""
+        start, end = (int(text[:2]) * 60 + int(text[3:]) for text in (self.start, self.end))
+        return start, end
+
+
 class NotifySettings(Model):
     """Notifications. The addresses are secrets: CSI_NOTIFY_URLS and CSI_HEARTBEAT_URL."""
 
@@ -496,6 +536,14 @@ class NotifySettings(Model):
         "proves the problem (401, a refused reload), else after three minutes",
     )
     heartbeat_seconds: Seconds = Field(60, ge=15, le=86_400, description="Time between two pings of CSI_HEARTBEAT_URL")
+    weekly_test: bool = Field(True, description="Send a test message every Monday at 9:00")
+    daily_summary: bool = Field(
+        True, description="Send a summary at 9:00 of each day with quiet or gone watches, dead letters or notices"
+    )
+    timezone: TimeZone = Field("UTC", description="Time zone of the test, the summary and the windows: Europe/Berlin")
+    windows: tuple[MaintenanceWindow, ...] = Field(
+        (), description="Maintenance windows: alerts are recorded, and notified after the window if they still fire"
+    )
 
 
 class FeatureFlags(Model):

@@ -14,6 +14,7 @@ from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime
 from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
+from csi.status.notification_problems import NotificationFacts
 from csi.status.problems import Problem
 from csi.status.verdict import judge
 from csi.status.worker_problems import SET_CLOCK, START_WORKER
@@ -177,6 +178,8 @@ def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     checks = {one.kind.check for one in problems}
     if "worker" not in checks:
         yield Finding("worker", "ok", f"alive; last heartbeat {max(facts.worker.age or 0.0, 0.0):.0f} s ago")
+    if "notify" not in checks:
+        yield Finding("notify", "ok", _notified(facts.notifications))
     for target in all_destinations(rt):
         if target.state in ("accepting", "throttled"):
             counts = f"{target.pending:,} pending, {target.in_flight:,} in flight"
@@ -208,6 +211,13 @@ def _finding(one: Problem) -> Finding:
     is_clock = one.id == "worker_silent" and one.remedy == SET_CLOCK
     level: Level = "fail" if one.id in _FAULTS else "warn"
     return Finding("clock" if is_clock else one.kind.check, level, f"{one.what_and_why}; {one.effect}", one.remedy)
+
+
+def _notified(found: NotificationFacts) -> str:
+    if not found.is_on:
+        return "notifications are switched off (notify.enabled)"
+    heartbeat = "the heartbeat URL is set" if found.has_heartbeat_url else "no heartbeat URL is set"
+    return f"notifications go to {', '.join(found.targets) or 'no target'}; {heartbeat}"
 
 
 def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from csi.dlq import dead_letters
 from csi.pipeline import clock_check, quota_schedule
 from csi.runtime import Runtime
 from csi.status.destinations import DestinationState, destination_state_of
+from csi.status.notification_problems import NotificationFacts, notification_facts
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import (
@@ -80,6 +81,7 @@ class SystemFacts:
     alerts_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """When alerts that fire began, by id and subject of their problem."""
     held_removal: HeldRemoval = field(default_factory=HeldRemoval)
+    notifications: NotificationFacts = field(default_factory=NotificationFacts)
     backups: BackupRecord = field(default_factory=BackupRecord)
     backup_max_age: float | None = None
     """None: csi makes no backups of this database."""
@@ -117,6 +119,7 @@ def gather(rt: Runtime) -> SystemFacts:
         incidents=tuple(incidents.unacknowledged()),
         alerts_since={(alert.name, alert.subject): alert.since for alert in alerts.firing()},
         held_removal=held_removals.current(),
+        notifications=notification_facts(rt),
         backups=backups.record(),
         backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
         backup_timer=BACKUP_TIMER.exists(),

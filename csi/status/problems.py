@@ -46,6 +46,8 @@ KINDS: dict[str, ProblemKind] = {
     "watches_removed": ProblemKind("config", "the-configuration-removes-watches", "/sources"),
     "backup_failed": ProblemKind("backup", "a-backup-is-old-or-failed", explains=("backup_old",)),
     "backup_old": ProblemKind("backup", "a-backup-is-old-or-failed"),
+    "notification_failed": ProblemKind("notify", "a-notification-was-not-sent", "/notifications"),
+    "no_notification_target": ProblemKind("notify", "no-notification-target-is-set", "/notifications", notifies=False),
 }
 PROBLEMS = tuple(KINDS)
 ALERTS = tuple(name for name, kind in KINDS.items() if kind.notifies)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from csi.runtime import Runtime
-from csi.status import source_problems, upkeep_problems, worker_problems
+from csi.status import notification_problems, source_problems, upkeep_problems, worker_problems
 from csi.status.destinations import DestinationState
 from csi.status.facts import SystemFacts, gather
 from csi.status.problems import Check, Problem
@@ -61,6 +61,7 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_upkeep(facts),
         *upkeep_problems.problems(facts),
         *_incidents(facts),
+        *notification_problems.problems(facts.notifications),
     )
     dated = tuple(_with_since(problem, facts) for problem in found)
     if any(problem.severity == "down" for problem in dated):

@@ -41,6 +41,7 @@ JOB_STATUSES = ("pending", "running", "failed", "dead")
 """Completed ones are many, and `csi_job_runs_total` counts them."""
 JOB_RESULTS = ("completed", "failed", "waits", "dead")
 RELOAD_RESULTS = ("loaded", "refused")
+NOTIFICATION_RESULTS = ("sent", "failed")
 VERDICTS = ("ok", "degraded", "down")
 LANES = (*TIERS, STREAM)
 SUBJECTS = 20
@@ -221,11 +222,17 @@ def _verdict(facts: SystemFacts) -> Iterator[Metric]:
     yield problem_series(found.problems)
     failed = float(facts.reload_error is not None)
     yield _gauge("csi_config_reload_failed", "1 while a new configuration is refused", failed)
-    reloaded = CounterMetricFamily("csi_config_reloads", "Reloads of the configuration by result", labels=["result"])
-    reloads = counters.all_of("config_reloads")
-    for result in RELOAD_RESULTS:
-        reloaded.add_metric([result], reloads.get(("", result), 0.0))
-    yield reloaded
+    yield _results("csi_config_reloads", "Reloads of the configuration by result", "config_reloads", RELOAD_RESULTS)
+    text = "Notifications to each target by result; a failed one is tried again"
+    yield _results("csi_notifications", text, "notifications", NOTIFICATION_RESULTS)
+
+
+def _results(name: str, text: str, kept_as: str, words: Sequence[str]) -> Metric:
+    counted = counters.all_of(kept_as)
+    family = CounterMetricFamily(name, text, labels=["result"])
+    for result in words:
+        family.add_metric([result], counted.get(("", result), 0.0))
+    return family
 
 
 def problem_series(problems: Sequence[Problem]) -> Metric:

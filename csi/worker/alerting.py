@@ -1,21 +1,25 @@
 """Notify operators once when an alert has lasted, once when it is resolved, and ping the heartbeat URL."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csi import notifications
 from csi.alerts import StoredAlert, message, message_kind
-from csi.errors import ConfigError, NetError
+from csi.errors import MissingSetting, NetError
 from csi.logs import log
 from csi.net import HttpLimits
-from csi.notifications import Kind
+from csi.notifications import Kind, Target
 from csi.runtime import Runtime
+from csi.status import notification_problems
+from csi.status.mutes import ActiveMutes, active_mutes
+from csi.status.notification_problems import notification_facts
 from csi.status.problems import KINDS, Problem, to_notify
 from csi.status.verdict import verdict
-from csi.store import alerts, heartbeats
+from csi.store import alerts, heartbeats, notification_log
 from csi.store.db import writing
-
-HOLD_SECONDS = 120.0
-"""Until a message that could not be sent is tried again."""
+from csi.store.notification_log import Notification
+from csi.worker import notification_sending, scheduled_messages
+from csi.worker.notification_sending import HOLD_SECONDS, Message
 
 HISTORY = 20
 
@@ -27,9 +31,17 @@ class AlertOverview:
     """Alerts that fire now, the last ones that were recorded, and how operators are notified."""
 
     services: int
+    targets: tuple[str, ...]
     heartbeat: bool
     current: tuple[Problem, ...]
     noted: tuple[StoredAlert, ...]
+    notifications: tuple[Notification, ...]
+    muting: ActiveMutes
+
+    def is_muted(self, alert: StoredAlert) -> bool:
+        """No message of this alert was sent, because it is or was muted."""
+        is_muted_now = alert.resolved_at is None and self.muting.covers(alert.name)
+        return alert.was_muted or (alert.notified_at is None and is_muted_now)
 
 
 def firing(rt: Runtime) -> list[Problem]:
@@ -38,8 +50,16 @@ def firing(rt: Runtime) -> list[Problem]:
 
 def standing(rt: Runtime) -> AlertOverview:
     """Reads only: nothing is recorded and no message is sent."""
-    has_heartbeat = rt.settings.secrets.heartbeat_url is not None
-    return AlertOverview(len(urls(rt)), has_heartbeat, tuple(firing(rt)), tuple(alerts.latest(HISTORY)))
+    targets = tuple(target.name for target in notification_sending.targets(rt))
+    return AlertOverview(
+        services=len(targets),
+        targets=targets,
+        heartbeat=rt.settings.secrets.heartbeat_url is not None,
+        current=tuple(firing(rt)),
+        noted=tuple(alerts.latest(HISTORY)),
+        notifications=tuple(notification_log.latest(HISTORY)),
+        muting=active_mutes(rt),
+    )
 
 
 def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
@@ -48,13 +68,17 @@ def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
     `ours`: the worker itself checks, whose heartbeat may be late without a cause.
     """
     found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent" and not problem.cause)]
+    muting = active_mutes(rt)
     with writing():
-        alerts.record(found, rt.now(), rt.settings.notify.after_seconds)
-    if rt.settings.notify.enabled and urls(rt):
+        alerts.record(found, rt.now(), rt.settings.notify.after_seconds, muting.covers)
+    if rt.settings.notify.enabled and (targets := notification_sending.targets(rt)):
         with writing():
-            due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS)
+            due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS, muting.covers)
         for alert in due:
-            _notify(rt, alert)
+            _notify(rt, alert, targets)
+        notification_sending.retry(rt)
+        if not muting.mutes_all:
+            scheduled_messages.send_due(rt, targets)
     return alerts.firing()
 
 
@@ -77,13 +101,21 @@ def ping(rt: Runtime) -> bool:
 
 
 def say(rt: Runtime, title: str, body: str, kind: Kind = "info") -> bool:
-    """True when every service accepted it. The library's own error is dropped: it may contain a token."""
+    """Without a row: True when every service accepted it. The library's own error is dropped: it may hold a token."""
     return notifications.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body, kind)
 
 
+def send_test(rt: Runtime) -> dict[str, bool]:
+    """Send one message to every target, now. By target: whether it accepted the message. MissingSetting without one."""
+    if not notification_sending.targets(rt):
+        raise MissingSetting("CSI_NOTIFY_URLS is not set. Set it in the environment or in /etc/csi/env.")
+    body = "This is a test: notifications work.\nWhat to do: nothing."
+    test = Message(f"test:{rt.now()}", "test", "info", "test", body)
+    return {target.name: notification_sending.send_to(rt, target, test) for target in notification_sending.targets(rt)}
+
+
 def urls(rt: Runtime) -> list[str]:
-    secret = rt.settings.secrets.notify_urls
-    return notifications.split_urls(secret.get_secret_value()) if secret else []
+    return [target.url for target in notification_sending.targets(rt)]
 
 
 def require_post(rt: Runtime) -> None:
@@ -92,19 +124,37 @@ def require_post(rt: Runtime) -> None:
         notifications.check(found)
 
 
-def _notify(rt: Runtime, alert: StoredAlert) -> None:
-    title, body = message(alert, KINDS, rt.settings.web.public_url)
-    try:
-        sent = say(rt, title, body, message_kind(alert))
-    except ConfigError as error:
-        log.warning("notifications are not possible", error=str(error))
-        return
-    if sent:
+def warn_without_target(rt: Runtime) -> None:
+    """Log at start that operators would not be notified of anything."""
+    for problem in notification_problems.problems(notification_facts(rt)):
+        if problem.id == "no_notification_target":
+            log.warning("no notification target is set", effect=problem.effect, remedy=problem.remedy)
+
+
+def _notify(rt: Runtime, alert: StoredAlert, targets: Sequence[Target]) -> None:
+    """To each target; one that fails is not sent the alert about itself."""
+    told = [one for one in targets if (alert.name, alert.subject) != ("notification_failed", one.name)]
+    accepted = [target for target in told if _notify_target(rt, alert, target)]
+    if accepted or (not told and alert.resolved_at is not None):
         with writing():
             alerts.mark_notified(alert, rt.now())
-        log.info("notification sent", alert=alert.name, resolved=alert.resolved_at is not None)
-    else:
-        log.warning("notification could not be sent; it is retried", alert=alert.name)
+    if accepted and len(accepted) < len(told):
+        notification_sending.retry_later(rt, _key(alert))
+
+
+def _notify_target(rt: Runtime, alert: StoredAlert, target: Target) -> bool:
+    start, is_late = f"alert:{alert.id}:firing", False
+    if alert.resolved_at is not None and not notification_log.has(start, target.name):
+        is_late = True
+        with writing():
+            notification_log.drop(start, target.name)  # the message of the end says all that this one does
+    title, body = message(alert, KINDS, rt.settings.web.public_url, is_late=is_late)
+    kind: notification_sending.MessageKind = "alert" if alert.resolved_at is None else "resolved"
+    return notification_sending.send_to(rt, target, Message(_key(alert), kind, message_kind(alert), title, body))
+
+
+def _key(alert: StoredAlert) -> str:
+    return f"alert:{alert.id}:{'firing' if alert.resolved_at is None else 'resolved'}"
 
 
 def _note_ping(rt: Runtime, fault: str | None) -> bool:

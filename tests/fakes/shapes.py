@@ -34,6 +34,7 @@ COMMANDS = [
     "jobs dead",
     "jobs list",
     f"jobs show {DEAD_JOB[:8]}",
+    "notify mutes",
     "notify status",
     "problems list",
     "processing dlq list",

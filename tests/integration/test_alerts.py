@@ -13,6 +13,7 @@ from csi.alerts import message
 from csi.errors import ConfigError
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
+from csi.status.notification_problems import NotificationFacts
 from csi.status.problems import ALERTS, KINDS, PROBLEMS, to_notify
 from csi.status.storage import StorageStatus
 from csi.status.verdict import judge, verdict
@@ -25,6 +26,7 @@ from csi.store.heartbeats import LastHeartbeat
 from csi.store.held_removals import HeldRemoval, LostWatch
 from csi.store.incidents import Incident
 from csi.store.models import Host
+from csi.store.notification_log import FailingTarget
 from csi.store.queries.charts import DeadLately
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
@@ -86,9 +88,11 @@ CASES = {
     ),
     "backup_failed": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 9, None, FAILED_BACKUP, NOW - 60)),
     "backup_old": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 1e6, GOOD_BACKUP)),
+    "notification_failed": facts(notifications=NotificationFacts(failing=(FailingTarget("json", NOW - 60, 2),))),
     "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),
 }
 OTHERS = {
+    "no_notification_target": facts(notifications=NotificationFacts(has_heartbeat_url=False)),
     "clock_held": facts(clock_hold="the wall clock jumped by 3600 s"),
     "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
     "destination_paused": facts(destinations=destination(paused_reason="moving", paused_at=NOW - 60)),

@@ -1,6 +1,7 @@
 """`csi notify`: what is wrong, what was told, and whether telling works."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -72,3 +73,47 @@ def test_what_is_not_configured_is_said(run, env, kind, words):
     assert isinstance(done.exception, kind)
     assert words in str(done.exception)
     assert "canary" not in str(done.exception)
+
+
+def test_mute_mutes_and_unmute(run):
+    done = run("mute", "2h", "--problem", "quota_low", "--reason", "known")
+    assert done.exit_code == 0
+    assert re.fullmatch(r"muted: quota_low until \S+Z \(known\); `csi notify unmute 1` ends it\n", done.output)
+    assert run("mute", "30m").exit_code == 0
+    (one, two) = json.loads(run("mutes", "--json").output)["mutes"]
+    assert (one["problem"], two["problem"], one["created_by"][:3]) == ("quota_low", None, "cli")
+    assert "known" in run("mutes").output
+    assert "all notifications until" in run("status").output
+    assert "muted" in run("status").output
+    assert (run("unmute", "1").output, run("unmute", "1").exit_code) == ("1 mute ended\n", 1)
+    assert run("unmute").output == "1 mute ended\n"
+    assert run("mutes").output == "nothing is muted\n"
+    assert run("unmute").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mute", "2"], "not a duration"),
+        (["mute", "2h", "--problem", "no_such"], "no_such"),
+        (["mute", "1s"], "from 1 minute to 30 days"),
+        (["mute", "40d"], "from 1 minute to 30 days"),
+    ],
+)
+def test_a_mute_that_cannot_be_is_refused_and_nothing_is_muted(run, arguments, words):
+    done = run(*arguments)
+    assert done.exit_code != 0
+    assert words in done.output + str(done.exception)
+    assert run("mutes").output == "nothing is muted\n"
+
+
+def test_status_lists_the_last_notifications_with_their_results(run):
+    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    urls = {"CSI_NOTIFY_URLS": "json://127.0.0.1:1/canary-one"}
+    assert run("test", **urls).exit_code == 1
+    told = json.loads(run("status", "--json", **urls).output)
+    assert told["targets"] == ["json"]
+    (one,) = told["notifications"]
+    assert (one["target"], one["kind"], one["result"], one["attempts"]) == ("json", "test", "failed", 1)
+    assert "canary" not in run("status", **urls).output
+    assert "failed" in run("status", **urls).output

@@ -473,3 +473,31 @@ def test_the_book_keeps_the_newest(sqlite_store: Path, monkeypatch: pytest.Monke
     for number in range(5):
         audit.begin(float(number), via="api", role="admin", client=None, action=f"POST {number}")
     assert [row.action for row in audit.page(10)] == ["POST 4", "POST 3", "POST 2"]
+
+
+@pytest.mark.asyncio
+async def test_notifications_are_muted_tested_and_unmuted_as_by_the_commands(
+    client: httpx.AsyncClient, at: OperatorRig
+) -> None:
+    made = await client.post("/notify/mute", json={"duration": "2h", "problem": "quota_low", "reason": "known"})
+    assert made.json() | {"since": "", "until": ""} == {
+        "id": 1, "problem": "quota_low", "reason": "known", "created_by": "api", "since": "", "until": "",
+    }  # fmt: skip
+    assert (await client.get("/notify")).json()["mutes"] == [made.json()]
+    for body in ({"duration": "10s"}, {"duration": "1h", "problem": "no_such_alert"}, {}):
+        assert (await client.post("/notify/mute", json=body)).status_code == 400
+    assert (await client.post("/notify/mute", json={"duration": "2h"}, headers=READER)).status_code == 403
+    assert (await client.post("/notify/unmute", json={"id": 9})).json() == {"ended": 0}
+    assert (await client.post("/notify/unmute", json={})).json() == {"ended": 1}
+    assert (await client.get("/notify")).json()["mutes"] == []
+    assert (await client.post("/notify/test")).status_code == 409
+    secrets = at.rt.settings.secrets.model_copy(update={"notify_urls": SecretStr("json://127.0.0.1:9/canary-path")})
+    at.rt.settings = at.rt.settings.model_copy(update={"secrets": secrets})
+    assert (await client.post("/notify/test")).json() == {
+        "ok": False, "targets": [{"target": "json", "accepted": False}],
+    }  # fmt: skip
+    told = await client.get("/notify")
+    assert [(one["target"], one["result"], one["kind"]) for one in told.json()["notifications"]] == [
+        ("json", "failed", "test")
+    ]
+    assert "canary-path" not in told.text

@@ -186,7 +186,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         "new", "known", "filtered", "filled", "open",
         "began", "ended", "ready", "sending", *metrics.CAUSES, *watch_states.STATES,
         *PROBLEMS, "1h", "24h", "occurred_to_seen", "seen_to_accepted", "occurred_to_accepted",
-        *metrics.RELOAD_RESULTS, *KINDS, *metrics.JOB_STATUSES, *metrics.JOB_RESULTS,
+        *metrics.RELOAD_RESULTS, *metrics.NOTIFICATION_RESULTS, *KINDS, *metrics.JOB_STATUSES, *metrics.JOB_RESULTS,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from loguru import logger
+from pydantic import SecretStr
 from starlette.applications import Starlette
 
 from csi.dlq import dead_letters
@@ -21,7 +22,7 @@ from csi.ingester.signature import sign
 from csi.runtime import Runtime
 from csi.status.problems import KINDS, Problem
 from csi.status.verdict import StatusVerdict
-from csi.store import audit, db, destinations, heartbeats, hosts, incidents
+from csi.store import audit, db, destinations, heartbeats, hosts, incidents, mutes, notification_log
 from csi.store.database_faults import LOCKED
 from csi.store.models import Event, Watch
 from csi.web import guards
@@ -32,6 +33,7 @@ from csi.web.health import CANNOT_READ
 from csi.web.pages import pages
 from csi.web.pages.events import curl_command
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
+from tests.fakes.fired_alert import fire_alert
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 
 PATHS = [
@@ -43,6 +45,7 @@ PATHS = [
     "/dead-letters",
     "/dead-letters/1",
     "/schedule",
+    "/notifications",
     "/actions",
 ]
 HOSTILE = """</title><script>window.hit=1</script><img src=x onerror="window.hit=1">'"&{{7*7}}{% raw %}\u202e"""
@@ -351,7 +354,7 @@ async def test_a_problem_has_its_cause_its_effect_its_remedy_and_links(client: h
     with db.connection():
         number = report_incident(rt)
     text = (await client.get("/")).text
-    (case,) = re.findall(r"<article.*?</article>", text, re.DOTALL)
+    case, *_ = re.findall(r"<article.*?</article>", text, re.DOTALL)
     shown = " ".join(unescape(re.sub(r"<[^>]+>", " ", case)).split())
     assert "Degraded: 1 problem needs attention" in text
     for said in (
@@ -489,7 +492,8 @@ async def test_only_the_static_files_are_served_and_no_path_leads_out(guest: htt
 
 def test_a_page_is_one_module_and_the_navigation_knows_it() -> None:
     assert [found.title for found in pages()] == [
-        "Overview", "Sources", "Channels", "Events", "Dead letters", "Schedule", "Jobs", "Audit log",
+        "Overview", "Sources", "Channels", "Events", "Dead letters", "Schedule", "Jobs", "Notifications",
+        "Audit log",
     ]  # fmt: skip
 
 
@@ -585,3 +589,82 @@ def test_the_curl_command_delivers_and_holds_no_secret(tmp_path: Path) -> None:
     signed = sign(SECRET, request.headers["x-csi-timestamp"], request.headers["x-csi-request-id"], request.body)
     assert request.headers["x-csi-signature"].removeprefix("sha256=") == signed.removeprefix("sha256=")
     assert request.headers["authorization"] == f"Bearer {SECRET}"
+
+
+# ── notifications ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_targets(rt: Runtime, urls: str) -> None:
+    secrets = rt.settings.secrets.model_copy(update={"notify_urls": SecretStr(urls)})
+    rt.settings = rt.settings.model_copy(update={"secrets": secrets})
+
+
+@pytest.mark.asyncio
+async def test_the_page_of_notifications_shows_targets_without_their_tokens_and_the_last_results(
+    client: httpx.AsyncClient, rt: Runtime
+) -> None:
+    assert "Neither a notification target nor a heartbeat URL is set." in (await client.get("/notifications")).text
+    with_targets(rt, "tgram://canary-bot-token/42 mailto://canary-user:canary-word@example.org")
+    with db.connection():
+        attempt = {"kind": "alert", "severity": "warning", "title": "receiver away (default)", "body": "canary-body"}
+        notification_log.record("alert:1:firing", "tgram", **attempt, error=None, now=rt.now())
+        notification_log.record("alert:1:firing", "mailto", **attempt, error="did not answer", now=rt.now())
+        fire_alert("quota_low", "api", "few units are left", rt.now() - 900)
+    text = (await client.get("/notifications")).text
+    assert "canary" not in text
+    for said in ("tgram://********", "mailto://********", ">sent<", ">failed<", "did not answer", "few units are left"):
+        assert said in text
+
+
+@pytest.mark.asyncio
+async def test_alerts_are_muted_and_unmuted_by_the_dashboard_and_it_is_in_the_audit_log(
+    client: httpx.AsyncClient, rt: Runtime
+) -> None:
+    with db.connection():
+        fire_alert("quota_low", "api", "few units are left", rt.now() - 900)
+    assert ">muted<" not in (await client.get("/notifications")).text
+    done = await act(client, "/notifications/mute", duration="2h", problem="quota_low", reason="<b>known</b>")
+    assert (done.status_code, done.headers["location"]) == (303, "/notifications")
+    text = (await client.get("/notifications")).text
+    assert "quota_low is muted for 2h." in text
+    assert "&lt;b&gt;known&lt;/b&gt;" in text
+    assert ">muted<" in text
+    (mute,) = mutes.active(rt.now())
+    assert (mute.problem, mute.until - mute.since, mute.created_by) == ("quota_low", 7200.0, "dashboard")
+    await act(client, "/notifications/unmute", id=str(mute.id))
+    assert mutes.active(rt.now()) == []
+    assert ">muted<" not in (await client.get("/notifications")).text
+    assert [row.action for row in audit.page(2)] == ["POST /notifications/unmute", "POST /notifications/mute"]
+    for fields in ({"duration": "99y"}, {"duration": "1h", "problem": "no_such_alert"}):
+        await act(client, "/notifications/mute", **fields)
+    await act(client, "/notifications/unmute", id="77")
+    assert mutes.active(rt.now()) == []
+
+
+@pytest.mark.asyncio
+async def test_the_test_button_sends_a_message_and_says_which_target_refused_it(
+    client: httpx.AsyncClient, rt: Runtime
+) -> None:
+    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    with ScriptedReceiver(then=lambda request: (200, {}, {})) as desk:
+        address = desk.url.split("/")[2]
+        with_targets(rt, f"json://{address}/canary-path")
+        await act(client, "/notifications/test")
+        assert "Every target accepted the test message." in (await client.get("/notifications")).text
+        assert len(desk.requests) == 1
+        with_targets(rt, f"json://{address}/canary-path json://127.0.0.1:1/canary-path")
+        await act(client, "/notifications/test")
+    text = (await client.get("/notifications")).text
+    assert "json 2: the service refused the message or did not answer." in text
+    assert "canary" not in text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["test", "mute", "unmute"])
+async def test_a_reader_and_a_form_of_another_site_change_no_notification(guest: httpx.AsyncClient, what: str) -> None:
+    await sign_in(guest, READ_TOKEN)
+    page_text = (await guest.get("/notifications")).text
+    assert f'action="/notifications/{what}"' not in page_text
+    assert (await act(guest, f"/notifications/{what}", duration="2h", id="1")).status_code == 403
+    await sign_in(guest)
+    assert (await guest.post(f"/notifications/{what}", data={"duration": "2h"})).status_code == 403

@@ -19,6 +19,7 @@ ENV = {
     "CSI_ADMIN_TOKEN": "canary-secret-2",
     "YOUTUBE_API_KEY": "canary-secret-3",
     "CSI_DATABASE_URL": "postgresql://csi:canary-secret-4@db/csi",
+    "CSI_HEARTBEAT_URL": "https://hc.example.net/canary-secret-0",
     "PORT": "9000",
 }
 
@@ -42,13 +43,27 @@ def test_check_warns_when_nothing_can_be_delivered() -> None:
         " sources.youtube_playlist",
         " delivery.ua_endpoint",
         " delivery.shared_secret",
+        " notify",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_warned"),
+    [
+        ("CSI_NOTIFY_URLS", "json://127.0.0.1/", False),
+        ("CSI_HEARTBEAT_URL", "https://hc.example.net/", False),
+        ("PORT", "9000", True),
+    ],
+)
+def test_check_warns_where_operators_would_not_be_notified(name: str, value: str, is_warned: bool) -> None:
+    result = call("config", "check", "--config", str(DATA / "prd.yaml"), env={name: value})
+    assert ("neither a notification target nor a heartbeat URL is set" in result.stderr) is is_warned
 
 
 def test_check_as_json() -> None:
     result = call("config", "check", "--json", env={"CSI_CONFIG_PATH": str(DATA / "prd.yaml")})
     assert json.loads(result.stdout)["watches"] == 2
-    assert len(json.loads(result.stdout)["warnings"]) == 3
+    assert len(json.loads(result.stdout)["warnings"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -82,7 +97,7 @@ def test_show_never_prints_a_secret(flags: list[str]) -> None:
     result = call("config", "show", "--config", str(DATA / "prd.yaml"), *flags)
     assert result.exit_code == 0
     assert "canary" not in result.output
-    assert result.stdout.count("********") == 4
+    assert result.stdout.count("********") == 5
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--origin"]])
@@ -98,7 +113,7 @@ def test_show_gives_the_effective_values(flags: list[str]) -> None:
         "CSI_ADMIN_READ_TOKEN": None,
         "CSI_QUEUE_SECRET": None,
         "CSI_NOTIFY_URLS": None,
-        "CSI_HEARTBEAT_URL": None,
+        "CSI_HEARTBEAT_URL": "********",
         "YOUTUBE_API_KEY": "********",
         "YOUTUBE_OAUTH_CLIENT_ID": None,
         "YOUTUBE_OAUTH_CLIENT_SECRET": None,

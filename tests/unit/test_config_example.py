@@ -49,17 +49,19 @@ def test_every_key_is_in_the_example() -> None:
     assert missing == []
 
 
-def test_the_commented_destination_would_load(tmp_path: Path) -> None:
+def test_the_commented_destination_and_window_would_load(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(_with_examples())
     env = ENV | {"CSI_ARCHIVE_SECRET": "archive-secret"}
     loaded = read_config(tmp_path / "config.yaml", env=env, sources=registry.settings_models())
     require_delivery(loaded.settings)
     assert list(loaded.settings.delivery.destinations) == ["archive"]
+    assert [one.days for one in loaded.settings.notify.windows] == [("sat", "sun")]
 
 
 def _with_examples() -> str:
-    """The example with its commented destination switched on."""
+    """The example with its commented destination and maintenance window switched on."""
     text = (CONFIG / "config.example.yaml").read_text().replace("destinations: {}", "destinations:")
+    text = text.replace("windows: []", "windows:")
     return re.sub(r"(?m)^  #   ", "    ", text)
 
 

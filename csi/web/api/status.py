@@ -5,7 +5,7 @@ import os
 from pydantic import Field
 
 from csi import api_models
-from csi.admin import incidents
+from csi.admin import incidents, mutes
 from csi.admin.incidents import NoSuchIncident
 from csi.doctor import run_checks
 from csi.runtime import Runtime
@@ -16,7 +16,7 @@ from csi.status.upcoming import upcoming
 from csi.status.verdict import verdict
 from csi.store import audit
 from csi.web import health
-from csi.web.operation_definition import Ago, BeforeId, Limit, OperationList, RequestModel, page_of
+from csi.web.operation_definition import MAX_ID, Ago, BeforeId, Limit, OperationList, RequestModel, page_of
 from csi.web.responses import HttpProblem
 from csi.worker import alerting, retention
 
@@ -42,6 +42,20 @@ class RetentionRequest(RequestModel):
     """Whether to remove rows."""
 
     dry_run: bool = Field(True, description="Count what would be removed, and change nothing; false removes it")
+
+
+class MuteRequest(RequestModel):
+    """How long, and what."""
+
+    duration: Ago = Field(description="How long: 30m, 2h, 1d; at most 30d")
+    problem: str | None = Field(None, max_length=64, description="Only the alerts of this name; default: all")
+    reason: str = Field("", max_length=200, description="Shown where mutes are listed")
+
+
+class UnmuteRequest(RequestModel):
+    """Which mute to end."""
+
+    id: int | None = Field(None, ge=1, le=MAX_ID, description="The mute; default: every one")
 
 
 @OPERATIONS.add("GET", "/status", "getStatus", "Health, throughput, backlog and destinations on one page")
@@ -124,9 +138,37 @@ def examine(rt: Runtime) -> api_models.DoctorReport:
     return api_models.DoctorReport.of_findings(list(run_checks.examine_running(rt, os.environ, online=True)))
 
 
-@OPERATIONS.add("GET", "/notify", "getTroubles", "Alerts that are firing, and the last alerts")
+@OPERATIONS.add(
+    "GET", "/notify", "getTroubles", "Alerts that are firing, the last alerts and notifications, targets and mutes"
+)
 def alerts(rt: Runtime) -> api_models.AlertStatus:
-    return api_models.AlertStatus.of(alerting.standing(rt))
+    return api_models.AlertStatus.of_overview(alerting.standing(rt))
+
+
+@OPERATIONS.add(
+    "POST", "/notify/test", "testNotifications", "Send one message to every notification target, now",
+    refusals={409: "No target is set"},
+)  # fmt: skip
+def test_notifications(rt: Runtime) -> api_models.NotificationTest:
+    found = alerting.send_test(rt)
+    targets = [api_models.TargetTest(target=name, accepted=accepted) for name, accepted in found.items()]
+    return api_models.NotificationTest(ok=all(found.values()), targets=targets)
+
+
+@OPERATIONS.add(
+    "POST", "/notify/mute", "muteNotifications", "Do not notify operators for a time; alerts are still recorded"
+)
+def mute(rt: Runtime, body: MuteRequest) -> api_models.MuteJson:
+    try:
+        made = mutes.mute(rt, body.duration, problem=body.problem, reason=body.reason, by="api")
+    except mutes.CannotMute as error:
+        raise HttpProblem(400, str(error)) from error
+    return api_models.MuteJson.of(made)
+
+
+@OPERATIONS.add("POST", "/notify/unmute", "unmuteNotifications", "End one mute, or every one, before its time")
+def unmute(rt: Runtime, body: UnmuteRequest) -> api_models.Unmuted:
+    return api_models.Unmuted(ended=mutes.unmute(rt, body.id, by="api"))
 
 
 @OPERATIONS.add("POST", "/prune", "prune", "Remove rows older than `retention`; a dry run unless dry_run is false")

@@ -1,0 +1,55 @@
+"""Whether operators would be notified: targets that fail, and an installation that has none."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from csi.notifications import split_urls, targets_of
+from csi.runtime import Runtime
+from csi.status.problems import Problem
+from csi.store import notification_log
+from csi.store.notification_log import FailingTarget
+
+NO_TARGET = "neither a notification target nor a heartbeat URL is set"
+SET_TARGET = (
+    "set `CSI_NOTIFY_URLS` or `CSI_HEARTBEAT_URL` in the environment or in /etc/csi/env, restart the worker, then "
+    "`csi notify test`; where another program watches this installation, set `notify.enabled: false`"
+)
+
+
+@dataclass(frozen=True)
+class NotificationFacts:
+    """How operators are notified. `is_on` False: the configuration switches notifications off."""
+
+    is_on: bool = True
+    targets: tuple[str, ...] = ()
+    has_heartbeat_url: bool = True
+    failing: tuple[FailingTarget, ...] = ()
+
+
+def notification_facts(rt: Runtime) -> NotificationFacts:
+    secrets = rt.settings.secrets
+    urls = split_urls(secrets.notify_urls.get_secret_value()) if secrets.notify_urls else []
+    targets = tuple(target.name for target in targets_of(urls))
+    failing = tuple(notification_log.failing(targets))
+    return NotificationFacts(rt.settings.notify.enabled, targets, secrets.heartbeat_url is not None, failing)
+
+
+def problems(found: NotificationFacts) -> Iterator[Problem]:
+    if not found.is_on:
+        return
+    if not found.targets and not found.has_heartbeat_url:
+        effect = "operators are not told when something stops"
+        yield Problem("no_notification_target", "notifications", "notice", NO_TARGET, effect, SET_TARGET)
+    for one in found.failing:
+        yield Problem(
+            "notification_failed",
+            one.target,
+            "degraded",
+            f"notifications to the target {one.target} fail; {one.messages:,} could not be sent",
+            "operators are told late, and of nothing by this target",
+            "`csi notify test` sends a message to each target; correct the address in `CSI_NOTIFY_URLS`, or the "
+            "network of this machine; messages that were not sent are tried again",
+            one.since,
+            fails=("alert",),
+            cause="the service refused the message or did not answer",
+        )

@@ -1,0 +1,442 @@
+"""What each notification target gets, what is muted, what is sent at set times, and what is said where none is set."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from csi import logs
+from csi.admin import mutes
+from csi.alerts import LATE_SECONDS, message
+from csi.dlq import dead_letters
+from csi.errors import MissingSetting
+from csi.runtime import Runtime
+from csi.status.facts import gather
+from csi.status.problems import ALERTS, KINDS
+from csi.status.verdict import judge
+from csi.store import alerts, db, destinations, notification_log, reload_results
+from csi.store.models import Watch
+from csi.web import metrics
+from csi.web.pages import pages
+from csi.worker import alerting
+from csi.worker.maintenance import write_heartbeat
+from csi.worker.notification_sending import HOLD_SECONDS, RETRY_SECONDS
+from tests.conftest import HandClock
+from tests.fakes.fired_alert import fire_alert
+from tests.fakes.scripted_receiver import ScriptedReceiver
+from tests.integration.test_alerts import CASES
+from tests.rigs.in_process import InProcessPipeline
+
+SUNDAY_NOON = 1_771_761_600.0
+HOUR, DAY = 3600.0, 86_400.0
+QUIET = {"weekly_test": False, "daily_summary": False}
+
+
+@pytest.fixture
+def desks():
+    """Two services, by apprise's own JSON form and real HTTP on loopback."""
+    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    accept = lambda request: (200, {}, {})  # noqa: E731
+    with ScriptedReceiver(then=accept) as one, ScriptedReceiver(then=accept) as two:
+        yield one, two
+
+
+def installation(home: Path, clock: HandClock, *targets: ScriptedReceiver, **notify) -> Runtime:
+    urls = " ".join(f"json://{re.search(r'127[.0-9]+:[0-9]+', one.url)[0]}/token-of-the-desk" for one in targets)
+    secrets = {"CSI_NOTIFY_URLS": urls} if targets else {}
+    line = InProcessPipeline(home, clock, "http://127.0.0.1:9/", secrets=secrets, sources={}, notify=QUIET | notify)
+    write_heartbeat(line.rt, clock())
+    return line.rt
+
+
+def told(desk: ScriptedReceiver) -> list[dict[str, str]]:
+    return [json.loads(request.body) for request in desk.requests]
+
+
+def titles(desk: ScriptedReceiver) -> list[str]:
+    return [one["title"].partition(": ")[2] for one in told(desk)]
+
+
+def away(opened: bool = True) -> None:
+    destinations.change("default", circuit="open" if opened else "closed", reason="http 503")
+
+
+def look_for(rt: Runtime, clock: HandClock, seconds: float) -> None:
+    end = clock() + seconds
+    while clock() < end:
+        clock.move(min(15.0, end - clock()))
+        write_heartbeat(rt, clock())
+        alerting.look(rt)
+
+
+@pytest.fixture(autouse=True)
+def connected():
+    with db.connection():
+        yield
+
+
+# ── targets ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_target_that_fails_gets_its_message_later_and_the_other_one_gets_it_once(tmp_path, clock, desks):
+    good, bad = desks
+    bad.script += [503, 503]
+    rt = installation(tmp_path, clock, good, bad)
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    alerting.look(rt)
+    look_for(rt, clock, 4 * HOLD_SECONDS)
+    assert titles(good).count("reload refused (config)") == 1
+    assert len(bad.requests) == 3
+    rows = {one.target: one for one in notification_log.latest(9) if one.kind == "alert" and "reload" in one.title}
+    assert {name: (one.result, one.attempts) for name, one in rows.items()} == {
+        "json": ("sent", 1),
+        "json 2": ("sent", 3),
+    }
+
+
+def test_messages_for_a_target_keep_their_order(tmp_path, clock, desks):
+    good, bad = desks
+    bad.script += [503]
+    rt = installation(tmp_path, clock, good, bad)
+    for name in ("first", "second"):
+        fire_alert("dead_letters", name, "many", clock(), since=clock() - 999)
+    for alert in alerts.claim_unnotified(clock(), HOLD_SECONDS):
+        alerting._notify(rt, alert, alerting.notification_sending.targets(rt))
+    assert (titles(good), len(bad.requests)) == (["dead letters (first)", "dead letters (second)"], 1)
+    clock.move(HOLD_SECONDS + 1)
+    alerting.notification_sending.retry(rt)
+    assert titles(bad)[1:] == ["dead letters (first)", "dead letters (second)"]
+
+
+def test_a_message_that_other_targets_have_is_tried_for_a_day(tmp_path, clock, desks):
+    good, bad = desks
+    bad.then = lambda request: (503, {}, {})
+    rt = installation(tmp_path, clock, good, bad)
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    alerting.look(rt)
+    clock.move(RETRY_SECONDS + 1)
+    alerting.notification_sending.retry(rt)
+    (row,) = [one for one in notification_log.latest(9) if one.target == "json 2"]
+    assert (row.result, row.next_attempt_at, row.attempts) == ("dropped", None, 1)
+
+
+def test_a_target_that_fails_is_a_problem_that_the_other_targets_are_told_of(tmp_path, clock, desks):
+    good, bad = desks
+    bad.then = lambda request: (503, {}, {})
+    rt = installation(tmp_path, clock, good, bad)
+    began = clock()
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    alerting.look(rt)
+    (problem,) = [one for one in judge(gather(rt)).problems if one.id == "notification_failed"]
+    assert (problem.subject, problem.severity, problem.since) == ("json 2", "degraded", began)
+    assert "csi notify test" in problem.commands
+    look_for(rt, clock, 300)
+    assert titles(good) == ["reload refused (config)", "notification failed (json 2)"]
+    assert not [title for title in titles(bad) if title.startswith("notification failed")]
+    page = metrics.render(rt).decode()
+    assert 'csi_problems{problem="notification_failed"} 1.0' in page
+    assert 'csi_notifications_total{result="sent"} 2.0' in page
+    failed = re.search(r'csi_notifications_total\{result="failed"\} (\d+)', page)
+    assert int(failed[1]) >= 2
+    bad.then = lambda request: (200, {}, {})
+    look_for(rt, clock, 400)
+    assert "notification_failed" not in [one.id for one in judge(gather(rt)).problems]
+    assert titles(good)[-1] == "notification failed (json 2): resolved"
+
+
+def test_the_only_target_is_not_told_that_it_failed(tmp_path, clock, desks):
+    desk, _ = desks
+    desk.script += [503] * 4
+    rt = installation(tmp_path, clock, desk)
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    alerting.look(rt)
+    look_for(rt, clock, 4 * HOLD_SECONDS)
+    assert [one.name for one in alerts.firing()] == ["reload_refused", "notification_failed"]
+    look_for(rt, clock, 4 * HOLD_SECONDS)
+    assert set(titles(desk)) == {"reload refused (config)"}
+    assert [one.name for one in alerts.firing()] == ["reload_refused"]
+
+
+def test_one_accepted_test_ends_the_problem(tmp_path, clock, desks):
+    desk, _ = desks
+    desk.script.append(503)
+    rt = installation(tmp_path, clock, desk)
+    assert alerting.send_test(rt) == {"json": False}
+    assert [one.id for one in judge(gather(rt)).problems] == ["notification_failed"]
+    clock.move(1)
+    assert alerting.send_test(rt) == {"json": True}
+    assert judge(gather(rt)).problems == ()
+
+
+def test_no_test_without_a_target(tmp_path, clock):
+    with pytest.raises(MissingSetting, match="CSI_NOTIFY_URLS"):
+        alerting.send_test(installation(tmp_path, clock))
+
+
+def test_the_first_target_gets_no_messages_about_the_past(tmp_path, clock, desks):
+    desk, _ = desks
+    before = installation(tmp_path, clock)
+    away()
+    look_for(before, clock, 300)
+    away(opened=False)
+    look_for(before, clock, 60)
+    clock.move(LATE_SECONDS)
+    look_for(installation(tmp_path, clock, desk), clock, 60)
+    assert titles(desk) == []
+
+
+# ── no target ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def notices(rt: Runtime) -> list[str]:
+    return [one.id for one in judge(gather(rt)).problems]
+
+
+def test_an_installation_that_would_tell_no_operator_says_so(tmp_path, clock):
+    rt = installation(tmp_path, clock)
+    assert notices(rt) == ["no_notification_target"]
+    assert judge(gather(rt)).status == "ok"
+    assert notices(installation(tmp_path, clock, enabled=False)) == []
+
+
+def test_a_heartbeat_url_suffices(tmp_path, clock):
+    secrets = {"CSI_HEARTBEAT_URL": "http://127.0.0.1:9/ping"}
+    line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets, sources={})
+    write_heartbeat(line.rt, clock())
+    assert notices(line.rt) == []
+
+
+def test_the_log_at_start_says_that_no_target_is_set(tmp_path, clock, desks, capsys):
+    alerting.warn_without_target(installation(tmp_path, clock, desks[0]))
+    rt = installation(tmp_path, clock)
+    logs.setup(level="WARNING", format="json", secrets=[])
+    alerting.warn_without_target(rt)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "notification target" in line]
+    assert len(lines) == 1
+    assert "CSI_NOTIFY_URLS" in lines[0]
+
+
+# ── mutes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_muted_alert_is_recorded_and_notified_when_the_mute_ends_while_it_fires(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk)
+    mutes.mute(rt, 2 * HOUR, reason="new receiver", by="cli")
+    away()
+    look_for(rt, clock, HOUR)
+    found = alerting.standing(rt)
+    assert (titles(desk), [found.is_muted(one) for one in found.noted]) == ([], [True])
+    look_for(rt, clock, HOUR + 60)
+    assert titles(desk) == ["receiver away (default)"]
+    assert not alerting.standing(rt).is_muted(alerts.firing()[0])
+
+
+def test_one_that_began_and_ended_while_muted_is_shown_as_muted_and_never_sent(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk)
+    made = mutes.mute(rt, HOUR, by="cli")
+    away()
+    look_for(rt, clock, 600)
+    away(opened=False)
+    look_for(rt, clock, 600)
+    assert mutes.unmute(rt, made.id, by="cli") == 1
+    look_for(rt, clock, 600)
+    (record,) = alerting.standing(rt).noted
+    assert (titles(desk), record.was_muted, record.notified_at) == ([], True, None)
+
+
+def test_the_end_of_an_alert_that_was_notified_is_told_after_the_mute(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk)
+    away()
+    look_for(rt, clock, 300)
+    mutes.mute(rt, HOUR, by="cli")
+    away(opened=False)
+    look_for(rt, clock, 1800)
+    assert titles(desk) == ["receiver away (default)"]
+    look_for(rt, clock, 1830)
+    assert titles(desk)[1:] == ["receiver away (default): resolved"]
+
+
+def test_a_mute_of_one_problem_lets_others_through(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk)
+    mutes.mute(rt, HOUR, problem="receiver_away", by="cli")
+    away()
+    reload_results.note(clock(), "config.yaml:3: unknown key")
+    look_for(rt, clock, 600)
+    assert titles(desk) == ["reload refused (config)"]
+
+
+def test_a_restart_keeps_a_mute(tmp_path, clock, desks):
+    desk, _ = desks
+    mutes.mute(installation(tmp_path, clock, desk), HOUR, by="cli")
+    rt = installation(tmp_path, clock, desk)
+    away()
+    look_for(rt, clock, 600)
+    assert titles(desk) == []
+
+
+def test_a_maintenance_window_mutes(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk, windows=[{"days": ["sun"], "start": "12:00", "end": "13:00"}])
+    assert clock() == SUNDAY_NOON
+    away()
+    look_for(rt, clock, HOUR - 15)
+    assert titles(desk) == []
+    look_for(rt, clock, 30)
+    assert titles(desk) == ["receiver away (default)"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "problem", "words"),
+    [(59, None, "from 1 minute"), (31 * DAY, None, "30 days"), (60, "no_such_alert", "known are worker_silent")],
+)
+def test_what_cannot_be_muted_is_said(tmp_path, clock, seconds, problem, words):
+    with pytest.raises(mutes.CannotMute, match=words):
+        mutes.mute(installation(tmp_path, clock), seconds, problem=problem, by="cli")
+
+
+# ── at set times ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_weekly_test_is_sent_on_mondays_once_also_after_a_restart(tmp_path, clock, desks):
+    desk, _ = desks
+    for _ in range(10 * 24):
+        rt = installation(tmp_path, clock, desk, weekly_test=True)
+        alerting.look(rt)
+        clock.move(HOUR)
+    assert titles(desk) == ["weekly test", "weekly test"]
+    assert "notify.weekly_test: false" in told(desk)[0]["message"]
+    assert told(desk)[0]["type"] == "info"
+
+
+def test_a_weekly_test_that_no_target_accepts_is_tried_again_and_sent_once(tmp_path, clock, desks):
+    desk, _ = desks
+    desk.script += [503, 503]
+    rt = installation(tmp_path, clock, desk, weekly_test=True)
+    alerting.look(rt)
+    clock.move(21 * HOUR)
+    look_for(rt, clock, 4 * HOLD_SECONDS)
+    assert len(desk.requests) == 3
+    assert set(titles(desk)) == {"weekly test"}
+
+
+def test_two_workers_send_one_weekly_test(tmp_path, clock, desks, monkeypatch):
+    desk, _ = desks
+    one, two = (installation(tmp_path, clock, desk, weekly_test=True) for _ in range(2))
+    alerting.look(one)
+    clock.move(22 * HOUR)
+    send = alerting.notifications.send
+
+    def while_sending(*args):
+        monkeypatch.setattr(alerting.notifications, "send", send)
+        alerting.look(two)
+        return send(*args)
+
+    monkeypatch.setattr(alerting.notifications, "send", while_sending)
+    alerting.look(one)
+    assert titles(desk) == ["weekly test"]
+
+
+def test_a_day_without_anything_to_say_has_no_summary(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk, daily_summary=True)
+    for _ in range(3):
+        write_heartbeat(rt, clock())
+        alerting.look(rt)
+        clock.move(DAY)
+    assert titles(desk) == []
+
+
+def test_the_daily_summary_names_gone_watches_dead_letters_and_what_no_alert_reports(
+    tmp_path, clock, desks, monkeypatch
+):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk, daily_summary=True)
+    alerting.look(rt)
+    row = {"source": "youtube_channel_rss", "ref": "UC1", "name": "Channel 1", "health": "dead", "gone_at": clock()}
+    times = {"interval_seconds": 60.0, "next_poll_at": clock() + 10 * DAY, "wake_at": clock() + 10 * DAY}
+    Watch.create(**row, **times, tier="standard", origin="config", created_at=clock())
+    destinations.change("default", paused_reason="moving", paused_at=clock())
+    monkeypatch.setattr(dead_letters, "open_count", lambda: 3)
+    clock.move(22 * HOUR)
+    write_heartbeat(rt, clock())
+    alerting.look(rt)
+    alerting.look(rt)
+    (text,) = [one["message"] for one in told(desk) if one["title"].endswith("daily summary")]
+    assert "1 watch is gone since 2026-02-22: Channel 1" in text
+    assert "3 dead letters are open" in text
+    assert "delivery to default is paused by the operator" in text
+    assert all("What to do: " in line for line in text.splitlines())
+
+
+def test_a_clock_that_was_ahead_does_not_stop_the_weekly_test(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk, weekly_test=True)
+    clock.move(365 * DAY)
+    alerting.look(rt)
+    clock.move(-365 * DAY)
+    alerting.look(rt)
+    clock.move(22 * HOUR)
+    alerting.look(rt)
+    assert titles(desk) == ["weekly test"]
+
+
+def test_set_times_are_muted_with_everything_else(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk, weekly_test=True)
+    alerting.look(rt)
+    mutes.mute(rt, DAY, by="cli")
+    clock.move(22 * HOUR)
+    alerting.look(rt)
+    assert titles(desk) == []
+    clock.move(3 * HOUR)
+    alerting.look(rt)
+    assert titles(desk) == ["weekly test"]
+
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_message_says_what_to_do_and_names_no_file_that_is_not_installed(tmp_path, clock, name):
+    installation(tmp_path, clock)
+    (problem,) = [one for one in judge(CASES[name]).problems if one.id == name]
+    alerts.record([problem], clock(), None)
+    (alert,) = alerts.firing()
+    for one in (alert, replace(alert, resolved_at=clock() + 960, failing_seconds=960.0), replace(alert, remedy="")):
+        title, body = message(one, KINDS, "https://csi.example.org")
+        assert re.search(r"^What to do: [\w`]", body, re.MULTILINE), body
+        assert not re.search(r"ops/|\.md\b|docs/(?!runbook#)", f"{title}{body}")
+
+
+def test_a_message_has_the_time_that_it_failed(tmp_path, clock, desks):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk)
+    away()
+    look_for(rt, clock, 960)
+    away(opened=False)
+    look_for(rt, clock, 60)
+    assert "It failed for 16 minutes, from 2026-02-22T12:00:15Z to 2026-02-22T12:16:15Z." in told(desk)[1]["message"]
+
+
+@pytest.mark.parametrize(("severity", "kind"), [("notice", "info"), ("degraded", "warning"), ("down", "failure")])
+def test_the_service_is_told_how_severe_it_is(tmp_path, clock, desks, severity, kind):
+    desk, _ = desks
+    rt = installation(tmp_path, clock, desk)
+    fire_alert("dead_letters", "events", "many", clock(), severity=severity)
+    for alert in alerts.claim_unnotified(clock(), HOLD_SECONDS):
+        alerting._notify(rt, alert, alerting.notification_sending.targets(rt))
+    assert [one["type"] for one in told(desk)] == [kind]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_each_kind_links_to_a_page_and_a_place_that_exist(kind):
+    path, _, anchor = kind.page.partition("#")
+    assert path in {page.path for page in pages()}
+    templates = Path("csi/web/templates")
+    assert not anchor or any(f'id="{anchor}"' in page.read_text() for page in templates.glob("*.html"))
