@@ -186,6 +186,12 @@ def channel_gone_for_hours(box: Box) -> None:
     box.execute(earlier, time.time())
 
 
+def channel_back(box: Box) -> None:
+    """It answers again, and its hour until the next read is over."""
+    box.yt.set_faults("")
+    box.execute("UPDATE watches SET next_poll_at = ?", time.time())
+
+
 def private_playlist(box: Box) -> None:
     box.yt.set_faults(f"playlistItems/{box.yt.playlists[0]}:playlistItemsNotAccessible")
 
@@ -574,7 +580,7 @@ SOURCES = (
     feeds("feeds_429", fault("feed:429=45"), "429", problem="source_stale", readyz=True),
     feeds("feeds_refuse_connections", dead_proxy, "refused", heal=own_feeds),
     feeds("most_channels_gone", most_channels_gone, "404", readyz=True),
-    feeds("one_channel_gone", channel_gone_for_hours, "404", problem="watch_gone"),
+    feeds("one_channel_gone", channel_gone_for_hours, "404", problem="watch_gone", heal=channel_back),
     at_once("playlist_private", "watch_denied", private_playlist, "private|not readable", heal=no_fault, playlists=2),
 )
 WORKER = (
@@ -720,9 +726,23 @@ PROCESSING = (
 )
 
 PASSING_TODAY = {
+    "api_key_invalid",
+    "api_key_restricted",
+    "api_quota_spent",
+    "api_switched_off",
     "backup_fails",
     "backup_is_old",
     "disk_nearly_full",
+    "feeds_404",
+    "feeds_429",
+    "feeds_503",
+    "feeds_are_a_consent_page",
+    "feeds_hang",
+    "feeds_refuse_connections",
+    "feeds_without_entries",
+    "items_missed",
+    "most_channels_gone",
+    "playlist_private",
     "reload_broken_yaml",
     "reload_missing_variable",
     "reload_unknown_key",
