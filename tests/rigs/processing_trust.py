@@ -18,6 +18,7 @@ class ProcessingInstallation(TrustInstallation):
 
     pages = {"readyz": "processing/readyz", "livez": "processing/livez"}  # noqa: RUF012
     metric = "csi_processing_problems"
+    job = "csi-receiver"
     pings = False
     chat: FakeChat
     bench: ProcessingBench

@@ -14,7 +14,7 @@ import yaml
 
 from tests.rigs.processes import ROOT, free_port
 
-RULES = ROOT / "ops/prometheus/csi.rules.yml"
+RULES = (ROOT / "ops/prometheus/csi.rules.yml", ROOT / "ops/prometheus/csi-processing.rules.yml")
 SCRAPE_SECONDS = 5
 
 
@@ -27,7 +27,7 @@ class Prometheus:
         (home / "targets").mkdir()
         config = {
             "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": f"{SCRAPE_SECONDS}s"},
-            "rule_files": [str(RULES)],
+            "rule_files": [str(path) for path in RULES],
             "scrape_configs": [
                 {
                     "job_name": "csi",
@@ -47,8 +47,8 @@ class Prometheus:
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
-    def add(self, name: str, port: int) -> None:
-        target = [{"targets": [f"127.0.0.1:{port}"], "labels": {"row": name}}]
+    def add(self, name: str, port: int, job: str) -> None:
+        target = [{"targets": [f"127.0.0.1:{port}"], "labels": {"row": name, "job": job}}]
         (self.home / "targets" / f"{name}.json").write_text(json.dumps(target))
 
     def remove(self, name: str) -> None:
@@ -86,7 +86,8 @@ class Prometheus:
 
 
 def shipped_rules() -> list[dict]:  # type: ignore[type-arg]
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
 def _seconds(text: str) -> float:

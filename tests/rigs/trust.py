@@ -59,6 +59,8 @@ class TrustInstallation(Installation):
     pages: ClassVar[Mapping[str, str]] = {}
     """Paths of pages that have another name here."""
     metric: ClassVar[str] = "csi_problems"
+    job: ClassVar[str] = "csi"
+    """The job of Prometheus that scrapes it."""
     pings: ClassVar[bool] = True
     """There is a heartbeat URL."""
 
@@ -269,7 +271,7 @@ def trust_installation(home: Path, row: Injection, server: Prometheus | None) ->
                 box.start_worker()
                 box.wait_until_healthy()
         if server is not None:
-            server.add(row.name, box.port)
+            server.add(row.name, box.port, box.job)
             opened.callback(server.remove, row.name)
         yield box
 
