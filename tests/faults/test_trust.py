@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.pages import ROOT, rows, section
 from tests.faults.trust_table import TABLE
 from tests.rigs.prometheus import prometheus
 from tests.rigs.trust import Injection, Observation, QuietRun, deploy_and_kill, line, measure
@@ -50,8 +51,8 @@ class TableRun:
 def table_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableRun]:
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
     selected = [getattr(item, "callspec", None) for item in request.session.items]
-    rows = [spec.params["row"] for spec in selected if spec and isinstance(spec.params.get("row"), Injection)]
-    run = TableRun(rows, tmp_path_factory.mktemp("trust"), to_the_end=any(not row.quick for row in rows))
+    found = [spec.params["row"] for spec in selected if spec and isinstance(spec.params.get("row"), Injection)]
+    run = TableRun(found, tmp_path_factory.mktemp("trust"), to_the_end=any(not row.quick for row in found))
     yield run
     run.close()
 
@@ -77,6 +78,19 @@ def test_deploys_and_kills_are_no_incident(table_run: TableRun, record_property)
     said = f"trust 0 deploys_and_kills: disturbances={quiet.disturbances} delivered={quiet.delivered} {told}"
     record_property("oracle", said)
     assert (quiet.messages, quiet.alerts, quiet.rules, quiet.is_ready) == ([], [], [], True)
+
+
+def described(row: Injection) -> list[str]:
+    """The row of docs/faults.md."""
+    pages = [f"`/{name}`" for name, has_to in (("readyz", row.readyz), ("livez", row.livez)) if has_to]
+    within = f"{row.limit:.0f} s" if row.notifies else "–"
+    command = f"`{row.remedy}`" if row.remedy else "–"
+    injected = row.name.replace("_", " ") + (" (quick)" if row.quick else "")
+    return [str(row.number), injected, f"`{row.problem}`", within, ", ".join(pages) or "–", command]
+
+
+def test_the_catalogue_of_faults_has_every_row() -> None:
+    assert rows(section(ROOT / "docs/faults.md", "Silent stops")) == [described(row) for row in TABLE]
 
 
 def test_the_table_has_forty_injections_and_each_has_its_number() -> None:
