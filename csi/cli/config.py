@@ -22,7 +22,7 @@ from csi.config import loader, variables
 from csi.config.secrets import MASK, hide_password
 from csi.ingester import event
 from csi.pipeline import schedule
-from csi.status.notification_problems import NO_TARGET, SET_TARGET
+from csi.status import notification_problems
 
 if TYPE_CHECKING:
     from csi.config.loader import LoadedConfig
@@ -56,7 +56,7 @@ def check(config_path: Path | None, as_json: bool) -> None:
         warnings += [f"delivery.{key}: not set, so nothing can be delivered; set {name}" for key, name in missing]
     unset = (settings.secrets.notify_urls, settings.secrets.heartbeat_url) == (None, None)
     if settings.notify.enabled and unset:
-        warnings.append(f"notify: {NO_TARGET}; {SET_TARGET}")
+        warnings.append(f"notify: {notification_problems.NO_TARGET}; {notification_problems.SET_TARGET}")
     running = [source for source in settings.sources.values() if source.enabled]
     count = sum(len(source.watches) for source in running)
     if as_json:

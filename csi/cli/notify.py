@@ -15,7 +15,6 @@ from csi.admin import mutes
 from csi.cli.command import DurationType, config_and_json_options, config_option, installed
 from csi.cli.output import echo_json, echo_table, plural, safe, stamp
 from csi.errors import MissingSetting
-from csi.status.problems import ALERTS
 from csi.worker import alerting
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def check(config_path: Path | None) -> None:
 
 @notify.command()
 @click.argument("duration", type=DurationType(), metavar="DURATION")
-@click.option("--problem", type=click.Choice(ALERTS), metavar="ID", help="Only the alerts of this name.")
+@click.option("--problem", metavar="ID", help="Only the alerts of this name, as `csi notify status` shows it.")
 @click.option("--reason", default="", metavar="TEXT", help="Shown where mutes are listed.")
 @config_option
 def mute(config_path: Path | None, duration: float, problem: str | None, reason: str) -> None:
@@ -114,7 +113,10 @@ def mute(config_path: Path | None, duration: float, problem: str | None, reason:
     Alerts are recorded and shown meanwhile. What still fires when the mute ends is notified then.
     """
     with installed(config_path) as rt:
-        made = mutes.mute(rt, duration, problem=problem, reason=reason, by=_user())
+        try:
+            made = mutes.mute(rt, duration, problem=problem, reason=reason, by=_user())
+        except mutes.CannotMute as error:
+            raise click.UsageError(str(error)) from error
     click.echo(f"muted: {_mute_line(made)}")
 
 

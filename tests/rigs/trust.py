@@ -282,6 +282,7 @@ def _configure(config: dict[str, Any], box: TrustInstallation, blocks: Mapping[s
     if not config["sources"]["youtube_playlist"]["playlists"]:
         del config["sources"]["youtube_playlist"]
     config |= {"web": {"port": box.port}, "notify": {"heartbeat_seconds": PING_SECONDS}}
+    config["notify"] |= {"weekly_test": False, "daily_summary": False}  # a run over 9:00 gets no message of its own
     config["delivery"] |= {"timeout_seconds": 5, "ua_endpoint": box.receiver.url}
     _merge(config, blocks)
 
