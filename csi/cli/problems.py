@@ -55,8 +55,10 @@ def _list(config_path: Path | None, as_json: bool) -> None:
 
 
 def _lines(found: StatusVerdict) -> Iterator[str]:
-    yield from (line for one in found.problems for line in _problem(one))
-    yield f"{found.status}; {plural(len(found.problems), 'problem')}" if found.problems else "no problems"
+    yield from (line for one in (*found.attention, *found.notices) for line in _problem(one))
+    counts = {"problem": len(found.attention), "notice": len(found.notices)}
+    words = ", ".join(plural(number, word) for word, number in counts.items() if number)
+    yield f"{found.status}; {words}" if words else "no problems"
 
 
 def _problem(one: Problem) -> Iterator[str]:

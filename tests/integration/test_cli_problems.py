@@ -22,7 +22,12 @@ TOKEN = "problems-admin-token-01"
 def line(tmp_path):
     with db.connection():
         built = InProcessPipeline(
-            tmp_path, clock.now, "http://127.0.0.1:9/", secrets={"CSI_ADMIN_TOKEN": TOKEN}, sources={}
+            tmp_path,
+            clock.now,
+            "http://127.0.0.1:9/",
+            secrets={"CSI_ADMIN_TOKEN": TOKEN},
+            sources={},
+            notify={"enabled": False},
         )
         write_heartbeat(built.rt, clock.now())
         for name in ("One", "Two"):

@@ -113,7 +113,9 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
     now = rt.now()
     with db.connection():
         sync_watches(rt)
-        Watch.update(health="outage", last_success_at=now - 400, next_poll_at=now - 900).execute()
+        Watch.update(
+            health="outage", host="www.youtube.com", last_success_at=now - 400, next_poll_at=now - 900
+        ).execute()
         heartbeats.beat("worker", now, now - 5_000, queued=17)
         hosts.begin_outage(hosts.get("www.youtube.com"), now, "http 500", 3)
         destinations.change("default", paused_reason="maintenance")
