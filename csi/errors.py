@@ -70,13 +70,24 @@ class SourceError(CsiError):
 class NetError(CsiError):
     """An HTTP exchange without a complete response. `kind` is one word for tables and metrics.
 
-    `sent` is False only if certainly no byte of the request was sent: a paid request can then be repeated.
+    `sent` is False only if certainly no byte of the request was sent: a paid request can then be repeated. `cause` says
+    why in words, without the address. `certificate_expires_at` is known where an expired certificate is the cause.
     """
 
-    def __init__(self, message: str, *, kind: str, sent: bool = True) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        sent: bool = True,
+        cause: str | None = None,
+        certificate_expires_at: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.sent = sent
+        self.cause = cause
+        self.certificate_expires_at = certificate_expires_at
 
 
 class MalformedItem(CsiError):

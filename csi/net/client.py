@@ -10,17 +10,21 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
-from csi import __version__
+from csi import __version__, clock
 from csi.errors import NetError
-from csi.net.deadline import DeadlineTransport, HostSlots, call, deadline, default_tls
+from csi.net import certificate
+from csi.net.deadline import DeadlineStream, DeadlineTransport, HostSlots, call, deadline, default_tls
 from csi.net.httpx_import import httpx
 from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpResponse, read_body
 
 USER_AGENT = f"csi/{__version__} (creator signal ingester)"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+CLOSED = "it closed the connection before its answer was complete"
+UNRESOLVED = "name cannot be resolved"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
@@ -133,13 +137,15 @@ class Net:
             finally:
                 response.close()
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise explain(error, where, limits) from None
+            raise explain(error, url, limits) from None
+        stream = response.extensions.get("network_stream")
         return HttpResponse(
             status=response.status_code,
             headers=HttpHeaders(response.headers.multi_items()),
             body=content,
             url=f"{url.scheme}://{where}",
             elapsed=time.monotonic() - started,
+            certificate_expires_at=stream.certificate_expires_at() if isinstance(stream, DeadlineStream) else None,
         )
 
     def _transport(self) -> DeadlineTransport:
@@ -201,39 +207,75 @@ def where_of(url: httpx.URL) -> str:
     return host_of(url) + url.raw_path.partition(b"?")[0].decode("ascii", "replace")[:200]
 
 
-def explain(error: Exception, where: str, limits: HttpLimits) -> NetError:
+@dataclass(frozen=True)
+class Break:
+    """Why an exchange has no complete response. `cause`: the same for operators, without any address."""
+
+    kind: str
+    words: str
+    cause: str
+    expires_at: float | None = None
+
+
+def explain(error: Exception, url: httpx.URL, limits: HttpLimits) -> NetError:
     """A NetError for an error of httpx. The text of httpx is dropped: it may quote a URL with a key, or a header."""
+    connect, total = f"{min(limits.connect, limits.total):g} s", f"{limits.total:g} s"
     match error:
         case httpx.PoolTimeout():
-            kind, words = "busy", "no free connection; too many requests at once"
+            words = "no free connection; too many requests at once"
+            found = Break("busy", words, words)
         case httpx.ConnectTimeout():
-            kind, words = "timeout", f"no connection within {min(limits.connect, limits.total):g} s"
+            found = Break("timeout", f"no connection within {connect}", f"no connection within {connect}")
         case httpx.TimeoutException():
-            kind, words = "timeout", f"no complete response within {limits.total:g} s"
+            found = Break("timeout", f"no complete response within {total}", f"no answer within {total}")
         case httpx.NetworkError():
-            kind, words = _name_break(error)
+            found = _name_break(error, url)
         case httpx.RemoteProtocolError() if call.cut:
-            kind, words = "reset", "the connection closed before the response was complete"
+            found = Break("reset", "the connection closed before the response was complete", CLOSED)
         case httpx.RemoteProtocolError():
-            kind, words = "protocol", "the response is not valid HTTP"
+            found = Break("protocol", "the response is not valid HTTP", "its answer is not valid HTTP")
         case _:
-            kind, words = "protocol", f"the exchange failed ({type(error).__name__})"
+            words = f"the exchange failed ({type(error).__name__})"
+            found = Break("protocol", words, words)
     unsent = isinstance(error, httpx.PoolTimeout | httpx.ConnectTimeout | httpx.ConnectError)
-    return NetError(f"{where}: {words}", kind=kind, sent=not unsent)
+    return NetError(
+        f"{where_of(url)}: {found.words}",
+        kind=found.kind,
+        sent=not unsent,
+        cause=found.cause,
+        certificate_expires_at=found.expires_at,
+    )
 
 
-def _name_break(error: httpx.NetworkError) -> tuple[str, str]:
+def _name_break(error: httpx.NetworkError, url: httpx.URL) -> Break:
     cause: BaseException | None = error  # the operating system's error is at the bottom of httpx's and httpcore's
     while cause is not None and not isinstance(cause, OSError | UnicodeError):
         cause = cause.__cause__ or cause.__context__  # httpcore's pool raises `from None`
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return "tls", f"the certificate is not accepted: {cause.verify_message}"
+        return _name_certificate(cause, url)
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return "tls", f"no TLS connection ({cause.reason or 'handshake failed'})"
+        words = f"no TLS connection ({cause.reason or 'handshake failed'})"
+        return Break("tls", words, words)
     if not isinstance(error, httpx.ConnectError):
-        return "reset", "the connection broke before the response was complete"
+        return Break("reset", "the connection broke before the response was complete", CLOSED)
     if isinstance(cause, socket.gaierror | UnicodeError):
-        return "connect", "the host name does not resolve"
+        return Break("connect", "the host name does not resolve", UNRESOLVED)
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno in errno.errorcode:
-        return "connect", f"cannot connect ({os.strerror(cause.errno)})"
-    return "connect", "cannot connect (the connection closed)"
+        words = os.strerror(cause.errno)
+        return Break("connect", f"cannot connect ({words})", words[:1].lower() + words[1:])
+    return Break("connect", "cannot connect (the connection closed)", CLOSED)
+
+
+def _name_certificate(error: ssl.SSLCertVerificationError, url: httpx.URL) -> Break:
+    """In words of our own: those of OpenSSL quote the host name."""
+    words, expired_at = f"the certificate is not accepted: {error.verify_message}", None
+    if error.verify_code == certificate.EXPIRED:
+        expired_at = certificate.read_expiry(url.host, url.port or 443)
+        cause = "certificate expired" if expired_at is None else f"certificate expired on {clock.iso(expired_at)[:10]}"
+    elif error.verify_code in certificate.OTHER_HOST:
+        cause = "certificate is for another host name"
+    elif error.verify_code in certificate.UNTRUSTED:
+        cause = "certificate is not signed by an authority that this machine trusts"
+    else:
+        cause = "certificate is not accepted"
+    return Break("tls", words, cause, expired_at)

@@ -14,6 +14,7 @@ from typing import Any
 
 from csi import exclusive_section
 from csi.errors import NetError
+from csi.net import certificate
 from csi.net.httpx_import import httpcore, httpx
 
 # Shorter than the 5 s after which uvicorn and Node close an idle connection: a request on a connection that the
@@ -136,6 +137,8 @@ class DeadlineStream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
         self.meter = BodyMeter()
+        self._expires_at: float | None = None
+        self._is_expiry_read = False
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with exclusive_section.released():
@@ -163,6 +166,13 @@ class DeadlineStream(httpcore.NetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
+
+    def certificate_expires_at(self) -> float | None:
+        """Read once per connection: decoding a certificate takes longer than a small request."""
+        if not self._is_expiry_read:
+            self._expires_at = certificate.expires_at(self.get_extra_info("ssl_object"))
+            self._is_expiry_read = True
+        return self._expires_at
 
 
 class BodyMeter:

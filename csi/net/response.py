@@ -48,6 +48,8 @@ class HttpResponse:
     url: str
     """The URL of the response without its query: safe to log."""
     elapsed: float = 0.0
+    certificate_expires_at: float | None = None
+    """None: the connection has no TLS."""
 
     def json_object(self) -> dict[str, Any] | None:
         """The body as a JSON object. None: it is not one, or it is nested too deep for the parser."""
