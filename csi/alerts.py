@@ -213,9 +213,15 @@ def message_kind(alert: StoredAlert) -> Kind:
 
 
 def message(
-    alert: StoredAlert, kinds: Mapping[str, ProblemKind], public_url: str | None, *, is_late: bool | None = None
+    alert: StoredAlert,
+    kinds: Mapping[str, ProblemKind],
+    public_url: str | None,
+    section: str | None = None,
+    *,
+    is_late: bool | None = None,
 ) -> tuple[str, str]:
-    """Title and body of a notification; pure. `is_late`: there was none at its start; None: as the row says."""
+    """Title and body of a notification; pure. `section`: of the runbook, where it is not the one of the kind.
+    `is_late`: there was none at its start; None: as the row says."""
     name = alert.name.replace("_", " ")
     title = name if alert.subject in name else f"{name} ({alert.subject})"
     if alert.resolved_at is not None:
@@ -233,7 +239,8 @@ def message(
         remedy = alert.remedy or "`csi doctor` shows cause and remedy"  # a row of release 1.0 has none
     lines, kind = [text, f"What to do: {remedy}"], kinds.get(alert.name)
     if kind is not None and public_url:
-        lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {public_url}/docs/runbook#{kind.runbook}"]
+        link = f"{public_url}/docs/runbook#{section or kind.runbook}"
+        lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {link}"]
     elif kind is not None:
-        lines.append(f"Runbook: csi docs runbook {kind.runbook}")
+        lines.append(f"Runbook: csi docs runbook {section or kind.runbook}")
     return title, "\n".join(lines)

@@ -57,7 +57,6 @@ class ProblemReport:
     """How many events are affected; None: not known, or none."""
     incident: int | None = None
     """The number of the incident that the operator acknowledges; None: the problem ends when its cause does."""
-
     section: str | None = None
     """The anchor of a section in ops/runbook.md that fits this cause better than the one of its kind."""
 

@@ -92,6 +92,7 @@ class ProcessState:
     catalog_units: CatalogUnits | None = None
     api_accepted_at: dict[str, float] = field(default_factory=dict)
     """By API credentials, when it was last recorded that the API accepts them."""
+    backlog_sampled_at: float = -math.inf
     ping_fault: str | None = None
     """Why the heartbeat URL could not be reached last time."""
     poll_ended_at: float | None = None

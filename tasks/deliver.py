@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from csi.pipeline.deliver import deliver, probe
+from csi.pipeline.deliver import deliver, probe, test
 from huey_config import huey
 from tasks.dispatch import dispatch
 from tasks.worker import runtime
@@ -17,3 +17,8 @@ def deliver_batch(batch_id: int, task: Any = None) -> None:
 @huey.task()
 def probe_receiver(destination: str) -> None:
     dispatch(probe(runtime(), destination))
+
+
+@huey.task()
+def test_receiver(destination: str) -> None:
+    dispatch(test(runtime(), destination))

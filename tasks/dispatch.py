@@ -9,7 +9,7 @@ from huey.api import Task
 from csi import clock
 from csi.pipeline.wake import Wake
 
-PRIORITY = {"deliver": 30, "probe": 30, "flush": 30, "poll": 20, "ingest": 10, "job": 5}
+PRIORITY = {"deliver": 30, "probe": 30, "test": 30, "flush": 30, "poll": 20, "ingest": 10, "job": 5}
 """Later steps come first. Polls come before the items of other watches, so that one flood does not stop all polls."""
 
 URGENT = 50
@@ -40,6 +40,7 @@ def _task(wake: Wake) -> Task:
         "flush": flush_tier,
         "deliver": deliver.deliver_batch,
         "probe": deliver.probe_receiver,
+        "test": deliver.test_receiver,
         "job": jobs.run_job,
     }[wake.step]
     return wrapper.s(wake.key, priority=URGENT if wake.urgent else PRIORITY[wake.step])

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from csi.status.destinations import DestinationStatus
 
 OLD_STATE = Field(json_schema_extra={"deprecated": True}, description="Deprecated: renamed to `state`.")
-StateWord = Literal["accepting", "paused", "throttled", "circuit_open", "half_open"]
+StateWord = Literal["accepting", "untested", "paused", "throttled", "circuit_open", "half_open"]
 
 
 class LaneJson(ApiModel):
@@ -48,14 +48,19 @@ class DestinationJson(
     pause_reason: RedactedOrNone = Field(validation_alias=AliasPath("row", "paused_reason"))
     paused_at: TimeOrNone = Field(validation_alias=AliasPath("row", "paused_at"))
     breaker: Literal["closed", "open"] = Field(validation_alias=AliasPath("row", "circuit"))
-    breaker_reason: RedactedOrNone = Field(validation_alias=AliasPath("row", "reason"))
+    breaker_reason: RedactedOrNone = Field(validation_alias="breaker_words")
     opened_at: TimeOrNone = Field(validation_alias=AliasPath("row", "opened_at"))
     next_probe_at: TimeOrNone = Field(validation_alias=AliasPath("row", "next_probe_at"))
     throttled_until: TimeOrNone
     canonical_json: str = Field(validation_alias="form_words")
     last_success_at: TimeOrNone = Field(validation_alias=AliasPath("row", "last_success_at"))
     last_failure_at: TimeOrNone = Field(validation_alias=AliasPath("row", "last_failure_at"))
-    last_error: RedactedOrNone = Field(validation_alias=AliasPath("row", "last_error"))
+    last_error: RedactedOrNone
+    failing_since: TimeOrNone = Field(validation_alias=AliasPath("row", "failing_since"))
+    last_answer_at: TimeOrNone = Field(validation_alias=AliasPath("row", "answered_at"))
+    last_test_at: TimeOrNone = Field(validation_alias=AliasPath("row", "tested_at"))
+    certificate_expires_at: TimeOrNone = Field(validation_alias=AliasPath("row", "certificate_expires_at"))
+    confirms_counts: bool | None = Field(validation_alias=AliasPath("row", "confirms_counts"))
     pending: int
     in_flight: int
     dead_letters: int = Field(validation_alias="dead")

@@ -55,7 +55,7 @@ class ProblemJson(ApiModel):
     remedy: str
     incident: int | None
     page: str = Field(validation_alias=AliasPath("kind", "page"))
-    runbook: str = Field(validation_alias=AliasPath("kind", "runbook"))
+    runbook: str
 
 
 class ProblemList(ApiModel):

@@ -16,6 +16,7 @@ from csi.cli.command import config_and_json_options, config_option, installed
 from csi.cli.output import ago, echo_json, plain, safe, stamp, table
 from csi.doctor import destination_check
 from csi.ingester.text import clean
+from csi.status.delivery_problems import certificate_text
 
 if TYPE_CHECKING:
     from csi.doctor.destination_check import Checkup
@@ -54,14 +55,19 @@ def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
     row = one.row
     yield f"{plain(one.name)}{'' if one.is_configured else '  (no longer configured)'}"
     yield f"  state         {_state_words(one, now)}"
-    opened = f" since {stamp(row.opened_at)}: {safe(row.reason or '')}" if row.opened_at else ""
+    opened = f" since {stamp(row.opened_at)}: {safe(one.breaker_words or '')}" if row.opened_at else ""
     yield f"  breaker       {row.circuit}{opened}"
     if row.ramp:
         yield f"  ramp          {row.ramp} concurrent requests while it recovers"
     yield f"  json          {one.form_words}"
     yield f"  last success  {_when(row.last_success_at, now)}"
-    error = f": {safe(row.last_error or '')}" if row.last_failure_at else ""
+    error = f": {safe(one.last_error or '')}" if row.last_failure_at else ""
     yield f"  last failure  {_when(row.last_failure_at, now)}{error}"
+    yield f"  last answer   {_when(row.answered_at, now)}"
+    if row.certificate_expires_at is not None:
+        yield f"  certificate   {certificate_text(row.certificate_expires_at, now)}"
+    if one.note:
+        yield f"  note          {one.note}"
     yield f"  queued        {one.pending:,} pending, {one.in_flight:,} in flight, {one.dead:,} open dead letters"
     if one.lanes:
         rows = []

@@ -16,6 +16,7 @@ from csi.admin import replay_by_command
 from csi.cli.command import DurationType, config_and_json_options, dry_run_option, installed, yes_option
 from csi.cli.output import confirm, echo_json, echo_lines, echo_table, is_terminal, plain, plural, progress, safe, stamp
 from csi.dlq import dead_letters, discard_and_prune, search
+from csi.emitter.failure_cause import without_code
 from csi.errors import SOME_FAILED
 from csi.ingester.text import clean
 from csi.store.queries import timeline_rows
@@ -292,7 +293,7 @@ def _show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], 
         click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
     for attempt in attempts:
         took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
-        why = f": {attempt.reason}" if attempt.reason else ""
+        why = f": {without_code(attempt.reason)}" if attempt.reason else ""
         click.echo(safe(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}"))
         if attempt.answer:
             click.echo(f"      {safe(attempt.answer)}")

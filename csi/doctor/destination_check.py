@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from csi.emitter import http
 from csi.emitter.destination import Destination
+from csi.emitter.failure_cause import REFUSES_ALL, failure_cause, in_words
 from csi.emitter.verdict import (
     ClockOff,
     Delivered,
@@ -20,11 +21,13 @@ from csi.emitter.verdict import (
 from csi.errors import MissingSetting, NetError
 from csi.ingester.signature import TOLERANCE_SECONDS, Form, canonical, new_request_id
 from csi.net import HttpResponse
-from csi.pipeline import destination_state
+from csi.pipeline import destination_state, settle
 from csi.pipeline.disk_guard import check_storage as check_storage  # the same question for the database
 from csi.runtime import Runtime
+from csi.status.destinations import NO_COUNTS
 from csi.store import attempts, batches, destinations
 from csi.store.db import writing
+from csi.store.destinations import DestinationRow
 
 Forms = Literal["ascii", "utf8", "both", "unknown"]
 
@@ -64,32 +67,67 @@ class Checkup:
     status: int | None
     seconds: float
     text: str
+    remedy: str | None
+    """What the operator does; None: nothing is wrong."""
     forms: Forms
     forms_text: str
     clock_ahead: float | None
     clock_text: str
+    certificate_expires_at: float | None
+    note: str | None
+    """What the operator should know once about this receiver."""
 
 
 def check(rt: Runtime, name: str) -> Checkup:
-    """Send now, also while the circuit breaker is open or delivery is paused. Stores only which form is accepted."""
+    """Send now, also while the circuit breaker is open or delivery is paused. Stores which form is accepted, and what
+    the answer shows of the receiver; the circuit stays as it is, and the worker's next probe closes it."""
     destination = rt.destinations[name]
     if not (destination.receiver.url and destination.receiver.secret):
         raise MissingSetting(f"delivery to {name} is not configured: its endpoint or its secret is not set")
     known = destinations.get(name).json_form
     first = _ask(rt, destination, _first_form(destination, known), {})
     forms, words = _find_forms(rt, destination, first, known)
+    row = _note(rt, name, first)
     return Checkup(
         destination=name,
         url=destination.receiver.url.partition("?")[0],
-        is_good=first.is_let_in,
+        is_good=first.is_let_in and not refuses_events(row),
         status=first.status,
         seconds=first.seconds,
-        text=explain(first),
+        text=explain(first) if not (first.is_let_in and refuses_events(row)) else explain_refusal(row),
+        remedy=_remedy(first, row),
         forms=forms,
         forms_text=words,
         clock_ahead=first.clock_ahead,
         clock_text=explain_clock(first.clock_ahead),
+        certificate_expires_at=row.certificate_expires_at,
+        note=NO_COUNTS if row.confirms_counts is not None and not row.confirms_counts else None,
     )
+
+
+def _note(rt: Runtime, name: str, first: Exchange) -> DestinationRow:
+    """Store the certificate, whether the receiver confirms counts, and that it answered."""
+    with writing():
+        row = settle.note_seen(name, first.answer)
+        if not first.is_let_in or row.circuit != "closed":
+            return row
+        after = destination_state.tested(row, rt.now(), events_fail=destinations.failing_batches(row) > 0)
+        return destination_state.write(row, after)
+
+
+def refuses_events(row: DestinationRow) -> bool:
+    """It accepts an empty batch, and refuses every event."""
+    return row.circuit == "open" and (row.reason or "").startswith(REFUSES_ALL)
+
+
+def explain_refusal(row: DestinationRow) -> str:
+    return f"address, token and signature are right, but {in_words(row.reason)}"
+
+
+def _remedy(first: Exchange, row: DestinationRow) -> str | None:
+    if first.is_let_in:
+        return failure_cause(row.reason).remedy if refuses_events(row) else None
+    return failure_cause(getattr(first.verdict, "reason", None)).remedy
 
 
 def _find_forms(rt: Runtime, destination: Destination, first: Exchange, known: str | None) -> tuple[Forms, str]:
@@ -135,13 +173,6 @@ def _clock_ahead(answer: HttpResponse | NetError, sent: float, ended: float) -> 
 
 # ── in words; pure ──────────────────────────────────────────────────────────────────────────────────────
 
-_STATUS = {
-    401: "authentication failed: check the secret, the bearer token and the clock",
-    403: "not allowed: check that the receiver allows this instance_id",
-    404: "nothing exists at this address: check the path",
-    405: "this address accepts no POST: check the path",
-    410: "the receiver removed this address",
-}
 _WORDS = {
     "bad_credentials": "the bearer token is wrong: CSI_UA_BEARER_TOKEN here, or the secret where that is not set",
     "bad_signature": "the signature is wrong: both sides need the same CSI_UA_SHARED_SECRET",
@@ -169,21 +200,19 @@ def explain(exchange: Exchange) -> str:
 
 def _explain_fault(exchange: Exchange, reason: str) -> str:
     if isinstance(exchange.answer, NetError):
-        return f"refused by us: {exchange.answer}"
+        return f"refused by us: {failure_cause(reason).words}"
     word = next((words for name, words in _WORDS.items() if name in reason), None)
-    if word is None and 300 <= exchange.answer.status < 400:
-        word = "redirects are never followed: configure the final address"
-    otherwise = _STATUS.get(exchange.answer.status, "the receiver or its authentication is misconfigured")
-    return f"refused ({reason}): {word or otherwise}"
+    return f"refused ({reason}): {word}" if word else in_words(reason)
 
 
 def _explain_transient(exchange: Exchange, reason: str) -> str:
     if isinstance(exchange.answer, NetError):
-        return f"no answer: {exchange.answer}"
+        words = failure_cause(reason).words
+        return words if words.startswith("no answer") else f"no answer: {words}"
     if exchange.answer.status < 300:
         answered = f"it answers http {exchange.answer.status}, but not as PRD §8.1 requires ({reason})"
         return f"{answered}: check that this is the right service"
-    return f"the receiver fails ({reason}); events stay pending and are retried"
+    return f"{in_words(reason)}; events stay pending and are retried"
 
 
 def explain_clock(ahead: float | None) -> str:

@@ -72,7 +72,7 @@ def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Ite
 def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
     yield local.look_at_schema(rt.settings)
     yield from _outside(rt) if online else ()
-    yield from _at_work(rt)
+    yield from _at_work(rt, online=online)
 
 
 def _machine(loaded: LoadedConfig, visit: Visit) -> Iterator[Finding]:
@@ -106,13 +106,13 @@ def _rows(rt: Runtime, visit: Visit) -> Iterator[Finding]:
         sync_without_worker(rt)
         yield from _outside(rt) if visit.online else ()
         if visit.at_work:
-            yield from _at_work(rt)
+            yield from _at_work(rt, online=visit.online)
             yield from services.look_at_sidecar(rt, visit.sidecar_url(rt.settings)) if visit.online else ()
 
 
-def _at_work(rt: Runtime) -> Iterator[Finding]:
+def _at_work(rt: Runtime, *, online: bool) -> Iterator[Finding]:
     facts = gather(rt)
-    yield from services.look_at_verdict(rt, facts)
+    yield from services.look_at_verdict(rt, facts, online=online)
     yield from services.look_at_watches(rt, facts)
     yield from services.look_at_jobs(rt)
 

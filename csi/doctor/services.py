@@ -7,11 +7,13 @@ from csi.adapters.base import SourceAdapter
 from csi.doctor import destination_check
 from csi.doctor.destination_check import Checkup
 from csi.doctor.finding import Finding, Level
+from csi.emitter.failure_cause import SET_CLOCKS
 from csi.errors import CsiError, NetError, SourceError
 from csi.ingester.signature import TOLERANCE_SECONDS
 from csi.net import HttpLimits
 from csi.pipeline import quota_schedule, schedule
 from csi.runtime import Runtime
+from csi.status.delivery_problems import CERTIFICATE_DAYS, CERTIFICATE_LAST_DAYS, DAY, certificate_text
 from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
 from csi.status.notification_problems import NotificationFacts
@@ -50,36 +52,35 @@ def look_at_receivers(rt: Runtime) -> Iterator[Finding]:
         return
     for name in rt.destinations:
         try:
-            yield from _judge_receiver(destination_check.check(rt, name))
+            yield from _judge_receiver(destination_check.check(rt, name), rt.now())
         except CsiError as error:
             yield Finding(
                 "receiver", "fail", f"{name}: {error}", "set its address and secret, then `csi delivery test`"
             )
 
 
-def _judge_receiver(one: Checkup) -> Iterator[Finding]:
+def _judge_receiver(one: Checkup, now: float) -> Iterator[Finding]:
     if one.is_good:
         yield Finding("receiver", "ok", f"{one.destination}: {one.text}; {one.forms_text}")
     else:
-        yield Finding("receiver", "fail", f"{one.destination}: {one.url}: {one.text}", _receiver_remedy(one))
+        again = f"{one.remedy}; then `csi delivery test --destination {one.destination}`"
+        yield Finding("receiver", "fail", f"{one.destination}: {one.url}: {one.text}", again)
+    if one.note is not None:
+        remedy = "let it answer `accepted` and `rejected` (PRD §8.1), or compare its own count with `csi slo`"
+        yield Finding("receiver", "warn", f"{one.destination}: {one.note}", remedy)
+    if one.certificate_expires_at is not None:
+        yield _judge_certificate(one.destination, one.certificate_expires_at, now)
     if one.clock_ahead is not None and abs(one.clock_ahead) > CLOCK_SECONDS:
         level: Level = "fail" if abs(one.clock_ahead) > TOLERANCE_SECONDS else "warn"
-        remedy = "set both clocks by NTP: `timedatectl set-ntp true`"
-        yield Finding("clock", level, f"{one.destination}: {one.clock_text}", remedy)
+        yield Finding("clock", level, f"{one.destination}: {one.clock_text}", SET_CLOCKS)
 
 
-def _receiver_remedy(one: Checkup) -> str:
-    again = "then `csi delivery test`"
-    match one.status:
-        case None:
-            return f"start the receiver, or correct CSI_UA_ENDPOINT; {again}"
-        case 401:
-            return f"give both sides the same secret: CSI_UA_SHARED_SECRET here and there (and see the clock); {again}"
-        case 403:
-            return f"let the receiver allow this csi.instance_id; {again}"
-        case 404 | 405 | 410:
-            return f"correct the path in CSI_UA_ENDPOINT; {again}"
-    return f"repair the receiver; events stay pending until it accepts them; {again}"
+def _judge_certificate(name: str, expires_at: float, now: float) -> Finding:
+    left, text = expires_at - now, f"{name}: its certificate {certificate_text(expires_at, now)}"
+    if left >= CERTIFICATE_DAYS * DAY:
+        return Finding("certificate", "ok", text)
+    level: Level = "fail" if left < CERTIFICATE_LAST_DAYS * DAY else "warn"
+    return Finding("certificate", level, text, "renew the receiver's certificate")
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -170,9 +171,10 @@ _FAULTS = ("worker_silent", "watches_overdue", "destination_paused", "storage")
 """Problems that make `csi doctor` end with exit code 6; the others are warnings."""
 
 
-def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
-    """Every problem of the verdict, and what is fine where it has none."""
-    problems = judge(facts).problems
+def look_at_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[Finding]:
+    """Every problem of the verdict, and what is fine where it has none. `online`: certificates were looked at already,
+    in a connection of now."""
+    problems = [one for one in judge(facts).problems if not (online and one.kind.check == "certificate")]
     for one in problems:
         yield _finding(one)
     checks = {one.kind.check for one in problems}
@@ -181,7 +183,7 @@ def look_at_verdict(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     if "notify" not in checks:
         yield Finding("notify", "ok", _notified(facts.notifications))
     for target in all_destinations(rt):
-        if target.state in ("accepting", "throttled"):
+        if target.state in ("accepting", "untested", "throttled"):
             counts = f"{target.pending:,} pending, {target.in_flight:,} in flight"
             yield Finding("delivery", "ok", f"{target.name}: {STATE_TEXTS[target.state]}; {counts}")
     if "backup" not in checks:
@@ -209,7 +211,8 @@ def _backup_finding(facts: SystemFacts) -> Finding:
 
 def _finding(one: Problem) -> Finding:
     is_clock = one.id == "worker_silent" and one.remedy == SET_CLOCK
-    level: Level = "fail" if one.id in _FAULTS else "warn"
+    is_fault = one.id in _FAULTS or (one.id == "certificate_expiring" and one.severity != "notice")
+    level: Level = "fail" if is_fault else "warn"
     return Finding("clock" if is_clock else one.kind.check, level, f"{one.what_and_why}; {one.effect}", one.remedy)
 
 

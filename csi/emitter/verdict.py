@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
+from csi.emitter.failure_cause import NO_OK, NO_SUM
 from csi.errors import NetError
 from csi.ingester.text import clean
 from csi.logs import redact
@@ -77,7 +78,8 @@ _ENDPOINT_FAILURES = {"tls", "insecure", "bad_url", "redirect"}
 def judge(answer: HttpResponse | NetError, size: int, now: float) -> Verdict:
     """The verdict on any response or failure. Every status has a verdict, and no content of a response raises."""
     if isinstance(answer, NetError):
-        return EndpointFault(answer.kind) if answer.kind in _ENDPOINT_FAILURES else Transient(answer.kind)
+        reason = f"{answer.kind}: {answer.cause}" if answer.cause else answer.kind
+        return EndpointFault(reason) if answer.kind in _ENDPOINT_FAILURES else Transient(reason)
     status = answer.status
     if status in _DELIVERED_WITHOUT_BODY or status == 409:
         return Delivered()
@@ -123,24 +125,24 @@ def clock_difference(answer: HttpResponse, now: float) -> float | None:
 
 def _judge_success(body: dict[str, Any] | None, size: int) -> Verdict:
     if body is None or body.get("ok") is not True:
-        return Transient("answer without ok")
+        return Transient(NO_OK)
     if body.get("rejected") or body.get("errors"):
         return _judge_parts(body, size)
     if body.get("accepted", size) != size:
-        return Transient("answer does not add up")
+        return Transient(NO_SUM)
     return Delivered()
 
 
 def _judge_parts(body: dict[str, Any] | None, size: int) -> Verdict:
     errors = (body or {}).get("errors")
     if body is None or not isinstance(errors, list):
-        return Transient("answer does not add up")
+        return Transient(NO_SUM)
     reasons = {
         error["index"]: _own_words(str(error.get("error", "")), 200) for error in errors if _names_an_event(error, size)
     }
     accepted, rejected = body.get("accepted", size - len(errors)), body.get("rejected", len(errors))
     if len(reasons) != len(errors) or rejected != len(errors) or accepted != size - len(errors):
-        return Transient("answer does not add up")
+        return Transient(NO_SUM)
     return PerEvent({index: reason for index, reason in reasons.items() if reason != "duplicate_event"})
 
 

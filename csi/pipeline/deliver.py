@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from csi import clock
 from csi.config.settings import STREAM
@@ -11,7 +11,7 @@ from csi.emitter.destination import Destination
 from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
 from csi.exclusive_section import DELIVERY_SECTION
 from csi.ingester.signature import Form, canonical, new_request_id
-from csi.pipeline import destination_state, flush, redrive, settle
+from csi.pipeline import destination_state, flush, receiver_test, redrive, settle
 from csi.pipeline.settle import AttemptResult, ClaimedBatch
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -196,27 +196,59 @@ def _form(destination: Destination, row: DestinationRow) -> Form:
 
 def probe(rt: Runtime, name: str) -> list[Wake]:
     """Ask a receiver behind an open circuit with an empty batch: where dead letters have to go first, which have used
-    up their attempts, and while the canary waits for its next attempt. No event's attempt is used."""
-    destination, now = rt.destinations[name], rt.now()
+    up their attempts, while the canary waits for its next attempt, and where no event is due. No event's attempt is
+    used."""
     # Committed before the request: two tasks cannot both probe, and the write lock is free while the receiver answers.
     with writing():
-        row = destinations.get(name)
+        row, now = destinations.get(name), rt.now()
         if destination_state.current(row, now) != "half_open":
             return []
         destination_state.write(row, destination_state.probed(row, now))
-        form, request_id = _form(destination, row), new_request_id()
-        attempt_id = attempts.start(None, name, request_id, 1, form, now)
-    batch_id = batches.new_batch_id(now)
-    body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []), form)
-    answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
-    result = AttemptResult(attempt_id, form, now, answer, judge(answer, 0, rt.now()))
+        request = _start_empty(rt, row)
+    result = _send_empty(rt, name, request)
     with writing():
         wakes = _settle_probe(rt, name, result)
     return flush.flush_due_lanes(rt, wakes)
 
 
+def test(rt: Runtime, name: str) -> list[Wake]:
+    """Ask a receiver whose circuit is closed with an empty batch, where `receiver_test` says that it is due."""
+    with writing():
+        row = destinations.get(name)
+        if not receiver_test.is_due(rt, row) or not destinations.claim_test(row, rt.now()):
+            return []
+        request = _start_empty(rt, row)
+    result = _send_empty(rt, name, request)
+    with writing():
+        receiver_test.settle_test(rt, name, result)
+    return []
+
+
+@dataclass(frozen=True)
+class EmptyRequest:
+    """A request without events, whose attempt is committed before it is sent."""
+
+    attempt_id: int
+    request_id: str
+    form: Form
+    sent_at: float
+
+
+def _start_empty(rt: Runtime, row: DestinationRow) -> EmptyRequest:
+    form, request_id, now = _form(rt.destinations[row.destination], row), new_request_id(), rt.now()
+    return EmptyRequest(attempts.start(None, row.destination, request_id, 1, form, now), request_id, form, now)
+
+
+def _send_empty(rt: Runtime, name: str, request: EmptyRequest) -> AttemptResult:
+    now, batch_id = request.sent_at, batches.new_batch_id(request.sent_at)
+    body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []), request.form)
+    receiver = rt.destinations[name].receiver
+    answer = http.send(rt.net, receiver, body, batch_id=batch_id, request_id=request.request_id, now=now)
+    return AttemptResult(request.attempt_id, request.form, now, answer, judge(answer, 0, rt.now()))
+
+
 def _settle_probe(rt: Runtime, name: str, result: AttemptResult) -> list[Wake]:
-    row, now, verdict = destinations.get(name), rt.now(), result.verdict
+    row, now, verdict = settle.note_seen(name, result.answer), rt.now(), result.verdict
     if isinstance(verdict, Delivered | PerEvent | Refused):  # a receiver that refuses an empty batch is reachable
         settle.finish_attempt(result, "delivered", now)
         accepted = isinstance(verdict, Delivered | PerEvent)

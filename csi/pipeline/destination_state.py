@@ -11,7 +11,10 @@ from dataclasses import fields, replace
 from typing import Literal
 
 from csi import clock
+from csi.emitter.failure_cause import REFUSES_ALL
+from csi.errors import NetError
 from csi.logs import log, redact
+from csi.net import HttpResponse
 from csi.store import batches, destinations
 from csi.store.destinations import DestinationRow
 
@@ -22,7 +25,8 @@ PROBE_FIRST, PROBE_MAX = 5.0, 20.0
 """Probes come at most this far apart, so that redrive begins within 30 s of recovery."""
 FAILING_BATCHES = 3
 REFUSED_IN_A_ROW = 5
-REFUSES_ALL = "it refuses every event"
+CONFIRMING = (200, 201, 202, 203, 204, 205)
+"""Statuses of a batch that was accepted as a whole. A 207 has counts by definition."""
 RAMP_END = 64
 """Concurrent requests from which recovery counts as complete."""
 
@@ -75,13 +79,39 @@ def succeeded(row: DestinationRow, now: float, *, sent_at: float, accepted: bool
         throttled_until=row.throttled_until if sent_at < (row.throttled_at or 0) else None,
         last_success_at=now if accepted else row.last_success_at,
         ramp=ramp,
+        failing_since=None,
+        answered_at=now,
     )
+
+
+def tested(row: DestinationRow, now: float, *, events_fail: bool) -> DestinationRow:
+    """A closed circuit, and the receiver answered an empty batch. `last_success_at` stays: no event was accepted.
+
+    `events_fail`: an event failed since the last success, so the receiver still counts as failing.
+    """
+    return replace(row, answered_at=now, failing_since=row.failing_since if events_fail else None)
+
+
+def seen(row: DestinationRow, answer: HttpResponse | NetError) -> DestinationRow:
+    """What an answer shows of the receiver beside its verdict: its certificate, and whether it confirms counts."""
+    expires_at = answer.certificate_expires_at
+    if isinstance(answer, HttpResponse) and answer.status in CONFIRMING:
+        row = replace(row, confirms_counts="accepted" in (answer.json_object() or {}))
+    # A failure says nothing about the certificate unless the certificate is its cause; a plain address has none.
+    is_known = isinstance(answer, HttpResponse) or expires_at is not None
+    return replace(row, certificate_expires_at=expires_at) if is_known else row
 
 
 def failed(row: DestinationRow, now: float, reason: str) -> DestinationRow:
     """A failure that does not open the circuit. An open circuit takes over the newest reason."""
     reason = redact(reason)  # it may quote the receiver, and the receiver may quote what we sent
-    return replace(row, last_failure_at=now, last_error=reason, reason=reason if row.circuit == "open" else row.reason)
+    return replace(
+        row,
+        last_failure_at=now,
+        last_error=reason,
+        reason=reason if row.circuit == "open" else row.reason,
+        failing_since=row.failing_since or now,
+    )
 
 
 def tripped(row: DestinationRow, now: float, reason: str, *, canary: int | None = None) -> DestinationRow:
@@ -118,7 +148,8 @@ def throttled(row: DestinationRow, now: float, until: float, reason: str) -> Des
     """The receiver sent Retry-After. Of several times the latest counts, unless a clock that jumped set it."""
     before = row.throttled_until or 0
     later = max(until, before) if before <= now + LONGEST_THROTTLE else until
-    return replace(row, throttled_until=later, throttled_at=now, last_error=redact(reason))
+    since = row.failing_since or now
+    return replace(row, throttled_until=later, throttled_at=now, last_error=redact(reason), failing_since=since)
 
 
 def paused(row: DestinationRow, now: float, reason: str) -> DestinationRow:

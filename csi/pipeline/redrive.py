@@ -1,10 +1,12 @@
 """Auto-redrive: dead letters are sent again when the receiver recovers, or some time after a crash."""
 
+import math
 from collections.abc import Sequence
 
 from csi.dlq import dead_letters, replay
 from csi.dlq.dead_letters import StoredDeadLetter
 from csi.emitter.destination import LANES
+from csi.emitter.failure_cause import REFUSES_ALL
 from csi.logs import log
 from csi.pipeline import destination_state
 from csi.pipeline.wake import Wake
@@ -58,13 +60,16 @@ def probe_with_first(rt: Runtime, name: str) -> list[Wake]:
     ]
 
 
-def _has_pending(name: str) -> bool:
-    return any(outbox.oldest_due(name, tier) is not None for tier in LANES)
+def _has_due(rt: Runtime, name: str) -> bool:
+    now = rt.now()
+    return any((outbox.oldest_due(name, tier) or math.inf) <= now for tier in LANES)
 
 
-def _waits_for_probe(rt: Runtime, name: str) -> bool:
-    """A dead letter, or a canary that waits for its next attempt."""
-    return _first(rt, name) is not None or batches.is_unsettled(destinations.get(name).canary)
+def _may_probe_empty(rt: Runtime, name: str) -> bool:
+    """Where the receiver refuses every event, an empty batch proves nothing: a dead letter must be there, which is
+    sent after it."""
+    is_refused = (destinations.get(name).reason or "").startswith(REFUSES_ALL)
+    return not is_refused or _first(rt, name) is not None
 
 
 def _first(rt: Runtime, name: str) -> StoredDeadLetter | None:
@@ -79,8 +84,8 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
     match destination_state.current(destinations.get(name), rt.now()):
         case "accepting":
             return _send(rt, name, AT_A_TIME)
-        # Where events are pending, the flush of their lane sends the probe; without them redrive has to.
-        case "half_open" if comes_first(rt, name) or (_waits_for_probe(rt, name) and not _has_pending(name)):
+        # Where events are due, the flush of their lane sends the probe; without them redrive has to.
+        case "half_open" if comes_first(rt, name) or (_may_probe_empty(rt, name) and not _has_due(rt, name)):
             return [Wake("probe", name)]
     return []
 

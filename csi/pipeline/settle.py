@@ -8,6 +8,7 @@ from csi import clock
 from csi.config.settings import STREAM
 from csi.dlq import dead_letters
 from csi.emitter.destination import Destination
+from csi.emitter.failure_cause import REFUSES_ALL, without_code
 from csi.emitter.verdict import (
     ClockOff,
     Delivered,
@@ -100,7 +101,7 @@ def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wa
     A lease that was lost meanwhile shows in the row count of `batches.finish` and `batches.retry_at`: then another
     thread settles the batch, and this answer changes only the attempt and the destination.
     """
-    this = Settlement(claimed, result, destinations.get(claimed.batch.destination), rt.now())
+    this = Settlement(claimed, result, note_seen(claimed.batch.destination, result.answer), rt.now())
     match result.verdict:
         case Delivered():
             return _settle_delivered(rt, this, {})
@@ -123,6 +124,12 @@ def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wa
             return _settle_transient(rt, this, reason, row, not_before=until)
         case Transient(reason):
             return _settle_transient(rt, this, reason, this.destination)
+
+
+def note_seen(name: str, answer: HttpResponse | NetError) -> DestinationRow:
+    """Store what the answer shows beside its verdict, where that is new. Returns the destination's row."""
+    row = destinations.get(name)
+    return destination_state.write(row, destination_state.seen(row, answer))
 
 
 def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) -> list[Wake]:
@@ -242,7 +249,7 @@ def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
         _add_dead_letters(this, this.rows, "endpoint", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
     dead_letters.attribute_to_receiver(batch.destination, since)
-    return _trip(this, this.destination, f"{destination_state.REFUSES_ALL}: {reason}")
+    return _trip(this, this.destination, f"{REFUSES_ALL}: {reason}")
 
 
 def _settle_throttled(this: Settlement, seconds: float, reason: str) -> list[Wake]:
@@ -319,6 +326,7 @@ def _release(this: Settlement) -> None:
 
 def _add_dead_letters(this: Settlement, rows: list[StoredEvent], cause: dead_letters.Cause, reason: str) -> None:
     batch, status, attempts_made = this.batch, this.result.status, this.batch.attempts + 1
+    reason = without_code(reason)
     dead_letters.add_events(
         batch, rows, cause=cause, reason=reason, status=status, attempts=attempts_made, now=this.now
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Step = Literal["poll", "ingest", "flush", "deliver", "probe", "job"]
+Step = Literal["poll", "ingest", "flush", "deliver", "probe", "test", "job"]
 
 
 @dataclass(frozen=True)

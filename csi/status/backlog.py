@@ -45,7 +45,7 @@ class BacklogGroup:
     since: float | None = None
 
     def words(self, now: float) -> str:
-        """`urgent events to default: 12; the circuit breaker is open (http 503) (until 2026-…)`."""
+        """`urgent events to default: 12; the circuit breaker is open: connection refused (until 2026-…)`."""
         return f"{self.what}: {self.count:,}; {self.reason.timed(now)}"
 
 
@@ -93,14 +93,14 @@ def why_blocked(destination: DestinationState, now: float, *, delivery_is_on: bo
         case "paused":
             return Reason(f"delivery is paused by the operator{_since(row.paused_at)}: {cause}", is_problem=True)
         case "throttled":
-            return Reason(f"the receiver rate-limited us ({cause}); sending is paused", row.throttled_until)
+            return Reason(f"the receiver asks us to wait: {cause}; sending is paused", row.throttled_until)
         case "circuit_open":
-            text = f"the circuit breaker is open{_since(row.opened_at)} ({cause})"
+            text = f"the circuit breaker is open{_since(row.opened_at)}: {cause}"
             if (canary := destination.canary) is not None and canary.state == "sending":
                 return Reason(f"{text}; {canary.batch_id} is being sent", is_problem=True)
             return Reason(text, row.next_probe_at, is_problem=True)
         case "half_open":
-            text = f"the circuit breaker is half-open{_since(row.opened_at)} ({cause}); the next batch is a probe"
+            text = f"the circuit breaker is half-open{_since(row.opened_at)}: {cause}; the next batch is a probe"
             return Reason(text, is_problem=True)
     return None
 

@@ -1,8 +1,10 @@
 """Whether each destination accepts events now, and what is queued for it. Reads only."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from csi.dlq import dead_letters
+from csi.emitter.failure_cause import in_words
 from csi.errors import CsiError
 from csi.pipeline import destination_state
 from csi.pipeline.destination_state import State
@@ -13,8 +15,12 @@ from csi.store.queries import backlog_rows, timeline_rows
 from csi.store.queries.backlog_rows import UnsettledBatch
 from csi.store.queries.timeline_rows import Lane
 
-GATES: dict[State, str] = {
+StateWord = State | Literal["untested"]
+"""`untested`: accepting as far as is known, and never contacted."""
+
+GATES: dict[StateWord, str] = {
     "accepting": "open",
+    "untested": "open",
     "paused": "held",
     "throttled": "paused",
     "circuit_open": "away",
@@ -22,13 +28,20 @@ GATES: dict[State, str] = {
 }
 """The words of release 1.0 for the same states: the value of the deprecated JSON key `gate`."""
 
-STATE_TEXTS: dict[State, str] = {
+STATE_TEXTS: dict[StateWord, str] = {
     "accepting": "accepting events",
+    "untested": "not contacted yet",
     "paused": "paused by the operator",
     "throttled": "throttled by the receiver",
     "circuit_open": "circuit breaker open",
     "half_open": "circuit breaker half-open; the next batch is a probe",
 }
+
+
+NO_COUNTS = (
+    'this receiver does not confirm counts: its answers have no "accepted", so events that it does not store are '
+    "not noticed"
+)
 
 
 class UnknownDestination(CsiError):
@@ -40,7 +53,7 @@ class DestinationState:
     """May events be sent to this destination now, and what its row says."""
 
     name: str
-    state: State
+    state: StateWord
     row: DestinationRow
     is_configured: bool = True
     wanted_form: str = "auto"
@@ -63,16 +76,38 @@ class DestinationState:
         return GATES[self.state]
 
     @property
+    def is_reachable(self) -> bool | None:
+        """Whether the receiver accepts what it is sent; None: it has never answered."""
+        if self.row.circuit != "closed":
+            return False
+        return True if self.row.answered_at is not None or self.row.last_success_at is not None else None
+
+    @property
     def cause(self) -> str | None:
         """Why it is not accepting: the operator's or the receiver's own words, which may hold a secret."""
         match self.state:
             case "paused":
                 return self.row.paused_reason
             case "throttled":
-                return self.row.last_error
+                return in_words(self.row.last_error)
             case "circuit_open" | "half_open":
-                return self.row.reason
-        return None
+                return in_words(self.row.reason)
+        return in_words(self.row.last_error) if self.row.failing_since is not None else None
+
+    @property
+    def breaker_words(self) -> str | None:
+        """Why the circuit is open, in words; None: it is closed."""
+        return in_words(self.row.reason) if self.row.reason else None
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the last request that failed did so, in words."""
+        return in_words(self.row.last_error) if self.row.last_error else None
+
+    @property
+    def note(self) -> str | None:
+        """What the operator should know once about this receiver."""
+        return NO_COUNTS if self.row.confirms_counts is not None and not self.row.confirms_counts else None
 
 
 @dataclass(frozen=True)
@@ -96,7 +131,10 @@ def destination_state_of(rt: Runtime, name: str) -> DestinationState:
     row = destinations.get(name)
     # Read once, so that the state and the batch that it names agree.
     canary = backlog_rows.unsettled_batch(row.canary) if row.circuit == "open" and row.canary is not None else None
-    state = destination_state.judge(row, rt.now(), canary_is_sending=canary is not None and canary.state == "sending")
+    is_sending = canary is not None and canary.state == "sending"
+    state: StateWord = destination_state.judge(row, rt.now(), canary_is_sending=is_sending)
+    if state == "accepting" and not row.was_contacted:
+        state = "untested"
     destination = rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
     return DestinationState(name, state, row, destination is not None, wanted, canary)

@@ -16,6 +16,7 @@ from csi.store import (
     alerts,
     api_refusals,
     api_units,
+    backlog_samples,
     backups,
     db,
     events,
@@ -26,6 +27,7 @@ from csi.store import (
     watches,
 )
 from csi.store.api_refusals import ApiRefusal
+from csi.store.backlog_samples import BacklogSample
 from csi.store.backups import BackupRecord
 from csi.store.held_removals import HeldRemoval
 from csi.store.incidents import Incident
@@ -48,6 +50,8 @@ class SourcePlan:
 
 
 LATELY_SECONDS = 3600.0
+SAMPLES_SECONDS = 900.0
+SAMPLE_VALID_SECONDS = 120.0
 
 BACKUP_TIMER = Path("/etc/systemd/system/timers.target.wants/csi-backup.timer")
 """There while systemd starts the timer of ops/systemd."""
@@ -87,9 +91,19 @@ class SystemFacts:
     """None: csi makes no backups of this database."""
     backup_timer: bool = False
     """The timer that makes a backup every night is enabled."""
+    backlog_samples: tuple[BacklogSample, ...] = ()
+    """Of the last quarter of an hour, oldest first."""
 
     def watches_of(self, source: str) -> list[WatchTimes]:
         return [watch for watch in self.watches if watch.source == source]
+
+    def waiting(self, destination: str | None = None) -> int | None:
+        """Events that wait for this destination, or for all, when the worker counted last. None: no count is recent."""
+        newest = {
+            one.destination: one for one in self.backlog_samples if self.now - one.taken_at < SAMPLE_VALID_SECONDS
+        }
+        found = [one.waiting for one in newest.values() if destination in (None, one.destination)]
+        return sum(found) if found else None
 
 
 def gather(rt: Runtime) -> SystemFacts:
@@ -123,6 +137,7 @@ def gather(rt: Runtime) -> SystemFacts:
         backups=backups.record(),
         backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
         backup_timer=BACKUP_TIMER.exists(),
+        backlog_samples=tuple(backlog_samples.since(now - SAMPLES_SECONDS)),
     )
 
 

@@ -6,7 +6,8 @@ from csi.problems import PASSING_SECONDS, Check, ProblemKind, ProblemReport, Sev
 
 __all__ = ["PASSING_SECONDS", "Check", "Severity", "to_notify"]
 
-_NO_PROGRESS = ("source_stale", "watches_overdue", "backlog_old", "host_outage")
+_LATE = ("backlog_old", "backlog_growing")
+_NO_PROGRESS = ("source_stale", "watches_overdue", "host_outage", *_LATE)
 
 KINDS: dict[str, ProblemKind] = {
     "worker_silent": ProblemKind(
@@ -34,9 +35,12 @@ KINDS: dict[str, ProblemKind] = {
         "delivery",
         "the-receiver-answers-503-or-not-at-all",
         "/#destinations",
-        explains=("backlog_old", "dead_letters"),
+        explains=("dead_letters", "certificate_expiring", *_LATE),
     ),
-    "destination_paused": ProblemKind("delivery", "delivery-is-paused-by-command", "/#destinations", notifies=False),
+    "destination_paused": ProblemKind("delivery", "delivery-is-paused-by-command", "/#destinations", explains=_LATE),
+    "delivery_off": ProblemKind("delivery", "delivery-is-switched-off", "/#waiting", explains=_LATE),
+    "certificate_expiring": ProblemKind("certificate", "the-receivers-certificate-expires", "/#destinations"),
+    "backlog_growing": ProblemKind("backlog", "the-receiver-is-too-slow", "/#waiting", explains=("backlog_old",)),
     "backlog_old": ProblemKind("backlog", "the-receiver-is-away-for-hours", "/#waiting"),
     "dead_letters": ProblemKind("letters", "dead-letters", "/dead-letters"),
     "quota_low": ProblemKind("api", "the-api-units-run-out", "/#quota"),

@@ -11,6 +11,7 @@ from csi.adapters import registry
 from csi.config.settings import TierSettings
 from csi.dlq import dead_letters
 from csi.dlq.dead_letters import StoredDeadLetter
+from csi.emitter.failure_cause import without_code
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status.backlog import PendingPlace, Reason, why_batch_waits, why_pending, with_worker
@@ -330,7 +331,7 @@ def _answer_words(attempt: timeline_rows.AttemptRow) -> str:
         return "no answer yet"
     status = "" if attempt.status is None else f"http {attempt.status}"
     reason = attempt.reason_for_event or ""
-    said = reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
+    said = without_code(reason) if reason.startswith(status) else f"{status}: {reason}" if reason else status
     words = f"{attempt.outcome} ({said})" if said else attempt.outcome
     return f"{words}; the batch was accepted in part" if attempt.batch_outcome == "partial" else words
 

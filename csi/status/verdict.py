@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from csi.runtime import Runtime
-from csi.status import notification_problems, source_problems, upkeep_problems, worker_problems
-from csi.status.destinations import DestinationState
+from csi.status import delivery_problems, notification_problems, source_problems, upkeep_problems, worker_problems
 from csi.status.facts import SystemFacts, gather
 from csi.status.problems import Check, Problem
 from csi.status.worker_problems import SET_CLOCK, worker_remedy
@@ -15,8 +14,6 @@ from csi.store.watches import WatchTimes
 
 OVERDUE_SECONDS = 180.0
 """The least time that a watch with a short interval gets to count as not overdue."""
-BACKLOG_SECONDS = 1800.0
-"""PRD §6.1: a standard event is delivered within half an hour."""
 DEAD_LETTERS = 100
 FEW_DEAD = 5
 """Fewer dead letters in an hour are no problem, whatever their share."""
@@ -57,7 +54,7 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_storage(facts),
         *_sources(facts),
         *source_problems.problems(facts),
-        *_delivery(facts),
+        *delivery_problems.problems(facts),
         *_upkeep(facts),
         *upkeep_problems.problems(facts),
         *_incidents(facts),
@@ -120,56 +117,6 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
         effect = "new items of these watches are not seen"
         remedy = FIND_STALL if facts.worker.problem is None else worker_remedy(facts.worker)
         yield Problem("watches_overdue", source, "down", what, effect, remedy, fails=("live",))
-
-
-# ── delivery ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _delivery(facts: SystemFacts) -> Iterator[Problem]:
-    if not facts.delivery_is_on:
-        return
-    for one in facts.destinations:
-        yield from _destination(one)
-    if facts.oldest_pending is not None and facts.now - facts.oldest_pending > BACKLOG_SECONDS:
-        minutes = (facts.now - facts.oldest_pending) / 60
-        what = f"the oldest undelivered event was first seen {minutes:,.0f} minutes ago"
-        effect = "receivers get events late"
-        yield Problem(
-            *("backlog_old", "events", "degraded", what, effect, "`csi status` shows the reason"),
-            facts.oldest_pending,
-            fails=("alert",),
-        )
-
-
-def _destination(one: DestinationState) -> Iterator[Problem]:
-    row = one.row
-    if row.paused_reason is not None:
-        what, effect = f"delivery to {one.name} is paused by the operator", "its events stay pending"
-        remedy = f"`csi delivery resume --destination {one.name}`"
-        yield Problem("destination_paused", one.name, "degraded", what, effect, remedy, row.paused_at, fails=("ready",))
-    if row.circuit != "closed":
-        yield Problem(
-            "receiver_away",
-            one.name,
-            "degraded",
-            f"the circuit breaker of destination {one.name} is open{cause_in_brackets(row.reason)}",
-            "its events stay pending until a probe succeeds",
-            f"`csi delivery test --destination {one.name}` explains the answer; {_next_request(one)}",
-            row.opened_at,
-            fails=("ready", "alert"),
-        )
-
-
-def _next_request(one: DestinationState) -> str:
-    """What is sent next while the circuit is open."""
-    if one.canary is not None and one.canary.state == "sending":
-        return f"{one.canary.batch_id} is being sent"
-    return "a probe is sent at least every 20 s"
-
-
-def cause_in_brackets(error: str | None) -> str:
-    """The status or the kind of failure. After a colon come the receiver's own words, which are left out."""
-    return f" ({error.partition(':')[0]})" if error else ""
 
 
 # ── dead letters, quota, configuration, disk ────────────────────────────────────────────────────────────

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import columns, fetch_one, marks, number, run
+from csi.store.db import changed, columns, fetch_one, marks, number, run
 
 DEFAULT = "default"
 
@@ -37,6 +37,23 @@ class DestinationRow:
     paused_at: float | None = None
     ramp: int = 0
     """Concurrent requests allowed while recovery ramps up; 0: as many as configured."""
+    failing_since: float | None = None
+    """The first failure after which nothing succeeded; None: the last request succeeded."""
+    answered_at: float | None = None
+    """When the receiver last answered as it should, be it to an empty batch; None: never."""
+    test_requested_at: float | None = None
+    """Since when a test is wanted: the worker started, or the configuration was reloaded."""
+    tested_at: float | None = None
+    """When the last test was sent."""
+    certificate_expires_at: float | None = None
+    """As seen in the last connection; None: no TLS, or not seen yet."""
+    confirms_counts: bool | None = None
+    """Whether its answers say how many events it accepted; None: not known."""
+
+    @property
+    def was_contacted(self) -> bool:
+        """A request to it has ended, with or without success."""
+        return any(at is not None for at in (self.answered_at, self.last_success_at, self.last_failure_at))
 
 
 def get(destination: str = DEFAULT) -> DestinationRow:
@@ -52,6 +69,17 @@ def change(destination: str, **changes: Any) -> None:
         f"ON CONFLICT (destination) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changes)}"
     )
     run(sql, destination, *changes.values())
+
+
+def request_test(destination: str, now: float) -> None:
+    """A test is due. Kept until it has ended, also if the process ends before."""
+    change(destination, test_requested_at=now)
+
+
+def claim_test(row: DestinationRow, now: float) -> bool:
+    """Record that a test is sent now. False: another worker sends it. The row must exist."""
+    sql = "UPDATE destinations SET tested_at = ? WHERE destination = ? AND COALESCE(tested_at, 0) = ?"
+    return changed(sql, now, row.destination, row.tested_at or 0.0) == 1
 
 
 def failing_batches(row: DestinationRow) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from csi import clock
+from csi.emitter.failure_cause import without_code
 
 HEALTH = {
     "healthy": "polled as planned",
@@ -33,6 +34,7 @@ MOODS = {
     "dead": "bad", "quarantined": "bad", "malformed": "bad", "open": "bad",
     "circuit_open": "bad", "half_open": "bad", "missed": "bad", "transient": "warn", "refused": "bad",
     "endpoint_fault": "bad", "sending": "wait", "interrupted": "warn", "other_form": "idle", "probe_failed": "bad",
+    "untested": "idle", "test_ok": "good", "test_failed": "bad",
 }  # fmt: skip
 """The colour of a state."""
 
@@ -106,6 +108,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "mood": mood,
     "plain": plain,
     "code_parts": code_parts,
+    "without_code": without_code,
     "iso": clock.iso,
     "merged": lambda given, **more: {**given, **more},
     "kind": lambda source: SOURCES.get(source, plain(source)),

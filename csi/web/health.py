@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi import clock
+from csi.emitter.failure_cause import failure_cause
 from csi.errors import CsiError, StoreError
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
 from csi.status.source_problems import is_on_time
-from csi.status.verdict import cause_in_brackets, judge, overdue
+from csi.status.verdict import judge, overdue
 from csi.store import database_faults
 from csi.store.destinations import DEFAULT, DestinationRow
 
@@ -89,7 +90,7 @@ def _failing(problems: Sequence[Problem]) -> dict[str, Any]:
                 "since": _iso(one.since),
                 "effect": one.effect,
                 "events": one.events,
-                "runbook": f"/docs/runbook#{one.kind.runbook}",
+                "runbook": f"/docs/runbook#{one.runbook}",
             }
             for one in problems
         ],
@@ -115,12 +116,12 @@ def _delivery(facts: SystemFacts) -> dict[str, Any]:
     found = [one for one in facts.destinations if one.name == DEFAULT]
     default = found[0] if found else DestinationState(DEFAULT, "accepting", DestinationRow(DEFAULT))
     row = default.row
-    is_reachable = row.circuit == "closed" if facts.delivery_is_on else None
+    is_reachable = default.is_reachable if facts.delivery_is_on else None
     body = {
         "ua_reachable": is_reachable,
         "last_success": _iso(row.last_success_at),
         "last_failure": _iso(row.last_failure_at),
-        "note": _note(default) if is_reachable else None,
+        "note": _note(default) if facts.delivery_is_on else None,
         "enabled": facts.delivery_is_on,
         "state": default.state,
         "breaker": row.circuit,
@@ -132,19 +133,23 @@ def _delivery(facts: SystemFacts) -> dict[str, Any]:
 
 
 def _note(default: DestinationState) -> str | None:
-    """What is worth knowing of a receiver that still counts as reachable."""
+    """What is worth knowing of a receiver that does not count as away."""
     row = default.row
-    cause = cause_in_brackets(row.last_error)
+    if row.circuit != "closed":
+        return None
+    if default.state == "untested":
+        return "not contacted yet"
+    cause = failure_cause(row.last_error).words
     if default.state == "throttled":
-        return f"the receiver rate-limited us{cause}; sending resumes when its Retry-After has passed"
-    if (row.last_failure_at or 0) > (row.last_success_at or 0):
-        return f"the last attempt failed{cause}; it is retried"
+        return f"the receiver asks us to wait: {cause}; sending resumes when its Retry-After has passed"
+    if (row.last_failure_at or 0) > max(row.last_success_at or 0, row.answered_at or 0):
+        return f"the last attempt failed: {cause}; it is retried"
     return None
 
 
 def _other(one: DestinationState) -> dict[str, Any]:
     return {
-        "reachable": one.row.circuit == "closed",
+        "reachable": one.is_reachable,
         "last_success": _iso(one.row.last_success_at),
         "state": one.state,
         "breaker": one.row.circuit,

@@ -166,6 +166,13 @@ def _destinations(facts: SystemFacts) -> Iterator[Metric]:
     yield _gauge("csi_breaker_open", "1 while a circuit breaker is open", max(opened.values(), default=0.0))
     yield _by("csi_destination_breaker_open", "1 while its circuit breaker is open", "destination", opened, names)
     yield _by("csi_destination_held", "1 while paused by the operator", "destination", paused, names)
+    waiting = {(name,): facts.waiting(name) for name in names}
+    text = "Events that wait for a destination, counted every 30 s"
+    yield _gauges("csi_destination_waiting_events", text, ["destination"], waiting)
+    ends = {one.name: one.row.certificate_expires_at for one in facts.destinations}
+    left = {(name,): None if at is None else at - facts.now for name, at in ends.items()}
+    text = "Time until the receiver's certificate expires"
+    yield _gauges("csi_destination_certificate_left_seconds", text, ["destination"], left)
 
 
 def _worker(facts: SystemFacts) -> Iterator[Metric]:

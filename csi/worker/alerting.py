@@ -74,8 +74,9 @@ def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
     if rt.settings.notify.enabled and (targets := notification_sending.targets(rt)):
         with writing():
             due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS, muting.covers)
+        sections = {(problem.id, problem.subject): problem.runbook for problem in found}
         for alert in due:
-            _notify(rt, alert, targets)
+            _notify(rt, alert, targets, sections.get((alert.name, alert.subject)))
         notification_sending.retry(rt)
         if not muting.mutes_all:
             scheduled_messages.send_due(rt, targets)
@@ -131,10 +132,10 @@ def warn_without_target(rt: Runtime) -> None:
             log.warning("no notification target is set", effect=problem.effect, remedy=problem.remedy)
 
 
-def _notify(rt: Runtime, alert: StoredAlert, targets: Sequence[Target]) -> None:
+def _notify(rt: Runtime, alert: StoredAlert, targets: Sequence[Target], section: str | None) -> None:
     """To each target; one that fails is not sent the alert about itself."""
     told = [one for one in targets if (alert.name, alert.subject) != ("notification_failed", one.name)]
-    accepted = [target for target in told if _notify_target(rt, alert, target)]
+    accepted = [target for target in told if _notify_target(rt, alert, target, section)]
     if accepted or (not told and alert.resolved_at is not None):
         with writing():
             alerts.mark_notified(alert, rt.now())
@@ -142,13 +143,13 @@ def _notify(rt: Runtime, alert: StoredAlert, targets: Sequence[Target]) -> None:
         notification_sending.retry_later(rt, _key(alert))
 
 
-def _notify_target(rt: Runtime, alert: StoredAlert, target: Target) -> bool:
+def _notify_target(rt: Runtime, alert: StoredAlert, target: Target, section: str | None) -> bool:
     start, is_late = f"alert:{alert.id}:firing", False
     if alert.resolved_at is not None and not notification_log.has(start, target.name):
         is_late = True
         with writing():
             notification_log.drop(start, target.name)  # the message of the end says all that this one does
-    title, body = message(alert, KINDS, rt.settings.web.public_url, is_late=is_late)
+    title, body = message(alert, KINDS, rt.settings.web.public_url, section, is_late=is_late)
     kind: notification_sending.MessageKind = "alert" if alert.resolved_at is None else "resolved"
     return notification_sending.send_to(rt, target, Message(_key(alert), kind, message_kind(alert), title, body))
 

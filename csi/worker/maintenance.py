@@ -5,11 +5,12 @@ Everything here needs no task queue: `tasks.worker` runs the passes in a thread 
 
 from dataclasses import dataclass
 
+from csi.emitter.destination import LANES
 from csi.logs import log
-from csi.pipeline import clock_check, disk_guard, redrive, rescue
+from csi.pipeline import clock_check, disk_guard, receiver_test, redrive, rescue
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import batches, db, heartbeats, leases
+from csi.store import backlog_samples, batches, db, heartbeats, leases
 from csi.store.db import writing
 from csi.store.heartbeats import WORKER
 from csi.worker import leader
@@ -19,6 +20,7 @@ HEARTBEAT_PASSES = 5
 """The heartbeat is written, and dead letters are looked at, in every fifth pass: every five seconds."""
 
 CLOCK_SLACK = 30.0
+SAMPLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def run_pass(rt: Runtime, queue: QueueHealth, started_at: float, *, with_heartbe
     if with_heartbeat and leads:
         shift_times_after_clock_change(rt)
         wakes += redrive.redrive(rt)
+        wakes += receiver_test.due_tests(rt)
+        sample_backlog(rt)
     if with_heartbeat and queue.problem is None and (leads or queue.depth is None):
         write_heartbeat(rt, started_at)
     if leads:
@@ -47,6 +51,18 @@ def run_pass(rt: Runtime, queue: QueueHealth, started_at: float, *, with_heartbe
     if with_heartbeat and queue.problem is not None:
         log.error("worker stalled; heartbeat withheld", error=queue.problem)
     return wakes
+
+
+def sample_backlog(rt: Runtime) -> None:
+    """Every half a minute: how much waits for each destination, and how much it accepted since."""
+    now, last = rt.now(), rt.process.backlog_sampled_at
+    if 0 <= now - last < SAMPLE_SECONDS:
+        return
+    with writing():
+        backlog_samples.delete_old(now)
+        for name in rt.destinations:
+            backlog_samples.take(name, LANES, max(last, now - 2 * SAMPLE_SECONDS), now)
+    rt.process.backlog_sampled_at = now
 
 
 def recover(rt: Runtime) -> int:

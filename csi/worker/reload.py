@@ -8,7 +8,7 @@ from csi.config import loader
 from csi.config.settings import Settings
 from csi.errors import CsiError
 from csi.logs import log, redact
-from csi.pipeline import quota_schedule, schedule
+from csi.pipeline import quota_schedule, receiver_test, schedule
 from csi.runtime import Runtime, load_settings, secret_values
 from csi.store import api_refusals, backups, counters, reload_results
 from csi.store.db import writing
@@ -67,12 +67,13 @@ def keep_fixed(old: Settings, new: Settings) -> Settings:
 
 
 def note_start(rt: Runtime) -> None:
-    """A process that starts has taken its configuration: what was refused before is over. Backups are expected from
-    the first start on."""
+    """A process that starts has taken its configuration: what was refused before is over. Receivers are tested, and
+    backups are expected from the first start on."""
     with writing():
         reload_results.note(rt.now(), sources=rt.enabled_sources())
         api_refusals.forget()
         backups.note_expected(rt.now())
+    receiver_test.request_all(rt)
 
 
 def _value(settings: Settings, key: str) -> object:
@@ -87,6 +88,7 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
         reload_results.note(fresh.now(), sources=fresh.enabled_sources())
         api_refusals.forget()
         counters.add("config_reloads", label="loaded")
+    receiver_test.request_all(fresh)
     log.info("configuration is reloaded")
     if fixed:
         log.warning("some settings need a restart; they stay as they were", keys=", ".join(fixed))

@@ -90,6 +90,12 @@ def accept(request: ReceivedRequest) -> Reply:
     return json_reply(200, {"ok": True, "accepted": count, "rejected": 0, "errors": []})
 
 
+def for_events(*statuses: int) -> Callable[[ReceivedRequest], Reply]:
+    """Each request with events gets the next status; empty batches, and what comes after the last, are accepted."""
+    left = list(statuses)
+    return lambda request: json_reply(left.pop(0)) if request.events and left else accept(request)
+
+
 class ScriptedReceiver:
     """Each request uses up one behaviour of the script; after the last, `then`. `taken` is ledger U."""
 

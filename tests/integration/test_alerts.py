@@ -20,6 +20,7 @@ from csi.status.verdict import judge, verdict
 from csi.status.worker import WorkerStatus
 from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.api_refusals import ApiRefusal
+from csi.store.backlog_samples import BacklogSample
 from csi.store.backups import Backup, BackupRecord
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
@@ -62,10 +63,26 @@ HANGS = '{"reason": null, "since": null, "hung": [{"task": "poll_watch", "since"
 STALLED = '{"reason": "the scheduler hangs", "since": 1771761500, "hung": []}'
 
 
+def samples(*due, seconds=30.0, delivered=0):
+    """The last is of now."""
+    times = (NOW - seconds * (len(due) - number - 1) for number in range(len(due)))
+    return tuple(BacklogSample("default", at, count, count, delivered) for at, count in zip(times, due, strict=True))
+
+
+def accepting(**changes):
+    return (DestinationState("default", "accepting", DestinationRow("default", answered_at=NOW - 9, **changes)),)
+
+
 CASES = {
     "worker_silent": facts(31),
     "threads_hung": facts(stall=HANGS),
     "notifier_silent": facts(notifier=NOW - 181),
+    "destination_paused": facts(
+        destinations=destination(paused_reason="moving", paused_at=NOW - 60), backlog_samples=samples(3)
+    ),
+    "delivery_off": facts(delivery_is_on=False, oldest_pending=NOW - 9, backlog_samples=samples(84)),
+    "certificate_expiring": facts(destinations=accepting(certificate_expires_at=NOW + 86_400)),
+    "backlog_growing": facts(destinations=accepting(), backlog_samples=samples(*range(20, 42))),
     "source_stale": facts(sources=SOURCE, watches=watch(601)),
     "backlog_old": facts(oldest_pending=NOW - 1801),
     "receiver_away": facts(destinations=destination(circuit="open", reason="http 401")),
@@ -95,7 +112,6 @@ OTHERS = {
     "no_notification_target": facts(notifications=NotificationFacts(has_heartbeat_url=False)),
     "clock_held": facts(clock_hold="the wall clock jumped by 3600 s"),
     "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
-    "destination_paused": facts(destinations=destination(paused_reason="moving", paused_at=NOW - 60)),
     "watch_quiet": facts(watches=(one_watch(first_read_at=NOW - 900_000, usual_gap=3600.0),)),
 }
 
@@ -224,7 +240,7 @@ def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, de
         alerting.look(line.rt)
     ((title, text),) = told(desk)
     assert title == "CSI csi-vps-01: receiver away (default)"
-    assert "http 503" in text
+    assert "the receiver is unavailable (503)" in text
     assert "csi delivery test --destination default" in text
     away(line, opened=False)
     for _ in range(4):

@@ -191,13 +191,13 @@ def pending(state="accepting", *, delivery_is_on=True, is_configured=True, earli
         ),
         (
             pending("throttled", throttled_until=NOW + 40, last_error="http 429"),
-            "rate-limited us (http 429); sending is paused (until 2026-02-22T12:00:40Z)",
+            "asks us to wait: the receiver rate-limits us (429); sending is paused (until 2026-02-22T12:00:40Z)",
         ),
         (
             pending("circuit_open", reason="http 401", opened_at=NOW),
-            "circuit breaker is open since 2026-02-22T12:00:00Z (http 401)",
+            "circuit breaker is open since 2026-02-22T12:00:00Z: authentication failed (401)",
         ),
-        (pending("half_open", reason="timeout"), "half-open (timeout)"),
+        (pending("half_open", reason="timeout: no answer within 10 s"), "half-open: no answer within 10 s"),
         (pending(earlier="src:x"), "an earlier item of the same watch is sent first: src:x"),
         (pending(), "the batch of lane standard is filling (up to 100) (until 2026-02-22T12:00:20Z)"),
         (pending(due_at=NOW - 5), "due; waiting for a free request slot in lane standard"),

@@ -13,7 +13,7 @@ from csi.pipeline import redrive
 from csi.store import db, events, inbox
 from csi.store.destinations import change
 from csi.store.models import Event
-from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
+from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, for_events
 from tests.fakes.youtube import simulated_youtube
 from tests.integration import test_store as shelf
 from tests.rigs.in_process import InProcessPipeline
@@ -51,7 +51,7 @@ def letters() -> list[tuple[str, str | None]]:
 
 def test_a_replay_and_a_scheduled_retry_of_one_event_meet_and_it_is_delivered_once(make_line, yt):
     yt.add(yt.playlists[0])
-    with ScriptedReceiver(503, 503, 503, 503) as ua:
+    with ScriptedReceiver(then=for_events(503, 503, 503, 503)) as ua:
         line = make_line(ua, dlq={"auto_redrive": False})
         line.run()
         line.wait(100)
@@ -213,7 +213,10 @@ def test_while_delivery_is_held_nothing_is_sent_and_then_everything_is(make_line
 
 @pytest.mark.slow
 def test_the_commands_beside_a_running_worker(tmp_path):
-    with ScriptedReceiver(400) as ua, installation(tmp_path, channels=0, dlq={"auto_redrive": False}) as site:
+    with (
+        ScriptedReceiver(then=for_events(400)) as ua,
+        installation(tmp_path, channels=0, dlq={"auto_redrive": False}) as site,
+    ):
         site.ua_url = ua.url
         site.yt.add(site.yt.playlists[0], "Über")
         site.start()

@@ -30,6 +30,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import deliver, flush
 from csi.status import (
     backlog,
+    delivery_problems,
     destinations,
     facts,
     mutes,
@@ -317,6 +318,7 @@ READS = [
     lambda rt: backlog.backlog(rt),
     lambda rt: charts.flow_chart(rt.now(), 3600.0, 60),
     lambda rt: destinations.all_destinations(rt),
+    lambda rt: list(delivery_problems.problems(facts.gather(rt))),
     lambda rt: facts.gather(rt),
     lambda rt: mutes.active_mutes(rt),
     lambda rt: overview.overview(rt),
@@ -381,7 +383,7 @@ def test_a_retry_after_is_the_reason_everywhere_while_it_runs(tmp_path: Path) ->
         (entry,) = [one for one in built.json("status")["backlog"] if one["step"] == "deliver"]
         (item,) = built.json("trace", "waits000001")["items"]
     for said in (task["why"], entry["why"], item["reason"]):
-        assert said.startswith("the receiver rate-limited us (http 429); sending is paused")
+        assert said.startswith("the receiver asks us to wait: the receiver rate-limits us (429); sending is paused")
 
 
 def test_while_the_circuit_is_open_every_surface_names_the_next_request(tmp_path: Path) -> None:

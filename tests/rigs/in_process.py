@@ -81,6 +81,8 @@ class InProcessPipeline:
                 return flush.flush(self.rt, str(wake.key))
             case "probe":
                 return deliver.probe(self.rt, str(wake.key))
+            case "test":
+                return deliver.test(self.rt, str(wake.key))
             case "deliver":
                 return [wake for wakes in deliver.deliver(self.rt, int(wake.key)) for wake in wakes]
 

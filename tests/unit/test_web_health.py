@@ -16,6 +16,7 @@ from csi.web.health import liveness, readiness, unknown
 
 NOW = 1_771_761_600.0
 WATCH = WatchTimes("youtube_playlist", 30.0, NOW + 20, NOW - 10, NOW - 10, 0)
+OPEN_401 = "open: authentication failed (401): check the secret, the bearer token and the clock"
 RSS = WatchTimes("youtube_channel_rss", 300.0, NOW + 100, NOW - 200, NOW - 200, 0)
 
 
@@ -66,15 +67,15 @@ def test_every_destination_is_judged_not_only_the_first() -> None:
     words = "http 401: bad signature of https://ua.example"
     row = DestinationRow("backup", circuit="open", reason=words, last_success_at=NOW - 900, last_failure_at=NOW - 5)
     others = (
-        DestinationState("archive", "accepting", DestinationRow("archive")),
+        DestinationState("archive", "untested", DestinationRow("archive")),
         DestinationState("backup", "half_open", row),
     )
     report = readiness(replace(GOOD, destinations=(*GOOD.destinations, *others)))
     assert not report.is_good
-    assert report.body["reasons"] == ["the circuit breaker of destination backup is open (http 401)"]
+    assert report.body["reasons"] == [f"the circuit breaker of destination backup is {OPEN_401}"]
     assert report.body["delivery"]["ua_reachable"] is True
     assert report.body["delivery"]["destinations"] == {
-        "archive": {"reachable": True, "last_success": None, "state": "accepting", "breaker": "closed"},
+        "archive": {"reachable": None, "last_success": None, "state": "untested", "breaker": "closed"},
         "backup": {"reachable": False, "last_success": "2026-02-22T11:45:00Z", "state": "half_open", "breaker": "open"},
     }
 
@@ -104,7 +105,7 @@ def test_every_destination_is_judged_not_only_the_first() -> None:
         ),
         (
             replace(GOOD, destinations=default("circuit_open", circuit="open", reason="http 401: bad signature")),
-            "the circuit breaker of destination default is open (http 401)",
+            f"the circuit breaker of destination default is {OPEN_401}",
         ),
     ],
 )
@@ -157,9 +158,8 @@ def test_what_is_switched_off_is_not_missed() -> None:
 @pytest.mark.parametrize(
     "destinations",
     [
-        default(),
         default(last_success_at=NOW),
-        default(last_failure_at=NOW, last_error="http 503"),
+        default(answered_at=NOW, last_failure_at=NOW, last_error="http 503"),
         default("half_open", circuit="open", last_success_at=NOW),
         default("circuit_open", circuit="open", last_success_at=NOW - 9, last_failure_at=NOW, last_error="http 401"),
     ],
@@ -169,11 +169,25 @@ def test_a_receiver_is_reachable_exactly_when_it_is_no_reason(destinations: tupl
     assert report.body["delivery"]["ua_reachable"] is report.is_good is (report.body["reasons"] == [])
 
 
+def test_before_its_first_answer_it_is_not_known_whether_a_receiver_is_reachable() -> None:
+    never = readiness(replace(GOOD, destinations=default("untested"))).body["delivery"]
+    assert (never["ua_reachable"], never["state"], never["note"]) == (None, "untested", "not contacted yet")
+    answered = readiness(replace(GOOD, destinations=default(answered_at=NOW - 5))).body["delivery"]
+    assert (answered["ua_reachable"], answered["note"]) == (True, None)
+
+
+def test_the_clock_difference_of_the_receiver_is_a_reason() -> None:
+    reason = "http 401: stale_timestamp; the receiver's clock is +600 s from ours"
+    (text,) = readiness(replace(GOOD, destinations=default("half_open", circuit="open", reason=reason))).body["reasons"]
+    assert "the receiver's clock is 600 s ahead of ours" in text
+    assert "stale_timestamp" not in text
+
+
 def test_one_failed_attempt_is_a_note_and_the_receiver_stays_reachable() -> None:
     failed = {"last_failure_at": NOW, "last_error": "http 503: busy, titled X"}
     body = readiness(replace(GOOD, destinations=default(last_success_at=NOW - 9, **failed))).body
     assert (body["status"], body["delivery"]["ua_reachable"]) == ("ready", True)
-    assert body["delivery"]["note"] == "the last attempt failed (http 503); it is retried"
+    assert body["delivery"]["note"] == "the last attempt failed: the receiver is unavailable (503); it is retried"
     assert body["delivery"]["last_failure"] == "2026-02-22T12:00:00Z"
     over = default(last_success_at=NOW + 1, **failed)
     assert readiness(replace(GOOD, destinations=over)).body["delivery"]["note"] is None
@@ -191,7 +205,7 @@ def test_a_retry_after_is_shown_while_it_lasts() -> None:
 
     assert (shown("throttled")["paused_until"], shown("accepting")["paused_until"]) == ("2026-02-22T12:01:00Z", None)
     assert shown("accepting")["canonical_json"] == "utf8"
-    assert shown("throttled")["note"].startswith("the receiver rate-limited us (http 429); sending resumes")
+    assert shown("throttled")["note"].startswith("the receiver asks us to wait: the receiver rate-limits us (429)")
 
 
 def test_alive_while_things_happen() -> None:

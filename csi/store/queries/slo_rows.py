@@ -15,7 +15,8 @@ DUPLICATE = "duplicate_event"
 # Without an answer, or with one from a proxy, it is not known whether the receiver stored the batch.
 _UNSURE = """
     (a.outcome = 'interrupted' OR a.status IN (502, 504)
-     OR (a.outcome = 'transient' AND a.status IS NULL AND COALESCE(a.reason, '') NOT IN ('connect', 'busy')))
+     OR (a.outcome = 'transient' AND a.status IS NULL
+         AND SUBSTR(COALESCE(a.reason, ''), 1, 7) <> 'connect' AND SUBSTR(COALESCE(a.reason, ''), 1, 4) <> 'busy'))
 """
 # The destinations are named because the index on the time of an attempt begins with its destination.
 _SINCE = (

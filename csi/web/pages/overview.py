@@ -12,6 +12,7 @@ from csi.ingester.text import clean
 from csi.pipeline.quota_schedule import Forecast, sentence
 from csi.runtime import Runtime
 from csi.status.backlog import queued
+from csi.status.delivery_problems import certificate_text
 from csi.status.destinations import STATE_TEXTS, configured_name
 from csi.status.overview import overview
 from csi.status.slo import DAY, HOUR, objectives
@@ -38,6 +39,7 @@ def show(rt: Runtime, request: Request) -> Context:
         "backlog_age": 0.0 if found.oldest_pending is None else max(found.now - found.oldest_pending, 0.0),
         "objectives": list(objectives(found.day)),
         "state_texts": STATE_TEXTS,
+        "certificate_text": certificate_text,
         "hour": svg_charts.throughput(flow_chart(found.now, HOUR, 60), "Last hour", 900),
         "day": svg_charts.throughput(flow_chart(found.now, DAY, 1800), "Last day", 6 * 3600),
         "burn": _quota_burn(found.quota, found.now) if found.quota else None,
