@@ -19,7 +19,8 @@ READ_SECONDS = 3.0
 
 def expires_at(connection: Any) -> float | None:
     """Of a connection whose certificate was accepted; None: it is not TLS, or has no date."""
-    if not isinstance(connection, ssl.SSLSocket | ssl.SSLObject):
+    # httpcore returns the object inside ssl.SSLSocket, which has no public type.
+    if not hasattr(connection, "getpeercert"):
         return None
     ends = (connection.getpeercert() or {}).get("notAfter")
     return float(ssl.cert_time_to_seconds(ends)) if isinstance(ends, str) else None

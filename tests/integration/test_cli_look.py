@@ -57,7 +57,7 @@ def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
             "half_open",
             "the circuit breaker is half-open",
         ),
-        ({"throttled_until": 30.0}, "throttled", "the receiver rate-limited us"),
+        ({"throttled_until": 30.0}, "throttled", "the receiver asks us to wait"),
     ],
     ids=["paused", "half_open", "throttled"],
 )

@@ -232,9 +232,11 @@ def test_a_closed_port_and_an_unknown_name(net: Net, monkeypatch: pytest.MonkeyP
     error = refuse(net, f"{server.url}/x?key=1")
     assert error.kind == "connect"
     assert str(error) == f"127.0.0.1:{server.port}/x: cannot connect (Connection refused)"
+    assert error.cause == "connection refused"
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: (_ for _ in ()).throw(socket.gaierror(-2, "x")))
     error = refuse(net, "https://nowhere.invalid/x")
     assert (error.kind, str(error)) == ("connect", "nowhere.invalid/x: the host name does not resolve")
+    assert error.cause == "name cannot be resolved"
 
 
 def test_a_second_address_is_tried_when_the_first_is_dead(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,21 +347,26 @@ def test_a_trusted_certificate_is_accepted() -> None:
     with RawServer(hello, tls=serving("localhost")) as server, Net(verify=trusting("localhost")) as net:
         assert net.get(server.url).body == b"hello"
         assert net.get(server.url.replace("127.0.0.1", "localhost")).body == b"hello"
+        assert net.get(server.url).certificate_expires_at == 4_733_510_400.0
+    with RawServer(hello) as server, Net() as net:
+        assert net.get(server.url).certificate_expires_at is None
 
 
 @pytest.mark.parametrize(
-    ("name", "verify", "words"),
+    ("name", "verify", "words", "cause"),
     [
-        ("localhost", None, "self-signed"),
-        ("expired", "expired", "expired"),
-        ("other", "other", "not valid for '127.0.0.1'"),
+        ("localhost", None, "self-signed", "certificate is not signed by an authority that this machine trusts"),
+        ("expired", "expired", "expired", "certificate expired on 2020-02-01"),
+        ("other", "other", "not valid for '127.0.0.1'", "certificate is for another host name"),
     ],
 )
-def test_bad_certificates_are_refused_and_nothing_is_sent(name: str, verify: str | None, words: str) -> None:
+def test_bad_certificates_are_refused_and_nothing_is_sent(
+    name: str, verify: str | None, words: str, cause: str
+) -> None:
     net = Net(verify=trusting(verify) if verify else None)
     with RawServer(tls=serving(name)) as server, pytest.raises(NetError) as caught:
         net.post(f"{server.url}/in?key=Canary", body=b"secret", headers={"Authorization": "Bearer x"})
-    assert caught.value.kind == "tls"
+    assert (caught.value.kind, caught.value.cause) == ("tls", cause)
     assert words.replace("-", " ") in str(caught.value).replace("-", " ")
     assert "Canary" not in str(caught.value)
     assert server.requests == []

@@ -331,7 +331,7 @@ async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, r
         "circuit breaker of destination default is open",
         "last heartbeat was",
         "upstream outage: 7 watches",
-        "http 401",
+        "authentication failed (401)",
     ):
         assert said in text
 
