@@ -25,6 +25,12 @@ def finish(
     run(sql, outcome, now, status, redact(reason) or None, kept or None, attempt_id)
 
 
+def interrupt_lone(now: float) -> int:
+    """Close tests and probes, which belong to no batch, of a process that died. No other process may run."""
+    sql = "UPDATE delivery_attempts SET outcome = 'interrupted', finished_at = ?"
+    return changed(f"{sql} WHERE batch_id IS NULL AND outcome = 'sending'", now)
+
+
 def interrupt(batch_id: int, now: float) -> int:
     """Close attempts whose process died: it is unknown whether the receiver got them."""
     sql = "UPDATE delivery_attempts SET outcome = 'interrupted', finished_at = ?"

@@ -44,6 +44,7 @@ def release_all(now: float) -> int:
     end = "SET lease_until = ?, wake_at = ? WHERE"
     with writing():
         _interrupt_attempts("%", now)
+        attempts.interrupt_lone(now)
         freed = changed(f"UPDATE batches {end} {_SENDING}", now - 1, now, "%")
         freed += changed(f"UPDATE inbox {end} state = 'new' AND lease_token IS NOT NULL", now - 1, now)
         freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token IS NOT NULL", now)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from csi.errors import STALLED
-from tests.fakes.scripted_receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver, accept
 from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_scheduler_that_died_once_is_replaced_and_nobody_is_troubled(box):
 
 
 def test_one_503_is_a_note_and_a_401_is_a_reason(box):
-    with ScriptedReceiver(503, then=401) as ua:
+    with ScriptedReceiver(accept, 503, then=401) as ua:  # the first request is the test at the worker's start
         box.start(*SIDECAR)
         box.start(CSI_UA_ENDPOINT=ua.url)
         box.wait_for(lambda: ask(box, "readyz")[0] == 200)
@@ -146,9 +146,10 @@ def test_one_503_is_a_note_and_a_401_is_a_reason(box):
         box.wait_for(lambda: ask(box, "readyz")[1]["delivery"]["note"])
         status, body = ask(box, "readyz")
         assert (status, body["delivery"]["ua_reachable"], body["reasons"]) == (200, True, [])
-        assert body["delivery"]["note"] == "the last attempt failed (http 503); it is retried"
+        assert body["delivery"]["note"] == "the last attempt failed: the receiver is unavailable (503); it is retried"
         box.yt.add(box.yt.playlists[1], "Refused for good")
         box.wait_for(lambda: ask(box, "readyz")[0] == 503)
         body = ask(box, "readyz")[1]
         assert body["delivery"]["ua_reachable"] is False
-        assert body["reasons"] == ["the circuit breaker of destination default is open (http 401)"]
+        (reason,) = body["reasons"]
+        assert reason.startswith("the circuit breaker of destination default is open: authentication failed (401)")

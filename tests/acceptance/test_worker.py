@@ -135,19 +135,19 @@ def test_sigterm_finishes_what_is_under_way(tmp_path):
 
 def test_sigterm_does_not_wait_for_a_receiver_that_never_answers(tmp_path):
     def never(request):
-        time.sleep(60)
-        return 200, {}, {}
+        time.sleep(60 if request.events else 0)
+        return 200, {"ok": True}, {}
 
     with installation(tmp_path) as box, ScriptedReceiver(then=never) as ua:
         box.ua_url = ua.url
         publish(box, 1)
         worker = box.start(*CONSUMER[:-1], "3")
-        box.wait_for(lambda: ua.requests)
+        box.wait_for(lambda: ua.event_ids)
         started = time.monotonic()
         worker.terminate()
         worker.wait(30)
         assert time.monotonic() - started < 10
-        assert box.rows("SELECT outcome FROM delivery_attempts") == [("interrupted",)]
+        assert box.rows("SELECT outcome FROM delivery_attempts WHERE batch_id > 0") == [("interrupted",)]
         assert box.rows("SELECT state FROM batches") == [("ready",)]
 
 

@@ -12,7 +12,7 @@ from csi.pipeline import deliver, receiver_test
 from csi.status import facts
 from csi.status.destinations import destination_status
 from csi.status.verdict import verdict
-from csi.store import backlog_samples, db, destinations
+from csi.store import attempts, backlog_samples, db, destinations
 from csi.worker import maintenance, reload
 from tests.fakes.scripted_receiver import ScriptedReceiver, accept, for_events, json_reply
 from tests.rigs.in_process import ledger_pipeline
@@ -126,6 +126,12 @@ def test_a_test_whose_process_was_killed_is_sent_again(line):
     line.clock.move(line.rt.destinations["default"].receiver.timeout + receiver_test.LEASE_MARGIN)
     line.run()
     assert (len(line.ua.requests), row().test_requested_at) == (1, None)
+
+
+def test_the_attempt_of_a_killed_test_is_closed_at_the_next_start(line):
+    attempts.start(None, "default", "r", 1, "ascii", line.clock())
+    maintenance.recover(line.rt)
+    assert db.column("SELECT outcome FROM delivery_attempts") == ["interrupted"]
 
 
 def test_a_failed_test_does_not_stop_batches_that_are_under_way(line):
