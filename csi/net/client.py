@@ -10,16 +10,17 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Self
 
 from csi import __version__, clock
 from csi.errors import NetError
 from csi.net import certificate
-from csi.net.deadline import DeadlineStream, DeadlineTransport, HostSlots, call, deadline, default_tls
+from csi.net.address_guard import AddressGuard
+from csi.net.deadline import NOT_PUBLIC, DeadlineStream, DeadlineTransport, HostSlots, call, deadline, default_tls
 from csi.net.httpx_import import httpx
-from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpResponse, read_body
+from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpResponse, Redirect, read_body
 
 USER_AGENT = f"csi/{__version__} (creator signal ingester)"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -42,9 +43,13 @@ class Net:
         verify: ssl.SSLContext | None = None,
         max_connections: int = 64,
         max_per_host: int = 16,
+        guard: AddressGuard | None = None,
     ) -> None:
+        """`guard`: for URLs that users or feeds choose. Only public addresses are reached, redirects may lead to other
+        hosts, and plain http is allowed: it is how many feeds are published."""
         self.limits = limits
-        self._insecure = allow_insecure_http
+        self._insecure = allow_insecure_http or guard is not None
+        self._guard = guard
         self._verify = verify
         self._max_connections = max_connections
         self._slots = HostSlots(max_per_host)
@@ -60,13 +65,14 @@ class Net:
         with deadline(limits.total):
             target = self._check_url(url)
             sent = check_headers(headers)
-            seen = [target]
+            seen, redirects = [target], list[Redirect]()
             while True:
                 with self._slots.hold(host_of(target), where_of(target)):
                     answer = self._exchange("GET", target, sent, None, limits)
                 if answer.status not in REDIRECTS:
-                    return answer
+                    return replace(answer, redirects=tuple(redirects))
                 target = self._next_hop(answer, seen, limits)
+                redirects.append(Redirect(answer.status, str(target)))
                 seen.append(target)
 
     def post(
@@ -111,7 +117,8 @@ class Net:
             raise NetError(f"{where}: redirects to an address that is not allowed", kind="redirect") from None
         if here.scheme == "https" and there.scheme != "https":
             raise NetError(f"{where}: redirects from https to http", kind="redirect")
-        if host_of(here) != host_of(there):  # another port is another service; http → https is the same host
+        # Another port is another service; http → https is the same host.
+        if self._guard is None and host_of(here) != host_of(there):
             raise NetError(f"{where}: redirects to another host ({host_of(there)[:100]})", kind="redirect")
         if len(seen) > limits.max_redirects:
             raise NetError(f"{where}: more than {limits.max_redirects} redirects", kind="redirect")
@@ -152,8 +159,11 @@ class Net:
         with self._lock:
             # A forked child must not share sockets with its parent: each process opens its own pool.
             if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = (os.getpid(), DeadlineTransport(self._verify or default_tls(), self._max_connections))
+                self._pool = (os.getpid(), self._new_transport())
             return self._pool[1]
+
+    def _new_transport(self) -> DeadlineTransport:
+        return DeadlineTransport(self._verify or default_tls(), self._max_connections, self._guard)
 
 
 def is_loopback(host: str) -> bool:
@@ -258,6 +268,9 @@ def _name_break(error: httpx.NetworkError, url: httpx.URL) -> Break:
         return Break("tls", words, words)
     if not isinstance(error, httpx.ConnectError):
         return Break("reset", "the connection broke before the response was complete", CLOSED)
+    if str(error) == NOT_PUBLIC:
+        words = "the host is in a private network (allow it by net.allowed_private_hosts)"
+        return Break("private", words, words)
     if isinstance(cause, socket.gaierror | UnicodeError):
         return Break("connect", "the host name does not resolve", UNRESOLVED)
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno in errno.errorcode:

@@ -15,12 +15,15 @@ from typing import Any
 from csi import exclusive_section
 from csi.errors import NetError
 from csi.net import certificate
+from csi.net.address_guard import AddressGuard
 from csi.net.httpx_import import httpcore, httpx
 
 # Shorter than the 5 s after which uvicorn and Node close an idle connection: a request on a connection that the
 # server is closing would look like a lost response.
 KEEPALIVE_SECONDS = 4.0
 PIECE = 16 * 1024
+
+NOT_PUBLIC = "the host has no public address"
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _INTERIM = re.compile(rb"HTTP/\d\.\d 1(?!01)\d\d")
@@ -90,17 +93,20 @@ class DeadlineTransport(httpx.HTTPTransport):
     `handle_request` is inherited, so that pytest-httpx can replace it.
     """
 
-    def __init__(self, tls: ssl.SSLContext, max_connections: int) -> None:
+    def __init__(self, tls: ssl.SSLContext, max_connections: int, guard: AddressGuard | None = None) -> None:
         self._pool = httpcore.ConnectionPool(
             ssl_context=tls,
             max_connections=max_connections,
             keepalive_expiry=KEEPALIVE_SECONDS,
-            network_backend=DeadlineBackend(),
+            network_backend=DeadlineBackend(guard),
         )
 
 
 class DeadlineBackend(httpcore.NetworkBackend):
-    """Connects within the rest of the deadline, however many addresses a name has."""
+    """Connects within the rest of the deadline, however many addresses a name has, and only where the guard allows."""
+
+    def __init__(self, guard: AddressGuard | None = None) -> None:
+        self._guard = guard
 
     @exclusive_section.released()
     def connect_tcp(
@@ -117,6 +123,10 @@ class DeadlineBackend(httpcore.NetworkBackend):
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError("the host name does not resolve") from error
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        if self._guard is not None:
+            addresses = self._guard.public(host, port, addresses)
+            if not addresses:
+                raise httpcore.ConnectError(NOT_PUBLIC)
         failure: Exception = httpcore.ConnectTimeout("the name lookup took all the time")
         for tried, address in enumerate(addresses):
             left = min(ends, call.ends) - time.monotonic()

@@ -39,6 +39,14 @@ class HttpHeaders(Mapping[str, str]):
 
 
 @dataclass(frozen=True)
+class Redirect:
+    """A redirect that was followed. `url` is where it led, with its query: it may hold a secret."""
+
+    status: int
+    url: str
+
+
+@dataclass(frozen=True)
 class HttpResponse:
     """A complete response with any status."""
 
@@ -50,6 +58,7 @@ class HttpResponse:
     elapsed: float = 0.0
     certificate_expires_at: float | None = None
     """None: the connection has no TLS."""
+    redirects: tuple[Redirect, ...] = ()
 
     def json_object(self) -> dict[str, Any] | None:
         """The body as a JSON object. None: it is not one, or it is nested too deep for the parser."""

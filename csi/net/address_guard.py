@@ -1,0 +1,51 @@
+"""Which network addresses a request may reach, where users or feeds choose the URL.
+
+The address is checked after the name is resolved and before the connection is made, at every redirect: a name that
+points into a private network, or that points there at the second lookup only, reaches nothing.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_TUNNELS = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
+
+
+class AddressGuard:
+    """Refuses private, loopback, link-local, metadata and other addresses that are not on the public internet.
+
+    `allowed`: hosts that may be reached all the same, as `name`, `address`, `name:port` or `address:port`.
+    """
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        self._allowed = frozenset(host.lower() for host in allowed)
+
+    def public(self, host: str, port: int, addresses: Iterable[str]) -> list[str]:
+        """Those of the resolved addresses that may be connected to."""
+        return [address for address in addresses if is_public(address) or self._is_allowed(host, address, port)]
+
+    def _is_allowed(self, host: str, address: str, port: int) -> bool:
+        names = (host.strip("[]").lower(), address.lower())
+        return any(name in self._allowed or f"{name}:{port}" in self._allowed for name in names)
+
+
+def is_public(address: str) -> bool:
+    """Whether this address is on the public internet. One that carries an IPv4 address is judged by that."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    inner = _carried(found)
+    if inner is not None:
+        return is_public(str(inner))
+    return found.is_global and not found.is_multicast and not any(found in tunnel for tunnel in _TUNNELS)
+
+
+def _carried(found: Address) -> ipaddress.IPv4Address | None:
+    if found.version == 4:
+        return None
+    if found in _NAT64:
+        return ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    return found.ipv4_mapped

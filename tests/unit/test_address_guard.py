@@ -1,0 +1,45 @@
+"""Which addresses are public, and which hosts are allowed all the same."""
+
+import pytest
+
+from csi.net import AddressGuard
+from csi.net.address_guard import is_public
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822"])
+def test_public(address):
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.8.9.1", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254"),
+        *("100.64.0.1", "192.0.0.1", "198.18.0.1", "224.0.0.1", "255.255.255.255", "240.0.0.1"),
+        *("::1", "::", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"),
+        *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2001:0:4136:e378::", "localhost", "", "1.2.3"),
+    ],
+)
+def test_not_public(address):
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "passes"),
+    [
+        ([], False),
+        (["127.0.0.1"], True),
+        (["127.0.0.1:8100"], True),
+        (["127.0.0.1:8101"], False),
+        (["intranet.example.org"], True),
+        (["Intranet.example.org:8100"], True),
+        (["other.example.org"], False),
+    ],
+)
+def test_a_private_host_is_allowed_by_name_or_address_with_or_without_port(allowed, passes):
+    found = AddressGuard(allowed).public("intranet.example.org", 8100, ["127.0.0.1"])
+    assert bool(found) is passes
+
+
+def test_of_several_addresses_the_public_ones_stay():
+    assert AddressGuard().public("x.example.org", 443, ["10.0.0.1", "93.184.216.34"]) == ["93.184.216.34"]
