@@ -20,7 +20,7 @@ from csi.config.secrets import read_variable
 from csi.config.settings import Settings, SourceSettings
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
-from csi.net import Net
+from csi.net import AddressGuard, Net
 from csi.notifications import split_urls
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
@@ -171,6 +171,11 @@ class Runtime:
         return [name for name, source in self.settings.sources.items() if source.enabled]
 
     @cached_property
+    def web(self) -> Net:
+        """The HTTP client for URLs that users or feeds choose."""
+        return Net(guard=AddressGuard(self.settings.net.allowed_private_hosts))
+
+    @cached_property
     def destinations(self) -> dict[str, Destination]:
         """Where events go, by name. Collecting needs no endpoint yet: the worker refuses to start without one."""
         return destinations(self.settings)
@@ -179,6 +184,7 @@ class Runtime:
         limit = None if settings.budget_units is None else self.api_limit()
         return Tools(
             net=self.net,
+            web=self.web,
             charge=lambda units: self._charge(units, limit),
             exhaust=lambda: api_units.exhaust(limit, self.now()) if limit else None,
             note_access=self._note_access,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from csi.config.settings import SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
-from csi.net import Net
+from csi.net import AddressGuard, Net
 
 Via = Literal["feed", "api", "both"]
 """How a channel is read. Sources with one way only ignore it."""
@@ -20,7 +20,8 @@ Existence = Literal["exists", "missing", "unknown"]
 #   transient  network error, 5xx: try again       throttled  429, 503, rate limit; `retry_after` if the host sent one
 #   quota      the API reports the day's quota used budget     our own quota ledger does not allow the call
 #   auth       API key or OAuth token rejected      denied     not readable with the configured credentials
-#   missing    404 or 410. A feed answers 404 for channels that exist, too: call `confirm`
+#   gone       410: the source says that it will not come back
+#   missing    404. A feed answers 404 for channels that exist, too: call `confirm`
 #   malformed  the response is not what it should be           paused  polling of this host is paused
 #   empty      no items three times in a row, although the watch listed some before (set by the pipeline)
 #   bug        an error in CSI
@@ -53,6 +54,8 @@ class ReadResult:
     """API calls that this read took; for a playlist, what a full walk costs."""
     window_full: bool = False
     """The source lists only its newest N items and listed N: older new items may be missing."""
+    state: Mapping[str, Any] | None = None
+    """What the adapter wants to remember of this watch, as plain JSON. None: what it remembered before."""
     host: str | None = None
     """The host that was read instead of the watch's own; the result says nothing about the health of the latter."""
 
@@ -72,6 +75,8 @@ class Position:
     emits: int | None = None
     """How many of the newest unknown items this read can emit (0 for a first poll with mark_seen). None: all.
     The adapter spends no API units on the others."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """What the adapter remembered of this watch with its last successful read (`ReadResult.state`)."""
     progress: Callable[[], None] = lambda: None
     """Called between two pages of a long read: extends the lease. Raises SourceError when it was lost."""
 
@@ -81,6 +86,8 @@ class Tools:
     """What an adapter may use: HTTP, quota, secrets, time. An adapter knows neither database nor queue."""
 
     net: Net
+    web: Net = field(default_factory=lambda: Net(guard=AddressGuard()))
+    """For URLs that users or feeds choose: reaches public addresses only, and hosts that the configuration allows."""
     charge: Callable[[int], None] = lambda units: None
     """Book API units before the call: a crash after the call then never leaves used units unbooked. Raises
     SourceError("budget") when the budget does not allow it."""

@@ -9,6 +9,7 @@ from csi.config.settings import SourceSettings
 ADAPTERS = {
     "youtube_playlist": "csi.adapters.youtube_playlist:YouTubePlaylistAdapter",
     "youtube_channel_rss": "csi.adapters.youtube_channel_rss:YouTubeChannelRSSAdapter",
+    "feed": "csi.adapters.feed:FeedAdapter",
 }
 
 

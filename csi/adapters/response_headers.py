@@ -10,7 +10,13 @@ LONGEST_KEPT = 21_600.0
 
 LONGEST_FRESH = 86_400.0
 MAX_VALIDATOR = 256
-_KINDS = {"paused": "paused", "busy": "paused", "too_large": "malformed", "bad_encoding": "malformed"}
+_KINDS = {
+    "paused": "paused",
+    "busy": "paused",
+    "too_large": "malformed",
+    "bad_encoding": "malformed",
+    "private": "denied",
+}
 
 
 def unreachable(error: NetError, what: str) -> SourceError:

@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from csi.adapters import feed_discovery
 from csi.adapters.youtube.api import ApiSettings, DataApi
-from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, parse_reference
+from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, is_foreign_address, parse_reference
 from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
 from csi.config.settings import SourceSettings, WatchSettings
-from csi.errors import CsiError
+from csi.errors import CsiError, SourceError
 from csi.logs import log
 from csi.pipeline import quota_schedule, schedule
 from csi.pipeline.ingest import ingest
@@ -26,7 +27,7 @@ from csi.store.db import writing
 from csi.store.held_removals import LostWatch, names
 from csi.store.models import Watch
 
-PLAYLISTS, CHANNELS = "youtube_playlist", "youtube_channel_rss"
+PLAYLISTS, CHANNELS, FEEDS = "youtube_playlist", "youtube_channel_rss", "feed"
 PAGE = {PLAYLISTS: "https://www.youtube.com/playlist?list={ref}", CHANNELS: "https://www.youtube.com/channel/{ref}"}
 FEED = "https://www.youtube.com/feeds/videos.xml?{name}={ref}"
 _FEED_NAMES = {PLAYLISTS: "playlist_id", CHANNELS: "channel_id"}
@@ -137,8 +138,28 @@ def add(rt: Runtime, text: str, options: WatchOptions, *, dry_run: bool = False)
 
 
 def target_of(rt: Runtime, text: str) -> WatchTarget:
-    """What the text names. Looking up a handle, name or video costs one API unit."""
-    return resolve(rt, parse_reference(text, _replacement_hosts(rt)))
+    """What the text names. Looking up a handle, name or video costs one API unit; a URL that is not YouTube's is read,
+    and its feed is found."""
+    try:
+        reference = parse_reference(text, _replacement_hosts(rt))
+    except UnknownReference:
+        if is_foreign_address(text):
+            return _feed_target(rt, text.strip())
+        raise
+    return resolve(rt, reference)
+
+
+def _feed_target(rt: Runtime, address: str) -> WatchTarget:
+    if watch_admin.find(FEEDS, address) is not None:
+        return WatchTarget(FEEDS, address)
+    try:
+        found = feed_discovery.find_feed(rt.web, address)
+    except SourceError as error:
+        raise WatchRefused(f"{error}; check the address in a browser") from error
+    if found is None:
+        raise WatchRefused("no feed was found at this address; give the address of the feed itself")
+    remark = None if found.url == address else f"the feed of that page is {found.url}"
+    return WatchTarget(FEEDS, found.url, found.title or None, remark=remark)
 
 
 def resolve(rt: Runtime, reference: Reference) -> WatchTarget:
@@ -299,13 +320,15 @@ def _import_entry(
 
 
 def export_list(rt: Runtime) -> str:
-    """Every YouTube watch that is not removed, as OPML."""
-    rows = [row for row in watch_admin.every() if row.source in PAGE]
+    """Every watch with a feed that is not removed, as OPML."""
+    rows = [row for row in watch_admin.every() if row.source in (*PAGE, FEEDS)]
     named = [(row.name or row.ref, feed_url(row), page_url(row) or "") for row in rows]
     return channel_lists.write_opml(named, "CSI watches")
 
 
 def feed_url(watch: Watch) -> str:
+    if watch.source == FEEDS:
+        return watch.ref
     return FEED.format(name=_FEED_NAMES[watch.source], ref=watch.ref)
 
 

@@ -100,6 +100,7 @@ def _without_slash(text: str) -> str:
     return check_url(text, plain_http=True).rstrip("/")
 
 
+HostAndPort = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:\[\]-]{1,255}$")]
 PublicUrl = Annotated[str, AfterValidator(_without_slash)]
 """An address that operators open and CSI does not contact."""
 
@@ -485,6 +486,15 @@ class WebSettings(Model):
     )
 
 
+class NetSettings(Model):
+    """Requests to addresses that users or feeds choose."""
+
+    allowed_private_hosts: tuple[HostAndPort, ...] = Field(
+        (),
+        description="Hosts in private networks that feeds may be read from: name, address, name:port or address:port",
+    )
+
+
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -579,6 +589,7 @@ class ConfigFile(Model):
     retention: RetentionSettings = Field(RetentionSettings(), description="How long rows are kept")
     catalog: CatalogSettings = Field(CatalogSettings(), description="Channels, videos and statistics over time")
     web: WebSettings = Field(WebSettings(), description="The sidecar")
+    net: NetSettings = Field(NetSettings(), description="Requests to addresses that users or feeds choose")
     notify: NotifySettings = Field(NotifySettings(), description="Notifications")
     features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")
 

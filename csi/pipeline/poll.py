@@ -229,6 +229,7 @@ def _position(rt: Runtime, watch: Watch) -> Position:
         last_success_at=watch.last_success_at,
         known=lambda keys: dedupe.known(list(keys)),
         emits=_newest(json.loads(watch.first_poll)) if watch.first_read_at is None else None,
+        state=json.loads(watch.adapter_state or "{}"),
         progress=WatchLease(rt, watch).extend,
     )
 
@@ -387,6 +388,8 @@ def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> di
         "missing_since": None,
         "gone_at": None,
     }
+    if reading.state is not None:
+        changes["adapter_state"] = json.dumps(dict(reading.state))
     if not reading.unchanged:
         changes |= {"walked_at": now, "pages": reading.pages, "first_read_at": watch.first_read_at or now}
     if is_news:

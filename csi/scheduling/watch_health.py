@@ -5,7 +5,8 @@
        │                        ▼    ╲ others of its host fail, too: outage
        └──────────── any read that succeeds ◀──────────────┘
 
-No watch is switched off: a dead watch is still read once an hour, and is healthy again when that succeeds.
+No watch is switched off: a dead watch is still read once an hour (once a day after a 410), and is healthy again when
+that succeeds.
 """
 
 import math
@@ -135,6 +136,8 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
     if failure.kind in WAITING_KINDS:
         state: State = watch.state if watch.state in OWN_FAULT else "throttled"
         return Verdict(state, since, now + _patience(watch, failure, rng))
+    if failure.kind == "gone":
+        return Verdict("dead", since, now + DAY * rng.uniform(0.9, 1.0))
     ask = failure.kind == "missing" and _is_time_to_ask(watch, since, now)
     if watch.state == "dead":
         return Verdict("dead", since, now + HOUR * rng.uniform(0.9, 1.0), ask)

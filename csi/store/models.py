@@ -56,6 +56,7 @@ class Watch(TableModel):
     gap_json = TextField(null=True)
     feed_url = TextField(null=True)
     last_video_published_at = DoubleField(null=True)
+    adapter_state = TextField(null=True)
     removed_at = DoubleField(null=True)
     removal_held_at = DoubleField(null=True)
     usual_gap = DoubleField(null=True)

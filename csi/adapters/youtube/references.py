@@ -49,6 +49,14 @@ class Reference:
         return self.kind in ("channel", "playlist")
 
 
+def is_foreign_address(text: str) -> bool:
+    """Whether this is the URL of a site other than YouTube."""
+    if not text.strip().lower().startswith(("http://", "https://")):
+        return False
+    host = (_split(text.strip()).hostname or "").removeprefix("www.").removeprefix("m.").removeprefix("music.")
+    return bool(host) and host not in (*_HOSTS, "youtu.be")
+
+
 def parse_reference(text: str, hosts: Iterable[str] = ()) -> Reference:
     """Raises UnknownReference, whose message says what is accepted. `hosts`: configured stand-ins for YouTube."""
     typed = text.strip().strip("<>\"'")
