@@ -15,16 +15,16 @@ class NoSuchIncident(CsiError):
 def acknowledge(rt: Runtime, number: int, by: str) -> list[Incident]:
     """The incident that was acknowledged. NoSuchIncident, where there is none."""
     with writing():
-        found = [one for one in incidents.unacknowledged() if one.id == number]
-        if not found or not incidents.acknowledge(number, by, rt.now()):
+        found = incidents.acknowledge(number, by, rt.now())
+        if found is None:
             raise NoSuchIncident(f"there is no incident {number}, or it is acknowledged already; see `csi problems`")
-    return _logged(found, by)
+    return _logged([found], by)
 
 
 def acknowledge_all(rt: Runtime, by: str) -> list[Incident]:
     """Those that were acknowledged: none, where there is nothing to acknowledge."""
     with writing():
-        found = [one for one in incidents.unacknowledged() if incidents.acknowledge(one.id, by, rt.now())]
+        found = incidents.acknowledge_all(by, rt.now())
     return _logged(found, by)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +13,14 @@ import click
 
 from csi import logs, net, runtime
 from csi.config import durations, secrets
-from csi.errors import StoreError
-from csi.store import db
+from csi.errors import CsiError, StoreError
+from csi.store import audit, db
 
 if TYPE_CHECKING:
     from csi.config.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 config_option = click.option(
     "--config",
@@ -69,6 +72,26 @@ def installed(config_path: Path | None) -> Iterator[runtime.Runtime]:
         rt = runtime.Runtime(settings, net.Net(allow_insecure_http=settings.delivery.allow_insecure_http))
         rt.use_held_sources()
         yield rt
+
+
+def user_name() -> str:
+    """The user that runs the command; the number of one without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def audited(rt: runtime.Runtime, action: str, change: Callable[[], T], detail: Callable[[T], str]) -> T:
+    """Make a change that the audit log records: the action before it, its result after it."""
+    entry = audit.begin(rt.now(), via="cli", role="admin", client=user_name(), action=action)
+    try:
+        result = change()
+    except CsiError as error:
+        audit.finish(entry, rt.now(), status=1, detail=str(error))
+        raise
+    audit.finish(entry, rt.now(), status=0, detail=detail(result))
+    return result
 
 
 def sidecar_url(settings: Settings) -> str:

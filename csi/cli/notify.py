@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from csi import api_models, clock
 from csi.admin import mutes
-from csi.cli.command import DurationType, config_and_json_options, config_option, installed
+from csi.cli.command import DurationType, audited, config_and_json_options, config_option, installed, user_name
 from csi.cli.output import echo_json, echo_table, plural, safe, stamp
 from csi.errors import MissingSetting
 from csi.worker import alerting
@@ -114,7 +113,12 @@ def mute(config_path: Path | None, duration: float, problem: str | None, reason:
     """
     with installed(config_path) as rt:
         try:
-            made = mutes.mute(rt, duration, problem=problem, reason=reason, by=_user())
+            made = audited(
+                rt,
+                f"csi notify mute {duration:.0f}s" + (f" --problem {problem}" if problem else ""),
+                lambda: mutes.mute(rt, duration, problem=problem, reason=reason, by=f"cli, {user_name()}"),
+                lambda one: f"mute {one.id} until {clock.iso(one.until)}",
+            )
         except mutes.CannotMute as error:
             raise click.UsageError(str(error)) from error
     click.echo(f"muted: {_mute_line(made)}")
@@ -126,7 +130,12 @@ def mute(config_path: Path | None, duration: float, problem: str | None, reason:
 def unmute(config_path: Path | None, mute_id: int | None) -> None:
     """End a mute, or every one, before its time."""
     with installed(config_path) as rt:
-        ended = mutes.unmute(rt, mute_id, by=_user())
+        ended = audited(
+            rt,
+            f"csi notify unmute {mute_id or ''}".strip(),
+            lambda: mutes.unmute(rt, mute_id, by=f"cli, {user_name()}"),
+            lambda number: f"{number} ended",
+        )
     click.echo(f"{plural(ended, 'mute')} ended" if ended else "there is no such mute", err=not ended)
     sys.exit(0 if ended or mute_id is None else 1)
 
@@ -160,13 +169,6 @@ def _mute_line(one: Mute) -> str:
     reason = f" ({safe(one.reason)})" if one.reason else ""
     what = one.problem or "all notifications"
     return f"{what} until {clock.iso(one.until)}{reason}; `csi notify unmute {one.id}` ends it"
-
-
-def _user() -> str:
-    try:
-        return f"cli, {getpass.getuser()}"
-    except (KeyError, OSError):  # a user id without a name
-        return "cli"
 
 
 def _lines(alerts: Iterable[tuple[str, str]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,17 +10,13 @@ import click
 
 from csi import api_models
 from csi.admin import incidents
-from csi.cli.command import config_and_json_options, installed
+from csi.cli.command import audited, config_and_json_options, installed, user_name
 from csi.cli.output import echo_json, echo_lines, plain, plural, safe, stamp
-from csi.errors import CsiError
 from csi.status import verdict
-from csi.store import audit
 
 if TYPE_CHECKING:
-    from csi.runtime import Runtime
     from csi.status.problems import Problem
     from csi.status.verdict import StatusVerdict
-    from csi.store.incidents import Incident
 
 ALL = "all"
 
@@ -77,7 +72,13 @@ def ack(number: str, config_path: Path | None, as_json: bool) -> None:
     if number != ALL and not (number.isascii() and number.isdigit() and len(number) < 19):
         raise click.BadParameter("the number of an incident, or all", param_hint="N|all")
     with installed(config_path) as rt:
-        found = _acknowledge(rt, number)
+        by = f"cli, {user_name()}"
+        found = audited(
+            rt,
+            f"csi problems ack {number}",
+            lambda: incidents.acknowledge_all(rt, by) if number == ALL else incidents.acknowledge(rt, int(number), by),
+            lambda done: f"{len(done)} acknowledged",
+        )
     if as_json:
         echo_json(api_models.AcknowledgeReport.of(acknowledged=found))
         return
@@ -85,16 +86,3 @@ def ack(number: str, config_path: Path | None, as_json: bool) -> None:
         click.echo(f"incident {one.id} is acknowledged: {safe(one.what)}")
     if not found:
         click.echo("there is no incident to acknowledge")
-
-
-def _acknowledge(rt: Runtime, number: str) -> list[Incident]:
-    user = getpass.getuser()
-    entry = audit.begin(rt.now(), via="cli", role="admin", client=user, action=f"csi problems ack {number}")
-    try:
-        by = f"cli: {user}"
-        found = incidents.acknowledge_all(rt, by) if number == ALL else incidents.acknowledge(rt, int(number), by)
-    except CsiError as error:
-        audit.finish(entry, rt.now(), status=1, detail=str(error))
-        raise
-    audit.finish(entry, rt.now(), status=0, detail=f"{len(found)} acknowledged")
-    return found

@@ -9,6 +9,8 @@ from csi.store import held_removals, incidents
 from csi.store.held_removals import LostWatch, names
 from csi.store.models import Watch
 
+WATCHES_REMOVED = "watches_removed"
+
 FEWEST_HELD = 2
 """The removal of a single watch is never held."""
 
@@ -72,11 +74,11 @@ def report(removal: Removal, now: float) -> None:
 
 def _report_incident(source: str, now: float) -> None:
     """One incident for each source, with all watches that were removed since it began."""
-    begun = [one.since for one in _open_incidents() if one.subject == source]
+    begun = [one.since for one in incidents.unacknowledged_of(WATCHES_REMOVED) if one.subject == source]
     gone = held_removals.removed_since(source, min(begun, default=now))
     number = f"{len(gone):,} watches were" if len(gone) > 1 else "1 watch was"
     incidents.report(
-        *("watches_removed", source),
+        *(WATCHES_REMOVED, source),
         what=f"{source}: {number} removed by a new configuration: {names(gone)}",
         effect="new items of these watches are not seen",
         remedy="if this was a mistake, put them back into the file and reload the worker: they continue where they "
@@ -87,13 +89,9 @@ def _report_incident(source: str, now: float) -> None:
 
 def close_incidents(now: float) -> None:
     """Acknowledge removals whose watches are all back in the configuration."""
-    for one in _open_incidents():
+    for one in incidents.unacknowledged_of(WATCHES_REMOVED):
         if not held_removals.removed_since(one.subject, one.since):
             incidents.acknowledge(one.id, "configuration", now)
-
-
-def _open_incidents() -> list[incidents.Incident]:
-    return [one for one in incidents.unacknowledged() if one.problem == "watches_removed"]
 
 
 def remembered(settings: SourceSettings) -> str:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from csi.store.db import changed, fetch
 
+SHOWN = 100
+
 
 @dataclass(frozen=True)
 class Incident:
@@ -56,13 +58,31 @@ def close(problem: str, subject: str, by: str, now: float) -> bool:
     return changed(sql, now, by, problem, subject) > 0
 
 
-def unacknowledged(limit: int = 100) -> list[Incident]:
-    """Oldest first."""
+def unacknowledged(limit: int = SHOWN) -> list[Incident]:
+    """Oldest first. For display: what changes incidents does not search this list."""
     sql = f"SELECT {_COLUMNS} FROM incidents WHERE acknowledged_at IS NULL ORDER BY id LIMIT ?"
     return [Incident(*row) for row in fetch(sql, limit)]
 
 
-def acknowledge(incident_id: int, by: str, now: float) -> bool:
-    """False: there is none of this number that is not acknowledged."""
-    sql = "UPDATE incidents SET acknowledged_at = ?, acknowledged_by = ? WHERE id = ? AND acknowledged_at IS NULL"
-    return changed(sql, now, by, incident_id) == 1
+def unacknowledged_of(problem: str) -> list[Incident]:
+    """All of this problem, one for each subject."""
+    sql = f"SELECT {_COLUMNS} FROM incidents WHERE problem = ? AND acknowledged_at IS NULL ORDER BY id"
+    return [Incident(*row) for row in fetch(sql, problem)]
+
+
+def acknowledge(incident_id: int, by: str, now: float) -> Incident | None:
+    """None: there is none of this number that is not acknowledged."""
+    sql = (
+        "UPDATE incidents SET acknowledged_at = ?, acknowledged_by = ? "
+        f"WHERE id = ? AND acknowledged_at IS NULL RETURNING {_COLUMNS}"
+    )
+    return next((Incident(*row) for row in fetch(sql, now, by, incident_id)), None)
+
+
+def acknowledge_all(by: str, now: float) -> list[Incident]:
+    """Those that were acknowledged, oldest first."""
+    sql = (
+        "UPDATE incidents SET acknowledged_at = ?, acknowledged_by = ? "
+        f"WHERE acknowledged_at IS NULL RETURNING {_COLUMNS}"
+    )
+    return sorted((Incident(*row) for row in fetch(sql, now, by)), key=lambda one: one.id)

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 
 import httpx
 import pytest
@@ -82,6 +83,25 @@ def test_all_are_acknowledged(line, tmp_path):
     assert incidents.unacknowledged() == []
     assert command(tmp_path).output == "no problems\n"
     assert "no incident to acknowledge" in command(tmp_path, "ack", "all").output
+
+
+def test_incidents_beyond_those_that_are_shown_can_be_acknowledged(line, tmp_path):
+    with db.writing():
+        for number in range(incidents.SHOWN):
+            incidents.report("items_missed", f"w{number}", what="x", effect="y", remedy="z", now=clock.now())
+    assert command(tmp_path, "ack", str(incidents.SHOWN + 2)).exit_code == 0
+    found = json.loads(command(tmp_path, "ack", "all", "--json").stdout)
+    assert [one["incident"] for one in found["acknowledged"]] == list(range(1, incidents.SHOWN + 2))
+    assert incidents.unacknowledged() == []
+
+
+def test_a_user_without_a_name_can_acknowledge(line, tmp_path, monkeypatch):
+    def no_name():
+        raise OSError("no username set in the environment")
+
+    monkeypatch.setattr(getpass, "getuser", no_name)
+    assert command(tmp_path, "ack", "1").exit_code == 0
+    assert audit.page(1)[0].client == f"uid {os.getuid()}"
 
 
 def test_what_is_no_number_is_refused(line, tmp_path):
