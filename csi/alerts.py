@@ -1,7 +1,7 @@
 """Alerts: a problem that lasts becomes a row, and the operator is notified once when it has lasted and once when it is
-over, also across restarts and with several processes. The ingester and processing each have such a table.
+resolved, also across restarts and with several processes. The ingester and processing each have such a table.
 
-An alert that is resolved and fires again soon after is the same incident: its row is reopened, and the seconds that it
+An alert that is resolved and fires again soon after is the same episode: its row is reopened, and the seconds that it
 failed add up. So a receiver that recovers for a moment every few minutes is reported, once.
 """
 
@@ -15,15 +15,14 @@ from csi.problems import PASSING_SECONDS, ProblemKind, ProblemReport
 from csi.sql import SqlDatabase
 
 KEPT_SECONDS = 90 * 86_400.0
-SAME_INCIDENT_SECONDS = 900.0
+SAME_EPISODE_SECONDS = 900.0
 """An alert that fires again within this time after it was resolved continues its row."""
 MESSAGE_KINDS: dict[str, Kind] = {"notice": "info", "degraded": "warning", "down": "failure"}
 OVER_SECONDS = 30.0
 OVER_AFTER_RECOVERIES = 300.0
-"""How long an alert stays resolved before the operator is told that it is over: longer where it came back before."""
+"""How long an alert stays resolved before the resolved message is sent: longer where it fired again before."""
 LATE_SECONDS = 2 * 86_400.0
-"""The operator is not told of the end of an alert that was resolved longer ago: also the first target that an operator
-sets gets no messages about the past."""
+"""No resolved message is sent for an alert resolved more than two days ago, so a new target gets no old messages."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,13 @@ class StoredAlert:
     notified_at: float | None
     resolved_at: float | None
     resolved_notified_at: float | None
-    """When the operator was told of its end; or when it was resolved, where it was muted and no message is due."""
+    """When the resolved message was sent; or when it was resolved, where it was muted and no message is due."""
     next_notify_at: float
     """Another process may be sending its message until then."""
 
     @property
     def was_muted(self) -> bool:
-        """It was resolved while it was muted: the operator was not told of it."""
+        """It was resolved while it was muted: no message of it was sent."""
         return self.notified_at is None and self.resolved_notified_at is not None
 
 
@@ -131,7 +130,7 @@ class AlertTable:
             return False
         reopen = f"{update}, resolved_at = NULL, firing_at = ?, recoveries = recoveries + 1, next_notify_at = 0 {place}"
         recent = "resolved_notified_at IS NULL AND resolved_at > ?"
-        if self._sql.changed(f"{reopen} AND {recent}", *texts, now, name, subject, now - SAME_INCIDENT_SECONDS):
+        if self._sql.changed(f"{reopen} AND {recent}", *texts, now, name, subject, now - SAME_EPISODE_SECONDS):
             return True
         columns = "name, subject, severity, text, remedy, delay, events, since, firing_at"
         sql = f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -140,7 +139,7 @@ class AlertTable:
     def resolve(self, alert: StoredAlert, now: float, *, is_muted: bool = False) -> bool:
         """Record that the alert is resolved. False: another worker has done so.
 
-        Where it is muted and the operator was not told of its start, the operator is not told of its end either.
+        Where it is muted and no message of its start was sent, no resolved message is sent either.
         """
         silent = ", resolved_notified_at = CASE WHEN notified_at IS NULL THEN CAST(? AS DOUBLE PRECISION) END"
         sql = (
@@ -155,7 +154,7 @@ class AlertTable:
         return self._select("resolved_at IS NULL ORDER BY id")
 
     def latest(self, limit: int) -> list[StoredAlert]:
-        """Newest first, without those that were over before the operator had to know."""
+        """Newest first, without alerts resolved before their notification delay."""
         muted = "resolved_notified_at IS NOT NULL AND failing_seconds >= delay"
         known = f"resolved_at IS NULL OR notified_at IS NOT NULL OR ({muted})"
         return self._select(f"({known}) ORDER BY id DESC LIMIT ?", limit)
@@ -168,7 +167,7 @@ class AlertTable:
         One that was resolved before its notification could be sent is returned, too: the operator learns of it late.
         Each is returned to one process only, and again after `hold_seconds` unless it was marked as notified: a process
         that dies before it sends the message delays it by that time. Of one name and subject only the oldest is
-        returned, so that the end of an incident is not sent after the start of the next one.
+        returned, so that the end of an episode is not sent after the start of the next one.
         """
         begun = "resolved_at IS NULL AND notified_at IS NULL AND failing_seconds + (? - firing_at) >= delay"
         over = (
@@ -192,10 +191,10 @@ class AlertTable:
         self._sql.run(sql, *times, alert.id)
 
     def delete_old(self, now: float) -> int:
-        """Also those that were over before the operator had to know, once they cannot continue the same incident."""
+        """Also alerts resolved before their notification delay, once they cannot fire again as the same episode."""
         unknown = "notified_at IS NULL AND failing_seconds < delay"
         sql = f"DELETE FROM alerts WHERE resolved_at < ? OR (resolved_at < ? AND {unknown})"
-        return self._sql.changed(sql, now - KEPT_SECONDS, now - SAME_INCIDENT_SECONDS)
+        return self._sql.changed(sql, now - KEPT_SECONDS, now - SAME_EPISODE_SECONDS)
 
     def _select(self, rest: str, *values: object) -> list[StoredAlert]:
         return [StoredAlert(*row) for row in self._sql.fetch(f"SELECT {_COLUMNS} FROM alerts WHERE {rest}", *values)]
@@ -232,7 +231,7 @@ def message(
         late = " This notification is late: it could not be sent before." if was_late else ""
         lasted = f"It failed for {minutes}{times}, from {clock.iso(alert.since)} to {clock.iso(alert.resolved_at)}."
         title, text = f"{title}: resolved", f"{lasted}{affected} It was: {alert.text}.{late}"
-        remedy = "nothing, it is over"
+        remedy = "no action needed; the problem is resolved"
     else:
         waiting = f" {alert.events:,} events are affected." if alert.events else ""
         text = f"{alert.text}. Since {clock.iso(alert.since)}.{waiting}"

@@ -87,7 +87,7 @@ Report = TypeVar("Report", bound=ProblemReport)
 
 
 def to_notify(problems: Iterable[Report]) -> list[Report]:
-    """The problems that operators are notified of: none that another one explains, so that one incident is one
+    """The problems that operators are notified of: none that another one explains, so that one cause is one
     notification."""
     found = list(problems)
     explained = {name for problem in found for name in problem.kind.explains}

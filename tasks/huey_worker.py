@@ -123,7 +123,7 @@ class WorkerProcess(ABC):
 
     def _log_ended_errors(self) -> None:
         for cause, seconds in self.errors.take_ended().items():
-            log.info("error is over", cause=cause, seconds=round(seconds))
+            log.info("error resolved", cause=cause, seconds=round(seconds))
 
     def start(self, consumer: "WorkerConsumer") -> None:
         threading.Thread(target=self._maintain, args=(consumer,), name="Maintenance", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The job ledger: a wake-up takes the most urgent job; every minute the catalogue says what is due."""
+"""The job ledger: a wake-up takes the most urgent job; every minute due catalogue jobs are enqueued."""
 
 from huey import crontab
 

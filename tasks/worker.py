@@ -213,5 +213,5 @@ def standstill(consumer: WorkerConsumer, depth: int) -> str | None:
     if not all(thread.is_alive() for _, thread in consumer.worker_threads):
         return "a worker's thread is gone"
     if depth > 0 and now - consumer.huey.task_ended_at > STUCK_SECONDS:
-        return "wake-ups wait in the queue, and no task comes to its end"
+        return "tasks are queued but none completes"
     return None

@@ -1,4 +1,4 @@
-"""Acknowledge incidents: problems that stay until the operator says that they are known."""
+"""Acknowledge incidents: problems that stay until the operator acknowledges them."""
 
 from csi.errors import CsiError
 from csi.logs import log

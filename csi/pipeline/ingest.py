@@ -50,7 +50,7 @@ def ingest(rt: Runtime, item_id: int) -> list[Wake]:
 
 
 def _wake_suspect(rt: Runtime) -> list[Wake]:
-    """Items of a process that died are handled one at a time; the wake-ups of the others were turned away meanwhile."""
+    """Items of a process that died are handled one at a time; meanwhile wake-ups of the other items were ignored."""
     suspect = inbox.next_suspect(rt.now())
     return [] if suspect is None else [Wake("ingest", suspect)]
 

@@ -141,7 +141,7 @@ def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, ear
         if until is not None:
             return [Wake("poll", watch.id, at=until)]
         # Committed before the request: after a crash the lease expires, and the maintenance loop wakes the watch again.
-        with writing():  # by the writer's connection: at SQLite's own lock two threads of this process would sleep
+        with writing():  # without it, two threads would poll SQLite's lock with sleeps
             claimed = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
     # None: another thread or another worker claimed the watch first, and schedules the next poll.
     return [] if claimed is None else _read_and_record(rt, PollAttempt(claimed, host, watch.last_poll_at))

@@ -88,7 +88,7 @@ def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
 
 
 def _reset_future_times(rt: Runtime, now: float) -> None:
-    """Every LOOK_SECONDS, and at once when this clock went back. It may have gone back while no worker ran."""
+    """Every LOOK_SECONDS, and at once when this clock was set back, also while no worker ran."""
     if 0 <= now - rt.process.times_checked_at < LOOK_SECONDS:
         return
     rt.process.times_checked_at = now

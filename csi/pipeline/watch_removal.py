@@ -25,7 +25,7 @@ class Removal:
 
     @property
     def is_held(self) -> bool:
-        """More than half of the watches at once: more likely a mistake than a wish."""
+        """More than half of the watches at once: probably a mistake."""
         return len(self.lost) >= FEWEST_HELD and 2 * len(self.lost) > self.configured
 
     @property

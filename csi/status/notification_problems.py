@@ -38,7 +38,7 @@ def problems(found: NotificationFacts) -> Iterator[Problem]:
     if not found.is_on:
         return
     if not found.targets and not found.has_heartbeat_url:
-        effect = "operators are not told when something stops"
+        effect = "no notification is sent when something fails"
         yield Problem("no_notification_target", "notifications", "notice", NO_TARGET, effect, SET_TARGET)
     for one in found.failing:
         yield Problem(
@@ -46,7 +46,7 @@ def problems(found: NotificationFacts) -> Iterator[Problem]:
             one.target,
             "degraded",
             f"notifications to the target {one.target} fail; {one.messages:,} could not be sent",
-            "operators are told late, and of nothing by this target",
+            "this target receives no notifications; others still do",
             "`csi notify test` sends a message to each target; correct the address in `CSI_NOTIFY_URLS`, or the "
             "network of this machine; messages that were not sent are tried again",
             one.since,

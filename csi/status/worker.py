@@ -14,7 +14,7 @@ FRESH_SECONDS = heartbeats.GAP_SECONDS
 
 @dataclass(frozen=True)
 class WorkerStall:
-    """What the worker said of its own threads. `reason` None: steps of the pipeline end."""
+    """The stall that the worker reported. `reason` None: tasks complete."""
 
     reason: str | None = None
     since: float | None = None

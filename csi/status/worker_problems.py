@@ -31,7 +31,7 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
             "notifier_silent",
             "notifier",
             "degraded",
-            "the worker runs, and does not evaluate alerts",
+            "the worker is alive but does not evaluate alerts",
             "the sidecar sends notifications instead, where one runs",
             f"{restart_worker(worker)}; its log line `notifier hangs` says where",
             worker.notifier_at,

@@ -65,7 +65,7 @@ def standing(rt: Runtime) -> AlertOverview:
 def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
     """Record which alerts began and ended, and notify operators. Returns those that fire.
 
-    `ours`: the worker itself checks, whose heartbeat may be late without a cause.
+    `ours`: called by the worker, which cannot judge its own heartbeat.
     """
     found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent" and not problem.cause)]
     muting = active_mutes(rt)

@@ -79,12 +79,12 @@ def recover(rt: Runtime) -> int:
 
 
 def shift_times_after_clock_change(rt: Runtime) -> None:
-    """A heartbeat from the future shows that the clock went back: what waits for a time waits as long as it was meant
-    to. Called before the heartbeat is written, which would hide the jump."""
+    """A heartbeat from the future shows that the clock was set back: what waits for a time waits as long as it was
+    meant to. Called before the heartbeat is written, which would hide the jump."""
     now = rt.now()
     back = (heartbeats.last_beat(WORKER) or now) - now
     if back > CLOCK_SLACK:
-        log.warning("the clock went back", seconds=round(back), rows=leases.shift_times(back, now))
+        log.warning("clock set back; due times shifted", seconds=round(back), rows=leases.shift_times(back, now))
 
 
 def write_heartbeat(rt: Runtime, started_at: float) -> None:

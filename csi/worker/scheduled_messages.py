@@ -63,7 +63,7 @@ def weekly_test(rt: Runtime, moment: float) -> Message:
 
 
 def daily_summary(rt: Runtime, moment: float) -> Message | None:
-    """None: there is nothing to say."""
+    """None: nothing to report."""
     facts = gather(rt)
     lines = [*_dead_letters(facts.dead_letters), *_problems(judge(facts))]
     if not lines:

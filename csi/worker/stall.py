@@ -14,7 +14,7 @@ STEPS = ("poll_watch", "ingest_item", "flush_tier", "deliver_batch", "probe_rece
 POLL = "poll_watch"
 
 LATE_SECONDS = 60.0
-"""A watch that is due for so long waits for a thread."""
+"""A watch overdue by more than this is waiting for a thread."""
 
 
 @dataclass(frozen=True)

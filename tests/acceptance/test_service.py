@@ -92,7 +92,7 @@ def consumer(*, alive=True, scheduler=True, read_ago=1.0, ended_ago=1.0):
     [
         ({"ended_ago": 9999.0}, 0, None),
         ({}, 5, None),
-        ({"ended_ago": worker.STUCK_SECONDS + 1}, 5, "wake-ups wait in the queue, and no task comes to its end"),
+        ({"ended_ago": worker.STUCK_SECONDS + 1}, 5, "tasks are queued but none completes"),
         ({"alive": False}, 0, "a worker's thread is gone"),
         ({"scheduler": False}, 0, "the scheduler's thread is gone"),
         ({"read_ago": worker.SCHEDULER_SECONDS + 1}, 0, "the scheduler hangs"),

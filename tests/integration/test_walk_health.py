@@ -1,4 +1,4 @@
-"""Bad nights: feeds that are not there, hosts that ask for patience, channels that are really gone, gaps."""
+"""Bad nights: feeds that are not there, hosts that rate-limit us, channels that are really gone, gaps."""
 
 import json
 from itertools import pairwise
@@ -186,7 +186,7 @@ def test_without_a_key_nothing_is_ever_dead(tmp_path, clock):
         assert not [host for _, host, _ in yt.net.asked if host == API_HOST]
 
 
-# --- hosts that ask for patience (fault case 75)
+# --- hosts that rate-limit us (fault case 75)
 
 
 def test_a_429_pauses_its_host_and_no_other(tmp_path, clock):
