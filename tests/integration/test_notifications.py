@@ -103,7 +103,7 @@ def test_messages_for_a_target_keep_their_order(tmp_path, clock, desks):
     for name in ("first", "second"):
         fire_alert("dead_letters", name, "many", clock(), since=clock() - 999)
     for alert in alerts.claim_unnotified(clock(), HOLD_SECONDS):
-        alerting._notify(rt, alert, alerting.notification_sending.targets(rt))
+        alerting._notify(rt, alert, alerting.notification_sending.targets(rt), None)
     assert (titles(good), len(bad.requests)) == (["dead letters (first)", "dead letters (second)"], 1)
     clock.move(HOLD_SECONDS + 1)
     alerting.notification_sending.retry(rt)
@@ -430,7 +430,7 @@ def test_the_service_is_told_how_severe_it_is(tmp_path, clock, desks, severity, 
     rt = installation(tmp_path, clock, desk)
     fire_alert("dead_letters", "events", "many", clock(), severity=severity)
     for alert in alerts.claim_unnotified(clock(), HOLD_SECONDS):
-        alerting._notify(rt, alert, alerting.notification_sending.targets(rt))
+        alerting._notify(rt, alert, alerting.notification_sending.targets(rt), None)
     assert [one["type"] for one in told(desk)] == [kind]
 
 
