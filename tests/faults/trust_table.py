@@ -140,9 +140,10 @@ def certificate(name: str) -> Any:
 
 
 def slow_and_many(box: Box) -> None:
-    """A receiver that takes three seconds for a request, and hundreds of events at once."""
-    box.receiver.then = Reply(200, b'{"ok": true}', wire=Slow(3.0))
-    box.publish(300)
+    """A receiver that takes four seconds for a request, and more events than it accepts in half an hour."""
+    box.receiver.then = Reply(200, b'{"ok": true}', wire=Slow(4.0))
+    for index in range(2000):
+        box.yt.add(box.yt.playlists[0], f"Item {index}")
 
 
 def good_certificate(box: Box) -> None:
@@ -600,6 +601,7 @@ WORKER = (
         "clock",
         heal=shift_clock(0.0),
         readyz=True,
+        notifies=False,
         prepare=own_clock,
     ),
     at_once("reload_broken_yaml", "reload_refused", broken_yaml, "config.yaml", heal=good_config, quick=True),
@@ -663,7 +665,7 @@ STORAGE = (
 
 NOTIFICATIONS = (
     Injection(
-        "message_late",
+        "target_refuses_messages_for_a_minute",
         "reload_refused",
         refused_reload_while_target_fails(json_reply(500), 60.0),
         "YAML",
@@ -723,6 +725,9 @@ PROCESSING = (
 )
 
 PASSING_TODAY = {
+    "target_never_answers",
+    "target_refuses_messages",
+    "no_target",
     "api_key_invalid",
     "api_key_restricted",
     "api_quota_spent",
