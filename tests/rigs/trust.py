@@ -219,7 +219,8 @@ class Observation:
     resolved: float | None = None
     message: Message | None = None
     reasons: str = ""
-    messages: int = 0
+    titles: tuple[str, ...] = ()
+    """Of all messages since the injection."""
     alerts: dict[str, float] | None = None
     """Rules of Prometheus whose expression became true, with the seconds until they fire. None: not installed."""
     faults: list[str] = field(default_factory=list)
@@ -319,7 +320,7 @@ def measure(home: Path, row: Injection, server: Prometheus | None, *, to_the_end
             seen.alerts = _alerts(server, row, began)
         if row.heals and (to_the_end or row.remedy is not None):
             _end(box, row, seen, earlier, client, to_the_end=to_the_end)
-        seen.messages = len(box.messages()) - earlier
+        seen.titles = tuple(one.title for one in box.messages()[earlier:])
     seen.faults += faults_of(row, seen)
     return seen
 
@@ -485,8 +486,8 @@ def faults_of(row: Injection, seen: Observation) -> list[str]:
     if not any(word.lower() in seen.cause.lower() for word in row.cause.split("|")):
         found.append(f"cause without {row.cause!r}")
     expected = 1 if seen.resolved is None else 2
-    if seen.messages > expected:
-        found.append(f"{seen.messages} messages")
+    if len(seen.titles) > expected:
+        found.append(f"{len(seen.titles)} messages: {', '.join(seen.titles)}")
     return found
 
 
