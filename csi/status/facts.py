@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from csi.config.settings import FeatureFlags
 from csi.dlq import dead_letters
 from csi.pipeline import clock_check, quota_schedule
 from csi.runtime import Runtime
@@ -109,13 +110,14 @@ class SystemFacts:
 def gather(rt: Runtime) -> SystemFacts:
     """Cheap enough for every health check: no query grows with the number of events."""
     now, worker, reload = rt.now(), worker_status(rt), reload_results.last()
+    features = _features(rt, worker, reload)
     limit, schedule = quota_schedule.unit_limit(rt), tuple(watches.schedule())
     return SystemFacts(
         now=now,
         worker=worker,
-        polling=rt.settings.features.polling,
+        polling=features.polling,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
-        delivery_is_on=rt.settings.features.delivery,
+        delivery_is_on=features.delivery,
         sources=tuple(_plans(rt, worker, reload)),
         watches=schedule,
         destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
@@ -145,6 +147,12 @@ def _outages(schedule: Iterable[WatchTimes], now: float) -> Iterator[Host]:
     """Without hosts that no watch is read from any more: no read can end their outage."""
     in_use = {watch.host for watch in schedule}
     return (host for host in hosts.troubled(now) if host.outage_since is not None and host.host in in_use)
+
+
+def _features(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> FeatureFlags:
+    """Those of a worker that is alive: this process may have read its configuration earlier."""
+    features = rt.settings.features
+    return features.model_copy(update=reload.features) if reload is not None and worker.is_alive else features
 
 
 def _plans(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> Iterator[SourcePlan]:

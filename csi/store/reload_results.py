@@ -1,8 +1,8 @@
 """The result of each configuration reload; status pages show the last one."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from csi.store.db import fetch, run
 
@@ -17,17 +17,27 @@ class Reload:
     error: str | None
     sources: tuple[str, ...] | None = None
     """The sources that are enabled in the configuration in use. None: not recorded."""
+    features: dict[str, bool] = field(default_factory=dict)
+    """The switches of `features` in the configuration in use; empty: not recorded."""
 
 
-def note(now: float, error: str | None = None, *, sources: Sequence[str] | None = None) -> None:
+def note(
+    now: float,
+    error: str | None = None,
+    *,
+    sources: Sequence[str] | None = None,
+    features: Mapping[str, bool] | None = None,
+) -> None:
     result, names = "loaded" if error is None else "refused", None if sources is None else json.dumps(list(sources))
-    run("INSERT INTO reloads (at, result, error, sources_json) VALUES (?, ?, ?, ?)", now, result, error, names)
+    switches = None if features is None else json.dumps(dict(features))
+    columns = "at, result, error, sources_json, features_json"
+    run(f"INSERT INTO reloads ({columns}) VALUES (?, ?, ?, ?, ?)", now, result, error, names, switches)
     run("DELETE FROM reloads WHERE id <= (SELECT MAX(id) FROM reloads) - ?", KEPT)
 
 
 def last() -> Reload | None:
-    found = fetch("SELECT at, error, sources_json FROM reloads ORDER BY id DESC LIMIT 1")
+    found = fetch("SELECT at, error, sources_json, features_json FROM reloads ORDER BY id DESC LIMIT 1")
     if not found:
         return None
-    at, error, names = found[0]
-    return Reload(at, error, None if names is None else tuple(json.loads(names)))
+    at, error, names, switches = found[0]
+    return Reload(at, error, None if names is None else tuple(json.loads(names)), json.loads(switches or "{}"))

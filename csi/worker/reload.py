@@ -70,10 +70,15 @@ def note_start(rt: Runtime) -> None:
     """A process that starts has taken its configuration: what was refused before is over. Receivers are tested, and
     backups are expected from the first start on."""
     with writing():
-        reload_results.note(rt.now(), sources=rt.enabled_sources())
+        _note_in_force(rt)
         api_refusals.forget()
         backups.note_expected(rt.now())
     receiver_test.request_all(rt)
+
+
+def _note_in_force(rt: Runtime, error: str | None = None) -> None:
+    features = rt.settings.features.model_dump()
+    reload_results.note(rt.now(), error, sources=rt.enabled_sources(), features=features)
 
 
 def _value(settings: Settings, key: str) -> object:
@@ -85,7 +90,7 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
     settings = fresh.settings
     logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
     with writing():
-        reload_results.note(fresh.now(), sources=fresh.enabled_sources())
+        _note_in_force(fresh)
         api_refusals.forget()
         counters.add("config_reloads", label="loaded")
     receiver_test.request_all(fresh)
@@ -97,6 +102,6 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
 
 def _refuse(rt: Runtime, error: str) -> None:
     with writing():
-        reload_results.note(rt.now(), error, sources=rt.enabled_sources())
+        _note_in_force(rt, error)
         counters.add("config_reloads", label="refused")
     log.error("configuration could not be reloaded; the old one stays", error=error)

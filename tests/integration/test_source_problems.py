@@ -333,3 +333,15 @@ def test_a_source_that_a_reload_disabled_is_not_waited_for(tmp_path, clock):
         body = readiness(facts.gather(line.rt)).body
         assert body["reasons"] == ["youtube_channel_rss: not polled yet"]
         assert list(body["adapters"]) == ["youtube_channel_rss"]
+
+
+def test_the_sidecar_uses_the_switches_of_a_worker_that_reloaded(tmp_path, clock):
+    with db.connection():
+        line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={})
+        features = line.rt.settings.features.model_copy(update={"delivery": False})
+        changed = line.rt.settings.model_copy(update={"features": features})
+        reload(line.rt, lambda: changed)
+        write_heartbeat(line.rt, clock())
+        assert facts.gather(line.rt).delivery_is_on is False
+        clock.move(60)
+        assert facts.gather(line.rt).delivery_is_on, "the worker is gone: what this process has read is all there is"
