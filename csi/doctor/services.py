@@ -188,7 +188,7 @@ def look_at_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterato
             yield Finding("delivery", "ok", f"{target.name}: {STATE_TEXTS[target.state]}; {counts}")
     if "backup" not in checks:
         yield _backup_finding(facts)
-    age = 0.0 if facts.oldest_pending is None else facts.now - facts.oldest_pending
+    age = facts.backlog_age
     if facts.dead_letters and "letters" not in checks:
         remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
         yield Finding("letters", "warn", f"{facts.dead_letters:,} open dead letters", remedy)

@@ -76,9 +76,14 @@ class DestinationState:
         return GATES[self.state]
 
     @property
+    def breaker_is_open(self) -> bool:
+        """Also while it is half-open."""
+        return self.row.circuit != "closed"
+
+    @property
     def is_reachable(self) -> bool | None:
         """Whether the receiver accepts what it is sent; None: it has never answered."""
-        if self.row.circuit != "closed":
+        if self.breaker_is_open:
             return False
         return True if self.row.answered_at is not None or self.row.last_success_at is not None else None
 

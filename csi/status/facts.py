@@ -9,6 +9,7 @@ from csi.config.settings import FeatureFlags
 from csi.dlq import dead_letters
 from csi.pipeline import clock_check, quota_schedule
 from csi.runtime import Runtime
+from csi.status.backlog import backlog_age
 from csi.status.destinations import DestinationState, destination_state_of
 from csi.status.notification_problems import NotificationFacts, notification_facts
 from csi.status.storage import StorageStatus, storage_status
@@ -76,6 +77,9 @@ class SystemFacts:
     oldest_pending: float | None = None
     dead_letters: int = 0
     dead_lately: DeadLately = field(default_factory=DeadLately)
+    quota_limit: int | None = None
+    """None: no source that is switched on uses API units."""
+    quota_used: int = 0
     quota_left: int | None = None
     quota_buffer: int = 0
     quota_resets_at: float | None = None
@@ -98,6 +102,15 @@ class SystemFacts:
     def watches_of(self, source: str) -> list[WatchTimes]:
         return [watch for watch in self.watches if watch.source == source]
 
+    @property
+    def backlog_age(self) -> float:
+        return backlog_age(self.oldest_pending, self.now)
+
+    def success_age(self, source: str) -> float | None:
+        """Time since a watch of this source was last read; None: none ever was."""
+        times = [one.last_success_at for one in self.watches_of(source) if one.last_success_at is not None]
+        return max(self.now - max(times), 0.0) if times else None
+
     def waiting(self, destination: str | None = None) -> int | None:
         """Events that wait for this destination, or for all, when the worker counted last. None: no count is recent."""
         newest = {
@@ -111,7 +124,7 @@ def gather(rt: Runtime) -> SystemFacts:
     """Cheap enough for every health check: no query grows with the number of events."""
     now, worker, reload = rt.now(), worker_status(rt), reload_results.last()
     features = _features(rt, worker, reload)
-    limit, schedule = quota_schedule.unit_limit(rt), tuple(watches.schedule())
+    limit, used, schedule = quota_schedule.unit_limit(rt), api_units.used(now), tuple(watches.schedule())
     return SystemFacts(
         now=now,
         worker=worker,
@@ -126,7 +139,9 @@ def gather(rt: Runtime) -> SystemFacts:
         oldest_pending=events.oldest_pending(),
         dead_letters=dead_letters.open_count(),
         dead_lately=charts.dead_lately(now - LATELY_SECONDS),
-        quota_left=None if limit is None else max(limit - api_units.used(now), 0),
+        quota_limit=limit,
+        quota_used=used,
+        quota_left=None if limit is None else max(limit - used, 0),
         quota_buffer=quota_schedule.buffer(rt),
         quota_resets_at=None if limit is None else api_units.day_ends(now),
         api_refusals=tuple(api_refusals.current()),

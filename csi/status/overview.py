@@ -1,12 +1,13 @@
 """The whole installation at this moment: one object for `csi status`, the API and the dashboard."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from csi import __version__
 from csi.pipeline import clock_check, quota_schedule
 from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
-from csi.status.backlog import BacklogGroup, backlog
+from csi.status.backlog import BacklogGroup, backlog, backlog_age
 from csi.status.destinations import DestinationStatus, all_destinations
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import StatusVerdict, verdict
@@ -72,6 +73,15 @@ class Overview:
     @property
     def open_dead_letters(self) -> int:
         return sum(self.dead_letters.values())
+
+    @property
+    def backlog_age(self) -> float:
+        return backlog_age(self.oldest_pending, self.now)
+
+    @property
+    def watch_states(self) -> Counter[str]:
+        """How many watches of all sources are in each state."""
+        return sum((Counter({one.state: one.watches}) for one in self.watches), Counter[str]())
 
 
 def overview(rt: Runtime) -> Overview:

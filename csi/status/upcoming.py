@@ -46,6 +46,7 @@ def upcoming(rt: Runtime, limit: int = SHOWN) -> Upcoming:
 
 
 def _polls(rt: Runtime, limit: int) -> Iterator[PlannedPoll]:
-    states = states_by_id(rt)
-    for poll in backlog_rows.planned_polls(limit):
+    planned = backlog_rows.planned_polls(limit)
+    states = states_by_id(rt) if planned else {}
+    for poll in planned:
         yield replace(poll, health=states.get(poll.id, poll.health))

@@ -19,16 +19,17 @@ from csi.catalog.data_api import UNITS
 from csi.config.settings import STREAM, TIERS
 from csi.jobs.job_kinds import KINDS
 from csi.logs import redact
-from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
+from csi.status.backlog import pending_by_lane
 from csi.status.facts import SystemFacts, gather
 from csi.status.problems import ALERTS, PROBLEMS, Problem, to_notify
 from csi.status.slo import DAY, HOUR, WindowReport, reports
+from csi.status.upcoming import upcoming
 from csi.status.verdict import judge, overdue
 from csi.status.watch_states import STATES, watch_counts
-from csi.store import api_units, counters, inbox, outbox
+from csi.store import api_units, counters
 from csi.store.catalog import jobs
-from csi.store.queries import backlog_rows, charts
+from csi.store.queries import charts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
@@ -72,11 +73,11 @@ class StoreCollector(Collector):
         yield from _promised(sources, day)
         yield from _objectives({"1h": hour, "24h": day})
         yield from _counted(sources)
-        yield from _waiting(facts)
+        yield from _waiting(rt, facts)
         yield from _watches(rt, facts, sources)
         yield from _destinations(facts)
         yield from _worker(facts)
-        yield from _quota(rt, facts.now)
+        yield from _quota(facts)
         yield from _catalog(rt)
         yield from _backups(facts)
         yield from _verdict(facts)
@@ -133,13 +134,12 @@ def _counted(sources: Sequence[str]) -> Iterator[Metric]:
     yield _histogram("csi_accept_latency_seconds", accepted, "tier", "accept_seconds", waits, LANES)
 
 
-def _waiting(facts: SystemFacts) -> Iterator[Metric]:
-    pending = {tier: outbox.pending_count(tier) for tier in LANES}
-    yield _by("csi_pending_events", "Events that are pending in a lane", "tier", pending, LANES)
-    age = 0.0 if facts.oldest_pending is None else max(facts.now - facts.oldest_pending, 0.0)
-    yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", age)
-    yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", inbox.waiting_count())
-    yield _by("csi_batches", "Batches that are not settled", "state", backlog_rows.unsettled_counts(), BATCH_STATES)
+def _waiting(rt: Runtime, facts: SystemFacts) -> Iterator[Metric]:
+    waiting = upcoming(rt, limit=0)
+    yield _by("csi_pending_events", "Events that are pending in a lane", "tier", pending_by_lane(), LANES)
+    yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", facts.backlog_age)
+    yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", waiting.inbox.waiting)
+    yield _by("csi_batches", "Batches that are not settled", "state", waiting.unsettled, BATCH_STATES)
     letters = charts.open_dead_letters()
     yield _gauge("csi_dead_letters_open", "Open dead letters", sum(letters.values()))
     yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters, CAUSES)
@@ -149,11 +149,7 @@ def _watches(rt: Runtime, facts: SystemFacts, sources: Sequence[str]) -> Iterato
     found = {(one.source, one.state): one.watches for one in watch_counts(rt)}
     states = {pair: found.get(pair, 0) for pair in product(sources, STATES)}
     yield _gauges("csi_watches", "Watches by state", ["source", "state"], states)
-    read = {
-        source: [one.last_success_at for one in facts.watches_of(source) if one.last_success_at is not None]
-        for source in sources
-    }
-    ages = {(source,): max(facts.now - max(times), 0.0) if times else None for source, times in read.items()}
+    ages = {(source,): facts.success_age(source) for source in sources}
     yield _gauges("csi_source_success_age_seconds", "Time since a watch of this source was last read", ["source"], ages)
     yield _by("csi_watches_overdue", "Watches that are long overdue", "source", overdue(facts), sources)
     yield _gauge("csi_hosts_in_outage", "Hosts of sources that have an outage", len(facts.outages))
@@ -161,7 +157,7 @@ def _watches(rt: Runtime, facts: SystemFacts, sources: Sequence[str]) -> Iterato
 
 def _destinations(facts: SystemFacts) -> Iterator[Metric]:
     names = [one.name for one in facts.destinations]
-    opened = {one.name: float(one.row.circuit != "closed") for one in facts.destinations}
+    opened = {one.name: float(one.breaker_is_open) for one in facts.destinations}
     paused = {one.name: float(one.row.paused_reason is not None) for one in facts.destinations}
     yield _gauge("csi_breaker_open", "1 while a circuit breaker is open", max(opened.values(), default=0.0))
     yield _by("csi_destination_breaker_open", "1 while its circuit breaker is open", "destination", opened, names)
@@ -184,14 +180,12 @@ def _worker(facts: SystemFacts) -> Iterator[Metric]:
     yield _gauge("csi_queue_depth", "Tasks in the worker's queue at its last heartbeat", depth)
 
 
-def _quota(rt: Runtime, now: float) -> Iterator[Metric]:
-    limit = quota_schedule.unit_limit(rt)
-    if limit is None:
+def _quota(facts: SystemFacts) -> Iterator[Metric]:
+    if facts.quota_limit is None:
         return
-    used = api_units.used(now)
-    yield _gauge("csi_api_quota_used", "API units used this Pacific day", used)
-    yield _gauge("csi_api_quota_left", "API units left of this Pacific day", max(limit - used, 0))
-    yield _gauge("csi_api_quota_limit", "API units allowed in a Pacific day", limit)
+    yield _gauge("csi_api_quota_used", "API units used this Pacific day", facts.quota_used)
+    yield _gauge("csi_api_quota_left", "API units left of this Pacific day", facts.quota_left)
+    yield _gauge("csi_api_quota_limit", "API units allowed in a Pacific day", facts.quota_limit)
 
 
 def _catalog(rt: Runtime) -> Iterator[Metric]:

@@ -1,6 +1,5 @@
 """`/`: the verdict, counts of events, backlog with reasons, objectives, API units and destinations."""
 
-from collections import Counter
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -29,14 +28,11 @@ PAGE = DashboardPage("/", "Overview", 10)
 @PAGE.view("/", "overview.html")
 def show(rt: Runtime, request: Request) -> Context:
     found = overview(rt)
-    watches: Counter[str] = Counter()
-    for one in found.watches:
-        watches[one.state] += one.watches
     return {
         "found": found,
-        "watches": watches,
+        "watches": found.watch_states,
         "queued": queued(found.backlog),
-        "backlog_age": 0.0 if found.oldest_pending is None else max(found.now - found.oldest_pending, 0.0),
+        "backlog_age": found.backlog_age,
         "objectives": list(objectives(found.day)),
         "state_texts": STATE_TEXTS,
         "certificate_text": certificate_text,
