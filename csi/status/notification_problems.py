@@ -46,7 +46,7 @@ def problems(found: NotificationFacts) -> Iterator[Problem]:
             one.target,
             "degraded",
             f"notifications to the target {one.target} fail; {one.messages:,} could not be sent",
-            "this target receives no notifications; others still do",
+            "this target receives no notifications; other targets, where set, still do",
             "`csi notify test` sends a message to each target; correct the address in `CSI_NOTIFY_URLS`, or the "
             "network of this machine; messages that were not sent are tried again",
             one.since,

@@ -11,10 +11,11 @@ from csi import logs
 from csi.admin import mutes
 from csi.alerts import LATE_SECONDS, message
 from csi.dlq import dead_letters
+from csi.doctor.services import look_at_verdict
 from csi.errors import MissingSetting
 from csi.runtime import Runtime
 from csi.status.facts import gather
-from csi.status.problems import ALERTS, KINDS
+from csi.status.problems import ALERTS, KINDS, Problem
 from csi.status.verdict import judge
 from csi.store import alerts, db, destinations, notification_log, reload_results
 from csi.store.models import Watch
@@ -24,7 +25,6 @@ from csi.worker import alerting
 from csi.worker.maintenance import write_heartbeat
 from csi.worker.notification_sending import HOLD_SECONDS, RETRY_SECONDS
 from tests.conftest import HandClock
-from tests.fakes.fired_alert import fire_alert
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.integration.test_alerts import CASES
 from tests.rigs.in_process import InProcessPipeline
@@ -96,18 +96,24 @@ def test_a_target_that_fails_gets_its_message_later_and_the_other_one_gets_it_on
     }
 
 
-def test_messages_for_a_target_keep_their_order(tmp_path, clock, desks):
+def test_messages_for_a_target_keep_their_order(tmp_path, clock, desks, monkeypatch):
     good, bad = desks
     bad.script += [503]
     rt = installation(tmp_path, clock, good, bad)
-    for name in ("first", "second"):
-        fire_alert("dead_letters", name, "many", clock(), since=clock() - 999)
-    for alert in alerts.claim_unnotified(clock(), HOLD_SECONDS):
-        alerting._notify(rt, alert, alerting.notification_sending.targets(rt), None)
+    fires(monkeypatch, "first", "second")
+    alerting.look(rt)
     assert (titles(good), len(bad.requests)) == (["dead letters (first)", "dead letters (second)"], 1)
     clock.move(HOLD_SECONDS + 1)
-    alerting.notification_sending.retry(rt)
+    alerting.look(rt)
     assert titles(bad)[1:] == ["dead letters (first)", "dead letters (second)"]
+
+
+def fires(monkeypatch, *subjects: str, severity: str = "degraded") -> None:
+    texts = ("many are open", "these events were given up", "`csi dlq list`")
+    found = [
+        Problem("dead_letters", subject, severity, *texts, fails=("alert",), is_proven=True) for subject in subjects
+    ]
+    monkeypatch.setattr(alerting, "firing", lambda rt: found)
 
 
 def test_a_message_that_other_targets_have_is_tried_for_a_day(tmp_path, clock, desks):
@@ -206,6 +212,19 @@ def test_a_heartbeat_url_suffices(tmp_path, clock):
     line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets, sources={})
     write_heartbeat(line.rt, clock())
     assert notices(line.rt) == []
+
+
+def test_the_doctor_warns_where_no_target_is_set_and_names_the_targets_otherwise(tmp_path, clock, desks):
+    def found(rt: Runtime) -> list[tuple[str, str]]:
+        return [(one.level, one.text) for one in look_at_verdict(rt, gather(rt), online=False) if one.check == "notify"]
+
+    ((level, text),) = found(installation(tmp_path, clock))
+    assert (level, "neither a notification target nor a heartbeat URL" in text) == ("warn", True)
+    assert found(installation(tmp_path, clock, *desks)) == [
+        ("ok", "notifications go to json, json 2; no heartbeat URL is set")
+    ]
+    off = found(installation(tmp_path, clock, enabled=False))
+    assert off == [("ok", "notifications are switched off (notify.enabled)")]
 
 
 def test_the_log_at_start_says_that_no_target_is_set(tmp_path, clock, desks, capsys):
@@ -425,13 +444,14 @@ def test_a_message_has_the_time_that_it_failed(tmp_path, clock, desks):
 
 
 @pytest.mark.parametrize(("severity", "kind"), [("notice", "info"), ("degraded", "warning"), ("down", "failure")])
-def test_the_service_is_told_how_severe_it_is(tmp_path, clock, desks, severity, kind):
+def test_the_service_is_told_how_severe_it_is(tmp_path, clock, desks, monkeypatch, severity, kind):
     desk, _ = desks
     rt = installation(tmp_path, clock, desk)
-    fire_alert("dead_letters", "events", "many", clock(), severity=severity)
-    for alert in alerts.claim_unnotified(clock(), HOLD_SECONDS):
-        alerting._notify(rt, alert, alerting.notification_sending.targets(rt), None)
-    assert [one["type"] for one in told(desk)] == [kind]
+    fires(monkeypatch, "events", severity=severity)
+    alerting.look(rt)
+    monkeypatch.setattr(alerting, "firing", lambda rt: [])
+    look_for(rt, clock, 60)
+    assert [one["type"] for one in told(desk)] == [kind, "success"]
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))

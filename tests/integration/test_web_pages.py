@@ -492,7 +492,7 @@ async def test_only_the_static_files_are_served_and_no_path_leads_out(guest: htt
 
 def test_a_page_is_one_module_and_the_navigation_knows_it() -> None:
     assert [found.title for found in pages()] == [
-        "Overview", "Sources", "Channels", "Events", "Dead letters", "Schedule", "Jobs", "Notifications",
+        "Overview", "Sources", "Channels", "Events", "Dead letters", "Schedule", "Jobs", "Alerts",
         "Audit log",
     ]  # fmt: skip
 
@@ -612,7 +612,15 @@ async def test_the_page_of_notifications_shows_targets_without_their_tokens_and_
         fire_alert("quota_low", "api", "few units are left", rt.now() - 900)
     text = (await client.get("/notifications")).text
     assert "canary" not in text
-    for said in ("tgram://********", "mailto://********", ">sent<", ">failed<", "did not answer", "few units are left"):
+    for said in (
+        "tgram://********",
+        "mailto://********",
+        ">sent<",
+        ">failed<",
+        "mailto does not accept notifications.",
+        "did not answer",
+        "few units are left",
+    ):
         assert said in text
 
 

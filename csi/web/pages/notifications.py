@@ -6,6 +6,7 @@ from starlette.responses import Response
 from csi.admin import mutes
 from csi.config.durations import parse_duration
 from csi.runtime import Runtime
+from csi.status.notification_problems import notification_facts
 from csi.status.problems import ALERTS
 from csi.web.formatting import plural
 from csi.web.page_rendering import Context, DashboardPage, change, number_of
@@ -16,7 +17,7 @@ PATH = "/notifications"
 DURATIONS = ("30m", "1h", "2h", "8h", "1d", "7d")
 BY = "dashboard"
 
-PAGE = DashboardPage(PATH, "Notifications", 80)
+PAGE = DashboardPage(PATH, "Alerts", 80)
 
 
 @PAGE.view(PATH, "notifications.html")
@@ -25,6 +26,7 @@ def show(rt: Runtime, request: Request) -> Context:
     return {
         "found": alerting.standing(rt),
         "is_on": settings.enabled,
+        "failing": [one.target for one in notification_facts(rt).failing],
         "settings": settings,
         "durations": DURATIONS,
         "alert_names": ALERTS,
