@@ -81,7 +81,7 @@ def furnish(rt: Runtime, *, events_a_day: int = 900) -> None:
         _deliver(now, rng, events_a_day)
         _leave_waiting(now)
         _bury(now)
-        heartbeats.beat("worker", now, now - 31 * HOUR, queued=3)
+        heartbeats.write("worker", now, now - 31 * HOUR, queued=3)
         destinations.change("default", last_success_at=now - 4, last_failure_at=now - 5 * HOUR, last_error="http 503")
         _spend(now, rng)
 

@@ -56,18 +56,18 @@ def tasks() -> None:
 def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit: int) -> None:
     """List running, pending and scheduled tasks with the rows they serve, and the backlog with reasons."""
     with installed(config_path) as rt:
-        looked = queue_inspection.look(rt.settings)
-        found = [one for one in works(rt, looked) if state in (None, one.state)]
+        queue = queue_inspection.inspect(rt.settings)
+        found = [one for one in works(rt, queue) if state in (None, one.state)]
         rest, now = backlog.backlog(rt), rt.now()
     if as_json:
         shown = [_work_dict(one) for one in found[:limit]]
-        report = {"tasks": shown, "total": len(found), "unreadable": looked.unreadable, "has_key": looked.has_key}
+        report = {"tasks": shown, "total": len(found), "unreadable": queue.unreadable, "has_key": queue.has_key}
         echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
     echo_table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]])
     more = f"; the first {limit:,} are shown" if len(found) > limit else ""
     click.echo(f"{plural(len(found), 'task')}{more}", err=True)
-    _show_rest(looked, rest, now)
+    _show_rest(queue, rest, now)
 
 
 @tasks.command()
@@ -76,7 +76,9 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
 def show(config_path: Path | None, as_json: bool, task_id: str) -> None:
     """Show one queued task by its id, or the beginning of it."""
     with installed(config_path) as rt:
-        found = [one for one in works(rt, queue_inspection.look(rt.settings)) if one.id and one.id.startswith(task_id)]
+        found = [
+            one for one in works(rt, queue_inspection.inspect(rt.settings)) if one.id and one.id.startswith(task_id)
+        ]
     if len(found) != 1:
         many = f"{len(found)} tasks begin with {plain(task_id, 60)!r}; write more of the id"
         none = f"no task with the id {plain(task_id, 60)!r} is queued; it may have run: csi tasks list"
@@ -94,8 +96,8 @@ def show(config_path: Path | None, as_json: bool, task_id: str) -> None:
 def stats(config_path: Path | None, as_json: bool) -> None:
     """Count tasks by kind and state, and show the backlog."""
     with installed(config_path) as rt:
-        looked = queue_inspection.look(rt.settings)
-        found, rest, now = works(rt, looked), backlog.backlog(rt), rt.now()
+        queue = queue_inspection.inspect(rt.settings)
+        found, rest, now = works(rt, queue), backlog.backlog(rt), rt.now()
         is_alive = worker.worker_status(rt).is_alive
     counted = Counter((one.task, one.state) for one in found)
     names = [*queue_inspection.STEPS, *sorted({one.task for one in found} - set(queue_inspection.STEPS))]
@@ -103,13 +105,13 @@ def stats(config_path: Path | None, as_json: bool) -> None:
     if as_json:
         totals = {state: sum(one.state == state for one in found) for state in STATES}
         listed = [{"task": name, **found} for name, found in numbers.items()]
-        report = {"worker_alive": is_alive, "totals": totals, "unreadable": looked.unreadable}
-        report |= {"has_key": looked.has_key, "tasks": listed}
+        report = {"worker_alive": is_alive, "totals": totals, "unreadable": queue.unreadable}
+        report |= {"has_key": queue.has_key, "tasks": listed}
         echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
     rows = [[name, *(f"{count:,}" for count in numbers[name].values())] for name in names]
     echo_table(("TASK", "RUNNING", "PENDING", "SCHEDULED"), rows)
-    _show_rest(looked, rest, now)
+    _show_rest(queue, rest, now)
 
 
 @tasks.command()
@@ -119,7 +121,7 @@ def stats(config_path: Path | None, as_json: bool) -> None:
 def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
     """Empty the queue. Nothing is lost: the worker enqueues due rows again within seconds."""
     with installed(config_path) as rt:
-        found = queue_inspection.look(rt.settings)
+        found = queue_inspection.inspect(rt.settings)
         number = len(found.messages) + found.unreadable
         if number and not dry_run:
             confirm(f"Remove {plural(number, 'queued task')}?", yes=yes)
@@ -130,10 +132,10 @@ def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> 
         click.echo(f"{plural(number, 'task')} {'would be' if dry_run else 'were'} removed")
 
 
-def works(rt: Runtime, looked: Queue) -> list[Work]:
+def works(rt: Runtime, queue: Queue) -> list[Work]:
     """Running first, then pending, then scheduled."""
     running = [_running(leased, rt.now()) for leased in backlog_rows.running()]
-    return [*running, *(_queued(rt, one) for one in looked.messages)]
+    return [*running, *(_queued(rt, one) for one in queue.messages)]
 
 
 def _running(leased: LeasedRow, now: float) -> Work:
@@ -188,10 +190,10 @@ def _row(one: Work, now: float) -> list[str]:
     return [one.state, name, (one.id or "")[:8], due, logs.redact(one.row or ""), logs.redact(one.why)]
 
 
-def _show_rest(looked: Queue, rest: list[BacklogGroup], now: float) -> None:
+def _show_rest(queue: Queue, rest: list[BacklogGroup], now: float) -> None:
     """The messages that were not opened, and the backlog."""
-    if looked.unreadable:
-        click.echo(queue_inspection.unreadable_words(looked), err=True)
+    if queue.unreadable:
+        click.echo(queue_inspection.unreadable_words(queue), err=True)
     click.echo(f"\n{'waiting' if rest else 'nothing is waiting'}")
     echo_lines(f"  {plain(one.words(now))}" for one in rest)
 

@@ -56,10 +56,10 @@ class Queue:
     is_there: bool = True
 
 
-def look(settings: Settings) -> Queue:
+def inspect(settings: Settings) -> Queue:
     """The queue as it is now. StoreError when it cannot be read; a queue that was never made is empty."""
     is_on_server = is_server(settings.csi.queue_url)
-    if not is_on_server and not Path(settings.csi.queue_url).exists():  # looking must not make the file
+    if not is_on_server and not Path(settings.csi.queue_url).exists():  # reading must not make the file
         return Queue((), is_there=False)
     try:
         read = _read_server if is_on_server else _read_file
@@ -131,7 +131,7 @@ def examine(settings: Settings) -> Iterable[Finding]:
     """For `csi doctor`: can the queue be used, and does it drain?"""
     where = hide_password(settings.csi.queue_url)
     try:
-        found = look(settings)
+        found = inspect(settings)
     except StoreError as error:
         url = settings.csi.queue_url
         remedy = f"it holds wake-ups only, and may be deleted at any time: `rm -rf {url} {url}-wal {url}-shm`"

@@ -25,7 +25,7 @@ AT_ONCE = 16
 IDLE_SECONDS = 0.5
 """The longest sleep of a thread after the queue could not be read: all three storages block in `dequeue`."""
 
-LOOK_SECONDS = 1.0
+EMPTY_FILE_READ_SECONDS = 1.0
 """Between two reads of a file that was empty. Messages of this process are known without a read."""
 
 WAIT_SECONDS = 4.0
@@ -101,7 +101,7 @@ class SqliteQueueStorage(SqliteStorage):
     def _must_read_file(self) -> bool:
         if self._taken:
             return -self._taken[0][0] < self._newest
-        return self._newest > -math.inf or time.monotonic() - self._emptied >= LOOK_SECONDS
+        return self._newest > -math.inf or time.monotonic() - self._emptied >= EMPTY_FILE_READ_SECONDS
 
     def _read_file(self) -> None:
         self._newest = self._emptied = -math.inf

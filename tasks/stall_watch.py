@@ -54,7 +54,7 @@ class StallWatch:
         self._hung: dict[int, RunningTask] = {}
         self._stored: object = "not known: the process before may have stored a stall"
 
-    def look(self, rt: Runtime, consumer: WorkerConsumer, started_at: float) -> str | None:
+    def find_stall(self, rt: Runtime, consumer: WorkerConsumer, started_at: float) -> str | None:
         """Log threads that hang, once each. Returns why steps of the pipeline make no progress; None: they do."""
         running = self._running(rt, consumer)
         self._log_hung(running)

@@ -74,7 +74,7 @@ class IngesterWorker(WorkerProcess):
         rt.share = Share(threads)
         rt.stopping = self.stopping.is_set
         loader.require_delivery(rt.settings)
-        alerting.require_post(rt)
+        alerting.check_targets(rt)
         if not db.is_postgres():
             hold_worker_lock(rt.settings.csi.state_dir)
         copy_tables.take_into_use()
@@ -135,7 +135,7 @@ class IngesterWorker(WorkerProcess):
         now = time.monotonic()
         if depth is not None:
             self._queue_read_at = now
-            self.stalls.set(standstill(consumer, depth) or self.stalls.look(rt, consumer, self._started_at))
+            self.stalls.set(standstill(consumer, depth) or self.stalls.find_stall(rt, consumer, self._started_at))
         elif now - self._queue_read_at > QUEUE_SECONDS:
             self.stalls.set("the task queue cannot be read", ends_by_restart=False)
         has_polled = rt.process.poll_ended_at is not None
@@ -169,7 +169,7 @@ class IngesterWorker(WorkerProcess):
                 return
             rt = runtime()
             try:
-                alerting.look(rt, ours=self.is_well() or time.monotonic() - self._began < START_SECONDS)
+                alerting.evaluate(rt, is_worker=self.is_well() or time.monotonic() - self._began < START_SECONDS)
                 alerting.note_round(rt, self._started_at)
             except DatabaseError as error:
                 if (fields := self.count_database_error(error)) is not None:

@@ -13,7 +13,7 @@ from csi.status.worker import worker_status
 from csi.store.db import chunks
 
 CHUNK = 50
-LOOK_SECONDS = 0.25
+RESULT_CHECK_SECONDS = 0.25
 GOOD_RESULTS = ("delivered", "became ")
 
 
@@ -63,7 +63,7 @@ def wait_for_results(
         ended = now_ended
         if ended == len(results) or time.monotonic() >= deadline:
             return results
-        rest(LOOK_SECONDS)
+        rest(RESULT_CHECK_SECONDS)
 
 
 def obstacles(rt: Runtime, outcomes: Sequence[RequeueResult]) -> list[str]:

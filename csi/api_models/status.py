@@ -460,7 +460,7 @@ class AlertStatus(RenamedKeys, renamed={"current": "firing", "noted": "records"}
 
     @classmethod
     def of_overview(cls, found: "AlertOverview") -> Self:
-        records = [AlertRecord.of(one, muted=found.is_muted(one)) for one in found.noted]
+        records = [AlertRecord.of(one, muted=found.is_muted(one)) for one in found.recorded]
         return cls.of(found, records=records)
 
 

@@ -43,7 +43,7 @@ def plan_jobs(rt: Runtime) -> list[Wake]:
     wanted += ["REFRESH_CHANNEL_STATS"] if channels.due(now, 1) else []
     last = heartbeats.last_beat("requeue_stuck")
     if last is None or not 0 <= now - last < HOUR:
-        heartbeats.beat("requeue_stuck", now, now)
+        heartbeats.write("requeue_stuck", now, now)
         wanted.append("REQUEUE_STUCK")
     return [Wake("job", slot) for slot, type in enumerate(wanted) if not job_admin.enqueue(rt, type).is_duplicate]
 

@@ -58,7 +58,7 @@ def archive_old_rows_hourly(rt: Runtime) -> CatalogRetentionResult:
     except ArchiveError as error:
         log.error("the archive cannot be written; old rows are kept", error=str(error))
         return CatalogRetentionResult(complete=False)
-    heartbeats.beat(NAME, moment, moment)
+    heartbeats.write(NAME, moment, moment)
     if done.total:
         rows = {word.replace(" ", "_"): count for word, count in done.rows.items()}
         log.info("old catalogue rows archived or deleted", complete=done.complete, **rows)
@@ -148,7 +148,7 @@ def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
         choose = partial(archives.surplus_stats, day, end)
         while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
             yield "archived video_stats", moved
-        heartbeats.beat(THINNED, end, end)  # after the day's last chunk: a crash repeats the day, which is harmless
+        heartbeats.write(THINNED, end, end)  # after the day's last chunk: a crash repeats the day, which is harmless
     with writing():
         archives.end_keeping(now)
 

@@ -22,7 +22,7 @@ UNITS = "catalog_units"
 CHANNEL_PARTS = "snippet,contentDetails,statistics"
 VIDEO_PARTS = "snippet,contentDetails,statistics,status"
 HOUR, DAY_HOURS = 3600.0, 24
-LOOK_SECONDS = 300.0
+UNIT_COUNT_MAX_AGE = 300.0
 MOST_KEPT = 0.75
 """The largest part of the share that is reserved for refreshes: a quarter is always left for backfills."""
 
@@ -106,7 +106,7 @@ def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
 def _reserve(rt: Runtime, now: float) -> int:
     """Units that hourly and daily refreshes still need today. Computed every few minutes."""
     counted = rt.process.catalog_units
-    if counted is None or not 0 <= now - counted.counted_at < LOOK_SECONDS:
+    if counted is None or not 0 <= now - counted.counted_at < UNIT_COUNT_MAX_AGE:
         hourly, _, daily = _daily_units()
         counted = rt.process.catalog_units = CatalogUnits(now, hourly, daily)
     hours = ceil((api_units.day_ends(now) - now) / HOUR)

@@ -174,8 +174,8 @@ def _report(rt: Runtime, report: Pruned, word: str, *, as_json: bool) -> None:
         return
     rows = [[name, f"{days.get(name, kept.events_days)} d", f"{count:,}"] for name, count in report.removed.items()]
     echo_table(("TABLE", "KEPT", word), rows)
-    if report.open_letters:
-        count = plural(report.open_letters, "open dead letter")
+    if report.open_dead_letters:
+        count = plural(report.open_dead_letters, "open dead letter")
         click.echo(
             f"{count} older than {kept.dlq_days} days are kept until you replay, discard or prune them", err=True
         )

@@ -39,8 +39,8 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     queue and sidecar.
     """
     logs.setup(level="CRITICAL", format="text")
-    visit = run_checks.Visit(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
-    found = show(run_checks.examine(visit), quiet=as_json)
+    options = run_checks.CheckOptions(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
+    found = show(run_checks.examine(options), quiet=as_json)
     counted = Counter(one.level for one in found)
     if as_json:
         echo_json(api_models.DoctorReport.of_findings(found))

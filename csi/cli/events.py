@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATES = ("pending", "in_flight", "delivered", "dead", "quarantined")
-LOOK_SECONDS = 0.5
+FOLLOW_SECONDS = 0.5
 AT_ONCE = 500
 
 
@@ -158,7 +158,7 @@ def _follow(query: EventQuery, count: int, seconds: float | None, *, as_json: bo
             _print(one, as_json=as_json)
             last = one.id
         if len(found) < AT_ONCE:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(FOLLOW_SECONDS)
 
 
 def _print(one: EventRow, *, as_json: bool) -> None:

@@ -175,8 +175,10 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 def _test(config: Path, env: Path, *, online: bool) -> int:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
-    visit = run_checks.Visit(config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False)
-    failed = any(one.level == "fail" for one in show(run_checks.examine(visit)))
+    options = run_checks.CheckOptions(
+        config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False
+    )
+    failed = any(one.level == "fail" for one in show(run_checks.examine(options)))
     click.echo(f"\nstart it:   csi --env-file {env} run")
     click.echo(f"examine it: csi --env-file {env} doctor")
     return UNHEALTHY if failed else 0

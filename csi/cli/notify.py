@@ -51,10 +51,10 @@ def status(config_path: Path | None, as_json: bool) -> None:
 
 
 def _show_records(found: AlertOverview) -> None:
-    if found.noted:
+    if found.recorded:
         rows = [
             [one.name, one.subject, stamp(one.since), _notified(found, one), stamp(one.resolved_at)]
-            for one in found.noted
+            for one in found.recorded
         ]
         click.echo()
         echo_table(("ALERT", "SUBJECT", "SINCE", "NOTIFIED", "RESOLVED"), rows)
@@ -79,7 +79,7 @@ def test(config_path: Path | None) -> None:
                 "neither CSI_NOTIFY_URLS nor CSI_HEARTBEAT_URL is set. Set one in the environment or in /etc/csi/env."
             )
         if alerting.urls(rt):
-            alerting.require_post(rt)
+            alerting.check_targets(rt)
             failed = [name for name, accepted in alerting.send_test(rt).items() if not accepted]
             text = f"the service {', '.join(failed)} rejected the message or did not answer; check its URL"
             click.echo(text if failed else "the message was sent", err=bool(failed))
@@ -97,7 +97,7 @@ def test(config_path: Path | None) -> None:
 def check(config_path: Path | None) -> None:
     """Evaluate and notify once, outside the worker: for a timer on hosts where the worker itself may be down."""
     with installed(config_path) as rt:
-        found = alerting.look(rt, ours=False)
+        found = alerting.evaluate(rt, is_worker=False)
     click.echo(_lines((one.name, one.text) for one in found))
 
 

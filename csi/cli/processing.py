@@ -324,7 +324,7 @@ def dlq() -> None:
 @json_option
 @click.option("--status", "state", type=_STATES, default="open", show_default=True)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 100_000))
-def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int) -> None:
+def list_dead_letters(config_path: Path | None, as_json: bool, state: str, limit: int) -> None:
     """List dead letters, the newest first."""
     with processing_session(config_path):
         found = [job.doc for job in dead_jobs.search(status=None if state == "open" else state, limit=limit)]
@@ -341,7 +341,7 @@ def list_letters(config_path: Path | None, as_json: bool, state: str, limit: int
 @processing_option
 @json_option
 @click.argument("job_id")
-def show_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
+def show_dead_letter(config_path: Path | None, as_json: bool, job_id: str) -> None:
     """Show one dead letter."""
     with processing_session(config_path):
         doc = redacted(dead_job_actions.get(job_id).doc.shape())

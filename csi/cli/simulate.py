@@ -14,7 +14,7 @@ import click
 from csi import clock
 from csi.config import durations
 from csi.simulator import http_server
-from csi.simulator.youtube import app, traffic, world
+from csi.simulator.youtube import app, content, world
 
 
 class DurationOrSeconds(click.ParamType[float]):
@@ -73,12 +73,12 @@ def youtube(
 ) -> None:
     """Run a simulated YouTube: feeds and Data API, with quota, faults and a control API under /sim."""
     simulated = world.World(seed)
-    content = traffic.populate(simulated, channels=channels, playlists=playlists, videos=videos, at=clock.now())
+    ids = content.populate(simulated, channels=channels, playlists=playlists, videos=videos, at=clock.now())
     options = app.YouTubeOptions(
         api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed
     )
     server = http_server.make_server(app.create_app(simulated, options))
-    new_items = traffic.Traffic(simulated, content, seed)
+    new_items = content.Traffic(simulated, ids, seed)
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), partial(setattr, server, "should_exit", True)
@@ -86,9 +86,9 @@ def youtube(
             loop.add_signal_handler(number, stop)
         if seconds:
             loop.call_later(seconds, stop)
-        _announce(http_server.base_url(sock), content.channels, content.playlists)
+        _announce(http_server.base_url(sock), ids.channels, ids.playlists)
         await http_server.serve_until_stopped(
-            server, sock, lambda: traffic.generate_traffic(new_items, rate, clock.now)
+            server, sock, lambda: content.generate_traffic(new_items, rate, clock.now)
         )
 
     with contextlib.closing(http_server.listen(host, port)) as sock:

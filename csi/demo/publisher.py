@@ -8,7 +8,7 @@ from typing import Any
 from csi.demo.configuration import SimulatorInfo
 from csi.errors import CsiError
 from csi.net import Net
-from csi.simulator.youtube.traffic import new_title
+from csi.simulator.youtube.content import new_title
 from csi.simulator.youtube.world import KINDS
 
 MIN_PLAYLIST_ITEMS = 40

@@ -10,9 +10,9 @@ from csi.emitter.verdict import (
     ClockOff,
     Delivered,
     EndpointFault,
-    Pause,
     PerEvent,
     Refused,
+    Throttled,
     Transient,
     Verdict,
     clock_difference,
@@ -190,7 +190,7 @@ def explain(exchange: Exchange) -> str:
             return f"the receiver refuses an empty batch ({reason}): {right}"
         case ClockOff(reason):
             return f"refused ({reason}): a signature is valid for {TOLERANCE_SECONDS} s; set both clocks by NTP"
-        case Pause(seconds, reason):
+        case Throttled(seconds, reason):
             return f"the receiver rate-limited us for {seconds:g} s ({reason})"
         case EndpointFault(reason):
             return _explain_fault(exchange, reason)

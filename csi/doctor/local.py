@@ -24,7 +24,7 @@ EARLIEST = 1_767_225_600.0
 """The start of 2026: a clock before that is wrong."""
 
 
-def look_at_config(loaded: LoadedConfig) -> Iterator[Finding]:
+def check_config(loaded: LoadedConfig) -> Iterator[Finding]:
     running = [source for source in loaded.settings.sources.values() if source.enabled]
     watches = sum(len(source.watches) for source in running)
     yield Finding("config", "ok", f"{loaded.path} is good: {len(running)} sources, {watches} watches in it")
@@ -32,7 +32,7 @@ def look_at_config(loaded: LoadedConfig) -> Iterator[Finding]:
         yield Finding("config", "warn", warning, f"change it in {loaded.path}, then `csi config check`")
 
 
-def look_at_secrets(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
+def check_secrets(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     try:
         require_delivery(settings)
         require_queue(settings)
@@ -42,17 +42,17 @@ def look_at_secrets(settings: Settings, env: Mapping[str, str]) -> Iterator[Find
         yield Finding("secrets", "fail", str(error), remedy)
     for name, place in env.items():
         if name == "CSI_ENV_FILE" or (name.endswith("_FILE") and name.startswith(("CSI_", "YOUTUBE_"))):
-            yield from _look_at_file(name, Path(place))
+            yield from _check_file(name, Path(place))
 
 
-def _look_at_file(name: str, path: Path) -> Iterator[Finding]:
+def _check_file(name: str, path: Path) -> Iterator[Finding]:
     """A file with secrets in it. Systemd and container engines guard their own folders."""
     if path.is_file() and path.stat().st_mode & 0o007 and not path.is_relative_to("/run"):
         text = f"{path} (named by {name}) holds secrets, and every user of this machine can read it"
         yield Finding("secrets", "fail", text, f"`chmod o-rwx {path}`")
 
 
-def look_at_state(settings: Settings) -> Iterator[Finding]:
+def check_state(settings: Settings) -> Iterator[Finding]:
     """The directory of database, queue and locks."""
     home = settings.csi.state_dir
     if not home.exists():
@@ -92,7 +92,7 @@ def _foreign_files(home: Path) -> Iterator[Finding]:
         yield Finding("state", "fail", text, f"`chown -R --reference={home} {home}`")
 
 
-def look_at_disk(settings: Settings) -> Iterator[Finding]:
+def check_disk(settings: Settings) -> Iterator[Finding]:
     home = settings.csi.state_dir.absolute()
     place = next(folder for folder in (home, *home.parents) if folder.exists())
     usage = shutil.disk_usage(place)
@@ -106,7 +106,7 @@ def look_at_disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("disk", "ok", left)
 
 
-def look_at_sqlite(settings: Settings) -> Iterator[Finding]:
+def check_sqlite(settings: Settings) -> Iterator[Finding]:
     if looks_like_postgres(settings.csi.database_url):
         yield Finding("sqlite", "skip", "the database is PostgreSQL")
         return
@@ -126,7 +126,7 @@ def is_mended(version: tuple[int, ...]) -> bool:
     return version >= newest or any(version[:2] == fixed[:2] and version >= fixed for fixed in FIXED_SQLITE)
 
 
-def look_at_clock(now: float) -> Iterator[Finding]:
+def check_clock(now: float) -> Iterator[Finding]:
     if now < EARLIEST:
         text = "the clock of this machine is years behind: every signature is refused"
         yield Finding("clock", "fail", text, "set it by NTP: `timedatectl set-ntp true`")
@@ -134,7 +134,7 @@ def look_at_clock(now: float) -> Iterator[Finding]:
         yield Finding("clock", "ok", "plausible; those of receiver and worker are compared where they are known")
 
 
-def look_at_database(settings: Settings) -> Finding:
+def check_database(settings: Settings) -> Finding:
     """Whether the rows can be used as they are. Opens it, and makes nothing."""
     url, shown = settings.csi.database_url, hide_password(settings.csi.database_url)
     if not looks_like_postgres(url) and not Path(url).exists():
@@ -142,12 +142,12 @@ def look_at_database(settings: Settings) -> Finding:
         return Finding("database", "fail", f"there is no database at {shown}", remedy)
     try:
         db.open_database(url)
-        return look_at_schema(settings)
+        return check_schema(settings)
     except StoreError as error:
         return Finding("database", "fail", f"{shown}: {error}", _database_remedy(str(error)))
 
 
-def look_at_schema(settings: Settings) -> Finding:
+def check_schema(settings: Settings) -> Finding:
     """Of the database that is open already. StoreError when it cannot be read."""
     url, shown = settings.csi.database_url, hide_password(settings.csi.database_url)
     missing = db.pending_migrations()

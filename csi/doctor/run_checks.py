@@ -26,7 +26,7 @@ _ON_HOST = "`csi doctor` on the host looks at it"
 
 
 @dataclass(frozen=True)
-class Visit:
+class CheckOptions:
     """What a check-up may do, and what its caller provides."""
 
     config_path: Path | None
@@ -39,10 +39,10 @@ class Visit:
     """Worker, queue and rows are looked at, too; False for an installation that was never started."""
 
 
-def examine(visit: Visit) -> Iterator[Finding]:
+def examine(options: CheckOptions) -> Iterator[Finding]:
     """Findings as they are made: configuration and machine first, then database, services and queue."""
     try:
-        loaded = read_config(visit.config_path, env=visit.env, sources=registry.settings_models())
+        loaded = read_config(options.config_path, env=options.env, sources=registry.settings_models())
     except ConfigError as error:
         remedy = "correct each line that is named, then `csi config check`; `csi init` writes a first configuration"
         yield Finding("config", "fail", str(error), remedy)
@@ -50,8 +50,8 @@ def examine(visit: Visit) -> Iterator[Finding]:
         return
     for secret in secret_values(loaded.settings):
         logs.register_secret(secret)
-    yield from _machine(loaded, visit)
-    yield from _installation(loaded.settings, visit)
+    yield from _machine(loaded, options)
+    yield from _installation(loaded.settings, options)
 
 
 def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Iterator[Finding]:
@@ -60,67 +60,67 @@ def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Ite
     Neither the configuration file nor the queue is checked: the file is used at the next start, and this process does
     not use the queue."""
     yield Finding("config", "skip", f"this process runs with what it read at its start; the file: {_ON_HOST}")
-    yield from local.look_at_secrets(rt.settings, env)
-    yield from local.look_at_state(rt.settings)
-    yield from local.look_at_disk(rt.settings)
-    yield from local.look_at_sqlite(rt.settings)
-    yield from local.look_at_clock(rt.now())
+    yield from local.check_secrets(rt.settings, env)
+    yield from local.check_state(rt.settings)
+    yield from local.check_disk(rt.settings)
+    yield from local.check_sqlite(rt.settings)
+    yield from local.check_clock(rt.now())
     yield from _guarded(_open_rows(rt, online=online))
     yield Finding("queue", "skip", f"the product does not know its task queue: {_ON_HOST}")
 
 
 def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
-    yield local.look_at_schema(rt.settings)
+    yield local.check_schema(rt.settings)
     yield from _outside(rt) if online else ()
     yield from _at_work(rt, online=online)
 
 
-def _machine(loaded: LoadedConfig, visit: Visit) -> Iterator[Finding]:
+def _machine(loaded: LoadedConfig, options: CheckOptions) -> Iterator[Finding]:
     settings = loaded.settings
-    yield from local.look_at_config(loaded)
-    yield from local.look_at_secrets(settings, visit.env)
-    yield from local.look_at_state(settings)
-    yield from local.look_at_disk(settings)
-    yield from local.look_at_sqlite(settings)
+    yield from local.check_config(loaded)
+    yield from local.check_secrets(settings, options.env)
+    yield from local.check_state(settings)
+    yield from local.check_disk(settings)
+    yield from local.check_sqlite(settings)
 
 
-def _installation(settings: Settings, visit: Visit) -> Iterator[Finding]:
-    found = local.look_at_database(settings)
+def _installation(settings: Settings, options: CheckOptions) -> Iterator[Finding]:
+    found = local.check_database(settings)
     is_usable = found.level == "ok"
-    if visit.at_work:
+    if options.at_work:
         yield found
     with Net(allow_insecure_http=settings.delivery.allow_insecure_http) as net:
         rt = Runtime(settings, net)
-        yield from local.look_at_clock(rt.now())
+        yield from local.check_clock(rt.now())
         if is_usable:
-            yield from _guarded(_rows(rt, visit))
-        elif visit.online:
+            yield from _guarded(_rows(rt, options))
+        elif options.online:
             with _scratch(rt):
                 yield from _guarded(_outside(rt))
-    if visit.at_work:
-        yield from visit.queue(settings)
+    if options.at_work:
+        yield from options.queue(settings)
 
 
-def _rows(rt: Runtime, visit: Visit) -> Iterator[Finding]:
+def _rows(rt: Runtime, options: CheckOptions) -> Iterator[Finding]:
     with db.reading():
         sync_without_worker(rt)
-        yield from _outside(rt) if visit.online else ()
-        if visit.at_work:
-            yield from _at_work(rt, online=visit.online)
-            yield from services.look_at_sidecar(rt, visit.sidecar_url(rt.settings)) if visit.online else ()
+        yield from _outside(rt) if options.online else ()
+        if options.at_work:
+            yield from _at_work(rt, online=options.online)
+            yield from services.check_sidecar(rt, options.sidecar_url(rt.settings)) if options.online else ()
 
 
 def _at_work(rt: Runtime, *, online: bool) -> Iterator[Finding]:
     facts = gather(rt)
-    yield from services.look_at_verdict(rt, facts, online=online)
-    yield from services.look_at_watches(rt, facts)
-    yield from services.look_at_jobs(rt)
+    yield from services.check_verdict(rt, facts, online=online)
+    yield from services.check_watches(rt, facts)
+    yield from services.check_jobs(rt)
 
 
 def _outside(rt: Runtime) -> Iterator[Finding]:
-    yield from services.look_at_receivers(rt)
-    yield from services.look_at_api(rt)
-    yield from services.look_at_sources(rt)
+    yield from services.check_receivers(rt)
+    yield from services.check_api(rt)
+    yield from services.check_sources(rt)
 
 
 def _guarded(findings: Iterator[Finding]) -> Iterator[Finding]:

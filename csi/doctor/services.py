@@ -45,7 +45,7 @@ _SOURCE_OTHERWISE = "check network, DNS and proxy of this machine; polling resum
 # ── the receiver ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def look_at_receivers(rt: Runtime) -> Iterator[Finding]:
+def check_receivers(rt: Runtime) -> Iterator[Finding]:
     """A signed empty batch to each, as `csi delivery test` sends it."""
     if not rt.settings.features.delivery:
         yield Finding("receiver", "warn", "delivery is switched off", "set features.delivery: true to send events")
@@ -86,7 +86,7 @@ def _judge_certificate(name: str, expires_at: float, now: float) -> Finding:
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def look_at_api(rt: Runtime) -> Iterator[Finding]:
+def check_api(rt: Runtime) -> Iterator[Finding]:
     """The key where one is needed, and what is left of the day's units."""
     needing = sorted({watch.source for watch in watches.active() if _needs_key(rt, watch)})
     lacking = [name for name in needing if not _has_key(rt.adapter(name))]
@@ -119,7 +119,7 @@ def _judge_budget(found: quota_schedule.Forecast) -> Finding:
     return Finding("api", "ok", f"{used}; {quota_schedule.sentence(found)}")
 
 
-def look_at_sources(rt: Runtime) -> Iterator[Finding]:
+def check_sources(rt: Runtime) -> Iterator[Finding]:
     """Each source once, by its best watch; nothing of it is stored. A playlist costs one unit."""
     rows = watches.active()
     for name in rt.enabled_sources():
@@ -142,7 +142,7 @@ def _try_source(rt: Runtime, watch: Watch) -> Finding:
     return Finding("source", "ok", f"{place} can be read ({found} items)")
 
 
-def look_at_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
+def check_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     stored = {(row.source, row.ref) for row in watch_admin.every()}
     configured = (one for name in rt.enabled_sources() for one in schedule.configured_watches(rt, name))
     wanted = {(one.source, one.ref) for one in configured}
@@ -171,7 +171,7 @@ _FAULTS = ("worker_silent", "watches_overdue", "destination_paused", "storage")
 """Problems that make `csi doctor` end with exit code 6; the others are warnings."""
 
 
-def look_at_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[Finding]:
+def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[Finding]:
     """Every problem of the verdict, and what is fine where it has none. `online`: certificates were looked at already,
     in a connection of now."""
     problems = [one for one in judge(facts).problems if not (online and one.kind.check == "certificate")]
@@ -223,7 +223,7 @@ def _notified(found: NotificationFacts) -> str:
     return f"notifications go to {', '.join(found.targets) or 'no target'}; {heartbeat}"
 
 
-def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
+def check_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
     try:
         status = rt.net.get(f"{url}/healthz", limits=HttpLimits(total=3.0)).status
     except NetError as error:
@@ -236,7 +236,7 @@ def look_at_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
         yield Finding("sidecar", "warn", f"{url} answers http {status}", "check whether another program uses this port")
 
 
-def look_at_jobs(rt: Runtime) -> Iterator[Finding]:
+def check_jobs(rt: Runtime) -> Iterator[Finding]:
     """Of the catalogue: they delay no event."""
     dead, since = jobs.dead_count(), jobs.waiting_since(rt.now())
     wait = 0.0 if since is None or not rt.settings.catalog.enabled else rt.now() - since

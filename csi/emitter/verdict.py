@@ -37,7 +37,7 @@ class PerEvent:
 
 
 @dataclass(frozen=True)
-class Pause:
+class Throttled:
     """The receiver sent Retry-After. Nothing is sent to it before; no attempt is used up."""
 
     seconds: float
@@ -67,7 +67,7 @@ class ClockOff(NotDelivered):
     """Refused, and the receiver's clock is far from ours: nothing is dead, but a clock has to be set right."""
 
 
-Verdict = Delivered | PerEvent | Transient | Pause | Refused | EndpointFault | ClockOff
+Verdict = Delivered | PerEvent | Transient | Throttled | Refused | EndpointFault | ClockOff
 
 _CONTENT = {400, 413, 422}
 _TRANSIENT = {408, 425, 429}
@@ -91,7 +91,7 @@ def judge(answer: HttpResponse | NetError, size: int, now: float) -> Verdict:
         return Refused(_reason(answer))
     if status in _TRANSIENT or status >= 500 or status < 200:
         asked = retry_after(answer, now)
-        return Transient(_reason(answer)) if asked is None else Pause(asked, _reason(answer))
+        return Transient(_reason(answer)) if asked is None else Throttled(asked, _reason(answer))
     if status == 401 and abs(off := clock_difference(answer, now) or 0) > CLOCK_TOLERANCE:
         return ClockOff(f"{_reason(answer)}; the receiver's clock is {off:+.0f} s from ours")
     return EndpointFault(_reason(answer))  # every redirect, and every 4xx that is not about the content

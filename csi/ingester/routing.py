@@ -1,4 +1,4 @@
-"""The routing hints of an event, from its route profile (FR-2.2)."""
+"""The routing hints of an event, from its route profile (FR-2.2). The PRD promises the path; nothing is sent here."""
 
 from collections.abc import Iterable
 from typing import Any

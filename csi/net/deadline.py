@@ -1,4 +1,4 @@
-"""One deadline per call, kept by every wait of its connection; and a limit of concurrent requests per host."""
+"""The deadline of a call, kept by every wait of its connection; and the slots of each host: its concurrent requests."""
 
 import functools
 import math

@@ -15,7 +15,7 @@ from csi.store.heartbeats import GAP_SECONDS, WORKER, LastHeartbeat
 _checking = threading.Lock()
 
 
-class ClockHeld(CsiError):
+class UntrustedClockError(CsiError):
     """What depends on the age of rows is refused while the clock is not trusted."""
 
 
@@ -64,7 +64,7 @@ def hold_text(beat: LastHeartbeat | None, now: float) -> str | None:
 def require_no_hold(rt: Runtime) -> None:
     """For commands that delete by age, in any process."""
     if text := hold_text(heartbeats.latest(WORKER), rt.now()):
-        raise ClockHeld(f"nothing is deleted: {text}")
+        raise UntrustedClockError(f"nothing is deleted: {text}")
 
 
 def _load(beat: LastHeartbeat | None) -> ClockTrust | None:

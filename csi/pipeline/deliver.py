@@ -8,7 +8,7 @@ from csi import clock
 from csi.config.settings import STREAM
 from csi.emitter import http
 from csi.emitter.destination import Destination
-from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, judge
+from csi.emitter.verdict import Delivered, PerEvent, Refused, Throttled, judge
 from csi.exclusive_section import DELIVERY_SECTION
 from csi.ingester.signature import Form, canonical, new_request_id
 from csi.pipeline import destination_state, flush, receiver_test, redrive, settle
@@ -260,7 +260,7 @@ def _settle_probe(rt: Runtime, name: str, result: AttemptResult) -> list[Wake]:
         )
     settle.finish_attempt(result, "probe_failed", now, verdict.reason)
     after = destination_state.failed(row, now, verdict.reason)
-    if isinstance(verdict, Pause):
+    if isinstance(verdict, Throttled):
         after = destination_state.throttled(after, now, now + verdict.seconds, verdict.reason)
     destination_state.write(row, after)
     return []

@@ -35,7 +35,7 @@ def has_room(rt: Runtime) -> bool:
     enough = found is None or found.free >= rt.settings.csi.min_free_mb * MB
     if enough != rt.process.has_room:
         rt.process.has_room = enough
-        _say_room(found, rt.settings.csi.min_free_mb)
+        _log_disk_space(found, rt.settings.csi.min_free_mb)
     return enough
 
 
@@ -63,7 +63,7 @@ def watch_log(rt: Runtime) -> None:
 def check_storage(settings: Settings, *, thorough: bool = False) -> list[StorageFinding]:
     """Every problem of the storage, or one `ok`. Needs no open database and no worker; `thorough` reads every page."""
     url = settings.csi.database_url
-    found = list(_look_at_file(Path(url), settings.csi.min_free_mb)) if not looks_like_postgres(url) else []
+    found = list(_check_file(Path(url), settings.csi.min_free_mb)) if not looks_like_postgres(url) else []
     found += _open(url, thorough=thorough)
     # A damaged file is noticed twice.
     return list({finding.kind: finding for finding in found}.values()) or [
@@ -71,7 +71,7 @@ def check_storage(settings: Settings, *, thorough: bool = False) -> list[Storage
     ]
 
 
-def _look_at_file(path: Path, wanted: int) -> Iterator[StorageFinding]:
+def _check_file(path: Path, wanted: int) -> Iterator[StorageFinding]:
     try:
         found = disk.measure_at(path)
     except StoreError as error:
@@ -111,7 +111,7 @@ def _findings(question: Callable[[], None]) -> Iterator[StorageFinding]:
         yield StorageFinding(named.kind, False, str(error), named.remedy)
 
 
-def _say_room(found: DiskSpace | None, wanted: int) -> None:
+def _log_disk_space(found: DiskSpace | None, wanted: int) -> None:
     free = None if found is None else found.free // MB
     if found is not None and found.free < wanted * MB:
         log.warning("the disk is nearly full; polling is paused until there is room", free_mb=free, wanted_mb=wanted)

@@ -79,7 +79,7 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
     row = destinations.get(name)
     match destination_state.current(row, now):
         case "accepting":
-            opened = _open_all(destination, tier, _room(destination, row, tier), now)
+            opened = _open_all(destination, tier, _free_capacity(destination, row, tier), now)
         case "half_open" if batches.is_unsettled(row.canary):
             return [Wake("probe", name)]
         case "half_open":
@@ -134,7 +134,7 @@ def _open_probe(destination: Destination, row: DestinationRow, tier: str, now: f
     return [_create(destination, entries, tier, now, probe=True)]
 
 
-def _room(destination: Destination, row: DestinationRow, tier: str) -> int:
+def _free_capacity(destination: Destination, row: DestinationRow, tier: str) -> int:
     """Backpressure: unsettled batches limit how many are opened next.
 
     Where each event travels alone, a lane that is more than half full is left as it is: to search the first event of

@@ -118,7 +118,7 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
         counters.add_all(
             [Count("events", len(stored), watch.source, "stored"), Count("events", known, watch.source, "duplicate")]
         )
-        _close_letters(kept, {one.item.id for one, _ in stored}, now)
+        _close_dead_letters(kept, {one.item.id for one, _ in stored}, now)
     for one, _ in stored:
         event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
@@ -175,7 +175,7 @@ def _reject_malformed(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reaso
         if inbox.remove([item]):
             # Without its key every poll would find the item new, and make another dead letter of it.
             dedupe.remember([item.item_key], "malformed", now, rt.settings.retention.dedupe_days)
-            _close_letter(item, "died again", now)
+            _close_dead_letter(item, "died again", now)
             _dead_item(watch, item, "malformed", reason, now)
     log.warning("item is malformed", source=watch.source, item=item.item_key, error=reason)
 
@@ -184,19 +184,19 @@ def _quarantine(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> list[Wak
     now = rt.now()
     with writing():
         inbox.quarantine(item)
-        _close_letter(item, "died again", now)
+        _close_dead_letter(item, "died again", now)
         _dead_item(watch, item, "crash", f"handling it ended the process {inbox.MAX_CLAIMS} times", now)
     log.error("item is quarantined", source=watch.source, item=item.item_key)
     return []
 
 
-def _close_letters(items: Sequence[NormalizedItem], stored: set[int], now: float) -> None:
+def _close_dead_letters(items: Sequence[NormalizedItem], stored: set[int], now: float) -> None:
     for one in items:
         result = f"became {one.event.event_id}" if one.item.id in stored else "known already"
-        _close_letter(one.item, result, now)
+        _close_dead_letter(one.item, result, now)
 
 
-def _close_letter(item: ClaimedItem, result: str, now: float) -> None:
+def _close_dead_letter(item: ClaimedItem, result: str, now: float) -> None:
     """The item was a dead letter before: close that one with the result."""
     if item.letter_id is not None:
         dead_letters.close_item(item.letter_id, result=result, now=now)

@@ -31,7 +31,7 @@ FIRST_SPREAD = 60.0
 MAX_TASK_SECONDS = 5.0
 """A thread continues with the watches in line for this long. Then its task ends, which shows that it is alive."""
 
-QUOTA_LOOK_SECONDS = 3600.0
+QUOTA_RECHECK_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -468,7 +468,7 @@ def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
 def _next_try(rt: Runtime, watch: Watch, error: SourceError, verdict: Verdict, now: float) -> float:
     if error.kind in ("quota", "budget"):
         # After midnight, or within the hour: the operator may have raised the limit, and checking that costs no unit.
-        return min(quota_schedule.after_refusal(rt, watch, now), now + QUOTA_LOOK_SECONDS * rt.rng.uniform(0.5, 1.0))
+        return min(quota_schedule.after_refusal(rt, watch, now), now + QUOTA_RECHECK_SECONDS * rt.rng.uniform(0.5, 1.0))
     return quota_schedule.at_least(rt, watch, verdict.next_at, now)
 
 

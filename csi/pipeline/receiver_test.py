@@ -7,7 +7,7 @@ repeats. An open circuit has its own probes. The row remembers a test that is wa
 from dataclasses import replace
 
 from csi.emitter.destination import LANES
-from csi.emitter.verdict import Delivered, Pause, PerEvent, Refused, Transient
+from csi.emitter.verdict import Delivered, PerEvent, Refused, Throttled, Transient
 from csi.pipeline import destination_state, settle
 from csi.pipeline.settle import AttemptResult
 from csi.pipeline.wake import Wake
@@ -70,7 +70,7 @@ def settle_test(rt: Runtime, name: str, result: AttemptResult) -> None:
         destination_state.write(row, after)
         return
     settle.finish_attempt(result, "test_failed", now, verdict.reason)
-    if isinstance(verdict, Pause):
+    if isinstance(verdict, Throttled):
         after = destination_state.throttled(after, now, now + verdict.seconds, verdict.reason)
     elif row.circuit == "open" or (isinstance(verdict, Transient) and _is_sending(name)):
         after = destination_state.failed(after, now, verdict.reason)

@@ -39,7 +39,9 @@ def comes_first(rt: Runtime, name: str) -> bool:
     Until one of them was the probe and a receiver that answers did not accept it: that may be the event's own fault,
     and the next probe is another event.
     """
-    return _first(rt, name) is not None and not batches.letter_was_tried(name, destinations.get(name).opened_at or 0.0)
+    return _first(rt, name) is not None and not batches.dead_letter_was_tried(
+        name, destinations.get(name).opened_at or 0.0
+    )
 
 
 def probe_with_first(rt: Runtime, name: str) -> list[Wake]:

@@ -14,7 +14,7 @@ from csi.store import held_removals, watch_admin, watches
 from csi.store.db import writing
 
 TICK_SECONDS = 60.0
-LOOK_SECONDS = 10.0
+FUTURE_TIMES_CHECK_SECONDS = 10.0
 
 
 def sync_watches(rt: Runtime) -> None:
@@ -88,8 +88,8 @@ def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
 
 
 def _reset_future_times(rt: Runtime, now: float) -> None:
-    """Every LOOK_SECONDS, and at once when this clock was set back, also while no worker ran."""
-    if 0 <= now - rt.process.times_checked_at < LOOK_SECONDS:
+    """Every FUTURE_TIMES_CHECK_SECONDS, and at once when this clock was set back, also while no worker ran."""
+    if 0 <= now - rt.process.times_checked_at < FUTURE_TIMES_CHECK_SECONDS:
         return
     rt.process.times_checked_at = now
     if reset := watches.reset_future_times(now):

@@ -13,9 +13,9 @@ from csi.emitter.verdict import (
     ClockOff,
     Delivered,
     EndpointFault,
-    Pause,
     PerEvent,
     Refused,
+    Throttled,
     Transient,
     Verdict,
     next_attempt,
@@ -112,13 +112,13 @@ def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wa
         case Refused(reason):
             return _settle_refused(rt, this, reason)
         # Retry-After uses no attempt until an event is older than PATIENCE_SECONDS; then each one does (below).
-        case Pause(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
+        case Throttled(seconds, reason) if this.now - min(row.first_seen_at for row in this.rows) < PATIENCE_SECONDS:
             return _settle_throttled(this, seconds, reason)
         case EndpointFault(reason):
             return _settle_endpoint_fault(this, reason, spare=False)
         case ClockOff(reason):
             return _settle_endpoint_fault(this, reason, spare=True)
-        case Pause(seconds, reason):
+        case Throttled(seconds, reason):
             until = this.now + seconds
             row = destination_state.throttled(this.destination, this.now, until, reason)
             return _settle_transient(rt, this, reason, row, not_before=until)
@@ -257,7 +257,7 @@ def _settle_throttled(this: Settlement, seconds: float, reason: str) -> list[Wak
     batch, until = this.batch, this.now + seconds
     for named in _named(batch, this.rows):
         log.info("receiver throttles delivery", error=reason, seconds=round(seconds, 1), **named)
-    finish_attempt(this.result, "paused", this.now, reason)
+    finish_attempt(this.result, "throttled", this.now, reason)
     after = destination_state.throttled(this.destination, this.now, until, reason)
     destination_state.write(this.destination, after)
     batches.retry_at(batch, until, used_attempt=False)

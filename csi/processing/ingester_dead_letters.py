@@ -95,14 +95,14 @@ class IngesterClient:
             headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
             url = f"{self.url}/admin/dlq?state={state}&limit={MOST}"
             try:
-                found = read_letters(self.net.get(url, headers=headers, limits=LIMITS))
+                found = read_dead_letters(self.net.get(url, headers=headers, limits=LIMITS))
             except NetError as error:
                 found = IngesterDeadLetters(problem=f"the request failed: {_plain(str(error))}")
             self._cache[state] = (self.now(), found)
             return found
 
 
-def read_letters(answer: HttpResponse) -> IngesterDeadLetters:
+def read_dead_letters(answer: HttpResponse) -> IngesterDeadLetters:
     if answer.status != 200:
         return IngesterDeadLetters(problem=_PROBLEMS.get(answer.status, f"it answered {answer.status}"))
     data = answer.json_object() or {}

@@ -70,7 +70,7 @@ class ProcessingFacts:
     """Open jobs by status."""
     dead: Mapping[str, int] = field(default_factory=dict)
     """Open dead jobs by cause."""
-    dead_lately: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    recent_dead_letters: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Of those the ones of the last hour: how many, and when the first died."""
     completed_lately: int = 0
     is_paused: bool = False
@@ -202,11 +202,11 @@ def _budget(facts: ProcessingFacts) -> Iterator[ProcessingProblem]:
 
 
 def _dead_jobs(facts: ProcessingFacts) -> Iterator[ProcessingProblem]:
-    dead = sum(count for count, _ in facts.dead_lately.values())
+    dead = sum(count for count, _ in facts.recent_dead_letters.values())
     ended = dead + facts.completed_lately
     if dead < FEW_DEAD or dead <= DEAD_SHARE * ended:
         return
-    causes = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, (count, _) in facts.dead_lately.items())
+    causes = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, (count, _) in facts.recent_dead_letters.items())
     yield ProcessingProblem(
         "jobs_dead",
         "jobs",
@@ -214,7 +214,7 @@ def _dead_jobs(facts: ProcessingFacts) -> Iterator[ProcessingProblem]:
         f"{dead:,} of the {ended:,} jobs that ended in the last hour are dead letters",
         "their videos have no transcript or no summary",
         "`csi processing dlq list` shows the errors; then `csi processing dlq retry --all`",
-        min(first for _, first in facts.dead_lately.values()),
+        min(first for _, first in facts.recent_dead_letters.values()),
         fails=("alert",),
         cause=causes,
         is_proven=True,

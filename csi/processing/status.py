@@ -30,7 +30,7 @@ def gather(rt: Processing) -> ProcessingFacts:
         budget_resumes_at=jobs.waiting_until(BUDGET) if waiting[BUDGET] else None,
         jobs=jobs.counts(),
         dead=dead_jobs.open_by_cause(),
-        dead_lately=dead_jobs.open_since(now - DEAD_WINDOW),
+        recent_dead_letters=dead_jobs.open_since(now - DEAD_WINDOW),
         completed_lately=jobs.completed_since(now - DEAD_WINDOW),
         is_paused=settings.paused,
     )

@@ -158,7 +158,7 @@ def _watches(rt: Runtime) -> Iterator[BacklogGroup]:
         polling = rt.settings.features.polling
         reason = Reason("due; waiting for a free thread") if polling else Reason("polling is switched off", None, True)
         yield BacklogGroup("poll", "watches", due, reason, oldest)
-    for host in hosts.troubled(now):
+    for host in hosts.rate_limited_or_down(now):
         what = f"watches of {host.host}"
         until = hosts.paused_until(host, now)
         if until is not None:

@@ -35,7 +35,7 @@ from csi.store.held_removals import HeldRemoval
 from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.queries import charts
-from csi.store.queries.charts import DeadLately
+from csi.store.queries.charts import RecentDeadLetters
 from csi.store.reload_results import Reload
 from csi.store.watches import WatchTimes
 
@@ -76,7 +76,7 @@ class SystemFacts:
     outages: tuple[Host, ...] = ()
     oldest_pending: float | None = None
     dead_letters: int = 0
-    dead_lately: DeadLately = field(default_factory=DeadLately)
+    recent_dead_letters: RecentDeadLetters = field(default_factory=RecentDeadLetters)
     quota_limit: int | None = None
     """None: no source that is switched on uses API units."""
     quota_used: int = 0
@@ -138,7 +138,7 @@ def gather(rt: Runtime) -> SystemFacts:
         outages=tuple(_outages(schedule, now)),
         oldest_pending=events.oldest_pending(),
         dead_letters=dead_letters.open_count(),
-        dead_lately=charts.dead_lately(now - LATELY_SECONDS),
+        recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS),
         quota_limit=limit,
         quota_used=used,
         quota_left=None if limit is None else max(limit - used, 0),
@@ -161,7 +161,7 @@ def gather(rt: Runtime) -> SystemFacts:
 def _outages(schedule: Iterable[WatchTimes], now: float) -> Iterator[Host]:
     """Without hosts that no watch is read from any more: no read can end their outage."""
     in_use = {watch.host for watch in schedule}
-    return (host for host in hosts.troubled(now) if host.outage_since is not None and host.host in in_use)
+    return (host for host in hosts.rate_limited_or_down(now) if host.outage_since is not None and host.host in in_use)
 
 
 def _features(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> FeatureFlags:

@@ -133,7 +133,7 @@ def _source(name: str, is_enabled: bool, rows: list[Watch], states: dict[str, in
 
 def _hosts(now: float) -> list[HostStatus]:
     found = []
-    for host in hosts.troubled(now):
+    for host in hosts.rate_limited_or_down(now):
         until = hosts.paused_until(host, now)
         if until is not None:
             found.append(HostStatus(host.host, "pause", None, until, host.pause_reason or ""))

@@ -192,14 +192,14 @@ def _state(found: ItemRows, deliveries: Sequence[DeliveryState], around: Surroun
     if found.item is not None:
         return "inbox", with_worker(Reason("seen, and not an event yet"), around.worker).text
     if found.letters:
-        return _letter_state(found.letters[-1])
+        return _dead_letter_state(found.letters[-1])
     reason = found.known.reason if found.known else "unknown"
     if reason == "emitted":
         return "gone", f"it was emitted; its event was removed by retention (kept for {around.events_days} days)"
     return reason, _NOT_SENT.get(reason, f"it is known as {reason!r}")
 
 
-def _letter_state(letter: StoredDeadLetter) -> tuple[str, str]:
+def _dead_letter_state(letter: StoredDeadLetter) -> tuple[str, str]:
     if letter.state == "open":
         return "malformed" if letter.kind == "item" else "dead", f"dead letter {letter.id}: {letter.reason}"
     return letter.state, f"dead letter {letter.id} was {letter.state}: {letter.result or 'no result'}"
@@ -259,7 +259,7 @@ def _steps(found: ItemRows) -> Iterator[TimelineEntry]:
     for attempt in found.attempts:
         yield _attempt_step(attempt, found.batches)
     for letter in found.letters:
-        yield from _letter_steps(letter)
+        yield from _dead_letter_steps(letter)
 
 
 def _first_seen(found: ItemRows) -> Iterator[TimelineEntry]:
@@ -336,7 +336,7 @@ def _answer_words(attempt: timeline_rows.AttemptRow) -> str:
     return f"{words}; the batch was accepted in part" if attempt.batch_outcome == "partial" else words
 
 
-def _letter_steps(letter: StoredDeadLetter) -> Iterator[TimelineEntry]:
+def _dead_letter_steps(letter: StoredDeadLetter) -> Iterator[TimelineEntry]:
     details = {"letter": letter.id, "destination": letter.destination or None, "cause": letter.cause}
     yield TimelineEntry(letter.died_at, "dead", f"dead letter {letter.id} ({letter.cause}): {letter.reason}", details)
     if letter.closed_at is not None:

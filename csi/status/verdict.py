@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from csi.runtime import Runtime
-from csi.status import delivery_problems, notification_problems, source_problems, upkeep_problems, worker_problems
+from csi.status import backup_problems, delivery_problems, notification_problems, source_problems, worker_problems
 from csi.status.facts import SystemFacts, gather
 from csi.status.problems import Check, Problem
 from csi.status.worker_problems import SET_CLOCK, worker_remedy
+from csi.store.held_removals import names
 from csi.store.watches import WatchTimes
 
 OVERDUE_SECONDS = 180.0
@@ -55,8 +56,10 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_sources(facts),
         *source_problems.problems(facts),
         *delivery_problems.problems(facts),
-        *_upkeep(facts),
-        *upkeep_problems.problems(facts),
+        *_dead_letters(facts),
+        *_configuration(facts),
+        *_disk(facts),
+        *backup_problems.problems(facts),
         *_incidents(facts),
         *notification_problems.problems(facts.notifications),
     )
@@ -119,22 +122,41 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
         yield Problem("watches_overdue", source, "down", what, effect, remedy, fails=("live",))
 
 
-# ── dead letters, quota, configuration, disk ────────────────────────────────────────────────────────────
+# ── dead letters, configuration, disk ────────────────────────────────────────────────────────────
 
 
-def _upkeep(facts: SystemFacts) -> Iterator[Problem]:
-    lately = facts.dead_lately
+def _dead_letters(facts: SystemFacts) -> Iterator[Problem]:
+    lately = facts.recent_dead_letters
     most = lately.dead >= FEW_DEAD and lately.dead > lately.delivered
     if most or facts.dead_letters > DEAD_LETTERS:
         share = f", {lately.dead:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
         what = f"{facts.dead_letters:,} dead letters are open{share if most else ''}"
         remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
         yield _alert("dead_letters", "events", what, "these events were given up", remedy)
+
+
+def _configuration(facts: SystemFacts) -> Iterator[Problem]:
     if facts.reload_error is not None:
         what = f"the new configuration was refused: {facts.reload_error}"
         remedy = "correct the file, then `csi config check`"
         effect = "the previous configuration stays in force"
         yield Problem("reload_refused", "config", "degraded", what, effect, remedy, fails=("alert",), is_proven=True)
+    held = facts.held_removal
+    if held.watches:
+        yield Problem(
+            *("removal_held", "config", "degraded"),
+            f"the configuration no longer has {len(held.watches):,} of {held.configured:,} watches: "
+            f"{names(held.watches)}",
+            "they are still polled, with the settings they had",
+            "if this is intended, `csi config accept` removes them; otherwise put them back into the file and reload "
+            "the worker",
+            since=held.since,
+            fails=("alert",),
+            is_proven=True,
+        )
+
+
+def _disk(facts: SystemFacts) -> Iterator[Problem]:
     if facts.disk_used > DISK_SHARE:
         what = f"the disk of the state directory is {facts.disk_used:.0%} full"
         remedy = "free space: `csi prune --yes` removes rows past their retention; move logs and backups"

@@ -10,7 +10,7 @@ from csi.status.worker import worker_status
 from csi.store import watches
 
 STATES = ("healthy", "new", "quiet", "backing_off", "throttled", "outage", "suspect", "dead", "unknown", "paused")
-UNWELL = ("backing_off", "throttled", "outage", "suspect", "dead")
+FAILING_STATES = ("backing_off", "throttled", "outage", "suspect", "dead")
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def sending(now: float) -> list[Sending]:
     return [Sending(name, tier, bool(is_own), int(count)) for name, tier, is_own, count in fetch(sql, OWNER, now)]
 
 
-def letter_was_tried(destination: str, since: float) -> bool:
+def dead_letter_was_tried(destination: str, since: float) -> bool:
     """A dead letter was sent as a probe, and was not accepted."""
     sql = (
         "SELECT 1 FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "

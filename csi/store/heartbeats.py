@@ -47,7 +47,7 @@ class Attendance:
         return sum((end - begin for begin, end in self.gaps), 0.0)
 
 
-def beat(
+def write(
     name: str,
     now: float,
     started_at: float,

@@ -37,7 +37,7 @@ def get(host: str) -> Host:
     return found
 
 
-def troubled(now: float) -> list[Host]:
+def rate_limited_or_down(now: float) -> list[Host]:
     """Hosts that are paused or in an outage at this moment."""
     paused = (Host.paused_until > now) & (Host.paused_until <= now + LONGEST_PAUSE)
     return list(Host.select().where(paused | Host.outage_since.is_null(False)).order_by(Host.host))

@@ -38,7 +38,7 @@ _BATCH_WILL_GO = f"""
                     WHERE be.batch_id = b.id AND NOT ({_EVENT_GOES}))
 """
 _LONE_ATTEMPT = "batch_id IS NULL AND started_at < ?"
-_LETTER_GOES = f"state IN {_CLOSED} AND closed_at < ?"
+_DEAD_LETTER_GOES = f"state IN {_CLOSED} AND closed_at < ?"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RetentionLimits:
     """Rows older than these times are deleted."""
 
     events: float
-    letters: float
+    dead_letters: float
     keys: float
     """Compared with `expires_at` of a dedupe key."""
 
@@ -81,9 +81,9 @@ def drop_attempts(limits: RetentionLimits, after: Any) -> RetentionChunk:
     return _drop_oldest("delivery_attempts", "id", _LONE_ATTEMPT, limits.events)
 
 
-def drop_letters(limits: RetentionLimits, after: Any) -> RetentionChunk:
+def drop_dead_letters(limits: RetentionLimits, after: Any) -> RetentionChunk:
     """Delete closed dead letters. An open one is kept at any age: the operator has to decide about it."""
-    return _drop_oldest("dead_letter", "id", _LETTER_GOES, limits.letters)
+    return _drop_oldest("dead_letter", "id", _DEAD_LETTER_GOES, limits.dead_letters)
 
 
 def drop_keys(limits: RetentionLimits, after: Any) -> RetentionChunk:
@@ -130,7 +130,7 @@ def has_forgotten_keys(read_at: float, now: float, days: float) -> bool:
     return pruned_to is not None and pruned_to - read_at > days * DAY
 
 
-STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_letters, drop_keys)
+STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_dead_letters, drop_keys)
 
 
 def survey(limits: RetentionLimits) -> dict[str, int]:
@@ -144,12 +144,12 @@ def survey(limits: RetentionLimits) -> dict[str, int]:
         "batches": _count(f"FROM batches b WHERE {_BATCH_WILL_GO}", *old),
         "delivery_attempts": _count(f"FROM delivery_attempts WHERE batch_id IN ({batches})", *old)
         + _count(f"FROM delivery_attempts WHERE {_LONE_ATTEMPT}", limits.events),
-        "dead_letter": _count(f"FROM dead_letter WHERE {_LETTER_GOES}", limits.letters),
+        "dead_letter": _count(f"FROM dead_letter WHERE {_DEAD_LETTER_GOES}", limits.dead_letters),
         "dedupe_keys": _count("FROM dedupe_keys WHERE expires_at < ?", clock.iso(limits.keys)),
     }
 
 
-def old_open_letters(before: float) -> int:
+def old_open_dead_letters(before: float) -> int:
     """Dead letters older than the limit that are still open."""
     return _count("FROM dead_letter WHERE state = 'open' AND died_at < ?", before)
 

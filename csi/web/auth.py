@@ -17,7 +17,7 @@ from csi.config.settings import Settings
 from csi.web.responses import HttpProblem
 
 Role = Literal["admin", "reader"]
-Mood = Literal["good", "bad"]
+Color = Literal["good", "bad"]
 
 SAFE_METHODS = ("GET", "HEAD")
 SESSION_COOKIE, MESSAGE_COOKIE = "csi_session", "csi_note"
@@ -126,7 +126,7 @@ class Session:
 class FlashMessage:
     """The result of the last change, shown once on the next page."""
 
-    mood: Mood
+    color: Color
     text: str
 
 
@@ -163,7 +163,7 @@ def is_form_token(given: str, session: Session, key: bytes) -> bool:
 
 
 def message_cookie(message: FlashMessage, key: bytes) -> str:
-    content = json.dumps([message.mood, message.text[:LONGEST_MESSAGE]])
+    content = json.dumps([message.color, message.text[:LONGEST_MESSAGE]])
     text = base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
     return f"{text}.{_sign(key, 'note', text)}"
 
@@ -173,10 +173,10 @@ def read_message(cookie: str, key: bytes) -> FlashMessage | None:
     if text is None:
         return None
     try:
-        mood, content = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        color, content = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, binascii.Error):
         return None
-    return FlashMessage("good" if mood == "good" else "bad", str(content))
+    return FlashMessage("good" if color == "good" else "bad", str(content))
 
 
 def _signed_text(cookie: str, key: bytes, purpose: str) -> str | None:

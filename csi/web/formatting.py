@@ -26,7 +26,7 @@ CAUSES = {
     "malformed": "the item could not be normalized",
     "crash": "processing it ended the worker three times",
 }
-MOODS = {
+STATE_COLORS = {
     "delivered": "good", "healthy": "good", "accepting": "good", "replayed": "good", "met": "good", "closed": "good",
     "pending": "wait", "in_flight": "wait", "inbox": "wait", "replaying": "wait", "backing_off": "warn",
     "throttled": "warn", "outage": "warn", "suspect": "warn", "partial": "warn", "paused": "idle", "idle": "idle",
@@ -92,8 +92,8 @@ def code_parts(text: str) -> list[tuple[str, bool]]:
     return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
 
 
-def mood(word: str) -> str:
-    return MOODS.get(word, "idle")
+def color(word: str) -> str:
+    return STATE_COLORS.get(word, "idle")
 
 
 def plain(word: str) -> str:
@@ -105,7 +105,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "interval": whole_seconds,
     "stamp": stamp,
     "percent": percent,
-    "mood": mood,
+    "color": color,
     "plain": plain,
     "code_parts": code_parts,
     "without_code": without_code,

@@ -238,7 +238,7 @@ def _results(name: str, text: str, kept_as: str, words: Sequence[str]) -> Metric
 
 def problem_series(problems: Sequence[Problem]) -> Metric:
     """One series for each problem that exists; none for those that do not."""
-    told, counted = to_notify(problems), Counter[str]()
+    notified, counted = to_notify(problems), Counter[str]()
     values: dict[tuple[str, ...], float] = {}
     for one in problems:
         counted[one.id] += 1
@@ -246,7 +246,7 @@ def problem_series(problems: Sequence[Problem]) -> Metric:
         if counted[one.id] > SUBJECTS:
             subject, cause = "others", ""
         key = (one.id, subject, one.severity, "yes" if one.is_proven else "no", cause, one.runbook)
-        values[key] = max(float(one in told), values.get(key, 0.0))
+        values[key] = max(float(one in notified), values.get(key, 0.0))
     text = "1 for each problem that operators are to be alerted of; 0 where another problem explains it"
     return _gauges("csi_problem", text, ["problem", "subject", "severity", "proven", "cause", "runbook"], values)
 

@@ -18,7 +18,7 @@ from csi.logs import redact
 from csi.runtime import Runtime
 from csi.status.verdict import verdict
 from csi.web import auth, formatting
-from csi.web.auth import FlashMessage, Mood, Role
+from csi.web.auth import Color, FlashMessage, Role
 from csi.web.responses import problem
 from csi.web.shared_state import Sidecar
 
@@ -128,11 +128,11 @@ async def change(request: Request, path: str, task: Callable[[Runtime], str]) ->
         return redirect(request, path, str(error), "bad")
 
 
-def redirect(request: Request, path: str, text: str, mood: Mood = "good") -> Response:
+def redirect(request: Request, path: str, text: str, color: Color = "good") -> Response:
     """To a page that shows `text` once."""
     visitor: Visitor = request.state.visitor
     response = RedirectResponse(path, 303)
-    cookie = auth.message_cookie(FlashMessage(mood, redact(text)), visitor.key)
+    cookie = auth.message_cookie(FlashMessage(color, redact(text)), visitor.key)
     response.set_cookie(auth.MESSAGE_COOKIE, cookie, auth.MESSAGE_SECONDS, httponly=True, samesite="strict")
     return response
 

@@ -34,7 +34,7 @@ class AlertOverview:
     targets: tuple[str, ...]
     heartbeat: bool
     current: tuple[Problem, ...]
-    noted: tuple[StoredAlert, ...]
+    recorded: tuple[StoredAlert, ...]
     notifications: tuple[Notification, ...]
     muting: ActiveMutes
 
@@ -56,18 +56,20 @@ def standing(rt: Runtime) -> AlertOverview:
         targets=targets,
         heartbeat=rt.settings.secrets.heartbeat_url is not None,
         current=tuple(firing(rt)),
-        noted=tuple(alerts.latest(HISTORY)),
+        recorded=tuple(alerts.latest(HISTORY)),
         notifications=tuple(notification_log.latest(HISTORY)),
         muting=active_mutes(rt),
     )
 
 
-def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
+def evaluate(rt: Runtime, *, is_worker: bool = True) -> list[StoredAlert]:
     """Record which alerts began and ended, and notify operators. Returns those that fire.
 
-    `ours`: called by the worker, which cannot judge its own heartbeat.
+    `is_worker`: called by the worker, which cannot judge its own heartbeat.
     """
-    found = [problem for problem in firing(rt) if not (ours and problem.id == "worker_silent" and not problem.cause)]
+    found = [
+        problem for problem in firing(rt) if not (is_worker and problem.id == "worker_silent" and not problem.cause)
+    ]
     muting = active_mutes(rt)
     with writing():
         alerts.record(found, rt.now(), rt.settings.notify.after_seconds, muting.covers)
@@ -86,7 +88,7 @@ def look(rt: Runtime, *, ours: bool = True) -> list[StoredAlert]:
 def note_round(rt: Runtime, started_at: float) -> None:
     """The worker evaluates alerts: the sidecar need not."""
     with writing():
-        heartbeats.beat(heartbeats.NOTIFIER, rt.now(), started_at)
+        heartbeats.write(heartbeats.NOTIFIER, rt.now(), started_at)
 
 
 def ping(rt: Runtime) -> bool:
@@ -119,7 +121,7 @@ def urls(rt: Runtime) -> list[str]:
     return [target.url for target in notification_sending.targets(rt)]
 
 
-def require_post(rt: Runtime) -> None:
+def check_targets(rt: Runtime) -> None:
     """ConfigError unless the configured services can be used. At start, where the operator reads it."""
     if rt.settings.notify.enabled and (found := urls(rt)):
         notifications.check(found)
@@ -134,12 +136,12 @@ def warn_without_target(rt: Runtime) -> None:
 
 def _notify(rt: Runtime, alert: StoredAlert, targets: Sequence[Target], section: str | None) -> None:
     """To each target; one that fails is not sent the alert about itself."""
-    told = [one for one in targets if (alert.name, alert.subject) != ("notification_failed", one.name)]
-    accepted = [target for target in told if _notify_target(rt, alert, target, section)]
-    if accepted or (not told and alert.resolved_at is not None):
+    notified = [one for one in targets if (alert.name, alert.subject) != ("notification_failed", one.name)]
+    accepted = [target for target in notified if _notify_target(rt, alert, target, section)]
+    if accepted or (not notified and alert.resolved_at is not None):
         with writing():
             alerts.mark_notified(alert, rt.now())
-    if accepted and len(accepted) < len(told):
+    if accepted and len(accepted) < len(notified):
         notification_sending.retry_later(rt, _key(alert))
 
 

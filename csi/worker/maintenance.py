@@ -92,5 +92,5 @@ def write_heartbeat(rt: Runtime, started_at: float) -> None:
     now = rt.now()
     with writing():
         heartbeats.note_gap(WORKER, now)
-        heartbeats.beat(WORKER, now, started_at, queued=rt.process.queue_depth, clock_json=clock_check.measure(rt))
+        heartbeats.write(WORKER, now, started_at, queued=rt.process.queue_depth, clock_json=clock_check.measure(rt))
     disk_guard.watch_log(rt)

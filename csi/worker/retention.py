@@ -30,7 +30,7 @@ class Pruned:
 
     removed: dict[str, int] = field(default_factory=dict)
     complete: bool = True
-    open_letters: int = 0
+    open_dead_letters: int = 0
     """Open dead letters older than `dlq_days`. They are kept until the operator replays or discards them."""
 
     @property
@@ -41,7 +41,7 @@ class Pruned:
 def limits(rt: Runtime, moment: float) -> RetentionLimits:
     days = rt.settings.retention
     return RetentionLimits(
-        events=moment - days.events_days * DAY, letters=moment - days.dlq_days * DAY, keys=moment - KEY_MARGIN
+        events=moment - days.events_days * DAY, dead_letters=moment - days.dlq_days * DAY, keys=moment - KEY_MARGIN
     )
 
 
@@ -50,7 +50,7 @@ def prune_hourly(rt: Runtime) -> Pruned:
     if clock_check.is_held(rt):
         return Pruned(complete=False)
     done = prune(rt, moment=trusted_moment(rt, NAME), max_chunks=CHUNKS_PER_RUN)
-    _say(done)
+    _log_result(done)
     return done
 
 
@@ -78,13 +78,13 @@ def prune(
         clock_check.require_no_hold(rt)
         moment = rt.now()
     bounds = limits(rt, moment)
-    heartbeats.beat(NAME, moment, moment)  # before the first key is deleted: `has_forgotten_keys` reads it
+    heartbeats.write(NAME, moment, moment)  # before the first key is deleted: `has_forgotten_keys` reads it
     removed, chunks = Counter(dict.fromkeys(TABLES, 0)), 0
     for step in retention.STEPS:
         after: object = 0
         while after is not None:
             if max_chunks is not None and chunks >= max_chunks:
-                return Pruned(dict(removed), False, retention.old_open_letters(bounds.letters))
+                return Pruned(dict(removed), False, retention.old_open_dead_letters(bounds.dead_letters))
             started = time.monotonic()
             chunk = step(bounds, after)
             removed.update(chunk.removed)
@@ -92,13 +92,13 @@ def prune(
             notice(chunk.total)
             if chunk.total:
                 rest(_rest(time.monotonic() - started))
-    return Pruned(dict(removed), True, retention.old_open_letters(bounds.letters))
+    return Pruned(dict(removed), True, retention.old_open_dead_letters(bounds.dead_letters))
 
 
 def survey(rt: Runtime) -> Pruned:
     """What `prune` would remove now."""
     bounds = limits(rt, rt.now())
-    return Pruned(retention.survey(bounds), True, retention.old_open_letters(bounds.letters))
+    return Pruned(retention.survey(bounds), True, retention.old_open_dead_letters(bounds.dead_letters))
 
 
 def _rest(elapsed: float) -> float:
@@ -106,8 +106,8 @@ def _rest(elapsed: float) -> float:
     return min(max(elapsed, SHORTEST_REST), LONGEST_REST)
 
 
-def _say(done: Pruned) -> None:
+def _log_result(done: Pruned) -> None:
     if done.total:
         log.info("old rows were removed", complete=done.complete, **done.removed)
-    if done.open_letters:
-        log.warning("open dead letters are older than dlq_days; replay or discard them", letters=done.open_letters)
+    if done.open_dead_letters:
+        log.warning("open dead letters are older than dlq_days; replay or discard them", letters=done.open_dead_letters)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def break_it(rt: Runtime) -> None:
     """The worker is gone, the receiver refuses, items were missed."""
     with db.connection():
-        heartbeats.beat("worker", rt.now() - 500, rt.now() - 900)
+        heartbeats.write("worker", rt.now() - 500, rt.now() - 900)
         destinations.change("default", circuit="open", reason="http 401", opened_at=rt.now() - 400)
         report_missed(rt)
 
@@ -213,7 +213,7 @@ def test_a_sidecar_that_is_killed_is_reported_by_the_open_page_until_it_is_back(
     )
     try:
         with db.connection():
-            heartbeats.beat("worker", rt.now(), rt.now() - 900)
+            heartbeats.write("worker", rt.now(), rt.now() - 900)
         sign_in(driver, sidecar.url)
         healthy = driver.execute_script(LOOKS)
         assert (text_of(driver, "#headline"), healthy["headline"]) == ("No problems.", "none")

@@ -325,9 +325,9 @@ def hung_notifier() -> None:
     from csi.worker import alerting
     from tasks import worker
 
-    look, first = alerting.look, Countdown(1)
+    evaluate, first = alerting.evaluate, Countdown(1)
     worker.NOTIFIER_SECONDS, worker.ALERT_SECONDS = 4.0, 1.0
-    alerting.look = lambda *given, **more: threading.Event().wait() if first() else look(*given, **more)
+    alerting.evaluate = lambda *given, **more: threading.Event().wait() if first() else evaluate(*given, **more)
 
 
 def no_maintenance() -> None:

@@ -69,12 +69,12 @@ WIDTH = 110
 
 
 def text_of(home: Path) -> str:
-    with filled_operator_rig(home) as desk:
-        return "\n\n".join(_entry(command, _ask(desk, command)) for command in COMMANDS)
+    with filled_operator_rig(home) as operator:
+        return "\n\n".join(_entry(command, _ask(operator, command)) for command in COMMANDS)
 
 
-def _ask(desk: Any, command: str) -> Any:
-    result = desk.call(*command.split(), "--json", text=OLD_IDS)
+def _ask(operator: Any, command: str) -> Any:
+    result = operator.call(*command.split(), "--json", text=OLD_IDS)
     assert result.exit_code in (0, 1), f"csi {command}: {result.output}{result.exception!r}"
     return json.loads(result.stdout, object_hook=_without_inner)
 

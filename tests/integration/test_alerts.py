@@ -28,7 +28,7 @@ from csi.store.held_removals import HeldRemoval, LostWatch
 from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.notification_log import FailingTarget
-from csi.store.queries.charts import DeadLately
+from csi.store.queries.charts import RecentDeadLetters
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
 from csi.worker.maintenance import write_heartbeat
@@ -159,7 +159,7 @@ def test_no_alert_fires_too_early(quiet):
     ("dead", "delivered", "fires"), [(4, 0, False), (5, 4, True), (5, 5, False), (6, 5, True), (1000, 1000, False)]
 )
 def test_dead_letters_are_judged_by_share_beside_their_number(dead, delivered, fires):
-    found = facts(dead_letters=min(dead, 100), dead_lately=DeadLately(dead, delivered))
+    found = facts(dead_letters=min(dead, 100), recent_dead_letters=RecentDeadLetters(dead, delivered))
     assert alerts_of(found) == (["dead_letters"] if fires else [])
 
 
@@ -202,26 +202,29 @@ def test_no_worker_ever():
 
 
 @pytest.fixture
-def desk():
+def notification_target():
     """Where messages arrive: apprise's own JSON form, by real HTTP on loopback."""
     with ScriptedReceiver(then=lambda request: (200, {}, {})) as ua:
         yield ua
 
 
-def told(desk):
-    return [(json.loads(request.body)["title"], json.loads(request.body)["message"]) for request in desk.requests]
+def sent_messages(notification_target):
+    return [
+        (json.loads(request.body)["title"], json.loads(request.body)["message"])
+        for request in notification_target.requests
+    ]
 
 
 @pytest.fixture
-def line(tmp_path, clock, desk):
+def line(tmp_path, clock, notification_target):
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
     with db.connection():
-        yield build(tmp_path, clock, desk)
+        yield build(tmp_path, clock, notification_target)
 
 
-def build(tmp_path, clock, desk, **secrets):
-    port = desk.url.split(":")[2].split("/")[0]
-    urls = {"CSI_NOTIFY_URLS": f"json://127.0.0.1:{port}/token-of-the-desk"} | secrets
+def build(tmp_path, clock, notification_target, **secrets):
+    port = notification_target.url.split(":")[2].split("/")[0]
+    urls = {"CSI_NOTIFY_URLS": f"json://127.0.0.1:{port}/token-of-the-target"} | secrets
     built = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", secrets=urls, sources={})
     write_heartbeat(built.rt, clock())
     return built
@@ -231,97 +234,103 @@ def away(line, opened=True):
     destinations.change("default", circuit="open" if opened else "closed", reason="http 503")
 
 
-def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, desk):
+def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, notification_target):
     away(line)
-    alerting.look(line.rt)
-    assert told(desk) == []
+    alerting.evaluate(line.rt)
+    assert sent_messages(notification_target) == []
     for _ in range(3):
         clock.move(301)
-        alerting.look(line.rt)
-    ((title, text),) = told(desk)
+        alerting.evaluate(line.rt)
+    ((title, text),) = sent_messages(notification_target)
     assert title == "CSI csi-vps-01: receiver away (default)"
     assert "the receiver is unavailable (503)" in text
     assert "csi delivery test --destination default" in text
     away(line, opened=False)
     for _ in range(4):
         clock.move(15)
-        alerting.look(line.rt)
-    assert [title for title, _ in told(desk)][1:] == ["CSI csi-vps-01: receiver away (default): resolved"]
+        alerting.evaluate(line.rt)
+    assert [title for title, _ in sent_messages(notification_target)][1:] == [
+        "CSI csi-vps-01: receiver away (default): resolved"
+    ]
 
 
-def test_an_alert_that_recovers_for_moments_is_one_incident_with_the_sum_of_its_failing_time(line, clock, desk):
+def test_an_alert_that_recovers_for_moments_is_one_episode_with_the_sum_of_its_failing_time(
+    line, clock, notification_target
+):
     for _ in range(4):
         away(line)
-        alerting.look(line.rt)
+        alerting.evaluate(line.rt)
         clock.move(50)
         away(line, opened=False)
-        alerting.look(line.rt)
+        alerting.evaluate(line.rt)
         clock.move(20)
-    assert told(desk) == []
+    assert sent_messages(notification_target) == []
     away(line)
-    alerting.look(line.rt)
-    ((title, _),) = told(desk)
+    alerting.evaluate(line.rt)
+    ((title, _),) = sent_messages(notification_target)
     assert "receiver away" in title
     away(line, opened=False)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(alerts.OVER_SECONDS + 1)
-    alerting.look(line.rt)
-    assert len(told(desk)) == 1, "it may come back"
+    alerting.evaluate(line.rt)
+    assert len(sent_messages(notification_target)) == 1, "it may come back"
     clock.move(alerts.OVER_AFTER_RECOVERIES)
-    alerting.look(line.rt)
-    title, text = told(desk)[1]
+    alerting.evaluate(line.rt)
+    title, text = sent_messages(notification_target)[1]
     assert title.endswith("resolved")
     assert "in 5 parts" in text
 
 
-def test_a_notification_that_could_not_be_sent_before_its_alert_was_resolved_comes_late(line, clock, desk):
-    desk.script += [503, 503, 503, 503]
+def test_a_notification_that_could_not_be_sent_before_its_alert_was_resolved_comes_late(
+    line, clock, notification_target
+):
+    notification_target.script += [503, 503, 503, 503]
     away(line)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     for _ in range(4):
         clock.move(180)
-        alerting.look(line.rt)
+        alerting.evaluate(line.rt)
     away(line, opened=False)
-    alerting.look(line.rt)
-    assert len(desk.requests) == 4
+    alerting.evaluate(line.rt)
+    assert len(notification_target.requests) == 4
     clock.move(alerts.OVER_SECONDS + 1)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(600)
-    alerting.look(line.rt)
-    ((title, text),) = told(desk)[4:]
+    alerting.evaluate(line.rt)
+    ((title, text),) = sent_messages(notification_target)[4:]
     assert title.endswith("resolved")
     assert "It failed for 12 minutes" in text
     assert "This notification is late" in text
 
 
-def test_what_one_answer_proves_is_notified_at_once(line, clock, desk):
+def test_what_one_answer_proves_is_notified_at_once(line, clock, notification_target):
     reload_results.note(clock(), "config.yaml:3: unknown key")
-    alerting.look(line.rt)
-    assert [title for title, _ in told(desk)] == ["CSI csi-vps-01: reload refused (config)"]
+    alerting.evaluate(line.rt)
+    assert [title for title, _ in sent_messages(notification_target)] == ["CSI csi-vps-01: reload refused (config)"]
 
 
 def test_a_problem_whose_first_failure_is_not_known_lasts_since_it_was_recorded(line, clock):
     reload_results.note(clock(), "config.yaml:3: unknown key")
     began = clock()
     assert [one.since for one in verdict(line.rt).problems] == [None]
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(20)
     write_heartbeat(line.rt, clock())
     assert [one.since for one in verdict(line.rt).problems] == [began]
 
 
-def test_a_configured_delay_holds_for_every_problem(line, clock, desk):
+def test_a_configured_delay_holds_for_every_problem(line, clock, notification_target):
     settings = line.rt.settings
     line.rt.settings = settings.model_copy(update={"notify": settings.notify.model_copy(update={"after_seconds": 60})})
     reload_results.note(clock(), "config.yaml:3: unknown key")
-    alerting.look(line.rt)
-    assert told(desk) == []
+    alerting.evaluate(line.rt)
+    assert sent_messages(notification_target) == []
     clock.move(60)
-    alerting.look(line.rt)
-    assert len(told(desk)) == 1
+    alerting.evaluate(line.rt)
+    assert len(sent_messages(notification_target)) == 1
 
 
-def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, desk):
+def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, notification_target):
     for events in (3, 4):
         incidents.report(
             *("dead_letters", "channel A"),
@@ -331,8 +340,8 @@ def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, desk):
             now=clock(),
             events=events,
         )
-    alerting.look(line.rt)
-    ((_, text),) = told(desk)
+    alerting.evaluate(line.rt)
+    ((_, text),) = sent_messages(notification_target)
     assert "7 events are affected" in text
     (one,) = incidents.unacknowledged()
     assert incidents.acknowledge(one.id, "cli", clock())
@@ -340,7 +349,7 @@ def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, desk):
     assert alerting.firing(line.rt) == []
 
 
-def test_an_alert_that_another_problem_explains_later_is_not_called_over(line, clock, desk):
+def test_an_alert_that_another_problem_explains_later_is_not_called_over(line, clock, notification_target):
     low, spent = CASES["quota_low"], CASES["quota_spent"]
     for moment in (low, spent, low):
         alerts.record(to_notify(judge(moment).problems), clock(), None)
@@ -356,9 +365,11 @@ def test_what_another_problem_explains_is_not_notified():
     assert [one.id for one in to_notify(judge(silent).problems)] == ["worker_silent"]
 
 
-def test_a_notification_links_to_the_dashboard_and_the_runbook_where_the_address_is_known(line, clock, desk):
+def test_a_notification_links_to_the_dashboard_and_the_runbook_where_the_address_is_known(
+    line, clock, notification_target
+):
     away(line)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     (alert,) = alerts.firing()
     unlinked = message(alert, KINDS, None)[1]
     assert "http" not in unlinked.replace("http 503", "")
@@ -375,76 +386,78 @@ def test_each_kind_of_problem_has_a_section_in_the_runbook(kind):
     assert set(kind.explains) <= set(KINDS)
 
 
-def test_a_restart_does_not_repeat_it(line, clock, desk, tmp_path):
+def test_a_restart_does_not_repeat_it(line, clock, notification_target, tmp_path):
     away(line)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(301)
-    alerting.look(line.rt)
-    again = build(tmp_path, clock, desk)
-    alerting.look(again.rt)
-    assert len(told(desk)) == 1
+    alerting.evaluate(line.rt)
+    again = build(tmp_path, clock, notification_target)
+    alerting.evaluate(again.rt)
+    assert len(sent_messages(notification_target)) == 1
     away(again, opened=False)
-    alerting.look(again.rt)
+    alerting.evaluate(again.rt)
     clock.move(alerts.OVER_SECONDS)
-    alerting.look(again.rt)
-    assert len(told(desk)) == 2
+    alerting.evaluate(again.rt)
+    assert len(sent_messages(notification_target)) == 2
 
 
-def test_a_trouble_that_was_short_is_not_told(line, clock, desk):
+def test_a_trouble_that_was_short_is_not_told(line, clock, notification_target):
     away(line)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(179)
     away(line, opened=False)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(901)
-    alerting.look(line.rt)
-    assert told(desk) == []
+    alerting.evaluate(line.rt)
+    assert sent_messages(notification_target) == []
     assert alerts.latest(5) == []
 
 
-def test_what_could_not_be_sent_is_sent_later(line, clock, desk):
-    desk.script += [503, 503]
+def test_what_could_not_be_sent_is_sent_later(line, clock, notification_target):
+    notification_target.script += [503, 503]
     away(line)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(301)
-    alerting.look(line.rt)
-    tries = len(desk.requests)
-    alerting.look(line.rt)
-    assert len(desk.requests) == tries, "not before its time"
+    alerting.evaluate(line.rt)
+    tries = len(notification_target.requests)
+    alerting.evaluate(line.rt)
+    assert len(notification_target.requests) == tries, "not before its time"
     for _ in range(3):
         clock.move(alerting.HOLD_SECONDS + 1)
-        alerting.look(line.rt)
-    assert len(desk.requests) == 3
+        alerting.evaluate(line.rt)
+    assert len(notification_target.requests) == 3
     assert alerts.firing()[0].notified_at is not None
 
 
-def test_nothing_is_sent_where_it_is_switched_off(line, clock, desk):
+def test_nothing_is_sent_where_it_is_switched_off(line, clock, notification_target):
     settings = line.rt.settings
     line.rt.settings = settings.model_copy(update={"notify": settings.notify.model_copy(update={"enabled": False})})
     away(line)
-    alerting.look(line.rt)
+    alerting.evaluate(line.rt)
     clock.move(301)
-    assert [trouble.name for trouble in alerting.look(line.rt)] == ["receiver_away"]
-    assert told(desk) == []
+    assert [trouble.name for trouble in alerting.evaluate(line.rt)] == ["receiver_away"]
+    assert sent_messages(notification_target) == []
 
 
-def test_the_urls_are_in_no_row(line, clock, desk):
-    desk.script.append(500)
+def test_the_urls_are_in_no_row(line, clock, notification_target):
+    notification_target.script.append(500)
     away(line)
     for _ in range(3):
-        alerting.look(line.rt)
+        alerting.evaluate(line.rt)
         clock.move(301)
     dump = "\n".join(db.database.connection().iterdump())
     assert "receiver_away" in dump
-    assert "token-of-the-desk" not in dump
+    assert "token-of-the-target" not in dump
 
 
-def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, desk):
+def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, notification_target):
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
     with db.connection():
-        line = build(tmp_path, clock, desk, CSI_NOTIFY_URLS="json://127.0.0.1/ nosuchthing://canary-token")
+        line = build(
+            tmp_path, clock, notification_target, CSI_NOTIFY_URLS="json://127.0.0.1/ nosuchthing://canary-token"
+        )
         with pytest.raises(ConfigError, match="number 2") as caught:
-            alerting.require_post(line.rt)
+            alerting.check_targets(line.rt)
     assert "canary-token" not in str(caught.value)
 
 

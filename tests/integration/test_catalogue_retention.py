@@ -242,7 +242,7 @@ def test_a_run_is_bounded_and_the_next_goes_on(rt):
 
 
 def test_a_clock_that_leaps_puts_nothing_away_at_once(rt, clock):
-    heartbeats.beat("catalog_retention", NOW, NOW)
+    heartbeats.write("catalog_retention", NOW, NOW)
     capture("v1", day_of(5), day_of(5) + 1)
     clock.move(3_650 * DAY)
     archive_old_rows_hourly(rt)

@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from csi.doctor.destination_check import Exchange, explain, explain_clock, judge_fixed_form, judge_forms
-from csi.emitter.verdict import ClockOff, Delivered, EndpointFault, Pause, Refused, Transient
+from csi.emitter.verdict import ClockOff, Delivered, EndpointFault, Refused, Throttled, Transient
 from csi.errors import MissingSetting, NetError
 from csi.ingester import signature
 from csi.net import HttpHeaders, HttpResponse
@@ -22,7 +22,7 @@ from tests.rigs.operator import operator_rig
 
 
 @pytest.fixture
-def at_desk(tmp_path):
+def operator(tmp_path):
     with operator_rig(tmp_path) as built:
         yield built
 
@@ -30,57 +30,57 @@ def at_desk(tmp_path):
 # --- status, pause, resume
 
 
-def test_status_of_a_receiver_that_nothing_is_known_of(at_desk):
-    (one,) = at_desk.json("delivery", "status")["destinations"]
+def test_status_of_a_receiver_that_nothing_is_known_of(operator):
+    (one,) = operator.json("delivery", "status")["destinations"]
     assert (one["destination"], one["state"], one["breaker"], one["pending"]) == ("default", "untested", "closed", 0)
     assert one["gate"] == "open", "the deprecated alias of `state`"
-    text = at_desk.call("delivery", "status").stdout
+    text = operator.call("delivery", "status").stdout
     assert "state         not contacted yet" in text
     assert "last success  never" in text
 
 
-def test_status_shows_what_waits_travels_and_died(at_desk):
-    at_desk.event("a", ago=7300)
-    at_desk.event("b", tier="standard")
-    at_desk.batch([at_desk.event("c")])
-    at_desk.dead("d")
-    (one,) = at_desk.json("delivery", "status")["destinations"]
+def test_status_shows_what_waits_travels_and_died(operator):
+    operator.event("a", ago=7300)
+    operator.event("b", tier="standard")
+    operator.batch([operator.event("c")])
+    operator.dead("d")
+    (one,) = operator.json("delivery", "status")["destinations"]
     assert (one["pending"], one["in_flight"], one["dead_letters"]) == (2, 1, 1)
     assert {lane["lane"]: (lane["pending"], lane["in_flight"]) for lane in one["lanes"]} == {
         "urgent": (1, 1),
         "standard": (1, 0),
     }
-    text = at_desk.call("delivery", "status").stdout
+    text = operator.call("delivery", "status").stdout
     assert "2 pending, 1 in flight, 1 open dead letters" in text
     assert "2 h" in text
 
 
-def test_status_says_why_the_gate_is_closed(at_desk):
-    now = at_desk.now
+def test_status_says_why_the_gate_is_closed(operator):
+    now = operator.now
     destinations.change("default", circuit="open", reason="http 401", opened_at=now, next_probe_at=now + 15)
-    (one,) = at_desk.json("delivery", "status")["destinations"]
+    (one,) = operator.json("delivery", "status")["destinations"]
     assert (one["state"], one["gate"]) == ("circuit_open", "away")
     assert one["breaker_reason"].startswith("authentication failed (401): check the secret")
     destinations.change("default", circuit="closed", throttled_until=now + 100)
-    assert "throttled by the receiver until" in at_desk.call("delivery", "status").stdout
+    assert "throttled by the receiver until" in operator.call("delivery", "status").stdout
 
 
-def test_pause_is_kept_shown_and_ended(at_desk):
-    result = at_desk.call("delivery", "pause", "--reason", "maintenance\x1b[31m")
+def test_pause_is_kept_shown_and_ended(operator):
+    result = operator.call("delivery", "pause", "--reason", "maintenance\x1b[31m")
     assert (result.exit_code, result.stdout) == (0, "default: delivery is paused\n")
-    (one,) = at_desk.json("delivery", "status")["destinations"]
+    (one,) = operator.json("delivery", "status")["destinations"]
     assert (one["state"], one["gate"], one["held"]) == ("paused", "held", "maintenance[31m")
-    assert "paused by the operator since" in at_desk.call("delivery", "status").stdout
-    assert "it was paused already" in at_desk.call("delivery", "pause").stdout
+    assert "paused by the operator since" in operator.call("delivery", "status").stdout
+    assert "it was paused already" in operator.call("delivery", "pause").stdout
     assert destinations.get().paused_reason == "by command"
-    assert at_desk.call("delivery", "resume").stdout == "default: delivery is resumed\n"
-    assert at_desk.call("delivery", "resume").stdout == "default: delivery was not paused\n"
+    assert operator.call("delivery", "resume").stdout == "default: delivery is resumed\n"
+    assert operator.call("delivery", "resume").stdout == "default: delivery was not paused\n"
     assert (destinations.get().paused_reason, destinations.get().paused_at) == (None, None)
 
 
-def test_readyz_says_that_delivery_is_paused_but_not_why(at_desk):
-    at_desk.call("delivery", "pause", "--reason", "ask Anna")
-    report = readiness(gather(at_desk.rt))
+def test_readyz_says_that_delivery_is_paused_but_not_why(operator):
+    operator.call("delivery", "pause", "--reason", "ask Anna")
+    report = readiness(gather(operator.rt))
     assert not report.is_good
     assert report.body["delivery"]["held"] == ["default"]
     assert "delivery to default is paused by the operator" in report.body["reasons"]
@@ -88,8 +88,8 @@ def test_readyz_says_that_delivery_is_paused_but_not_why(at_desk):
 
 
 @pytest.mark.parametrize("command", ["status", "pause", "resume", "test"])
-def test_a_destination_that_does_not_exist(at_desk, command):
-    result = at_desk.call("delivery", command, "--destination", "nowhere")
+def test_a_destination_that_does_not_exist(operator, command):
+    result = operator.call("delivery", command, "--destination", "nowhere")
     assert isinstance(result.exception, UnknownDestination)
     assert "default" in str(result.exception)
 
@@ -157,8 +157,8 @@ def test_a_clock_that_is_off(tmp_path):
     assert "NTP" in one["text"]
 
 
-def test_nobody_there(at_desk):
-    (one,) = at_desk.json("delivery", "test", code=1)["destinations"]
+def test_nobody_there(operator):
+    (one,) = operator.json("delivery", "test", code=1)["destinations"]
     assert (one["status"], one["ok"]) == (None, False)
     assert one["text"].startswith("no answer: ")
 
@@ -190,7 +190,7 @@ def exchange(verdict, status=200, answer=None):
         (exchange(Delivered()), "accepted"),
         (exchange(Refused("http 400: empty"), 400), "refuses an empty batch (http 400: empty)"),
         (exchange(ClockOff("http 401; +400 s"), 401), "NTP"),
-        (exchange(Pause(40, "http 429"), 429), "rate-limited us for 40 s"),
+        (exchange(Throttled(40, "http 429"), 429), "rate-limited us for 40 s"),
         (exchange(EndpointFault("http 401: bad_credentials"), 401), "bearer token is wrong"),
         (exchange(EndpointFault("http 401"), 401), "authentication failed"),
         (exchange(EndpointFault("http 403: instance_not_allowed"), 403), "instance_id"),

@@ -40,7 +40,7 @@ def test_status_says_what_flows_and_what_waits_for_what(at_work):
 
 def test_status_says_that_the_worker_is_gone_wherever_something_waits(tmp_path):
     with filled_operator_rig(tmp_path) as built:
-        heartbeats.beat("worker", built.now - 500, built.now - 900)
+        heartbeats.write("worker", built.now - 500, built.now - 900)
         found = built.json("status")
     assert found["worker"]["alive"] is False
     assert "last heartbeat" in found["worker"]["problem"]

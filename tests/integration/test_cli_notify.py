@@ -46,8 +46,8 @@ def test_check_notes_a_dead_worker_from_outside(run):
 
 def test_test_sends_and_pings(run):
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
-    with ScriptedReceiver(then=lambda request: (200, {}, {})) as desk, static_page() as there:
-        port = desk.url.split(":")[2].split("/")[0]
+    with ScriptedReceiver(then=lambda request: (200, {}, {})) as notification_target, static_page() as there:
+        port = notification_target.url.split(":")[2].split("/")[0]
         done = run("test", CSI_NOTIFY_URLS=f"json://127.0.0.1:{port}/", CSI_HEARTBEAT_URL=f"{there.url}/canary")
         assert (done.exit_code, done.output) == (0, "the message was sent\nthe heartbeat URL answered\n")
         assert there.targets == ["/canary"]

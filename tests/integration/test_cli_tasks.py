@@ -78,7 +78,7 @@ def test_one_task_by_the_beginning_of_its_id(at_work):
 
 
 def test_nothing_moves_without_a_worker_and_each_task_says_so(at_work):
-    heartbeats.beat("worker", at_work.now - 100, at_work.now - 200)
+    heartbeats.write("worker", at_work.now - 100, at_work.now - 200)
     queued = at_work.json("tasks", "list", "--state", "pending")["tasks"]
     assert queued[0]["why"].startswith("the worker's last heartbeat was 10")
     assert at_work.json("tasks", "stats")["worker_alive"] is False
@@ -96,9 +96,9 @@ def test_a_batch_that_waits_for_its_next_attempt_is_explained(at_work):
 def test_purge_asks_first_and_then_empties_both_queue_and_schedule(at_work):
     assert at_work.json("tasks", "purge", "--dry-run") == {"tasks": 2, "purged": 0, "dry_run": True}
     assert at_work.call("tasks", "purge").exit_code == 2
-    assert len(queue_inspection.look(at_work.rt.settings).messages) == 2
+    assert len(queue_inspection.inspect(at_work.rt.settings).messages) == 2
     assert at_work.json("tasks", "purge", "--yes")["purged"] == 2
-    assert queue_inspection.look(at_work.rt.settings).messages == ()
+    assert queue_inspection.inspect(at_work.rt.settings).messages == ()
 
 
 def test_looking_makes_no_queue_where_none_is(tmp_path):

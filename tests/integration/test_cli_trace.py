@@ -17,31 +17,31 @@ NOW = 1_771_761_600.0
 
 
 @pytest.fixture
-def at_desk(tmp_path):
+def operator(tmp_path):
     with operator_rig(tmp_path) as built:
         built.alive()
         yield built
 
 
-def delivered(at_desk, name="dQw4w9WgXcQ", size=1):
-    pks = [at_desk.event(name if number == 0 else f"{name}{number}") for number in range(size)]
-    batch = at_desk.batch(pks, ago=31)
-    failed = attempts.start(batch.id, "default", "req_1", 1, "ascii", at_desk.now - 30)
-    attempts.finish(failed, "transient", at_desk.now - 29, status=503, reason="http 503", answer="busy\x1b[2J")
-    passed = attempts.start(batch.id, "default", "req_2", 2, "ascii", at_desk.now - 9)
-    attempts.finish(passed, "delivered", at_desk.now - 8, status=200, answer='{"ok":true}')
-    held = batches.claim(batch.id, at_desk.now, 30)
-    batches.finish(held, "delivered", at_desk.now - 8)
+def delivered(operator, name="dQw4w9WgXcQ", size=1):
+    pks = [operator.event(name if number == 0 else f"{name}{number}") for number in range(size)]
+    batch = operator.batch(pks, ago=31)
+    failed = attempts.start(batch.id, "default", "req_1", 1, "ascii", operator.now - 30)
+    attempts.finish(failed, "transient", operator.now - 29, status=503, reason="http 503", answer="busy\x1b[2J")
+    passed = attempts.start(batch.id, "default", "req_2", 2, "ascii", operator.now - 9)
+    attempts.finish(passed, "delivered", operator.now - 8, status=200, answer='{"ok":true}')
+    held = batches.claim(batch.id, operator.now, 30)
+    batches.finish(held, "delivered", operator.now - 8)
     outbox.remove(batch.id, pks)
-    events.mark_delivered(pks, emitted_at="2026-02-22T12:00:00Z", now=at_desk.now - 8)
+    events.mark_delivered(pks, emitted_at="2026-02-22T12:00:00Z", now=operator.now - 8)
     return sample_event(name)
 
 
 @pytest.mark.parametrize("by", ["video", "event_id", "dedupe_key"])
-def test_a_delivered_item_is_told_from_first_sighting_to_receipt(at_desk, by):
-    event = delivered(at_desk, size=3)
+def test_a_delivered_item_is_told_from_first_sighting_to_receipt(operator, by):
+    event = delivered(operator, size=3)
     query = {"video": "dQw4w9WgXcQ", "event_id": event.event_id, "dedupe_key": event.dedupe_key}[by]
-    found = at_desk.json("trace", query)
+    found = operator.json("trace", query)
     (item,) = found["items"]
     assert (item["event_id"], item["dedupe_key"], item["state"]) == (event.event_id, event.dedupe_key, "delivered")
     whats = [step["what"] for step in item["steps"]]
@@ -57,114 +57,124 @@ def test_a_delivered_item_is_told_from_first_sighting_to_receipt(at_desk, by):
     assert item["destinations"][0]["state"] == "delivered"
 
 
-def test_the_terminal_is_not_steered_by_what_others_wrote(at_desk):
-    delivered(at_desk)
-    text = at_desk.call("trace", "dQw4w9WgXcQ").stdout
+@pytest.mark.parametrize("stored", ["paused", "throttled"])
+def test_an_attempt_that_release_1_0_stored_as_paused_is_shown_as_throttled(operator, stored):
+    batch = operator.batch([operator.event("dQw4w9WgXcQ")], ago=31)
+    attempt = attempts.start(batch.id, "default", "req_1", 1, "ascii", operator.now - 30)
+    attempts.finish(attempt, stored, operator.now - 29, status=429, reason="http 429")
+    (item,) = operator.json("trace", "dQw4w9WgXcQ")["items"]
+    (shown,) = [step["details"] for step in item["steps"] if step["what"] == "attempt"]
+    assert (shown["outcome"], shown["batch_outcome"]) == ("throttled", "throttled")
+
+
+def test_the_terminal_is_not_steered_by_what_others_wrote(operator):
+    delivered(operator)
+    text = operator.call("trace", "dQw4w9WgXcQ").stdout
     assert "\x1b" not in text
     assert "busy\\x1b[2J" in text
     assert "Über dQw4w9WgXcQ" in text
 
 
-def test_a_video_in_two_lists_gives_two_stories(at_desk):
-    delivered(at_desk)
-    dedupe.remember(["youtube:video:dQw4w9WgXcQ:PLtwo"], "first_poll", at_desk.now, 90)
-    items = at_desk.json("trace", "dQw4w9WgXcQ")["items"]
+def test_a_video_in_two_lists_gives_two_stories(operator):
+    delivered(operator)
+    dedupe.remember(["youtube:video:dQw4w9WgXcQ:PLtwo"], "first_poll", operator.now, 90)
+    items = operator.json("trace", "dQw4w9WgXcQ")["items"]
     assert {item["dedupe_key"].rsplit(":")[-1]: item["state"] for item in items} == {
         "PLone": "delivered",
         "PLtwo": "first_poll",
     }
 
 
-def test_ids_are_told_apart_by_case_and_taken_literally(at_desk):
-    delivered(at_desk, "abc_DEF-123")
-    assert at_desk.json("trace", "abc_DEF-123")["found"] == 1
-    assert at_desk.json("trace", "abc_def-123", code=1)["found"] == 0
-    assert at_desk.json("trace", "abc%DEF-123", code=1)["found"] == 0
-    assert at_desk.json("trace", "abcXDEF-123", code=1)["found"] == 0
+def test_ids_are_told_apart_by_case_and_taken_literally(operator):
+    delivered(operator, "abc_DEF-123")
+    assert operator.json("trace", "abc_DEF-123")["found"] == 1
+    assert operator.json("trace", "abc_def-123", code=1)["found"] == 0
+    assert operator.json("trace", "abc%DEF-123", code=1)["found"] == 0
+    assert operator.json("trace", "abcXDEF-123", code=1)["found"] == 0
 
 
-def test_nothing_found_says_what_was_looked_for(at_desk):
-    result = at_desk.call("trace", "no\x1bwhere")
+def test_nothing_found_says_what_was_looked_for(operator):
+    result = operator.call("trace", "no\x1bwhere")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "nothing is known of 'nowhere'" in result.stderr
     assert "dedupe key" in result.stderr
 
 
 @pytest.mark.parametrize("query", ["", " ", "\udcff", "x" * 5000, "'; DROP TABLE events; --"])
-def test_odd_questions_are_answered(at_desk, query):
-    assert at_desk.call("trace", query).exit_code == 1
+def test_odd_questions_are_answered(operator, query):
+    assert operator.call("trace", query).exit_code == 1
 
 
 @pytest.mark.parametrize("reason", ["first_poll", "filtered", "unwanted", "malformed", "discarded"])
-def test_why_it_was_never_sent(at_desk, reason):
-    dedupe.remember(["youtube:video:quiet:PLone"], reason, at_desk.now, 90)
-    (item,) = at_desk.json("trace", "quiet")["items"]
+def test_why_it_was_never_sent(operator, reason):
+    dedupe.remember(["youtube:video:quiet:PLone"], reason, operator.now, 90)
+    (item,) = operator.json("trace", "quiet")["items"]
     assert item["state"] == reason
     assert item["reason"]
     assert item["steps"][0]["what"] == "seen"
 
 
-def test_a_reason_that_nobody_explained_is_shown_as_it_is(at_desk):
-    dedupe.remember(["youtube:video:quiet:PLone"], "strange", at_desk.now, 90)
-    assert "strange" in at_desk.json("trace", "quiet")["items"][0]["reason"]
+def test_a_reason_that_nobody_explained_is_shown_as_it_is(operator):
+    dedupe.remember(["youtube:video:quiet:PLone"], "strange", operator.now, 90)
+    assert "strange" in operator.json("trace", "quiet")["items"][0]["reason"]
 
 
-def test_an_item_in_the_inbox(at_desk):
+def test_an_item_in_the_inbox(operator):
     watch = watches.find(watches.find_id(SOURCE, "PLone"))
-    (number,) = inbox.put(watch, [inbox.NewItem("youtube:video:fresh:PLone", "t", "", {})], at_desk.now)
-    assert at_desk.json("trace", "fresh")["items"][0]["state"] == "inbox"
-    inbox.quarantine(inbox.claim(number, at_desk.now)[0])
-    assert at_desk.json("trace", "fresh")["items"][0]["state"] == "quarantined"
+    (number,) = inbox.put(watch, [inbox.NewItem("youtube:video:fresh:PLone", "t", "", {})], operator.now)
+    assert operator.json("trace", "fresh")["items"][0]["state"] == "inbox"
+    inbox.quarantine(inbox.claim(number, operator.now)[0])
+    assert operator.json("trace", "fresh")["items"][0]["state"] == "quarantined"
 
 
-def test_a_malformed_item_is_found_by_what_its_payload_says(at_desk):
+def test_a_malformed_item_is_found_by_what_its_payload_says(operator):
     raw = {"payload": {"videoId": "broken12345"}, "watch": "PLone"}
     dead_letters.add_item(
-        "malformed:x:1", SOURCE, raw, cause="malformed", reason="no title", seen_at=NOW, now=at_desk.now
+        "malformed:x:1", SOURCE, raw, cause="malformed", reason="no title", seen_at=NOW, now=operator.now
     )
-    (item,) = at_desk.json("trace", "broken12345")["items"]
+    (item,) = operator.json("trace", "broken12345")["items"]
     assert (item["state"], item["dedupe_key"]) == ("malformed", "malformed:x:1")
     assert "no title" in item["reason"]
-    assert at_desk.json("trace", "BROKEN12345", code=1)["items"] == []
+    assert operator.json("trace", "BROKEN12345", code=1)["items"] == []
 
 
-def test_a_dead_event_and_what_became_of_its_letter(at_desk):
-    number = at_desk.dead("gone1234567")
-    (item,) = at_desk.json("trace", "gone1234567")["items"]
+def test_a_dead_event_and_what_became_of_its_letter(operator):
+    number = operator.dead("gone1234567")
+    (item,) = operator.json("trace", "gone1234567")["items"]
     assert (item["state"], item["destinations"][0]["state"]) == ("dead", "dead")
     assert f"dead letter {number} (transient): http 503" in item["reason"]
-    at_desk.json("dlq", "replay", "--id", str(number))
-    (item,) = at_desk.json("trace", "gone1234567")["items"]
+    operator.json("dlq", "replay", "--id", str(number))
+    (item,) = operator.json("trace", "gone1234567")["items"]
     assert (item["state"], item["destinations"][0]["state"]) == ("pending", "pending")
 
 
-def test_a_dead_event_whose_row_is_gone_is_known_by_its_letter(at_desk):
-    at_desk.dead("gone1234567")
+def test_a_dead_event_whose_row_is_gone_is_known_by_its_letter(operator):
+    operator.dead("gone1234567")
     for table in ("batch_events", "events"):
         events.run(f"DELETE FROM {table}")
-    (item,) = at_desk.json("trace", "gone1234567")["items"]
+    (item,) = operator.json("trace", "gone1234567")["items"]
     assert (item["state"], item["event_id"]) == ("dead", sample_event("gone1234567").event_id)
 
 
-def test_an_event_that_retention_removed(at_desk):
-    dedupe.remember(["youtube:video:old12345678:PLone"], "emitted", at_desk.now, 90)
-    (item,) = at_desk.json("trace", "old12345678")["items"]
+def test_an_event_that_retention_removed(operator):
+    dedupe.remember(["youtube:video:old12345678:PLone"], "emitted", operator.now, 90)
+    (item,) = operator.json("trace", "old12345678")["items"]
     assert item["state"] == "gone"
     assert "retention" in item["reason"]
 
 
-def test_an_event_that_waits_for_an_earlier_one_names_it(at_desk):
-    first, second = at_desk.event("first123456"), at_desk.event("second12345")
-    at_desk.batch([first])
+def test_an_event_that_waits_for_an_earlier_one_names_it(operator):
+    first, second = operator.event("first123456"), operator.event("second12345")
+    operator.batch([first])
     assert second
-    (item,) = at_desk.json("trace", "second12345")["items"]
+    (item,) = operator.json("trace", "second12345")["items"]
     assert sample_event("first123456").event_id in item["reason"]
 
 
-def test_an_event_that_is_held(at_desk):
-    at_desk.event("held1234567")
-    destinations.change("default", paused_reason="moving house", paused_at=at_desk.now)
-    (item,) = at_desk.json("trace", "held1234567")["items"]
+def test_an_event_that_is_held(operator):
+    operator.event("held1234567")
+    destinations.change("default", paused_reason="moving house", paused_at=operator.now)
+    (item,) = operator.json("trace", "held1234567")["items"]
     assert (item["state"], "moving house" in item["reason"]) == ("pending", True)
 
 

@@ -52,7 +52,7 @@ class Patient:
     def beat(self) -> None:
         db.open_database(str(self.database))
         with db.connection():
-            heartbeats.beat("worker", time.time(), time.time())
+            heartbeats.write("worker", time.time(), time.time())
 
     def csi(self, *arguments: str) -> str:
         if db.database.obj is not None and not db.database.is_closed():
@@ -230,7 +230,7 @@ def worker_with_an_old_configuration(p: Patient) -> Fault:
     assert "restart the worker" in found["remedy"]
     db.open_database(str(p.database))
     with db.connection():
-        heartbeats.beat("worker", time.time() - 600, time.time() - 900)
+        heartbeats.write("worker", time.time() - 600, time.time() - 900)
     p.csi("sources", "list")  # what a worker's start does
 
 
@@ -250,7 +250,7 @@ def disk_full(p: Patient) -> Fault:
 def no_worker(p: Patient) -> Fault:
     db.open_database(str(p.database))
     with db.connection():
-        heartbeats.beat("worker", time.time() - 600, time.time() - 900)
+        heartbeats.write("worker", time.time() - 600, time.time() - 900)
     found = yield "worker"
     (command,) = re.findall(r"`([^`]+)`", found["remedy"])
     assert command == "csi run"

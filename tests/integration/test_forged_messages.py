@@ -108,7 +108,7 @@ def test_the_key_file_is_enough_for_a_shell_without_secrets(tmp_path):
         queue_message(built, "tasks.poll.poll_watch", 1)
         built.env["CSI_UA_SHARED_SECRET"] = None
         assert [one["task"] for one in built.json("tasks", "list")["tasks"]] == ["poll_watch"]
-        assert queue_inspection.look(settings(built)).has_key
+        assert queue_inspection.inspect(settings(built)).has_key
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/csi"])

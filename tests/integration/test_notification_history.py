@@ -20,7 +20,7 @@ from csi.worker import alerting, notification_sending
 from tests.conftest import HandClock
 from tests.rigs.in_process import InProcessPipeline
 
-LOOK_SECONDS = 15.0
+EVALUATION_SECONDS = 15.0
 PARTS = re.compile(r"It failed for .*, from (\S+) to (\S+)\.")
 
 
@@ -51,7 +51,7 @@ class Installation:
         (url,) = urls
         if self.concurrent:
             self.concurrent = False
-            self.look(1)  # the other worker, while this one holds the claim
+            self.evaluate(1)  # the other worker, while this one holds the claim
         if self.is_interrupted:
             raise RuntimeError("the worker is killed before it sends")
         if url[-1] in self.down:
@@ -59,18 +59,18 @@ class Installation:
         self.received.setdefault(url, []).append((self.clock(), title.rpartition(": ")[2], body))
         return True
 
-    def look(self, worker: int) -> None:
+    def evaluate(self, worker: int) -> None:
         self.seen.append((self.clock(), self.is_failing))
         try:
-            alerting.look(self.workers[worker])
+            alerting.evaluate(self.workers[worker])
         except RuntimeError:
             self.workers[worker] = self.worker()
 
     def wait(self, seconds: float, worker: int = 0) -> None:
         end = self.clock() + seconds
         while self.clock() < end:
-            self.clock.move(min(LOOK_SECONDS, end - self.clock()))
-            self.look(worker)
+            self.clock.move(min(EVALUATION_SECONDS, end - self.clock()))
+            self.evaluate(worker)
 
 
 def stretches(seen):
@@ -123,7 +123,7 @@ def play(installation: Installation, steps) -> None:
                 installation.workers[0] = installation.worker()
             case "killed while sending":
                 installation.is_interrupted = True
-                installation.wait(LOOK_SECONDS)
+                installation.wait(EVALUATION_SECONDS)
                 installation.is_interrupted = False
             case "other worker":
                 installation.wait(seconds, worker=1)
@@ -145,7 +145,7 @@ def test_each_incident_is_one_message_at_its_start_and_one_at_its_end(tmp_path, 
         for table in ("alerts", "notifications"):
             db.run(f"DELETE FROM {table}")
         play(installation, steps)
-    lasting = [one for one in stretches(installation.seen) if one[1] - one[0] >= PASSING_SECONDS + LOOK_SECONDS]
+    lasting = [one for one in stretches(installation.seen) if one[1] - one[0] >= PASSING_SECONDS + EVALUATION_SECONDS]
     for number in range(targets):
         check_messages(installation.received.get(f"json://127.0.0.1:9/{number}", []), installation.seen, lasting)
 

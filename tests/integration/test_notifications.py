@@ -11,7 +11,7 @@ from csi import logs
 from csi.admin import mutes
 from csi.alerts import LATE_SECONDS, message
 from csi.dlq import dead_letters
-from csi.doctor.services import look_at_verdict
+from csi.doctor.services import check_verdict
 from csi.errors import MissingSetting
 from csi.runtime import Runtime
 from csi.status.facts import gather
@@ -35,7 +35,7 @@ QUIET = {"weekly_test": False, "daily_summary": False}
 
 
 @pytest.fixture
-def desks():
+def notification_targets():
     """Two services, by apprise's own JSON form and real HTTP on loopback."""
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
     accept = lambda request: (200, {}, {})  # noqa: E731
@@ -44,19 +44,19 @@ def desks():
 
 
 def installation(home: Path, clock: HandClock, *targets: ScriptedReceiver, **notify) -> Runtime:
-    urls = " ".join(f"json://{re.search(r'127[.0-9]+:[0-9]+', one.url)[0]}/token-of-the-desk" for one in targets)
+    urls = " ".join(f"json://{re.search(r'127[.0-9]+:[0-9]+', one.url)[0]}/token-of-the-target" for one in targets)
     secrets = {"CSI_NOTIFY_URLS": urls} if targets else {}
     line = InProcessPipeline(home, clock, "http://127.0.0.1:9/", secrets=secrets, sources={}, notify=QUIET | notify)
     write_heartbeat(line.rt, clock())
     return line.rt
 
 
-def told(desk: ScriptedReceiver) -> list[dict[str, str]]:
-    return [json.loads(request.body) for request in desk.requests]
+def sent_messages(notification_target: ScriptedReceiver) -> list[dict[str, str]]:
+    return [json.loads(request.body) for request in notification_target.requests]
 
 
-def titles(desk: ScriptedReceiver) -> list[str]:
-    return [one["title"].partition(": ")[2] for one in told(desk)]
+def titles(notification_target: ScriptedReceiver) -> list[str]:
+    return [one["title"].partition(": ")[2] for one in sent_messages(notification_target)]
 
 
 def away(opened: bool = True) -> None:
@@ -68,7 +68,7 @@ def look_for(rt: Runtime, clock: HandClock, seconds: float) -> None:
     while clock() < end:
         clock.move(min(15.0, end - clock()))
         write_heartbeat(rt, clock())
-        alerting.look(rt)
+        alerting.evaluate(rt)
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +80,14 @@ def connected():
 # ── targets ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_target_that_fails_gets_its_message_later_and_the_other_one_gets_it_once(tmp_path, clock, desks):
-    good, bad = desks
+def test_a_target_that_fails_gets_its_message_later_and_the_other_one_gets_it_once(
+    tmp_path, clock, notification_targets
+):
+    good, bad = notification_targets
     bad.script += [503, 503]
     rt = installation(tmp_path, clock, good, bad)
     reload_results.note(clock(), "config.yaml:3: unknown key")
-    alerting.look(rt)
+    alerting.evaluate(rt)
     look_for(rt, clock, 4 * HOLD_SECONDS)
     assert titles(good).count("reload refused (config)") == 1
     assert len(bad.requests) == 3
@@ -96,15 +98,15 @@ def test_a_target_that_fails_gets_its_message_later_and_the_other_one_gets_it_on
     }
 
 
-def test_messages_for_a_target_keep_their_order(tmp_path, clock, desks, monkeypatch):
-    good, bad = desks
+def test_messages_for_a_target_keep_their_order(tmp_path, clock, notification_targets, monkeypatch):
+    good, bad = notification_targets
     bad.script += [503]
     rt = installation(tmp_path, clock, good, bad)
     fires(monkeypatch, "first", "second")
-    alerting.look(rt)
+    alerting.evaluate(rt)
     assert (titles(good), len(bad.requests)) == (["dead letters (first)", "dead letters (second)"], 1)
     clock.move(HOLD_SECONDS + 1)
-    alerting.look(rt)
+    alerting.evaluate(rt)
     assert titles(bad)[1:] == ["dead letters (first)", "dead letters (second)"]
 
 
@@ -116,25 +118,25 @@ def fires(monkeypatch, *subjects: str, severity: str = "degraded") -> None:
     monkeypatch.setattr(alerting, "firing", lambda rt: found)
 
 
-def test_a_message_that_other_targets_have_is_tried_for_a_day(tmp_path, clock, desks):
-    good, bad = desks
+def test_a_message_that_other_targets_have_is_tried_for_a_day(tmp_path, clock, notification_targets):
+    good, bad = notification_targets
     bad.then = lambda request: (503, {}, {})
     rt = installation(tmp_path, clock, good, bad)
     reload_results.note(clock(), "config.yaml:3: unknown key")
-    alerting.look(rt)
+    alerting.evaluate(rt)
     clock.move(RETRY_SECONDS + 1)
     alerting.notification_sending.retry(rt)
     (row,) = [one for one in notification_log.latest(9) if one.target == "json 2"]
     assert (row.result, row.next_attempt_at, row.attempts) == ("dropped", None, 1)
 
 
-def test_a_target_that_fails_is_a_problem_that_the_other_targets_are_told_of(tmp_path, clock, desks):
-    good, bad = desks
+def test_a_target_that_fails_is_a_problem_that_the_other_targets_are_told_of(tmp_path, clock, notification_targets):
+    good, bad = notification_targets
     bad.then = lambda request: (503, {}, {})
     rt = installation(tmp_path, clock, good, bad)
     began = clock()
     reload_results.note(clock(), "config.yaml:3: unknown key")
-    alerting.look(rt)
+    alerting.evaluate(rt)
     (problem,) = [one for one in judge(gather(rt)).problems if one.id == "notification_failed"]
     assert (problem.subject, problem.severity, problem.since) == ("json 2", "degraded", began)
     assert "csi notify test" in problem.commands
@@ -152,23 +154,23 @@ def test_a_target_that_fails_is_a_problem_that_the_other_targets_are_told_of(tmp
     assert titles(good)[-1] == "notification failed (json 2): resolved"
 
 
-def test_the_only_target_is_not_told_that_it_failed(tmp_path, clock, desks):
-    desk, _ = desks
-    desk.script += [503] * 4
-    rt = installation(tmp_path, clock, desk)
+def test_the_only_target_is_not_told_that_it_failed(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    notification_target.script += [503] * 4
+    rt = installation(tmp_path, clock, notification_target)
     reload_results.note(clock(), "config.yaml:3: unknown key")
-    alerting.look(rt)
+    alerting.evaluate(rt)
     look_for(rt, clock, 4 * HOLD_SECONDS)
     assert [one.name for one in alerts.firing()] == ["reload_refused", "notification_failed"]
     look_for(rt, clock, 4 * HOLD_SECONDS)
-    assert set(titles(desk)) == {"reload refused (config)"}
+    assert set(titles(notification_target)) == {"reload refused (config)"}
     assert [one.name for one in alerts.firing()] == ["reload_refused"]
 
 
-def test_one_accepted_test_ends_the_problem(tmp_path, clock, desks):
-    desk, _ = desks
-    desk.script.append(503)
-    rt = installation(tmp_path, clock, desk)
+def test_one_accepted_test_ends_the_problem(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    notification_target.script.append(503)
+    rt = installation(tmp_path, clock, notification_target)
     assert alerting.send_test(rt) == {"json": False}
     assert [one.id for one in judge(gather(rt)).problems] == ["notification_failed"]
     clock.move(1)
@@ -181,16 +183,16 @@ def test_no_test_without_a_target(tmp_path, clock):
         alerting.send_test(installation(tmp_path, clock))
 
 
-def test_the_first_target_gets_no_messages_about_the_past(tmp_path, clock, desks):
-    desk, _ = desks
+def test_the_first_target_gets_no_messages_about_the_past(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
     before = installation(tmp_path, clock)
     away()
     look_for(before, clock, 300)
     away(opened=False)
     look_for(before, clock, 60)
     clock.move(LATE_SECONDS)
-    look_for(installation(tmp_path, clock, desk), clock, 60)
-    assert titles(desk) == []
+    look_for(installation(tmp_path, clock, notification_target), clock, 60)
+    assert titles(notification_target) == []
 
 
 # ── no target ───────────────────────────────────────────────────────────────────────────────────────────
@@ -214,21 +216,21 @@ def test_a_heartbeat_url_suffices(tmp_path, clock):
     assert notices(line.rt) == []
 
 
-def test_the_doctor_warns_where_no_target_is_set_and_names_the_targets_otherwise(tmp_path, clock, desks):
+def test_the_doctor_warns_where_no_target_is_set_and_names_the_targets_otherwise(tmp_path, clock, notification_targets):
     def found(rt: Runtime) -> list[tuple[str, str]]:
-        return [(one.level, one.text) for one in look_at_verdict(rt, gather(rt), online=False) if one.check == "notify"]
+        return [(one.level, one.text) for one in check_verdict(rt, gather(rt), online=False) if one.check == "notify"]
 
     ((level, text),) = found(installation(tmp_path, clock))
     assert (level, "neither a notification target nor a heartbeat URL" in text) == ("warn", True)
-    assert found(installation(tmp_path, clock, *desks)) == [
+    assert found(installation(tmp_path, clock, *notification_targets)) == [
         ("ok", "notifications go to json, json 2; no heartbeat URL is set")
     ]
     off = found(installation(tmp_path, clock, enabled=False))
     assert off == [("ok", "notifications are switched off (notify.enabled)")]
 
 
-def test_the_log_at_start_says_that_no_target_is_set(tmp_path, clock, desks, capsys):
-    alerting.warn_without_target(installation(tmp_path, clock, desks[0]))
+def test_the_log_at_start_says_that_no_target_is_set(tmp_path, clock, notification_targets, capsys):
+    alerting.warn_without_target(installation(tmp_path, clock, notification_targets[0]))
     rt = installation(tmp_path, clock)
     logs.setup(level="WARNING", format="json", secrets=[])
     alerting.warn_without_target(rt)
@@ -240,22 +242,24 @@ def test_the_log_at_start_says_that_no_target_is_set(tmp_path, clock, desks, cap
 # ── mutes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_muted_alert_is_recorded_and_notified_when_the_mute_ends_while_it_fires(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk)
+def test_a_muted_alert_is_recorded_and_notified_when_the_mute_ends_while_it_fires(
+    tmp_path, clock, notification_targets
+):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target)
     mutes.mute(rt, 2 * HOUR, reason="new receiver", by="cli")
     away()
     look_for(rt, clock, HOUR)
     found = alerting.standing(rt)
-    assert (titles(desk), [found.is_muted(one) for one in found.noted]) == ([], [True])
+    assert (titles(notification_target), [found.is_muted(one) for one in found.recorded]) == ([], [True])
     look_for(rt, clock, HOUR + 60)
-    assert titles(desk) == ["receiver away (default)"]
+    assert titles(notification_target) == ["receiver away (default)"]
     assert not alerting.standing(rt).is_muted(alerts.firing()[0])
 
 
-def test_one_that_began_and_ended_while_muted_is_shown_as_muted_and_never_sent(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk)
+def test_one_that_began_and_ended_while_muted_is_shown_as_muted_and_never_sent(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target)
     made = mutes.mute(rt, HOUR, by="cli")
     away()
     look_for(rt, clock, 600)
@@ -263,51 +267,53 @@ def test_one_that_began_and_ended_while_muted_is_shown_as_muted_and_never_sent(t
     look_for(rt, clock, 600)
     assert mutes.unmute(rt, made.id, by="cli") == 1
     look_for(rt, clock, 600)
-    (record,) = alerting.standing(rt).noted
-    assert (titles(desk), record.was_muted, record.notified_at) == ([], True, None)
+    (record,) = alerting.standing(rt).recorded
+    assert (titles(notification_target), record.was_muted, record.notified_at) == ([], True, None)
 
 
-def test_the_end_of_an_alert_that_was_notified_is_told_after_the_mute(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk)
+def test_the_end_of_an_alert_that_was_notified_is_told_after_the_mute(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target)
     away()
     look_for(rt, clock, 300)
     mutes.mute(rt, HOUR, by="cli")
     away(opened=False)
     look_for(rt, clock, 1800)
-    assert titles(desk) == ["receiver away (default)"]
+    assert titles(notification_target) == ["receiver away (default)"]
     look_for(rt, clock, 1830)
-    assert titles(desk)[1:] == ["receiver away (default): resolved"]
+    assert titles(notification_target)[1:] == ["receiver away (default): resolved"]
 
 
-def test_a_mute_of_one_problem_lets_others_through(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk)
+def test_a_mute_of_one_problem_lets_others_through(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target)
     mutes.mute(rt, HOUR, problem="receiver_away", by="cli")
     away()
     reload_results.note(clock(), "config.yaml:3: unknown key")
     look_for(rt, clock, 600)
-    assert titles(desk) == ["reload refused (config)"]
+    assert titles(notification_target) == ["reload refused (config)"]
 
 
-def test_a_restart_keeps_a_mute(tmp_path, clock, desks):
-    desk, _ = desks
-    mutes.mute(installation(tmp_path, clock, desk), HOUR, by="cli")
-    rt = installation(tmp_path, clock, desk)
+def test_a_restart_keeps_a_mute(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    mutes.mute(installation(tmp_path, clock, notification_target), HOUR, by="cli")
+    rt = installation(tmp_path, clock, notification_target)
     away()
     look_for(rt, clock, 600)
-    assert titles(desk) == []
+    assert titles(notification_target) == []
 
 
-def test_a_maintenance_window_mutes(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk, windows=[{"days": ["sun"], "start": "12:00", "end": "13:00"}])
+def test_a_maintenance_window_mutes(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(
+        tmp_path, clock, notification_target, windows=[{"days": ["sun"], "start": "12:00", "end": "13:00"}]
+    )
     assert clock() == SUNDAY_NOON
     away()
     look_for(rt, clock, HOUR - 15)
-    assert titles(desk) == []
+    assert titles(notification_target) == []
     look_for(rt, clock, 30)
-    assert titles(desk) == ["receiver away (default)"]
+    assert titles(notification_target) == ["receiver away (default)"]
 
 
 @pytest.mark.parametrize(
@@ -322,61 +328,61 @@ def test_what_cannot_be_muted_is_said(tmp_path, clock, seconds, problem, words):
 # ── at set times ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_weekly_test_is_sent_on_mondays_once_also_after_a_restart(tmp_path, clock, desks):
-    desk, _ = desks
+def test_the_weekly_test_is_sent_on_mondays_once_also_after_a_restart(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
     for _ in range(10 * 24):
-        rt = installation(tmp_path, clock, desk, weekly_test=True)
-        alerting.look(rt)
+        rt = installation(tmp_path, clock, notification_target, weekly_test=True)
+        alerting.evaluate(rt)
         clock.move(HOUR)
-    assert titles(desk) == ["weekly test", "weekly test"]
-    assert "notify.weekly_test: false" in told(desk)[0]["message"]
-    assert told(desk)[0]["type"] == "info"
+    assert titles(notification_target) == ["weekly test", "weekly test"]
+    assert "notify.weekly_test: false" in sent_messages(notification_target)[0]["message"]
+    assert sent_messages(notification_target)[0]["type"] == "info"
 
 
-def test_a_weekly_test_that_no_target_accepts_is_tried_again_and_sent_once(tmp_path, clock, desks):
-    desk, _ = desks
-    desk.script += [503, 503]
-    rt = installation(tmp_path, clock, desk, weekly_test=True)
-    alerting.look(rt)
+def test_a_weekly_test_that_no_target_accepts_is_tried_again_and_sent_once(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    notification_target.script += [503, 503]
+    rt = installation(tmp_path, clock, notification_target, weekly_test=True)
+    alerting.evaluate(rt)
     clock.move(21 * HOUR)
     look_for(rt, clock, 4 * HOLD_SECONDS)
-    assert len(desk.requests) == 3
-    assert set(titles(desk)) == {"weekly test"}
+    assert len(notification_target.requests) == 3
+    assert set(titles(notification_target)) == {"weekly test"}
 
 
-def test_two_workers_send_one_weekly_test(tmp_path, clock, desks, monkeypatch):
-    desk, _ = desks
-    one, two = (installation(tmp_path, clock, desk, weekly_test=True) for _ in range(2))
-    alerting.look(one)
+def test_two_workers_send_one_weekly_test(tmp_path, clock, notification_targets, monkeypatch):
+    notification_target, _ = notification_targets
+    one, two = (installation(tmp_path, clock, notification_target, weekly_test=True) for _ in range(2))
+    alerting.evaluate(one)
     clock.move(22 * HOUR)
     send = alerting.notifications.send
 
     def while_sending(*args):
         monkeypatch.setattr(alerting.notifications, "send", send)
-        alerting.look(two)
+        alerting.evaluate(two)
         return send(*args)
 
     monkeypatch.setattr(alerting.notifications, "send", while_sending)
-    alerting.look(one)
-    assert titles(desk) == ["weekly test"]
+    alerting.evaluate(one)
+    assert titles(notification_target) == ["weekly test"]
 
 
-def test_a_day_without_anything_to_say_has_no_summary(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk, daily_summary=True)
+def test_a_day_without_anything_to_say_has_no_summary(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target, daily_summary=True)
     for _ in range(3):
         write_heartbeat(rt, clock())
-        alerting.look(rt)
+        alerting.evaluate(rt)
         clock.move(DAY)
-    assert titles(desk) == []
+    assert titles(notification_target) == []
 
 
 def test_the_daily_summary_names_gone_watches_dead_letters_and_what_no_alert_reports(
-    tmp_path, clock, desks, monkeypatch
+    tmp_path, clock, notification_targets, monkeypatch
 ):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk, daily_summary=True)
-    alerting.look(rt)
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target, daily_summary=True)
+    alerting.evaluate(rt)
     row = {"source": "youtube_channel_rss", "ref": "UC1", "name": "Channel 1", "health": "dead", "gone_at": clock()}
     times = {"interval_seconds": 60.0, "next_poll_at": clock() + 10 * DAY, "wake_at": clock() + 10 * DAY}
     Watch.create(**row, **times, tier="standard", origin="config", created_at=clock())
@@ -384,38 +390,38 @@ def test_the_daily_summary_names_gone_watches_dead_letters_and_what_no_alert_rep
     monkeypatch.setattr(dead_letters, "open_count", lambda: 3)
     clock.move(22 * HOUR)
     write_heartbeat(rt, clock())
-    alerting.look(rt)
-    alerting.look(rt)
-    (text,) = [one["message"] for one in told(desk) if one["title"].endswith("daily summary")]
+    alerting.evaluate(rt)
+    alerting.evaluate(rt)
+    (text,) = [one["message"] for one in sent_messages(notification_target) if one["title"].endswith("daily summary")]
     assert "1 watch is gone since 2026-02-22: Channel 1" in text
     assert "3 dead letters are open" in text
     assert "delivery to default is paused by the operator" in text
     assert all("What to do: " in line for line in text.splitlines())
 
 
-def test_a_clock_that_was_ahead_does_not_stop_the_weekly_test(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk, weekly_test=True)
+def test_a_clock_that_was_ahead_does_not_stop_the_weekly_test(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target, weekly_test=True)
     clock.move(365 * DAY)
-    alerting.look(rt)
+    alerting.evaluate(rt)
     clock.move(-365 * DAY)
-    alerting.look(rt)
+    alerting.evaluate(rt)
     clock.move(22 * HOUR)
-    alerting.look(rt)
-    assert titles(desk) == ["weekly test"]
+    alerting.evaluate(rt)
+    assert titles(notification_target) == ["weekly test"]
 
 
-def test_set_times_are_muted_with_everything_else(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk, weekly_test=True)
-    alerting.look(rt)
+def test_set_times_are_muted_with_everything_else(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target, weekly_test=True)
+    alerting.evaluate(rt)
     mutes.mute(rt, DAY, by="cli")
     clock.move(22 * HOUR)
-    alerting.look(rt)
-    assert titles(desk) == []
+    alerting.evaluate(rt)
+    assert titles(notification_target) == []
     clock.move(3 * HOUR)
-    alerting.look(rt)
-    assert titles(desk) == ["weekly test"]
+    alerting.evaluate(rt)
+    assert titles(notification_target) == ["weekly test"]
 
 
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -433,25 +439,28 @@ def test_every_message_says_what_to_do_and_names_no_file_that_is_not_installed(t
         assert not re.search(r"ops/|\.md\b|docs/(?!runbook#)", f"{title}{body}")
 
 
-def test_a_message_has_the_time_that_it_failed(tmp_path, clock, desks):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk)
+def test_a_message_has_the_time_that_it_failed(tmp_path, clock, notification_targets):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target)
     away()
     look_for(rt, clock, 960)
     away(opened=False)
     look_for(rt, clock, 60)
-    assert "It failed for 16 minutes, from 2026-02-22T12:00:15Z to 2026-02-22T12:16:15Z." in told(desk)[1]["message"]
+    assert (
+        "It failed for 16 minutes, from 2026-02-22T12:00:15Z to 2026-02-22T12:16:15Z."
+        in sent_messages(notification_target)[1]["message"]
+    )
 
 
 @pytest.mark.parametrize(("severity", "kind"), [("notice", "info"), ("degraded", "warning"), ("down", "failure")])
-def test_the_service_is_told_how_severe_it_is(tmp_path, clock, desks, monkeypatch, severity, kind):
-    desk, _ = desks
-    rt = installation(tmp_path, clock, desk)
+def test_the_service_is_told_how_severe_it_is(tmp_path, clock, notification_targets, monkeypatch, severity, kind):
+    notification_target, _ = notification_targets
+    rt = installation(tmp_path, clock, notification_target)
     fires(monkeypatch, "events", severity=severity)
-    alerting.look(rt)
+    alerting.evaluate(rt)
     monkeypatch.setattr(alerting, "firing", lambda rt: [])
     look_for(rt, clock, 60)
-    assert [one["type"] for one in told(desk)] == [kind, "success"]
+    assert [one["type"] for one in sent_messages(notification_target)] == [kind, "success"]
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))

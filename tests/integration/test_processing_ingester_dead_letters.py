@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from csi.net import HttpHeaders, HttpResponse, Net
-from csi.processing.ingester_dead_letters import MOST, IngesterClient, IngesterDeadLetters, read_letters
+from csi.processing.ingester_dead_letters import MOST, IngesterClient, IngesterDeadLetters, read_dead_letters
 from tests.fakes.providers import ScriptedServer
 
 LETTER = {
@@ -41,7 +41,7 @@ def sender(url: str | None, token: str | None = "read-token-0123", now: float = 
 
 
 def test_a_letter_is_read_with_its_time():
-    told = read_letters(answer({"total": 1, "letters": [LETTER]}))
+    told = read_dead_letters(answer({"total": 1, "letters": [LETTER]}))
     assert (told.total, told.problem) == (1, "")
     assert (told.letters[0].id, told.letters[0].error, told.letters[0].destination) == (7, "http 422", "")
     assert told.letters[0].died_at == 1771754400.0
@@ -65,7 +65,7 @@ def test_a_letter_is_read_with_its_time():
     ids=["html", "a list", "no rows", "deep", "huge number", "bad rows", "401", "403", "404", "421", "503"],
 )
 def test_an_answer_that_is_of_no_use_is_a_sentence(body, status, words):
-    assert words in read_letters(answer(body, status)).problem
+    assert words in read_dead_letters(answer(body, status)).problem
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_an_answer_that_is_of_no_use_is_a_sentence(body, status, words):
     ids=["words", "number", "none", "before time", "after time", "long"],
 )
 def test_a_time_that_cannot_be_told_is_none(died_at):
-    assert read_letters(answer({"letters": [LETTER | {"died_at": died_at}]})).letters[0].died_at is None
+    assert read_dead_letters(answer({"letters": [LETTER | {"died_at": died_at}]})).letters[0].died_at is None
 
 
 def test_texts_are_short_printable_lines_and_rows_are_few():
     rude = LETTER | {"error": "a\x1b[31m\u202e\u0000b\n" + "x" * 5_000, "event_id": {"deep": 1}}
-    told = read_letters(answer({"total": 10**12, "letters": [rude] * (MOST + 50)}))
+    told = read_dead_letters(answer({"total": 10**12, "letters": [rude] * (MOST + 50)}))
     assert len(told.letters) == MOST
     assert told.total == 10**9
     assert told.letters[0].error.startswith("a [31m b xxx")

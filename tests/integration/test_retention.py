@@ -16,7 +16,7 @@ from tests.rigs.operator import operator_rig
 
 NOW = 1_771_761_600.0
 DAY = 86_400.0
-LIMITS = retention.RetentionLimits(events=NOW - 30 * DAY, letters=NOW - 90 * DAY, keys=NOW)
+LIMITS = retention.RetentionLimits(events=NOW - 30 * DAY, dead_letters=NOW - 90 * DAY, keys=NOW)
 
 
 def add(name: str, seen_at: float, state: str = "delivered", *, batch: int | None = None) -> int:
@@ -131,7 +131,7 @@ class TestRows:
         bury("c", NOW - 200 * DAY)
         assert sweep() == {"dead_letter": 1}
         assert set(db.column("SELECT state FROM dead_letter")) == {"discarded", "open"}
-        assert retention.old_open_letters(LIMITS.letters) == 1
+        assert retention.old_open_dead_letters(LIMITS.dead_letters) == 1
 
     def test_keys_go_when_their_time_is_over(self):
         dedupe.remember(["old"], "emitted", NOW - 91 * DAY, 90)
@@ -199,7 +199,7 @@ class TestRows:
 
 
 @pytest.fixture
-def at_desk(tmp_path):
+def operator(tmp_path):
     with operator_rig(tmp_path) as built:
         yield built
 
@@ -210,19 +210,19 @@ def old_rows(rt: Runtime, number: int) -> None:
             add(str(index), rt.now() - 40 * DAY)
 
 
-def test_a_run_is_bounded_and_the_next_goes_on(at_desk):
-    old_rows(at_desk.rt, 3 * retention.CHUNK)
-    first = steps.prune(at_desk.rt, max_chunks=2, rest=lambda seconds: None)
+def test_a_run_is_bounded_and_the_next_goes_on(operator):
+    old_rows(operator.rt, 3 * retention.CHUNK)
+    first = steps.prune(operator.rt, max_chunks=2, rest=lambda seconds: None)
     assert (first.complete, first.removed["events"]) == (False, 2 * retention.CHUNK)
-    second = steps.prune(at_desk.rt, max_chunks=2, rest=lambda seconds: None)
+    second = steps.prune(operator.rt, max_chunks=2, rest=lambda seconds: None)
     assert (second.complete, second.removed["events"]) == (True, retention.CHUNK)
 
 
-def test_writers_have_their_turn_between_two_chunks(at_desk):
+def test_writers_have_their_turn_between_two_chunks(operator):
     """Another connection that does not wait at all gets the writer's lock during every rest."""
     import sqlite3
 
-    old_rows(at_desk.rt, 3 * retention.CHUNK)
+    old_rows(operator.rt, 3 * retention.CHUNK)
     other = sqlite3.connect(database.database, timeout=0, isolation_level=None)
     rests: list[float] = []
 
@@ -230,14 +230,14 @@ def test_writers_have_their_turn_between_two_chunks(at_desk):
         rests.append(seconds)
         other.execute("UPDATE watches SET errors = errors + 1")
 
-    steps.prune(at_desk.rt, rest=write)
+    steps.prune(operator.rt, rest=write)
     other.close()
     assert len(rests) == 3
     assert all(steps.SHORTEST_REST <= seconds <= steps.LONGEST_REST for seconds in rests)
 
 
-def test_a_clock_that_jumps_ten_years_does_not_empty_the_database(at_desk):
-    rt, start = at_desk.rt, at_desk.now
+def test_a_clock_that_jumps_ten_years_does_not_empty_the_database(operator):
+    rt, start = operator.rt, operator.now
     steps.prune_hourly(rt)
     add("young", start - DAY)
     dedupe.remember(["young"], "emitted", start, 90)
@@ -251,19 +251,19 @@ def test_a_clock_that_jumps_ten_years_does_not_empty_the_database(at_desk):
     assert heartbeats.last_beat(steps.NAME) == start + 3600
 
 
-def test_the_command_shows_asks_and_removes(at_desk):
-    old_rows(at_desk.rt, 3)
-    bury("undecided", at_desk.now - 100 * DAY)
-    shown = at_desk.json("prune", "--dry-run")
+def test_the_command_shows_asks_and_removes(operator):
+    old_rows(operator.rt, 3)
+    bury("undecided", operator.now - 100 * DAY)
+    shown = operator.json("prune", "--dry-run")
     assert (shown["tables"]["events"], shown["total"], shown["open_letters_past_their_time"]) == (3, 3, 1)
-    refused = at_desk.call("prune")
+    refused = operator.call("prune")
     assert (refused.exit_code, Event.select().count()) == (2, 3)
     assert "--yes" in refused.output
-    done = at_desk.call("prune", "--yes")
+    done = operator.call("prune", "--yes")
     assert (done.exit_code, Event.select().count()) == (0, 0)
     assert ["events", "30", "d", "3"] in [line.split() for line in done.stdout.splitlines()]
     assert "1 open dead letter older than 90 days" in done.stderr
-    assert at_desk.json("prune")["total"] == 0
+    assert operator.json("prune")["total"] == 0
 
 
 def test_the_days_come_from_the_configuration(tmp_path):

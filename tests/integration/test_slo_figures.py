@@ -57,7 +57,7 @@ def test_nothing_is_claimed_of_the_time_before_the_first_beat(store, clock):
 
 
 def test_a_heartbeat_from_before_the_upgrade_is_known_from_its_last_beat(store, clock):
-    heartbeats.beat("worker", clock(), START)
+    heartbeats.write("worker", clock(), START)
     heartbeats.run("UPDATE heartbeats SET first_beat_at = NULL")
     clock.move(5)
     maintenance.write_heartbeat(Bare(clock), START)

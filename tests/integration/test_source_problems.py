@@ -31,7 +31,7 @@ def problems(yt):
 def notified(yt):
     """Ids of the alerts whose message would be sent now."""
     write_heartbeat(yt.rt, yt.clock())
-    alerting.look(yt.rt)
+    alerting.evaluate(yt.rt)
     sql = "SELECT name FROM alerts WHERE resolved_at IS NULL AND failing_seconds + (? - firing_at) >= delay ORDER BY id"
     return [name for (name,) in db.fetch(sql, yt.clock()) if name != "backlog_old"]
 

@@ -288,7 +288,7 @@ def test_a_pause_survives_restarts_and_syncs(build, yt, which):
 
 def test_the_watches_are_kept_in_step_only_while_no_worker_is_alive(build, yt, clock):
     line = build()
-    heartbeats.beat("worker", clock(), clock())
+    heartbeats.write("worker", clock(), clock())
     Watch.update(name="as the worker has it").execute()
     watches.sync_without_worker(line.rt)
     assert Watch.get(ref=yt.channels[0]).name == "as the worker has it"

@@ -64,7 +64,7 @@ def test_an_empty_file_is_not_asked_again_at_once_by_each_of_many_threads(storag
 
 def test_a_message_of_another_process_is_found_at_the_next_look(storage, tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.sqlite_queue.WAIT_SECONDS", 0.01)
-    monkeypatch.setattr("tasks.sqlite_queue.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("tasks.sqlite_queue.EMPTY_FILE_READ_SECONDS", 0.0)
     assert storage.dequeue() is None
     put(SqliteQueueStorage("csi", filename=str(tmp_path / "queue.db")), (b"from outside", 10))
     assert storage.dequeue() == b"from outside"

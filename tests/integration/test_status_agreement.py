@@ -413,7 +413,7 @@ def test_while_the_circuit_is_open_every_surface_names_the_next_request(tmp_path
 @pytest.mark.asyncio
 async def test_one_rule_says_whether_the_worker_is_alive(tmp_path: Path, age: float, alive: bool) -> None:
     with history(tmp_path, 6) as past, surfaces(past) as ask:
-        heartbeats.beat("worker", past.clock() - age, past.clock() - 1000)
+        heartbeats.write("worker", past.clock() - age, past.clock() - 1000)
         status, stats, page = past.command("status"), past.command("tasks", "stats"), await ask.dashboard()
         found, queue_state = await ask.metrics(), await ask.api("/queue")
         live = (await ask.client.get("/livez")).json()["status"]

@@ -55,7 +55,7 @@ def test_the_error_of_a_full_database_is_not_hidden_by_the_rollback_that_follows
             db.run(f"PRAGMA max_page_count = {pages + 2}")
         with pytest.raises(db.DatabaseError, match="full"), db.writing():
             for number in range(200):
-                heartbeats.beat(f"{number}" * 200, 1.0, 1.0)
+                heartbeats.write(f"{number}" * 200, 1.0, 1.0)
         assert heartbeats.last_beat("0" * 200) is None
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_file_is_one_finding(home: Home) -> None:
 
 def test_a_damaged_page_is_found_when_all_are_read(home: Home) -> None:
     with db.connection():
-        heartbeats.beat("worker", 1.0, 1.0)
+        heartbeats.write("worker", 1.0, 1.0)
     home.sql("PRAGMA wal_checkpoint(TRUNCATE)")
     content = bytearray(home.path.read_bytes())
     content[4096 * 3 : 4096 * 4] = b"\xff" * 4096
@@ -158,7 +158,7 @@ async def readyz(home: Home, open_runtime: Any = None) -> tuple[int, dict[str, A
 @pytest.mark.asyncio
 async def test_readyz_is_good_and_shows_the_room(home: Home) -> None:
     with db.connection():
-        heartbeats.beat("worker", home.rt.now(), home.rt.now())
+        heartbeats.write("worker", home.rt.now(), home.rt.now())
     status, body = await readyz(home)
     assert (status, body["reasons"], body["database"]["ok"], body["database"]["note"]) == (200, [], True, None)
     assert body["database"]["free_mb"] > 0
@@ -175,7 +175,7 @@ async def test_readyz_says_that_the_disk_is_nearly_full_before_it_is(home: Home)
 @pytest.mark.asyncio
 async def test_readyz_names_the_lock_when_the_worker_has_fallen_silent(home: Home) -> None:
     with db.connection():
-        heartbeats.beat("worker", home.rt.now() - 31, home.rt.now() - 100)
+        heartbeats.write("worker", home.rt.now() - 31, home.rt.now() - 100)
     with home.locked():
         status, body = await readyz(home)
     assert (status, database_faults.LOCKED.text in body["reasons"]) == (503, True)
@@ -187,7 +187,7 @@ async def test_readyz_names_a_long_reader_without_being_unready_for_it(
 ) -> None:
     monkeypatch.setattr(disk, "LONG_LOG", -1)
     with db.connection():
-        heartbeats.beat("worker", home.rt.now(), home.rt.now())
+        heartbeats.write("worker", home.rt.now(), home.rt.now())
     status, body = await readyz(home)
     assert (status, "another process keeps reading" in body["database"]["note"]) == (200, True)
 
@@ -249,7 +249,7 @@ def test_a_long_log_is_emptied_unless_somebody_reads(home: Home, said, monkeypat
     monkeypatch.setattr(disk_guard, "SHORTEN_ABOVE", 0)
     monkeypatch.setattr(disk, "LONG_LOG", 0)
     with db.connection(), closing(sqlite3.connect(home.path, isolation_level=None)) as stranger:
-        heartbeats.beat("worker", home.rt.now(), 0.0)
+        heartbeats.write("worker", home.rt.now(), 0.0)
         stranger.execute("BEGIN")
         stranger.execute("SELECT * FROM heartbeats").fetchall()
         maintenance.write_heartbeat(home.rt, home.rt.now())

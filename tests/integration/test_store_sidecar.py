@@ -47,9 +47,9 @@ def test_an_act_is_written_before_and_finished_after(store: str) -> None:
 
 
 def test_a_worker_says_how_much_waits_in_its_queue(store: str) -> None:
-    heartbeats.beat("worker", NOW, NOW - 5, queued=7)
+    heartbeats.write("worker", NOW, NOW - 5, queued=7)
     assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW, NOW - 5, 7)
-    heartbeats.beat("worker", NOW + 5, NOW - 5)
+    heartbeats.write("worker", NOW + 5, NOW - 5)
     assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW + 5, NOW - 5, None)
 
 

@@ -55,8 +55,8 @@ def test_a_pause_is_a_row_that_ends(store):
     assert hosts.pause(hosts.get(HOST), NOW, NOW + 60, "429")
     assert hosts.paused_until(hosts.find(HOST), NOW + 59) == NOW + 60
     assert hosts.paused_until(hosts.find(HOST), NOW + 60) is None
-    assert [host.host for host in hosts.troubled(NOW)] == [HOST]
-    assert hosts.troubled(NOW + 60) == []
+    assert [host.host for host in hosts.rate_limited_or_down(NOW)] == [HOST]
+    assert hosts.rate_limited_or_down(NOW + 60) == []
 
 
 def test_the_longer_of_two_pauses_counts_and_they_are_one(store):
@@ -118,7 +118,7 @@ def test_an_outage_begins_and_ends_once(store):
     assert (seen.outage_since, seen.outage_watches) == (NOW, 9)
     assert hosts.end_outage(seen, NOW + 100) == hosts.Outage(100.0, 9)
     assert hosts.end_outage(seen, NOW + 100) is None
-    assert hosts.troubled(NOW) == []
+    assert hosts.rate_limited_or_down(NOW) == []
 
 
 def test_recovery_is_called_out_not_too_often(store):
@@ -341,7 +341,7 @@ def test_a_gaps_other_end_is_what_was_known_before_it(store):
 
 def expire(now: float) -> int:
     """One step of retention; how many keys it deleted."""
-    return retention.drop_keys(retention.RetentionLimits(events=0, letters=0, keys=now), None).total
+    return retention.drop_keys(retention.RetentionLimits(events=0, dead_letters=0, keys=now), None).total
 
 
 def test_keys_expire_unless_their_items_are_still_seen(store):

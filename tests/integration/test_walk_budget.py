@@ -17,8 +17,8 @@ from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll
 from csi.runtime import ProcessState
 from csi.simulator.youtube.app import YouTubeOptions, YouTubeSite
+from csi.simulator.youtube.content import populate
 from csi.simulator.youtube.data_api import ENDPOINTS
-from csi.simulator.youtube.traffic import populate
 from csi.simulator.youtube.world import World
 from csi.store import api_units, db, watch_admin, watches
 from csi.store.db import writing

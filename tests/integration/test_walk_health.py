@@ -193,7 +193,7 @@ def test_a_429_pauses_its_host_and_no_other(tmp_path, clock):
     with polling_pipeline(tmp_path, clock, channels=20, playlists=3) as yt:
         yt.go(400)
         yt.site.set_faults("feed:429=600*1")
-        while not hosts.troubled(clock()):
+        while not hosts.rate_limited_or_down(clock()):
             yt.go(1)
         began, until = clock(), hosts.get(FEED_HOST).paused_until
         assert 590 <= until - began <= 600
@@ -229,7 +229,7 @@ def test_a_pause_outlives_a_restart(tmp_path, clock):
     with polling_pipeline(tmp_path, clock, channels=6) as yt:
         yt.go(400)
         yt.site.set_faults("feed:429=900*1")
-        while not hosts.troubled(clock()):
+        while not hosts.rate_limited_or_down(clock()):
             yt.go(1)
         until = hosts.get(FEED_HOST).paused_until
         config = {"sources": {"youtube_channel_rss": {"watchlist": [{"channel_id": ref} for ref in yt.channels]}}}

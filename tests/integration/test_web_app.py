@@ -106,7 +106,7 @@ def make_ready(rt: Runtime) -> None:
     with db.connection():
         sync_watches(rt)
         Watch.update(last_success_at=now, last_poll_at=now, next_poll_at=now + 30).execute()
-        heartbeats.beat("worker", now, now - 100)
+        heartbeats.write("worker", now, now - 100)
 
 
 # ── open pages ──────────────────────────────────────────────────────────────────────────────────────────
@@ -451,6 +451,6 @@ async def test_a_source_that_cannot_be_read_is_told_and_a_held_watch_is_busy(
 async def test_while_a_worker_lives_its_watches_are_left_as_they_are(client: httpx.AsyncClient, opener: Opener) -> None:
     rt = opener()
     with db.connection():
-        heartbeats.beat("worker", rt.now(), rt.now())
+        heartbeats.write("worker", rt.now(), rt.now())
     answer = await client.post("/admin/adapters/youtube_playlist/poll", headers=ADMIN)
     assert answer.json()["watches"] == 0

@@ -78,7 +78,7 @@ def test_numbers_come_from_the_database(rt: Runtime) -> None:
                 counters.observed("poll_seconds", [seconds], counters.POLL_BUCKETS, source="youtube_playlist")
             )
         counters.add_all(counters.observed("accept_seconds", [0.2], counters.LATENCY_BUCKETS, source="urgent"))
-        heartbeats.beat("worker", now - 3, now - 100)
+        heartbeats.write("worker", now - 3, now - 100)
         api_units.book(42, 10_000, now)
         destinations.get()
         destinations.change("default", circuit="open")
@@ -116,7 +116,7 @@ def test_how_it_stands_is_told_by_state_cause_and_destination(rt: Runtime) -> No
         Watch.update(
             health="outage", host="www.youtube.com", last_success_at=now - 400, next_poll_at=now - 900
         ).execute()
-        heartbeats.beat("worker", now, now - 5_000, queued=17)
+        heartbeats.write("worker", now, now - 5_000, queued=17)
         hosts.begin_outage(hosts.get("www.youtube.com"), now, "http 500", 3)
         destinations.change("default", paused_reason="maintenance")
         counters.add_all(counters.observed("seen_seconds", [20.0, 4.0], counters.AGE_BUCKETS, source="urgent"))

@@ -322,7 +322,7 @@ async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, r
     assert "No problems." in text
     with db.connection():
         destinations.change("default", circuit="open", reason="http 401", opened_at=rt.now())
-        heartbeats.beat("worker", rt.now() - 500, rt.now() - 900)
+        heartbeats.write("worker", rt.now() - 500, rt.now() - 900)
         hosts.begin_outage(hosts.get("127.0.0.1:9"), rt.now() - 60, "http 500", 7)
     text = (await client.get("/")).text
     assert "Down: 3 problems need attention" in text
@@ -654,12 +654,12 @@ async def test_the_test_button_sends_a_message_and_says_which_target_refused_it(
     client: httpx.AsyncClient, rt: Runtime
 ) -> None:
     pytest.importorskip("apprise", reason="needs the extra csi[notify]")
-    with ScriptedReceiver(then=lambda request: (200, {}, {})) as desk:
-        address = desk.url.split("/")[2]
+    with ScriptedReceiver(then=lambda request: (200, {}, {})) as notification_target:
+        address = notification_target.url.split("/")[2]
         with_targets(rt, f"json://{address}/canary-path")
         await act(client, "/notifications/test")
         assert "Every target accepted the test message." in (await client.get("/notifications")).text
-        assert len(desk.requests) == 1
+        assert len(notification_target.requests) == 1
         with_targets(rt, f"json://{address}/canary-path json://127.0.0.1:1/canary-path")
         await act(client, "/notifications/test")
     text = (await client.get("/notifications")).text

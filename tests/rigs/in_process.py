@@ -20,7 +20,7 @@ from csi.simulator.youtube.app import (
     YouTubeOptions,
     YouTubeSite,
 )
-from csi.simulator.youtube.traffic import ContentIds, populate
+from csi.simulator.youtube.content import ContentIds, populate
 from csi.simulator.youtube.world import SimulatedChannel, World
 from csi.store import api_units, db, inbox
 from csi.store.catalog import jobs

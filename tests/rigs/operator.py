@@ -81,7 +81,7 @@ class OperatorRig:
         return json.loads(result.stdout)
 
     def alive(self) -> None:
-        heartbeats.beat("worker", self.now, self.now)
+        heartbeats.write("worker", self.now, self.now)
 
     def event(self, name: str, *, ago: float = 60.0, tier: str = "urgent", to: tuple[str, ...] = ("default",)) -> int:
         """Add a pending event of the video `name`; return its primary key."""

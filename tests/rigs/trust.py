@@ -30,7 +30,7 @@ PROVEN, PASSING = 30.0, 240.0
 POLL_SECONDS = 2
 PING_SECONDS = 15
 """The shortest allowed time between two pings of the heartbeat URL."""
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 STARTING = threading.BoundedSemaphore(3)
 """Python processes that start at the same time take the processor from each other and from those that are measured."""
@@ -341,7 +341,7 @@ def _watch(
         _look(box, row, seen, began, earlier, client)
         if all(getattr(seen, name) is not None for name, has_to in surfaces.items() if has_to):
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
 
 
 def _look(
@@ -507,5 +507,5 @@ def _wait(condition: Callable[[], object], seconds: float) -> bool:
     while time.monotonic() < end:
         if condition():
             return True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
     return bool(condition())

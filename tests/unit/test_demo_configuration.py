@@ -8,7 +8,7 @@ import yaml
 from csi.demo import configuration
 from csi.demo.configuration import DemoOptions, DemoSecrets, RateTooHighError, SimulatorInfo
 from csi.runtime import load_settings
-from csi.simulator.youtube.traffic import populate
+from csi.simulator.youtube.content import populate
 from csi.simulator.youtube.world import World
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from csi.simulator.youtube.traffic import Traffic, populate
+from csi.simulator.youtube.content import Traffic, populate
 from csi.simulator.youtube.world import UnknownIdError, World, channel_of
 
 T0 = 1_790_000_000.0

@@ -238,7 +238,7 @@ def _templates() -> Environment:
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters["when"] = lambda moment: clock.iso(moment) if moment is not None else "never"
     environment.filters["commands"] = _mark_commands
-    environment.filters["mood"] = lambda status: STATUS_COLORS.get(status, "idle")
+    environment.filters["color"] = lambda status: STATUS_COLORS.get(status, "idle")
     environment.filters["plain"] = lambda word: word.replace("_", " ")
     environment.globals["asset"] = lambda name: web_assets.versioned_url(
         "/ui/static", name, web_assets.shared_files()[name]

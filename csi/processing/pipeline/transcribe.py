@@ -139,7 +139,7 @@ def _adopt(rt: Processing, job: ProcessingJob, provider_job_id: str) -> Processi
 def _poll(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> list[StepWake]:
     provider_job_id = str(job.provider_job_id)
     try:
-        transcript = _timed(rt, job, "look", lambda: provider.look(provider_job_id))
+        transcript = _timed(rt, job, "look", lambda: provider.fetch(provider_job_id))
     except ProviderError as error:
         if error.code == "invalid_audio":  # the provider does not charge failed jobs; a retry uploads again
             _discard_submission(rt, job, phase="")

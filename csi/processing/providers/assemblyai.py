@@ -90,7 +90,7 @@ class AssemblyTranscriber:
             after = str(rows[-1].get("id"))
         return None
 
-    def look(self, provider_job_id: str) -> Transcript | None:
+    def fetch(self, provider_job_id: str) -> Transcript | None:
         """None while the provider has not finished."""
         return read_transcript(self._get(f"/v2/transcript/{provider_job_id}"))
 

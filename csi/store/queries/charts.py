@@ -17,7 +17,7 @@ class FlowChart:
 
 
 @dataclass(frozen=True)
-class DeadLately:
+class RecentDeadLetters:
     """Dead letters of a recent time that are open, and events delivered in it. Both are counted up to MOST_COUNTED."""
 
     dead: int = 0
@@ -27,14 +27,14 @@ class DeadLately:
 MOST_COUNTED = 1_000
 
 
-def dead_lately(since: float) -> DeadLately:
+def recent_dead_letters(since: float) -> RecentDeadLetters:
     """For a judgement by share. Health checks ask it, so its cost does not grow with the number of events."""
     counted = "SELECT COUNT(*) FROM (SELECT 1 FROM {} LIMIT ?) AS found"
     dead = int(fetch(counted.format("dead_letter WHERE died_at >= ? AND state = 'open'"), since, MOST_COUNTED)[0][0])
     if not dead:
-        return DeadLately()
+        return RecentDeadLetters()
     delivered = fetch(counted.format("events WHERE delivered_at >= ?"), since, MOST_COUNTED)[0][0]
-    return DeadLately(dead, int(delivered))
+    return RecentDeadLetters(dead, int(delivered))
 
 
 def flow_chart(now: float, seconds: float, step: int) -> FlowChart:

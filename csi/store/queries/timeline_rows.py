@@ -216,7 +216,8 @@ def attempts_of(event_pks: Sequence[int], destination: str | None = None) -> lis
         "WHERE d.event_id = e.event_id AND d.destination = a.destination AND d.died_at = a.finished_at"
     )
     sql = (
-        "SELECT a.batch_id, a.destination, a.request_id, a.attempt, a.form, a.started_at, a.finished_at, a.outcome, "
+        "SELECT a.batch_id, a.destination, a.request_id, a.attempt, a.form, a.started_at, a.finished_at, "
+        "CASE a.outcome WHEN 'paused' THEN 'throttled' ELSE a.outcome END, "  # release 1.0 wrote `paused`
         f"a.status, a.reason, a.answer, ({refusal}) FROM batch_events be JOIN events e ON e.id = be.event_pk "
         f"JOIN delivery_attempts a ON a.batch_id = be.batch_id WHERE be.event_pk IN ({marks(event_pks)}) ORDER BY a.id"
     )

@@ -76,7 +76,7 @@ class DeadLetterPruneRequest(RequestModel):
     confirm: bool = Field(False, description="Must be true unless dry_run is")
 
 
-@OPERATIONS.add("GET", "/dlq", "listLetters", "Dead letters, newest first, or counted by a property")
+@OPERATIONS.add("GET", "/dlq", "listDeadLetters", "Dead letters, newest first, or counted by a property")
 def list_dead_letters(rt: Runtime, query: DeadLetterQuery) -> api_models.DeadLetterPage | api_models.DeadLetterGroups:
     wish = query.condition(rt.now(), dead_letters.STATES if query.state == "all" else (query.state,))
     if query.group_by:
@@ -89,7 +89,7 @@ def list_dead_letters(rt: Runtime, query: DeadLetterQuery) -> api_models.DeadLet
 
 
 @OPERATIONS.add(
-    "GET", "/dlq/{id}", "getLetter", "One dead letter: its error, every attempt with its response, its payload",
+    "GET", "/dlq/{id}", "getDeadLetter", "One dead letter: its error, every attempt with its response, its payload",
     refusals={404: "No dead letter with this id"},
 )  # fmt: skip
 def show_dead_letter(rt: Runtime, number: int) -> api_models.DeadLetterDetail:
@@ -103,7 +103,7 @@ def attempts_of(letter: StoredDeadLetter) -> list[timeline_rows.AttemptRow]:
     return timeline_rows.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
 
 
-@OPERATIONS.add("POST", "/dlq/replay", "replayLetters", "Send dead letters again: the same events, the same ids")
+@OPERATIONS.add("POST", "/dlq/replay", "replayDeadLetters", "Send dead letters again: the same events, the same ids")
 def replay(rt: Runtime, body: ReplayRequest) -> api_models.ReplayReport | api_models.DeadLetterPlan:
     conditions = any(getattr(body, name) is not None for name in DeadLetterConditions.model_fields)
     if not (body.ids or body.all or conditions):
@@ -126,7 +126,7 @@ def replay(rt: Runtime, body: ReplayRequest) -> api_models.ReplayReport | api_mo
     )
 
 
-@OPERATIONS.add("POST", "/dlq/discard", "discardLetters", "Close dead letters for good: they are never delivered")
+@OPERATIONS.add("POST", "/dlq/discard", "discardDeadLetters", "Close dead letters for good: they are never delivered")
 def discard(rt: Runtime, body: DiscardRequest) -> api_models.DiscardReport | api_models.DeadLetterPlan:
     found = dead_letters.by_ids(body.ids)
     if body.dry_run:
@@ -141,7 +141,7 @@ def discard(rt: Runtime, body: DiscardRequest) -> api_models.DiscardReport | api
     return api_models.DiscardReport.of(discarded=closed, failed=failed)
 
 
-@OPERATIONS.add("POST", "/dlq/prune", "pruneLetters", "Delete old dead letters, also open ones")
+@OPERATIONS.add("POST", "/dlq/prune", "pruneDeadLetters", "Delete old dead letters, also open ones")
 def prune(rt: Runtime, body: DeadLetterPruneRequest) -> api_models.DeadLetterPrune:
     try:
         before = rt.now() - parse_duration(body.older_than)

@@ -16,7 +16,7 @@ from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.web import formatting
 from csi.web.api.dlq import attempts_of
-from csi.web.auth import Mood
+from csi.web.auth import Color
 from csi.web.page_rendering import Context, DashboardPage, number_of, redirect
 from csi.web.shared_state import Sidecar
 
@@ -72,11 +72,11 @@ async def replay(request: Request) -> Response:
     """One dead letter (`id`), a group or a filter (conditions), or every open one (`all`)."""
     sidecar: Sidecar = request.app.state.sidecar
     form: dict[str, str] = request.state.form
-    mood, text = await sidecar.run(lambda rt: _replay(rt, _chosen(form)))
-    return redirect(request, _page_of(form), text, mood)
+    color, text = await sidecar.run(lambda rt: _replay(rt, _chosen(form)))
+    return redirect(request, _page_of(form), text, color)
 
 
-def _replay(rt: Runtime, chosen: list[int]) -> tuple[Mood, str]:
+def _replay(rt: Runtime, chosen: list[int]) -> tuple[Color, str]:
     if not chosen:
         return "bad", "No open dead letter matches."
     outcomes = replay_all(rt, chosen[:MOST])

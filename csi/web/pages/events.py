@@ -83,7 +83,7 @@ def _shown_step(step: TimelineStep) -> dict[str, Any]:
     """A step without empty details; the response of the receiver is shown apart from them."""
     details = {name: value for name, value in step.details.items() if value not in (None, "")}
     response = details.pop("answer", None)
-    return {**vars(step), "details": details, "response": response, "mood": details.get("outcome", step.what)}
+    return {**vars(step), "details": details, "response": response, "color": details.get("outcome", step.what)}
 
 
 @PAGE.endpoint("GET", "/events/find")

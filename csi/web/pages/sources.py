@@ -12,7 +12,7 @@ from csi.api_models import WatchJson
 from csi.errors import CsiError
 from csi.runtime import Runtime
 from csi.status import watch_states
-from csi.status.watch_states import UNWELL
+from csi.status.watch_states import FAILING_STATES
 from csi.store import watch_admin
 from csi.store.models import Watch
 from csi.store.queries import event_search
@@ -26,7 +26,7 @@ RECENT = 20
 
 
 def _count(rt: Runtime) -> int:
-    return sum(one.watches for one in watch_states.watch_counts(rt) if one.state in UNWELL)
+    return sum(one.watches for one in watch_states.watch_counts(rt) if one.state in FAILING_STATES)
 
 
 PAGE = DashboardPage("/sources", "Sources", 20, _count)
@@ -39,21 +39,21 @@ def show(rt: Runtime, request: Request) -> Context:
     rows = watch_admin.every()
     states = {row.id: state for row, state in zip(rows, watch_states.states_of(rt, rows), strict=True)}
 
-    def is_unwell(row: Watch) -> bool:
-        return states[row.id] in UNWELL
+    def is_failing(row: Watch) -> bool:
+        return states[row.id] in FAILING_STATES
 
     def fits(row: Watch) -> bool:
-        is_wanted = is_unwell(row) if view == "unwell" else view not in ("paused", "quiet") or states[row.id] == view
+        is_wanted = is_failing(row) if view == "unwell" else view not in ("paused", "quiet") or states[row.id] == view
         text = f"{row.name or ''} {row.ref} {row.source} {row.last_error or ''}"
         return is_wanted and words.casefold() in text.casefold()
 
     shown = sorted(
-        filter(fits, rows), key=lambda row: (not is_unwell(row), row.source, (row.name or row.ref).casefold())
+        filter(fits, rows), key=lambda row: (not is_failing(row), row.source, (row.name or row.ref).casefold())
     )
     counted = Counter(states.values())
     counts = {
         "": len(rows),
-        "unwell": sum(map(is_unwell, rows)),
+        "unwell": sum(map(is_failing, rows)),
         "quiet": counted["quiet"],
         "paused": counted["paused"],
     }

@@ -2,7 +2,7 @@
 // Reports in a bar when the sidecar does not answer.
 (() => {
   "use strict";
-  const LOOK_SECONDS = 5;
+  const REFRESH_SECONDS = 5;
   const WAIT_SECONDS = 8;
   const main = document.getElementById("main");
   const seconds = Number(main && main.dataset.refresh) || 0;
@@ -60,7 +60,7 @@
   // A page that failed is asked for itself again: `/healthz` answers while the database cannot be read.
   let refreshedAt = Date.now();
   let asking = false;
-  const look = async () => {
+  const refresh = async () => {
     document.body.classList.toggle("held", busy());
     if (asking || document.hidden) return;
     asking = true;
@@ -109,7 +109,7 @@
   begin();
   document.addEventListener("visibilitychange", () => {
     refreshedAt = 0; // a tab that is shown again is refreshed at once
-    look();
+    refresh();
   });
-  setInterval(look, LOOK_SECONDS * 1000);
+  setInterval(refresh, REFRESH_SECONDS * 1000);
 })();

@@ -1,36 +1,18 @@
-"""Problems of the configuration and of backups. Rules over facts; pure."""
+"""Problems of backups: failed, too old, never made. Rules over facts; pure."""
 
 from collections.abc import Iterator
 
 from csi.status.facts import SystemFacts
 from csi.status.problems import Problem
-from csi.store.held_removals import names
 
 NEVER_SECONDS = 86_400.0
 """An installation without the timer may exist this long without a backup."""
 
 
 def problems(facts: SystemFacts) -> Iterator[Problem]:
-    yield from _held_removal(facts)
     if facts.backup_max_age is not None:
         yield from _failed_backup(facts)
         yield from _old_backup(facts, facts.backup_max_age)
-
-
-def _held_removal(facts: SystemFacts) -> Iterator[Problem]:
-    held = facts.held_removal
-    if not held.watches:
-        return
-    yield Problem(
-        *("removal_held", "config", "degraded"),
-        f"the configuration no longer has {len(held.watches):,} of {held.configured:,} watches: {names(held.watches)}",
-        "they are still polled, with the settings they had",
-        "if this is intended, `csi config accept` removes them; otherwise put them back into the file and reload the "
-        "worker",
-        since=held.since,
-        fails=("alert",),
-        is_proven=True,
-    )
 
 
 def _failed_backup(facts: SystemFacts) -> Iterator[Problem]:
