@@ -217,9 +217,11 @@ def _verdict(facts: SystemFacts) -> Iterator[Metric]:
     found = judge(facts)
     yield _gauge("csi_status", "The verdict: 0 ok, 1 degraded, 2 down", VERDICTS.index(found.status))
     counted = Counter(problem.id for problem in found.problems)
-    alerts = Counter(problem.id for problem in found.problems if "alert" in problem.fails)
+    alerts = Counter(problem.id for problem in to_notify(found.problems))
     yield _by("csi_problems", "Problems that exist now, by id", "problem", counted, PROBLEMS)
-    yield _by("csi_troubles", "Problems that operators are notified of, by id", "trouble", alerts, ALERTS)
+    text = "Problems that operators are notified of, by id"
+    yield _by("csi_alerts", text, "alert", alerts, ALERTS)
+    yield _by("csi_troubles", "The old name of csi_alerts", "trouble", alerts, ALERTS)
     yield problem_series(found.problems)
     failed = float(facts.reload_error is not None)
     yield _gauge("csi_config_reload_failed", "1 while a new configuration is refused", failed)

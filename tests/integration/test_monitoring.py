@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from csi import logs
+from csi.status.facts import gather
 from csi.status.problems import ALERTS, KINDS, Problem
 from csi.status.slo import judge_tier
 from csi.store import db
@@ -196,3 +198,15 @@ def test_a_refused_reload_and_a_silent_worker_are_in_the_metrics(tmp_path, clock
     assert 'csi_troubles{trouble="reload_refused"} 1.0' in page
     assert 'csi_troubles{trouble="worker_silent"} 1.0' in page
     assert 'csi_troubles{trouble="disk_low"}' in page
+
+
+def test_an_alert_that_another_problem_explains_is_in_neither_name_of_the_metric(tmp_path, clock, monkeypatch):
+    with db.connection():
+        line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={})
+        facts = replace(gather(line.rt), oldest_pending=clock() - 3600)
+        monkeypatch.setattr(metrics, "gather", lambda rt: facts)
+        page = metrics.render(line.rt).decode()
+    for name in ('csi_alerts{alert="%s"}', 'csi_troubles{trouble="%s"}'):
+        assert f"{name % 'worker_silent'} 1.0" in page
+        assert f"{name % 'backlog_old'} 0.0" in page
+    assert 'csi_problems{problem="backlog_old"} 1.0' in page
