@@ -10,6 +10,8 @@ from typing import Literal
 
 from csi.errors import ConfigError
 
+NOT_ACCEPTED = "the service refused the message or did not answer"
+
 Kind = Literal["info", "success", "warning", "failure"]
 """How serious a message is; services show it by colour or symbol."""
 

@@ -21,7 +21,7 @@ from csi.config.settings import Settings, SourceSettings
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
 from csi.net import AddressGuard, Net
-from csi.notifications import split_urls
+from csi.notifications import Target, split_urls, targets_of
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
@@ -249,5 +249,11 @@ def secret_values(settings: Settings) -> list[str]:
     delivery, secrets = settings.delivery, settings.secrets
     known = [delivery.shared_secret, delivery.bearer_token, secrets.admin_token, secrets.admin_read_token]
     known += [secrets.queue_secret, secrets.heartbeat_url, *secrets.named.values()]
-    urls = split_urls(secrets.notify_urls.get_secret_value()) if secrets.notify_urls else []
+    urls = [target.url for target in notification_targets(settings)]
     return [*(value.get_secret_value() for value in known if value), *urls]
+
+
+def notification_targets(settings: Settings) -> list[Target]:
+    """The services of CSI_NOTIFY_URLS."""
+    urls = settings.secrets.notify_urls
+    return targets_of(split_urls(urls.get_secret_value())) if urls else []

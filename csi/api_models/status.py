@@ -18,9 +18,9 @@ from csi.store.queries.backlog_rows import PlannedPoll, UnsettledBatch
 
 if TYPE_CHECKING:
     from csi.doctor.finding import Finding
+    from csi.status.alert_overview import AlertOverview
     from csi.status.overview import Overview
     from csi.status.upcoming import Upcoming
-    from csi.worker.alerting import AlertOverview
 
 
 class BacklogEntry(ApiModel):
@@ -102,6 +102,7 @@ class SourceJson(ApiModel):
     active: int
     paused: int
     failing: int
+    last_poll_failed: int
     states: dict[str, int]
     last_success_at: TimeOrNone
     last_new_at: TimeOrNone

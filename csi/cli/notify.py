@@ -14,12 +14,15 @@ from csi.admin import mutes
 from csi.cli.command import DurationType, audited, config_and_json_options, config_option, installed, user_name
 from csi.cli.output import echo_json, echo_table, plural, safe, stamp
 from csi.errors import MissingSetting
+from csi.notifications import NOT_ACCEPTED
+from csi.runtime import notification_targets
+from csi.status.alert_overview import alert_overview
 from csi.worker import alerting
 
 if TYPE_CHECKING:
+    from csi.status.alert_overview import AlertOverview
     from csi.store.alerts import StoredAlert
     from csi.store.mutes import Mute
-    from csi.worker.alerting import AlertOverview
 
 
 @click.group()
@@ -35,7 +38,7 @@ def notify() -> None:
 def status(config_path: Path | None, as_json: bool) -> None:
     """Show the alerts that fire now, the last recorded ones, the last notifications, and mutes."""
     with installed(config_path) as rt:
-        found = alerting.standing(rt)
+        found = alert_overview(rt)
     if as_json:
         echo_json(api_models.AlertStatus.of_overview(found))
         return
@@ -74,14 +77,14 @@ def test(config_path: Path | None) -> None:
     fine = []
     with installed(config_path) as rt:
         has_heartbeat = rt.settings.secrets.heartbeat_url is not None
-        if not alerting.urls(rt) and not has_heartbeat:
+        if not notification_targets(rt.settings) and not has_heartbeat:
             raise MissingSetting(
                 "neither CSI_NOTIFY_URLS nor CSI_HEARTBEAT_URL is set. Set one in the environment or in /etc/csi/env."
             )
-        if alerting.urls(rt):
+        if notification_targets(rt.settings):
             alerting.check_targets(rt)
             failed = [name for name, accepted in alerting.send_test(rt).items() if not accepted]
-            text = f"the service {', '.join(failed)} rejected the message or did not answer; check its URL"
+            text = f"{', '.join(failed)}: {NOT_ACCEPTED}; check its URL"
             click.echo(text if failed else "the message was sent", err=bool(failed))
             fine.append(not failed)
         if has_heartbeat:
@@ -145,7 +148,7 @@ def unmute(config_path: Path | None, mute_id: int | None) -> None:
 def list_mutes(config_path: Path | None, as_json: bool) -> None:
     """List the mutes that are active."""
     with installed(config_path) as rt:
-        found = alerting.standing(rt).muting.mutes
+        found = alert_overview(rt).muting.mutes
     if as_json:
         echo_json({"mutes": [api_models.MuteJson.of(one) for one in found]})
     elif found:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from csi import clock
 from csi.adapters.base import SourceAdapter
 from csi.doctor import destination_check
 from csi.doctor.destination_check import Checkup
@@ -18,14 +17,14 @@ from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
 from csi.status.notification_problems import NotificationFacts
 from csi.status.problems import Problem
-from csi.status.verdict import judge
+from csi.status.verdict import REPLAY_DEAD_LETTERS, judge
+from csi.status.watch_states import is_failing, last_poll_failed
 from csi.status.worker_problems import SET_CLOCK, START_WORKER
 from csi.store import watch_admin, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch
 
 CLOCK_SECONDS = 60.0
-OLD_BACKLOG = 600.0
 OLD_JOBS = 7_200.0
 
 _SOURCE_LEVELS: dict[str, Level] = {"budget": "warn", "quota": "warn", "throttled": "warn", "missing": "warn"}
@@ -87,18 +86,17 @@ def _judge_certificate(name: str, expires_at: float, now: float) -> Finding:
 
 
 def check_api(rt: Runtime) -> Iterator[Finding]:
-    """The key where one is needed, and what is left of the day's units."""
+    """The key where one is needed. What is left of the day's units is part of the verdict."""
     needing = sorted({watch.source for watch in watches.active() if _needs_key(rt, watch)})
     lacking = [name for name in needing if not _has_key(rt.adapter(name))]
     for name in lacking:
         variable = getattr(rt.settings.sources[name], "api_key_env", "YOUTUBE_API_KEY")
         remedy = f"set {variable} in the environment or the env file, and start the worker again"
         yield Finding("api", "fail", f"{name} needs an API key, and {variable} is not set", remedy)
-    found = quota_schedule.forecast(rt, rt.now())
-    if needing and not lacking and found is not None:
-        yield _judge_budget(found)
-    elif not needing:
+    if not needing:
         yield Finding("api", "ok", "no watch needs the API")
+    elif not lacking:
+        yield Finding("api", "ok", f"the API key of {', '.join(needing)} is set")
 
 
 def _needs_key(rt: Runtime, watch: Watch) -> bool:
@@ -107,16 +105,6 @@ def _needs_key(rt: Runtime, watch: Watch) -> bool:
 
 def _has_key(adapter: SourceAdapter) -> bool:
     return bool(getattr(getattr(adapter, "api", None), "usable", True))
-
-
-def _judge_budget(found: quota_schedule.Forecast) -> Finding:
-    used = f"{found.used:,} of {found.limit:,} units are used this Pacific day"
-    remedy = f"polling resumes at {clock.iso(found.ends_at)}; watch less, or raise quota_limit if Google granted more"
-    if found.left == 0:
-        return Finding("api", "fail", f"{used}: nothing is left", remedy)
-    if found.is_low or found.warning:
-        return Finding("api", "warn", f"{used}; {found.warning or 'less than the buffer is left'}", remedy)
-    return Finding("api", "ok", f"{used}; {quota_schedule.sentence(found)}")
 
 
 def check_sources(rt: Runtime) -> Iterator[Finding]:
@@ -149,7 +137,8 @@ def check_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     if unknown := len(wanted - stored):
         text = f"{unknown:,} watches of the configuration are not in the database: the worker started with another one"
         yield Finding("watches", "fail", text, "restart the worker, so that it reads the configuration")
-    failing = sum(watch.errors > 0 for watch in facts.watches)
+    failing = sum(is_failing(watch, facts.now) for watch in facts.watches)
+    failed = sum(last_poll_failed(watch) for watch in facts.watches)
     new = sum(watch.last_poll_at is None for watch in facts.watches)
     if not facts.polling:
         yield Finding("watches", "warn", "polling is switched off", "set features.polling: true to poll sources")
@@ -160,14 +149,15 @@ def check_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
         text = f"{failing:,} of {len(facts.watches):,} watches fail at the moment"
         yield Finding("watches", "warn", text, "`csi sources list` shows the error of each")
     elif not unknown:
-        not_yet = f", {new:,} not polled yet" if new else ""
-        yield Finding("watches", "ok", f"{len(facts.watches):,} watches, none failing{not_yet}")
+        more = f", {new:,} not polled yet" if new else ""
+        more += f"; the last poll of {failed:,} failed, and is retried" if failed else ""
+        yield Finding("watches", "ok", f"{len(facts.watches):,} watches, none failing{more}")
 
 
 # ── what runs ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-_FAULTS = ("worker_silent", "watches_overdue", "destination_paused", "storage")
+_FAULTS = ("worker_silent", "watches_overdue", "destination_paused", "storage", "quota_spent")
 """Problems that make `csi doctor` end with exit code 6; the others are warnings."""
 
 
@@ -188,15 +178,31 @@ def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[
             yield Finding("delivery", "ok", f"{target.name}: {STATE_TEXTS[target.state]}; {counts}")
     if "backup" not in checks:
         yield _backup_finding(facts)
-    age = facts.backlog_age
-    if facts.dead_letters and "letters" not in checks:
-        remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
-        yield Finding("letters", "warn", f"{facts.dead_letters:,} open dead letters", remedy)
-    if age > OLD_BACKLOG and "backlog" not in checks:
-        text = f"the oldest event has been waiting for {age / 60:,.0f} minutes"
-        yield Finding("backlog", "warn", text, "`csi status` shows the reason")
-    elif not facts.dead_letters and "backlog" not in checks:
-        yield Finding("backlog", "ok", "no event has been waiting for long, and there are no dead letters")
+    if "api" not in checks:
+        yield from _units(rt)
+    if "letters" not in checks:
+        yield _dead_letters(facts.dead_letters)
+    if "backlog" not in checks:
+        yield Finding("backlog", "ok", "no event has been waiting for long")
+
+
+def _units(rt: Runtime) -> Iterator[Finding]:
+    """The units of a day that are not spent, and a plan that needs more than a day has."""
+    found = quota_schedule.forecast(rt, rt.now())
+    if found is None or not found.groups:
+        return
+    used = f"{found.used:,} of {found.limit:,} units are used this Pacific day"
+    if found.warning:
+        remedy = "watch less, or raise quota_limit if Google granted more; see `csi quota`"
+        yield Finding("api", "warn", f"{used}; {found.warning}", remedy)
+    else:
+        yield Finding("api", "ok", f"{used}; {quota_schedule.sentence(found)}")
+
+
+def _dead_letters(number: int) -> Finding:
+    if number:
+        return Finding("letters", "warn", f"{number:,} open dead letters", REPLAY_DEAD_LETTERS)
+    return Finding("letters", "ok", "there are no open dead letters")
 
 
 def _backup_finding(facts: SystemFacts) -> Finding:

@@ -8,7 +8,7 @@ from csi.config.settings import STREAM, TIERS, TierSettings
 from csi.emitter.verdict import RETRY_DELAYS
 from csi.logs import redact
 from csi.runtime import Runtime
-from csi.status.destinations import DestinationState, all_destinations
+from csi.status.destinations import DestinationState, all_destinations, throttled_text
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import hosts, outbox
 from csi.store.queries import backlog_rows
@@ -104,7 +104,7 @@ def why_blocked(destination: DestinationState, now: float, *, delivery_is_on: bo
         case "paused":
             return Reason(f"delivery is paused by the operator{_since(row.paused_at)}: {cause}", is_problem=True)
         case "throttled":
-            return Reason(f"the receiver asks us to wait: {cause}; sending is paused", row.throttled_until)
+            return Reason(throttled_text(cause), row.throttled_until)
         case "circuit_open":
             text = f"the circuit breaker is open{_since(row.opened_at)}: {cause}"
             if (canary := destination.canary) is not None and canary.state == "sending":

@@ -38,6 +38,10 @@ STATE_TEXTS: dict[StateWord, str] = {
 }
 
 
+def throttled_text(cause: str) -> str:
+    return f"the receiver asks us to wait: {cause}; sending is paused until its Retry-After has passed"
+
+
 NO_COUNTS = (
     'this receiver does not confirm counts: its answers have no "accepted", so events that it does not store are '
     "not noticed"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from csi.notifications import split_urls, targets_of
-from csi.runtime import Runtime
+from csi.notifications import NOT_ACCEPTED
+from csi.runtime import Runtime, notification_targets
 from csi.status.problems import Problem
 from csi.store import notification_log
 from csi.store.notification_log import FailingTarget
@@ -27,11 +27,11 @@ class NotificationFacts:
 
 
 def notification_facts(rt: Runtime) -> NotificationFacts:
-    secrets = rt.settings.secrets
-    urls = split_urls(secrets.notify_urls.get_secret_value()) if secrets.notify_urls else []
-    targets = tuple(target.name for target in targets_of(urls))
+    targets = tuple(target.name for target in notification_targets(rt.settings))
     failing = tuple(notification_log.failing(targets))
-    return NotificationFacts(rt.settings.notify.enabled, targets, secrets.heartbeat_url is not None, failing)
+    return NotificationFacts(
+        rt.settings.notify.enabled, targets, rt.settings.secrets.heartbeat_url is not None, failing
+    )
 
 
 def problems(found: NotificationFacts) -> Iterator[Problem]:
@@ -51,5 +51,5 @@ def problems(found: NotificationFacts) -> Iterator[Problem]:
             "network of this machine; messages that were not sent are tried again",
             one.since,
             fails=("alert",),
-            cause="the service refused the message or did not answer",
+            cause=NOT_ACCEPTED,
         )

@@ -11,7 +11,7 @@ from csi.status.backlog import BacklogGroup, backlog, backlog_age
 from csi.status.destinations import DestinationStatus, all_destinations
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import StatusVerdict, verdict
-from csi.status.watch_states import WatchCount, watch_counts
+from csi.status.watch_states import WatchCount, is_failing, last_poll_failed, watch_counts
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import events, hosts, watch_admin
 from csi.store.models import Watch
@@ -27,7 +27,9 @@ class SourceStatus:
     active: int
     paused: int
     failing: int
-    """Whose last poll failed."""
+    """Watches that failed several times in a row, as csi.status.watch_states has it."""
+    last_poll_failed: int
+    """Watches whose last poll failed, perhaps for a moment only."""
     states: dict[str, int]
     """How many watches are in each state, as csi.status.watch_states has it."""
     last_success_at: float | None
@@ -95,7 +97,7 @@ def overview(rt: Runtime) -> Overview:
         worker=worker,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
         verdict=verdict(rt),
-        sources=tuple(_sources(rt, counts)),
+        sources=tuple(_sources(rt, counts, now)),
         watches=tuple(counts),
         hosts=tuple(_hosts(now)),
         hour=hour,
@@ -109,21 +111,24 @@ def overview(rt: Runtime) -> Overview:
     )
 
 
-def _sources(rt: Runtime, counts: list[WatchCount]) -> list[SourceStatus]:
+def _sources(rt: Runtime, counts: list[WatchCount], now: float) -> list[SourceStatus]:
     rows, enabled = watch_admin.every(), rt.enabled_sources()
     names = dict.fromkeys([*rt.settings.sources, *(row.source for row in rows)])
     states = {name: {one.state: one.watches for one in counts if one.source == name} for name in names}
-    return [_source(name, name in enabled, [row for row in rows if row.source == name], states[name]) for name in names]
+    return [
+        _source(name, name in enabled, [row for row in rows if row.source == name], states[name], now) for name in names
+    ]
 
 
-def _source(name: str, is_enabled: bool, rows: list[Watch], states: dict[str, int]) -> SourceStatus:
+def _source(name: str, is_enabled: bool, rows: list[Watch], states: dict[str, int], now: float) -> SourceStatus:
     active = [row for row in rows if row.state == "active"]
     return SourceStatus(
         name=name,
         is_enabled=is_enabled,
         active=len(active),
         paused=sum(row.state == "paused" for row in rows),
-        failing=sum(row.errors > 0 for row in active),
+        failing=sum(is_failing(row, now) for row in active),
+        last_poll_failed=sum(last_poll_failed(row) for row in active),
         states=states,
         last_success_at=max((row.last_success_at for row in active if row.last_success_at is not None), default=None),
         last_new_at=max((row.last_new_at for row in active if row.last_new_at is not None), default=None),

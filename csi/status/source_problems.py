@@ -10,15 +10,12 @@ from csi.logs import redact
 from csi.scheduling.watch_health import quiet_seconds, watch_name, without_address
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
+from csi.status.watch_states import FAILURES, is_failing, last_poll_failed
 from csi.store.models import Host
 from csi.store.watches import WatchTimes
 
 ON_TIME_SECONDS = 120.0
 """The least time that a watch with a short interval gets to count as polled on time."""
-FAILURES = 3
-"""Failures in a row after which a watch counts as failing."""
-FAILING_SECONDS = 60.0
-"""Three quick retries of one short fault do not count as failing before this time."""
 NAMES = 5
 
 REPORTED = "the API reported its daily quota as used up"
@@ -48,13 +45,6 @@ def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
     if watch.last_success_at is None:
         return False
     return abs(now - watch.last_success_at) <= _longest_wait(watch, idle_interval)
-
-
-def is_failing(watch: WatchTimes, now: float) -> bool:
-    """It failed several times in a row, and not for a moment only. A watch that waits for its host does not fail."""
-    if watch.errors < FAILURES or watch.health_since is None or watch.health == "throttled":
-        return False
-    return now - watch.health_since >= FAILING_SECONDS
 
 
 def _longest_wait(watch: WatchTimes, idle_interval: float) -> float:
@@ -105,7 +95,7 @@ def _bad_since(watch: WatchTimes, started_at: float, now: float) -> float:
 
 
 def _not_read_text(plan: SourcePlan, watches: Sequence[WatchTimes], bad: Sequence[WatchTimes]) -> str:
-    failed = sum(one.errors > 0 for one in watches)
+    failed = sum(last_poll_failed(one) for one in watches)
     if len(bad) < len(watches):
         return f"{plan.name}: {len(bad):,} of its {len(watches):,} watches were not polled in time"
     if any(one.last_success_at is not None for one in watches):

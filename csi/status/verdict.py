@@ -20,6 +20,7 @@ FEW_DEAD = 5
 """Fewer dead letters in an hour are no problem, whatever their share."""
 DISK_SHARE = 0.9
 
+REPLAY_DEAD_LETTERS = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
 FIND_STALL = (
     "`csi tasks list` and `csi doctor` show what the worker waits for; if they show no cause, restart the worker"
 )
@@ -131,8 +132,7 @@ def _dead_letters(facts: SystemFacts) -> Iterator[Problem]:
     if most or facts.dead_letters > DEAD_LETTERS:
         share = f", {lately.dead:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
         what = f"{facts.dead_letters:,} dead letters are open{share if most else ''}"
-        remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
-        yield _alert("dead_letters", "events", what, "these events were given up", remedy)
+        yield _alert("dead_letters", "events", what, "these events were given up", REPLAY_DEAD_LETTERS)
 
 
 def _configuration(facts: SystemFacts) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from csi.runtime import Runtime
 from csi.scheduling.watch_health import ReadWatch, shown_state
@@ -12,6 +13,22 @@ from csi.store import watches
 STATES = ("healthy", "new", "quiet", "backing_off", "throttled", "outage", "suspect", "dead", "unknown", "paused")
 FAILING_STATES = ("backing_off", "throttled", "outage", "suspect", "dead")
 
+FAILURES = 3
+"""Failures in a row after which a watch counts as failing."""
+FAILING_SECONDS = 60.0
+"""Three quick retries of one short fault do not count as failing before this time."""
+
+
+class PolledWatch(Protocol):
+    """The columns of a watch that tell whether it fails."""
+
+    @property
+    def errors(self) -> int: ...
+    @property
+    def health(self) -> str: ...
+    @property
+    def health_since(self) -> float | None: ...
+
 
 @dataclass(frozen=True)
 class WatchCount:
@@ -20,6 +37,18 @@ class WatchCount:
     source: str
     state: str
     watches: int
+
+
+def is_failing(watch: PolledWatch, now: float) -> bool:
+    """It failed several times in a row, and not for a moment only. A watch that waits for its host does not fail."""
+    if watch.errors < FAILURES or watch.health_since is None or watch.health == "throttled":
+        return False
+    return now - watch.health_since >= FAILING_SECONDS
+
+
+def last_poll_failed(watch: PolledWatch) -> bool:
+    """Its last poll failed, perhaps for a moment only."""
+    return watch.errors > 0
 
 
 def states_of(rt: Runtime, rows: Iterable[ReadWatch]) -> list[str]:

@@ -7,11 +7,12 @@ from typing import Any
 from csi import clock
 from csi.emitter.failure_cause import failure_cause
 from csi.errors import CsiError, StoreError
-from csi.status.destinations import DestinationState
+from csi.status.destinations import DestinationState, throttled_text
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
 from csi.status.source_problems import is_on_time
 from csi.status.verdict import judge, overdue
+from csi.status.watch_states import is_failing, last_poll_failed
 from csi.store import database_faults
 from csi.store.destinations import DEFAULT, DestinationRow
 
@@ -106,7 +107,8 @@ def _adapter(plan: SourcePlan, facts: SystemFacts) -> dict[str, Any]:
         "last_success": _latest([watch.last_success_at for watch in watches]),
         "watches": max(plan.watches, len(watches)),
         "on_time": on_time,
-        "failing": sum(watch.errors > 0 for watch in watches),
+        "failing": sum(is_failing(watch, facts.now) for watch in watches),
+        "last_poll_failed": sum(last_poll_failed(watch) for watch in watches),
     }
 
 
@@ -141,7 +143,7 @@ def _note(default: DestinationState) -> str | None:
         return "not contacted yet"
     cause = failure_cause(row.last_error).words
     if default.state == "throttled":
-        return f"the receiver asks us to wait: {cause}; sending resumes when its Retry-After has passed"
+        return throttled_text(cause)
     if (row.last_failure_at or 0) > max(row.last_success_at or 0, row.answered_at or 0):
         return f"the last attempt failed: {cause}; it is retried"
     return None

@@ -1,65 +1,25 @@
 """Notify operators once when an alert has lasted, once when it is resolved, and ping the heartbeat URL."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from csi import notifications
 from csi.alerts import StoredAlert, message, message_kind
 from csi.errors import MissingSetting, NetError
 from csi.logs import log
 from csi.net import HttpLimits
-from csi.notifications import Kind, Target
-from csi.runtime import Runtime
+from csi.notifications import Target
+from csi.runtime import Runtime, notification_targets
 from csi.status import notification_problems
-from csi.status.mutes import ActiveMutes, active_mutes
+from csi.status.alert_overview import firing
+from csi.status.mutes import active_mutes
 from csi.status.notification_problems import notification_facts
-from csi.status.problems import KINDS, Problem, to_notify
-from csi.status.verdict import verdict
+from csi.status.problems import KINDS
 from csi.store import alerts, heartbeats, notification_log
 from csi.store.db import writing
-from csi.store.notification_log import Notification
 from csi.worker import notification_sending, scheduled_messages
 from csi.worker.notification_sending import HOLD_SECONDS, Message
 
-HISTORY = 20
-
 PING_LIMITS = HttpLimits(total=10.0, connect=5.0, max_body=64 * 1024, max_redirects=0)
-
-
-@dataclass(frozen=True)
-class AlertOverview:
-    """Alerts that fire now, the last ones that were recorded, and how operators are notified."""
-
-    services: int
-    targets: tuple[str, ...]
-    heartbeat: bool
-    current: tuple[Problem, ...]
-    recorded: tuple[StoredAlert, ...]
-    notifications: tuple[Notification, ...]
-    muting: ActiveMutes
-
-    def is_muted(self, alert: StoredAlert) -> bool:
-        """No message of this alert was sent, because it is or was muted."""
-        is_muted_now = alert.resolved_at is None and self.muting.covers(alert.name)
-        return alert.was_muted or (alert.notified_at is None and is_muted_now)
-
-
-def firing(rt: Runtime) -> list[Problem]:
-    return to_notify(verdict(rt).problems)
-
-
-def standing(rt: Runtime) -> AlertOverview:
-    """Reads only: nothing is recorded and no message is sent."""
-    targets = tuple(target.name for target in notification_sending.targets(rt))
-    return AlertOverview(
-        services=len(targets),
-        targets=targets,
-        heartbeat=rt.settings.secrets.heartbeat_url is not None,
-        current=tuple(firing(rt)),
-        recorded=tuple(alerts.latest(HISTORY)),
-        notifications=tuple(notification_log.latest(HISTORY)),
-        muting=active_mutes(rt),
-    )
 
 
 def evaluate(rt: Runtime, *, is_worker: bool = True) -> list[StoredAlert]:
@@ -73,7 +33,7 @@ def evaluate(rt: Runtime, *, is_worker: bool = True) -> list[StoredAlert]:
     muting = active_mutes(rt)
     with writing():
         alerts.record(found, rt.now(), rt.settings.notify.after_seconds, muting.covers)
-    if rt.settings.notify.enabled and (targets := notification_sending.targets(rt)):
+    if rt.settings.notify.enabled and (targets := notification_targets(rt.settings)):
         with writing():
             due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS, muting.covers)
         sections = {(problem.id, problem.subject): problem.runbook for problem in found}
@@ -103,28 +63,20 @@ def ping(rt: Runtime) -> bool:
     return _note_ping(rt, None if answer.status < 300 else f"http {answer.status}")
 
 
-def say(rt: Runtime, title: str, body: str, kind: Kind = "info") -> bool:
-    """Without a row: True when every service accepted it. The library's own error is dropped: it may hold a token."""
-    return notifications.send(urls(rt), f"CSI {rt.settings.csi.instance_id}: {title}", body, kind)
-
-
 def send_test(rt: Runtime) -> dict[str, bool]:
     """Send one message to every target, now. By target: whether it accepted the message. MissingSetting without one."""
-    if not notification_sending.targets(rt):
+    targets = notification_targets(rt.settings)
+    if not targets:
         raise MissingSetting("CSI_NOTIFY_URLS is not set. Set it in the environment or in /etc/csi/env.")
     body = "This is a test: notifications work.\nWhat to do: nothing."
     test = Message(f"test:{rt.now()}", "test", "info", "test", body)
-    return {target.name: notification_sending.send_to(rt, target, test) for target in notification_sending.targets(rt)}
-
-
-def urls(rt: Runtime) -> list[str]:
-    return [target.url for target in notification_sending.targets(rt)]
+    return {target.name: notification_sending.send_to(rt, target, test) for target in targets}
 
 
 def check_targets(rt: Runtime) -> None:
     """ConfigError unless the configured services can be used. At start, where the operator reads it."""
-    if rt.settings.notify.enabled and (found := urls(rt)):
-        notifications.check(found)
+    if rt.settings.notify.enabled and (targets := notification_targets(rt.settings)):
+        notifications.check([target.url for target in targets])
 
 
 def warn_without_target(rt: Runtime) -> None:

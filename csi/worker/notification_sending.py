@@ -8,7 +8,7 @@ from csi import notifications
 from csi.errors import ConfigError
 from csi.logs import log
 from csi.notifications import Kind, Target
-from csi.runtime import Runtime
+from csi.runtime import Runtime, notification_targets
 from csi.store import counters, notification_log
 from csi.store.db import writing
 
@@ -17,7 +17,6 @@ HOLD_SECONDS = 120.0
 RETRY_SECONDS = 86_400.0
 """A message that other targets have is tried for this long."""
 MessageKind = Literal["alert", "resolved", "test", "weekly_test", "daily_summary"]
-FAILED = "the service refused the message or did not answer"
 WAITS = "earlier messages to this target are tried again first"
 
 
@@ -30,11 +29,6 @@ class Message:
     severity: Kind
     title: str
     body: str
-
-
-def targets(rt: Runtime) -> list[Target]:
-    secret = rt.settings.secrets.notify_urls
-    return notifications.targets_of(notifications.split_urls(secret.get_secret_value())) if secret else []
 
 
 def send(rt: Runtime, message: Message, to: Sequence[Target]) -> list[Target]:
@@ -64,7 +58,7 @@ def retry(rt: Runtime) -> None:
         dropped = notification_log.drop_older(rt.now() - RETRY_SECONDS)
     if dropped:
         log.warning("notifications are not tried again", number=dropped)
-    for target in targets(rt):
+    for target in notification_targets(rt.settings):
         while _retry_oldest(rt, target):
             with writing():
                 notification_log.make_due(target.name, rt.now())
@@ -109,4 +103,4 @@ def _attempt(rt: Runtime, target: Target, message: Message) -> str | None:
         sent = notifications.send([target.url], title, message.body, message.severity)
     except ConfigError as error:
         return str(error)
-    return None if sent else FAILED
+    return None if sent else notifications.NOT_ACCEPTED

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from csi.notifications import Target
 from csi.runtime import Runtime
 from csi.status.facts import gather
-from csi.status.verdict import StatusVerdict, judge
+from csi.status.verdict import REPLAY_DEAD_LETTERS, StatusVerdict, judge
 from csi.store import scheduled_messages
 from csi.store.db import writing
 from csi.worker import notification_sending
@@ -74,8 +74,7 @@ def daily_summary(rt: Runtime, moment: float) -> Message | None:
 
 def _dead_letters(number: int) -> Iterator[str]:
     if number:
-        remedy = "`csi dlq list --group-by error`; after the cause is fixed: `csi dlq replay --all`"
-        yield f"{number:,} dead letters are open. What to do: {remedy}"
+        yield f"{number:,} dead letters are open. What to do: {REPLAY_DEAD_LETTERS}"
 
 
 def _problems(found: StatusVerdict) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 from csi import notifications
 from csi.alerts import message
 from csi.errors import ConfigError
+from csi.status.alert_overview import firing
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.notification_problems import NotificationFacts
@@ -346,7 +347,7 @@ def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, notifica
     (one,) = incidents.unacknowledged()
     assert incidents.acknowledge(one.id, "cli", clock())
     assert not incidents.acknowledge(one.id, "cli", clock())
-    assert alerting.firing(line.rt) == []
+    assert firing(line.rt) == []
 
 
 def test_an_alert_that_another_problem_explains_later_is_not_called_over(line, clock, notification_target):

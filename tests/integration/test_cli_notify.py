@@ -59,7 +59,7 @@ def test_what_does_not_work_is_said_without_the_url(run):
     done = run("test", **urls)
     assert done.exit_code == 1
     assert "canary" not in done.output
-    assert "rejected the message" in done.output
+    assert "refused the message" in done.output
     assert "did not answer" in done.output
 
 

@@ -210,7 +210,7 @@ def budget_is_spent(p: Patient) -> Fault:
     with db.connection():
         api_units.exhaust(10_000_000, time.time())
     found = yield "api"
-    assert "raise quota_limit" in found["remedy"]
+    assert "raise `quota_limit`" in found["remedy"]
     p.box.change(lambda config: config["sources"]["youtube_playlist"].update(quota_limit=20_000_000))
 
 

@@ -14,6 +14,7 @@ from csi.dlq import dead_letters
 from csi.doctor.services import check_verdict
 from csi.errors import MissingSetting
 from csi.runtime import Runtime
+from csi.status.alert_overview import alert_overview
 from csi.status.facts import gather
 from csi.status.problems import ALERTS, KINDS, Problem
 from csi.status.verdict import judge
@@ -250,11 +251,11 @@ def test_a_muted_alert_is_recorded_and_notified_when_the_mute_ends_while_it_fire
     mutes.mute(rt, 2 * HOUR, reason="new receiver", by="cli")
     away()
     look_for(rt, clock, HOUR)
-    found = alerting.standing(rt)
+    found = alert_overview(rt)
     assert (titles(notification_target), [found.is_muted(one) for one in found.recorded]) == ([], [True])
     look_for(rt, clock, HOUR + 60)
     assert titles(notification_target) == ["receiver away (default)"]
-    assert not alerting.standing(rt).is_muted(alerts.firing()[0])
+    assert not alert_overview(rt).is_muted(alerts.firing()[0])
 
 
 def test_one_that_began_and_ended_while_muted_is_shown_as_muted_and_never_sent(tmp_path, clock, notification_targets):
@@ -267,7 +268,7 @@ def test_one_that_began_and_ended_while_muted_is_shown_as_muted_and_never_sent(t
     look_for(rt, clock, 600)
     assert mutes.unmute(rt, made.id, by="cli") == 1
     look_for(rt, clock, 600)
-    (record,) = alerting.standing(rt).recorded
+    (record,) = alert_overview(rt).recorded
     assert (titles(notification_target), record.was_muted, record.notified_at) == ([], True, None)
 
 

@@ -5,8 +5,8 @@ import yaml
 
 from csi.errors import ConfigError
 from csi.runtime import load_settings
+from csi.status.alert_overview import firing
 from csi.store import counters, db, reload_results, watches
-from csi.worker import alerting
 from csi.worker.reload import FIXED, changed_fixed, note_start, reload
 from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.in_process import InProcessPipeline
@@ -70,7 +70,7 @@ def test_a_bad_configuration_is_refused_and_the_old_one_stays(line, clock):
     assert [watch.ref for watch in watches.active()] == ["PLone"]
     assert "delivery.timeout_seconds" in reload_results.last().error
     assert counters.all_of("config_reloads") == {("", "refused"): 1}
-    assert "reload_refused" in names(alerting.firing(line.rt))
+    assert "reload_refused" in names(firing(line.rt))
 
 
 def test_a_missing_secret_is_refused_too(line):
@@ -92,7 +92,7 @@ def test_a_notification_url_that_is_none_is_refused_and_not_shown(line):
 def test_the_trouble_is_over_when_a_configuration_was_taken(line, mend):
     reload(line.rt, loader(line, broken))
     mend(line.rt)
-    assert "reload_refused" not in names(alerting.firing(line.rt))
+    assert "reload_refused" not in names(firing(line.rt))
 
 
 def test_what_needs_a_restart_stays_and_the_rest_is_taken(line):

@@ -29,6 +29,7 @@ from csi.dlq.search import DeadLetterFilter
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import deliver, flush
 from csi.status import (
+    alert_overview,
     backlog,
     delivery_problems,
     destinations,
@@ -49,7 +50,7 @@ from csi.store.destinations import change
 from csi.store.queries import charts, event_search
 from csi.store.queries.event_search import EventQuery
 from csi.web.app import create_app
-from csi.worker import alerting, maintenance
+from csi.worker import maintenance
 from tests.conftest import HandClock
 from tests.fakes.scripted_receiver import SECRET, ReceivedRequest, Reply, ScriptedReceiver, accept
 from tests.rigs.in_process import InProcessPipeline
@@ -315,6 +316,7 @@ async def test_the_search_finds_the_same_events_everywhere(tmp_path: Path, text:
 
 
 READS = [
+    lambda rt: alert_overview.alert_overview(rt),
     lambda rt: backlog.backlog(rt),
     lambda rt: charts.flow_chart(rt.now(), 3600.0, 60),
     lambda rt: destinations.all_destinations(rt),
@@ -419,5 +421,5 @@ async def test_one_rule_says_whether_the_worker_is_alive(tmp_path: Path, age: fl
         live = (await ask.client.get("/livez")).json()["status"]
         said = [status["worker"]["alive"], stats["worker_alive"], queue_state["worker"]["alive"], live == "alive"]
         said += [bool(found["csi_worker_alive",]), "last heartbeat" not in page]
-        said.append("worker_silent" not in [one.id for one in alerting.firing(past.line.rt)])
+        said.append("worker_silent" not in [one.id for one in alert_overview.firing(past.line.rt)])
     assert said == [alive] * len(said)

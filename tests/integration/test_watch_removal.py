@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from csi.cli.main import cli
 from csi.pipeline import poll, schedule
 from csi.runtime import load_settings, open_runtime
+from csi.status.alert_overview import firing
 from csi.status.verdict import verdict
 from csi.store import db, held_removals, incidents, watches
-from csi.worker import alerting
 from csi.worker.reload import reload
 from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.in_process import InProcessPipeline
@@ -61,7 +61,7 @@ def test_a_reload_that_removes_few_watches_is_an_incident_with_their_names(line)
     one = problems(fresh)["watches_removed"]
     assert one.what == f"{SOURCE}: 2 watches were removed by a new configuration: Channel d, Channel e"
     assert one.is_proven
-    assert one in alerting.firing(fresh)
+    assert one in firing(fresh)
 
 
 def test_two_removals_before_the_acknowledgement_are_one_incident_with_all_names(line, clock):

@@ -137,13 +137,16 @@ def test_a_resting_watch_is_on_time_and_a_failing_one_is_not(seconds_ago: float,
 
 
 def test_one_good_watch_is_enough_and_a_source_without_watches_does_not_matter() -> None:
-    dead = replace(WATCH, last_success_at=None, errors=99)
-    facts = replace(GOOD, watches=(dead, WATCH, RSS), sources=(*GOOD.sources, SourcePlan("empty", 0, 0.0)))
+    dead = replace(WATCH, last_success_at=None, errors=99, health="backing_off", health_since=NOW - 3600)
+    stumbled = replace(WATCH, errors=1, health="backing_off", health_since=NOW - 5)
+    facts = replace(GOOD, watches=(dead, stumbled, WATCH, RSS), sources=(*GOOD.sources, SourcePlan("empty", 0, 0.0)))
     report = readiness(facts)
     assert report.is_good
     assert report.body["adapters"]["youtube_playlist"]["failing"] == 1
+    assert report.body["adapters"]["youtube_playlist"]["last_poll_failed"] == 2
     assert report.body["adapters"]["empty"] == {
         "polling": False, "last_poll": None, "last_success": None, "watches": 0, "on_time": 0, "failing": 0,
+        "last_poll_failed": 0,
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from csi.admin.incidents import NoSuchIncident
 from csi.doctor import run_checks
 from csi.runtime import Runtime
 from csi.status import backlog, overview
+from csi.status.alert_overview import alert_overview
 from csi.status.facts import gather
 from csi.status.slo import report
 from csi.status.upcoming import upcoming
@@ -142,7 +143,7 @@ def examine(rt: Runtime) -> api_models.DoctorReport:
     "GET", "/notify", "getTroubles", "Alerts that are firing, the last alerts and notifications, targets and mutes"
 )
 def alerts(rt: Runtime) -> api_models.AlertStatus:
-    return api_models.AlertStatus.of_overview(alerting.standing(rt))
+    return api_models.AlertStatus.of_overview(alert_overview(rt))
 
 
 @OPERATIONS.add(

@@ -5,7 +5,9 @@ from starlette.responses import Response
 
 from csi.admin import mutes
 from csi.config.durations import parse_duration
+from csi.notifications import NOT_ACCEPTED
 from csi.runtime import Runtime
+from csi.status.alert_overview import alert_overview
 from csi.status.notification_problems import notification_facts
 from csi.status.problems import ALERTS
 from csi.web.formatting import plural
@@ -24,7 +26,7 @@ PAGE = DashboardPage(PATH, "Alerts", 80)
 def show(rt: Runtime, request: Request) -> Context:
     settings = rt.settings.notify
     return {
-        "found": alerting.standing(rt),
+        "found": alert_overview(rt),
         "is_on": settings.enabled,
         "failing": [one.target for one in notification_facts(rt).failing],
         "settings": settings,
@@ -43,7 +45,7 @@ async def test(request: Request) -> Response:
     def send(rt: Runtime) -> str:
         failed = [name for name, accepted in alerting.send_test(rt).items() if not accepted]
         if failed:
-            raise HttpProblem(502, f"{', '.join(failed)}: the service refused the message or did not answer.")
+            raise HttpProblem(502, f"{', '.join(failed)}: {NOT_ACCEPTED}.")
         return "Every target accepted the test message."
 
     return await change(request, PATH, send)
