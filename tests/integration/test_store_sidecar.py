@@ -1,5 +1,7 @@
 """What the sidecar reads and writes, on both engines: the book of acts, charts, searches, the agenda."""
 
+import os
+
 import pytest
 
 from csi.dlq import dead_letters, search
@@ -48,9 +50,9 @@ def test_an_act_is_written_before_and_finished_after(store: str) -> None:
 
 def test_a_worker_says_how_much_waits_in_its_queue(store: str) -> None:
     heartbeats.write("worker", NOW, NOW - 5, queued=7)
-    assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW, NOW - 5, 7)
+    assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW, NOW - 5, 7, pid=os.getpid())
     heartbeats.write("worker", NOW + 5, NOW - 5)
-    assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW + 5, NOW - 5, None)
+    assert heartbeats.latest("worker") == heartbeats.LastHeartbeat(NOW + 5, NOW - 5, None, pid=os.getpid())
 
 
 def test_flow_is_counted_by_the_interval(watch_id: int) -> None:
