@@ -61,7 +61,7 @@ def test_every_table_of_the_schema_is_explained():
 
 
 def test_every_package_is_in_the_tree():
-    tree = section(ARCHITECTURE, "The tree")
+    tree = section(ARCHITECTURE, "Packages")
     names = [path.name for path in (ROOT / "csi").iterdir() if path.name not in ("__init__.py", "__pycache__")]
     names = [f"{name}/" if (ROOT / "csi" / name).is_dir() else name for name in names]
     assert [name for name in names if not re.search(rf"(?<!\w){re.escape(name)}", tree)] == []
@@ -83,13 +83,14 @@ def test_the_pipeline_table_names_the_steps_and_their_tasks():
     assert [name for cells in steps for name in codes(cells[2]) if f"def {name}(" not in tasks] == []
 
 
-def test_the_page_begins_with_tree_pipeline_and_glossary():
+def test_the_first_screen_has_the_tree_the_walk_and_the_glossary():
     headings = re.findall(r"^## (.*)$", ARCHITECTURE.read_text(), re.MULTILINE)
-    assert headings[:3] == ["The tree", "The pipeline", "Glossary"]
+    assert headings[:4] == ["The tree", "The walk of an item", "Glossary", "Packages"]
+    assert ARCHITECTURE.read_text().split("## Packages")[0].count("\n") <= 65
 
 
 def test_every_state_of_a_destination_is_in_the_glossary():
-    (cells,) = [cells for cells in rows(section(ARCHITECTURE, "Glossary")) if cells[0] == "destination state"]
+    (cells,) = [cells for cells in rows(section(ARCHITECTURE, "More terms")) if cells[0] == "destination state"]
     assert set(codes(cells[1])) == {*get_args(destination_state.State), "untested"}
 
 
