@@ -37,6 +37,9 @@ def doctor(config_path: Path | None, as_json: bool, offline: bool) -> None:
     Checks configuration, secrets, state directory, disk, SQLite, clock, database, receiver (a signed empty batch),
     API key and budget, each source (polled once, which costs one API unit for playlists), the verdict of `csi status`,
     queue and sidecar.
+
+    It writes a row for each request to a receiver, and what the answer shows of the receiver. While no worker is alive,
+    it also stores the watches of the configuration, as the worker does at its start.
     """
     logs.setup(level="CRITICAL", format="text")
     options = run_checks.CheckOptions(config_path, os.environ, examine_queue, sidecar_url, online=not offline)
