@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import uvicorn
@@ -77,23 +76,6 @@ def make_server(app: Starlette) -> SignalFreeServer:
             timeout_graceful_shutdown=0,
         )
     )
-
-
-@contextlib.contextmanager
-def serve_in_background(app: Starlette, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve `app` from another thread and yield its base URL; leaving the context waits for the thread to end."""
-    sock = listen(host, port)
-    server = make_server(app)
-    thread = threading.Thread(
-        target=lambda: asyncio.run(serve_until_stopped(server, sock)), name="simulator", daemon=True
-    )
-    thread.start()
-    try:
-        yield base_url(sock)
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        sock.close()
 
 
 async def serve_until_stopped(

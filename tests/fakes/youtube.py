@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from csi.simulator.http_server import serve_in_background
 from csi.simulator.youtube.app import API_PATH, FEED_PATH, RequestLog, YouTubeOptions, YouTubeSite, create_app
 from csi.simulator.youtube.content import populate
 from csi.simulator.youtube.oauth_tokens import OAUTH_PATH
 from csi.simulator.youtube.world import World
+from tests.fakes.background_server import serve_in_background
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from csi.net import HttpLimits, HttpResponse, Net
 from csi.pipeline.wake import Wake
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
-from csi.simulator.http_server import serve_in_background
 from csi.store import db
+from tests.fakes.background_server import serve_in_background
 from tests.fakes.fault_proxy import LOST, FaultProxy, Manner
 from tests.fakes.raw_server import Canary, RawServer, answer
 from tests.fakes.scripted_receiver import SECRET, Cut, Reply, ScriptedReceiver, Slow, accept, json_reply

@@ -8,9 +8,9 @@ import pytest
 from csi.demo.configuration import SimulatorInfo
 from csi.demo.publisher import Publisher
 from csi.net import Net
-from csi.simulator.http_server import serve_in_background
 from csi.simulator.youtube.app import API_PATH, YouTubeOptions, create_app
 from csi.simulator.youtube.world import World
+from tests.fakes.background_server import serve_in_background
 
 
 @pytest.fixture

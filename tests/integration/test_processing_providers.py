@@ -10,10 +10,10 @@ from csi.processing.providers.base import ProviderError, TranscriptRequest
 from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.runtime import Notifier, Processing
 from csi.processing.settings import ProcessingSettings
-from csi.simulator.http_server import serve_in_background
 from csi.simulator.youtube.app import create_app
 from csi.simulator.youtube.captions import speech
 from csi.simulator.youtube.world import World
+from tests.fakes.background_server import serve_in_background
 from tests.fakes.providers import FakeChat
 
 WANTED = TranscriptRequest("dQw4w9WgXcQ", "https://youtu.be/x", 60)

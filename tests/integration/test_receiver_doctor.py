@@ -12,7 +12,7 @@ from csi.receiver import store as store_module
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import SignalStore
-from csi.simulator.http_server import serve_in_background
+from tests.fakes.background_server import serve_in_background
 from tests.integration.test_receiver_store import arrival, batch_of
 
 SECRET = "csi-test-secret-0123456789-0123456789"

@@ -22,7 +22,7 @@ import yaml
 from csi.demo.reconciliation import DeliverySummary, EventRecord, LedgerContents, summarize
 from csi.receiver.app import INGEST_PATH, create_app
 from csi.receiver.settings import ReceiverSettings
-from csi.simulator.http_server import serve_in_background
+from tests.fakes.background_server import serve_in_background
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 from tests.fakes.youtube import SimulatedYouTube, simulated_youtube
 from tests.faults.oracle import Ledgers, Taken, read_books
