@@ -21,17 +21,15 @@ app = create_app(open_runtime)
 def main() -> None:
     """An error of ours is one sentence on stderr and its own exit code, never a traceback."""
     try:
-        _refuse_arguments(sys.argv[1:])
+        if sys.argv[1:]:
+            raise ConfigError(
+                "python -m csi.main takes no arguments; web.host and web.port (or PORT) say where it listens"
+            )
         code = _run()
     except CsiError as error:
         sys.stderr.write(f"csi: {error}\n")
         sys.exit(error.exit_code)
     end(code)
-
-
-def _refuse_arguments(arguments: list[str]) -> None:
-    if arguments:
-        raise ConfigError("python -m csi.main takes no arguments; web.host and web.port (or PORT) say where it listens")
 
 
 def _run() -> int:

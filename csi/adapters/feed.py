@@ -127,7 +127,7 @@ class FeedAdapter(WatchedSource):
         }
         epoch = int(float(item["published"])) if item.get("published") is not None else 0
         return CreatorSignalEvent(
-            event_id=f"src:feed:{watch_id(ref)}:{_short(identity)}:{epoch}",
+            event_id=f"src:feed:{watch_id(ref)}:{_hash(identity, 16)}:{epoch}",
             dedupe_key=item_key(ref, identity),
             source=SOURCE,
             event_type=raw.event_type,
@@ -276,10 +276,6 @@ def item_key(ref: str, identity: str) -> str:
 def watch_id(ref: str) -> str:
     """A short name of the feed for keys: its address may be long."""
     return _hash(ref, 12)
-
-
-def _short(identity: str) -> str:
-    return _hash(identity, 16)
 
 
 def _hash(text: str, length: int) -> str:

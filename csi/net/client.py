@@ -159,11 +159,11 @@ class Net:
         with self._lock:
             # A forked child must not share sockets with its parent: each process opens its own pool.
             if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = (os.getpid(), self._new_transport())
+                self._pool = (
+                    os.getpid(),
+                    DeadlineTransport(self._verify or default_tls(), self._max_connections, self._guard),
+                )
             return self._pool[1]
-
-    def _new_transport(self) -> DeadlineTransport:
-        return DeadlineTransport(self._verify or default_tls(), self._max_connections, self._guard)
 
 
 def is_loopback(host: str) -> bool:

@@ -75,7 +75,8 @@ def _use_slot(
     following = None if following_id is None else _claim(rt, following_id)
     others = [wake for wake in opened if following is None or wake.key != following.batch.id]
     # Only as many as there are free slots: each thread that ends claims its next batch without a wake-up.
-    return [*rest, *others[: _free_slots(rt, batch)]], following
+    used = sum(it.count for it in _own(batches.sending(rt.now()), batch.tier))
+    return [*rest, *others[: max(_slots(rt, batch.tier) - used, 0)]], following
 
 
 def _wake_next(rt: Runtime, batch: Batch) -> list[Wake]:
@@ -148,11 +149,6 @@ def _has_slot(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> boo
 
 def _slots(rt: Runtime, tier: str) -> int:
     return rt.share.urgent if tier == "urgent" else rt.share.requests
-
-
-def _free_slots(rt: Runtime, batch: Batch) -> int:
-    used = sum(it.count for it in _own(batches.sending(rt.now()), batch.tier))
-    return max(_slots(rt, batch.tier) - used, 0)
 
 
 def _own(sending: list[Sending], tier: str) -> list[Sending]:

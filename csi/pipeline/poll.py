@@ -164,9 +164,13 @@ def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
 def _read(rt: Runtime, watch: Watch) -> ReadOutcome:
     adapter, position = rt.adapter(watch.source), _position(rt, watch)
     reading = adapter.read(position)
-    is_empty = _is_empty(adapter, watch, reading)
+    # The watch listed items before, and lists none: neither readable nor unreadable ones.
+    listed = bool(reading.items) or reading.unchanged or reading.unreadable > 0
+    is_empty = adapter.lists_the_past and watch.last_video_published_at is not None and not listed
     if is_empty:
-        _refuse_empty(watch)
+        # At the third empty read in a row, and at each one after it.
+        if watch.empty_reads + 1 >= watch_health.EMPTY_READS:
+            raise SourceError("the feed lists no items any more, although it did before", kind="empty")
         # Without validators the next read is complete: the same empty response must not count as unchanged.
         reading = replace(reading, etag=None, last_modified=None)
     with exclusive_on_sqlite(POLL_SECTION):
@@ -182,18 +186,6 @@ def _read(rt: Runtime, watch: Watch) -> ReadOutcome:
     if not reading.unchanged:
         changes["empty_reads"] = watch.empty_reads + 1 if is_empty else 0
     return ReadOutcome(reading, items, known, gap, changes)
-
-
-def _is_empty(adapter: SourceAdapter, watch: Watch, reading: ReadResult) -> bool:
-    """The watch listed items before, and lists none: neither readable nor unreadable ones."""
-    listed = bool(reading.items) or reading.unchanged or reading.unreadable > 0
-    return adapter.lists_the_past and watch.last_video_published_at is not None and not listed
-
-
-def _refuse_empty(watch: Watch) -> None:
-    """SourceError at the third empty read in a row, and at each one after it."""
-    if watch.empty_reads + 1 >= watch_health.EMPTY_READS:
-        raise SourceError("the feed lists no items any more, although it did before", kind="empty")
 
 
 def _rhythm(times: list[float]) -> dict[str, Any]:
@@ -298,7 +290,8 @@ def _select(rt: Runtime, watch: Watch, new: list[KeyedItem], reading: ReadResult
     wanted, unwanted = _filter(rt, watch, new)
     # The first read: only the newest items that `first_poll` allows become events.
     if watch.first_read_at is None and not reading.unchanged:
-        cut = _cut(wanted, _newest(json.loads(watch.first_poll)))
+        newest = _newest(json.loads(watch.first_poll))
+        cut = 0 if newest is None else max(len(wanted) - newest, 0)
         return ItemSelection(wanted[cut:], wanted[:cut], unwanted)
     seen = watch.last_success_at
     if seen is not None and retention.has_forgotten_keys(seen, now, rt.settings.retention.dedupe_days):
@@ -336,10 +329,6 @@ def _newest(policy: Any) -> int | None:
     if policy == "all":
         return None
     return int(policy["last"]) if isinstance(policy, dict) else 0
-
-
-def _cut(items: list[KeyedItem], newest: int | None) -> int:
-    return 0 if newest is None else max(len(items) - newest, 0)
 
 
 def _with_keys(adapter: SourceAdapter, raws: Iterable[RawEvent]) -> list[KeyedItem]:

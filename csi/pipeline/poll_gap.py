@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from csi import clock
@@ -68,7 +67,7 @@ def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now
     gap = _find(watch, now, unknown=is_new and reading.window_full)
     if gap is None:
         return GapResult()
-    asked = replace(position, known=partial(_known_before, gap.until), emits=None)
+    asked = replace(position, known=lambda keys: dedupe.known_before(list(keys), gap.until), emits=None)
     try:
         found, why = rt.adapter(watch.source).fill_gap(asked, gap.since), NO_KEY
     except SourceError as error:
@@ -97,7 +96,7 @@ def report(watch: Watch, result: GapResult, now: float) -> None:
 
 
 def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
-    old = _load(watch.gap_json)
+    old = Gap(**json.loads(watch.gap_json)) if watch.gap_json else None
     if watch.last_success_at is None or watch.first_read_at is None:
         return None
     if unknown:
@@ -132,11 +131,3 @@ def _keep_open(watch: Watch, gap: Gap, why: str, now: float) -> GapResult:
 def _note(gap: Gap, why: str) -> str:
     text = f"items may have been missed between {clock.iso(gap.since)} and {clock.iso(gap.until)}: {why}"
     return text[: watches.ERROR_TEXT]
-
-
-def _known_before(moment: float, keys: Any) -> set[str]:
-    return dedupe.known_before(list(keys), moment)
-
-
-def _load(text: str | None) -> Gap | None:
-    return Gap(**json.loads(text)) if text else None

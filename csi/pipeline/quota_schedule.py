@@ -3,6 +3,7 @@
 The rules are in csi.scheduling.quota; this module reads the watches and the unit ledger for them.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -106,7 +107,9 @@ def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_unti
         load = day_plan.of(watch.id)
     if day_plan is None or load is None:
         _set_planned_interval(watch, watch.interval_seconds)
-        return _free_poll(rt, watch, now, fresh_until)
+        if fresh_until is not None and fresh_until > now:
+            return cadence.after_expiry(now, watch.interval_seconds, fresh_until, rt.rng)
+        return cadence.after_success(now, watch.interval_seconds, rt.rng)
     seconds = day_plan.plan.interval(load)
     _set_planned_interval(watch, min(seconds, day_plan.midnight - now + day_plan.tomorrow.interval(load)))
     return _paid_poll(rt, now, seconds, day_plan, load)
@@ -157,6 +160,9 @@ def forecast(rt: Runtime, now: float) -> Forecast | None:
     plan, budget = day_plan.plan, day_plan.budget
     rate = day.per_second if day.per_second is not None else plan.rate(day_plan.loads)
     spare = max(budget.left - budget.buffer, 0)
+    # By interval, the shortest first.
+    pairs = [(plan.interval(load), load.fast) for load in day_plan.loads]
+    counted = Counter((_rounded(seconds), seconds <= fast * 1.01) for seconds, fast in pairs)
     return Forecast(
         day=day.id,
         limit=limit,
@@ -166,7 +172,7 @@ def forecast(rt: Runtime, now: float) -> Forecast | None:
         lasts_until=min(now + spare / rate, day.ends) if rate > 0 else day.ends if spare else now,
         per_hour=rate * HOUR,
         planned_units=round(plan.demand(day_plan.loads, budget.seconds)),
-        groups=_groups(plan, day_plan),
+        groups=tuple(Group(seconds, count, fast) for (seconds, fast), count in sorted(counted.items())),
         warning=infeasible(rt),
     )
 
@@ -189,9 +195,22 @@ def sentence(found: Forecast) -> str:
         return "nothing that is watched costs units"
     if found.left == 0:
         return "today's units are used up; what costs units is read again after midnight Pacific"
-    until = "midnight" if found.lasts_until >= found.ends_at else _pacific(found.lasts_until)
+    until = (
+        "midnight"
+        if found.lasts_until >= found.ends_at
+        else datetime.fromtimestamp(found.lasts_until, api_units.PACIFIC).strftime("%H:%M")
+    )
     lasting = f"at this rate the budget lasts until {until} Pacific"
-    return "; ".join([lasting, ", ".join(_group_words(found.groups))])
+    words = []
+    for one in found.groups:
+        verb = "can stay" if one.is_fast else "runs" if one.watches == 1 else "run"
+        words.append(
+            f"{one.watches} {verb} " + ("after midnight" if one.seconds == math.inf else f"at {one.seconds:g} s")
+        )
+    number, _, rest = words[0].partition(" ")
+    return "; ".join(
+        [lasting, ", ".join([f"{number} {'playlist' if number == '1' else 'playlists'} {rest}", *words[1:]])]
+    )
 
 
 def infeasible(rt: Runtime) -> str | None:
@@ -279,12 +298,6 @@ def buffer(rt: Runtime) -> int:
     return max((rule.min_quota_buffer for rule in rules if rule), default=0)
 
 
-def _free_poll(rt: Runtime, watch: Watch, now: float, fresh_until: float | None) -> float:
-    if fresh_until is not None and fresh_until > now:
-        return cadence.after_expiry(now, watch.interval_seconds, fresh_until, rt.rng)
-    return cadence.after_success(now, watch.interval_seconds, rt.rng)
-
-
 def _set_planned_interval(watch: Watch, seconds: float) -> None:
     if watch.planned_interval != seconds:
         watch_admin.set_planned_interval(watch.id, seconds)
@@ -295,32 +308,7 @@ def _paid_poll(rt: Runtime, now: float, seconds: float, day_plan: _DayPlan, load
     return cadence.after_success(now, at - now, rt.rng) if at <= day_plan.midnight else at
 
 
-def _groups(plan: Plan, day_plan: _DayPlan) -> tuple[Group, ...]:
-    """By interval, the shortest first."""
-    pairs = [(plan.interval(load), load.fast) for load in day_plan.loads]
-    counted = Counter((_rounded(seconds), seconds <= fast * 1.01) for seconds, fast in pairs)
-    return tuple(Group(seconds, count, fast) for (seconds, fast), count in sorted(counted.items()))
-
-
 def _rounded(seconds: float) -> float:
     if seconds == float("inf"):
         return seconds  # nothing is left of the day's units: midnight is the next chance
     return float(round(seconds)) if seconds >= 10 else round(seconds, 1)
-
-
-def _group_words(groups: Iterable[Group]) -> list[str]:
-    words = [f"{one.watches} {'can stay' if one.is_fast else _verb(one)} {_at(one.seconds)}" for one in groups]
-    number, _, rest = words[0].partition(" ")
-    return [f"{number} {'playlist' if number == '1' else 'playlists'} {rest}", *words[1:]]
-
-
-def _verb(group: Group) -> str:
-    return "runs" if group.watches == 1 else "run"
-
-
-def _at(seconds: float) -> str:
-    return "after midnight" if seconds == float("inf") else f"at {seconds:g} s"
-
-
-def _pacific(moment: float) -> str:
-    return datetime.fromtimestamp(moment, api_units.PACIFIC).strftime("%H:%M")

@@ -132,16 +132,13 @@ def _api_access(facts: SystemFacts) -> Iterator[Problem]:
             "degraded",
             f"the YouTube Data API refused access with {one.name}",
             f"{_watches(blocked)} not read, {effect}" if blocked else effect,
-            f"correct it: `{_variable(one.name)}`; then restart worker and sidecar; `csi doctor` tests the access",
+            f"correct it: `{'YOUTUBE_OAUTH_REFRESH_TOKEN' if one.name == 'oauth' else one.name}`; then restart worker "
+            "and sidecar; `csi doctor` tests the access",
             one.since,
             fails=("ready", "alert") if blocked else ("alert",),
             cause=one.error,
             is_proven=True,
         )
-
-
-def _variable(name: str) -> str:
-    return "YOUTUBE_OAUTH_REFRESH_TOKEN" if name == "oauth" else name
 
 
 def _api_units(facts: SystemFacts) -> Iterator[Problem]:
@@ -235,12 +232,8 @@ def _quiet(facts: SystemFacts) -> Iterator[Problem]:
             f"{_names(found, rhythm=True)}",
             "the creators publish less, or these feeds are stale",
             "open them in a browser and compare; with `YOUTUBE_API_KEY` set, CSI compares them itself once a day",
-            min(_silent_since(one) for one in found),
+            min((one.last_success_at or 0.0) - (quiet_seconds(one) or 0.0) for one in found),
         )
-
-
-def _silent_since(watch: WatchTimes) -> float:
-    return (watch.last_success_at or 0.0) - (quiet_seconds(watch) or 0.0)
 
 
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────────

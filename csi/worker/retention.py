@@ -91,7 +91,8 @@ def prune(
             after, chunks = chunk.after, chunks + bool(chunk.total)
             notice(chunk.total)
             if chunk.total:
-                rest(_rest(time.monotonic() - started))
+                # As long as the chunk took: other writers get half of the time.
+                rest(min(max(time.monotonic() - started, SHORTEST_REST), LONGEST_REST))
     return Pruned(dict(removed), True, retention.old_open_dead_letters(bounds.dead_letters))
 
 
@@ -99,11 +100,6 @@ def survey(rt: Runtime) -> Pruned:
     """What `prune` would remove now."""
     bounds = limits(rt, rt.now())
     return Pruned(retention.survey(bounds), True, retention.old_open_dead_letters(bounds.dead_letters))
-
-
-def _rest(elapsed: float) -> float:
-    """Pause as long as the chunk took: other writers get half of the time."""
-    return min(max(elapsed, SHORTEST_REST), LONGEST_REST)
 
 
 def _log_result(done: Pruned) -> None:
