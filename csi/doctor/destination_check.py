@@ -22,7 +22,6 @@ from csi.errors import MissingSetting, NetError
 from csi.ingester.signature import TOLERANCE_SECONDS, Form, canonical, new_request_id
 from csi.net import HttpResponse
 from csi.pipeline import destination_state, settle
-from csi.pipeline.disk_guard import check_storage as check_storage  # the same question for the database
 from csi.runtime import Runtime
 from csi.status.destinations import NO_COUNTS
 from csi.store import attempts, batches, destinations

@@ -50,16 +50,6 @@ def skip_locked() -> str:
     return "FOR UPDATE OF o SKIP LOCKED" if is_postgres() else ""
 
 
-def check_pages() -> None:
-    """Read the whole SQLite file, some seconds per gigabyte. StoreError names the damage."""
-    if is_postgres():
-        return
-    with reading():
-        found = [str(row[0]) for row in fetch("PRAGMA quick_check(5)")]
-    if found != ["ok"]:
-        raise StoreError(f"the integrity check found: {'; '.join(found)[:300]}")
-
-
 def backup(target: Path) -> None:
     """Write a consistent copy while worker and sidecar run, and check it. A damaged copy is removed."""
     if is_postgres():

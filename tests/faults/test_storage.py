@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from csi.doctor.destination_check import check_storage
+from csi.doctor.local import check_database
 from csi.runtime import load_settings
-from csi.store import db
+from csi.store import database_faults, db
 from csi.worker import retention
 from tests.fakes.scripted_receiver import ScriptedReceiver, accept, json_reply
 from tests.faults.oracle import Bounds
@@ -137,15 +137,16 @@ def test_case_44_a_disk_that_became_read_only(case, tmp_path, seed):
         box.wait_for(lambda: remount(disk, "ro"))
         refused = box.run(*CONSUMER)
         status, body = ask(box, port, "readyz")
-        found = [finding.kind for finding in check_storage(load_settings(box.home / "config.yaml", box.env))]
+        finding = check_database(load_settings(box.home / "config.yaml", box.env))
+        found = database_faults.identify(finding.text).kind
         assert remount(disk, "rw")
         total += publish(box, 6)
         box.start()
         box.wait_for_delivered(total)
-        case.close(read_process_ledgers(box), code=refused.returncode, readyz=status, found=",".join(found), seed=seed)
+        case.close(read_process_ledgers(box), code=refused.returncode, readyz=status, found=found, seed=seed)
         assert (refused.returncode, "Traceback" in refused.stderr, status) == (7, False, 503)
         assert "cannot be opened for writing" in str(body["reasons"])
-        assert "read_only" in found
+        assert (finding.level, found) == ("fail", "read_only")
 
 
 HOLD = """

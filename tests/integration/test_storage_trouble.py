@@ -10,7 +10,7 @@ import httpx
 import pytest
 from loguru import logger
 
-from csi.doctor.destination_check import check_storage
+from csi.doctor.local import check_database
 from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
 from csi.status.storage import StorageStatus, storage_status
@@ -90,9 +90,6 @@ class Home:
         own = self.rt.settings.csi.model_copy(update={"min_free_mb": megabytes})
         self.rt.settings = self.rt.settings.model_copy(update={"csi": own})
 
-    def kinds(self, **options: Any) -> list[str]:
-        return [finding.kind for finding in check_storage(self.rt.settings, **options)]
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
@@ -104,44 +101,28 @@ EVERYTHING = 900_000
 
 
 def test_a_sound_database_is_good_news(home: Home) -> None:
-    (finding,) = check_storage(home.rt.settings, thorough=True)
-    assert (finding.kind, finding.is_good) == ("ok", True)
+    assert check_database(home.rt.settings).level == "ok"
 
 
-def test_each_trouble_is_found_with_a_remedy(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.wants_free(EVERYTHING)
-    assert home.kinds() == ["full"]
-    home.wants_free(0)
-    with home.locked():
-        assert home.kinds() == ["locked"]
+def test_a_schema_that_does_not_fit_is_found_with_a_remedy(home: Home) -> None:
     home.sql("DELETE FROM schema_migration WHERE name = '0003_delivery'")
-    assert home.kinds() == ["old"]
+    found = check_database(home.rt.settings)
+    assert (found.level, "lacks 0003_delivery" in found.text, "csi db migrate" in found.remedy) == ("fail", True, True)
     home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
-    assert home.kinds() == ["newer"]
-    monkeypatch.setattr(disk, "LONG_LOG", -1)
-    assert home.kinds()[0] == "long_reader"
-    assert all(finding.remedy for finding in check_storage(home.rt.settings))
+    found = check_database(home.rt.settings)
+    assert (found.level, "install the newer version" in found.remedy) == ("fail", True)
 
 
-def test_a_damaged_file_is_one_finding(home: Home) -> None:
+def test_a_damaged_file_is_found_with_a_remedy(home: Home) -> None:
     home.damage()
-    assert home.kinds() == ["damaged"]
-
-
-def test_a_damaged_page_is_found_when_all_are_read(home: Home) -> None:
-    with db.connection():
-        heartbeats.write("worker", 1.0, 1.0)
-    home.sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    content = bytearray(home.path.read_bytes())
-    content[4096 * 3 : 4096 * 4] = b"\xff" * 4096
-    home.path.write_bytes(bytes(content))
-    assert "damaged" in home.kinds(thorough=True)
+    found = check_database(home.rt.settings)
+    assert (found.level, "put the last backup in its place" in found.remedy) == ("fail", True)
 
 
 def test_a_database_that_is_not_there_is_not_made_by_looking(home: Home) -> None:
     for file in home.path.parent.glob("csi.db*"):
         file.unlink()
-    assert home.kinds() == ["absent"]
+    assert "there is no database" in check_database(home.rt.settings).text
     assert not home.path.exists()
 
 
@@ -269,5 +250,5 @@ def test_on_postgresql_the_room_is_the_servers_business(tmp_path: Path, postgres
             True,
             StorageStatus(),
         )
-        assert [finding.kind for finding in check_storage(s.rt.settings)] == ["ok"]
+        assert check_database(s.rt.settings).level == "ok"
         assert schedule.plan(s.rt, horizon=0) != []
