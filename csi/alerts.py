@@ -78,7 +78,8 @@ class AlertTable:
     ) -> None:
         """Record which alerts began and which ended. `after_seconds`: see `delay`.
 
-        An alert that one of the problems explains goes on: it is not among them, and is not over either.
+        An alert that one of the problems explains goes on: it is not among them, and is not over either. One that the
+        operator does not know yet ends without a message.
         """
         there = {(problem.id, problem.subject) for problem in problems}
         explained = {name for problem in problems for name in problem.kind.explains}
@@ -97,8 +98,9 @@ class AlertTable:
             if new:
                 log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
         for alert in self.firing():
-            is_over = (alert.name, alert.subject) not in there and alert.name not in explained
-            if is_over and self.resolve(alert, now, is_muted=is_muted(alert.name)):
+            is_explained = alert.name in explained
+            is_over = (alert.name, alert.subject) not in there and not (is_explained and alert.notified_at)
+            if is_over and self.resolve(alert, now, is_muted=is_explained or is_muted(alert.name)):
                 log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
         self.delete_old(now)
 

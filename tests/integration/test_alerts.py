@@ -360,6 +360,16 @@ def test_an_alert_that_another_problem_explains_later_is_not_called_over(line, c
     assert alerts.firing() == []
 
 
+def test_an_alert_that_another_problem_explains_before_its_delay_is_never_notified(line, clock):
+    stale = CASES["source_stale"]
+    silent = replace(stale, worker=CASES["worker_silent"].worker)
+    for moment, name in ((stale, "source_stale"), (silent, "worker_silent")):
+        alerts.record(to_notify(judge(moment).problems), NOW, None)
+        assert [one.name for one in alerts.firing()] == [name]
+    alerts.record([], NOW + 400, None)
+    assert [one.name for one in alerts.claim_unnotified(NOW + 900, 60.0)] == ["worker_silent"]
+
+
 def test_what_another_problem_explains_is_not_notified():
     silent = facts(31, oldest_pending=NOW - 1801)
     assert [one.id for one in judge(silent).problems] == ["worker_silent", "backlog_old"]
