@@ -158,6 +158,17 @@ class TrustInstallation(Installation):
         self.target_fails_until = time.time() + seconds
         self.target.then = lambda request: behaviour if request.at < self.target_fails_until else json_reply(200)
 
+    def publish_every(self, seconds: float) -> None:
+        """Until the installation ends."""
+        over = threading.Event()
+        self.opened.callback(over.set)
+
+        def work() -> None:
+            while not over.wait(seconds):
+                self.publish()
+
+        threading.Thread(target=work, daemon=True).start()
+
     def write_config(self, text: str) -> None:
         """A configuration as an editor leaves it, then a reload."""
         (self.home / "config.yaml").write_text(text)
@@ -184,6 +195,8 @@ class Injection:
     notifies: bool = True
     heals: bool = True
     """The problem ends by `heal` and `remedy` within HEALED_SECONDS."""
+    ends_soon: bool = True
+    """False: the message of its end waits longer than RESOLVED_SECONDS, since the problem may come back."""
     channels: int = 1
     playlists: int = 1
     blocks: Mapping[str, Any] = field(default_factory=dict)
@@ -386,7 +399,7 @@ def _end(
     def is_told() -> bool:
         return any(one.is_end and _is_about(one, row.problem) for one in box.messages()[earlier:])
 
-    if to_the_end and seen.message is not None:
+    if to_the_end and row.ends_soon and seen.message is not None:
         if _wait(is_told, RESOLVED_SECONDS):
             seen.resolved = time.time() - began
         else:
