@@ -16,7 +16,7 @@ from csi.cli.command import config_and_json_options, config_option, installed
 from csi.cli.output import ago, echo_json, plain, safe, stamp, table
 from csi.doctor import destination_check
 from csi.ingester.text import clean
-from csi.status.delivery_problems import certificate_text
+from csi.status import delivery_problems
 
 if TYPE_CHECKING:
     from csi.doctor.destination_check import Checkup
@@ -65,7 +65,7 @@ def _lines(one: DestinationStatus, now: float) -> Iterator[str]:
     yield f"  last failure  {_when(row.last_failure_at, now)}{error}"
     yield f"  last answer   {_when(row.answered_at, now)}"
     if row.certificate_expires_at is not None:
-        yield f"  certificate   {certificate_text(row.certificate_expires_at, now)}"
+        yield f"  certificate   {delivery_problems.certificate_text(row.certificate_expires_at, now)}"
     if one.note:
         yield f"  note          {one.note}"
     yield f"  queued        {one.pending:,} pending, {one.in_flight:,} in flight, {one.dead:,} open dead letters"

@@ -118,6 +118,8 @@ def test_the_watchdog_is_not_fed_after_a_pass_that_failed(monkeypatch, broken, s
     for owner, name, result in [
         *((own, name, result) for name, result in loop.items()),
         (own.redrive, "redrive", []),
+        (own.receiver_test, "due_tests", []),
+        (own, "sample_backlog", None),
         (own.rescue, "rescue", []),
     ]:
         answer = fail if name == broken else lambda *_, result=result: result
