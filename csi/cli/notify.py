@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import api_models, clock
+from csi import api_models, clock, runtime
 from csi.admin import mutes
 from csi.cli.command import DurationType, audited, config_and_json_options, config_option, installed, user_name
 from csi.cli.output import echo_json, echo_table, plural, safe, stamp
 from csi.errors import MissingSetting
 from csi.notifications import NOT_ACCEPTED
-from csi.runtime import notification_targets
-from csi.status.alert_overview import alert_overview
+from csi.status import alert_overview
 from csi.worker import alerting
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def notify() -> None:
 def status(config_path: Path | None, as_json: bool) -> None:
     """Show the alerts that fire now, the last recorded ones, the last notifications, and mutes."""
     with installed(config_path) as rt:
-        found = alert_overview(rt)
+        found = alert_overview.alert_overview(rt)
     if as_json:
         echo_json(api_models.AlertStatus.of_overview(found))
         return
@@ -77,11 +76,11 @@ def test(config_path: Path | None) -> None:
     fine = []
     with installed(config_path) as rt:
         has_heartbeat = rt.settings.secrets.heartbeat_url is not None
-        if not notification_targets(rt.settings) and not has_heartbeat:
+        if not runtime.notification_targets(rt.settings) and not has_heartbeat:
             raise MissingSetting(
                 "neither CSI_NOTIFY_URLS nor CSI_HEARTBEAT_URL is set. Set one in the environment or in /etc/csi/env."
             )
-        if notification_targets(rt.settings):
+        if runtime.notification_targets(rt.settings):
             alerting.check_targets(rt)
             failed = [name for name, accepted in alerting.send_test(rt).items() if not accepted]
             text = f"{', '.join(failed)}: {NOT_ACCEPTED}; check its URL"
@@ -148,7 +147,7 @@ def unmute(config_path: Path | None, mute_id: int | None) -> None:
 def list_mutes(config_path: Path | None, as_json: bool) -> None:
     """List the mutes that are active."""
     with installed(config_path) as rt:
-        found = alert_overview(rt).muting.mutes
+        found = alert_overview.alert_overview(rt).muting.mutes
     if as_json:
         echo_json({"mutes": [api_models.MuteJson.of(one) for one in found]})
     elif found:
