@@ -59,9 +59,9 @@ def test_the_commented_destination_and_window_would_load(tmp_path: Path) -> None
 
 
 def _with_examples() -> str:
-    """The example with its commented destination and maintenance window switched on."""
+    """The example with its commented destination, feed and maintenance window switched on."""
     text = (CONFIG / "config.example.yaml").read_text().replace("destinations: {}", "destinations:")
-    text = text.replace("windows: []", "windows:")
+    text = text.replace("windows: []", "windows:").replace("feeds: []", "feeds:")
     return re.sub(r"(?m)^  #   ", "    ", text)
 
 
