@@ -10,6 +10,7 @@ from csi.config.loader import require_delivery
 from csi.config.settings import Settings
 from csi.errors import ConfigError, CsiError, StoreError
 from csi.logs import log
+from csi.net import local_url
 from csi.runtime import Runtime, load_settings, open_runtime
 from csi.store import db, leases
 from csi.web.app import create_app
@@ -41,7 +42,8 @@ def _run() -> int:
         logs.install_excepthook()
         host, port = door.getsockname()[:2]
         log.info("sidecar listens", host=host, port=port)
-        code = server.run(create_app(lambda: rt), door, server.ServerLimits())
+        app = create_app(lambda: rt, address=local_url(host, port))
+        code = server.run(app, door, server.ServerLimits())
     _release_leases(rt)
     return code
 

@@ -26,6 +26,7 @@ from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
 from csi.store import api_refusals, api_units, db, held_removals
+from csi.store.database_faults import DatabaseFault
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
 ACCESS_SECONDS = 60.0
@@ -95,6 +96,8 @@ class ProcessState:
     backlog_sampled_at: float = -math.inf
     ping_fault: str | None = None
     """Why the heartbeat URL could not be reached last time."""
+    database_fault: DatabaseFault | None = None
+    """Why the last write of this process failed; None: it succeeded, or failed once for a reason that may pass."""
     poll_ended_at: float | None = None
     """When a watch was last polled, with or without success. Monotonic."""
     progressed_at: dict[int, float] = field(default_factory=dict)

@@ -83,7 +83,8 @@ class SqlDatabase:
     """One database of this process: SQLite by a path, PostgreSQL by a URL, the same statements on both.
 
     Statements are written with `?`. Errors at the process edge name the database by `title`; `remedy` says what to
-    set when its directory cannot be used. `advisory_lock` serializes migrations on PostgreSQL.
+    set when its directory cannot be used, `fault_remedy` what to do about an error of the database.
+    `advisory_lock` serializes migrations on PostgreSQL.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class SqlDatabase:
         pragmas: Mapping[str, Any],
         remedy: str = STATE_DIR_REMEDY,
         sqlite: type[SqliteDatabase] = SqliteDatabase,
+        fault_remedy: Callable[[Exception], str] | None = None,
     ) -> None:
         self.proxy = proxy
         self.migrations = migrations
@@ -104,11 +106,11 @@ class SqlDatabase:
         self._pragmas = dict(pragmas)
         self._remedy = remedy
         self._sqlite = sqlite
+        self._fault_remedy = fault_remedy
 
     def open(self, url: str) -> Database:
         """Bind the models to this database. Nothing is read or written yet, but a missing SQLite file is created."""
-        if isinstance(self.proxy.obj, SqliteOneWriter):
-            self.proxy.obj.close_writer()
+        self.close_writer()
         db = _open_postgres(url) if "://" in url else self._open_sqlite(Path(url))
         self.proxy.initialize(db)
         return db
@@ -186,6 +188,11 @@ class SqlDatabase:
         if self.is_postgres() and not self.proxy.is_closed() and not self.proxy.is_connection_usable():
             self.proxy.close()
 
+    def close_writer(self) -> None:
+        """On SQLite, close the connection that all threads write through. The next transaction opens a new one."""
+        if isinstance(self.proxy.obj, SqliteOneWriter):
+            self.proxy.obj.close_writer()
+
     # ── schema ──────────────────────────────────────────────────────────────────────────────────────────
 
     def runner(self) -> Runner:
@@ -222,7 +229,9 @@ class SqlDatabase:
             raise StoreError(f"the schema of {self._title} could not be migrated: {error}") from error
         except (DatabaseError, sqlite3.DatabaseError) as error:
             reason = " ".join(str(error).split())[:300]
-            raise StoreError(f"{self._title} cannot be used: {reason}") from error
+            place = f" {self.proxy.database}" if isinstance(self.proxy.obj, SqliteDatabase) else ""
+            remedy = f"; {self._fault_remedy(error)}" if self._fault_remedy else ""
+            raise StoreError(f"{self._title}{place} cannot be used: {reason}{remedy}") from error
 
     @contextmanager
     def _migration_lock(self) -> Iterator[None]:

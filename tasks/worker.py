@@ -18,6 +18,7 @@ from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, maintenance, reload
 from csi.worker.maintenance import QueueHealth
 from csi.worker.stall import HUNG_SECONDS
+from csi.worker.unstored_alert import UnstoredAlert
 from tasks.dispatch import dispatch
 from tasks.huey_worker import WorkerConsumer, WorkerProcess
 from tasks.stall_watch import NOTIFIER_SECONDS, StallWatch, end_process
@@ -36,7 +37,7 @@ QUEUE_SECONDS = 60.0
 WATCH_SECONDS = 5.0
 ALERT_SECONDS = 15.0
 START_SECONDS = 60.0
-"""A worker that has just started may not have written its first heartbeat."""
+"""A worker that has just started, or whose database works again, may not have written its heartbeat yet."""
 FRESH_SECONDS = 30.0
 """After this long without a pass of the maintenance loop the heartbeat URL is not pinged."""
 
@@ -68,6 +69,7 @@ class IngesterWorker(WorkerProcess):
         self.notified_at = time.monotonic()
         """When the notifier last ended a round. Monotonic."""
         self._notifier: threading.Thread | None = None
+        self._unstored = UnstoredAlert()
 
     def boot(self, threads: int) -> None:
         rt = runtime()
@@ -169,9 +171,9 @@ class IngesterWorker(WorkerProcess):
                 return
             rt = runtime()
             try:
-                alerting.evaluate(rt, is_worker=self.is_well() or time.monotonic() - self._began < START_SECONDS)
-                alerting.note_round(rt, self._started_at)
+                self._evaluate_alerts(rt)
             except DatabaseError as error:
+                self._unstored.failed(rt, error)
                 if (fields := self.count_database_error(error)) is not None:
                     log.error("alerts could not be evaluated; retrying", **fields)
             except Exception as error:  # noqa: BLE001 an error of the notification library
@@ -181,6 +183,14 @@ class IngesterWorker(WorkerProcess):
                 alerting.ping(rt)
                 next_ping = time.monotonic() + rt.settings.notify.heartbeat_seconds
             self.notified_at = time.monotonic()
+
+    def _evaluate_alerts(self, rt: Runtime) -> None:
+        if self._unstored.is_failing:
+            alerting.note_round(rt, self._started_at)  # raises while the database cannot be written
+            self._unstored.worked(rt)
+        began = max(self._began, self.database_failed_at)
+        alerting.evaluate(rt, is_worker=self.is_well() or time.monotonic() - began < START_SECONDS)
+        alerting.note_round(rt, self._started_at)
 
     def _depth(self, huey: Any) -> int | None:
         """How many wake-ups are in the queue. None: it cannot be read, and the worker threads wait for it, too."""

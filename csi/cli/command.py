@@ -95,6 +95,5 @@ def audited(rt: runtime.Runtime, action: str, change: Callable[[], T], detail: C
 
 
 def sidecar_url(settings: Settings) -> str:
-    """The sidecar's address on this machine."""
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.web.host, settings.web.host)  # noqa: S104
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.web.port}"
+    """The sidecar's address on this machine, as configured."""
+    return net.local_url(settings.web.host, settings.web.port)

@@ -147,12 +147,12 @@ def run() -> None:
     except Exception as error:
         from csi.errors import StoreError
         from csi.store import database_faults
-        from csi.store.db import DatabaseError
+        from csi.store.db import DatabaseError, place
 
         if not isinstance(error, DatabaseError):
             raise  # a bug: show the traceback
         found = database_faults.identify(error)
-        click.echo(f"csi: {found.text}; {found.remedy}", err=True)
+        click.echo(f"csi: {place()}: {found.text}; {found.remedy}", err=True)
         sys.exit(StoreError.exit_code)
 
 

@@ -11,7 +11,7 @@ from csi.config.secrets import hide_password
 from csi.config.settings import Settings, looks_like_postgres
 from csi.doctor.finding import Finding
 from csi.errors import ConfigError, StoreError
-from csi.store import db
+from csi.store import database_faults, db
 
 MIB = 1024 * 1024
 LEAST_FREE = 100 * MIB
@@ -144,7 +144,7 @@ def check_database(settings: Settings) -> Finding:
         db.open_database(url)
         return check_schema(settings)
     except StoreError as error:
-        return Finding("database", "fail", f"{shown}: {error}", _database_remedy(str(error)))
+        return database_fault(settings, error)
 
 
 def check_schema(settings: Settings) -> Finding:
@@ -157,14 +157,25 @@ def check_schema(settings: Settings) -> Finding:
     return Finding("database", "ok", f"{shown}{_size(url)}, schema up to date")
 
 
-def _database_remedy(text: str) -> str:
-    if "newer csi" in text:
-        return "install the newer version again, or restore the backup from before the upgrade"
-    if "not a database" in text or "malformed" in text:
-        return "stop the worker, move the file away with its -wal and -shm, and put the last backup in its place"
-    if "locked" in text:
-        return "another process holds the write lock: end other programs that have the file open"
-    return "see that the server runs, that csi.database (CSI_DATABASE_URL) is right, and that this user may use it"
+def database_fault(settings: Settings, error: Exception) -> Finding:
+    """What a database error means, where the database is, and what to do about that."""
+    url, fault = settings.csi.database_url, database_faults.identify(error)
+    what = str(error) if isinstance(error, StoreError) else fault.text
+    shown = hide_password(url)
+    text = what if shown in what else f"{shown}: {what}"
+    match fault.kind:
+        case "locked" if not looks_like_postgres(url):
+            remedy = f"find the process with `fuser -v {url}` and end it; processing resumes when the lock is released"
+        case "damaged" if not looks_like_postgres(url):
+            remedy = (
+                f"stop worker and sidecar, move {url} with its -wal and -shm to another directory and keep them, "
+                "put the last backup in its place, and start again"
+            )
+        case "unusable":
+            remedy = "check csi.database (CSI_DATABASE_URL), and that this user may use it; `csi db status` says more"
+        case _:
+            remedy = fault.remedy
+    return Finding("database", "fail", text, remedy)
 
 
 def _size(url: str) -> str:

@@ -19,6 +19,7 @@ from csi.pipeline import schedule
 from csi.runtime import Runtime, secret_values
 from csi.status.facts import gather
 from csi.store import db
+from csi.store.db import DatabaseError
 
 QueueCheck = Callable[[Settings], Iterable[Finding]]
 
@@ -65,7 +66,7 @@ def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Ite
     yield from local.check_disk(rt.settings)
     yield from local.check_sqlite(rt.settings)
     yield from local.check_clock(rt.now())
-    yield from _guarded(_open_rows(rt, online=online))
+    yield from _guarded(rt.settings, _open_rows(rt, online=online))
     yield Finding("queue", "skip", f"the product does not know its task queue: {_ON_HOST}")
 
 
@@ -93,20 +94,20 @@ def _installation(settings: Settings, options: CheckOptions) -> Iterator[Finding
         rt = Runtime(settings, net)
         yield from local.check_clock(rt.now())
         if is_usable:
-            yield from _guarded(_rows(rt, options))
+            yield from _distinct(_guarded(settings, _rows(rt, options)))
         elif options.online:
             with _scratch(rt):
-                yield from _guarded(_outside(rt))
+                yield from _guarded(settings, _outside(rt))
     if options.at_work:
         yield from options.queue(settings)
 
 
 def _rows(rt: Runtime, options: CheckOptions) -> Iterator[Finding]:
     with db.reading():
-        sync_without_worker(rt)
-        yield from _outside(rt) if options.online else ()
+        yield from _guarded(rt.settings, _sync(rt))
+        yield from _guarded(rt.settings, _outside(rt)) if options.online else ()
         if options.at_work:
-            yield from _at_work(rt, online=options.online)
+            yield from _guarded(rt.settings, _at_work(rt, online=options.online))
             yield from services.check_sidecar(rt, options.sidecar_url(rt.settings)) if options.online else ()
 
 
@@ -123,12 +124,26 @@ def _outside(rt: Runtime) -> Iterator[Finding]:
     yield from services.check_sources(rt)
 
 
-def _guarded(findings: Iterator[Finding]) -> Iterator[Finding]:
+def _guarded(settings: Settings, findings: Iterator[Finding]) -> Iterator[Finding]:
     """A database error during the checks becomes a finding."""
     try:
         yield from findings
-    except StoreError as error:
-        yield Finding("database", "fail", str(error), "stop the worker and restore the last backup, if it stays so")
+    except (StoreError, DatabaseError) as error:
+        yield local.database_fault(settings, error)
+
+
+def _distinct(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Several checks may meet the same database error."""
+    seen = set[Finding]()
+    for one in findings:
+        if one not in seen:
+            yield one
+        seen.add(one)
+
+
+def _sync(rt: Runtime) -> Iterator[Finding]:
+    sync_without_worker(rt)
+    yield from ()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
 from csi.status.notification_problems import NotificationFacts
 from csi.status.problems import Problem
+from csi.status.sidecar import sidecar_address
 from csi.status.verdict import REPLAY_DEAD_LETTERS, judge
 from csi.status.watch_states import is_failing, last_poll_failed
 from csi.status.worker_problems import SET_CLOCK, START_WORKER
@@ -229,7 +230,9 @@ def _notified(found: NotificationFacts) -> str:
     return f"notifications go to {', '.join(found.targets) or 'no target'}; {heartbeat}"
 
 
-def check_sidecar(rt: Runtime, url: str) -> Iterator[Finding]:
+def check_sidecar(rt: Runtime, configured: str) -> Iterator[Finding]:
+    """At the address that it recorded itself, which PORT in its environment may have set; otherwise as configured."""
+    url = sidecar_address(rt) or configured
     try:
         status = rt.net.get(f"{url}/healthz", limits=HttpLimits(total=3.0)).status
     except NetError as error:

@@ -166,6 +166,12 @@ class Net:
             return self._pool[1]
 
 
+def local_url(host: str, port: int) -> str:
+    """Where a program on this machine reaches a server that listens on this host, which may stand for all addresses."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def is_loopback(host: str) -> bool:
     """Whether a URL's host is loopback: `localhost`, 127.0.0.0/8 or ::1. No name is resolved."""
     if host.lower() == "localhost":

@@ -7,6 +7,7 @@ from csi.errors import StoreError
 from csi.runtime import Runtime
 from csi.status.worker import WorkerStatus
 from csi.store import database_faults, disk
+from csi.store.database_faults import DatabaseFault
 from csi.store.disk import MB
 
 
@@ -15,32 +16,34 @@ class StorageStatus:
     """What health checks say of the database. A note does not make the installation not ready."""
 
     nearly_full: str | None = None
-    unwritable: str | None = None
+    fault: DatabaseFault | None = None
+    """Why it cannot be written."""
     note: str | None = None
     free_mb: int | None = None
     log_mb: int | None = None
 
 
 def storage_status(rt: Runtime, worker: WorkerStatus) -> StorageStatus:
-    """The write lock is tried only when the worker has stalled: a busy worker needs it more than a health check."""
+    """The write lock is tried only when the worker has stalled: a busy worker needs it more than a health check. What a
+    write of this process met last (csi.worker.unstored_alert) counts, too."""
     found, wanted = disk.measure(), rt.settings.csi.min_free_mb
     if found is None:
-        return StorageStatus()
-    unwritable = database_faults.READ_ONLY.text if found.is_read_only else None
-    if unwritable is None and worker.heartbeat is not None and not worker.is_alive:
-        unwritable = _lock_problem(Path(rt.settings.csi.database_url))
+        return StorageStatus(fault=rt.process.database_fault)
+    fault = database_faults.READ_ONLY if found.is_read_only else rt.process.database_fault
+    if fault is None and worker.heartbeat is not None and not worker.is_alive:
+        fault = _lock_fault(Path(rt.settings.csi.database_url))
     return StorageStatus(
         nearly_full=disk.nearly_full(found, wanted) if found.free < wanted * MB else None,
-        unwritable=unwritable,
+        fault=fault,
         note=disk.long_reader(found) if found.log > disk.LONG_LOG else None,
         free_mb=found.free // MB,
         log_mb=found.log // MB,
     )
 
 
-def _lock_problem(path: Path) -> str | None:
+def _lock_fault(path: Path) -> DatabaseFault | None:
     try:
         disk.check_write_lock(path)
     except StoreError as error:
-        return database_faults.identify(error).text
+        return database_faults.identify(error)
     return None

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from csi.runtime import Runtime
-from csi.status import backup_problems, delivery_problems, notification_problems, source_problems, worker_problems
+from csi.status import (
+    backup_problems,
+    delivery_problems,
+    notification_problems,
+    source_problems,
+    storage_problems,
+    worker_problems,
+)
 from csi.status.facts import SystemFacts, gather
 from csi.status.problems import Check, Problem
 from csi.status.worker_problems import SET_CLOCK, worker_remedy
@@ -53,7 +60,7 @@ def verdict(rt: Runtime) -> StatusVerdict:
 def judge(facts: SystemFacts) -> StatusVerdict:
     found = (
         *worker_problems.problems(facts),
-        *_storage(facts),
+        *storage_problems.problems(facts),
         *_sources(facts),
         *source_problems.problems(facts),
         *delivery_problems.problems(facts),
@@ -75,21 +82,6 @@ def _with_since(problem: Problem, facts: SystemFacts) -> Problem:
     if problem.since is not None:
         return problem
     return replace(problem, since=facts.alerts_since.get((problem.id, problem.subject)))
-
-
-# ── storage ──────────────────────────────────────────────────────────────────────────────────
-
-
-def _storage(facts: SystemFacts) -> Iterator[Problem]:
-    storage = facts.storage
-    remedy = "`csi db status` says more"
-    if storage.nearly_full:
-        effect = "polling stops until space is free; stored events are still delivered"
-        room = "free space on the disk: `csi prune --yes` removes rows past their retention"
-        yield Problem("storage", "disk", "degraded", storage.nearly_full, effect, room, fails=("ready", "alert"))
-    if storage.unwritable:
-        effect = "nothing can be stored or delivered"
-        yield Problem("storage", "database", "down", storage.unwritable, effect, remedy, fails=("ready", "alert"))
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────

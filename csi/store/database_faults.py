@@ -26,7 +26,9 @@ READ_ONLY = DatabaseFault(
     "the database cannot be opened for writing",
     "check the owner and mode of the state directory, and whether its file system is mounted read-only",
 )
-DAMAGED = DatabaseFault("damaged", "the database is damaged", "keep its files and restore the last backup")
+DAMAGED = DatabaseFault(
+    "damaged", "the database is damaged", "stop worker and sidecar, keep its files and restore the last backup"
+)
 FAILING = DatabaseFault(
     "failing",
     "the disk reports an error",

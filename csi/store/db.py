@@ -7,6 +7,7 @@ from pathlib import Path
 from csi.errors import StoreError
 from csi.exclusive_section import ExclusiveSection
 from csi.sql import OWNER, DatabaseError, SqlDatabase, SqliteOneWriter, chunks, columns, marks, new_token
+from csi.store import database_faults
 from csi.store.models import database
 
 __all__ = ["OWNER", "DatabaseError", "chunks", "columns", "database", "marks", "new_token"]
@@ -27,6 +28,7 @@ sql_database = SqlDatabase(
         "journal_size_limit": 32 * 1024 * 1024,
     },
     sqlite=SqliteOneWriter,
+    fault_remedy=lambda error: database_faults.identify(error).remedy,
 )
 _sql = sql_database
 open_database = _sql.open
@@ -34,6 +36,7 @@ is_postgres = _sql.is_postgres
 run, changed, fetch, fetch_all, fetch_one = _sql.run, _sql.changed, _sql.fetch, _sql.fetch_all, _sql.fetch_one
 column, value, number = _sql.column, _sql.value, _sql.number
 writing, connection, reading = _sql.writing, _sql.connection, _sql.reading
+close_writer = _sql.close_writer
 drop_broken_connection = _sql.drop_broken_connection
 runner, migrate = _sql.runner, _sql.migrate
 pending_migrations, applied_migrations = _sql.pending_migrations, _sql.applied_migrations
@@ -43,6 +46,11 @@ def exclusive_on_sqlite(section: ExclusiveSection) -> AbstractContextManager[Non
     """Enter the exclusive section on SQLite only: on PostgreSQL each statement waits for the network, and other threads
     can work meanwhile."""
     return nullcontext() if is_postgres() else section
+
+
+def place() -> str:
+    """Where the database is, for error messages; a server's address may contain a password and is not shown."""
+    return "the database" if is_postgres() else str(database.database)
 
 
 def skip_locked() -> str:

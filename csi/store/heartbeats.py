@@ -10,6 +10,7 @@ WORKER = "worker"
 
 NOTIFIER = "notifier"
 """The thread of the worker that evaluates alerts."""
+SIDECAR = "sidecar"
 
 GAP_SECONDS = 30.0
 """A process without a heartbeat for longer was down. A restart takes less."""
@@ -30,6 +31,8 @@ class LastHeartbeat:
     pid: int | None = None
     stall_json: str | None = None
     """Why it makes no progress, and which of its threads hang (csi.status.worker)."""
+    address: str | None = None
+    """Where it listens; None: nowhere, or not known."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,15 @@ def write(
     *,
     queued: int | None = None,
     clock_json: str | None = None,
+    address: str | None = None,
 ) -> None:
     sql = """
-        INSERT INTO heartbeats (name, first_beat_at, beat_at, started_at, pid, queued, clock_json)
-        VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at,
+        INSERT INTO heartbeats (name, first_beat_at, beat_at, started_at, pid, queued, clock_json, address)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at,
             started_at = excluded.started_at, pid = excluded.pid, queued = excluded.queued,
-            clock_json = excluded.clock_json
+            clock_json = excluded.clock_json, address = excluded.address
     """
-    run(sql, name, now, now, started_at, os.getpid(), queued, clock_json)
+    run(sql, name, now, now, started_at, os.getpid(), queued, clock_json, address)
 
 
 def note_stall(name: str, stall_json: str | None) -> None:

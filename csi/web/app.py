@@ -1,5 +1,6 @@
 """The sidecar as an ASGI app: health, metrics, the admin API and the dashboard behind their guards."""
 
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,14 +26,16 @@ from csi.web.page_rendering import error_page, show_file
 from csi.web.pages import pages
 from csi.web.responses import problem, reply
 from csi.web.shared_state import Sidecar
+from csi.worker.alert_standby import AlertStandby, run_in_background
 
 Handlers = Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]]
 
 _DETAILS = {404: "there is nothing at this path", 405: "this method is not allowed here"}
 
 
-def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
-    """Opens nothing: `open_runtime` is called at the first request, or when the server starts.
+def create_app(open_runtime: Callable[[], Runtime], address: str | None = None) -> Starlette:
+    """Opens nothing: `open_runtime` is called at the first request, or when the server starts. `address`: where it
+    listens, for `csi doctor`.
 
     `app.state.reset()` closes the runtime, so that the next request opens a new one (tests, changed environment).
     """
@@ -41,7 +44,10 @@ def create_app(open_runtime: Callable[[], Runtime]) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await sidecar.open()
+        stopping = threading.Event()
+        run_in_background(AlertStandby(address), sidecar.runtime, stopping)
         yield
+        stopping.set()
         sidecar.close()
 
     admin = ApiGuard(_router([one.route() for one in api.operations()], _HANDLERS), sidecar)

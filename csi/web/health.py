@@ -36,7 +36,7 @@ def readiness(facts: SystemFacts) -> HealthReport:
         "delivery": _delivery(facts),
         "worker": _worker(facts),
         "database": {
-            "ok": not (storage.nearly_full or storage.unwritable),
+            "ok": not (storage.nearly_full or storage.fault),
             "note": storage.note,
             "free_mb": storage.free_mb,
             "log_mb": storage.log_mb,

@@ -56,7 +56,7 @@ class Sidecar:
     async def open(self) -> None:
         """Opens the runtime before the first request. A failure is logged, and `/readyz` reports it."""
         try:
-            await to_thread.run_sync(self._runtime_now, abandon_on_cancel=True)
+            await to_thread.run_sync(self.runtime, abandon_on_cancel=True)
         except CsiError as error:
             self.warn("the sidecar is not ready", error)
 
@@ -76,11 +76,12 @@ class Sidecar:
             log.warning(message, error=str(error))
 
     def _call(self, task: Callable[[Runtime], T]) -> T:
-        runtime = self._runtime_now()
+        runtime = self.runtime()
         with db.reading():
             return task(runtime)
 
-    def _runtime_now(self) -> Runtime:
+    def runtime(self) -> Runtime:
+        """Opened at the first call; blocks meanwhile."""
         with self._lock:
             if self._runtime is None:
                 self._runtime = self._open_runtime()

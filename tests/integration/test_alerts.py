@@ -23,6 +23,7 @@ from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.api_refusals import ApiRefusal
 from csi.store.backlog_samples import BacklogSample
 from csi.store.backups import Backup, BackupRecord
+from csi.store.database_faults import READ_ONLY
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
 from csi.store.held_removals import HeldRemoval, LostWatch
@@ -107,7 +108,7 @@ CASES = {
     "backup_failed": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 9, None, FAILED_BACKUP, NOW - 60)),
     "backup_old": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 1e6, GOOD_BACKUP)),
     "notification_failed": facts(notifications=NotificationFacts(failing=(FailingTarget("json", NOW - 60, 2),))),
-    "storage": facts(storage=StorageStatus(unwritable="the database cannot be opened for writing")),
+    "storage": facts(storage=StorageStatus(fault=READ_ONLY)),
 }
 OTHERS = {
     "no_notification_target": facts(notifications=NotificationFacts(has_heartbeat_url=False)),

@@ -36,8 +36,10 @@ from csi.status import (
     facts,
     mutes,
     overview,
+    sidecar,
     slo,
     storage,
+    storage_problems,
     timeline,
     upcoming,
     verdict,
@@ -494,6 +496,8 @@ READS = [
     lambda rt: watch_states.watch_counts(rt),
     lambda rt: worker.worker_status(rt),
     lambda rt: list(worker_problems.problems(facts.gather(rt))),
+    lambda rt: list(storage_problems.problems(facts.gather(rt))),
+    lambda rt: sidecar.sidecar_address(rt),
 ]
 
 

@@ -12,6 +12,7 @@ from playhouse.migrations import Runner
 from csi import clock as times
 from csi.errors import SourceError
 from csi.pipeline.poll import WatchLease
+from csi.runtime import ProcessState
 from csi.scheduling.watch_health import catch_up
 from csi.store import db, dedupe, hosts, inbox, retention, watches
 from csi.store.models import Host, Watch, database
@@ -168,7 +169,7 @@ def test_a_watch_that_is_being_read_is_not_postponed(store):
 
 def lease_of(watch: Watch) -> tuple[WatchLease, SimpleNamespace]:
     clock = SimpleNamespace(time=NOW)
-    return WatchLease(SimpleNamespace(now=lambda: clock.time), watch), clock
+    return WatchLease(SimpleNamespace(now=lambda: clock.time, process=ProcessState()), watch), clock
 
 
 def test_a_lease_is_extended_while_pages_arrive(store):
