@@ -234,6 +234,7 @@ class TroubledHistory(History):
                 "last_new_at": read_at,
                 "health": health if read_at else "healthy",
                 "errors": 4 if read_at and health != "healthy" else 0,
+                "health_since": now - 900 if read_at and health != "healthy" else None,
                 "host": host,
                 "name": "A playlist",
                 "lease_token": self.draw.choice([None, None, "token"]),

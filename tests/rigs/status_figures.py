@@ -24,9 +24,8 @@ from csi.config.settings import STREAM, TIERS
 from csi.jobs.job_kinds import KINDS
 from csi.logs import redact
 from csi.pipeline import quota_schedule
-from csi.problems import to_notify
 from csi.runtime import Runtime
-from csi.status import backlog, destinations, facts, overview, slo, upcoming, verdict, watch_states
+from csi.status import alert_overview, backlog, destinations, facts, overview, slo, upcoming, verdict, watch_states
 from csi.status.delivery_problems import certificate_text
 from csi.status.problems import ALERTS, PROBLEMS
 from csi.status.source_problems import is_on_time
@@ -53,6 +52,7 @@ class Moment:
         self.hour, self.day = (slo.report(rt, window) for window in (slo.HOUR, slo.DAY))
         self.windows = {"1h": self.hour, "24h": self.day}
         self.verdict = verdict.judge(self.facts)
+        self.alerts = alert_overview.firing(rt)
         self.backlog = backlog.backlog(rt)
         self.upcoming = upcoming.upcoming(rt)
         self.destinations = destinations.all_destinations(rt)
@@ -205,18 +205,16 @@ def dedupe_hits(at: Moment) -> float | None:
 
 
 def problem_series(at: Moment) -> dict[tuple[str, ...], float]:
-    told = to_notify(at.verdict.problems)
     found = {}
     for one in at.verdict.problems:
         proven = "yes" if one.is_proven else "no"
         key = (redact(one.cause or "")[:120], one.id, proven, one.runbook, one.severity, one.subject)
-        found[key] = float(one in told)
+        found[key] = float(one in at.alerts)
     return found
 
 
-def problem_counts(at: Moment, names: Sequence[str], *, only_alerts: bool) -> dict[str, float]:
-    found = at.verdict.failing("alert") if only_alerts else at.verdict.problems
-    counted = Counter(one.id for one in found)
+def problem_counts(problems: Iterable[Any], names: Sequence[str]) -> dict[str, float]:
+    counted = Counter(one.id for one in problems)
     return {name: counted[name] for name in names}
 
 
@@ -321,8 +319,9 @@ METRICS: dict[str, Row] = {
     "csi_backup_duration_seconds": backup(lambda at, good: good.seconds),
     "csi_backup_failed": one(lambda at: at.facts.backups.last_failed is not None),
     "csi_status": one(lambda at: ("ok", "degraded", "down").index(at.verdict.status)),
-    "csi_problems": labelled(lambda at: problem_counts(at, PROBLEMS, only_alerts=False)),
-    "csi_troubles": labelled(lambda at: problem_counts(at, ALERTS, only_alerts=True)),
+    "csi_problems": labelled(lambda at: problem_counts(at.verdict.problems, PROBLEMS)),
+    "csi_alerts": labelled(lambda at: problem_counts(at.alerts, ALERTS)),
+    "csi_troubles": labelled(lambda at: problem_counts(at.alerts, ALERTS)),
     "csi_problem": problem_series,
     "csi_config_reload_failed": one(lambda at: at.facts.reload_error is not None),
     "csi_build_info": lambda at: {(__version__,): 1.0},
@@ -426,7 +425,7 @@ STATUS: dict[str, Row] = {
         attrgetter("overview.sources"),
         source=attrgetter("name"),
         enabled=attrgetter("is_enabled"),
-        **{name: attrgetter(name) for name in ("active", "paused", "failing")},
+        **{name: attrgetter(name) for name in ("active", "paused", "failing", "last_poll_failed")},
         last_success_at=lambda one: iso(one.last_success_at),
         last_new_at=lambda one: iso(one.last_new_at),
         next_poll_at=lambda one: iso(one.next_poll_at),
@@ -487,7 +486,8 @@ def adapters(at: Moment) -> dict[str, Any]:
             "last_success": iso(max((row.last_success_at for row in rows if row.last_success_at), default=None)),
             "watches": max(plan.watches, len(rows)),
             "on_time": on_time,
-            "failing": sum(row.errors > 0 for row in rows),
+            "failing": sum(watch_states.is_failing(row, at.now) for row in rows),
+            "last_poll_failed": sum(watch_states.last_poll_failed(row) for row in rows),
         }
     return shown
 
@@ -526,7 +526,7 @@ READY: dict[str, Row] = {
         if one.name != "default"
     },
     "worker.heartbeat_age_seconds": lambda at: rounded(at.facts.worker.age, 1),
-    "database.ok": lambda at: not (at.facts.storage.nearly_full or at.facts.storage.unwritable),
+    "database.ok": lambda at: not (at.facts.storage.nearly_full or at.facts.storage.fault),
     "database.note": attrgetter("facts.storage.note"),
     "database.free_mb": lambda at: Nearly(at.facts.storage.free_mb, 512),  # other programs write, too
     "database.log_mb": attrgetter("facts.storage.log_mb"),
@@ -850,7 +850,7 @@ def last_failure(at: Moment, one: destinations.DestinationStatus) -> str:
 
 
 OVERVIEW: dict[str, Row] = {
-    "count beside /sources": beside(lambda at: sum(at.states()[state] for state in watch_states.UNWELL)),
+    "count beside /sources": beside(lambda at: sum(at.states()[state] for state in watch_states.FAILING_STATES)),
     "count beside /dead-letters": beside(attrgetter("facts.dead_letters")),
     "count beside /jobs": beside(lambda at: at.dead_jobs),
     "clock": lambda at: shown(stamp(at.now)),
