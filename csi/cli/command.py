@@ -58,7 +58,13 @@ class DurationType(click.ParamType[float]):
 @contextmanager
 def installed(config_path: Path | None) -> Iterator[runtime.Runtime]:
     """Open the settings and the database; StoreError when the database is missing or its schema is old."""
-    settings = runtime.load_settings(config_path)
+    with opened(runtime.load_settings(config_path)) as rt:
+        yield rt
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[runtime.Runtime]:
+    """Like `installed`, with these settings."""
     logs.setup(level="WARNING", format=settings.csi.log_format, secrets=runtime.secret_values(settings))
     url = settings.csi.database_url
     # A command must not create the database: run by root it would own the file, and the worker could not write to it.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +18,17 @@ import click
 import csi.status.slo
 import csi.web.health
 from csi import api_models, logs, net, runtime
-from csi.cli.command import DurationType, config_and_json_options, config_option, installed, sidecar_url
+from csi.cli.command import DurationType, config_and_json_options, config_option, installed, opened, sidecar_url
 from csi.cli.output import ago, echo_json, echo_lines, plain, plural, safe, stamp, table
-from csi.errors import UNHEALTHY, CsiError, NetError
+from csi.config import loader
+from csi.errors import UNHEALTHY, ConfigError, CsiError, NetError
 from csi.pipeline import quota_schedule
 from csi.status import destinations, facts, overview
+from csi.status.sidecar import sidecar_address
 from csi.store.queries import event_search
 
 if TYPE_CHECKING:
+    from csi.config.settings import Settings
     from csi.runtime import Runtime
     from csi.status.overview import Overview, SourceStatus
     from csi.status.problems import Problem
@@ -175,7 +181,7 @@ def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool
     """Check liveness, or readiness with --ready: exit code 0 or 1, nothing else.
 
     The check reads the database, as the sidecar does, and works where only the worker runs. With --http the sidecar
-    itself has to answer.
+    itself has to answer. A configuration file that is not valid is a note: the worker runs with the one from before.
     """
     try:
         report = _ask_sidecar(config_path, ready) if over_http else _ask_rows(config_path, ready)
@@ -185,7 +191,7 @@ def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool
         reasons = report.body.get("reasons", [])
         problems = report.body.get("problems", [])
         found = {"ok": report.is_good, "status": report.body.get("status"), "reasons": reasons, "problems": problems}
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(found | ({"note": report.body["note"]} if "note" in report.body else {})))
     else:
         click.echo(_health_words(report))
     sys.exit(0 if report.is_good else 1)
@@ -199,17 +205,35 @@ def _health_words(report: csi.web.health.HealthReport) -> str:
         f"{reason} ({plural(events, 'event')})" if events else reason
         for reason, events in zip(reasons, affected, strict=True)
     )
-    return f"{plain(report.body.get('status', 'unknown'))}{f': {texts}' if texts else ''}"
+    note = f"; {plain(report.body['note'])}" if "note" in report.body else ""
+    return f"{plain(report.body.get('status', 'unknown'))}{f': {texts}' if texts else ''}{note}"
 
 
 def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
-    with installed(config_path) as rt:
+    settings, note = _settings_or_note(config_path)
+    with opened(settings) as rt:
         found = facts.gather(rt)
-    return csi.web.health.readiness(found) if ready else csi.web.health.liveness(found)
+    report = csi.web.health.readiness(found) if ready else csi.web.health.liveness(found)
+    return replace(report, body=report.body | {"note": note}) if note else report
+
+
+def _settings_or_note(config_path: Path | None) -> tuple[Settings, str | None]:
+    """The settings; with a note, only where the database is: the file is not valid."""
+    try:
+        return runtime.load_settings(config_path), None
+    except ConfigError as error:
+        first = logs.redact(str(error)).splitlines()[0]
+        note = f"the configuration file is not valid, so only the stored state was checked ({first})"
+        return loader.minimal_settings(config_path, os.environ), note
 
 
 def _ask_sidecar(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
-    url = f"{sidecar_url(runtime.load_settings(config_path))}/{'readyz' if ready else 'livez'}"
+    """At the address that the sidecar recorded; otherwise as configured."""
+    settings, _ = _settings_or_note(config_path)
+    base = sidecar_url(settings)
+    with suppress(CsiError), opened(settings) as rt:
+        base = sidecar_address(rt) or base
+    url = f"{base}/{'readyz' if ready else 'livez'}"
     with net.Net(limits=net.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as client:
         answer = client.get(url)
     try:

@@ -28,6 +28,8 @@ from csi.patterns import judge
 DEFAULT_PATH = Path("/etc/csi/config.yaml")
 MAX_BYTES = 2 * 1024 * 1024
 
+STATE_VARIABLES = {"state_dir": "CSI_STATE_DIR", "database": "CSI_DATABASE_URL"}
+
 SourceModels = Mapping[str, type[SourceSettings]]
 
 
@@ -125,6 +127,21 @@ def file_model(sources: SourceModels) -> type[ConfigFile]:
 def find_file(path: Path | None, env: Environment) -> Path:
     """--config, then CSI_CONFIG_PATH, then /etc/csi/config.yaml."""
     return path or Path(env.get("CSI_CONFIG_PATH") or DEFAULT_PATH)
+
+
+def minimal_settings(path: Path | None, env: Environment) -> Settings:
+    """Defaults, and where the database is, as far as that can be found in a file that is not valid: for checks of a
+    worker that runs with the configuration from before."""
+    found = {name: env.get(variable) or None for name, variable in STATE_VARIABLES.items()}
+    with suppress(ConfigError):
+        for line in read_text(find_file(path, env)).splitlines():
+            key, _, value = line.split(" #")[0].strip().strip("{}").partition(":")
+            if key in found and found[key] is None and value.strip():
+                found[key] = value.strip().strip("'\"")
+    try:
+        return Settings.model_validate({"csi": {name: value for name, value in found.items() if value is not None}})
+    except ValidationError as error:
+        raise ConfigError(f"{find_file(path, env)}: where the database is cannot be read from this file") from error
 
 
 def read_text(file: Path) -> str:

@@ -38,7 +38,7 @@ FAILING = DatabaseFault(
 NEWER = DatabaseFault(
     "newer",
     "the database was made by a newer csi",
-    "install that version again, or restore a backup from before the upgrade",
+    "install the newer version again, or restore a backup from before the upgrade",
 )
 AWAY = DatabaseFault("away", "the database server does not answer", "start it, and check csi.database")
 UNUSABLE = DatabaseFault("unusable", "the database cannot be used", "run csi db status for details")

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from csi.status.verdict import StatusVerdict
 from csi.store import api_units, destinations, heartbeats
 from csi.store.models import Watch
 from csi.web import health
+from tests.fakes.raw_server import RawServer, Send, answer
 from tests.fakes.scripted_receiver import SECRET
 from tests.rigs.operator import HOSTILE, add_delivered_event, filled_operator_rig, operator_rig
 
@@ -201,9 +203,30 @@ def test_health_is_0_or_1_from_the_rows(tmp_path):
         assert built.json("health", "--ready", code=1)["reasons"] == ["youtube_playlist: not polled yet"]
 
 
+def test_health_of_a_running_worker_is_0_although_the_configuration_file_is_broken(tmp_path):
+    with operator_rig(tmp_path) as built:
+        built.alive()
+        built.config.write_text(f"csi:\n  state_dir: '{built.rt.settings.csi.state_dir}'  # here\n  log_level: [\n")
+        result = built.call("health")
+        assert (result.exit_code, result.stdout.splitlines()[1:]) == (0, [])
+        assert result.stdout.startswith("alive; the configuration file is not valid, so only the stored state was")
+        assert "config.yaml" in built.json("health")["note"]
+        heartbeats.write("worker", built.now - 3600, built.now - 7200)
+        assert built.json("health", code=1)["status"] == "stalled"
+
+
+def test_health_asks_the_sidecar_where_it_listens(tmp_path):
+    page = RawServer([Send(answer(200, b'{"status": "alive", "reasons": []}'))])
+    with page as there, operator_rig(tmp_path) as built:
+        heartbeats.write("sidecar", built.now, built.now, address=there.url)
+        assert built.call("health", "--http").stdout == "alive\n"
+
+
 def test_health_is_1_whatever_is_wrong_and_says_it_in_one_line(tmp_path):
     with operator_rig(tmp_path) as built:
         built.config.write_text("csi: [")
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{built.rt.settings.csi.database_url}{suffix}").unlink(missing_ok=True)
         result = built.call("health")
     assert (result.exit_code, result.stdout.startswith("unknown: ")) == (1, True)
     assert len(result.stdout.splitlines()) == 1

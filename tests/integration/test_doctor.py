@@ -54,6 +54,14 @@ class Patient:
         with db.connection():
             heartbeats.write("worker", time.time(), time.time())
 
+    @property
+    def state(self) -> str:
+        return str(self.box.state)
+
+    def stop_short(self) -> None:
+        """Wait for a lock for a moment, not for ten seconds."""
+        self.patch.setattr("csi.sql.BUSY_SECONDS", 0.2)
+
     def csi(self, *arguments: str) -> str:
         if db.database.obj is not None and not db.database.is_closed():
             db.database.close()
@@ -148,6 +156,40 @@ def damaged_database(p: Patient) -> Fault:
     assert "put the last backup in its place" in found["remedy"]
     gc.collect()  # the commands above were processes of their own, had a person typed them: none holds the old file
     shutil.copy(p.box.home / "backup.db", p.database)
+
+
+def locked_database(p: Patient) -> Fault:
+    p.stop_short()
+    holder = sqlite3.connect(p.database, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    found = yield "database"
+    assert f"`fuser -v {p.database}`" in found["remedy"]
+    assert "backup" not in found["remedy"]
+    holder.close()
+
+
+HOLD_WORKER_LOCK = """
+import pathlib, sys, time
+from csi.store.worker_lock import hold_worker_lock
+hold_worker_lock(pathlib.Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def silent_worker_whose_process_runs(p: Patient) -> Fault:
+    """`csi run` would end with code 9: the remedy names the process instead."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD_WORKER_LOCK, p.state], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    db.open_database(str(p.database))
+    with db.connection():
+        heartbeats.write("worker", time.time() - 300, time.time() - 900)
+    found = yield "worker"
+    assert "`systemctl restart csi-worker`" in found["remedy"]
+    assert "csi run" not in found["remedy"]
+    subprocess.run(shlex.split(re.search(r"`(kill \d+)`", found["remedy"])[1]), check=True)
+    assert process.wait(10) != 0
+    p.beat()
 
 
 def receiver_away(p: Patient) -> Fault:
@@ -271,6 +313,8 @@ FAULTS = [
     no_database,
     old_schema,
     damaged_database,
+    locked_database,
+    silent_worker_whose_process_runs,
     receiver_away,
     wrong_secret,
     wrong_path,

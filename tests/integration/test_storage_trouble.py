@@ -8,8 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from loguru import logger
 
+from csi.cli.main import cli
 from csi.doctor.local import check_database
 from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
@@ -111,6 +113,15 @@ def test_a_schema_that_does_not_fit_is_found_with_a_remedy(home: Home) -> None:
     home.sql("INSERT INTO schema_migration (name, applied) VALUES ('9999_future', '2030-01-01')")
     found = check_database(home.rt.settings)
     assert (found.level, "install the newer version" in found.remedy) == ("fail", True)
+
+
+def test_a_command_names_the_path_of_a_damaged_database_and_what_to_do(home: Home) -> None:
+    home.damage()
+    env = {"CSI_CONFIG_PATH": str(home.folder / "config.yaml"), "CSI_STATE_DIR": str(home.folder / "state")}
+    result = CliRunner().invoke(cli, ["status"], env=env)
+    said = str(result.exception)
+    assert f"the database {home.path} cannot be used: file is not a database" in said
+    assert "restore the last backup" in said
 
 
 def test_a_damaged_file_is_found_with_a_remedy(home: Home) -> None:
