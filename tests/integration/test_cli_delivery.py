@@ -65,6 +65,24 @@ def test_status_says_why_the_gate_is_closed(operator):
     assert "throttled by the receiver until" in operator.call("delivery", "status").stdout
 
 
+def test_status_says_what_is_known_of_a_receiver(operator):
+    now = operator.now
+    destinations.change(
+        "default",
+        answered_at=now,
+        confirms_counts=False,
+        certificate_expires_at=now + 30 * 86_400 + 60,
+        last_failure_at=now,
+        last_error="timeout: no answer within 10 s",
+    )
+    (one,) = operator.json("delivery", "status")["destinations"]
+    assert (one["state"], one["confirms_counts"], one["last_error"]) == ("accepting", False, "no answer within 10 s")
+    assert one["certificate_expires_at"]
+    text = operator.call("delivery", "status").stdout
+    for said in ("certificate   expires in 30 days", "does not confirm counts", ": no answer within 10 s"):
+        assert said in text
+
+
 def test_pause_is_kept_shown_and_ended(operator):
     result = operator.call("delivery", "pause", "--reason", "maintenance\x1b[31m")
     assert (result.exit_code, result.stdout) == (0, "default: delivery is paused\n")

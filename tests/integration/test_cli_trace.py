@@ -201,7 +201,7 @@ def pending(state="accepting", *, delivery_is_on=True, is_configured=True, earli
         ),
         (
             pending("throttled", throttled_until=NOW + 40, last_error="http 429"),
-            "asks us to wait: the receiver rate-limits us (429); sending is paused (until 2026-02-22T12:00:40Z)",
+            "rate-limits us (429); sending is paused until its Retry-After has passed (until 2026-02-22T12:00:40Z)",
         ),
         (
             pending("circuit_open", reason="http 401", opened_at=NOW),

@@ -336,6 +336,26 @@ async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, r
         assert said in text
 
 
+@pytest.mark.asyncio
+async def test_the_overview_says_what_is_known_of_a_receiver(client: httpx.AsyncClient, rt: Runtime) -> None:
+    now = rt.now()
+    with db.connection():
+        destinations.change(
+            "default",
+            answered_at=now,
+            confirms_counts=False,
+            certificate_expires_at=now + 30 * 86_400 + 60,
+            last_failure_at=now,
+            last_error="connect: connection refused",
+        )
+    text = (await client.get("/")).text
+    for said in ("certificate expires in 30 days", "does not confirm counts", "<small>connection refused</small>"):
+        assert said in text
+    with db.connection():
+        destinations.change("default", answered_at=None, last_failure_at=None, last_success_at=None)
+    assert "not contacted yet" in (await client.get("/")).text
+
+
 def report_incident(rt: Runtime) -> int:
     incidents.report(
         *("dead_letters", "channel A"),
