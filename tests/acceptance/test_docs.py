@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from tests.fakes.pages import PAGES, ROOT, Block, blocks, codes, rows, section
-from tests.fakes.scripted_receiver import ScriptedReceiver
+from tests.fakes.scripted_receiver import ScriptedReceiver, accept, json_reply
 from tests.rigs.processes import CONSUMER, Installation, installation
 
 pytestmark = pytest.mark.slow
@@ -170,7 +170,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def refuse_one(host: Host) -> None:
     box, real = host.box, host.box.ua_url
     box.yt.add(box.yt.playlists[0], "Refused")
-    with ScriptedReceiver(422) as ua:
+    with ScriptedReceiver(then=lambda request: json_reply(422) if request.events else accept(request)) as ua:
         box.ua_url = ua.url
         worker = box.start()
         box.wait_for(lambda: box.rows("SELECT 1 FROM dead_letter WHERE cause = 'event'"))
@@ -302,8 +302,8 @@ def await_page(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         (3, "csi: environment variable CSI_LOG_LEVEL: csi.log_level: expected", {"CSI_LOG_LEVEL": "LOUD"}),
         (4, "csi: delivery is not configured:", {"CSI_UA_ENDPOINT": ""}),
         (7, "csi: the directory", {"CSI_STATE_DIR": "/dev/null/csi"}),
-        (7, "csi: the database cannot be used:", {"CSI_DB_PATH": str(ROOT / "Procfile")}),
-        (7, "csi: the database cannot be used:", {"CSI_DATABASE_URL": "postgresql://127.0.0.1:1/csi"}),
+        (7, "csi: the database ", {"CSI_DB_PATH": str(ROOT / "Procfile")}),
+        (7, "csi: the database ", {"CSI_DATABASE_URL": "postgresql://127.0.0.1:1/csi"}),
         (7, "csi: csi.queue:", {"CSI_QUEUE_URL": tempfile.mkdtemp()}),
         (7, "csi: csi.queue:", {"CSI_QUEUE_URL": "postgresql://csi:the-password@127.0.0.1:1/csi"}),
     ],
