@@ -89,6 +89,7 @@ def _place(path: str, order: list[str]) -> int:
 def example_comments() -> dict[str, str]:
     """What config.example.yaml says behind each key; the first watch and the first profile stand for all."""
     text = EXAMPLE.read_text().replace("destinations: {}", "destinations:").replace("windows: []", "windows:")
+    text = text.replace("feeds: []", "feeds:")
     text = re.sub(r"(?m)^  #   ", "    ", text)
     lines = text.splitlines()
     found: dict[str, str] = {}

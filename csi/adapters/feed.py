@@ -21,7 +21,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.text import clean
 from csi.net import HttpLimits, HttpResponse
 
-SOURCE, EVENT_TYPE = "feed", "feed_new_item"
+SOURCE = "feed"
 LIMITS = HttpLimits(total=25.0, max_body=feed_document.MAX_BYTES, max_redirects=5)
 DAY = 86_400.0
 MOVED_AFTER = 7 * DAY
@@ -243,7 +243,7 @@ def _raw_events(found: FeedDocument, ref: str, now: float) -> list[RawEvent]:
             "feed_title": found.title,
             "seen_at": now,
         }
-        events.append(RawEvent(SOURCE, EVENT_TYPE, payload, clock.iso(_occurred(item.published, now))))
+        events.append(RawEvent(SOURCE, "feed_new_item", payload, clock.iso(_occurred(item.published, now))))
     return events
 
 

@@ -143,7 +143,7 @@ def target_of(rt: Runtime, text: str) -> WatchTarget:
     try:
         reference = parse_reference(text, _replacement_hosts(rt))
     except UnknownReference:
-        if is_foreign_address(text):
+        if FEEDS in rt.settings.sources and is_foreign_address(text):
             return _feed_target(rt, text.strip())
         raise
     return resolve(rt, reference)

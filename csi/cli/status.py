@@ -23,8 +23,7 @@ from csi.cli.output import ago, echo_json, echo_lines, plain, plural, safe, stam
 from csi.config import loader
 from csi.errors import UNHEALTHY, ConfigError, CsiError, NetError
 from csi.pipeline import quota_schedule
-from csi.status import destinations, facts, overview
-from csi.status.sidecar import sidecar_address
+from csi.status import destinations, facts, overview, sidecar
 from csi.store.queries import event_search
 
 if TYPE_CHECKING:
@@ -232,7 +231,7 @@ def _ask_sidecar(config_path: Path | None, ready: bool) -> csi.web.health.Health
     settings, _ = _settings_or_note(config_path)
     base = sidecar_url(settings)
     with suppress(CsiError), opened(settings) as rt:
-        base = sidecar_address(rt) or base
+        base = sidecar.sidecar_address(rt) or base
     url = f"{base}/{'readyz' if ready else 'livez'}"
     with net.Net(limits=net.HttpLimits(total=ASK_SECONDS), allow_insecure_http=True) as client:
         answer = client.get(url)

@@ -11,6 +11,7 @@ that succeeds.
 
 import math
 import random
+import re
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -166,7 +167,7 @@ def watch_name(name: str | None, ref: str) -> str:
 
 def without_address(error: str) -> str:
     """`the feed could not be read: host/path: connection refused` without its middle: problems are public."""
-    first, *rest = error.split(": ")
+    first, *rest = re.sub(r"https?://\S+", "its address", error).split(": ")
     return f"{first}: {rest[-1]}" if len(rest) > 1 else first
 
 
