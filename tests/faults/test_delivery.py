@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from csi.dlq import dead_letters, replay, search
-from csi.emitter.verdict import Pause, Transient
+from csi.emitter.verdict import Throttled, Transient
 from csi.emitter.verdict import judge as judge_answer
 from csi.net import HttpHeaders, HttpResponse
 from csi.store import batches, db
@@ -225,8 +225,8 @@ def test_case_20_a_table_of_retry_after(case):
             status=429, headers=HttpHeaders([("Retry-After", value) for value in values]), body=b"", url=""
         )
         verdict = judge_answer(answer, 1, AT)
-        waited = verdict.seconds if isinstance(verdict, Pause) else None
-        if waited != expected or not isinstance(verdict, Pause | Transient):
+        waited = verdict.seconds if isinstance(verdict, Throttled) else None
+        if waited != expected or not isinstance(verdict, Throttled | Transient):
             wrong.append((values, waited, expected))
     case.note(rows=len(RETRY_AFTER), wrong=len(wrong))
     assert wrong == []
