@@ -76,15 +76,19 @@ class Host:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
+        started = len(self.box.logged("tasks.worker", "watches"))
         self.running = [
             self.box.start(),
             self.box.start(sys.executable, "-m", "csi.main", **self.ours, PORT=str(self.port)),
         ]
-        self.box.wait_for(self.is_ready)
+        # Not `/readyz`: pages add channels that the fake does not know, and their source is then not ready.
+        self.box.wait_for(
+            lambda: self.answers("/healthz") and len(self.box.logged("tasks.worker", "watches")) > started
+        )
 
-    def is_ready(self) -> bool:
+    def answers(self, path: str) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz").status_code == 200
+            return httpx.get(f"{self.url}{path}").status_code == 200
         except httpx.TransportError:
             return False
 
