@@ -175,6 +175,23 @@ def test_no_text_refers_to_a_document_outside_the_repository():
     assert [str(path.relative_to(ROOT)) for path in texts if outside.search(path.read_text())] == []
 
 
+def test_every_cited_requirement_is_explained_in_the_repository():
+    page = ROOT / "docs/requirements.md"
+    explained = {
+        cells[0] for heading in ("Sections", "Numbered requirements") for cells in rows(section(page, heading))
+    }
+    citation = re.compile(r"(?:PRD(?:'s)? |PRD, )(§[\d.]*\d|N?FR-[\d.]*\d|Appendix [A-C])|(?<![\w/])(N?FR-\d[\d.]*\d)")
+    cited = {
+        first or second: str(path.relative_to(ROOT))
+        for folder in ("csi", "tasks", "docs", "ops", "tests", "config")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in (".md", ".py", ".sh", ".yml", ".yaml") and path.name != "CHANGELOG.md"
+        for first, second in citation.findall(path.read_text())
+    }
+    assert len(cited) > 15
+    assert {name: place for name, place in cited.items() if name not in explained} == {}
+
+
 @pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
 def test_named_files_exist(page):
     if page.name == "CHANGELOG.md":
