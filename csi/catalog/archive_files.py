@@ -79,11 +79,12 @@ def restore(rt: Runtime, name: str, *, keep_days: float = KEEP_DAYS) -> RestoreR
     count, until = sum(1 for _ in read(rt, book)), rt.now() + keep_days * DAY
     with writing():
         archives.keep_restored_until(name, until)
-    put_back = archives.restore_stats if book.kind == "video_stats" else archives.restore_jobs
-    rows = read(rt, book)
+    rows, back = read(rt, book), 0
     while chunk := list(islice(rows, archives.CHUNK)):
         with writing():
-            put_back(chunk)
+            back += archives.restore_rows(book.kind, chunk)
+    if back < count:
+        raise ArchiveError(f"{back:,} of {count:,} rows of {name} are back in the database; the file keeps all of them")
     with writing():
         archives.mark_restored(name)
     log.info("archive restored", archive=name, rows=count)

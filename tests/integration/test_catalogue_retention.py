@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,22 +117,22 @@ def test_a_month_that_is_kept_does_not_keep_others_and_is_thinned_when_its_time_
     assert [one.kept_until for one in archives.every()] == [None, None]
 
 
-def test_whoever_dies_while_a_month_comes_back_restores_it_again(rt, monkeypatch):
+def test_a_restore_that_was_killed_is_completed_by_the_next_one(rt, monkeypatch):
     monkeypatch.setattr(archives, "CHUNK", 4)
     moments = [day_of(400) + number for number in range(10)]
     capture("v1", *moments)
     put_away(rt)
     (book,) = archives.every()
-    put_back, calls = archives.restore_stats, []
+    put_back, calls = archives.restore_rows, []
 
-    def dying(rows: list) -> int:
+    def dying(kind: str, rows: list) -> int:
         calls.append(len(rows))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return put_back(rows)
+        return put_back(kind, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archives, "restore_stats", dying)
+        patch.setattr(archives, "restore_rows", dying)
         with pytest.raises(KeyboardInterrupt):
             archive_files.restore(rt, book.name)
     assert kept("v1") == moments[:4]
@@ -200,6 +201,32 @@ def test_jobs_lose_their_payload_after_a_month_and_go_after_a_year(rt, clock):
     clock.move(300 * DAY)
     assert put_away(rt) == {"removed jobs": 2}
     assert [job.id for job in jobs.page()] == [waiting.id]
+
+
+def test_jobs_that_were_deleted_after_a_year_come_back_whole(rt, clock):
+    settled = settle_job("old", NOW - 31 * DAY)
+    put_away(rt)
+    before = jobs.find(settled)
+    clock.move(365 * DAY)
+    assert put_away(rt)["removed jobs"] == 1
+    assert jobs.find(settled) is None
+    assert archive_files.restore(rt, archives.every()[0].name).rows == 1
+    assert jobs.find(settled) == replace(before, payload={"videos": 5}, archived_at=None)
+    clock.move(8 * DAY)
+    assert archive_old_rows(rt, rest=lambda seconds: None).rows == {"archived jobs": 1, "removed jobs": 1}
+    assert archive_files.restore(rt, archives.every()[0].name).rows == 1
+
+
+def test_a_file_whose_rows_are_not_back_is_kept(rt, monkeypatch):
+    capture("v1", day_of(400))
+    put_away(rt)
+    book = archives.every()[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "run", lambda *given: None)
+        with pytest.raises(ArchiveError, match="0 of 1 rows"):
+            archive_files.restore(rt, book.name)
+    assert archives.every()[0].rows == 1
+    assert archive_files.restore(rt, book.name).rows == 1
 
 
 def settle_job(key: str, at: float) -> str:

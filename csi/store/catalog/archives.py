@@ -141,19 +141,26 @@ def strip_jobs(rows: Sequence[tuple[Any, ...]], now: float) -> int:
     return changed(sql, now, *ids)
 
 
-def restore_stats(rows: Sequence[dict[str, Any]]) -> int:
-    """Insert a chunk of rows; those that are in the table stay as they are."""
-    for month in sorted({partitions.month_of(row["captured_at"]) for row in rows}):
-        partitions.ensure_partition("video_stats", partitions.month_starts(month))
-    names = COLUMNS["video_stats"]
+def restore_rows(kind: ArchiveKind, rows: Sequence[dict[str, Any]]) -> int:
+    """Put a chunk of archived rows back into their table. Returns how many of them are in it now.
+
+    Statistics that are in the table stay as they are. A job that is still there gets its payload back; one that
+    retention has deleted is inserted again.
+    """
+    if kind == "video_stats":
+        for month in sorted({partitions.month_of(row["captured_at"]) for row in rows}):
+            partitions.ensure_partition("video_stats", partitions.month_starts(month))
+    names = COLUMNS[kind]
+    conflict = {
+        "video_stats": "DO NOTHING",
+        "jobs": "(id) DO UPDATE SET payload = excluded.payload, video_ids = excluded.video_ids, "
+        "progress = excluded.progress, archived_at = NULL",
+    }
     places = ", ".join([f"({marks(names)})"] * len(rows))
-    sql = f"INSERT INTO video_stats ({', '.join(names)}) VALUES {places} ON CONFLICT DO NOTHING"
-    return changed(sql, *(row[name] for row in rows for name in names))
-
-
-def restore_jobs(rows: Sequence[dict[str, Any]]) -> int:
-    sql = "UPDATE jobs SET payload = ?, video_ids = ?, progress = ?, archived_at = NULL WHERE id = ?"
-    return sum(changed(sql, row["payload"], row["video_ids"], row["progress"], row["id"]) for row in rows)
+    sql = f"INSERT INTO {kind} ({', '.join(names)}) VALUES {places} ON CONFLICT {conflict[kind]}"
+    run(sql, *(row.get(name) for row in rows for name in names))
+    ids = [row["id"] for row in rows]
+    return int(fetch(f"SELECT COUNT(*) FROM {kind} WHERE id IN ({marks(ids)})", *ids)[0][0])
 
 
 # ── rows that are deleted ───────────────────────────────────────────────────────────────────────────────
