@@ -25,7 +25,7 @@ from csi.notifications import Target, split_urls, targets_of
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
-from csi.store import api_refusals, api_units, db, held_removals
+from csi.store import api_refusals, api_units, damage, db, held_removals
 from csi.store.database_faults import DatabaseFault
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
@@ -225,13 +225,23 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
     return loader.load(path, env=os.environ if env is None else env, sources=registry.settings_models())
 
 
-def open_runtime(path: Path | None = None, env: Mapping[str, str] | None = None, *, migrate: bool = True) -> Runtime:
-    """Read the config, set up logging, open the database and bring it up to date."""
+def open_runtime(
+    path: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    migrate: bool = True,
+    refuse_damaged: bool = False,
+) -> Runtime:
+    """Read the config, set up logging, open the database and bring it up to date.
+
+    `refuse_damaged`: StoreError where a check of the whole SQLite file finds damage."""
     settings = load_settings(path, env)
     logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
     make_private_dir(settings.csi.state_dir)
     db.open_database(settings.csi.database_url)
     rt = Runtime(settings, Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+    if refuse_damaged and not db.is_postgres():
+        damage.refuse_damaged(Path(settings.csi.database_url))
     if migrate:
         db.migrate()
         with db.connection():

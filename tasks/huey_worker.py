@@ -7,6 +7,7 @@ import datetime
 import itertools
 import logging
 import math
+import os
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ from huey.api import Task, TaskWrapper
 from huey.consumer import Consumer
 
 from csi import logs
-from csi.errors import CsiError
+from csi.errors import CsiError, StoreError
 from csi.logs import RepeatedErrors, log
 from csi.sql import DatabaseError
 from csi.store import database_faults
@@ -67,12 +68,16 @@ for _name in ("huey", "huey.consumer", "huey.consumer.Worker", "huey.consumer.Sc
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """While a worker starts: a CsiError is one sentence on stderr, and the process ends with its exit code."""
+    """While a worker starts: an expected error is one sentence on stderr, and the process ends with its exit code."""
     try:
         yield
     except CsiError as error:
         sys.stderr.write(f"csi: {error}\n")
         raise SystemExit(error.exit_code) from None
+    except DatabaseError as error:
+        fault = database_faults.identify(error)
+        sys.stderr.write(f"csi: {fault.text} ({' '.join(str(error).split())[:300]}); {fault.remedy}\n")
+        raise SystemExit(StoreError.exit_code) from None
 
 
 class WorkerProcess(ABC):
@@ -115,11 +120,23 @@ class WorkerProcess(ABC):
         fault = database_faults.identify(error)
         if fault is not database_faults.UNUSABLE:
             self.database_failed_at = time.monotonic()
+        if fault is database_faults.DAMAGED:
+            self.end_damaged(error)
         self.drop_broken_connection()
         counted = self.errors.count(f"{fault.text}: {error}" if fault is database_faults.UNUSABLE else fault.text)
         if counted is None:
             return None
         return {"error": str(error)[:300], "cause": fault.text, "remedy": fault.remedy, **counted}
+
+    def end_damaged(self, error: DatabaseError) -> None:
+        """The first error of a damaged file ends the process: what it would still write could damage more. The next
+        start checks the whole file, and refuses to work with one that is damaged."""
+        sentence = f"the database is damaged: {str(error)[:300]}; {database_faults.DAMAGED.remedy}"
+        log.critical("worker ends: the database is damaged", error=str(error)[:300], exit_code=StoreError.exit_code)
+        sys.stdout.flush()
+        sys.stderr.write(f"csi: {sentence}\n")
+        sys.stderr.flush()
+        os._exit(StoreError.exit_code)
 
     def _log_ended_errors(self) -> None:
         for cause, seconds in self.errors.take_ended().items():

@@ -4,6 +4,8 @@ import math
 import signal
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from csi import systemd
@@ -12,7 +14,7 @@ from csi.jobs import run_job
 from csi.logs import log
 from csi.pipeline import clock_check, quota_schedule, schedule
 from csi.runtime import Runtime, Share, open_runtime
-from csi.store import copy_tables, db, leases, watches
+from csi.store import copy_tables, damage, db, leases, watches
 from csi.store.db import DatabaseError
 from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, maintenance, reload
@@ -49,7 +51,7 @@ def runtime() -> Runtime:
     """One per process, until a reload replaces it. A task keeps the one that it began with."""
     with _opening:
         if not _held:
-            _held.append(open_runtime())
+            _held.append(open_runtime(refuse_damaged=True))
         return _held[0]
 
 
@@ -110,6 +112,14 @@ class IngesterWorker(WorkerProcess):
 
     def drop_broken_connection(self) -> None:
         db.drop_broken_connection()
+
+    def end_damaged(self, error: DatabaseError) -> None:
+        if db.is_postgres():
+            return  # the server's files are not ours to judge
+        damage.note_damage(Path(runtime().settings.csi.database_url), str(error))
+        with suppress(Exception):
+            self._unstored.failed(runtime(), error)
+        super().end_damaged(error)
 
     def run_pass(self, consumer: WorkerConsumer, number: int) -> None:
         if self._reload.is_set():

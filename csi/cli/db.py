@@ -1,4 +1,4 @@
-"""`csi db`: migrate, inspect, back up and copy the database. `csi prune`: delete what is older than its retention."""
+"""`csi db`: migrate, inspect, back up, repair and copy the database. `csi prune`: delete rows past their retention."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import api_models, clock, runtime
-from csi.admin import backups, copy_to_postgres
+from csi import api_models, clock, errors, net, runtime
+from csi.admin import backups, copy_to_postgres, database_repair
 from csi.cli.command import config_and_json_options, config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import confirm, echo_json, echo_table, plural, progress
 from csi.config import settings
 from csi.config.secrets import hide_password
-from csi.store import db
+from csi.store import damage, db
 from csi.worker import retention
 
 if TYPE_CHECKING:
     from csi.admin.copy_to_postgres import CopyReport
+    from csi.admin.database_repair import RepairReport
     from csi.runtime import Runtime
     from csi.worker.retention import Pruned
 
@@ -30,7 +31,7 @@ _BACKUP_NAME = re.compile(r"csi-\d{8}T\d{6}Z\.db")
 
 @click.group("db")
 def db_group() -> None:
-    """Migrate, inspect, back up and copy the database."""
+    """Migrate, inspect, back up, repair and copy the database."""
 
 
 @db_group.command()
@@ -45,17 +46,21 @@ def migrate(config_path: Path | None) -> None:
 @db_group.command()
 @config_and_json_options
 def status(config_path: Path | None, as_json: bool) -> None:
-    """Show the database's location, its applied and pending migrations, and its last good backup."""
+    """Show the database's location, its applied and pending migrations, damage, and its last good backup."""
     where = _open(config_path)
     applied, pending = db.applied_migrations(), db.pending_migrations()
     last = None if pending else backups.last_good()
+    found = None if db.is_postgres() else damage.find_damage(Path(where))
     if as_json:
         shown = last and dataclasses.asdict(last) | {"at": clock.iso(last.at)}
-        click.echo(json.dumps({"database": where, "applied": applied, "pending": pending, "last_backup": shown}))
+        facts = {"database": where, "applied": applied, "pending": pending, "damage": found, "last_backup": shown}
+        click.echo(json.dumps(facts))
         return
     click.echo(f"database  {where}")
     click.echo(f"applied   {', '.join(applied) or 'nothing'}")
     click.echo(f"pending   {', '.join(pending) or 'nothing'}")
+    if not db.is_postgres():
+        click.echo(f"damage    {found or 'none found'}")
     if last is not None:
         click.echo(f"backup    {clock.iso(last.at)}, {last.bytes:,} bytes in {last.seconds:.1f} s: {last.target}")
 
@@ -95,6 +100,50 @@ def backup_failed(config_path: Path | None, error: str) -> None:
     _open(config_path)
     recorded = backups.note_interrupted(error)
     click.echo("recorded" if recorded else "the failure is recorded already")
+
+
+@db_group.command("repair")
+@config_and_json_options
+@dry_run_option
+@yes_option
+def repair(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
+    """Save every row of a damaged database that can be read, and read the sources again for the rest (SQLite only).
+
+    Worker and sidecar must be stopped. The rows go into a new file, which is checked and takes the place of the damaged
+    one; that is kept under another name. A database without damage is not changed. A good backup may hold more.
+    """
+    configured = runtime.load_settings(config_path)
+    url = configured.csi.database_url
+    if settings.looks_like_postgres(url):
+        raise errors.StoreError("this database is PostgreSQL: use its own tools, or restore a dump")
+    if not Path(url).exists():
+        raise errors.StoreError(f"there is no database at {url}")
+    rt = runtime.Runtime(configured, net.Net())
+    if not dry_run:
+        confirm(f"Repair {url}, if it is damaged?", yes=yes)
+    report = database_repair.repair(rt, dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps({"database": url, "dry_run": dry_run} | dataclasses.asdict(report)))
+    elif report.damage is None:
+        click.echo("no damage found; nothing was changed")
+    else:
+        _show_repair(report, url)
+
+
+def _show_repair(report: RepairReport, url: str) -> None:
+    click.echo(f"damage: {report.damage}")
+    rows = [
+        [it.table, f"{it.rows:,}", "unknown" if it.lost is None else f"{it.lost:,}", ", ".join(it.gaps[:5])]
+        for it in report.tables
+        if it.rows or it.gaps or it.lost
+    ]
+    echo_table(("TABLE", "SAVED", "LOST", "UNREADABLE ROWS"), rows)
+    if report.kept is None:
+        click.echo("nothing was changed (--dry-run)", err=True)
+        return
+    for what, number in report.consequences:
+        click.echo(f"{number:,} {what}")
+    click.echo(f"{url} is repaired; the damaged file is {report.kept}. Start worker and sidecar.", err=True)
 
 
 @db_group.command("copy")

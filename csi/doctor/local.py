@@ -11,7 +11,7 @@ from csi.config.secrets import hide_password
 from csi.config.settings import Settings, looks_like_postgres
 from csi.doctor.finding import Finding
 from csi.errors import ConfigError, StoreError
-from csi.store import database_faults, db
+from csi.store import damage, database_faults, db
 
 MIB = 1024 * 1024
 LEAST_FREE = 100 * MIB
@@ -154,6 +154,8 @@ def check_schema(settings: Settings) -> Finding:
     if missing:
         text = f"the schema of {shown} lacks {', '.join(missing)}"
         return Finding("database", "fail", text, "`csi db migrate`, or start the worker")
+    if not looks_like_postgres(url) and (found := damage.find_damage(Path(url))):
+        return database_fault(settings, StoreError(f"the database {shown} is damaged: {found}"))
     return Finding("database", "ok", f"{shown}{_size(url)}, schema up to date")
 
 
@@ -169,7 +171,7 @@ def database_fault(settings: Settings, error: Exception) -> Finding:
         case "damaged" if not looks_like_postgres(url):
             remedy = (
                 f"stop worker and sidecar, move {url} with its -wal and -shm to another directory and keep them, "
-                "put the last backup in its place, and start again"
+                "put the last backup in its place, and start again; without a backup: `csi db repair`"
             )
         case "unusable":
             remedy = "check csi.database (CSI_DATABASE_URL), and that this user may use it; `csi db status` says more"

@@ -6,7 +6,7 @@ from pathlib import Path
 from csi.errors import StoreError
 from csi.runtime import Runtime
 from csi.status.worker import WorkerStatus
-from csi.store import database_faults, disk
+from csi.store import damage, database_faults, disk
 from csi.store.database_faults import DatabaseFault
 from csi.store.disk import MB
 
@@ -25,11 +25,12 @@ class StorageStatus:
 
 def storage_status(rt: Runtime, worker: WorkerStatus) -> StorageStatus:
     """The write lock is tried only when the worker has stalled: a busy worker needs it more than a health check. What a
-    write of this process met last (csi.worker.unstored_alert) counts, too."""
+    write of this process met last (csi.worker.unstored_alert) counts, too, and damage that another process noted."""
     found, wanted = disk.measure(), rt.settings.csi.min_free_mb
     if found is None:
         return StorageStatus(fault=rt.process.database_fault)
-    fault = database_faults.READ_ONLY if found.is_read_only else rt.process.database_fault
+    noted = damage.noted_fault(Path(rt.settings.csi.database_url))
+    fault = noted or (database_faults.READ_ONLY if found.is_read_only else rt.process.database_fault)
     if fault is None and worker.heartbeat is not None and not worker.is_alive:
         fault = _lock_fault(Path(rt.settings.csi.database_url))
     return StorageStatus(

@@ -27,7 +27,9 @@ READ_ONLY = DatabaseFault(
     "check the owner and mode of the state directory, and whether its file system is mounted read-only",
 )
 DAMAGED = DatabaseFault(
-    "damaged", "the database is damaged", "stop worker and sidecar, keep its files and restore the last backup"
+    "damaged",
+    "the database is damaged",
+    "stop worker and sidecar, keep its files and restore the last backup, or save what can be read: csi db repair",
 )
 FAILING = DatabaseFault(
     "failing",
@@ -51,7 +53,7 @@ _ERROR_TEXTS: tuple[tuple[DatabaseFault, tuple[str, ...]], ...] = (
         READ_ONLY,
         ("readonly database", "read-only", "cannot be opened for writing", "unable to open", "permission denied"),
     ),
-    (DAMAGED, ("not a database", "malformed", "integrity check")),
+    (DAMAGED, ("not a database", "malformed", "integrity check", " is damaged")),
     (FAILING, ("disk i/o error", "input/output error", "file too large")),
     (AWAY, ("connection failed", "connection refused", "could not connect", "server closed the connection")),
 )
