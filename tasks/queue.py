@@ -16,6 +16,7 @@ from csi.processing.settings import ProcessingSettings
 from csi.sql import make_private_dir
 from tasks.huey_worker import QueueHuey
 from tasks.serializer import JsonSerializer
+from tasks.server_queues import PostgresQueueStorage
 from tasks.sqlite_queue import SqliteQueueStorage
 
 NAME = "csi"
@@ -120,10 +121,9 @@ def _redis_storage() -> type:
 def _postgres_storage() -> type:
     try:
         import psycopg  # noqa: F401
-        from huey.storage import PostgresStorage
     except ImportError as error:
         raise ConfigError("a queue on PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
-    return PostgresStorage
+    return PostgresQueueStorage
 
 
 def read_key(path: Path) -> str | None:

@@ -88,7 +88,9 @@ def test_case_91_three_workers_killed_at_random(case, tmp_path, postgres_url, re
 
 @pytest.mark.faults
 def test_case_92_the_same_with_the_queue_in_postgresql(case, tmp_path, postgres_url, seed):
-    with fleet(tmp_path, postgres_url, postgres_url, workers=2) as box:
+    """The workers start at the same instant on a queue without tables."""
+    with fleet(tmp_path, postgres_url, postgres_url, workers=4) as box:
+        assert [worker.poll() for worker in box.workers] == [None] * 4
         killed_at_random(case, box, seed, kills=10, events=300)
 
 
