@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from csi.dlq import dead_letters, replay
 from csi.dlq.replay import RequeueResult
 from csi.runtime import Runtime
-from csi.status.backlog import why_blocked
-from csi.status.destinations import destination_state_of
-from csi.status.worker import worker_status
+from csi.status.backlog import why_not_soon
 from csi.store.db import chunks
 
 CHUNK = 50
@@ -69,10 +67,4 @@ def wait_for_results(
 def obstacles(rt: Runtime, outcomes: Sequence[RequeueResult]) -> list[str]:
     """Reasons why the events that are pending again will not be sent soon."""
     sent = [one.letter_id for one in outcomes if one.is_sent]
-    if not sent:
-        return []
-    worker, is_on = worker_status(rt), rt.settings.features.delivery
-    names = dict.fromkeys(letter.destination for letter in dead_letters.by_ids(sent) if letter.destination)
-    reasons = {name: why_blocked(destination_state_of(rt, name), rt.now(), delivery_is_on=is_on) for name in names}
-    blocked = [f"{name}: {reason.text}" for name, reason in reasons.items() if reason is not None]
-    return [*([worker.problem] if worker.problem else []), *blocked]
+    return why_not_soon(rt, dict.fromkeys(one.destination for one in dead_letters.by_ids(sent) if one.destination))

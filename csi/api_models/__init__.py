@@ -11,7 +11,9 @@ from csi.api_models.dead_letters import (
     DiscardReport, ReplayReport,
 )  # fmt: skip
 from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
-from csi.api_models.events import AttemptJson, EventDetail, EventJson, EventList, TimelineJson, TimelineStep, Trace
+from csi.api_models.events import (
+    AttemptJson, EventDetail, EventJson, EventList, ResendReport, TimelineJson, TimelineStep, Trace,
+)  # fmt: skip
 from csi.api_models.status import (
     AcknowledgeReport, AlertStatus, AuditLog, Backlog, DoctorReport, InstallationStatus, MuteJson, NoQuota,
     NotificationTest, ProblemList, PruneReport, QueueJson, QuotaJson, SloReport, StatusJson, TargetTest, Unmuted, quota,

@@ -13,6 +13,7 @@ from csi.api_models.base import (
     RedactedDetails,
     RedactedOrNone,
     RenamedKeys,
+    TextOrNone,
     Time,
     TimeOrNone,
 )  # fmt: skip
@@ -95,6 +96,27 @@ class Trace(ApiModel):
     found: int
     more: bool
     items: list[TimelineJson]
+
+
+class ResendResultJson(ApiModel):
+    """Whether one event is queued again for one destination."""
+
+    event_id: str
+    destination: TextOrNone
+    sent: bool = Field(validation_alias=AliasChoices("sent", "is_sent"))
+    note: Redacted
+
+
+class ResendReport(ApiModel):
+    """What is sent again. `results` has at most 500 of them, those that failed first."""
+
+    dry_run: bool
+    events: int
+    sent: int
+    failed: int
+    destinations: list[str]
+    results: list[ResendResultJson]
+    notes: list[Redacted]
 
 
 class AttemptJson(RenamedKeys, renamed={"answer": "response"}):

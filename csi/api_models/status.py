@@ -207,6 +207,7 @@ class DuplicateFigure(SloFigure):
     sent: int = Field(validation_alias=AliasPath("counts", "sent"))
     reported: int = Field(validation_alias=AliasPath("counts", "reported"))
     possible: int = Field(validation_alias=AliasPath("counts", "possible"))
+    resent: int = Field(validation_alias=AliasPath("counts", "resent"))
 
 
 class UptimeFigure(SloFigure):

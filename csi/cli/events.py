@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,8 +14,10 @@ import click
 
 import csi.store.events
 from csi import api_models, clock
-from csi.cli.command import DurationType, config_and_json_options, installed
-from csi.cli.output import ago, echo_json, echo_lines, echo_table, iso, plain, plural, safe, stamp
+from csi.admin import resending, watches
+from csi.cli.command import DurationType, audited, config_and_json_options, dry_run_option, installed, yes_option
+from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, iso, plain, plural, progress, safe, stamp
+from csi.errors import SOME_FAILED
 from csi.ingester.text import clean
 from csi.status import timeline
 from csi.store.queries import event_search, timeline_rows
@@ -91,6 +94,67 @@ def show(config_path: Path | None, as_json: bool, what: str) -> None:
         echo_json(found)
     else:
         echo_lines(_event_lines(found))
+
+
+@events.command()
+@config_and_json_options
+@click.argument("what", nargs=-1, metavar="[ID | EVENT_ID]...")
+@click.option("--since", type=DurationType(ago=True), help='First seen within this time: 1h, "1 hour ago", 2d.')
+@click.option("--watch", metavar="WATCH", help="Of this watch: its number, id, name or URL.")
+@click.option("--source", metavar="NAME", help="Of this source.")
+@click.option("--destination", metavar="NAME", help="Only to this one.  [default: each that got the event]")
+@dry_run_option
+@yes_option
+def resend(
+    config_path: Path | None,
+    as_json: bool,
+    what: tuple[str, ...],
+    since: float | None,
+    watch: str | None,
+    source: str | None,
+    destination: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Send events again: the same event, the same event_id.
+
+    The worker sends them in batches of their own within two seconds, or when the receiver has recovered. With
+    --destination they are also sent where they never were, if its filters accept them. Figures of duplicates and
+    latency do not count them. Exit code 5 when some cannot be sent.
+    """
+    has_filter = any(one is not None for one in (since, watch, source))
+    if not what and not has_filter:
+        raise click.UsageError("choose with an ID, --since, --watch or --source.")
+    if what and has_filter:
+        raise click.UsageError("an ID cannot be combined with --since, --watch or --source.")
+    with installed(config_path) as rt:
+        query = None
+        if has_filter:
+            watch_id = None if watch is None else watches.find_watch(rt, clean(watch, 200)).id
+            begin = None if since is None else rt.now() - since
+            query = event_search.EventQuery(source=source and clean(source, 200), watch_id=watch_id, since=begin)
+        chosen = resending.choose(what, query)
+        if len(chosen) > resending.CONFIRM_ABOVE and not dry_run:
+            confirm(f"Send {plural(len(chosen), 'event')} again?", yes=yes)
+        with progress(0 if dry_run else len(chosen), "queueing") as notice:
+            send = partial(resending.resend, named=bool(what), dry_run=dry_run, notice=notice)
+            done = (
+                send(rt, chosen, destination)
+                if dry_run
+                else audited(rt, "csi events resend", lambda: send(rt, chosen, destination), lambda done: done.words)
+            )
+    if as_json:
+        echo_json(api_models.ResendReport.of(done))
+    else:
+        click.echo(done.words)
+        for one in done.results:
+            if not one.is_sent:
+                click.echo(
+                    f"failed: {plain(one.event_id, 120)} to {one.destination or '–'}: {safe(one.note)}", err=True
+                )
+        for note in done.notes:
+            click.echo(f"note: {safe(note)}", err=True)
+    sys.exit(SOME_FAILED if done.failed else 0)
 
 
 def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:

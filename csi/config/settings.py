@@ -344,6 +344,9 @@ class TierSettings(Model):
 STREAM = "stream"
 """The lane of sources with streaming_mode: one event per request, sent at once."""
 
+RESEND = "resend"
+"""The lane of events that an operator sends again: batches of their own, which no figure of first deliveries counts."""
+
 _STREAM = TierSettings(batch_size=1, max_delay_seconds=0)
 
 
@@ -362,8 +365,8 @@ class PriorityBehavior(Model):
         return default.model_dump() | value if isinstance(value, dict) else value
 
     def of(self, tier: str) -> TierSettings:
-        """The settings of a tier, or of the lane of streaming sources."""
-        settings: TierSettings = _STREAM if tier == STREAM else getattr(self, tier)
+        """The settings of a tier, or of the lane of streaming sources; what is sent again is batched as standard."""
+        settings: TierSettings = _STREAM if tier == STREAM else self.standard if tier == RESEND else getattr(self, tier)
         return settings
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from csi.config.settings import STREAM, TIERS, DestinationSettings, JsonForm, PriorityBehavior, Settings
+from csi.config.settings import RESEND, STREAM, TIERS, DestinationSettings, JsonForm, PriorityBehavior, Settings
 from csi.emitter.http import Receiver
 
 DEFAULT = "default"
 """The destination of `ua_endpoint`."""
 
-LANES = (*TIERS, STREAM)
+LANES = (*TIERS, STREAM, RESEND)
 """Events of one lane share batches; lanes do not wait for each other."""
 
 

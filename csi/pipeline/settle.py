@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from csi import clock
-from csi.config.settings import STREAM
+from csi.config.settings import RESEND, STREAM
 from csi.dlq import dead_letters
 from csi.emitter.destination import Destination
 from csi.emitter.failure_cause import REFUSES_ALL, without_code
@@ -40,8 +40,7 @@ PATIENCE_SECONDS = 86_400.0
 
 SHARED_LIMIT: dict[str, tuple[str, ...]] = {
     "urgent": ("urgent",),
-    "standard": ("standard", "high_volume"),
-    "high_volume": ("standard", "high_volume"),
+    **dict.fromkeys(("standard", "high_volume", RESEND), ("standard", "high_volume", RESEND)),
     STREAM: (STREAM,),
 }
 """Lanes that share one limit of concurrent requests."""
@@ -189,6 +188,8 @@ def _mark_delivered(this: Settlement, rows: list[StoredEvent]) -> None:
 
 def _counts(tier: str, rows: list[StoredEvent], now: float) -> list[Count]:
     delivered = Counter(row.source for row in rows)
+    if tier == RESEND:  # the receiver had them: their latency and their number were counted then
+        return [Count("events", number, source, "resent") for source, number in delivered.items()]
     waits = [now - row.first_seen_at for row in rows]
     return [
         *(Count("events", number, source, "delivered") for source, number in delivered.items()),

@@ -1,14 +1,15 @@
 """What is waiting, and the one reason for it: for the status page, the tasks, the timeline and the dashboard."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from csi import clock
-from csi.config.settings import STREAM, TIERS, TierSettings
+from csi.config.settings import TierSettings
+from csi.emitter.destination import LANES
 from csi.emitter.verdict import RETRY_DELAYS
 from csi.logs import redact
 from csi.runtime import Runtime
-from csi.status.destinations import DestinationState, all_destinations, throttled_text
+from csi.status.destinations import DestinationState, all_destinations, destination_state_of, throttled_text
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import hosts, outbox
 from csi.store.queries import backlog_rows
@@ -80,7 +81,7 @@ def backlog_age(oldest_pending: float | None, now: float) -> float:
 def pending_by_lane() -> dict[str, int]:
     """Pending events of each lane, over all destinations. Cheaper than the lanes of `all_destinations`: metrics ask
     this at every scrape, also when a receiver was away for days."""
-    return {lane: outbox.pending_count(lane) for lane in (*TIERS, STREAM)}
+    return {lane: outbox.pending_count(lane) for lane in LANES}
 
 
 # ── the reason ──────────────────────────────────────────────────────────────────────────────────────────
@@ -114,6 +115,18 @@ def why_blocked(destination: DestinationState, now: float, *, delivery_is_on: bo
             text = f"the circuit breaker is half-open{_since(row.opened_at)}: {cause}; the next batch is a probe"
             return Reason(text, is_problem=True)
     return None
+
+
+def why_not_soon(rt: Runtime, destinations: Collection[str]) -> list[str]:
+    """Reasons why events that are queued for these destinations now are not sent soon."""
+    if not destinations:
+        return []
+    worker, is_on = worker_status(rt), rt.settings.features.delivery
+    reasons = {
+        name: why_blocked(destination_state_of(rt, name), rt.now(), delivery_is_on=is_on) for name in destinations
+    }
+    blocked = [f"{name}: {reason.text}" for name, reason in reasons.items() if reason is not None]
+    return [*([worker.problem] if worker.problem else []), *blocked]
 
 
 def why_pending(destination: DestinationState, place: PendingPlace, now: float, *, delivery_is_on: bool) -> Reason:

@@ -244,6 +244,8 @@ def objectives(found: WindowReport) -> Iterator[Objective]:
     detail = f"{success.delivered:,} delivered, {success.dead:,} dead; {success.waiting:,} waiting"
     yield Objective("delivery success", "share", success.value, SUCCESS_TARGET, success.is_met, detail, at_least=True)
     detail = f"{counts.sent:,} accepted; {counts.reported:,} reported as duplicates, {counts.possible:,} possible"
+    if counts.resent:
+        detail += f"; {counts.resent:,} sent again by an operator are not counted"
     yield Objective("duplicates", "share", found.duplicates.value, REPEAT_TARGET, found.duplicates.is_met, detail)
     detail = f"{len(attendance.gaps):,} interruptions, {attendance.down_seconds:,.0f} s down"
     yield Objective("uptime", "share", found.uptime.value, UPTIME_TARGET, found.uptime.is_met, detail, at_least=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from csi import clock
 from csi.adapters import registry
-from csi.config.settings import TierSettings
+from csi.config.settings import RESEND, TierSettings
 from csi.dlq import dead_letters
 from csi.dlq.dead_letters import StoredDeadLetter
 from csi.emitter.failure_cause import without_code
@@ -298,7 +298,7 @@ _ENDS = {
 
 def _batch_steps(batch: timeline_rows.BatchRow) -> Iterator[TimelineEntry]:
     others = f" with {batch.size - 1} others" if batch.size > 1 else ""
-    probe = ", as a probe" if batch.is_probe else ""
+    probe = ", as a probe" if batch.is_probe else ", to be sent again by command" if batch.lane == RESEND else ""
     details = {"batch_id": batch.batch_id, "destination": batch.destination, "size": batch.size}
     text = f"put into {batch.batch_id} to {batch.destination}{others}{probe}"
     yield TimelineEntry(batch.created_at, "batched", text, details | {"lane": batch.lane})

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from csi.config.settings import RESEND
 from csi.store import events
 from csi.store.db import changed, chunks, column, fetch, fetch_all, is_postgres, marks, number, run, skip_locked, value
 from csi.store.events import StoredEvent
 
-UNORDERED = ("high_volume", "stream")
+UNORDERED = ("high_volume", "stream", RESEND)
 """Lanes that trade order within a watch for several requests at once."""
 
 # An event waits while an earlier item of its watch is not an event yet, or while its watch has something on its first
@@ -190,16 +191,27 @@ def pending_entry(event_id: str, destination: str) -> tuple[Entry, str] | None:
 
 def requeue(event_id: str, destination: str, due_at: float, *, lane: str | None = None, alone: bool = False) -> bool:
     """A dead event is pending again, in this lane or in that of its tier. False: it is in the outbox already, or not
-    stored any more."""
+    stored any more. One that was delivered, and died when it was sent again, stays delivered and in that lane."""
     sql = (
         "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at, alone) "
-        "SELECT id, ?, COALESCE(?, tier), COALESCE(watch_id, 0), seq, ?, ? FROM events WHERE event_id = ? "
+        f"SELECT id, ?, CASE WHEN state = 'delivered' THEN '{RESEND}' ELSE COALESCE(?, tier) END, "
+        "COALESCE(watch_id, 0), seq, ?, ? FROM events WHERE event_id = ? "
         "ON CONFLICT (event_pk, destination) DO NOTHING"
     )
     if not changed(sql, destination, lane, due_at, alone, event_id):
         return False
-    run("UPDATE events SET state = 'pending' WHERE event_id = ? AND state <> 'in_flight'", event_id)
+    run("UPDATE events SET state = 'pending' WHERE event_id = ? AND state NOT IN ('in_flight', 'delivered')", event_id)
     return True
+
+
+def send_again(event_pk: int, destination: str, due_at: float) -> bool:
+    """Queue an event in the lane `resend`; its own state stays as it is. False: it is queued for this destination."""
+    sql = (
+        "INSERT INTO outbox (event_pk, destination, tier, watch_id, seq, due_at) "
+        f"SELECT id, ?, '{RESEND}', COALESCE(watch_id, 0), seq, ? FROM events WHERE id = ? "
+        "ON CONFLICT (event_pk, destination) DO NOTHING"
+    )
+    return changed(sql, destination, due_at, event_pk) == 1
 
 
 def drop_pending(event_pk: int) -> list[str]:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from csi import __version__
 from csi.catalog.data_api import UNITS
-from csi.config.settings import STREAM, TIERS
+from csi.config.settings import RESEND, STREAM, TIERS
 from csi.jobs.job_kinds import KINDS
 from csi.logs import redact
 from csi.runtime import Runtime
@@ -34,8 +34,9 @@ from csi.store.queries import charts
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
 
-EVENT_STATUSES = ("stored", "delivered", "dlq", "replayed", "duplicate", "malformed")
-"""`malformed`: items that never became an event. `replayed`: dead letters whose replay has ended."""
+EVENT_STATUSES = ("stored", "delivered", "dlq", "replayed", "resent", "duplicate", "malformed")
+"""`malformed`: items that never became an event. `replayed`: dead letters whose replay has ended. `resent`: events that
+a receiver got again because an operator sent them again."""
 BATCH_STATES = ("ready", "sending")
 CAUSES = ("transient", "endpoint", "event", "malformed", "crash")
 JOB_STATUSES = ("pending", "running", "failed", "dead")
@@ -136,7 +137,7 @@ def _counted(sources: Sequence[str]) -> Iterator[Metric]:
 
 def _waiting(rt: Runtime, facts: SystemFacts) -> Iterator[Metric]:
     waiting = upcoming(rt, limit=0)
-    yield _by("csi_pending_events", "Events that are pending in a lane", "tier", pending_by_lane(), LANES)
+    yield _by("csi_pending_events", "Events that are pending in a lane", "tier", pending_by_lane(), (*LANES, RESEND))
     yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", facts.backlog_age)
     yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", waiting.inbox.waiting)
     yield _by("csi_batches", "Batches that are not settled", "state", waiting.unsettled, BATCH_STATES)

@@ -297,6 +297,8 @@ class TroubledHistory(History):
             newest = "SELECT MAX(id) FROM batches WHERE state = 'ready'"
             sql = f"UPDATE batches SET state = 'sending', lease_until = ? WHERE id = ({newest})"
             db.run(sql, self.clock() + 30)
+        last = "SELECT MAX(batch_id) FROM delivery_attempts WHERE outcome = 'delivered'"
+        db.run(f"UPDATE batches SET tier = 'resend' WHERE id = ({last})")
         for name in self.line.rt.destinations:
             backlog_samples.take(name, (*TIERS, "stream"), now - 600, self.clock() - 5)
 

@@ -183,8 +183,8 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
         if name not in ("le", "version") and sample.name != "csi_problem"  # test_monitoring.py
     }
     assert labels == {
-        "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume", "stream", "default",
-        "stored", "delivered", "dlq", "replayed", "duplicate", "malformed", "ok", "error",
+        "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume", "stream", "resend", "default",
+        "stored", "delivered", "dlq", "replayed", "resent", "duplicate", "malformed", "ok", "error",
         "new", "known", "filtered", "filled", "open",
         "began", "ended", "ready", "sending", *metrics.CAUSES, *watch_states.STATES,
         *PROBLEMS, "1h", "24h", "occurred_to_seen", "seen_to_accepted", "occurred_to_accepted",

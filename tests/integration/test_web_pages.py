@@ -572,6 +572,23 @@ async def test_dead_letters_go_out_again(client: httpx.AsyncClient, fields: dict
 
 
 @pytest.mark.asyncio
+async def test_an_event_and_a_selection_of_events_are_sent_again(rt: Runtime, client: httpx.AsyncClient) -> None:
+    sql = "SELECT DISTINCT be.event_pk FROM batch_events be JOIN events e ON e.id = be.event_pk"
+    first, second = db.column(f"{sql} WHERE e.state = 'delivered' ORDER BY 1 LIMIT 2")
+    assert f'name="event-{db.value("SELECT MAX(id) FROM events")}"' in (await client.get("/events")).text
+    assert "Send again" in (await client.get(f"/events/{first}")).text
+    one = await act(client, "/events/resend", id=str(first))
+    assert one.headers["location"] == f"/events/{first}"
+    assert "1 event, 1 to default: pending again" in (await client.get(f"/events/{first}")).text
+    both = await act(client, "/events/resend", **{f"event-{first}": "yes", f"event-{second}": "yes", "event-x": "yes"})
+    assert both.headers["location"] == "/events"
+    assert "queued for this destination already" in (await client.get("/events")).text
+    assert db.column("SELECT event_pk FROM outbox WHERE tier = 'resend' ORDER BY 1") == [first, second]
+    await act(client, "/events/resend")
+    assert "nothing is sent again" in (await client.get("/events")).text
+
+
+@pytest.mark.asyncio
 async def test_a_dead_letter_is_discarded_only_after_confirmation(client: httpx.AsyncClient) -> None:
     await act(client, "/dead-letters/discard", id="1")
     assert dead_letters.open_count() == 5

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from csi import __version__, clock
 from csi.catalog import data_api
-from csi.config.settings import STREAM, TIERS
+from csi.config.settings import RESEND, STREAM, TIERS
 from csi.jobs.job_kinds import KINDS
 from csi.logs import redact
 from csi.pipeline import quota_schedule
@@ -232,7 +232,7 @@ METRICS: dict[str, Row] = {
     "csi_events_total": lambda at: {
         (group, word): at.counted["events"].get((group, word), 0.0)
         for group in at.sources
-        for word in ("stored", "delivered", "dlq", "replayed", "duplicate", "malformed")
+        for word in ("stored", "delivered", "dlq", "replayed", "resent", "duplicate", "malformed")
     },
     "csi_items_total": by_source("items", "new", "known", "filtered"),
     "csi_polls_total": by_source("polls", "ok", "error"),
@@ -262,7 +262,7 @@ METRICS: dict[str, Row] = {
     "csi_pending_events": labelled(
         lambda at: {
             name: sum(lane.pending for one in at.destinations for lane in one.lanes if lane.name == name)
-            for name in LANES
+            for name in (*LANES, RESEND)
         }
     ),
     "csi_backlog_age_seconds": one(lambda at: backlog.backlog_age(at.overview.oldest_pending, at.now)),
@@ -561,7 +561,7 @@ def slo_rows(report: Callable[[Moment], slo.WindowReport]) -> dict[str, Row]:
         }
         return under(name, lambda at: getattr(report(at), attribute), **shared, **more)
 
-    counts = {name: attrgetter(f"counts.{name}") for name in ("sent", "reported", "possible")}
+    counts = {name: attrgetter(f"counts.{name}") for name in ("sent", "reported", "possible", "resent")}
     parts = {"occurred_to_seen": "to_seen", "seen_to_accepted": "to_accepted", "occurred_to_accepted": "total"}
     percentiles = {
         f"{part}.{name}": (lambda path: lambda one: rounded(attrgetter(path)(one), 3))(f"{attribute}.{name}")

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import fetch_all, fetch_one
+from csi.store.db import column, fetch_all, fetch_one
 
 _SELECT = (
     "SELECT e.id, e.event_id, e.dedupe_key, e.source, e.event_type, e.occurred_at, e.subject_json, e.state, e.tier, "
@@ -75,6 +75,12 @@ def newest(query: EventQuery, limit: int, before: int | None = None) -> list[Eve
     if before is not None:
         where, values = f"{where} AND e.id < ?", [*values, before]
     return fetch_all(EventRow, f"{_SELECT} WHERE {where} ORDER BY e.id DESC LIMIT ?", *values, limit)
+
+
+def ids(query: EventQuery) -> list[int]:
+    """All of them, oldest first."""
+    where, values = _where(query)
+    return column(f"SELECT e.id FROM events e WHERE {where} ORDER BY e.id", *values)
 
 
 def following(query: EventQuery, limit: int, after: int) -> list[EventRow]:

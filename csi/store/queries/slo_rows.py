@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from csi import clock
+from csi.config.settings import RESEND
 from csi.store.db import fetch, number, value
 
 CHUNK = 2_000
@@ -22,7 +23,8 @@ _UNSURE = """
 _SINCE = (
     "a.destination IN (SELECT destination FROM destinations UNION SELECT destination FROM outbox) AND a.started_at >= ?"
 )
-_ACCEPTED = f"{_SINCE} AND a.outcome IN ('delivered', 'partial')"
+_RESENT = f"b.tier = '{RESEND}'"
+_ACCEPTED = f"{_SINCE} AND a.outcome IN ('delivered', 'partial') AND NOT {_RESENT}"
 
 # An event that the receiver refused became a dead letter in the transaction that finished the attempt.
 REFUSED = """
@@ -56,6 +58,8 @@ class SendCounts:
     """The receiver answered that it had them already."""
     possible: int
     """Sent again after an attempt without an answer."""
+    resent: int = 0
+    """Sent again by an operator, and accepted. The other numbers do not contain them: such a duplicate is wanted."""
 
 
 def event_times(since: float) -> Iterator[EventTimes]:
@@ -85,6 +89,10 @@ def send_counts(since: float) -> SendCounts:
     """Of attempts begun since then, to all destinations, in events: one that a 207 refused was not accepted."""
     sql = "SELECT COALESCE(SUM(b.size), 0) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id"
     attempted = number(f"{sql} WHERE {_ACCEPTED}", since)
+    again = (
+        f"SELECT COALESCE(SUM(b.size - ({REFUSED})), 0) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id"
+    )
+    resent = number(f"{again} WHERE {_SINCE} AND a.outcome IN ('delivered', 'partial') AND {_RESENT}", since)
     refused, reported = 0, 0
     sql = (
         f"SELECT a.status, b.size, a.answer, ({REFUSED}) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
@@ -93,7 +101,7 @@ def send_counts(since: float) -> SendCounts:
     for status, size, answer, dead in fetch(sql, since, f"%{DUPLICATE}%", '%"index"%'):
         refused += dead
         reported += size if status == 409 else _reported(answer or "", dead)
-    return SendCounts(attempted - refused, reported, _possible(since))
+    return SendCounts(attempted - refused, reported, _possible(since), resent)
 
 
 def _reported(answer: str, refused: int) -> int:
@@ -105,8 +113,9 @@ def _reported(answer: str, refused: int) -> int:
 def _possible(since: float) -> int:
     sql = (
         "SELECT COUNT(DISTINCT be.event_pk) FROM delivery_attempts a JOIN batch_events be ON be.batch_id = a.batch_id "
-        f"WHERE {_SINCE} AND {_UNSURE} AND EXISTS ("
+        f"JOIN batches b ON b.id = a.batch_id WHERE {_SINCE} AND {_UNSURE} AND NOT {_RESENT} AND EXISTS ("
         "SELECT 1 FROM batch_events again JOIN delivery_attempts later ON later.batch_id = again.batch_id "
-        "WHERE again.event_pk = be.event_pk AND later.id > a.id AND later.outcome IN ('delivered', 'partial'))"
+        "JOIN batches b ON b.id = again.batch_id WHERE again.event_pk = be.event_pk AND later.id > a.id "
+        f"AND later.outcome IN ('delivered', 'partial') AND NOT {_RESENT})"
     )
     return number(sql, since)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi.store.db import column, columns, fetch, fetch_all, fetch_one, is_postgres, marks, value
+from csi.config.settings import RESEND
+from csi.store.db import chunks, column, columns, fetch, fetch_all, fetch_one, is_postgres, marks, value
 
 MOST_KEYS = 20
 PLACES = (("dedupe_key", "events"), ("key", "dedupe_keys"), ("item_key", "inbox"), ("item_key", "dead_letter"))
@@ -229,6 +230,16 @@ def attempts_for(event_id: str, destination: str) -> list[AttemptRow]:
     return attempts_of(column("SELECT id FROM events WHERE event_id = ?", event_id), destination)
 
 
+def sent_to(event_pks: Sequence[int]) -> dict[int, set[str]]:
+    """By event: the destinations that it was sent to, accepted or not."""
+    found: dict[int, set[str]] = {}
+    for chunk in chunks(event_pks):
+        sql = "SELECT be.event_pk, b.destination FROM batch_events be JOIN batches b ON b.id = be.batch_id"
+        for event_pk, name in fetch(f"{sql} WHERE be.event_pk IN ({marks(chunk)})", *chunk):
+            found.setdefault(event_pk, set()).add(name)
+    return found
+
+
 def watch_name(watch_id: int | None) -> WatchName | None:
     return fetch_one(WatchName, "SELECT id, source, ref, name FROM watches WHERE id = ?", watch_id)
 
@@ -261,7 +272,9 @@ def lanes(destination: str) -> list[Lane]:
     """Lanes with queued events."""
     sql = (
         "SELECT o.tier, SUM(CASE WHEN o.state = 'pending' THEN 1 ELSE 0 END), "
-        "SUM(CASE WHEN o.state = 'in_flight' THEN 1 ELSE 0 END), MIN(e.first_seen_at), MIN(o.due_at) "
+        "SUM(CASE WHEN o.state = 'in_flight' THEN 1 ELSE 0 END), "
+        # An event that is sent again waits since then.
+        f"MIN(CASE WHEN o.tier = '{RESEND}' THEN o.due_at ELSE e.first_seen_at END), MIN(o.due_at) "
         "FROM outbox o JOIN events e ON e.id = o.event_pk WHERE o.destination = ? GROUP BY o.tier ORDER BY o.tier"
     )
     return fetch_all(Lane, sql, destination)

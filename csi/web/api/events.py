@@ -5,7 +5,8 @@ from typing import Annotated, get_args
 from pydantic import AfterValidator, Field
 
 from csi.adapters.registry import ADAPTERS
-from csi.api_models import EventDetail, EventList, Trace
+from csi.admin import resending
+from csi.api_models import EventDetail, EventList, ResendReport, Trace
 from csi.api_models.events import EventState
 from csi.config.settings import Tier
 from csi.runtime import Runtime
@@ -40,6 +41,18 @@ class EventListQuery(RequestModel):
     q: str | None = Field(None, max_length=200, description="Words of the title or channel, or an id")
 
 
+class ResendRequest(RequestModel):
+    """Which events are sent again: `ids`, or conditions that must all hold."""
+
+    ids: tuple[str, ...] = Field((), max_length=10_000, description="Numbers or event_ids")
+    since: Ago | None = Field(None, ge=0, description="First seen within this time: 1h, 2d")
+    watch: int | None = Field(None, ge=1, le=MAX_ID, description="Of the watch with this id")
+    source: Annotated[str, AfterValidator(_known_source)] | None = Field(None, description="Of this source")
+    destination: str | None = Field(None, max_length=100, description="Only to this one; default: each that got it")
+    dry_run: bool = Field(False, description="List what would be sent, and change nothing")
+    confirm: bool = Field(False, description="Must be true for more than 100 events, unless dry_run is")
+
+
 class TraceQuery(RequestModel):
     """Which item."""
 
@@ -69,6 +82,23 @@ def show_event(rt: Runtime, id: str) -> EventDetail:
     if row is None:
         raise HttpProblem(404, "there is no event with this id")
     return EventDetail.of(events.by_ids([row.id])[0], timeline=timeline.timeline_of(rt, row.dedupe_key))
+
+
+@OPERATIONS.add(
+    "POST", "/events/resend", "resendEvents", "Send events again: the same events, the same ids",
+    refusals={409: "An event or the destination does not exist"},
+)  # fmt: skip
+def resend(rt: Runtime, body: ResendRequest) -> ResendReport:
+    conditions = (body.since, body.watch, body.source)
+    if bool(body.ids) == any(one is not None for one in conditions):
+        raise HttpProblem(400, "give ids, or since, watch or source")
+    begin = None if body.since is None else rt.now() - body.since
+    query = None if body.ids else EventQuery(source=body.source, watch_id=body.watch, since=begin)
+    chosen = resending.choose(body.ids, query)
+    if len(chosen) > resending.CONFIRM_ABOVE and not (body.dry_run or body.confirm):
+        raise HttpProblem(400, f"{len(chosen)} events: send confirm: true, or dry_run: true for a preview")
+    done = resending.resend(rt, chosen, body.destination, named=bool(body.ids), dry_run=body.dry_run)
+    return ResendReport.of(done)
 
 
 @OPERATIONS.add("GET", "/trace", "traceItem", "The timelines of an item, from all its rows")

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from csi import __version__
+from csi.admin import resending
 from csi.api_models import TimelineJson
 from csi.api_models.events import TimelineStep
 from csi.config.durations import parse_since
@@ -23,7 +24,8 @@ from csi.status.timeline import timeline_of
 from csi.store import events
 from csi.store.queries import event_search
 from csi.web.api.events import EVENT_STATES
-from csi.web.page_rendering import Context, DashboardPage, number_of
+from csi.web.page_rendering import Context, DashboardPage, number_of, redirect
+from csi.web.shared_state import Sidecar
 
 SHOWN = 50
 SPANS = {"1h": "last hour", "24h": "last day", "7d": "last week"}
@@ -84,6 +86,23 @@ def _shown_step(step: TimelineStep) -> dict[str, Any]:
     details = {name: value for name, value in step.details.items() if value not in (None, "")}
     response = details.pop("answer", None)
     return {**vars(step), "details": details, "response": response, "color": details.get("outcome", step.what)}
+
+
+@PAGE.endpoint("POST", "/events/resend")
+async def resend(request: Request) -> Response:
+    """One event (`id`, from its page), or the ticked ones of the list (`event-<number>`)."""
+    form: dict[str, str] = request.state.form
+    number = number_of(form.get("id"))
+    ticked = [name.removeprefix("event-") for name in form if name.startswith("event-")]
+    chosen = [number] if number else [int(text) for text in ticked if number_of(text)]
+    path = f"/events/{number}" if number else "/events"
+    if not chosen:
+        return redirect(request, path, "No event was ticked; nothing is sent again.", "bad")
+    sidecar: Sidecar = request.app.state.sidecar
+    done = await sidecar.run(lambda rt: resending.resend(rt, chosen))
+    failed = next((f" {one.event_id}: {one.note}." for one in done.results if not one.is_sent), "")
+    notes = "".join(f" Note: {note}." for note in done.notes)
+    return redirect(request, path, f"{done.words}.{failed}{notes}", "bad" if done.failed else "good")
 
 
 @PAGE.endpoint("GET", "/events/find")
