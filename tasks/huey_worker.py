@@ -25,7 +25,7 @@ from huey.consumer import Consumer
 from csi import logs
 from csi.errors import CsiError, StoreError
 from csi.logs import RepeatedErrors, log
-from csi.sql import DatabaseError
+from csi.sql import BUSY_SECONDS, DatabaseError
 from csi.store import database_faults
 from tasks.serializer import is_from_1_0
 from tasks.sqlite_queue import IDLE_SECONDS, SqliteQueueStorage
@@ -91,6 +91,10 @@ class WorkerProcess(ABC):
         self.errors = RepeatedErrors()
         self.database_failed_at = -math.inf
         """When a statement of this process last failed, because the database could not be used. Monotonic."""
+        self.database_failing_since: float | None = None
+        """The same for the first one since the database was last written. Monotonic."""
+        self.database_error: DatabaseError | None = None
+        """The last one."""
         self.looped_at = time.monotonic()
         """When a pass of the maintenance loop last ended, with or without an error. Monotonic."""
 
@@ -119,7 +123,10 @@ class WorkerProcess(ABC):
         reason, instead of a line for each try."""
         fault = database_faults.identify(error)
         if fault is not database_faults.UNUSABLE:
-            self.database_failed_at = time.monotonic()
+            self.database_failed_at, self.database_error = time.monotonic(), error
+            if self.database_failing_since is None:
+                waited = BUSY_SECONDS if fault is database_faults.LOCKED else 0
+                self.database_failing_since = self.database_failed_at - waited
         if fault is database_faults.DAMAGED:
             self.end_damaged(error)
         self.drop_broken_connection()

@@ -23,7 +23,7 @@ from csi.worker.stall import HUNG_SECONDS
 from csi.worker.unstored_alert import UnstoredAlert
 from tasks.dispatch import dispatch
 from tasks.huey_worker import WorkerConsumer, WorkerProcess
-from tasks.stall_watch import NOTIFIER_SECONDS, StallWatch, end_process
+from tasks.stall_watch import DATABASE_SECONDS, NOTIFIER_SECONDS, StallWatch, end_process
 from tasks.thread_report import where_named
 
 STUCK_SECONDS = 150.0
@@ -37,6 +37,8 @@ QUEUE_SECONDS = 60.0
 """A queue that cannot be read for so long is reported. A restart would not help, and the worker does not restart."""
 
 WATCH_SECONDS = 5.0
+CERTAIN_SECONDS = 5.0
+"""Database errors over so long are not the last one of a fault that is over."""
 ALERT_SECONDS = 15.0
 START_SECONDS = 60.0
 """A worker that has just started, or whose database works again, may not have written its heartbeat yet."""
@@ -66,6 +68,7 @@ class IngesterWorker(WorkerProcess):
         self._started_at = 0.0
         self._began = time.monotonic()
         self._queue_read_at = time.monotonic()
+        self._beat_pass_at = -math.inf
         self.stalls = StallWatch()
         self.passed_at = -math.inf
         self.notified_at = time.monotonic()
@@ -124,7 +127,9 @@ class IngesterWorker(WorkerProcess):
     def run_pass(self, consumer: WorkerConsumer, number: int) -> None:
         if self._reload.is_set():
             self._take_new_config()
-        rt, with_heartbeat = runtime(), number % maintenance.HEARTBEAT_PASSES == 0
+        rt, with_heartbeat = runtime(), time.monotonic() - self._beat_pass_at > maintenance.HEARTBEAT_SECONDS - 0.5
+        if with_heartbeat:
+            self._beat_pass_at = time.monotonic()
         depth = self._depth(consumer.huey)
         if with_heartbeat:
             self._look_for_stall(rt, consumer, depth)
@@ -136,7 +141,7 @@ class IngesterWorker(WorkerProcess):
                 run_job.requeue_failed_and_stuck(rt)
             dispatch(run_job.wake_due(rt))
         if with_heartbeat and queue.is_usable:
-            self.passed_at = time.monotonic()
+            self.passed_at, self.database_failing_since = time.monotonic(), None
             systemd.notify(systemd.READY, systemd.ALIVE, systemd.status(f"{depth} wake-ups in the queue"))
 
     def is_well(self) -> bool:
@@ -154,11 +159,21 @@ class IngesterWorker(WorkerProcess):
         self.stalls.store(rt, is_proven=has_polled or now - self._began > HUNG_SECONDS + START_SECONDS)
 
     def _watch(self) -> None:
-        """A thread of its own that uses no database: it also notices a maintenance loop that hangs in a statement."""
+        """A thread of its own that never writes: it also notices a maintenance loop that hangs in a statement."""
         while not self.stopping.wait(WATCH_SECONDS):
+            self._report_database_error()
             self._replace_hung_notifier()
             if reason := self.stalls.must_end(self.looped_at, self.database_failed_at):
                 end_process(reason, threading.Thread(target=self.stop, name="Release", daemon=True))
+
+    def _report_database_error(self) -> None:
+        """Without waiting for the database, where the notifier may wait behind all other threads for minutes."""
+        error, since, now = self.database_error, self.database_failing_since, time.monotonic()
+        if error is None or since is None or self.database_failed_at - since < CERTAIN_SECONDS:
+            return
+        if now - self.database_failed_at < DATABASE_SECONDS:
+            rt = runtime()
+            self._unstored.failed(rt, error, since=rt.now() - (now - since))
 
     def _replace_hung_notifier(self) -> None:
         """The thread that hangs stays behind; it ends itself if it ever comes back."""
@@ -197,6 +212,7 @@ class IngesterWorker(WorkerProcess):
     def _evaluate_alerts(self, rt: Runtime) -> None:
         if self._unstored.is_failing:
             alerting.note_round(rt, self._started_at)  # raises while the database cannot be written
+            self.database_failing_since = None
             self._unstored.worked(rt)
         began = max(self._began, self.database_failed_at)
         alerting.evaluate(rt, is_worker=self.is_well() or time.monotonic() - began < START_SECONDS)

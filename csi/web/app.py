@@ -15,9 +15,10 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
 from csi import clock
-from csi.errors import CsiError
+from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
+from csi.store import database_faults
 from csi.web import api, documents, health, metrics, openapi
 from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
@@ -97,7 +98,12 @@ async def livez(request: Request) -> Response:
 
 async def show_metrics(request: Request) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
-    return Response(await sidecar.read(metrics.render), headers={"Content-Type": metrics.CONTENT_TYPE})
+    try:
+        page = await sidecar.read(metrics.render)
+    except StoreError as error:
+        sidecar.warn("metrics without the database", error)
+        page = metrics.render_fault(database_faults.identify(error))
+    return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
 async def show_document(request: Request) -> Response:

@@ -24,11 +24,13 @@ from csi.status.backlog import pending_by_lane
 from csi.status.facts import SystemFacts, gather
 from csi.status.problems import ALERTS, PROBLEMS, Problem, to_notify
 from csi.status.slo import DAY, HOUR, WindowReport, reports
+from csi.status.storage_problems import problem_of
 from csi.status.upcoming import upcoming
 from csi.status.verdict import judge, overdue
 from csi.status.watch_states import STATES, watch_counts
 from csi.store import api_units, counters
 from csi.store.catalog import jobs
+from csi.store.database_faults import DatabaseFault
 from csi.store.queries import charts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -57,6 +59,23 @@ def render(rt: Runtime) -> bytes:
     registry = CollectorRegistry()
     registry.register(StoreCollector(rt))
     return generate_latest(registry)
+
+
+def render_fault(fault: DatabaseFault) -> bytes:
+    """Without the database: only its problem. An error page instead would tell Prometheus that the sidecar is down."""
+    registry = CollectorRegistry()
+    registry.register(FaultCollector(problem_of(fault)))
+    return generate_latest(registry)
+
+
+class FaultCollector(Collector):
+    """The metrics of problems, with this one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _problem_metrics([self._problem])
 
 
 class StoreCollector(Collector):
@@ -217,18 +236,22 @@ def _verdict(facts: SystemFacts) -> Iterator[Metric]:
     """Judged at the scrape, by the same rules as notifications: a dead worker cannot hide its absence."""
     found = judge(facts)
     yield _gauge("csi_status", "The verdict: 0 ok, 1 degraded, 2 down", VERDICTS.index(found.status))
-    counted = Counter(problem.id for problem in found.problems)
-    alerts = Counter(problem.id for problem in to_notify(found.problems))
-    yield _by("csi_problems", "Problems that exist now, by id", "problem", counted, PROBLEMS)
-    text = "Problems that operators are notified of, by id"
-    yield _by("csi_alerts", text, "alert", alerts, ALERTS)
-    yield _by("csi_troubles", "The old name of csi_alerts", "trouble", alerts, ALERTS)
-    yield problem_series(found.problems)
+    yield from _problem_metrics(found.problems)
     failed = float(facts.reload_error is not None)
     yield _gauge("csi_config_reload_failed", "1 while a new configuration is refused", failed)
     yield _results("csi_config_reloads", "Reloads of the configuration by result", "config_reloads", RELOAD_RESULTS)
     text = "Notifications to each target by result; a failed one is tried again"
     yield _results("csi_notifications", text, "notifications", NOTIFICATION_RESULTS)
+
+
+def _problem_metrics(found: Sequence[Problem]) -> Iterator[Metric]:
+    counted = Counter(problem.id for problem in found)
+    alerts = Counter(problem.id for problem in to_notify(found))
+    yield _by("csi_problems", "Problems that exist now, by id", "problem", counted, PROBLEMS)
+    text = "Problems that operators are notified of, by id"
+    yield _by("csi_alerts", text, "alert", alerts, ALERTS)
+    yield _by("csi_troubles", "The old name of csi_alerts", "trouble", alerts, ALERTS)
+    yield problem_series(found)
 
 
 def _results(name: str, text: str, kept_as: str, words: Sequence[str]) -> Metric:

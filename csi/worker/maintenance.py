@@ -16,8 +16,8 @@ from csi.store.heartbeats import WORKER
 from csi.worker import leader
 
 INTERVAL_SECONDS = 1.0
-HEARTBEAT_PASSES = 5
-"""The heartbeat is written, and dead letters are looked at, in every fifth pass: every five seconds."""
+HEARTBEAT_SECONDS = 5.0
+"""The heartbeat is written, and dead letters are looked at, in the first pass after so long: passes may be slow."""
 
 CLOCK_SLACK = 30.0
 SAMPLE_SECONDS = 30.0

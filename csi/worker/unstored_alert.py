@@ -1,5 +1,7 @@
 """Notify operators that the database cannot be used. Such an alert cannot be a row, so this process remembers it."""
 
+import threading
+
 from csi import notifications
 from csi.alerts import StoredAlert, delay, message, message_kind
 from csi.errors import ConfigError
@@ -18,6 +20,7 @@ class UnstoredAlert:
     """The alert `storage` of this process while it cannot be stored. A process that ends forgets it."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # the notifier and the watch for stalls both call it
         self._problem: Problem | None = None
         self._failures = 0
         self._sent: dict[str, float] = {}
@@ -28,13 +31,29 @@ class UnstoredAlert:
     def is_failing(self) -> bool:
         return self._problem is not None
 
-    def failed(self, rt: Runtime, error: Exception, *, may_send: bool = True) -> None:
-        """A round of evaluation failed with this database error. The operator is notified once, when it has lasted.
+    def failed(self, rt: Runtime, error: Exception, *, since: float | None = None, may_send: bool = True) -> None:
+        """A statement failed with this database error. The operator is notified once, when it has lasted.
 
-        `may_send` False: another process is there to send the message.
+        `since`: when the first one failed; None: at the first call. `may_send` False: another process is there to send
+        the message.
         """
+        with self._lock:
+            self._failed(rt, error, since, may_send=may_send)
+
+    def worked(self, rt: Runtime) -> None:
+        """The database can be written. An alert that the operator knows becomes a row, so that its end is notified.
+        To be called before alerts are evaluated, which would store the alert as one that the operator does not know."""
+        with self._lock:
+            problem, sent, rt.process.database_fault = self._problem, self._sent, None
+            if problem is not None and sent:
+                with writing():
+                    _store(rt, problem, sent)
+            self._problem, self._failures, self._sent, self._next_try_at = None, 0, {}, 0.0
+
+    def _failed(self, rt: Runtime, error: Exception, began: float | None, *, may_send: bool) -> None:
         now, fault = rt.now(), database_faults.identify(error)
-        since = now if self._problem is None or self._problem.since is None else self._problem.since
+        known = self._problem.since if self._problem is not None else None
+        since = min(known or now, began or now)
         self._problem = problem = problem_of(fault, since)
         self._failures += 1
         if fault.kind not in PASSING or self._failures > 1:  # a single timeout is no fault
@@ -46,15 +65,6 @@ class UnstoredAlert:
         if self._sent or not _is_known_or_muted(rt):
             self._next_try_at = now + HOLD_SECONDS
             self._sent |= {one.name: now for one in unsent if _send(rt, one, problem)}
-
-    def worked(self, rt: Runtime) -> None:
-        """The database can be written. An alert that the operator knows becomes a row, so that its end is notified.
-        To be called before alerts are evaluated, which would store the alert as one that the operator does not know."""
-        problem, sent, rt.process.database_fault = self._problem, self._sent, None
-        if problem is not None and sent:
-            with writing():
-                _store(rt, problem, sent)
-        self._problem, self._failures, self._sent, self._next_try_at = None, 0, {}, 0.0
 
 
 def _is_known_or_muted(rt: Runtime) -> bool:

@@ -159,6 +159,12 @@ def test_a_lock_is_reported_from_memory_when_it_has_lasted_for_three_minutes(rt,
     assert titles(target) == ["storage (database)"]
 
 
+def test_the_first_failure_of_any_statement_counts_not_the_first_round_that_failed(rt, clock, target):
+    unstored = UnstoredAlert()
+    unstored.failed(rt, LOCKED, since=clock() - 181)
+    assert titles(target) == ["storage (database)"]
+
+
 def test_a_lock_that_is_released_in_time_is_not_reported(rt, clock, target):
     unstored = UnstoredAlert()
     for _ in range(10):

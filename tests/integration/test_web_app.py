@@ -210,7 +210,8 @@ async def test_a_database_that_goes_bad_is_503_and_no_traceback(
     for file in (opener.folder / "state").glob("csi.db*"):
         file.write_bytes(b"not a database" * 1000)
     assert (await client.get("/readyz")).json()["database"] == {"ok": False}
-    assert (await client.get("/metrics")).status_code == 503
+    page = await client.get("/metrics")
+    assert (page.status_code, 'csi_problems{problem="storage"} 1.0' in page.text) == (200, True)
     assert (await client.get("/admin/events", headers=ADMIN)).status_code == 503
     assert not any(line["message"] == "request failed" for line in logged)
 
