@@ -34,6 +34,9 @@ from tasks.thread_report import RunningTasks
 SCHEDULER_INTERVAL = 0.25
 """Seconds between two reads of the schedule, which carries polls, flushes and retries. Huey's own least is 1."""
 
+AFTER_FAILURE_SECONDS = 5.0
+"""How long the queue is left alone after it could not be written. The rows stay due."""
+
 DROPS_LOGGED_SECONDS = 60.0
 """Between two log lines about dropped messages: a program that writes to the queue must not fill the log."""
 
@@ -236,6 +239,10 @@ class QueueHuey(Huey):
 
     worker: WorkerProcess
     """Set by the module that `huey_consumer` imports."""
+    failing_since: float | None = None
+    """When the queue first could not be read or written; None: it could when the maintenance loop last looked.
+    Monotonic."""
+    failed_at: float = -math.inf
     schedule_read_at: float = 0.0
     """When the scheduler of this process last read the schedule. Monotonic."""
     task_ended_at: float = 0.0
@@ -254,11 +261,39 @@ class QueueHuey(Huey):
     def dequeue(self) -> Task | None:
         """The next task. Unreadable messages are dropped: the maintenance loop finds the rows they were for."""
         task, dropped = None, 0
-        while task is None and (data := self.storage.dequeue()) is not None:
-            task = self._read(data)
-            dropped += task is None
+        try:
+            while task is None and (data := self.storage.dequeue()) is not None:
+                task = self._read(data)
+                dropped += task is None
+        except Exception:
+            self.note_failure()
+            raise
         self._count_dropped(dropped)
         return task
+
+    def depth(self) -> int:
+        """How many messages wait. Also notes that the queue works again after a failure: a queue file that is locked
+        can still be read."""
+        try:
+            depth = int(self.pending_count())
+            if self.failing_since is not None and isinstance(self.storage, SqliteQueueStorage):
+                with self.storage.db(commit=True):
+                    pass
+        except Exception:
+            self.note_failure()
+            raise
+        self.failing_since = None
+        return depth
+
+    def note_failure(self) -> None:
+        self.failed_at = time.monotonic()
+        if self.failing_since is None:
+            self.failing_since = self.failed_at
+
+    def has_just_failed(self) -> bool:
+        """Each call to a locked queue waits for ten seconds, and all threads share its connection: the maintenance loop
+        would be late with the heartbeat."""
+        return time.monotonic() - self.failed_at < AFTER_FAILURE_SECONDS
 
     def _deserialize_all(self, messages: Sequence[bytes]) -> list[Task]:
         """The same for scheduled messages, and for callers that list the queue."""
@@ -298,6 +333,8 @@ class QueueHuey(Huey):
 
     def enqueue_wakes(self, wakes: Sequence[Any], to_task: Callable[[Any], Task]) -> None:
         """Wake-ups with a time `at` are scheduled, the others share one commit. When that fails, the rows stay due."""
+        if not wakes or self.has_just_failed():
+            return
         try:
             if now := [to_task(wake) for wake in wakes if wake.at is None]:
                 self.enqueue_many(now)
@@ -309,6 +346,7 @@ class QueueHuey(Huey):
                     task.eta = datetime.datetime.fromtimestamp(wake.at, datetime.UTC).replace(tzinfo=None)
                     self.add_schedule(task)
         except Exception as error:  # noqa: BLE001 queue deleted or locked, server unreachable
+            self.note_failure()
             if (counted := self.worker.errors.count("the queue takes no wake-ups")) is not None:
                 fields = {"wakes": len(wakes), "error": str(error)[:300], **counted}
                 log.warning("wake-ups could not be queued; the maintenance loop repeats them", **fields)

@@ -33,8 +33,8 @@ without the end of any task means that none will end."""
 SCHEDULER_SECONDS = 60.0
 """The scheduler reads the schedule several times a second; a locked queue may hold it up for a while."""
 
-QUEUE_SECONDS = 60.0
-"""A queue that cannot be read for so long is reported. A restart would not help, and the worker does not restart."""
+QUEUE_SECONDS = 30.0
+"""A queue that cannot be used for so long is reported. A restart would not help, and the worker does not restart."""
 
 WATCH_SECONDS = 5.0
 CERTAIN_SECONDS = 5.0
@@ -67,7 +67,6 @@ class IngesterWorker(WorkerProcess):
         self._reload = threading.Event()
         self._started_at = 0.0
         self._began = time.monotonic()
-        self._queue_read_at = time.monotonic()
         self._beat_pass_at = -math.inf
         self.stalls = StallWatch()
         self.passed_at = -math.inf
@@ -98,7 +97,7 @@ class IngesterWorker(WorkerProcess):
 
     def start(self, consumer: WorkerConsumer) -> None:
         signal.signal(signal.SIGHUP, lambda number, frame: self._reload.set())
-        self._began = self.looped_at = self._queue_read_at = time.monotonic()
+        self._began = self.looped_at = time.monotonic()
         super().start(consumer)
         self._start_notifier()
         threading.Thread(target=self._watch, name="StallWatch", daemon=True).start()
@@ -134,7 +133,7 @@ class IngesterWorker(WorkerProcess):
         if with_heartbeat:
             self._look_for_stall(rt, consumer, depth)
         stall = self.stalls.stall
-        queue = QueueHealth(depth, stall.reason if stall is not None and depth is not None else None)
+        queue = QueueHealth(depth, stall.reason if stall is not None and stall.ends_by_restart else None)
         dispatch(maintenance.run_pass(rt, queue, self._started_at, with_heartbeat=with_heartbeat))
         if leader.has_led(rt) and queue.is_usable:
             if with_heartbeat:
@@ -149,12 +148,13 @@ class IngesterWorker(WorkerProcess):
         return time.monotonic() - self.passed_at < FRESH_SECONDS
 
     def _look_for_stall(self, rt: Runtime, consumer: WorkerConsumer, depth: int | None) -> None:
-        now = time.monotonic()
-        if depth is not None:
-            self._queue_read_at = now
-            self.stalls.set(standstill(consumer, depth) or self.stalls.find_stall(rt, consumer, self._started_at))
-        elif now - self._queue_read_at > QUEUE_SECONDS:
-            self.stalls.set("the task queue cannot be read", ends_by_restart=False)
+        now, failing_since = time.monotonic(), consumer.huey.failing_since
+        if failing_since is not None:
+            if now - failing_since > QUEUE_SECONDS:
+                self.stalls.set("the task queue cannot be read or written", ends_by_restart=False)
+        else:
+            found = standstill(consumer, depth or 0) or self.stalls.find_stall(rt, consumer, self._started_at)
+            self.stalls.set(found)
         has_polled = rt.process.poll_ended_at is not None
         self.stalls.store(rt, is_proven=has_polled or now - self._began > HUNG_SECONDS + START_SECONDS)
 
@@ -220,11 +220,13 @@ class IngesterWorker(WorkerProcess):
 
     def _depth(self, huey: Any) -> int | None:
         """How many wake-ups are in the queue. None: it cannot be read, and the worker threads wait for it, too."""
+        if huey.has_just_failed():
+            return None
         try:
-            return int(huey.pending_count())
+            return int(huey.depth())
         except Exception as error:  # noqa: BLE001 sqlite3, redis and psycopg have no error in common
-            if (counted := self.errors.count("the queue cannot be read")) is not None:
-                log.warning("queue cannot be read; due rows wait for it", error=str(error)[:300], **counted)
+            if (counted := self.errors.count("the queue cannot be read or written")) is not None:
+                log.warning("queue cannot be read or written; due rows wait for it", error=str(error)[:300], **counted)
             return None
 
     def _take_new_config(self) -> None:

@@ -82,7 +82,8 @@ def consumer(*, alive=True, scheduler=True, read_ago=1.0, ended_ago=1.0):
         huey=SimpleNamespace(
             schedule_read_at=time.monotonic() - read_ago,
             task_ended_at=time.monotonic() - ended_ago,
-            pending_count=lambda: 0,
+            depth=lambda: 0,
+            has_just_failed=lambda: False,
         ),
     )
 

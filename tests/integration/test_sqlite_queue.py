@@ -1,10 +1,12 @@
 """The queue file: the most important message first, many taken in one commit, none lost at an orderly stop."""
 
 import datetime
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tasks.huey_worker import QueueHuey
 from tasks.sqlite_queue import AT_ONCE, SqliteQueueStorage
 
 
@@ -103,3 +105,18 @@ def test_a_folder_in_the_place_of_the_queue_is_refused_and_stays_where_it_is(tmp
         SqliteQueueStorage("csi", filename=str(folder))
     assert [path.name for path in tmp_path.iterdir()] == ["queue.db"]
     assert (folder / "precious").is_dir()
+
+
+def test_a_locked_queue_can_be_read_and_still_counts_as_failing(tmp_path):
+    file = str(tmp_path / "queue.db")
+    huey = QueueHuey("csi", storage_class=SqliteQueueStorage, filename=file, timeout=0.01, results=False)
+    assert (huey.depth(), huey.failing_since) == (0, None)
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    huey.note_failure()
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        huey.depth()
+    assert huey.failing_since is not None
+    other.execute("ROLLBACK")
+    assert (huey.depth(), huey.failing_since) == (0, None)
+    other.close()

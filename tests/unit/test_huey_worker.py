@@ -96,6 +96,23 @@ def test_a_queue_that_takes_no_wake_ups_is_one_warning(huey, lines):
     assert lines == [(words, {"wakes": 1, "error": "connection refused"})]
 
 
+def test_a_queue_that_could_not_be_written_is_left_alone_for_seconds(huey, lines):
+    def unreachable(wake):
+        raise OSError("connection refused")
+
+    huey.enqueue_wakes([SimpleNamespace(at=None)], unreachable)
+    assert huey.failing_since is not None
+    huey.enqueue_wakes([SimpleNamespace(at=None)], lambda wake: pytest.fail("called too early"))
+    huey.failed_at -= 6
+
+    @huey.task()
+    def poll_watch(key):
+        pass
+
+    huey.enqueue_wakes([SimpleNamespace(at=None)], lambda wake: poll_watch.s(1))
+    assert (huey.depth(), huey.failing_since) == (1, None)
+
+
 def test_the_maintenance_loop_survives_an_error(lines):
     worker = ScriptedWorker(None, OSError("database or disk is full"), None)
     thread = threading.Thread(target=worker._maintain, args=(None,), daemon=True)
