@@ -21,6 +21,8 @@ MESSAGE_KINDS: dict[str, Kind] = {"notice": "info", "degraded": "warning", "down
 OVER_SECONDS = 30.0
 OVER_AFTER_RECOVERIES = 300.0
 """How long an alert stays resolved before the resolved message is sent: longer where it fired again before."""
+AGAIN_SECONDS = 6 * 3600.0
+"""The least time between two notifications of an alert that fires, however often there is something new."""
 LATE_SECONDS = 2 * 86_400.0
 """No resolved message is sent for an alert resolved more than two days ago, so a new target gets no old messages."""
 
@@ -43,6 +45,9 @@ class StoredAlert:
     recoveries: int
     events: int
     """The most events that were affected at once."""
+    revision: int
+    """As in ProblemReport, and the one that the operator was notified of."""
+    notified_revision: int
     notified_at: float | None
     resolved_at: float | None
     resolved_notified_at: float | None
@@ -93,6 +98,7 @@ class AlertTable:
                 since=min(problem.since or now, now),
                 delay=delay(problem, after_seconds),
                 events=problem.events or 0,
+                revision=problem.revision,
                 now=now,
             )
             if new:
@@ -116,15 +122,16 @@ class AlertTable:
         delay: float,
         events: int,
         now: float,
+        revision: int = 0,
     ) -> bool:
         """Record that the alert is firing, with these texts. True: it was not firing before.
 
         `delay`: how long it fires before the operator is notified. A unique index allows one firing alert of a name and
         subject, so of two workers only one gets True.
         """
-        texts = (severity, text, remedy, delay, events, events)
+        texts = (severity, text, remedy, delay, revision, events, events)
         update = (
-            "UPDATE alerts SET severity = ?, text = ?, remedy = ?, delay = ?, "
+            "UPDATE alerts SET severity = ?, text = ?, remedy = ?, delay = ?, revision = ?, "
             "events = CASE WHEN events > ? THEN events ELSE ? END"
         )
         place = "WHERE name = ? AND subject = ?"
@@ -134,9 +141,10 @@ class AlertTable:
         recent = "resolved_notified_at IS NULL AND resolved_at > ?"
         if self._sql.changed(f"{reopen} AND {recent}", *texts, now, name, subject, now - SAME_EPISODE_SECONDS):
             return True
-        columns = "name, subject, severity, text, remedy, delay, events, since, firing_at"
-        sql = f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-        return bool(self._sql.changed(sql, name, subject, severity, text, remedy, delay, events, since, since))
+        columns = "name, subject, severity, text, remedy, delay, revision, events, since, firing_at"
+        sql = f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        values = (name, subject, severity, text, remedy, delay, revision, events, since, since)
+        return bool(self._sql.changed(sql, *values))
 
     def resolve(self, alert: StoredAlert, now: float, *, is_muted: bool = False) -> bool:
         """Record that the alert is resolved. False: another worker has done so.
@@ -164,7 +172,8 @@ class AlertTable:
     def claim_unnotified(
         self, now: float, hold_seconds: float, is_muted: Callable[[str], bool] = never_muted
     ) -> list[StoredAlert]:
-        """Alerts to notify the operator of now: firing for longer than their delay, or over; none that is muted.
+        """Alerts to notify the operator of now: firing for longer than their delay, firing with something new since the
+        last notification, or over; none that is muted.
 
         One that was resolved before its notification could be sent is returned, too: the operator learns of it late.
         Each is returned to one process only, and again after `hold_seconds` unless it was marked as notified: a process
@@ -172,13 +181,14 @@ class AlertTable:
         returned, so that the end of an episode is not sent after the start of the next one.
         """
         begun = "resolved_at IS NULL AND notified_at IS NULL AND failing_seconds + (? - firing_at) >= delay"
+        again = "resolved_at IS NULL AND revision > notified_revision AND notified_at <= ?"
         over = (
             "resolved_at IS NOT NULL AND resolved_notified_at IS NULL "
             "AND (notified_at IS NOT NULL OR failing_seconds >= delay) "
             "AND resolved_at + CASE WHEN recoveries > 0 THEN ? ELSE ? END <= ? AND resolved_at > ?"
         )
-        times = (now, OVER_AFTER_RECOVERIES, OVER_SECONDS, now, now - LATE_SECONDS)
-        found = self._select(f"({begun}) OR ({over}) ORDER BY id DESC", *times)
+        times = (now, now - AGAIN_SECONDS, OVER_AFTER_RECOVERIES, OVER_SECONDS, now, now - LATE_SECONDS)
+        found = self._select(f"({begun}) OR ({again}) OR ({over}) ORDER BY id DESC", *times)
         oldest = {(alert.name, alert.subject): alert for alert in found}
         due = [alert for alert in oldest.values() if alert.next_notify_at <= now and not is_muted(alert.name)]
         claim = "UPDATE alerts SET next_notify_at = ? WHERE id = ? AND next_notify_at <= ?"
@@ -187,10 +197,11 @@ class AlertTable:
 
     def mark_notified(self, alert: StoredAlert, now: float) -> None:
         """The operator has the message for the state that `alert` has. One that was over needs no second one."""
-        over = ", resolved_notified_at = ?" if alert.resolved_at is not None else ""
-        times = (now,) if alert.resolved_at is None else (now, now)
-        sql = f"UPDATE alerts SET notified_at = COALESCE(notified_at, ?){over}, next_notify_at = 0 WHERE id = ?"
-        self._sql.run(sql, *times, alert.id)
+        what = "notified_at = ?"
+        if alert.resolved_at is not None:
+            what = "notified_at = COALESCE(notified_at, ?), resolved_notified_at = ?"
+        sql = f"UPDATE alerts SET {what}, notified_revision = ?, next_notify_at = 0 WHERE id = ?"
+        self._sql.run(sql, *[now] * what.count("?"), alert.revision, alert.id)
 
     def delete_old(self, now: float) -> int:
         """Also alerts resolved before their notification delay, once they cannot fire again as the same episode."""
@@ -207,6 +218,17 @@ def delay(problem: ProblemReport, after_seconds: float | None) -> float:
     if after_seconds is not None:
         return after_seconds
     return 0.0 if problem.is_proven else PASSING_SECONDS
+
+
+def message_key(alert: StoredAlert) -> str:
+    """Identifies the message that is due for the alert: a target gets one of a key."""
+    if alert.resolved_at is not None:
+        return f"alert:{alert.id}:resolved"
+    return f"{first_message_key(alert)}:{alert.revision}" if alert.notified_at is not None else first_message_key(alert)
+
+
+def first_message_key(alert: StoredAlert) -> str:
+    return f"alert:{alert.id}:firing"
 
 
 def message_kind(alert: StoredAlert) -> Kind:

@@ -57,6 +57,9 @@ class ProblemReport:
     """How many events are affected; None: not known, or none."""
     incident: int | None = None
     """The number of the incident that the operator acknowledges; None: the problem ends when its cause does."""
+    revision: int = 0
+    """Rises when there is something new to report although the problem is the same: another watch is gone, or the
+    certificate has two days left. Operators are then notified again."""
     section: str | None = None
     """The anchor of a section in ops/runbook.md that fits this cause better than the one of its kind."""
 

@@ -128,15 +128,17 @@ def _certificate(one: DestinationState, expires_at: float, now: float) -> Iterat
     left = expires_at - now
     if left >= CERTIFICATE_DAYS * DAY:
         return
+    is_last = left < CERTIFICATE_LAST_DAYS * DAY
     yield Problem(
         "certificate_expiring",
         one.name,
-        "degraded" if left < CERTIFICATE_LAST_DAYS * DAY else "notice",
+        "degraded" if is_last else "notice",
         f"the certificate of destination {one.name} {certificate_text(expires_at, now)}",
         "after that no event can be delivered to it",
         f"renew the receiver's certificate; then `csi delivery test --destination {one.name}`",
         fails=("alert",),
         is_proven=True,
+        revision=int(is_last),
     )
 
 

@@ -185,6 +185,7 @@ def _denied(facts: SystemFacts) -> Iterator[Problem]:
             fails=("alert",),
             cause=_common_error(found),
             is_proven=True,
+            revision=int(max(one.health_since or 0.0 for one in found)),
         )
 
 
@@ -204,6 +205,7 @@ def _gone(facts: SystemFacts) -> Iterator[Problem]:
             fails=("alert",),
             cause=f"the API confirms {dead:,} of {len(found):,}" if dead else _common_error(found),
             is_proven=True,
+            revision=int(max(one.gone_at or 0.0 for one in found)),
         )
 
 

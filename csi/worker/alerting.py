@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from csi import notifications
-from csi.alerts import StoredAlert, message, message_kind
+from csi.alerts import StoredAlert, first_message_key, message, message_key, message_kind
 from csi.errors import MissingSetting, NetError
 from csi.logs import log
 from csi.net import HttpLimits
@@ -94,22 +94,18 @@ def _notify(rt: Runtime, alert: StoredAlert, targets: Sequence[Target], section:
         with writing():
             alerts.mark_notified(alert, rt.now())
     if accepted and len(accepted) < len(notified):
-        notification_sending.retry_later(rt, _key(alert))
+        notification_sending.retry_later(rt, message_key(alert))
 
 
 def _notify_target(rt: Runtime, alert: StoredAlert, target: Target, section: str | None) -> bool:
-    start, is_late = f"alert:{alert.id}:firing", False
+    start, is_late = first_message_key(alert), False
     if alert.resolved_at is not None and not notification_log.has(start, target.name):
         is_late = True
         with writing():
             notification_log.drop(start, target.name)  # the message of the end says all that this one does
     title, body = message(alert, KINDS, rt.settings.web.public_url, section, is_late=is_late)
     kind: notification_sending.MessageKind = "alert" if alert.resolved_at is None else "resolved"
-    return notification_sending.send_to(rt, target, Message(_key(alert), kind, message_kind(alert), title, body))
-
-
-def _key(alert: StoredAlert) -> str:
-    return f"alert:{alert.id}:{'firing' if alert.resolved_at is None else 'resolved'}"
+    return notification_sending.send_to(rt, target, Message(message_key(alert), kind, message_kind(alert), title, body))
 
 
 def _note_ping(rt: Runtime, fault: str | None) -> bool:

@@ -3,7 +3,7 @@
 import threading
 
 from csi import notifications
-from csi.alerts import StoredAlert, delay, message, message_kind
+from csi.alerts import StoredAlert, delay, first_message_key, message, message_kind
 from csi.errors import ConfigError
 from csi.logs import log
 from csi.notifications import Target
@@ -91,6 +91,8 @@ def _as_alert(problem: Problem) -> StoredAlert:
         failing_seconds=0.0,
         recoveries=0,
         events=0,
+        revision=0,
+        notified_revision=0,
         notified_at=None,
         resolved_at=None,
         resolved_notified_at=None,
@@ -114,10 +116,16 @@ def _send(rt: Runtime, target: Target, problem: Problem) -> bool:
 
 
 def _store(rt: Runtime, problem: Problem, sent: dict[str, float]) -> None:
-    since = problem.since or rt.now()
-    texts = {"severity": problem.severity, "text": f"{problem.what_and_why}; {problem.effect}"}
     alerts.fire(
-        problem.id, problem.subject, **texts, remedy=problem.remedy, since=since, delay=0.0, events=0, now=rt.now()
+        problem.id,
+        problem.subject,
+        severity=problem.severity,
+        text=f"{problem.what_and_why}; {problem.effect}",
+        remedy=problem.remedy,
+        since=problem.since or rt.now(),
+        delay=0.0,
+        events=0,
+        now=rt.now(),
     )
     for alert in alerts.firing():
         if (alert.name, alert.subject) == (problem.id, problem.subject):
@@ -125,4 +133,4 @@ def _store(rt: Runtime, problem: Problem, sent: dict[str, float]) -> None:
             title, body = message(alert, KINDS, rt.settings.web.public_url, problem.runbook)
             row = {"kind": "alert", "severity": message_kind(alert), "title": title, "body": body}
             for target, at in sent.items():
-                notification_log.record(f"alert:{alert.id}:firing", target, **row, error=None, now=at)
+                notification_log.record(first_message_key(alert), target, **row, error=None, now=at)

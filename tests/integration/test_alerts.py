@@ -256,6 +256,21 @@ def test_a_trouble_is_told_once_at_its_start_and_once_at_its_end(line, clock, no
     ]
 
 
+def test_a_certificate_is_reported_again_when_two_days_are_left(line, clock, notification_target):
+    destinations.change("default", certificate_expires_at=clock() + 10 * 86_400)
+    for _ in range(3):
+        alerting.evaluate(line.rt)
+    assert len(notification_target.requests) == 1
+    clock.move(8.5 * 86_400)
+    write_heartbeat(line.rt, clock())
+    for _ in range(3):
+        alerting.evaluate(line.rt)
+    found = [json.loads(request.body) for request in notification_target.requests]
+    own = [(one["type"], one["message"]) for one in found if "certificate" in one["title"]]
+    assert [kind for kind, _ in own] == ["info", "warning"]
+    assert "expires in 1 day" in own[1][1]
+
+
 def test_an_alert_that_recovers_for_moments_is_one_episode_with_the_sum_of_its_failing_time(
     line, clock, notification_target
 ):

@@ -12,7 +12,7 @@ from csi.pipeline import deliver, receiver_test
 from csi.status import facts
 from csi.status.destinations import destination_status
 from csi.status.verdict import verdict
-from csi.store import attempts, backlog_samples, db, destinations
+from csi.store import attempts, backlog_samples, batches, db, destinations
 from csi.worker import maintenance, reload
 from tests.fakes.scripted_receiver import ScriptedReceiver, accept, for_events, json_reply
 from tests.rigs.in_process import ledger_pipeline
@@ -143,6 +143,28 @@ def test_a_failed_test_does_not_stop_batches_that_are_under_way(line):
     reload.note_start(line.rt)
     deliver.test(line.rt, "default")
     assert (row().circuit, row().test_requested_at) == ("closed", None)
+
+
+def test_a_failed_test_is_reported_also_while_a_batch_is_under_way(line):
+    line.ua.then = json_reply(503)
+    with db.writing():
+        batches.create([], destination="default", tier="standard", now=line.clock())
+    reload.note_start(line.rt)
+    deliver.test(line.rt, "default")
+    assert row().circuit == "closed"
+    line.clock.move(61)
+    (problem,) = away(line)
+    assert (problem.cause, problem.fails) == ("the receiver is unavailable (503)", ("ready", "alert"))
+
+
+def test_a_wrong_secret_opens_the_circuit_also_while_a_batch_is_under_way(line):
+    line.ua.then = json_reply(401)
+    with db.writing():
+        batches.create([], destination="default", tier="standard", now=line.clock())
+    reload.note_start(line.rt)
+    deliver.test(line.rt, "default")
+    (problem,) = away(line)
+    assert (row().circuit, problem.is_proven) == ("open", True)
 
 
 def test_a_good_test_does_not_hide_that_events_fail(line):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from csi.alerts import AGAIN_SECONDS, message_key
 from csi.store import alerts, db, reload_results
 from tests.fakes.fired_alert import fire_alert
 
@@ -29,6 +30,21 @@ def test_it_is_claimed_by_one_and_comes_again_until_it_is_told():
     assert again.id == claimed.id
     alerts.mark_notified(again, NOW + 126)
     assert alerts.claim_unnotified(NOW + 999, 120) == []
+
+
+def test_news_of_a_known_alert_is_notified_again_and_not_more_often_than_every_six_hours():
+    fire_alert("watch_gone", "feeds", "one is gone", NOW, revision=100)
+    (first,) = alerts.claim_unnotified(NOW, 120)
+    alerts.mark_notified(first, NOW)
+    fire_alert("watch_gone", "feeds", "two are gone", NOW + 60, revision=200)
+    fire_alert("watch_gone", "feeds", "three are gone", NOW + 90, revision=300)
+    assert alerts.claim_unnotified(NOW + AGAIN_SECONDS - 1, 120) == []
+    (again,) = alerts.claim_unnotified(NOW + AGAIN_SECONDS, 120)
+    assert again.text == "three are gone"
+    assert message_key(first) != message_key(again)
+    alerts.mark_notified(again, NOW + AGAIN_SECONDS)
+    assert fire_alert("watch_gone", "feeds", "one is back", NOW + AGAIN_SECONDS, revision=200) is False
+    assert alerts.claim_unnotified(NOW + 3 * AGAIN_SECONDS, 120) == []
 
 
 def test_its_end_is_told_only_where_its_start_was():

@@ -97,6 +97,7 @@ def test_a_certificate_warns_below_14_days_and_fails_below_2(left, severity):
     found = judged(certificate_expires_at=NOW + left)
     assert [problem.severity for problem in found] == ([severity] if severity else [])
     assert all(problem.is_proven and problem.fails == ("alert",) for problem in found)
+    assert [problem.revision for problem in found] == ([int(severity == "degraded")] if severity else [])
 
 
 def test_the_end_of_a_certificate_in_words():
