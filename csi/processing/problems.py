@@ -188,11 +188,12 @@ def _budget(facts: ProcessingFacts) -> Iterator[ProcessingProblem]:
     count, until = facts.waiting.get("budget", 0), facts.budget_resumes_at
     if not count or until is None or until <= facts.now:
         return
+    rest = "; the rest may not cover another call" if facts.budget_used < facts.budget_limit else ""
     yield ProcessingProblem(
         "budget_spent",
         "budget",
         "degraded",
-        f"the budget of the day is spent: {facts.budget_used} of {facts.budget_limit} USD",
+        f"the budget of the day is spent: {facts.budget_used} of {facts.budget_limit} USD{rest}",
         f"{count:,} jobs wait; paid calls resume at {clock.iso(until)}",
         "wait until then, or raise `budget.daily_usd` in processing.yaml and restart the worker of processing",
         facts.budget_spent_at,

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from tests.fakes.raw_server import Close, RawRequest, RawServer, Script, Send, answer
+from tests.fakes.raw_server import Close, Hang, RawRequest, RawServer, Script, Send, answer
 
 LOST = "lost"
 """The request is carried out, but its response is lost."""
+HANG = "hang"
+"""The request is never answered."""
 
 Answer = tuple[int, dict[str, Any] | bytes, dict[str, str]]
 Fault = int | str | Answer
@@ -31,17 +33,19 @@ class ScriptedServer:
             found = self._handle(request.method, request.target, request.headers, request.body)
         if found is None:
             return [Close()]
+        if found == HANG:
+            return [Hang()]
         status, document, headers = found
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
         return [Send(answer(status, data, headers.items()))]
 
-    def _handle(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer | None:
+    def _handle(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer | str | None:
         self.requests.append((method, path, headers))
         place = f"{method} {path.partition('?')[0]}"
         fault = self._fault(place)
         if isinstance(fault, int):
             return fault, {"error": f"scripted {fault}"}, {}
-        if isinstance(fault, tuple):
+        if isinstance(fault, tuple) or fault == HANG:
             return fault
         answer = self.answer(method, path, headers, body)
         return None if fault == LOST else answer

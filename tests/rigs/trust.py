@@ -181,7 +181,7 @@ class Injection:
 
     name: str
     problem: str
-    """The problem's id in the metric `csi_problems` and, in words, in the message's title."""
+    """The problem's id in the metric `csi_problems` and, in words, in the message's title. Empty: it is no problem."""
     inject: Callable[[TrustInstallation], object]
     cause: str
     """Words that the message contains; `|` between alternatives."""
@@ -193,6 +193,8 @@ class Injection:
     readyz: bool = False
     livez: bool = False
     notifies: bool = True
+    doctor: str | None = None
+    """Words that `csi doctor` has to say."""
     heals: bool = True
     """The problem ends by `heal` and `remedy` within HEALED_SECONDS."""
     ends_soon: bool = True
@@ -209,8 +211,6 @@ class Injection:
     build: type[TrustInstallation] = TrustInstallation
     quick: bool = False
     """Part of `make test`."""
-    known: str | None = None
-    """Why the row fails today."""
     number: int = 0
 
 
@@ -226,6 +226,7 @@ class Observation:
     livez: float | None = None
     metric: float | None = None
     notification: float | None = None
+    doctor: float | None = None
     heartbeat: float | None = None
     """Until two pings of the heartbeat URL were missing, which is what a monitoring service reports."""
     healed: float | None = None
@@ -251,6 +252,7 @@ def line(row: Injection, seen: Observation) -> str:
         "livez": seen.livez,
         "metric": seen.metric,
         "notification": seen.notification,
+        "doctor": seen.doctor,
         "heartbeat": seen.heartbeat,
         "healed": seen.healed,
         "resolved": seen.resolved,
@@ -348,8 +350,8 @@ def _watch(
     box: TrustInstallation, row: Injection, seen: Observation, began: float, earlier: int, client: httpx.Client
 ) -> None:
     """Until every surface that has to has said it, or its time is over."""
-    surfaces = {"readyz": row.readyz, "livez": row.livez, "metric": True, "notification": row.notifies}
-    surfaces["heartbeat"] = row.livez and box.pings
+    surfaces = {"readyz": row.readyz, "livez": row.livez, "metric": bool(row.problem), "notification": row.notifies}
+    surfaces |= {"heartbeat": row.livez and box.pings, "doctor": row.doctor is not None}
     while time.time() - began < row.limit + 15:
         _look(box, row, seen, began, earlier, client)
         if all(getattr(seen, name) is not None for name, has_to in surfaces.items() if has_to):
@@ -366,8 +368,10 @@ def _look(
             if status != 200:
                 setattr(seen, name, time.time() - began)
                 seen.reasons = seen.reasons or _reasons(body)
-    if seen.metric is None and box.has_problem(row.problem, client):
+    if seen.metric is None and row.problem and box.has_problem(row.problem, client):
         seen.metric = time.time() - began
+    if seen.doctor is None and row.doctor is not None and row.doctor in " ".join(box.csi("doctor").stdout.split()):
+        seen.doctor = time.time() - began
     for message in box.messages()[earlier:]:
         if seen.message is None and _is_about(message, row.problem):
             seen.message, seen.notification = message, message.at - began
@@ -484,7 +488,9 @@ def faults_of(row: Injection, seen: Observation) -> list[str]:
         for name, has_to in (("readyz", row.readyz), ("livez", row.livez))
         if has_to and getattr(seen, name) is None
     ]
-    if seen.metric is None:
+    if row.doctor is not None and seen.doctor is None:
+        found.append(f"csi doctor does not say {row.doctor!r}")
+    if seen.metric is None and row.problem:
         found.append(f"no csi_problems{{problem={row.problem!r}}}")
     if seen.alerts == {} and row.notifies:
         found.append("no alert of Prometheus")
