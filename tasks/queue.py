@@ -24,6 +24,7 @@ KEY_FILE = "queue.key"
 """In the state directory: a random secret that only the user of the worker can read."""
 
 SHORTEST_KEY = 32
+REDIS_SECONDS = 10
 PROCESSING_NAME = "csi-processing"
 PROCESSING_SECRET = "CSI_PROCESSING_QUEUE_SECRET"  # noqa: S105 the name of a variable
 
@@ -57,7 +58,7 @@ def open_storage(url: str) -> Any:
 def storage_of(url: str) -> dict[str, Any]:
     """What Huey is made with for this address: a SQLite path, redis://… or postgresql://…"""
     if re.match(r"rediss?://", url):
-        return {"storage_class": _redis_storage(), "url": url, "read_timeout": 1}
+        return _redis_options(url)
     if looks_like_postgres(url):
         return {"storage_class": _postgres_storage(), "dsn": url}
     if "://" in url:
@@ -109,13 +110,15 @@ def _processing_secret(settings: ProcessingSettings) -> str:
     return secret
 
 
-def _redis_storage() -> type:
+def _redis_options(url: str) -> dict[str, Any]:
+    """With time limits: a server that takes connections and never answers would block every thread of the worker."""
     try:
-        import redis  # noqa: F401
         from huey.storage import PriorityRedisStorage
+        from redis import ConnectionPool
     except ImportError as error:
         raise ConfigError("a queue on Redis needs the extra: pip install 'csi[redis]'") from error
-    return PriorityRedisStorage
+    pool = ConnectionPool.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS)
+    return {"storage_class": PriorityRedisStorage, "connection_pool": pool, "read_timeout": 1}
 
 
 def _postgres_storage() -> type:

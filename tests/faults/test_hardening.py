@@ -1,14 +1,25 @@
 """Faults of a security and fault review, with real processes: damaged files, lost logs, lost queues."""
 
 import os
+import signal
 import sqlite3
+import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from tests.faults.oracle import Bounds
 from tests.faults.test_storage import ask, sidecar
-from tests.rigs.processes import Installation, installation, publish, read_process_ledgers, tracebacks, wait_until
+from tests.rigs.processes import (
+    Installation,
+    Redis,
+    installation,
+    publish,
+    read_process_ledgers,
+    tracebacks,
+    wait_until,
+)
 
 
 def damage_running(box: Installation) -> None:
@@ -54,3 +65,65 @@ def test_case_112_damaged_pages(case, tmp_path, seed):
         sentences = [line for line in box.log.read_text().splitlines() if line.startswith("csi: the database")]
         assert (worker.returncode, again.returncode, status, repaired.returncode) == (7, 7, 503, 0), repaired.stderr
         assert (third.poll(), healthy, tracebacks(box), len(sentences)) == (None, True, 0, 2)
+
+
+@pytest.fixture
+def redis_server():
+    server = Redis()
+    yield server
+    server.kill()
+
+
+def readyz_names(box: Installation, port: int, word: str) -> bool:
+    status, body = ask(box, port, "readyz")
+    return status == 503 and word in str(body)
+
+
+def cpu_seconds(pid: int) -> float:
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+
+
+LOST_SECONDS = 100.0
+"""Longer than a stall lasts before it is reported."""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("queue", ["redis", "hung_redis", "folder"])
+def test_case_117_the_queue_is_away(case, tmp_path, redis_server, seed, queue):
+    """Redis stops, or takes connections and never answers, or a folder takes the place of the queue's file: one line a
+    minute, little CPU, `/readyz` names the queue, and everything goes on when the queue is back."""
+    url = None if queue == "folder" else redis_server.url
+    with installation(tmp_path, queue=url) as box, sidecar(box) as port:
+        worker = box.start(CSI_QUEUE_SECRET="9c" * 32)
+        total = publish(box, 12)
+        box.wait_for_delivered(total)
+        if queue == "redis":
+            redis_server.kill()
+        elif queue == "hung_redis":
+            redis_server.process.send_signal(signal.SIGSTOP)
+        else:
+            for file in box.state.glob("queue.db*"):
+                file.unlink()
+            (box.state / "queue.db").mkdir()
+        size, spent = box.log.stat().st_size, cpu_seconds(worker.pid)
+        total += publish(box, 12)
+        began = time.monotonic()
+        named = wait_until(lambda: readyz_names(box, port, "queue"), LOST_SECONDS)
+        wait_until(lambda: False, max(0.0, 60 - (time.monotonic() - began)))
+        minutes = (time.monotonic() - began) / 60
+        megabytes = (box.log.stat().st_size - size) / 1e6 / minutes
+        spent = (cpu_seconds(worker.pid) - spent) / minutes
+        if queue == "redis":
+            redis_server.start()
+        elif queue == "hung_redis":
+            redis_server.process.send_signal(signal.SIGCONT)
+        else:
+            (box.state / "queue.db").rmdir()
+        box.wait_for_delivered(total, seconds=90)
+        healthy = wait_until(lambda: ask(box, port, "readyz")[0] == 200, 90)
+        numbers = {"log": f"{megabytes:.2f}MB/min<=1", "cpu": f"{spent:.0f}s/min<=15", "named": int(named)}
+        case.close(read_process_ledgers(box), Bounds(in_flight_at_crashes=total), **numbers, seed=seed)
+        assert (worker.poll(), named, healthy) == (None, True, True)
+        assert megabytes < 1, "I10"
+        assert spent < 15

