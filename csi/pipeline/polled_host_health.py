@@ -68,7 +68,7 @@ def note_failure(rt: Runtime, watch: Watch, error: SourceError, assessment: Fail
     """Record the failure on the host: its error, a pause (429, 503) or an outage. Part of the caller's transaction."""
     host, failing = assessment.host, assessment.failing
     hosts.note_error(host, now)
-    if error.kind == "throttled":
+    if assessment.verdict.pauses_host:
         _pause(rt, watch, host, error, now)
     if assessment.verdict.outage_begins and hosts.begin_outage(host, now, str(error), failing):
         counters.add("outages", source=watch.source, label="began")

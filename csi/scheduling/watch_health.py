@@ -129,6 +129,8 @@ class Verdict:
     confirm: bool = False
     """The API has to be asked whether the watch still exists."""
     outage_begins: bool = False
+    pauses_host: bool = False
+    """The rate limit is the host's: none of its watches is polled for a while."""
 
 
 def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, rng: random.Random) -> Verdict:
@@ -136,7 +138,11 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
     since = now if watch.since is None or watch.since > now else watch.since
     if failure.kind in WAITING_KINDS:
         state: State = watch.state if watch.state in OWN_FAULT else "throttled"
-        return Verdict(state, since, now + _patience(watch, failure, rng))
+        alone = failure.kind == "throttled" and _is_throttled_alone(watch, host)
+        wait = _patience(watch, failure, rng)
+        if alone:
+            wait = max(wait, _doubling(watch, HOUR) * rng.uniform(0.8, 1.0))
+        return Verdict(state, since, now + wait, pauses_host=failure.kind == "throttled" and not alone)
     if failure.kind == "gone":
         return Verdict("dead", since, now + DAY * rng.uniform(0.9, 1.0))
     ask = failure.kind == "missing" and _is_time_to_ask(watch, since, now)
@@ -236,6 +242,13 @@ def _patience(watch: WatchFacts, failure: SourceError, rng: random.Random) -> fl
     if failure.retry_after is not None and not math.isnan(failure.retry_after):
         return min(max(failure.retry_after, 1.0), LONGEST_PAUSE) + rng.uniform(0.0, 2.0)
     return _doubling(watch) * rng.uniform(0.8, 1.0)
+
+
+def _is_throttled_alone(watch: WatchFacts, host: HostFacts) -> bool:
+    """The watch was throttled before, and its host has answered others since: pausing them would not help it."""
+    if watch.state != "throttled" or watch.tried_at is None or host.last_ok_at is None:
+        return False
+    return host.last_ok_at > watch.tried_at
 
 
 def _doubling(watch: WatchFacts, longest: float = MINUTE) -> float:
