@@ -82,10 +82,12 @@ class NetError(CsiError):
         sent: bool = True,
         cause: str | None = None,
         certificate_expires_at: float | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.sent = sent
+        self.retry_after = retry_after
         self.cause = cause
         self.certificate_expires_at = certificate_expires_at
 

@@ -20,6 +20,7 @@ from csi.config.secrets import read_variable
 from csi.config.settings import Settings, SourceSettings
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
+from csi.host_pacer import HostPacer
 from csi.net import AddressGuard, Net
 from csi.notifications import Target, split_urls, targets_of
 from csi.scheduling.clock_trust import ClockTrust
@@ -127,6 +128,10 @@ class Runtime:
     held_sources: frozenset[str] = frozenset()
     """Sources that the configuration has lost. They are in `settings` while their watches are held."""
 
+    def __post_init__(self) -> None:
+        # YouTube's hosts are paced only where the configuration says so.
+        self.net.pacer = self._pacer(learns_by_default=False)
+
     def use_held_sources(self) -> None:
         """Add the sources of held watches that the configuration does not have, with the last settings they had."""
         own = {name: block for name, block in self.settings.sources.items() if name not in self.held_sources}
@@ -176,7 +181,18 @@ class Runtime:
     @cached_property
     def web(self) -> Net:
         """The HTTP client for URLs that users or feeds choose."""
-        return Net(guard=AddressGuard(self.settings.net.allowed_private_hosts))
+        web = Net(guard=AddressGuard(self.settings.net.allowed_private_hosts))
+        web.pacer = self.pacer
+        return web
+
+    @cached_property
+    def pacer(self) -> HostPacer:
+        """The pace of requests to hosts, shared by everything that reads sources."""
+        return self._pacer(learns_by_default=True)
+
+    def _pacer(self, *, learns_by_default: bool) -> HostPacer:
+        hosts = self.settings.net.hosts
+        return HostPacer(hosts, lambda: self.now(), random.Random(), learns_by_default=learns_by_default)
 
     @cached_property
     def destinations(self) -> dict[str, Destination]:
@@ -194,6 +210,7 @@ class Runtime:
             spare=lambda units: limit is None or self.has_spare(units),
             secret=self._secret,
             now=lambda: self.now(),
+            spacing=lambda host: self.pacer.spacing(host),
         )
 
     def _charge(self, units: int, limit: int | None) -> None:

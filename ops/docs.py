@@ -89,7 +89,8 @@ def _place(path: str, order: list[str]) -> int:
 def example_comments() -> dict[str, str]:
     """What config.example.yaml says behind each key; the first watch and the first profile stand for all."""
     text = EXAMPLE.read_text().replace("destinations: {}", "destinations:").replace("windows: []", "windows:")
-    text = text.replace("feeds: []", "feeds:")
+    for key in ("feeds: []", "subreddits: []", "  hosts: {}"):
+        text = text.replace(key, key[:-3])
     text = re.sub(r"(?m)^  #   ", "    ", text)
     lines = text.splitlines()
     found: dict[str, str] = {}
@@ -237,6 +238,8 @@ def _general(path: KeyPath) -> str:
         path = ("route_profiles", "<name>", *path[2:])
     if path[:2] == ("delivery", "destinations") and len(path) > 2:
         path = ("delivery", "destinations", "<name>", *path[3:])
+    if path[:2] == ("net", "hosts") and len(path) > 2:
+        path = ("net", "hosts", "<name>", *path[3:])
     return re.sub(r"\[\d+\]", "[]", dotted(path)).replace("'<name>'", "<name>")
 
 

@@ -99,6 +99,8 @@ class Tools:
     """Whether the budget has units above its buffer, for optional work."""
     secret: Callable[[str], str | None] = lambda name: None
     now: Callable[[], float] = field(default=lambda: 0.0)
+    spacing: Callable[[str], float] = lambda host: 0.0
+    """The seconds between two requests to this host."""
 
 
 class SourceAdapter(ABC):
@@ -152,6 +154,10 @@ class SourceAdapter(ABC):
     def host(self, ref: str, via: str = "feed") -> str:
         """The host (`name` or `name:port`) that this watch is read from. Empty: no single host."""
         return ""
+
+    def paced_as(self, ref: str, via: str = "feed") -> str:
+        """The host whose pace applies to a read of this watch. Empty: none."""
+        return self.host(ref, via)
 
     def lacks(self) -> str | None:
         """The settings that are missing for reads that cost API units. None: no setting is missing."""

@@ -13,6 +13,7 @@ MAX_VALIDATOR = 256
 _KINDS = {
     "paused": "paused",
     "busy": "paused",
+    "paced": "paused",
     "too_large": "malformed",
     "bad_encoding": "malformed",
     "private": "denied",
@@ -21,8 +22,8 @@ _KINDS = {
 
 def unreachable(error: NetError, what: str) -> SourceError:
     """The SourceError for an exchange that gave no complete response."""
-    wait = getattr(error, "retry_after", None)
-    return SourceError(f"{what}: {error}", kind=_KINDS.get(error.kind, "transient"), retry_after=wait)
+    kind = _KINDS.get(error.kind, "transient")
+    return SourceError(f"{what}: {error}", kind=kind, retry_after=error.retry_after)
 
 
 def retry_after(answer: HttpResponse, now: float) -> float | None:

@@ -74,6 +74,8 @@ class PollNowResult:
     is_busy: bool = False
     error: str | None = None
     units: int = 0
+    waits_until: float | None = None
+    """The pace of its host allows the read then: the worker reads it."""
 
 
 @dataclass(frozen=True)
@@ -284,6 +286,8 @@ def poll_now(rt: Runtime, watch: Watch) -> PollNowResult:
     if wakes:
         return PollNowResult(watch.ref, len(wakes), units=units)
     after = watches.find(watch.id)
+    if after is not None and after.slot_at is not None and after.slot_at > rt.now():
+        return PollNowResult(watch.ref, units=units, waits_until=after.slot_at)
     # No new poll time: another process holds the lease, or the host is paused.
     if after is None or after.lease_token is not None or after.last_poll_at == watch.last_poll_at:
         return PollNowResult(watch.ref, is_busy=True, units=units)

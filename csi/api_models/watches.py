@@ -174,6 +174,7 @@ class PollResult(ApiModel):
     busy: bool = Field(validation_alias="is_busy")
     error: RedactedOrNone
     units: int
+    waits_until: TimeOrNone = Field(description="The worker reads it then: its host allows no request before")
 
 
 class PollError(ApiModel):

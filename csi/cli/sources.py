@@ -253,6 +253,9 @@ def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> 
         click.echo(f"{_title(row)} was not polled: another process polls it, or its host is paused")
     elif found.error:
         click.echo(f"{_title(row)} could not be polled: {safe(found.error)}")
+    elif found.waits_until is not None:
+        at = clock.iso(found.waits_until)
+        click.echo(f"{_title(row)} is polled by the worker at {at}: its host allows no request before (net.hosts)")
     else:
         cost = f" ({found.units} API units)" if found.units else ""
         click.echo(f"{_title(row)} was polled: {found.new_items} new{cost}")

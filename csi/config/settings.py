@@ -489,12 +489,30 @@ class WebSettings(Model):
     )
 
 
+class HostSettings(Model):
+    """How often one host is asked. A key that is left out has its default: Reddit 61 s, other hosts no spacing."""
+
+    min_spacing_seconds: Seconds | None = Field(
+        None, ge=0, le=3600, description="Least time between two requests, of all processes together"
+    )
+    max_concurrent: int | None = Field(None, ge=1, le=64, description="Watches of this host that are read at once")
+    learn: bool | None = Field(
+        None, description="Widen the spacing after 429 and rate-limit headers, and narrow it slowly after successes"
+    )
+
+
+HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:\[\]-]{1,255}$"), AfterValidator(str.lower)]
+
+
 class NetSettings(Model):
-    """Requests to addresses that users or feeds choose."""
+    """Requests to hosts that sources are read from."""
 
     allowed_private_hosts: tuple[HostAndPort, ...] = Field(
         (),
         description="Hosts in private networks that feeds may be read from: name, address, name:port or address:port",
+    )
+    hosts: dict[HostName, HostSettings] = Field(
+        {}, description="Pace of requests by registrable domain (example.org), host name or address:port"
     )
 
 
@@ -592,7 +610,7 @@ class ConfigFile(Model):
     retention: RetentionSettings = Field(RetentionSettings(), description="How long rows are kept")
     catalog: CatalogSettings = Field(CatalogSettings(), description="Channels, videos and statistics over time")
     web: WebSettings = Field(WebSettings(), description="The sidecar")
-    net: NetSettings = Field(NetSettings(), description="Requests to addresses that users or feeds choose")
+    net: NetSettings = Field(NetSettings(), description="Requests to hosts that sources are read from")
     notify: NotifySettings = Field(NotifySettings(), description="Notifications")
     features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Protocol, Self
 
 from csi import __version__, clock
 from csi.errors import NetError
@@ -30,6 +30,16 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
 _URL_CHARACTERS = re.compile(r"[^\x00-\x20\x7f-\x9f\u2028\u2029]+")
+
+
+class Pacer(Protocol):
+    """Decides when a host may be asked. `host`: `name` or `name:port`."""
+
+    def before(self, host: str) -> None:
+        """Called before each GET. Raises NetError (paced) when the host may not be asked soon."""
+
+    def after(self, host: str, status: int, headers: Mapping[str, str]) -> None:
+        """Called with the status and the headers (names in lower case) of each answer to a GET."""
 
 
 class Net:
@@ -50,6 +60,7 @@ class Net:
         self.limits = limits
         self._insecure = allow_insecure_http or guard is not None
         self._guard = guard
+        self.pacer: Pacer | None = None
         self._verify = verify
         self._max_connections = max_connections
         self._slots = HostSlots(max_per_host)
@@ -57,16 +68,33 @@ class Net:
         self._pool: tuple[int, DeadlineTransport] | None = None
 
     def get(
-        self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, limits: HttpLimits | None = None
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        limits: HttpLimits | None = None,
+        paced_as: str | None = None,
     ) -> HttpResponse:
         """One GET. Redirects are followed on the same host. At most `max_per_host` requests run at once to one host:
-        the others wait for a slot within their own deadline."""
+        the others wait for a slot within their own deadline. `paced_as`: the host whose pace applies, if it is not the
+        URL's own."""
         limits = limits or self.limits
+        target = self._check_url(url)
+        paced = paced_as or host_of(target)
+        if self.pacer is not None:
+            self.pacer.before(paced)
+        answer = self._get(target, headers, limits)
+        if self.pacer is not None:
+            self.pacer.after(paced, answer.status, answer.headers)
+        return answer
+
+    def _get(self, target: httpx.URL, headers: Mapping[str, str], limits: HttpLimits) -> HttpResponse:
         with deadline(limits.total):
-            target = self._check_url(url)
             sent = check_headers(headers)
-            seen, redirects = [target], list[Redirect]()
+            first, seen, redirects = host_of(target), [target], list[Redirect]()
             while True:
+                if self.pacer is not None and host_of(target) != first:
+                    self.pacer.before(host_of(target))
                 with self._slots.hold(host_of(target), where_of(target)):
                     answer = self._exchange("GET", target, sent, None, limits)
                 if answer.status not in REDIRECTS:

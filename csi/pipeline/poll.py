@@ -123,7 +123,8 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
     host, slots = polled_host_health.host_of(rt, watch), rt.process.poll_slots
     urgent = watch.tier == "urgent"
     # Sources that are slow must leave threads for delivery.
-    if not slots.acquire(watch.id, host, rt.share.polls, urgent=urgent, due_at=watch.next_poll_at):
+    limit = rt.pacer.pace(host).max_concurrent
+    if not slots.acquire(watch.id, host, rt.share.polls, urgent=urgent, due_at=watch.next_poll_at, limit=limit):
         if watch.wake_at < now + watches.REWAKE_SECONDS / 2:  # one write for many wake-ups of a waiting watch
             watches.wake_again(watch.id, now + watches.REWAKE_SECONDS)
         return []
@@ -138,6 +139,8 @@ def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, ear
     now = rt.now()
     with exclusive_on_sqlite(POLL_SECTION):
         until = polled_host_health.postpone_if_paused(rt, watch, host, now)
+        if until is None:
+            until = polled_host_health.postpone_until_slot(rt, watch, now)
         if until is not None:
             return [Wake("poll", watch.id, at=until)]
         # Committed before the request: after a crash the lease expires, and the maintenance loop wakes the watch again.
@@ -149,8 +152,10 @@ def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, ear
 
 def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
     watch = attempt.watch
+    paced_as = rt.adapter(watch.source).paced_as(watch.ref, watch.via)
     try:
-        found = _read(rt, watch)
+        with rt.pacer.permitted(paced_as):
+            found = _read(rt, watch)
     except SourceError as error:
         return _record_failure(rt, attempt, error)
     except db.DatabaseError:
@@ -422,7 +427,7 @@ def _log_success(watch: Watch, new: int, old: int, now: float) -> None:
 def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> list[Wake]:
     now, watch = rt.now(), attempt.watch
     if error.kind == "paused":  # not a failure of the source: the watch keeps its health and its error count
-        next_at = now + rt.rng.uniform(2.0, 10.0)
+        next_at = now + max(rt.rng.uniform(2.0, 10.0), error.retry_after or 0.0)
         return [Wake("poll", watch.id, at=next_at)] if watches.finish(watch, next_at) else _log_lost(attempt)
     assessment = polled_host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
     verdict = _confirm(rt, attempt, assessment.verdict)  # may call the API, so it runs before the write lock is taken

@@ -9,11 +9,13 @@ from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
 from csi.scheduling import watch_health
 from csi.scheduling.watch_health import HostFacts, Verdict, WatchFacts
-from csi.store import counters, hosts, watches
+from csi.store import counters, host_pacing, hosts, watches
 from csi.store.models import Host, Watch
 from csi.store.watches import PollCandidate
 
 SPREAD = 30.0
+SLOT_SECONDS = 30.0
+"""A reserved slot is used until so late."""
 KINDS = sorted(watch_health.HOST_KINDS)
 
 
@@ -39,6 +41,20 @@ def postpone_if_paused(rt: Runtime, watch: PollCandidate, host: str, now: float)
     until += rt.rng.uniform(0.0, min(SPREAD, watch.interval_seconds))
     watches.postpone(watch, until)
     return until
+
+
+def postpone_until_slot(rt: Runtime, watch: PollCandidate, now: float) -> float | None:
+    """When the pace of its host does not allow the read now, the watch is read in the next free slot, which is reserved
+    for it. Returns its new time."""
+    if watch.slot_at is not None and 0 <= now - watch.slot_at < SLOT_SECONDS:
+        return None
+    host = rt.adapter(watch.source).paced_as(watch.ref, watch.via)
+    is_reserved = watch.slot_at is not None and 0 < watch.slot_at - now <= host_pacing.LONGEST_AHEAD
+    at = watch.slot_at if is_reserved else rt.pacer.reserve(host) if host else None
+    if at is None or at <= now:
+        return None
+    watches.postpone(watch, at, slot_at=at)
+    return at
 
 
 def note_answer(rt: Runtime, watch: Watch, name: str, now: float) -> None:

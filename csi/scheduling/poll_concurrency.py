@@ -19,10 +19,15 @@ class PollSlots:
         self._used: Counter[str] = Counter()
         self._lines: dict[str, list[WaitingWatch]] = {}
         self._waiting: set[int] = set()
+        self._limits: dict[str, int] = {}
 
-    def acquire(self, watch_id: int, host: str, slots: int, *, urgent: bool, due_at: float) -> bool:
-        """False: no slot is free, and the watch waits in line now."""
+    def acquire(
+        self, watch_id: int, host: str, slots: int, *, urgent: bool, due_at: float, limit: int | None = None
+    ) -> bool:
+        """False: no slot is free, and the watch waits in line now. `limit`: slots that this host may use at once."""
         with self._lock:
+            if limit is not None:
+                self._limits[host] = limit
             if self._has_room(host, slots):
                 self._used[host] += 1
                 return True
@@ -50,5 +55,5 @@ class PollSlots:
             return watch_id
 
     def _has_room(self, host: str, slots: int) -> bool:
-        most = max(slots - max(slots // 6, 1), 1)
+        most = min(max(slots - max(slots // 6, 1), 1), self._limits.get(host, slots))
         return self._used.total() < slots and self._used[host] < most

@@ -64,6 +64,7 @@ class Watch(TableModel):
     gone_at = DoubleField(null=True)
     stale_since = DoubleField(null=True)
     compared_at = DoubleField(null=True)
+    slot_at = DoubleField(null=True)
 
     class Meta:
         table_name = "watches"

@@ -45,7 +45,7 @@ _DUE = """
 # A lease that expired belongs to a process that died or hangs. One further off than any lease lasts was written before
 # the clock was set back.
 _CLAIM = """
-    UPDATE watches SET lease_token = ?, lease_until = ?, wake_at = ?, last_poll_at = ?
+    UPDATE watches SET lease_token = ?, lease_until = ?, wake_at = ?, last_poll_at = ?, slot_at = NULL
     WHERE id = ? AND state = 'active' AND next_poll_at <= ?
       AND (lease_until IS NULL OR lease_until < ? OR lease_until > ?)
     RETURNING *
@@ -116,6 +116,8 @@ class PollCandidate:
     last_poll_at: float | None
     interval_seconds: float
     wake_at: float = 0.0
+    slot_at: float | None = None
+    """The slot of its host that this watch has reserved."""
 
 
 @dataclass(frozen=True)
@@ -285,11 +287,13 @@ def wake_again(watch_id: int, at: float) -> None:
     run("UPDATE watches SET wake_at = ? WHERE id = ? AND lease_token IS NULL", at, watch_id)
 
 
-def postpone(watch: PollCandidate, until: float) -> None:
-    """Move the next poll of a watch that was not claimed. The caller schedules the wake-up, as after `finish`."""
+def postpone(watch: PollCandidate, until: float, *, slot_at: float | None = None) -> None:
+    """Move the next poll of a watch that was not claimed. The caller schedules the wake-up, as after `finish`.
+    `slot_at`: the slot of its host that is reserved for it."""
     # Changes nothing if another thread has claimed or polled the watch since it was read: its time is newer.
-    sql = "UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND next_poll_at = ? AND lease_token IS NULL"
-    run(sql, until, until + GRACE_SECONDS, watch.id, watch.next_poll_at)
+    sql = """UPDATE watches SET next_poll_at = ?, wake_at = ?, slot_at = ?
+        WHERE id = ? AND next_poll_at = ? AND lease_token IS NULL"""
+    run(sql, until, until + GRACE_SECONDS, slot_at, watch.id, watch.next_poll_at)
 
 
 def extend_lease(watch: Watch, until: float) -> bool:

@@ -176,7 +176,7 @@ def test_a_poll_that_fails_is_an_exit_code_and_a_sentence(call):
     assert "could not be polled: the feed could not be read" in result.stdout
     assert "canary-key" not in result.output
     data = json.loads(call("sources", "poll", UC[0], "--json").stdout)
-    assert set(data) == {"watch", "new_items", "busy", "error", "units"}
+    assert set(data) == {"watch", "new_items", "busy", "error", "units", "waits_until"}
 
 
 def test_an_import_from_standard_input_names_each_line(call):

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from csi.adapters import registry
 from csi.config.loader import LoadedConfig, file_model, read_config, require_delivery
 from csi.config.problems import models_in
-from csi.config.settings import ConfigFile, DestinationSettings, RouteProfile
+from csi.config.settings import ConfigFile, DestinationSettings, HostSettings, RouteProfile
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS, SOURCE_SECRETS
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -62,6 +62,7 @@ def _with_examples() -> str:
     """The example with its commented destination, feed and maintenance window switched on."""
     text = (CONFIG / "config.example.yaml").read_text().replace("destinations: {}", "destinations:")
     text = text.replace("windows: []", "windows:").replace("feeds: []", "feeds:")
+    text = text.replace("subreddits: []", "subreddits:").replace("  hosts: {}", "  hosts:")
     return re.sub(r"(?m)^  #   ", "    ", text)
 
 
@@ -93,4 +94,4 @@ def _sample(value: Any, model: type[BaseModel]) -> Any:
     """The first of a list, or of named blocks; a block as it is."""
     if isinstance(value, list):
         return value[0]
-    return next(iter(value.values())) if model in (RouteProfile, DestinationSettings) else value
+    return next(iter(value.values())) if model in (RouteProfile, DestinationSettings, HostSettings) else value

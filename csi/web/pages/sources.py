@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from csi import clock
 from csi.admin import watches
 from csi.api_models import WatchJson
 from csi.errors import CsiError
@@ -100,6 +101,8 @@ async def poll(request: Request) -> Response:
             raise HttpProblem(409, "it is being polled already, or its host rate-limited us")
         if found.error:
             raise HttpProblem(409, found.error)
+        if found.waits_until is not None:
+            return f"is polled at {clock.iso(found.waits_until)}: its host allows no request before."
         cost = f" ({found.units} API units)" if found.units else ""
         return f"was polled: {found.new_items} new{cost}."
 
