@@ -17,7 +17,7 @@ from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
 from csi.config import loader
 from csi.config.secrets import read_variable
-from csi.config.settings import Settings, SourceSettings
+from csi.config.settings import Settings, SourceSettings, UnusableSource
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
 from csi.host_pacer import HostPacer
@@ -177,6 +177,11 @@ class Runtime:
 
     def enabled_sources(self) -> list[str]:
         return [name for name, source in self.settings.sources.items() if source.enabled]
+
+    def unusable_sources(self) -> list[tuple[str, str]]:
+        """Sources that the configuration enables and whose plugin cannot be used, and why."""
+        blocks = self.settings.sources.items()
+        return [(name, it.fault) for name, it in blocks if isinstance(it, UnusableSource) and it.wanted]
 
     @cached_property
     def web(self) -> Net:

@@ -88,6 +88,7 @@ class IngesterWorker(WorkerProcess):
         maintenance.recover(rt)
         schedule.sync_watches(rt)
         schedule.warn_keyless(rt)
+        schedule.warn_unusable(rt)
         schedule.warn_refused_patterns(rt)
         quota_schedule.warn_infeasible(rt)
         alerting.warn_without_target(rt)

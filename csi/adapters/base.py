@@ -103,6 +103,41 @@ class Tools:
     """The seconds between two requests to this host."""
 
 
+@dataclass(frozen=True)
+class FoundWatch:
+    """The watch that a text means (`SourceAdapter.discover`)."""
+
+    ref: str
+    """What identifies the watch within its source: the value of its required key."""
+    title: str | None = None
+    """Its name, if the source told it."""
+    remark: str | None = None
+    """What the operator should know, in one sentence."""
+
+
+@dataclass(frozen=True)
+class SampleAnswer:
+    """One answer of the source."""
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceSamples:
+    """A small recorded source. The conformance suite (csi.testing) reads it in place of the network."""
+
+    settings: Mapping[str, Any]
+    """The block `sources.<name>`, with at least one watch if the source has a list of them."""
+    answers: Mapping[str, SampleAnswer] = field(default_factory=dict)
+    """By the beginning of the requested URL; the longest one wins."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """By variable, the secrets that the settings name."""
+    now: float = 1_771_761_600.0
+    """The time at which the answers were given."""
+
+
 class SourceAdapter(ABC):
     """One kind of source.
 
@@ -142,6 +177,16 @@ class SourceAdapter(ABC):
     def read(self, position: Position) -> ReadResult:
         """Read one watch completely. After a SourceError nothing was changed."""
         return ReadResult(items=tuple(asyncio.run(self.fetch_events())))
+
+    @classmethod
+    def samples(cls) -> SourceSamples | None:
+        """Recorded answers of this source. None: there are none, and the conformance suite cannot read it."""
+        return None
+
+    def discover(self, text: str) -> FoundWatch | None:
+        """The watch that this text of an operator (`csi sources add TEXT`) means: a URL, an id, a name. None: it means
+        none of this source. Raises SourceError when the source had to be asked and could not be read."""
+        return None
 
     def item_key(self, raw: RawEvent) -> str:
         """The dedupe key of an item before normalization. Raises MalformedItem when it has none."""

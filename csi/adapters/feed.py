@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from pydantic import AfterValidator, Field
 
 from csi import clock
-from csi.adapters import feed_document, response_headers
-from csi.adapters.base import Position, RawEvent, ReadResult, WatchedSource
+from csi.adapters import feed_discovery, feed_document, response_headers, samples
+from csi.adapters.base import FoundWatch, Position, RawEvent, ReadResult, SourceSamples, WatchedSource
 from csi.adapters.feed_document import FeedDocument, FeedItem
 from csi.config.durations import Seconds
 from csi.config.settings import SourceSettings, VariableName, WatchSettings, check_url
@@ -77,6 +77,10 @@ class FeedAdapter(WatchedSource):
     Settings = FeedSettings
     settings: FeedSettings
 
+    @classmethod
+    def samples(cls) -> SourceSamples:
+        return samples.feed()
+
     def read(self, position: Position) -> ReadResult:
         answer, address = self._get(position)
         now, state = self.tools.now(), self._moved(position, answer, address)
@@ -108,16 +112,17 @@ class FeedAdapter(WatchedSource):
         payload = raw.payload
         try:
             item, ref, identity = dict(payload["item"]), str(payload["feed_url"]), str(payload["identity"])
+            published = None if item.get("published") is None else float(item["published"])
+            occurred_at = clock.iso(_occurred(published, float(payload["seen_at"])))
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedItem("the item has no identity") from error
-        occurred_at = clock.iso(_occurred(item.get("published"), float(payload["seen_at"])))
+            raise MalformedItem("the item has no identity, or its times are not numbers") from error
         subject = {
             "platform": "web",
             "url": item.get("link"),
             "title": item.get("title") or "",
             "author": item.get("author"),
             "published_at": occurred_at,
-            "is_dated": item.get("published") is not None,
+            "is_dated": published is not None,
             "summary": item.get("summary") or "",
             "enclosures": item.get("enclosures") or [],
             "tags": item.get("tags") or [],
@@ -125,7 +130,7 @@ class FeedAdapter(WatchedSource):
             "feed_title": payload.get("feed_title") or "",
             "item_id": item.get("guid") or item.get("link"),
         }
-        epoch = int(float(item["published"])) if item.get("published") is not None else 0
+        epoch = 0 if published is None else int(published)
         return CreatorSignalEvent(
             event_id=f"src:feed:{watch_id(ref)}:{_hash(identity, 16)}:{epoch}",
             dedupe_key=item_key(ref, identity),
@@ -149,6 +154,17 @@ class FeedAdapter(WatchedSource):
 
     def feed_url(self, ref: str) -> str:
         return ref
+
+    def discover(self, text: str) -> FoundWatch | None:
+        """The feed at an address, or of the page there."""
+        address = text.strip()
+        if not address.lower().startswith(("http://", "https://")):
+            return None
+        found = feed_discovery.find_feed(self.tools.web, address)
+        if found is None:
+            raise SourceError("no feed was found at this address; give the address of the feed itself", kind="missing")
+        remark = None if found.url == address else f"the feed of that page is {found.url}"
+        return FoundWatch(found.url, found.title or None, remark)
 
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from csi.adapters import response_headers
-from csi.adapters.base import Existence, Position, RawEvent, ReadResult, Tools, Via, WatchedSource
+from csi.adapters import response_headers, samples
+from csi.adapters.base import Existence, Position, RawEvent, ReadResult, SourceSamples, Tools, Via, WatchedSource
 from csi.adapters.youtube import atom, channel_uploads, feed_guard, video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi
 from csi.adapters.youtube.channel_uploads import UploadsPlaylist, upload_of
@@ -86,6 +86,10 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     newest_first = True
     Settings = ChannelSettings
     settings: ChannelSettings
+
+    @classmethod
+    def samples(cls) -> SourceSamples:
+        return samples.youtube_channel_rss()
 
     def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
         super().__init__(config, tools)

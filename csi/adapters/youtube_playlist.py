@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from csi.adapters import response_headers
-from csi.adapters.base import Existence, Position, RawEvent, ReadResult, Tools, WatchedSource
+from csi.adapters import response_headers, samples
+from csi.adapters.base import Existence, Position, RawEvent, ReadResult, SourceSamples, Tools, WatchedSource
 from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi, is_readable, part_of, thumbnail_of, video_of
 from csi.adapters.youtube.enrich import Enricher, details_of
@@ -63,6 +63,10 @@ class YouTubePlaylistAdapter(WatchedSource):
     key_stems = ("youtube:video:", "youtube:malformed:")
     Settings = PlaylistSettings
     settings: PlaylistSettings
+
+    @classmethod
+    def samples(cls) -> SourceSamples:
+        return samples.youtube_playlist()
 
     def __init__(self, config: Mapping[str, Any] | SourceSettings, tools: Tools | None = None) -> None:
         super().__init__(config, tools)

@@ -8,9 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from csi.adapters import feed_discovery
 from csi.adapters.youtube.api import ApiSettings, DataApi
-from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, is_foreign_address, parse_reference
+from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, is_youtube_address, parse_reference
 from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
 from csi.config.settings import SourceSettings, WatchSettings
@@ -134,34 +133,41 @@ def reference_value(rt: Runtime, text: str) -> str:
 # ── add ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def add(rt: Runtime, text: str, options: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
+def add(
+    rt: Runtime, text: str, options: WatchOptions, *, source: str | None = None, dry_run: bool = False
+) -> AddWatchResult:
     """Watch what the text names. Looking up a handle, name or video costs one API unit, also in a dry run."""
-    return watch_target(rt, target_of(rt, text), options, dry_run=dry_run)
+    return watch_target(rt, target_of(rt, text, source), options, dry_run=dry_run)
 
 
-def target_of(rt: Runtime, text: str) -> WatchTarget:
-    """What the text names. Looking up a handle, name or video costs one API unit; a URL that is not YouTube's is read,
-    and its feed is found."""
+def target_of(rt: Runtime, text: str, source: str | None = None) -> WatchTarget:
+    """What the text names. Looking up a handle, name or video costs one API unit if there is a key; a URL that is not
+    YouTube's is offered to each source in turn, which may read it. `source`: only this source is asked."""
+    if source is not None and source not in rt.settings.sources:
+        raise WatchRefused(unknown_name(f"source {source[:40]!r}", source, rt.settings.sources))
+    if source in (None, PLAYLISTS, CHANNELS):
+        try:
+            return resolve(rt, parse_reference(text, _replacement_hosts(rt)))
+        except UnknownReference:
+            if is_youtube_address(text) or source is not None:
+                raise
+    names = [source] if source else sorted(rt.enabled_sources(), key=lambda name: (name == FEEDS, name))
+    for name in names:
+        if target := _discovered(rt, name, text.strip()):
+            return target
+    if source is None:
+        parse_reference(text, _replacement_hosts(rt))  # raises: says what is accepted
+    raise WatchRefused(f"{text.strip()[:80]!r} names nothing that sources.{source} can watch")
+
+
+def _discovered(rt: Runtime, source: str, text: str) -> WatchTarget | None:
+    if watch_admin.find(source, text) is not None:
+        return WatchTarget(source, text)
     try:
-        reference = parse_reference(text, _replacement_hosts(rt))
-    except UnknownReference:
-        if FEEDS in rt.settings.sources and is_foreign_address(text):
-            return _feed_target(rt, text.strip())
-        raise
-    return resolve(rt, reference)
-
-
-def _feed_target(rt: Runtime, address: str) -> WatchTarget:
-    if watch_admin.find(FEEDS, address) is not None:
-        return WatchTarget(FEEDS, address)
-    try:
-        found = feed_discovery.find_feed(rt.web, address)
+        found = rt.adapter(source).discover(text)
     except SourceError as error:
         raise WatchRefused(f"{error}; check the address in a browser") from error
-    if found is None:
-        raise WatchRefused("no feed was found at this address; give the address of the feed itself")
-    remark = None if found.url == address else f"the feed of that page is {found.url}"
-    return WatchTarget(FEEDS, found.url, found.title or None, remark=remark)
+    return None if found is None else WatchTarget(source, found.ref, found.title, remark=found.remark)
 
 
 def resolve(rt: Runtime, reference: Reference) -> WatchTarget:
@@ -197,6 +203,8 @@ def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry
         )
     if not settings.enabled:
         raise WatchRefused(f"sources.{target.source} is disabled; set enabled: true and restart the worker")
+    if settings.watch_key is None:
+        raise WatchRefused(f"sources.{target.source} has no list of watches; it is configured as a whole")
     new = schedule.wanted_watch(rt, target.source, target.ref, _validated(rt, settings, target, options))
     quote = quota_schedule.quote(rt, target.source, new.interval, new.via, rt.now())
     found = watch_admin.find(target.source, target.ref)
@@ -325,15 +333,15 @@ def _import_entry(
 
 def export_list(rt: Runtime) -> str:
     """Every watch with a feed that is not removed, as OPML."""
-    rows = [row for row in watch_admin.every() if row.source in (*PAGE, FEEDS)]
-    named = [(row.name or row.ref, feed_url(row), page_url(row) or "") for row in rows]
+    rows = [(row, feed_url(rt, row)) for row in watch_admin.every()]
+    named = [(row.name or row.ref, address, page_url(row) or "") for row, address in rows if address]
     return channel_lists.write_opml(named, "CSI watches")
 
 
-def feed_url(watch: Watch) -> str:
-    if watch.source == FEEDS:
-        return watch.ref
-    return FEED.format(name=_FEED_NAMES[watch.source], ref=watch.ref)
+def feed_url(rt: Runtime, watch: Watch) -> str | None:
+    if watch.source in _FEED_NAMES:
+        return FEED.format(name=_FEED_NAMES[watch.source], ref=watch.ref)
+    return rt.adapter(watch.source).feed_url(watch.ref) if watch.source in rt.enabled_sources() else None
 
 
 def page_url(watch: Watch) -> str | None:

@@ -1,5 +1,6 @@
 """The JSON objects of the admin API, of `--json` and of OpenAPI: one pydantic model each, built from rows."""
 
+from csi.api_models.adapters import AdapterDetail, AdapterJson, ConformanceReport
 from csi.api_models.base import ApiModel
 from csi.api_models.catalog import (
     ChannelAdded, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority, ChannelResumed,

@@ -20,6 +20,7 @@ from csi.cli.command import config_and_json_options, dry_run_option, installed
 from csi.cli.output import echo_json, plain, plural
 from csi.config import loader, variables
 from csi.config.secrets import MASK, hide_password
+from csi.errors import ConfigError
 from csi.ingester import event
 from csi.pipeline import schedule
 from csi.status import notification_problems
@@ -45,6 +46,8 @@ def config() -> None:
 def check(config_path: Path | None, as_json: bool) -> None:
     """Check whether the configuration is valid; each problem is one line on stderr, exit code 3."""
     loaded = _read(config_path)
+    if loaded.faults:
+        raise ConfigError("\n".join(loaded.faults))
     settings = loaded.settings
     # Adapters report which key they lack; that needs neither database nor network.
     rt = runtime.Runtime(settings, net.Net())

@@ -22,6 +22,7 @@ from csi.errors import CsiError
 
 # name: (module:attribute, line in --help). Text instead of imports, so that `csi --help` starts fast.
 COMMANDS = {
+    "adapters": ("csi.cli.adapters:adapters", "List, show and test the installed sources, built in or as plugins."),
     "archive": ("csi.cli.catalog:archive", "Move old statistics and jobs into archive files, and restore them."),
     "audit": ("csi.cli.processing:audit_group", "Read processing's audit log."),
     "channels": ("csi.cli.catalog:channels_group", "Track channels: their videos and their statistics over time."),

@@ -123,17 +123,26 @@ def _options(name: str | None = None, **given: Any) -> watches.WatchOptions:
 @sources.command()
 @click.argument("what", metavar="ID|URL|@HANDLE")
 @click.option("--name", metavar="TEXT", help="A display name.")
+@click.option("--source", metavar="NAME", help="The source that the text belongs to.  [default: found by its form]")
 @_watch_options
 @dry_run_option
 @config_and_json_options
-def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as_json: bool, **given: Any) -> None:
-    """Watch a channel or playlist.
+def add(
+    what: str,
+    name: str | None,
+    source: str | None,
+    dry_run: bool,
+    config_path: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Watch a channel, a playlist, a feed, or what an installed plugin can watch.
 
     Takes a channel id (UC…), a channel, playlist or video URL, a playlist id, a feed URL, or an @handle. Handles,
     names and videos are looked up through the API, which needs a key and costs one unit.
     """
     with _runtime(config_path) as rt:
-        added = watches.add(rt, what, _options(name, **given), dry_run=dry_run)
+        added = watches.add(rt, what, _options(name, **given), source=source, dry_run=dry_run)
     if as_json:
         echo_json(api_models.WatchAdded.of(added, dry_run=dry_run))
         return
@@ -141,7 +150,8 @@ def add(what: str, name: str | None, dry_run: bool, config_path: Path | None, as
 
 
 def _added_lines(added: watches.AddWatchResult, *, dry_run: bool) -> Iterator[str]:
-    kind, name = SHORT[added.target.source], f" ({plain(added.name, 60)})" if added.name else ""
+    kind = SHORT.get(added.target.source, added.target.source)
+    name = f" ({plain(added.name, 60)})" if added.name else ""
     if added.result == "known":
         yield f"{kind} {added.target.ref}{name}: {added.remark}"
         return

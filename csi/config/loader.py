@@ -17,6 +17,7 @@ from csi.config.settings import (
     Model,
     Settings,
     SourceSettings,
+    UnusableSource,
     is_server,
     is_unprotected_redis,
 )
@@ -41,6 +42,9 @@ class LoadedConfig:
     path: Path
     draft: ConfigDraft
     warnings: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    """What makes one source or one watch useless, with its place in the file. `csi config check` refuses it; the worker
+    runs without that source or watch."""
 
     def origin(self, path: KeyPath) -> str:
         """`default`, `config.yaml:12`, or the environment variable."""
@@ -65,7 +69,16 @@ def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -
     settings = _validate(draft, file_model(sources), sources, env)
     if settings is None or draft.problems:
         raise ConfigError(report(draft.problems, file))
-    return LoadedConfig(settings, file, draft, tuple(warnings_for(settings)))
+    faults = report(list(_source_faults(draft, settings)), file).splitlines()
+    return LoadedConfig(settings, file, draft, tuple(warnings_for(settings)), tuple(faults))
+
+
+def _source_faults(draft: ConfigDraft, settings: Settings) -> Iterator[ConfigProblem]:
+    for name, source in settings.sources.items():
+        if isinstance(source, UnusableSource) and source.wanted:
+            path: KeyPath = ("sources", name)
+            text = f"its plugin cannot be used, so it is not polled: {source.fault}; see `csi adapters list`"
+            yield ConfigProblem(text, draft.document.keys.get(path), path)
 
 
 def require_delivery(settings: Settings) -> None:

@@ -280,6 +280,24 @@ class SourceSettings(Model):
     _interval_is_sane = field_validator("poll_interval_seconds")(_check_interval)
 
 
+class UnusableSource(SourceSettings):
+    """The block of a plugin that cannot be used: whatever the block says, the source is not polled."""
+
+    model_config = ConfigDict(extra="ignore")
+    fault: ClassVar[str] = ""
+    wanted: bool = Field(True, exclude=True, description="The configuration enables it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _never_polled(cls, data: Any) -> Any:
+        return {"enabled": False, "wanted": not isinstance(data, dict) or data.get("enabled") is not False}
+
+
+def unusable_source(name: str, fault: str) -> type[UnusableSource]:
+    members = {"__doc__": f"sources.{name}", "__module__": __name__, "fault": fault}
+    return type(f"Unusable_{name}", (UnusableSource,), members)
+
+
 class RouteProfile(Model):
     """Routing hints for the receiver."""
 

@@ -56,6 +56,12 @@ def warn_keyless(rt: Runtime) -> None:
         log.warning("watches cannot be read without access to the API", remedy=said)
 
 
+def warn_unusable(rt: Runtime) -> None:
+    """At start: log the sources that are not polled because their plugin cannot be used."""
+    for source, why in rt.unusable_sources():
+        log.error("source is not polled: its plugin cannot be used", source=source, reason=why)
+
+
 def warn_refused_patterns(rt: Runtime) -> None:
     """At start: watches added by command whose title pattern an earlier release accepted. They are read without it."""
     rows = watches.active()

@@ -70,6 +70,8 @@ class SystemFacts:
     """Why the worker does not poll; None: it trusts the clock."""
     delivery_is_on: bool = True
     sources: tuple[SourcePlan, ...] = ()
+    unusable_sources: tuple[tuple[str, str], ...] = ()
+    """Enabled sources whose plugin cannot be used, and why."""
     watches: tuple[WatchTimes, ...] = ()
     destinations: tuple[DestinationState, ...] = ()
     storage: StorageStatus = field(default_factory=StorageStatus)
@@ -132,6 +134,7 @@ def gather(rt: Runtime) -> SystemFacts:
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
         delivery_is_on=features.delivery,
         sources=tuple(_plans(rt, worker, reload)),
+        unusable_sources=tuple(rt.unusable_sources()),
         watches=schedule,
         destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
         storage=storage_status(rt, worker),

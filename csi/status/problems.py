@@ -23,6 +23,7 @@ KINDS: dict[str, ProblemKind] = {
     "clock_held": ProblemKind("clock", "a-clock-is-wrong", notifies=False, explains=_NO_PROGRESS),
     "watches_overdue": ProblemKind("watches", "the-worker-is-gone", "/sources", notifies=False),
     "source_stale": ProblemKind("watches", "a-source-is-not-read", "/sources"),
+    "source_unusable": ProblemKind("config", "a-plugin-cannot-be-used", "/sources"),
     "host_outage": ProblemKind("source", "youtube-has-an-outage", "/sources"),
     "api_refused": ProblemKind("api", "the-api-refuses-access", "/sources"),
     "quota_spent": ProblemKind("api", "the-api-units-run-out", explains=("quota_low",)),

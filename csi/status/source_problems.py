@@ -25,6 +25,7 @@ HOUR, DAY = 3600.0, 86_400.0
 def problems(facts: SystemFacts) -> Iterator[Problem]:
     yield from _api_access(facts)
     yield from _api_units(facts)
+    yield from _unusable(facts)
     if not facts.polling or facts.clock_hold is not None:
         return
     for plan in facts.sources:
@@ -35,6 +36,21 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
     yield from _gone(facts)
     yield from _stale_feeds(facts)
     yield from _quiet(facts)
+
+
+def _unusable(facts: SystemFacts) -> Iterator[Problem]:
+    for name, why in facts.unusable_sources:
+        yield Problem(
+            "source_unusable",
+            name,
+            "degraded",
+            f"the plugin of source {name} cannot be used",
+            "this source is not polled; all others are",
+            "see `csi adapters list`; repair or reinstall the package, then restart worker and sidecar",
+            fails=("alert",),
+            cause=why,
+            is_proven=True,
+        )
 
 
 # ── a source, or its host ───────────────────────────────────────────────────────────────────────────────

@@ -12,6 +12,9 @@ from ops import docs_cli
 from tests.rigs.operator import CHANNEL, DEAD_JOB, DEAD_LETTER, OLD_IDS, SUMMARISED, VIDEO, filled_operator_rig
 
 COMMANDS = [
+    "adapters list",
+    "adapters show feed",
+    "adapters test feed",
     "archive list",
     f"audit list --video {SUMMARISED}",
     "channels list",

@@ -91,6 +91,7 @@ CASES = {
     "dead_letters": facts(dead_letters=101),
     "quota_low": facts(quota_left=999, quota_buffer=1000),
     "quota_spent": facts(quota_left=0, quota_buffer=1000, quota_resets_at=NOW + 3600),
+    "source_unusable": facts(unusable_sources=(("notes", "csi_notes cannot be imported"),)),
     "host_outage": facts(outages=(Host(host="h", outage_since=NOW - 60, outage_watches=3),)),
     "api_refused": facts(api_refusals=(ApiRefusal("YOUTUBE_API_KEY", "the API key is not valid", NOW - 5),)),
     "items_missed": facts(

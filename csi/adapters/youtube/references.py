@@ -49,12 +49,13 @@ class Reference:
         return self.kind in ("channel", "playlist")
 
 
-def is_foreign_address(text: str) -> bool:
-    """Whether this is the URL of a site other than YouTube."""
-    if not text.strip().lower().startswith(("http://", "https://")):
+def is_youtube_address(text: str) -> bool:
+    """Whether this is a URL of YouTube. Other texts may mean something to another source."""
+    typed = text.strip().lower()
+    if not typed.startswith(("http://", "https://")):
         return False
-    host = (_split(text.strip()).hostname or "").removeprefix("www.").removeprefix("m.").removeprefix("music.")
-    return bool(host) and host not in (*_HOSTS, "youtu.be")
+    host = (_split(typed).hostname or "").removeprefix("www.").removeprefix("m.").removeprefix("music.")
+    return not host or host in (*_HOSTS, "youtu.be")
 
 
 def parse_reference(text: str, hosts: Iterable[str] = ()) -> Reference:

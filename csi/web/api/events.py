@@ -4,7 +4,7 @@ from typing import Annotated, get_args
 
 from pydantic import AfterValidator, Field
 
-from csi.adapters.registry import ADAPTERS
+from csi.adapters import registry
 from csi.admin import resending
 from csi.api_models import EventDetail, EventList, ResendReport, Trace
 from csi.api_models.events import EventState
@@ -23,8 +23,8 @@ OPERATIONS = OperationList()
 
 
 def _known_source(name: str) -> str:
-    if name not in ADAPTERS:
-        raise ValueError(f"must be one of {', '.join(ADAPTERS)}")
+    if name not in (known := registry.installed()):
+        raise ValueError(f"must be one of {', '.join(known)}")
     return name
 
 

@@ -59,7 +59,10 @@ class WatchRequestOptions(RequestModel):
 class WatchRequest(WatchRequestOptions):
     """What to watch."""
 
-    what: str = Field(min_length=1, max_length=500, description="A channel id, URL, playlist, video or @handle")
+    what: str = Field(
+        min_length=1, max_length=500, description="A channel id, URL, playlist, video, @handle or feed, or a plugin's"
+    )
+    source: str | None = Field(None, max_length=64, description="The source it belongs to; default: found by its form")
     dry_run: bool = Field(False, description=PREVIEW)
 
 
@@ -132,7 +135,7 @@ def add(rt: Runtime, body: WatchRequest) -> Response:
     """201 for a new watch; 200 for one that exists, and for a dry run."""
     options = watches.WatchOptions(body.model_dump(include=set(WatchRequestOptions.model_fields)))
     try:
-        done = watches.add(rt, body.what, options, dry_run=body.dry_run)
+        done = watches.add(rt, body.what, options, source=body.source, dry_run=body.dry_run)
     except UnknownReference as error:
         raise HttpProblem(400, f"what: {error}") from error
     is_new = done.result == "added" and not body.dry_run
