@@ -283,7 +283,7 @@ def secret_values(settings: Settings) -> list[str]:
     """Everything that must never appear in a log."""
     delivery, secrets = settings.delivery, settings.secrets
     known = [delivery.shared_secret, delivery.bearer_token, secrets.admin_token, secrets.admin_read_token]
-    known += [secrets.queue_secret, secrets.heartbeat_url, *secrets.named.values()]
+    known += [secrets.feed_token, secrets.queue_secret, secrets.heartbeat_url, *secrets.named.values()]
     urls = [target.url for target in notification_targets(settings)]
     return [*(value.get_secret_value() for value in known if value), *urls]
 

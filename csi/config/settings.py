@@ -611,6 +611,7 @@ class EnvironmentSecrets(BaseModel):
 
     admin_token: SecretStr | None = None
     admin_read_token: SecretStr | None = None
+    feed_token: SecretStr | None = None
     queue_secret: SecretStr | None = None
     notify_urls: SecretStr | None = None
     heartbeat_url: SecretStr | None = None

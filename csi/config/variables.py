@@ -33,6 +33,7 @@ SECRET_KEYS: dict[KeyPath, str] = {
 SECRETS = {
     "CSI_ADMIN_TOKEN": "admin_token",
     "CSI_ADMIN_READ_TOKEN": "admin_read_token",
+    "CSI_FEED_TOKEN": "feed_token",
     "CSI_QUEUE_SECRET": "queue_secret",
     "CSI_NOTIFY_URLS": "notify_urls",
     "CSI_HEARTBEAT_URL": "heartbeat_url",

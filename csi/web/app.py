@@ -19,7 +19,7 @@ from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
 from csi.store import database_faults
-from csi.web import api, documents, health, metrics, openapi
+from csi.web import api, documents, feeds, health, metrics, openapi
 from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
 from csi.web.middleware import SidecarMiddleware
@@ -66,6 +66,7 @@ def create_app(open_runtime: Callable[[], Runtime], address: str | None = None) 
             Mount("/admin", admin),
             Route("/static/{name}", show_file),
             Route("/docs/{name}", documents.show_document),
+            *feeds.routes(),
             *(Route(path, dashboard) for path in page_paths),
         ],
         middleware=[Middleware(SidecarMiddleware)],
@@ -74,6 +75,7 @@ def create_app(open_runtime: Callable[[], Runtime], address: str | None = None) 
     )
     app.router.redirect_slashes = False  # a redirect would be built from the Host header
     app.state.sidecar = sidecar
+    app.state.feed_dates = feeds.FeedDates()
     app.state.reset = sidecar.close
     return app
 

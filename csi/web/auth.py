@@ -35,15 +35,18 @@ class AccessRules:
     hosts: frozenset[str]
     token: str | None
     read_token: str | None
+    feed_token: str | None = None
 
 
 def access_rules(settings: Settings) -> AccessRules:
     admin, reader = settings.secrets.admin_token, settings.secrets.admin_read_token
+    feeds = settings.secrets.feed_token
     return AccessRules(
         serves_api=settings.features.admin_api,
         hosts=frozenset(_bracketed(name.lower()) for name in settings.web.allowed_hosts),
         token=admin.get_secret_value() if admin else None,
         read_token=reader.get_secret_value() if reader else None,
+        feed_token=feeds.get_secret_value() if feeds else None,
     )
 
 
@@ -95,6 +98,12 @@ def role_of(rules: AccessRules, given: str) -> Role | None:
     """Both tokens are compared, in a time that depends neither on their text nor on their length."""
     is_admin, is_reader = _is_same(given, rules.token), _is_same(given, rules.read_token)
     return "admin" if is_admin else "reader" if is_reader else None
+
+
+def is_feed_token(rules: AccessRules, given: str) -> bool:
+    """Whether the token opens the feeds from a path: the feeds' own, or the one that may only read."""
+    is_feeds, is_reader = _is_same(given, rules.feed_token), _is_same(given, rules.read_token)
+    return is_feeds or is_reader
 
 
 def _is_same(given: str, token: str | None) -> bool:

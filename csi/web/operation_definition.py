@@ -109,7 +109,7 @@ class Operation:
 
     async def _inputs(self, request: Request) -> dict[str, Any]:
         """The arguments of `run`, checked: also a query and a body that it does not take have to be empty."""
-        given: dict[str, Any] = {"query": _checked(self.query or RequestModel, _parameters(request), "parameter")}
+        given: dict[str, Any] = {"query": _checked(self.query or RequestModel, parameters_of(request), "parameter")}
         if self.method == "POST":
             content = await request.body()
             media_type = request.headers.get("content-type", "")
@@ -161,7 +161,7 @@ def _checked(model: type[RequestModel], given: Mapping[str, Any], noun: str) -> 
         raise HttpProblem(400, f"{place or 'the body'}: {fault['msg'].removeprefix('Value error, ')}") from error
 
 
-def _parameters(request: Request) -> dict[str, str]:
+def parameters_of(request: Request) -> dict[str, str]:
     """An empty parameter counts as absent."""
     pairs = request.query_params.multi_items()
     if len(dict(pairs)) != len(pairs):

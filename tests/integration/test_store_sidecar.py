@@ -1,5 +1,6 @@
 """What the sidecar reads and writes, on both engines: the book of acts, charts, searches, the agenda."""
 
+import json
 import os
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from csi.dlq import dead_letters, search
 from csi.dlq.search import DeadLetterFilter
 from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
-from csi.store.queries import backlog_rows, charts, event_search
+from csi.store.queries import backlog_rows, charts, event_search, slo_rows, timeline_rows
 from csi.store.queries.event_search import EventQuery
 from tests.rigs.operator import sample_event
 
@@ -118,3 +119,34 @@ def test_the_agenda_knows_what_comes_and_what_travels(watch_id: int) -> None:
         (1, "default", "ready")
     ]
     assert backlog_rows.inbox() == backlog_rows.Inbox(0, 0, None)
+
+
+def test_events_by_several_sources_types_and_tags(store: str, watch_id: int) -> None:
+    first, second, third = (seen(name, NOW, watch_id) for name in ("alpha", "beta", "gamma"))
+    for pk, routing in ((first, {"tags": ["ai", "a,b"]}), (second, {"tags": ["aix"]}), (third, {"tags": "ai"})):
+        db.run("UPDATE events SET routing_json = ?, event_type = ? WHERE id = ?", json.dumps(routing), f"type{pk}", pk)
+
+    def found(**wanted: tuple[str, ...]) -> list[int]:
+        query = EventQuery(**wanted)  # type: ignore[arg-type]
+        assert event_search.ids(query) == sorted(row.id for row in event_search.newest(query, 10))
+        return event_search.ids(query)
+
+    assert found(tags=("a,b",)) == [first]
+    assert found(tags=("aix", "ai"), sources=(SOURCE, "reddit")) == [first, second]
+    assert found(event_types=(f"type{third}",)) == [third]
+    assert found(sources=("reddit",)) == found(tags=("AI",)) == []
+
+
+def test_an_event_that_is_sent_again_is_counted_apart(store: str, watch_id: int) -> None:
+    pk = seen("alpha", NOW, watch_id)
+    sent(pk, NOW + 5)
+    assert [outbox.send_again(pk, "default", NOW + 50) for _ in range(2)] == [True, False]
+    (entry,) = outbox.claimable("default", "resend", 10)
+    batch = batches.create([entry], destination="default", tier="resend", now=NOW + 50)
+    attempts.finish(attempts.start(batch, "default", "again", 1, "ascii", NOW + 51), "delivered", NOW + 52, status=409)
+    db.run("UPDATE batches SET state = 'delivered', settled_at = ?", NOW + 52)
+    outbox.remove(batch, [pk])
+    db.run("INSERT INTO destinations (destination) VALUES ('default')")
+    assert slo_rows.send_counts(NOW) == slo_rows.SendCounts(sent=1, reported=0, possible=0, resent=1)
+    assert timeline_rows.sent_to([pk]) == {pk: {"default"}}
+    assert events.by_ids([pk])[0].delivered_at == NOW + 5

@@ -270,7 +270,7 @@ def test_an_unusual_but_good_secret_is_taken(value: str) -> None:
     assert secret_fault(value, shortest=8) is None
 
 
-@pytest.mark.parametrize("name", ["CSI_ADMIN_TOKEN", "CSI_ADMIN_READ_TOKEN", "CSI_QUEUE_SECRET", "YOUTUBE_API_KEY"])
+@pytest.mark.parametrize("name", ["CSI_ADMIN_TOKEN", "CSI_FEED_TOKEN", "CSI_QUEUE_SECRET", "YOUTUBE_API_KEY"])
 def test_every_secret_is_looked_at(settings_of, name: str) -> None:
     with pytest.raises(ConfigError, match=f"environment variable {name}: contains a line break"):
         settings_of("sources: {youtube_playlist: {}}", **{name: f"{CANARY}\n{CANARY}"})

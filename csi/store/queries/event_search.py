@@ -1,10 +1,11 @@
 """Events by text, state, source, tier, watch and time: the one search over all stored events. Reads only."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import column, fetch_all, fetch_one
+from csi.store.db import column, fetch_all, fetch_one, is_postgres, marks
 
 _SELECT = (
     "SELECT e.id, e.event_id, e.dedupe_key, e.source, e.event_type, e.occurred_at, e.subject_json, e.state, e.tier, "
@@ -51,6 +52,10 @@ class EventQuery:
     source: str | None = None
     tier: str | None = None
     watch_id: int | None = None
+    sources: Sequence[str] = ()
+    """Of one of these; empty: of any. So for the next two."""
+    event_types: Sequence[str] = ()
+    tags: Sequence[str] = ()
     since: float | None = None
     """First seen at this time or later."""
 
@@ -101,9 +106,23 @@ def _where(query: EventQuery) -> tuple[str, list[Any]]:
     parts: list[tuple[str, Any]] = [(f"e.{name} = ?", value) for name, value in equal.items() if value is not None]
     if query.since is not None:
         parts.append(("e.first_seen_at >= ?", query.since))
+    lists = [("e.source", query.sources), ("e.event_type", query.event_types)]
+    parts += [(f"{name} IN ({marks(words)})", words) for name, words in lists if words]
+    if query.tags:
+        parts.append((f"EXISTS (SELECT 1 FROM {_tags_table()} WHERE value IN ({marks(query.tags)}))", query.tags))
     if query.text:
         # Both sides by the database's own rule: SQLite knows A and a as one letter, PostgreSQL also Ü and ü.
         like = query.text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
         columns = "e.subject_json || ' ' || e.event_id || ' ' || e.dedupe_key"
         parts.append((f"LOWER({columns}) LIKE LOWER(?) ESCAPE '!'", f"%{like}%"))
-    return " AND ".join(["1 = 1", *(sql for sql, _ in parts)]), [value for _, value in parts]
+    values = [one for _, value in parts for one in (value if isinstance(value, tuple) else (value,))]
+    return " AND ".join(["1 = 1", *(sql for sql, _ in parts)]), values
+
+
+def _tags_table() -> str:
+    """The tags of an event as rows with a column `value`."""
+    if not is_postgres():
+        tags = "e.routing_json, '$.tags'"
+        return f"json_each(CASE json_type({tags}) WHEN 'array' THEN json_extract({tags}) ELSE '[]' END)"
+    tags = "e.routing_json::jsonb -> 'tags'"
+    return f"jsonb_array_elements_text(CASE jsonb_typeof({tags}) WHEN 'array' THEN {tags} ELSE '[]' END) t(value)"

@@ -1,0 +1,124 @@
+"""The rules of RFC 4287 (Atom) and of JSON Feed 1.1, as functions that list what a document breaks. No library."""
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_FEED_CHILDREN = {
+    "author", "category", "contributor", "generator", "icon", "id", "link", "logo", "rights", "subtitle", "title",
+    "updated", "entry",
+}  # fmt: skip
+_ENTRY_CHILDREN = {
+    "author", "category", "content", "contributor", "id", "link", "published", "rights", "source", "summary", "title",
+    "updated",
+}  # fmt: skip
+
+
+def atom_faults(body: bytes) -> list[str]:
+    """RFC 4287, section 4: what a feed document must and must not contain."""
+    if not body.startswith(b"<?xml"):
+        return ["no XML declaration"]
+    root = ElementTree.fromstring(body)
+    if root.tag != f"{ATOM}feed":
+        return [f"the root is {root.tag}"]
+    faults = [*_children(root, _FEED_CHILDREN, "feed"), *_once(root, "feed", ("id", "title", "updated"))]
+    if not any(link.get("rel") == "self" for link in root.findall(f"{ATOM}link")):
+        faults.append("feed: no link to itself (4.1.1: SHOULD)")
+    entries = root.findall(f"{ATOM}entry")
+    if root.find(f"{ATOM}author") is None and any(entry.find(f"{ATOM}author") is None for entry in entries):
+        faults.append("neither the feed nor every entry has an author (4.1.1)")
+    ids = [entry.findtext(f"{ATOM}id") for entry in entries]
+    if len(ids) != len(set(ids)):
+        faults.append("two entries have one id (4.1.1)")
+    for entry in entries:
+        faults += _entry_faults(entry)
+    for element in root.iter():
+        faults += _element_faults(element)
+    return faults
+
+
+def _entry_faults(entry: ElementTree.Element) -> list[str]:
+    faults = [*_children(entry, _ENTRY_CHILDREN, "entry"), *_once(entry, "entry", ("id", "title", "updated"))]
+    for name in ("content", "published", "rights", "source", "summary"):
+        if len(entry.findall(f"{ATOM}{name}")) > 1:
+            faults.append(f"entry: several {name} (4.1.2)")
+    alternates = [link for link in entry.findall(f"{ATOM}link") if link.get("rel", "alternate") == "alternate"]
+    if not alternates and entry.find(f"{ATOM}content") is None:
+        faults.append("entry: neither an alternate link nor content (4.1.2)")
+    kinds = [(link.get("type"), link.get("hreflang")) for link in alternates]
+    if len(kinds) != len(set(kinds)):
+        faults.append("entry: two alternate links of one type (4.1.2)")
+    return faults
+
+
+def _element_faults(element: ElementTree.Element) -> list[str]:
+    name, text = element.tag.removeprefix(ATOM), element.text or ""
+    match name:
+        case "id":
+            return (
+                [] if text == text.strip() and urlsplit(text).scheme and " " not in text else [f"id {text!r} (4.2.6)"]
+            )
+        case "updated" | "published":
+            return [] if _DATE.fullmatch(text) else [f"{name} {text!r} (3.3)"]
+        case "link":
+            href = element.get("href") or ""
+            ok = urlsplit(href).scheme in ("http", "https") and " " not in href and href.isascii()
+            return [] if ok else [f"link {href!r} (4.2.7)"]
+        case "category":
+            return [] if element.get("term") else ["category without a term (4.2.2)"]
+        case "author":
+            return _once(element, "author", ("name",))
+        case "title" | "summary" | "content":
+            kind = element.get("type", "text")
+            plain = kind == "text" and not list(element)
+            return [] if plain and text.strip() else [f"{name}: type {kind}, or empty, or with children (3.1, 4.1.3)"]
+    return []
+
+
+def _children(element: ElementTree.Element, allowed: set[str], name: str) -> list[str]:
+    found = {child.tag.removeprefix(ATOM) for child in element}
+    return [f"{name}: unknown element {one}" for one in sorted(found - allowed)]
+
+
+def _once(element: ElementTree.Element, place: str, names: tuple[str, ...]) -> list[str]:
+    counts = {name: len(element.findall(f"{ATOM}{name}")) for name in names}
+    return [f"{place}: {count} × {name}, expected one" for name, count in counts.items() if count != 1]
+
+
+def json_feed_faults(body: bytes) -> list[str]:
+    """JSON Feed 1.1: the types and the required keys of a feed and its items."""
+    feed: Any = json.loads(body)
+    faults = [] if feed.get("version") == "https://jsonfeed.org/version/1.1" else ["version"]
+    top = {"version", "title", "home_page_url", "feed_url", "description", "user_comment", "next_url", "icon",
+           "favicon", "authors", "language", "expired", "hubs", "items"}  # fmt: skip
+    faults += [f"unknown key {name}" for name in feed if name not in top and not name.startswith("_")]
+    faults += [] if isinstance(feed.get("title"), str) and feed["title"] else ["title"]
+    faults += [] if isinstance(feed.get("items"), list) else ["items"]
+    faults += _authors(feed)
+    known = {"id", "url", "external_url", "title", "content_html", "content_text", "summary", "image", "banner_image",
+             "date_published", "date_modified", "authors", "tags", "language", "attachments"}  # fmt: skip
+    for item in feed["items"]:
+        faults += [f"item: unknown key {name}" for name in item if name not in known and not name.startswith("_")]
+        faults += [] if isinstance(item.get("id"), str) and item["id"] else ["item without an id that is text"]
+        texts = [item[name] for name in ("content_html", "content_text") if name in item]
+        faults += [] if texts and all(isinstance(text, str) for text in texts) else ["item without content"]
+        faults += [
+            f"{name}"
+            for name in ("date_published", "date_modified")
+            if name in item and not _DATE.fullmatch(item[name])
+        ]
+        faults += [] if all(isinstance(tag, str) for tag in item.get("tags", [])) else ["tags"]
+        faults += _authors(item)
+        if "url" in item and urlsplit(item["url"]).scheme not in ("http", "https"):
+            faults.append("url")
+    ids = [item.get("id") for item in feed["items"]]
+    return faults + ([] if len(ids) == len(set(ids)) else ["two items have one id"])
+
+
+def _authors(place: Any) -> list[str]:
+    wrong = [one for one in place.get("authors", []) if not ({"name", "url", "avatar"} & set(one))]
+    return ["an author without name, url and avatar"] if wrong or "author" in place else []
