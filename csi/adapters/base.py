@@ -56,6 +56,8 @@ class ReadResult:
     """The source lists only its newest N items and listed N: older new items may be missing."""
     state: Mapping[str, Any] | None = None
     """What the adapter wants to remember of this watch, as plain JSON. None: what it remembered before."""
+    title: str | None = None
+    """The watch's name according to the source: of a channel, a list, a feed. None: this read did not tell it."""
     host: str | None = None
     """The host that was read instead of the watch's own; the result says nothing about the health of the latter."""
 
@@ -77,6 +79,8 @@ class Position:
     The adapter spends no API units on the others."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """What the adapter remembered of this watch with its last successful read (`ReadResult.state`)."""
+    wants_title: bool = False
+    """The watch has no name yet: the adapter may spend a unit to look it up."""
     progress: Callable[[], None] = lambda: None
     """Called between two pages of a long read: extends the lease. Raises SourceError when it was lost."""
 

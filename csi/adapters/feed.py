@@ -104,8 +104,8 @@ class FeedAdapter(WatchedSource):
             etag=response_headers.stored_validator(value, mark, now),
             last_modified=response_headers.stored_validator(modified, FEED, now),
             fresh_until=fresh,
-            window_full=False,
             state=state,
+            title=found.title or None,
         )
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:

@@ -110,6 +110,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
                 result = self._read_both(position)
             case _:
                 result = self._read_feed(position)
+        result = replace(result, title=channel_uploads.channel_title(result.items, position.ref))
         if self.settings.enrich and result.items:
             items = self._enricher.enrich(result.items, position, self.item_key, lambda raw: upload_of(raw).video)
             result = replace(result, items=items)

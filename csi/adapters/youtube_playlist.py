@@ -15,11 +15,13 @@ from csi.config.durations import Seconds
 from csi.config.settings import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
 from csi.errors import MalformedItem, SourceError
 from csi.ingester.event import CreatorSignalEvent
+from csi.logs import log
 
 MAX_PAGES = 200
 """Twice the 5,000 items that YouTube allows in a playlist: beyond that the server sends page tokens without end."""
 
 MARK = "api"
+ASK_TITLE_AGAIN = 86_400.0
 
 
 class PlaylistWatch(WatchSettings):
@@ -90,6 +92,7 @@ class YouTubePlaylistAdapter(WatchedSource):
         )
         if self.settings.enrich:
             items = self._enricher.enrich(items, position, self.item_key, lambda raw: _ids(raw.payload)[0])
+        title, state = self._title(position)
         # A stream starts and ends without a change of the list, so the next read must not be conditional.
         has_stream = any((details := details_of(raw)) and details.live for raw in items)
         return ReadResult(
@@ -97,6 +100,8 @@ class YouTubePlaylistAdapter(WatchedSource):
             etag=None if has_stream else response_headers.stored_validator(walk.etag, MARK, self.tools.now()),
             unreadable=len(walk.items) - len(items),
             pages=walk.pages,
+            title=title,
+            state=state,
         )
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
@@ -144,6 +149,24 @@ class YouTubePlaylistAdapter(WatchedSource):
         count = part_of(rows[0], "contentDetails").get("itemCount") if rows else None
         return count if isinstance(count, int) else None
 
+    def _title(self, position: Position) -> tuple[str | None, dict[str, Any]]:
+        """The list's title, for one unit, when the watch has no name yet; and the state that remembers a question
+        in vain: it is repeated after ASK_TITLE_AGAIN."""
+        state, now = dict(position.state), self.tools.now()
+        asked = state.get("title_asked_at")
+        is_due = not isinstance(asked, int | float) or now - asked >= ASK_TITLE_AGAIN
+        if not position.wants_title or not is_due or not self.tools.spare(1):
+            return None, state
+        try:
+            rows = list(self.api.rows("playlists", "snippet", [position.ref]))
+        except SourceError as error:
+            log.info("title of the playlist is not looked up", watch=position.ref, error=str(error), kind=error.kind)
+            rows = []
+        titles = [part_of(row, "snippet").get("title") for row in rows if row.get("id") == position.ref]
+        if titles and isinstance(titles[0], str):
+            return titles[0], state
+        return None, state | {"title_asked_at": now}
+
     def _walk(self, position: Position) -> PlaylistWalk | None:
         """None: unchanged. Only lists of one page have an etag: an unchanged first page says nothing about the rest."""
         known = response_headers.validator_to_send(position.etag, MARK, self.tools.now())
@@ -179,6 +202,8 @@ def _subject(raw: RawEvent, video: str, playlist: str, added_at: str) -> dict[st
         thumbnail=thumbnail_of(item),
         kind=(extra.live if extra else None) or "video",
         duration=extra.duration if extra else None,
+        # Of the video's channel; without videoOwner* it is that of the list's owner, like channel_id.
+        channel_title=snippet.get("videoOwnerChannelTitle") or snippet.get("channelTitle"),
     )
     subject["playlist_id"] = playlist
     if isinstance(snippet.get("position"), int):

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from csi.adapters.youtube import page_lookup
 from csi.adapters.youtube.api import ApiSettings, DataApi
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, is_youtube_address, parse_reference
 from csi.admin import channel_lists
@@ -171,19 +172,28 @@ def _discovered(rt: Runtime, source: str, text: str) -> WatchTarget | None:
 
 
 def resolve(rt: Runtime, reference: Reference) -> WatchTarget:
-    """The source and ref of a reference. A handle, name or video is looked up through the API."""
+    """The source and ref of a reference. A handle, name or video is looked up through the API, or on YouTube's
+    page where the API cannot be used."""
     if reference.is_ready:
         return WatchTarget(PLAYLISTS if reference.kind == "playlist" else CHANNELS, reference.value)
+    found = _ask_api(rt, reference) or _read_page(rt, reference)
+    if found is None:
+        raise WatchRefused(f"YouTube has no {reference.kind} {reference.value!r}")
+    return found
+
+
+def _ask_api(rt: Runtime, reference: Reference) -> WatchTarget | None:
+    """None: the API cannot be used now, or does not know it; YouTube's page is read then."""
     sources = [(name, one) for name, one in rt.settings.sources.items() if isinstance(one, ApiSettings)]
     apis = (DataApi(settings, rt.adapter(name).tools) for name, settings in sources)
     api = next((api for api in apis if api.usable), None)
     if api is None:
-        noun = reference.kind if reference.kind in ("video", "handle") else "name"
-        raise WatchRefused(
-            f"finding a channel by its {noun} needs an API key (YOUTUBE_API_KEY, one unit); "
-            f"without one, give {FREE_FORMS}"
-        )
-    found = api.find_channel(reference.kind, reference.value)
+        return None
+    try:
+        found = api.find_channel(reference.kind, reference.value)
+    except SourceError as error:
+        log.info("channel is not looked up through the API", error=str(error), kind=error.kind)
+        return None
     if found is None:
         raise WatchRefused(f"YouTube has no {reference.kind} {reference.value!r}")
     remark = None
@@ -193,16 +203,30 @@ def resolve(rt: Runtime, reference: Reference) -> WatchTarget:
     return WatchTarget(CHANNELS, channel_id, title, 1, remark)
 
 
-def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
-    """Store a watch, or return the existing one as `known`. WatchRefused when the options are invalid."""
-    settings = rt.settings.sources.get(target.source)
+def _read_page(rt: Runtime, reference: Reference) -> WatchTarget | None:
+    settings = _enabled_source(rt, CHANNELS)
+    base = page_lookup.page_base(getattr(settings, "feed_url_template", page_lookup.YOUTUBE))
+    try:
+        found = page_lookup.find_channel(rt.net, reference, base)
+    except SourceError as error:
+        raise WatchRefused(f"{error}; give {FREE_FORMS}, or set an API key (YOUTUBE_API_KEY)") from error
+    return None if found is None else WatchTarget(CHANNELS, found.id, found.title)
+
+
+def _enabled_source(rt: Runtime, name: str) -> SourceSettings:
+    settings = rt.settings.sources.get(name)
     if settings is None:
         raise WatchRefused(
-            f"sources.{target.source} is not in the configuration; "
-            f"add `{target.source}: {{enabled: true}}` and restart the worker"
+            f"sources.{name} is not in the configuration; add `{name}: {{enabled: true}}` and restart the worker"
         )
     if not settings.enabled:
-        raise WatchRefused(f"sources.{target.source} is disabled; set enabled: true and restart the worker")
+        raise WatchRefused(f"sources.{name} is disabled; set enabled: true and restart the worker")
+    return settings
+
+
+def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry_run: bool = False) -> AddWatchResult:
+    """Store a watch, or return the existing one as `known`. WatchRefused when the options are invalid."""
+    settings = _enabled_source(rt, target.source)
     if settings.watch_key is None:
         raise WatchRefused(f"sources.{target.source} has no list of watches; it is configured as a whole")
     new = schedule.wanted_watch(rt, target.source, target.ref, _validated(rt, settings, target, options))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import logs
+from csi import logs, net
+from csi.adapters.youtube import page_lookup, references
 from csi.adapters.youtube.references import FREE_FORMS, parse_reference
 from csi.cli.command import sidecar_url
 from csi.cli.doctor import examine_queue, show
@@ -23,7 +24,7 @@ from csi.cli.envfile import read_variables
 from csi.cli.output import is_terminal, plain
 from csi.config.secrets import read_variable, secret_fault
 from csi.doctor import run_checks
-from csi.errors import UNHEALTHY, ConfigError, CsiError
+from csi.errors import UNHEALTHY, ConfigError, CsiError, SourceError
 
 if TYPE_CHECKING:
     from csi.adapters.youtube.references import Reference
@@ -103,9 +104,9 @@ def _answers(
     if ask and not watched:
         text = click.prompt("Channels and playlists to watch (ids or URLs, empty: later)", default="", err=True)
         watched = tuple(str(text).replace(",", " ").split())
-    references = [_reference(text) for text in watched]
-    channels = tuple(dict.fromkeys(one.value for one in references if one.kind == "channel"))
-    playlists = tuple(dict.fromkeys(one.value for one in references if one.kind == "playlist"))
+    found = [_reference(text) for text in watched]
+    channels = tuple(dict.fromkeys(one.value for one in found if one.kind == "channel"))
+    playlists = tuple(dict.fromkeys(one.value for one in found if one.kind == "playlist"))
     return replace(choices, channels=channels, playlists=playlists), {
         "CSI_CONFIG_PATH": str(choices.config_path),
         "CSI_UA_ENDPOINT": url,
@@ -141,12 +142,17 @@ def _fault(name: str, value: str) -> str | None:
 
 
 def _reference(text: str) -> Reference:
+    """A channel or playlist. A handle, name or video is looked up by one read of YouTube's page."""
     found = parse_reference(text)
-    if not found.is_ready:
-        raise ConfigError(
-            f"{plain(text, 60)!r} needs an API lookup: give {FREE_FORMS}, or add it later with csi sources add"
-        )
-    return found
+    if found.is_ready:
+        return found
+    try:
+        channel = page_lookup.find_channel(net.Net(), found)
+    except SourceError as error:
+        raise ConfigError(f"{plain(text, 60)!r}: {error}; give {FREE_FORMS}") from error
+    if channel is None:
+        raise ConfigError(f"YouTube has no {found.kind} {plain(found.value, 60)!r}")
+    return references.Reference("channel", channel.id)
 
 
 # ── the files ───────────────────────────────────────────────────────────────────────────────────────────

@@ -139,7 +139,7 @@ def add(
     """Watch a channel, a playlist, a feed, or what an installed plugin can watch.
 
     Takes a channel id (UC…), a channel, playlist or video URL, a playlist id, a feed URL, or an @handle. Handles,
-    names and videos are looked up through the API, which needs a key and costs one unit.
+    names and videos are looked up through the API for one unit, or without a key on YouTube's page.
     """
     with _runtime(config_path) as rt:
         added = watches.add(rt, what, _options(name, **given), source=source, dry_run=dry_run)

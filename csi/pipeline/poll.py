@@ -11,7 +11,7 @@ from csi import clock
 from csi.adapters.base import Position, RawEvent, ReadResult, SourceAdapter
 from csi.errors import SourceError
 from csi.exclusive_section import POLL_SECTION
-from csi.ingester.text import clean
+from csi.ingester.text import TITLE_CHARS, clean
 from csi.logs import log
 from csi.pipeline import clock_check, poll_gap, polled_host_health, quiet_feed, quota_schedule, schedule
 from csi.pipeline.poll_gap import GapResult
@@ -227,6 +227,7 @@ def _position(rt: Runtime, watch: Watch) -> Position:
         known=lambda keys: dedupe.known(list(keys)),
         emits=_newest(json.loads(watch.first_poll)) if watch.first_read_at is None else None,
         state=json.loads(watch.adapter_state or "{}"),
+        wants_title=watch.name is None,
         progress=WatchLease(rt, watch).extend,
     )
 
@@ -382,6 +383,10 @@ def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> di
         "missing_since": None,
         "gone_at": None,
     }
+    if reading.title and (title := clean(reading.title, TITLE_CHARS).strip()) and title != watch.title:
+        changes["title"] = title
+        if watch.name in (None, watch.title):
+            changes["name"] = title
     if reading.state is not None:
         changes["adapter_state"] = json.dumps(dict(reading.state))
     if not reading.unchanged:

@@ -128,4 +128,5 @@ def wanted_watch(rt: Runtime, source: str, ref: str, watch: WatchSettings) -> wa
         via=via,
         host=adapter.host(ref, via) or source,
         feed_url=adapter.feed_url(ref),
+        own_interval=watch.poll_interval_seconds,
     )

@@ -65,6 +65,8 @@ class Watch(TableModel):
     stale_since = DoubleField(null=True)
     compared_at = DoubleField(null=True)
     slot_at = DoubleField(null=True)
+    title = TextField(null=True)
+    own_interval = DoubleField(null=True)
 
     class Meta:
         table_name = "watches"

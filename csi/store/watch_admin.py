@@ -39,6 +39,8 @@ class PaidWatch:
     via: str
     last_new_at: float | None
     first_read_at: float | None
+    tier: str = "standard"
+    own_interval: float | None = None
 
 
 def every(*, removed: bool = False) -> list[Watch]:
@@ -122,7 +124,8 @@ def paid(sources: Iterable[str]) -> list[PaidWatch]:
     """Active watches of these sources, which always use units, and watches of others that are polled by API."""
     named = [*sources, ""]
     sql = (
-        "SELECT id, source, interval_seconds, pages, via, last_new_at, first_read_at FROM watches "
+        "SELECT id, source, interval_seconds, pages, via, last_new_at, first_read_at, tier, own_interval "
+        "FROM watches "
         f"WHERE state = 'active' AND (source IN ({marks(named)}) OR via <> 'feed') ORDER BY id"
     )
     return fetch_all(PaidWatch, sql, *named)

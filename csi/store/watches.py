@@ -77,6 +77,8 @@ class WantedWatch:
     via: str = "feed"
     host: str | None = None
     feed_url: str | None = None
+    own_interval: float | None = None
+    """The interval that is set for this watch alone. None: `interval` is that of its source."""
 
     def values(self, origin: str) -> dict[str, Any]:
         """Its columns, except those that identify it."""
@@ -91,6 +93,7 @@ class WantedWatch:
             "via": self.via,
             "host": self.host,
             "feed_url": self.feed_url,
+            "own_interval": self.own_interval,
             "origin": origin,
         }
 
@@ -194,6 +197,7 @@ def _new_row(wanted: WantedWatch, now: float) -> dict[str, Any]:
 def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: bool) -> dict[str, Any]:
     if wanted is not None:
         values = wanted.values("config") | _due_again(row, wanted.interval, now)
+        values["name"] = wanted.name or row.title
         values |= {"removed_at": None, "removal_held_at": None}
         if row.first_read_at is None and row.last_success_at is not None:
             del values["first_poll"]  # `csi sources reset` has set the policy of the next poll

@@ -20,10 +20,10 @@ class RecordedNet(Net):
     """Applied to every answer; may raise NetError."""
     requested: list[str] = field(default_factory=list)
 
-    def get(self, url: str, *, headers: Mapping[str, str] | None = None, limits: Any = None) -> HttpResponse:
+    def get(self, url: str, *, headers: Mapping[str, str] | None = None, **_: Any) -> HttpResponse:
         return self._answer(url)
 
-    def post(self, url: str, *, body: bytes, headers: Mapping[str, str], limits: Any = None) -> HttpResponse:
+    def post(self, url: str, *, body: bytes, headers: Mapping[str, str], **_: Any) -> HttpResponse:
         return self._answer(url)
 
     def _answer(self, url: str) -> HttpResponse:

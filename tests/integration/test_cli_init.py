@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
 from csi.adapters import registry
+from csi.adapters.youtube import page_lookup
 from csi.cli import envfile, init
 from csi.cli.init import InitChoices, config_text, env_text
 from csi.cli.main import cli
 from csi.config.loader import read_config
 from csi.config.variables import expand
 from csi.store import db
+from tests.fakes.background_server import serve_in_background
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 
 CHANNEL = "UCsXVk37bltHxD1rDPwtNM8Q"
@@ -25,6 +30,7 @@ PLAYLIST = "PLFs4vir_WsTwEd-nJgVJCZPNL3HALHHpF"
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def run(*arguments: str, text: str | None = None, terminal: bool = False, **env: str) -> Result:
         monkeypatch.setattr(init, "is_terminal", lambda: terminal)
+        monkeypatch.setattr(page_lookup, "YOUTUBE", env.pop("youtube", "http://127.0.0.1:9"))
         clean = {name: None for name in os.environ if name.startswith(("CSI_", "YOUTUBE_"))}
         place = ["--config", str(tmp_path / "etc" / "config.yaml")]
         db.database.close() if db.database.obj is not None else None
@@ -113,7 +119,7 @@ def test_a_test_leaves_no_database_behind(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "env", "said"),
     [
-        (["--watch", "@handle"], {}, "needs an API lookup"),
+        (["--watch", "@handle"], {}, "YouTube's page could not be read"),
         (["--watch", "nonsense"], {}, "not a channel, playlist or video"),
         ([], {"CSI_UA_SHARED_SECRET": "your-secret-here"}, "CSI_UA_SHARED_SECRET: is a placeholder"),
         ([], {"CSI_UA_SHARED_SECRET_FILE": "/nowhere/at/all"}, "cannot be read"),
@@ -145,3 +151,11 @@ def test_any_text_survives_in_both_files(tmp_path):
     assert envfile.read_variables(tmp_path / "env") == {"A": HOSTILE, "B": "plain"}
     text = yaml.safe_load((tmp_path / "config.yaml").read_text())["csi"]["instance_id"]
     assert expand(text, {"HOME": "not this"}) == HOSTILE
+
+
+def test_a_handle_is_found_on_its_page_and_written_as_its_id(call, tmp_path):
+    page = f'<link rel="canonical" href="https://www.youtube.com/channel/{CHANNEL}">'
+    with serve_in_background(Starlette(routes=[Route("/@handle", lambda _: HTMLResponse(page))])) as url:
+        assert call("--yes", "--no-test", "--watch", "@handle", youtube=url).exit_code in (0, 6)
+    _, settings = written(tmp_path)
+    assert [watch.ref for watch in settings.sources["youtube_channel_rss"].watches] == [CHANNEL]

@@ -142,7 +142,8 @@ def test_what_cannot_be_done_is_said_in_a_sentence_with_its_exit_code(call, argu
 
 def test_without_a_key_a_handle_is_refused_and_the_free_forms_are_named(call):
     result = call("sources", "add", "@somebody", YOUTUBE_API_KEY="")
-    assert "without one, give a channel id" in str(result.exception)
+    assert "YouTube's page could not be read" in str(result.exception)
+    assert "give a channel id (UC…)" in str(result.exception)
 
 
 def test_pause_and_resume_work_for_both_origins(call):

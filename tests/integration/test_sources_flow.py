@@ -10,7 +10,6 @@ from csi.admin import watches
 from csi.admin.watches import WatchOptions, WatchRefused
 from csi.api_models import WatchJson
 from csi.config.settings import KINDS
-from csi.errors import SourceError
 from csi.pipeline import schedule
 from csi.store import api_units, db, heartbeats, watch_admin
 from csi.store.models import Event, Watch
@@ -118,18 +117,43 @@ def test_what_youtube_does_not_know_is_said(line):
         watches.add(line.rt, "https://youtu.be/AAAAAAAAAAA", NOTHING)
 
 
-def test_without_a_key_the_forms_that_need_none_are_named(build, yt):
-    line = build(key=None)
-    with pytest.raises(WatchRefused, match=r"needs an API key .* without one, give a channel id \(UC…\)"):
-        watches.add(line.rt, "@somebody", NOTHING)
-    assert watches.add(line.rt, yt.channels[1], NOTHING).result == "added"
+def test_without_a_key_a_handle_and_a_video_are_found_on_the_page(build, yt):
+    line, channel = build(key=None), yt.world.channel(yt.channels[1])
+    added = watches.add(line.rt, channel.handle, NOTHING)
+    assert (added.target.ref, added.name, added.target.units) == (channel.id, channel.title, 0)
+    video = yt.upload(yt.channels[2], "Any")
+    added = watches.add(line.rt, f"https://www.youtube.com/watch?v={video}", NOTHING)
+    assert (added.target.ref, added.name) == (yt.channels[2], yt.world.channel(yt.channels[2]).title)
+    for nobody, what in (("@nobody_at_all", "handle"), ("https://youtu.be/AAAAAAAAAAA", "video")):
+        with pytest.raises(WatchRefused, match=f"YouTube has no {what}"):
+            watches.add(line.rt, nobody, NOTHING)
     assert yt.requests.count("/youtube/v3/channels") == 0
 
 
-def test_a_look_up_that_the_budget_does_not_allow_is_not_made(line, yt):
+def test_watches_without_a_name_get_the_one_that_their_source_gives(build, yt):
+    yt.upload(yt.channels[0], "Any")
+    yt.add(yt.playlists[0], "Any")
+    line = build()
+    line.run()
+    rows = {row.ref: row.name for row in Watch.select()}
+    assert rows[yt.channels[0]] == yt.world.channel(yt.channels[0]).title
+    assert rows[yt.playlists[0]]
+    schedule.sync_watches(line.rt)
+    assert rows == {row.ref: row.name for row in Watch.select()}, "a reload keeps them"
+
+
+def test_a_configured_name_wins_and_the_sources_name_follows_it(build, yt):
+    yt.upload(yt.channels[0], "Any")
+    line = build(channels=[{"channel_id": yt.channels[0], "name": "Mine"}], playlists=[])
+    line.run()
+    row = Watch.get(Watch.ref == yt.channels[0])
+    assert (row.name, row.title) == ("Mine", yt.world.channel(yt.channels[0]).title)
+
+
+def test_a_look_up_that_the_budget_does_not_allow_is_made_on_the_page(line, yt):
     api_units.exhaust(10_000, line.rt.now())
-    with pytest.raises(SourceError, match="budget is spent"):
-        watches.add(line.rt, "@somebody", NOTHING)
+    channel = yt.world.channel(yt.channels[1])
+    assert watches.add(line.rt, channel.handle, NOTHING).target.ref == channel.id
     assert yt.requests.count("/youtube/v3/channels") == 0
 
 

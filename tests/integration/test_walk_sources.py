@@ -161,7 +161,7 @@ def test_a_list_of_many_pages_is_read_to_its_end(line, yt, clock):
     built = line(channels=[], playlists=[{"id": yt.playlists[0]}])
     built.run_without_delivery()
     assert keys() == {f"youtube:video:{video}:{yt.playlists[0]}" for video in videos}
-    assert api_units.used(clock()) == 3 + 3  # three pages, and 120 new videos enriched 50 at a time
+    assert api_units.used(clock()) == 3 + 3 + 1  # three pages, 120 new videos enriched 50 at a time, the title
 
 
 def test_a_walk_that_fails_in_the_middle_changes_nothing(line, yt):

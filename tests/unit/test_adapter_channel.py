@@ -121,6 +121,7 @@ def test_an_entry_becomes_an_event(yt):
         "platform": "youtube",
         "video_id": "v1",
         "channel_id": REF,
+        "channel_title": "A channel",
         "url": "https://www.youtube.com/watch?v=v1",
         "title": "A title",
         "published_at": "2026-02-22T11:55:00Z",

@@ -3,6 +3,7 @@
 An upload has the same dedupe key and event_id whichever of the two listed it, so it becomes one event.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ class ChannelUpload:
     description: Any
     thumbnail: Any
     kind: str
+    channel_title: Any = None
 
 
 def from_feed(entry: atom.FeedEntry, channel: str, now: float) -> RawEvent:
@@ -65,6 +67,7 @@ def upload_of(raw: RawEvent) -> ChannelUpload:
             description=snippet.get("description"),
             thumbnail=thumbnail_of(item),
             kind="short" if raw.payload.get("short") is True else "video",
+            channel_title=snippet.get("videoOwnerChannelTitle") or snippet.get("channelTitle"),
         )
     if isinstance(entry, dict):
         short = "/shorts/" in str(entry.get("link", ""))
@@ -76,6 +79,7 @@ def upload_of(raw: RawEvent) -> ChannelUpload:
             description=entry.get("summary") or entry.get("description"),
             thumbnail=entry.get("thumbnail_url"),
             kind="short" if short else "upcoming" if entry.get("kind") == "upcoming" else "video",
+            channel_title=entry.get("author"),
         )
     raise MalformedItem("the item is neither a feed entry nor one of an uploads list")
 
@@ -103,7 +107,14 @@ def subject_of(raw: RawEvent, upload: ChannelUpload) -> dict[str, Any]:
         thumbnail=upload.thumbnail,
         kind=kind,
         duration=details.duration if details else None,
+        channel_title=upload.channel_title,
     )
+
+
+def channel_title(items: Sequence[RawEvent], channel: str) -> str | None:
+    """The name of the watched channel, as its newest uploads have it. None: they have none, or it is a playlist."""
+    uploads = [upload_of(raw) for raw in items if key_or_none(raw)] if channel.startswith("UC") else []
+    return next((title for one in uploads if isinstance(title := one.channel_title, str) and title.strip()), None)
 
 
 def video_key(video: str) -> str:

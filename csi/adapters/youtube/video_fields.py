@@ -53,6 +53,7 @@ def subject(
     thumbnail: Any = None,
     kind: str = "video",
     duration: Any = None,
+    channel_title: Any = None,
 ) -> dict[str, Any]:
     """The fields of PRD §7.2 that every YouTube event has; optional ones are absent rather than null."""
     if channel is None:
@@ -68,6 +69,8 @@ def subject(
         "published_at": published_at,
         "kind": kind,
     }
+    if isinstance(channel_title, str) and channel_title.strip():
+        fields["channel_title"] = clean(channel_title, TITLE_CHARS)
     if isinstance(description, str) and description:
         fields["description"] = clean(description, TEXT_CHARS)
     if isinstance(thumbnail, str) and _WEB.fullmatch(thumbnail):

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import html
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
@@ -27,7 +28,7 @@ from csi.simulator.youtube.fault_effects import INCOMPLETE, apply_fault, html_er
 from csi.simulator.youtube.faults import FEED, Fault, FaultScript, RequestTarget, decide, read_script
 from csi.simulator.youtube.oauth_tokens import OAUTH_PATH, OAuthClient, TokenIssuer
 from csi.simulator.youtube.response import HeaderPairs, ServedLedger, SimulatedResponse, served_entries, served_upload
-from csi.simulator.youtube.world import World
+from csi.simulator.youtube.world import SimulatedChannel, World
 
 FEED_PATH = "/feeds/videos.xml"
 API_PATH = "/youtube/v3"
@@ -284,10 +285,20 @@ def create_app(world: World, options: YouTubeOptions | None = None) -> Starlette
         form = dict(parse_qsl((await request.body())[:MAX_FORM_BYTES].decode("latin-1")))
         return site.tokens.issue(form, site.options.now())
 
+    async def channel_page(request: Request) -> Response:
+        return _page(world.by_handle(request.path_params["handle"]), "")
+
+    async def video_page(request: Request) -> Response:
+        video = world.video(request.query_params.get("v", ""))
+        known = video if video and video.readable else None
+        return _page(world.channel(known.channel_id) if known else None, request.query_params.get("v", ""))
+
     paths = {FEED: FEED_PATH} | {name: f"{API_PATH}/{name}" for name in data_api.ENDPOINTS}
     app = Starlette(
         routes=[
             *(Route(path, SimulatedEndpoint(site, name, path), methods=["GET"]) for name, path in paths.items()),
+            Route("/@{handle}", channel_page, methods=["GET"]),
+            Route("/watch", video_page, methods=["GET"]),
             Route(CAPTIONS_PATH, captions_handler(world), methods=["GET"]),
             Route(OAUTH_PATH, issue_token, methods=["POST"]),
             Mount("/sim", routes=control_routes(site)),
@@ -295,6 +306,20 @@ def create_app(world: World, options: YouTubeOptions | None = None) -> Starlette
     )
     app.state.site = site
     return app
+
+
+def _page(channel: SimulatedChannel | None, video: str) -> Response:
+    """What programs read of the page of a channel or a video. YouTube has a page for every video id."""
+    if channel is None:
+        return HTMLResponse(
+            f'<html><script>{{"videoId":"{html.escape(video)}"}}</script></html>', 200 if video else 404
+        )
+    title, link = html.escape(channel.title), f"https://www.youtube.com/channel/{channel.id}"
+    if video:
+        facts = f'<meta itemprop="channelId" content="{channel.id}"><link itemprop="name" content="{title}">'
+    else:
+        facts = f'<link rel="canonical" href="{link}"><meta property="og:title" content="{title}">'
+    return HTMLResponse(f"<!DOCTYPE html><html><head>{facts}</head><body></body></html>")
 
 
 def requested_ref(query: dict[str, str]) -> str:
