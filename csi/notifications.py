@@ -42,13 +42,16 @@ def split_urls(text: str) -> list[str]:
 
 def check(urls: Sequence[str]) -> None:
     """Raise ConfigError unless apprise accepts every URL. The message shows none of them: they contain tokens."""
-    library = _library()
     for place, url in enumerate(urls, 1):
-        if library.Apprise.instantiate(url, suppress_exceptions=True) is None:
-            raise ConfigError(
-                f"CSI_NOTIFY_URLS: number {place} is not a URL that apprise understands; "
-                "see https://github.com/caronc/apprise/wiki for its form"
-            )
+        check_one(url, f"CSI_NOTIFY_URLS: number {place}")
+
+
+def check_one(url: str, what: str) -> None:
+    """Raise ConfigError unless apprise accepts this one URL; the message names it by `what`."""
+    if len(split_urls(url)) != 1 or _library().Apprise.instantiate(url, suppress_exceptions=True) is None:
+        raise ConfigError(
+            f"{what} is not a URL that apprise understands; see https://github.com/caronc/apprise/wiki for its form"
+        )
 
 
 def send(urls: Sequence[str], title: str, body: str, kind: Kind = "info") -> bool:
@@ -67,6 +70,8 @@ def _library() -> ModuleType:
     try:
         import apprise
     except ImportError as error:
-        raise ConfigError("notifications (CSI_NOTIFY_URLS) need the extra: pip install 'csi[notify]'") from error
+        raise ConfigError(
+            "notifications (CSI_NOTIFY_URLS, type: notify) need the extra: pip install 'csi[notify]'"
+        ) from error
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it would log parts of the URLs, which are secrets
     return apprise

@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model
 
+from csi import body_template, notifications
+from csi.config.destination_profiles import PRESETS, signing_key
 from csi.config.problems import MAX_PROBLEMS, explain, position_of, report, unknown_name
 from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
 from csi.config.settings import (
     ConfigFile,
+    DestinationSettings,
     EnvironmentSecrets,
     Model,
     Settings,
     SourceSettings,
     UnusableSource,
+    check_url,
     is_server,
     is_unprotected_redis,
 )
@@ -93,6 +97,9 @@ def require_delivery(settings: Settings) -> None:
                     f"delivery.destinations.{name}: {variable} is not set. Set it in the environment or in "
                     f"/etc/csi/env, or name a file that holds it in {variable}_FILE."
                 )
+        if destination.type == "notify" and destination.endpoint_env:
+            url = settings.secrets.named[destination.endpoint_env].get_secret_value()
+            notifications.check_one(url, f"delivery.destinations.{name}: {destination.endpoint_env}")
     if missing and not (delivery.destinations and len(missing) == len(given)):
         raise MissingSetting(
             f"delivery is not configured: {' and '.join(missing)} not set. Set it in the environment or in "
@@ -192,11 +199,51 @@ def _validate(draft: ConfigDraft, model: type[ConfigFile], sources: SourceModels
     with_variables = (*blocks.values(), *checked.delivery.destinations.values())
     variables = {name for block in with_variables for name in variable_names(block)}
     named = {name: secret for name in sorted(variables) if (secret := take_secret(draft, name, env)) is not None}
+    _check_destinations(draft, checked.delivery.destinations, named)
     if draft.problems:
         return None
     secrets = EnvironmentSecrets(named=named, **{field: draft.secrets.get(name) for name, field in SECRETS.items()})
     shared = {name: getattr(checked, name) for name in ConfigFile.model_fields}
     return Settings(**shared, sources=blocks, secrets=secrets)
+
+
+def _check_destinations(
+    draft: ConfigDraft, destinations: Mapping[str, DestinationSettings], secrets: Mapping[str, SecretStr]
+) -> None:
+    """Report templates that fail with a sample event, and secrets of the wrong form."""
+    for name, given in destinations.items():
+        path = ("delivery", "destinations", name)
+        for key, fault in destination_faults(given, secrets):
+            draft.problems.append(ConfigProblem(fault, position_of(draft, (*path, key)), (*path, key)))
+
+
+def destination_faults(given: DestinationSettings, secrets: Mapping[str, SecretStr]) -> Iterator[tuple[str, str]]:
+    """Key and fault of each value that the model alone cannot check: templates, and the values of variables. A variable
+    that is not set is no fault here; `require_delivery` reports it."""
+    preset = PRESETS.get(given.preset or "", {})
+    for key in ("template", "title"):
+        template = getattr(given, key)
+        # The templates of presets are tried by their own test.
+        if template is None or template == preset.get(key):
+            continue
+        is_json = (
+            key == "template"
+            and given.type == "http"
+            and not any(
+                name.lower() == "content-type" and "json" not in str(value) for name, value in given.headers.items()
+            )
+        )
+        if fault := body_template.fault_of(template, is_json=is_json):
+            yield key, f"the template fails with a sample event: {fault}"
+    for key, variable, check in (
+        ("secret_env", given.secret_env, lambda text: signing_key(text, given.secret_form)),
+        ("endpoint_env", given.endpoint_env if given.type == "http" else None, check_url),
+    ):
+        if (secret := secrets.get(variable or "")) is not None:
+            try:
+                check(secret.get_secret_value())
+            except ValueError as error:
+                yield key, f"the value of {variable} cannot be used: {error}"
 
 
 def _title_patterns(value: Any) -> set[str]:
@@ -213,7 +260,8 @@ def _title_patterns(value: Any) -> set[str]:
 def variable_names(block: BaseModel) -> list[str]:
     """The variables that the `…_env` keys of this block, and of the blocks inside it, name."""
     named = [value for key, value in block if key.endswith("_env") and isinstance(value, str)]
-    return named + [name for _, inner in block if isinstance(inner, BaseModel) for name in variable_names(inner)]
+    values = [one for _, value in block for one in (value.values() if isinstance(value, dict) else [value])]
+    return named + [name for inner in values if isinstance(inner, BaseModel) for name in variable_names(inner)]
 
 
 def _valid_sources(draft: ConfigDraft, sources: SourceModels) -> dict[str, SourceSettings]:

@@ -42,7 +42,7 @@ _EXPECTED = {
     "string_too_short": "expected at least {min_length} characters",
     "value_error": "{error}",
 }
-_NEVER_SHOWN = ("secret", "token", "password", "key", "_env")
+_NEVER_SHOWN = ("secret", "token", "password", "key", "_env", "auth", "cookie")
 
 
 def explain(error: ValidationError, draft: ConfigDraft, model: type[BaseModel]) -> list[ConfigProblem]:
@@ -140,7 +140,7 @@ def _but_was(draft: ConfigDraft, path: KeyPath, value: Any) -> str:
     """The value, if it is short and cannot be a secret in the wrong place."""
     if name := draft.used.get(path):
         return f" (the value comes from ${{{name}}})"
-    if path in draft.overridden or any(word in str(path[-1:]) for word in _NEVER_SHOWN):
+    if path in draft.overridden or any(word in str(path[-1:]).lower() for word in _NEVER_SHOWN):
         return ""
     if value is None and path in draft.document.values:
         return "; it has no value"

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -23,6 +23,18 @@ from pydantic import (
     model_validator,
 )
 
+from csi.config.destination_profiles import (
+    PRESETS,
+    SECRET_HEADER,
+    Answers,
+    BodyForm,
+    HeaderName,
+    HeaderText,
+    Preset,
+    SecretForm,
+    SignatureScheme,
+    profile_fault,
+)
 from csi.config.durations import Seconds
 from csi.config.secrets import url_password
 from csi.patterns import check_pattern
@@ -398,21 +410,118 @@ RequestTime = Annotated[Seconds, AfterValidator(_shorter_than_a_lease)]
 JsonForm = Literal["auto", "ascii", "utf8"]
 
 
-class DestinationSettings(Model):
-    """A destination beside `ua_endpoint`. A key that it leaves out has the value of `delivery`."""
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
-    endpoint: SourceUrl = Field(description="URL of its ingest endpoint")
-    secret_env: VariableName = Field(description="Variable that holds its HMAC secret")
+
+def _time_of_day(value: Any) -> Any:
+    # YAML reads 22:00 without quotes as the number 1320.
+    if not isinstance(value, str) or not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", value):
+        raise ValueError('expected a time of day in quotes, such as "22:00"')
+    return value
+
+
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        raise ValueError("expected a time zone such as UTC or Europe/Berlin") from error
+    return name
+
+
+TimeOfDay = Annotated[str, BeforeValidator(_time_of_day)]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
+
+
+class MaintenanceWindow(Model):
+    """A time of the week in which operators are not notified."""
+
+    days: tuple[Weekday, ...] = Field(
+        WEEKDAYS, min_length=1, description="Days on which it starts: mon, tue, wed, thu, fri, sat, sun; default: all"
+    )
+    start: TimeOfDay = Field(description='Time of day, in quotes: "02:00"')
+    end: TimeOfDay = Field(description="Time of day, in quotes; not later than start: on the next day")
+    timezone: TimeZone | None = Field(None, description="Time zone of this window; default: notify.timezone")
+
+    def times(self) -> tuple[int, int]:
+        """Minutes after midnight."""
+        start, end = (int(text[:2]) * 60 + int(text[3:]) for text in (self.start, self.end))
+        return start, end
+
+
+class SecretHeader(Model):
+    """A header whose value comes from the environment."""
+
+    value_env: VariableName = Field(description="Variable that holds the value")
+    prefix: str = Field("", max_length=40, pattern=r"^[\x20-\x7e]*$", description='Text before it, such as "Bearer "')
+
+
+class DestinationSettings(Model):
+    """A destination beside `ua_endpoint`, from the configuration file or from a row of the database. A key that it
+    leaves out has the value of its preset, then that of `delivery`, then the PRD's contract."""
+
+    preset: Preset | None = Field(None, description="Ready-made values of the keys below: slack, n8n …")
+    type: Literal["http", "notify"] = Field("http", description="notify: messages to people, through apprise")
+    endpoint: SourceUrl | None = Field(None, description="URL that events are sent to")
+    endpoint_env: VariableName | None = Field(
+        None, description="Variable that holds the URL, where it is a secret; for notify an apprise URL"
+    )
+    secret_env: VariableName | None = Field(None, description="Variable that holds the secret of its signature")
+    secret_form: SecretForm = Field("raw", description="raw: the secret's own bytes; whsec: whsec_ and base64")
     bearer_env: VariableName | None = Field(None, description="Variable that holds its bearer token, if not the secret")
+    answers: Answers = Field("contract", description="status: every 2xx is delivered, whatever its body says")
+    body: BodyForm = Field("batch", description="One event per request, CloudEvents, or the PRD's envelope")
+    signature: SignatureScheme = Field("csi", description="Scheme of the signature")
+    method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method")
+    headers: dict[HeaderName, HeaderText | SecretHeader] = Field(
+        default_factory=dict, description="Headers of its own; a secret one as {value_env: VARIABLE}"
+    )
+    template: str | None = Field(None, min_length=1, max_length=20_000, description="Jinja2 template of the body")
+    title: str | None = Field(None, min_length=1, max_length=2000, description="Jinja2 template of a message's title")
+    group_seconds: Seconds | None = Field(
+        None, ge=0, le=86_400, description="Collect events this long into one message; default of notify: 5 minutes"
+    )
+    quiet_hours: tuple[MaintenanceWindow, ...] = Field((), description="Times of the week in which nothing is sent")
     sources: tuple[str, ...] = Field((), description="Only events of these sources; empty: all")
     event_types: tuple[str, ...] = Field((), description="Only events of these types; empty: all")
     tags: tuple[str, ...] = Field((), description="Only events with one of these tags; empty: all")
+    watches: tuple[str, ...] = Field(
+        (), description="Only events of these watches (playlist, channel, feed); empty: all"
+    )
+    tiers: tuple[TierName, ...] = Field((), description="Only events of these tiers; empty: all")
     priority_behavior: PriorityBehavior | None = Field(None, description="Tier settings of its own")
     timeout_seconds: RequestTime | None = Field(None, description="Total time for one request")
     max_events_per_request: int | None = Field(None, ge=1, le=100, description="Events in one request")
     max_concurrent_requests: int | None = Field(None, ge=1, le=64, description="Requests at once")
     canonical_json: JsonForm | None = Field(None, description="Form of the signed JSON")
     standard_webhooks: bool | None = Field(None, description="Send Standard Webhooks headers, too")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_preset(cls, data: Any) -> Any:
+        """Keys that are given win over those of the preset; an unknown preset is reported by its own field."""
+        if not isinstance(data, dict):
+            return data
+        name = data.get("preset")
+        preset = PRESETS.get(name, {}) if isinstance(name, str) else {}
+        kind = {"answers": "status", "signature": "none"} if data.get("type") == "notify" else {}
+        return {**kind, **preset, **data}
+
+    @field_validator("headers")
+    @classmethod
+    def _no_secret_in_the_file(cls, value: dict[str, str | SecretHeader]) -> dict[str, str | SecretHeader]:
+        for name, given in value.items():
+            if isinstance(given, str) and SECRET_HEADER.search(name):
+                raise ValueError(
+                    f"a secret does not belong in the file; write {name}: {{value_env: VARIABLE}} and set that variable"
+                )
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if fault := profile_fault(self):
+            raise ValueError(fault)
+        return self
 
 
 class DeliverySettings(Model):
@@ -532,45 +641,6 @@ class NetSettings(Model):
     hosts: dict[HostName, HostSettings] = Field(
         {}, description="Pace of requests by registrable domain (example.org), host name or address:port"
     )
-
-
-Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-
-
-def _time_of_day(value: Any) -> Any:
-    # YAML reads 22:00 without quotes as the number 1320.
-    if not isinstance(value, str) or not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", value):
-        raise ValueError('expected a time of day in quotes, such as "22:00"')
-    return value
-
-
-def _time_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
-        raise ValueError("expected a time zone such as UTC or Europe/Berlin") from error
-    return name
-
-
-TimeOfDay = Annotated[str, BeforeValidator(_time_of_day)]
-TimeZone = Annotated[str, AfterValidator(_time_zone)]
-
-
-class MaintenanceWindow(Model):
-    """A time of the week in which operators are not notified."""
-
-    days: tuple[Weekday, ...] = Field(
-        WEEKDAYS, min_length=1, description="Days on which it starts: mon, tue, wed, thu, fri, sat, sun; default: all"
-    )
-    start: TimeOfDay = Field(description='Time of day, in quotes: "02:00"')
-    end: TimeOfDay = Field(description="Time of day, in quotes; not later than start: on the next day")
-    timezone: TimeZone | None = Field(None, description="Time zone of this window; default: notify.timezone")
-
-    def times(self) -> tuple[int, int]:
-        """Minutes after midnight."""
-        start, end = (int(text[:2]) * 60 + int(text[3:]) for text in (self.start, self.end))
-        return start, end
 
 
 class NotifySettings(Model):

@@ -81,7 +81,9 @@ def check(rt: Runtime, name: str) -> Checkup:
     """Send now, also while the circuit breaker is open or delivery is paused. Stores which form is accepted, and what
     the answer shows of the receiver; the circuit stays as it is, and the worker's next probe closes it."""
     destination = rt.destinations[name]
-    if not (destination.receiver.url and destination.receiver.secret):
+    if not destination.profile.takes_empty_batch:
+        return _without_request(rt, destination)
+    if not (destination.receiver.url and destination.receiver.key):
         raise MissingSetting(f"delivery to {name} is not configured: its endpoint or its secret is not set")
     known = destinations.get(name).json_form
     first = _ask(rt, destination, _first_form(destination, known), {})
@@ -89,7 +91,7 @@ def check(rt: Runtime, name: str) -> Checkup:
     row = _note(rt, name, first)
     return Checkup(
         destination=name,
-        url=destination.receiver.url.partition("?")[0],
+        url=destination.address,
         is_good=first.is_let_in and not refuses_events(row),
         status=first.status,
         seconds=first.seconds,
@@ -101,6 +103,34 @@ def check(rt: Runtime, name: str) -> Checkup:
         clock_text=explain_clock(first.clock_ahead),
         certificate_expires_at=row.certificate_expires_at,
         note=NO_COUNTS if row.confirms_counts is not None and not row.confirms_counts else None,
+    )
+
+
+def _without_request(rt: Runtime, destination: Destination) -> Checkup:
+    """A receiver that does not know empty batches is not asked: what its events met is the result."""
+    row = destinations.get(destination.name)
+    is_failing = row.failing_since is not None or row.circuit != "closed"
+    reason = row.reason or row.last_error
+    if is_failing:
+        text = in_words(reason)
+    elif row.was_contacted:
+        text = "not asked: it does not know empty batches; its last event was accepted"
+    else:
+        text = "not asked: it does not know empty batches; its first event is its test"
+    return Checkup(
+        destination=destination.name,
+        url=destination.address,
+        is_good=not is_failing,
+        status=None,
+        seconds=0.0,
+        text=text,
+        remedy=failure_cause(reason).remedy if is_failing else None,
+        forms="unknown",
+        forms_text="does not apply: its signature covers the bytes as they are sent",
+        clock_ahead=None,
+        clock_text="not asked",
+        certificate_expires_at=row.certificate_expires_at,
+        note=None,
     )
 
 
@@ -149,7 +179,7 @@ def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any
     with writing():
         attempt_id = attempts.start(None, destination.name, request_id, 1, form, now)
     body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []) | extra, form)
-    answer = http.send(rt.net, destination.receiver, body, batch_id=batch_id, request_id=request_id, now=now)
+    answer = http.send(rt.net, destination.receiver, body, message_id=batch_id, request_id=request_id, now=now)
     ended = rt.now()
     exchange = Exchange(form, answer, judge(answer, 0, ended), ended - now, _clock_ahead(answer, now, ended))
     outcome = "test_ok" if exchange.is_let_in else "test_failed"

@@ -1,17 +1,39 @@
 """Destinations: address, event filter, batch sizes and concurrency of each configured receiver."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
-from csi.config.settings import RESEND, STREAM, TIERS, DestinationSettings, JsonForm, PriorityBehavior, Settings
+from pydantic import SecretStr
+
+from csi.config.destination_profiles import GROUP_SECONDS, signing_key
+from csi.config.settings import (
+    RESEND,
+    STREAM,
+    TIERS,
+    DestinationSettings,
+    JsonForm,
+    MaintenanceWindow,
+    PriorityBehavior,
+    Settings,
+    TierSettings,
+)
+from csi.config.weekly_windows import windows_end
 from csi.emitter.http import Receiver
+from csi.emitter.profile import Profile
 
 DEFAULT = "default"
 """The destination of `ua_endpoint`."""
 
 LANES = (*TIERS, STREAM, RESEND)
 """Events of one lane share batches; lanes do not wait for each other."""
+
+GROUP_LANE = "standard"
+"""The one lane of a destination that collects events into messages."""
+
+MAX_GROUP = 100
+"""Events in one message; it is sent before its time when so many wait."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +43,19 @@ class EventFilter:
     sources: frozenset[str] = frozenset()
     event_types: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
+    watches: frozenset[str] = frozenset()
+    tiers: frozenset[str] = frozenset()
 
-    def accepts(self, source: str, event_type: str, tags: Iterable[str]) -> bool:
+    def accepts(
+        self, source: str, event_type: str, tags: Iterable[str], *, watch: str | None = None, tier: str | None = None
+    ) -> bool:
+        """`watch` is the watch's own name: its playlist, channel or feed."""
         return (
             (not self.sources or source in self.sources)
             and (not self.event_types or event_type in self.event_types)
             and (not self.tags or not self.tags.isdisjoint(tags))
+            and (not self.watches or watch in self.watches)
+            and (not self.tiers or tier in self.tiers)
         )
 
 
@@ -42,44 +71,143 @@ class Destination:
     max_events_per_request: int = 100
     max_concurrent_requests: int = 4
     max_streaming_requests: int = 10
+    is_grouped: bool = False
+    """All its events share one lane: one message for what was collected."""
+    quiet_hours: tuple[MaintenanceWindow, ...] = ()
+    timezone: str = "UTC"
+    has_secret_address: bool = False
+
+    @property
+    def profile(self) -> Profile:
+        return self.receiver.profile
+
+    @property
+    def address(self) -> str:
+        """Its address without what may be secret: of a URL from a variable only scheme and host."""
+        url = self.receiver.url.partition("?")[0]
+        if self.profile.kind == "notify":
+            return f"{url.partition('://')[0]}://"
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}/…" if self.has_secret_address else url
+
+    def lane(self, lane: str) -> str:
+        """The lane that an event of this lane is queued in."""
+        return GROUP_LANE if self.is_grouped else lane
 
     def batch_size(self, lane: str) -> int:
         """Events in one request of this lane."""
         return min(self.tiers.of(lane).batch_size, self.max_events_per_request)
 
+    def quiet_until(self, now: float) -> float | None:
+        """When the quiet hours that have begun end; None: events may be sent."""
+        return windows_end(self.quiet_hours, self.timezone, now) if self.quiet_hours else None
+
 
 def destinations(settings: Settings) -> dict[str, Destination]:
     """All of them by name; the one of `ua_endpoint` is there unless only named ones are configured."""
     delivery = settings.delivery
-    found = {name: _destination(name, settings, given) for name, given in delivery.destinations.items()}
+    found = {name: build(name, given, settings) for name, given in delivery.destinations.items()}
     if delivery.ua_endpoint or not found:
-        found[DEFAULT] = _destination(DEFAULT, settings)
+        found[DEFAULT] = _default(settings)
     return found
 
 
-def _destination(name: str, settings: Settings, given: DestinationSettings | None = None) -> Destination:
-    """One destination. A key that `given` leaves out has the value of `delivery`; None: the one of `ua_endpoint`."""
-    delivery, named = settings.delivery, settings.secrets.named
-    if given is None:
-        url, secret, bearer = delivery.ua_endpoint or "", delivery.shared_secret, delivery.bearer_token
-        wanted = EventFilter()
-    else:
-        url, secret, bearer = given.endpoint, named.get(given.secret_env), named.get(given.bearer_env or "")
-        wanted = EventFilter(frozenset(given.sources), frozenset(given.event_types), frozenset(given.tags))
-    key = secret.get_secret_value() if secret else ""
-    token = bearer.get_secret_value() if bearer else key
+def _default(settings: Settings) -> Destination:
+    """The destination of `ua_endpoint`: the PRD's contract."""
+    delivery = settings.delivery
+    secret = delivery.shared_secret.get_secret_value() if delivery.shared_secret else ""
+    bearer = delivery.bearer_token.get_secret_value() if delivery.bearer_token else secret
+    receiver = Receiver(
+        delivery.ua_endpoint or "", secret.encode(), bearer, delivery.timeout_seconds, delivery.standard_webhooks
+    )
+    return Destination(
+        name=DEFAULT,
+        receiver=receiver,
+        tiers=delivery.priority_behavior,
+        canonical_json=delivery.canonical_json,
+        max_events_per_request=delivery.max_events_per_request,
+        max_concurrent_requests=delivery.max_concurrent_requests,
+        max_streaming_requests=_streaming(settings),
+    )
 
-    def own(name: str) -> Any:
-        value = getattr(given, name, None)
-        return getattr(delivery, name) if value is None else value
 
+def build(
+    name: str, given: DestinationSettings, settings: Settings, secrets: Mapping[str, SecretStr] | None = None
+) -> Destination:
+    """One destination, from the configuration file or from a row: a key that `given` leaves out has the value of
+    `delivery`. `secrets` are the values of the variables that it names; None: those of the environment."""
+    delivery, named = settings.delivery, settings.secrets.named if secrets is None else secrets
+
+    def secret(variable: str | None) -> str:
+        found = named.get(variable or "")
+        return found.get_secret_value() if found else ""
+
+    def own(key: str) -> Any:
+        value = getattr(given, key)
+        return getattr(delivery, key) if value is None else value
+
+    profile = _profile(given, secret)
+    text = secret(given.secret_env)
+    # The contract's bearer token is the secret. To receivers that know only the signature the secret is never sent.
+    bearer = secret(given.bearer_env) or (text if given.signature == "csi" else "")
+    is_grouped = profile.kind == "notify" or given.group_seconds is not None
+    is_fixed = profile.signature != "csi" or profile.template is not None or profile.kind == "notify"
     return Destination(
         name=name,
-        receiver=Receiver(url, key, token, own("timeout_seconds"), own("standard_webhooks")),
-        tiers=own("priority_behavior"),
-        wanted=wanted,
-        canonical_json=own("canonical_json"),
-        max_events_per_request=own("max_events_per_request"),
+        receiver=Receiver(
+            secret(given.endpoint_env) or given.endpoint or "",
+            signing_key(text, given.secret_form) if text else b"",
+            bearer,
+            own("timeout_seconds"),
+            own("standard_webhooks"),
+            profile,
+        ),
+        tiers=_grouped(given) if is_grouped else _tiers(own("priority_behavior"), profile),
+        wanted=EventFilter(
+            *(frozenset(one) for one in (given.sources, given.event_types, given.tags, given.watches, given.tiers))
+        ),
+        # Only the contract re-encodes JSON before it verifies: every other scheme signs the bytes as they are sent.
+        canonical_json="ascii" if is_fixed and own("canonical_json") == "auto" else own("canonical_json"),
+        max_events_per_request=1 if profile.is_single else own("max_events_per_request"),
         max_concurrent_requests=own("max_concurrent_requests"),
-        max_streaming_requests=max((source.max_concurrent_events for source in settings.sources.values()), default=10),
+        max_streaming_requests=_streaming(settings),
+        is_grouped=is_grouped,
+        quiet_hours=given.quiet_hours,
+        timezone=settings.notify.timezone,
+        has_secret_address=given.endpoint_env is not None,
     )
+
+
+def _profile(given: DestinationSettings, secret: Callable[[str | None], str]) -> Profile:
+    headers = {
+        name: value if isinstance(value, str) else value.prefix + secret(value.value_env)
+        for name, value in given.headers.items()
+    }
+    return Profile(
+        kind=given.type,
+        answers=given.answers,
+        body=given.body,
+        signature=given.signature,
+        method=given.method,
+        headers=headers,
+        template=given.template,
+        title=given.title,
+    )
+
+
+def _grouped(given: DestinationSettings) -> PriorityBehavior:
+    """Every tier waits for the same time: a replayed event is collected like a new one."""
+    delay = GROUP_SECONDS if given.group_seconds is None else given.group_seconds
+    tier = TierSettings.model_construct(batch_size=MAX_GROUP, max_delay_seconds=delay)
+    return PriorityBehavior(urgent=tier, standard=tier, high_volume=tier)
+
+
+def _tiers(tiers: PriorityBehavior, profile: Profile) -> PriorityBehavior:
+    """Where each request has one event, no event waits for a batch to fill."""
+    if not profile.is_single:
+        return tiers
+    return tiers.model_copy(update={tier: tiers.of(tier).model_copy(update={"batch_size": 1}) for tier in TIERS})
+
+
+def _streaming(settings: Settings) -> int:
+    return max((source.max_concurrent_events for source in settings.sources.values()), default=10)

@@ -15,8 +15,8 @@ ADDRESS = "the-receiver-answers-404-a-redirect-or-a-tls-error"
 AWAY = "the-receiver-answers-503-or-not-at-all"
 CLOCK = "a-clock-is-wrong"
 REFUSES = "the-receiver-refuses-every-event"
+TEMPLATE = "a-template-fails"
 """Sections of ops/runbook.md."""
-
 REFUSES_ALL = "it refuses every event"
 NO_OK = "answer without ok"
 NO_SUM = "answer does not add up"
@@ -99,6 +99,15 @@ _KINDS = {
         is_proven=True,
     ),
     "bad_url": FailureCause("its address cannot be used", _CORRECT_ADDRESS, ADDRESS, is_proven=True),
+    "template": FailureCause(
+        "its template failed", "correct the destination's template, then `csi config check`", TEMPLATE
+    ),
+    "renderer": FailureCause(
+        "its template could not be rendered", "see the worker's log; the template is tried again", TEMPLATE
+    ),
+    "notify": FailureCause(
+        "the message was not accepted", "check the apprise URL in the variable that endpoint_env names", AWAY
+    ),
     "redirect": FailureCause("it redirects to another address", _CORRECT_ADDRESS, ADDRESS, is_proven=True),
 }
 _REMEDIES = {
@@ -129,6 +138,8 @@ def failure_cause(reason: str | None) -> FailureCause:
     known = _KINDS.get(kind)
     if known is None:
         return FailureCause("it failed", _REPAIR, AWAY)
+    if kind == "template":
+        return FailureCause(f"its template failed: {words}", known.remedy, TEMPLATE, is_proven=True)
     remedy = next((text for start, text in _REMEDIES.items() if words.startswith(start)), known.remedy)
     return FailureCause(words or known.words, remedy, known.runbook, known.is_proven)
 
@@ -137,7 +148,7 @@ def in_words(reason: str | None) -> str:
     """For operators who are signed in: with the receiver's own words. Text that is no reason stays as it is."""
     reason = reason or ""
     said = _HTTP.fullmatch(_CLOCK.sub("", reason.removeprefix(f"{REFUSES_ALL}: ")))
-    kind = reason.partition(": ")[0]
+    kind = reason.removeprefix(f"{REFUSES_ALL}: ").partition(": ")[0]
     if said is None and kind not in _KINDS and reason not in (NO_OK, NO_SUM):
         return reason
     words = failure_cause(reason).words
@@ -158,6 +169,8 @@ def _clock_cause(ahead: int) -> FailureCause:
 
 
 def _refuses_all(reason: str) -> FailureCause:
+    if "template: " in reason:
+        return failure_cause(reason.removeprefix(f"{REFUSES_ALL}: "))
     status = re.search(r"http (\d{3})", reason)
     words = f"{REFUSES_ALL} ({status[1]})" if status else REFUSES_ALL
     remedy = "`csi dlq list --group-by error` shows what it objects to; correct the receiver"

@@ -1,45 +1,83 @@
-"""One signed POST to the receiver."""
+"""One request to a destination: signed HTTP, or a message to people."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from csi import __version__
-from csi.errors import NetError
-from csi.ingester import signature
+from csi import exclusive_section, notifications
+from csi.body_template import RendererFailed, TemplateFailed
+from csi.emitter.profile import CONTRACT, Message, Profile, compose, envelope, proof_headers
+from csi.emitter.verdict import MessageSent
+from csi.errors import ConfigError, NetError
+from csi.ingester.signature import Form
 from csi.net import HttpLimits, HttpResponse, Net
 
 ANSWER_BYTES = 1_000_000
 
+__all__ = ["Receiver", "envelope", "send", "send_events"]
+
 
 @dataclass(frozen=True)
 class Receiver:
-    """Connection settings of a destination: URL, secrets of the signature and the bearer token, timeout."""
+    """Connection settings of a destination: URL, key of the signature, bearer token, timeout, and what it speaks."""
 
-    url: str
-    secret: str = field(repr=False)
+    url: str = field(repr=False)
+    key: bytes = field(repr=False)
     bearer: str = field(repr=False)
     timeout: float
     standard_webhooks: bool = False
+    profile: Profile = CONTRACT
 
 
-def envelope(instance_id: str, batch_id: str, events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The body of one request (PRD §8.1)."""
-    return {"csi_version": __version__, "csi_instance_id": instance_id, "batch_id": batch_id, "events": events}
+def send_events(
+    net: Net,
+    receiver: Receiver,
+    events: list[dict[str, Any]],
+    *,
+    instance_id: str,
+    batch_id: str,
+    request_id: str,
+    form: Form,
+    now: float,
+) -> HttpResponse | NetError | MessageSent:
+    """Make the body of these events as the destination wants it, and send it. A template that fails is returned like a
+    failed exchange: it gets a verdict, too."""
+    try:
+        message = compose(receiver.profile, events, instance_id=instance_id, batch_id=batch_id, form=form)
+    except TemplateFailed as error:
+        return NetError(f"template: {error}", kind="template", sent=False, cause=str(error))
+    except RendererFailed as error:
+        return NetError(f"template: {error}", kind="renderer", sent=False, cause=str(error))
+    if receiver.profile.kind == "notify":
+        return _notify(receiver, message)
+    return send(net, receiver, message.body, message_id=message.message_id, request_id=request_id, now=now)
 
 
 def send(
-    net: Net, receiver: Receiver, body: bytes, *, batch_id: str, request_id: str, now: float
+    net: Net, receiver: Receiver, body: bytes, *, message_id: str, request_id: str, now: float
 ) -> HttpResponse | NetError:
     """Send one request. A network failure is returned, not raised, because it gets a verdict like a response."""
+    profile, also = receiver.profile, receiver.standard_webhooks
     headers = {
-        "Authorization": f"Bearer {receiver.bearer}",
-        "Content-Type": "application/json",
-        **signature.headers(receiver.secret, body, now=now, request_id=request_id),
+        **({"Authorization": f"Bearer {receiver.bearer}"} if receiver.bearer else {}),
+        "Content-Type": profile.content_type,
+        **proof_headers(
+            profile, receiver.key, body, message_id=message_id, request_id=request_id, now=now, also_standard=also
+        ),
     }
-    if receiver.standard_webhooks:
-        headers |= signature.webhook_headers(receiver.secret, body, message_id=batch_id, now=now)
+    own = {name.lower() for name in profile.headers}
+    headers = {name: value for name, value in headers.items() if name.lower() not in own} | dict(profile.headers)
     limits = HttpLimits(total=receiver.timeout, connect=min(receiver.timeout, 10.0), max_body=ANSWER_BYTES)
     try:
-        return net.post(receiver.url, body=body, headers=headers, limits=limits)
+        return net.post(receiver.url, body=body, headers=headers, limits=limits, method=profile.method)
     except NetError as error:
         return error
+
+
+def _notify(receiver: Receiver, message: Message) -> NetError | MessageSent:
+    """apprise says no more than whether the service accepted the message: no status, and no Retry-After."""
+    try:
+        with exclusive_section.released():
+            is_sent = notifications.send([receiver.url], message.title, message.body.decode())
+    except ConfigError as error:
+        return NetError(str(error), kind="notify", sent=False, cause=str(error))
+    return MessageSent() if is_sent else NetError("not sent", kind="notify", cause=notifications.NOT_ACCEPTED)

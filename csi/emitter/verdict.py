@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
+from csi.config.destination_profiles import Answers
 from csi.emitter.failure_cause import NO_OK, NO_SUM
 from csi.errors import NetError
 from csi.ingester.text import clean
@@ -22,6 +23,13 @@ JITTER = 0.12
 PAUSE_MIN, PAUSE_MAX = 1.0, 3600.0
 CLOCK_TOLERANCE = 290.0
 """Receivers refuse timestamps that are more than 300 s off; the answer took a moment to arrive."""
+
+
+@dataclass(frozen=True)
+class MessageSent:
+    """The service of a message to people accepted it: the answer of an exchange that shows no HTTP."""
+
+    certificate_expires_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,12 +83,20 @@ _DELIVERED_WITHOUT_BODY = {204, 205}
 _ENDPOINT_FAILURES = {"tls", "insecure", "bad_url", "redirect"}
 
 
-def judge(answer: HttpResponse | NetError, size: int, now: float) -> Verdict:
-    """The verdict on any response or failure. Every status has a verdict, and no content of a response raises."""
+def judge(
+    answer: HttpResponse | NetError | MessageSent, size: int, now: float, answers: Answers = "contract"
+) -> Verdict:
+    """The verdict on any response or failure. Every status has a verdict, and no content of a response raises.
+
+    `answers` is `status` for receivers that do not know the contract: every 2xx is delivered, whatever the body says.
+    """
+    if isinstance(answer, MessageSent):
+        return Delivered()
     if isinstance(answer, NetError):
-        reason = f"{answer.kind}: {answer.cause}" if answer.cause else answer.kind
-        return EndpointFault(reason) if answer.kind in _ENDPOINT_FAILURES else Transient(reason)
+        return _judge_failure(answer)
     status = answer.status
+    if answers == "status" and 200 <= status < 300:
+        return Delivered()
     if status in _DELIVERED_WITHOUT_BODY or status == 409:
         return Delivered()
     if status == 207:
@@ -95,6 +111,13 @@ def judge(answer: HttpResponse | NetError, size: int, now: float) -> Verdict:
     if status == 401 and abs(off := clock_difference(answer, now) or 0) > CLOCK_TOLERANCE:
         return ClockOff(f"{_reason(answer)}; the receiver's clock is {off:+.0f} s from ours")
     return EndpointFault(_reason(answer))  # every redirect, and every 4xx that is not about the content
+
+
+def _judge_failure(error: NetError) -> Verdict:
+    reason = f"{error.kind}: {error.cause}" if error.cause else error.kind
+    if error.kind == "template":  # nothing was sent: this event does not fit the template, others may
+        return Refused(_own_words(reason, 400))
+    return EndpointFault(reason) if error.kind in _ENDPOINT_FAILURES else Transient(reason)
 
 
 def next_attempt(attempts_made: int, now: float, rng: random.Random) -> float | None:

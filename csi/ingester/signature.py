@@ -28,17 +28,22 @@ def canonical(body: Any, form: Form = "ascii") -> bytes:
     return text.encode("utf-8")
 
 
-def sign(secret: str, timestamp: str, request_id: str, body: bytes) -> str:
+def sign(secret: str | bytes, timestamp: str, request_id: str, body: bytes) -> str:
     """The hex digest that follows `sha256=` in the header."""
     message = f"{timestamp}.{request_id}.".encode() + body
-    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+    return hmac.new(_key(secret), message, hashlib.sha256).hexdigest()
+
+
+def _key(secret: str | bytes) -> bytes:
+    """A secret as text signs with its own bytes."""
+    return secret.encode() if isinstance(secret, str) else secret
 
 
 def new_request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
 
 
-def headers(secret: str, body: bytes, *, now: float, request_id: str | None = None) -> dict[str, str]:
+def headers(secret: str | bytes, body: bytes, *, now: float, request_id: str | None = None) -> dict[str, str]:
     """The three X-CSI headers of one attempt. Every attempt gets its own id, timestamp and signature."""
     timestamp, request = str(int(now)), request_id or new_request_id()
     return {
@@ -48,14 +53,15 @@ def headers(secret: str, body: bytes, *, now: float, request_id: str | None = No
     }
 
 
-def webhook_headers(secret: str, body: bytes, *, message_id: str, now: float) -> dict[str, str]:
-    """The headers of Standard Webhooks for the same body. The id is that of the batch, the same in each attempt.
+def webhook_headers(secret: str | bytes, body: bytes, *, message_id: str, now: float) -> dict[str, str]:
+    """The headers of Standard Webhooks for the same body. The id is that of the batch, or of its only event where a
+    request has one; it is the same in each attempt.
 
     A receiver of Standard Webhooks uses `whsec_` + base64 of the secret's bytes as its secret.
     """
     timestamp = str(int(now))
     message = f"{message_id}.{timestamp}.".encode() + body
-    digest = base64.b64encode(hmac.new(secret.encode(), message, hashlib.sha256).digest()).decode()
+    digest = base64.b64encode(hmac.new(_key(secret), message, hashlib.sha256).digest()).decode()
     return {"webhook-id": message_id, "webhook-timestamp": timestamp, "webhook-signature": f"v1,{digest}"}
 
 

@@ -104,12 +104,19 @@ class Net:
                 seen.append(target)
 
     def post(
-        self, url: str, *, body: bytes, headers: Mapping[str, str], limits: HttpLimits | None = None
+        self,
+        url: str,
+        *,
+        body: bytes,
+        headers: Mapping[str, str],
+        limits: HttpLimits | None = None,
+        method: str = "POST",
     ) -> HttpResponse:
-        """One POST of exactly these bytes. A redirect is returned like any other response, never followed."""
+        """One POST (or PUT, PATCH) of exactly these bytes. A redirect is returned like any other response, never
+        followed."""
         limits = limits or self.limits
         with deadline(limits.total):
-            return self._exchange("POST", self._check_url(url), check_headers(headers), body, limits)
+            return self._exchange(method, self._check_url(url), check_headers(headers), body, limits)
 
     def close(self) -> None:
         """Close the pool. A later call opens a new one."""

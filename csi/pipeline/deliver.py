@@ -123,6 +123,9 @@ def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> boo
     if state in ("paused", "throttled"):
         batches.delay(batch, row.throttled_until or now)
         return False
+    if (quiet_until := rt.destinations[batch.destination].quiet_until(now)) is not None:
+        batches.delay(batch, quiet_until)
+        return False
     # Behind an open circuit only probes and the canary are sent; other events go back to pending without an attempt.
     if state != "accepting" and not batch.probe:
         batches.release_waiting(batch.destination, keep=row.canary, now=now)
@@ -176,11 +179,18 @@ def _send_in_form(rt: Runtime, claimed: ClaimedBatch) -> AttemptResult:
 
 def _send(rt: Runtime, claimed: ClaimedBatch, timeout: float | None = None) -> AttemptResult:
     now, receiver, batch_id = rt.now(), claimed.destination.receiver, claimed.batch.batch_id
-    contents = [events.as_contract(row, clock.iso(now)) for row in claimed.rows]
-    body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, contents), claimed.form)
-    receiver = replace(receiver, timeout=timeout or receiver.timeout)
-    answer = http.send(rt.net, receiver, body, batch_id=batch_id, request_id=claimed.request_id, now=now)
-    return AttemptResult(claimed.attempt_id, claimed.form, now, answer, judge(answer, len(claimed.rows), rt.now()))
+    answer = http.send_events(
+        rt.net,
+        replace(receiver, timeout=timeout or receiver.timeout),
+        [events.as_contract(row, clock.iso(now)) for row in claimed.rows],
+        instance_id=rt.settings.csi.instance_id,
+        batch_id=batch_id,
+        request_id=claimed.request_id,
+        form=claimed.form,
+        now=now,
+    )
+    verdict = judge(answer, len(claimed.rows), rt.now(), receiver.profile.answers)
+    return AttemptResult(claimed.attempt_id, claimed.form, now, answer, verdict)
 
 
 def _form(destination: Destination, row: DestinationRow) -> Form:
@@ -193,18 +203,29 @@ def _form(destination: Destination, row: DestinationRow) -> Form:
 def probe(rt: Runtime, name: str) -> list[Wake]:
     """Ask a receiver behind an open circuit with an empty batch: where dead letters have to go first, which have used
     up their attempts, while the canary waits for its next attempt, and where no event is due. No event's attempt is
-    used."""
+    used. A receiver that does not know empty batches is asked with an event, be it a dead letter."""
     # Committed before the request: two tasks cannot both probe, and the write lock is free while the receiver answers.
     with writing():
         row, now = destinations.get(name), rt.now()
         if destination_state.current(row, now) != "half_open":
             return []
+        if not rt.destinations[name].profile.takes_empty_batch:
+            return _probe_with_event(rt, row, now)
         destination_state.write(row, destination_state.probed(row, now))
         request = _start_empty(rt, row)
     result = _send_empty(rt, name, request)
     with writing():
         wakes = _settle_probe(rt, name, result)
     return flush.flush_due_lanes(rt, wakes)
+
+
+def _probe_with_event(rt: Runtime, row: DestinationRow, now: float) -> list[Wake]:
+    """Part of the caller's transaction. Nothing to send: the next event is the probe."""
+    wakes = redrive.probe_with_first(rt, row.destination)
+    if wakes:
+        destination_state.write(row, destination_state.probed(row, now))
+        return wakes
+    return flush.open_probe(rt, row)
 
 
 def test(rt: Runtime, name: str) -> list[Wake]:
@@ -239,7 +260,7 @@ def _send_empty(rt: Runtime, name: str, request: EmptyRequest) -> AttemptResult:
     now, batch_id = request.sent_at, batches.new_batch_id(request.sent_at)
     body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []), request.form)
     receiver = rt.destinations[name].receiver
-    answer = http.send(rt.net, receiver, body, batch_id=batch_id, request_id=request.request_id, now=now)
+    answer = http.send(rt.net, receiver, body, message_id=batch_id, request_id=request.request_id, now=now)
     return AttemptResult(request.attempt_id, request.form, now, answer, judge(answer, 0, rt.now()))
 
 

@@ -11,7 +11,9 @@ from dataclasses import fields, replace
 from typing import Literal
 
 from csi import clock
+from csi.config.destination_profiles import Answers
 from csi.emitter.failure_cause import REFUSES_ALL
+from csi.emitter.verdict import MessageSent
 from csi.errors import NetError
 from csi.logs import log, redact
 from csi.net import HttpResponse
@@ -92,10 +94,12 @@ def tested(row: DestinationRow, now: float, *, events_fail: bool) -> Destination
     return replace(row, answered_at=now, failing_since=row.failing_since if events_fail else None)
 
 
-def seen(row: DestinationRow, answer: HttpResponse | NetError) -> DestinationRow:
+def seen(
+    row: DestinationRow, answer: HttpResponse | NetError | MessageSent, answers: Answers = "contract"
+) -> DestinationRow:
     """What an answer shows of the receiver beside its verdict: its certificate, and whether it confirms counts."""
     expires_at = answer.certificate_expires_at
-    if isinstance(answer, HttpResponse) and answer.status in CONFIRMING:
+    if answers == "contract" and isinstance(answer, HttpResponse) and answer.status in CONFIRMING:
         row = replace(row, confirms_counts="accepted" in (answer.json_object() or {}))
     # A failure says nothing about the certificate unless the certificate is its cause; a plain address has none.
     is_known = isinstance(answer, HttpResponse) or expires_at is not None

@@ -26,6 +26,8 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     oldest, now = outbox.oldest_due(name, tier), rt.now()
     if oldest is None:
         return []
+    if (quiet_until := rt.destinations[name].quiet_until(now)) is not None:
+        return _schedule(rt, lane, quiet_until)
     if not _is_due(rt.destinations[name], tier, oldest, now):
         return _schedule(rt, lane, oldest)
     row = destinations.get(name)
@@ -53,7 +55,9 @@ def flush_due_lanes(rt: Runtime, wakes: Sequence[Wake]) -> list[Wake]:
 
 
 def is_due(destination: Destination, tier: str, now: float) -> bool:
-    """Enough events wait, or the oldest has waited long enough."""
+    """Enough events wait, or the oldest has waited long enough, and no quiet hours have begun."""
+    if destination.quiet_until(now) is not None:
+        return False
     oldest = outbox.oldest_due(destination.name, tier)
     return oldest is not None and _is_due(destination, tier, oldest, now)
 
@@ -73,6 +77,8 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
     oldest = outbox.oldest_due(name, tier) if rt.settings.features.delivery else None
     if oldest is None:
         return []
+    if (quiet_until := destination.quiet_until(now)) is not None:
+        return _schedule(rt, lane, quiet_until)
     if not _is_due(destination, tier, oldest, now):
         return _schedule(rt, lane, oldest)
     outbox.lock_lane(name, tier)  # two transactions at once would not see each other's batches, and break the order

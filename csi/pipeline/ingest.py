@@ -102,7 +102,7 @@ def _normalize(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> CreatorSi
 
 def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem]) -> list[Wake]:
     """In one transaction: delete the items, and store keys, events and an outbox entry for each destination."""
-    now, destinations = rt.now(), {one.item.id: _destinations_for(rt, one.event) for one in normalized}
+    now, destinations = rt.now(), {one.item.id: _destinations_for(rt, watch, one.event) for one in normalized}
     # A crash before this commit leaves the items in the inbox and no event; a crash after it has nothing to repeat.
     with writing():
         ours = inbox.remove([one.item for one in normalized])  # a lost lease: its new holder stores the item
@@ -123,13 +123,19 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
         event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
     # After the commit: if a flush is not enqueued, rescue finds the lane, because its outbox entries are due.
-    lane, reached = _lane(rt, watch), dict.fromkeys(it.name for one, _ in stored for it in destinations[one.item.id])
-    return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name in reached]
+    reached = dict.fromkeys(
+        (it.name, it.lane(_lane(rt, watch))) for one, _ in stored for it in destinations[one.item.id]
+    )
+    return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name, lane in reached]
 
 
-def _destinations_for(rt: Runtime, event: CreatorSignalEvent) -> list[Destination]:
+def _destinations_for(rt: Runtime, watch: WatchRouting, event: CreatorSignalEvent) -> list[Destination]:
     tags = event.routing["tags"]
-    return [it for it in rt.destinations.values() if it.wanted.accepts(event.source, event.event_type, tags)]
+    return [
+        it
+        for it in rt.destinations.values()
+        if it.wanted.accepts(event.source, event.event_type, tags, watch=watch.ref, tier=watch.tier)
+    ]
 
 
 def _add_new(
@@ -161,11 +167,11 @@ def _lane(rt: Runtime, watch: WatchRouting) -> str:
 def _entries(
     rt: Runtime, watch: WatchRouting, one: NormalizedItem, event_pk: int, destinations: Sequence[Destination]
 ) -> list[NewEntry]:
-    lane, item = _lane(rt, watch), one.item
+    item, lanes = one.item, [(to, to.lane(_lane(rt, watch))) for to in destinations]
     # Due from the time the poll saw the item: the time it waited in the inbox counts against the tier's delay.
     return [
         NewEntry(event_pk, to.name, lane, item.watch_id, item.id, item.seen_at + to.tiers.of(lane).max_delay_seconds)
-        for to in destinations
+        for to, lane in lanes
     ]
 
 

@@ -1,7 +1,8 @@
 """When a receiver is tested with an empty signed batch, and what the answer means.
 
 At the worker's start, after each reload, hourly when nothing is sent, and a minute after a failure that no batch
-repeats. An open circuit has its own probes. The row remembers a test that is wanted until it has ended.
+repeats. An open circuit has its own probes. The row remembers a test that is wanted until it has ended. A receiver that
+does not know empty batches is not tested: its first event is the test, and `untested` is its state until then.
 """
 
 from dataclasses import replace
@@ -24,10 +25,12 @@ LEASE_MARGIN = 10.0
 
 
 def request_all(rt: Runtime) -> None:
-    """Each destination is tested, whatever is sent to it meanwhile: its address or its secret may be new."""
+    """Each destination that knows empty batches is tested, whatever is sent to it meanwhile: its address or its secret
+    may be new."""
     with writing():
-        for name in rt.destinations:
-            destinations.request_test(name, rt.now())
+        for name, destination in rt.destinations.items():
+            if destination.profile.takes_empty_batch:
+                destinations.request_test(name, rt.now())
 
 
 def due_tests(rt: Runtime) -> list[Wake]:
@@ -37,7 +40,7 @@ def due_tests(rt: Runtime) -> list[Wake]:
 def is_due(rt: Runtime, row: DestinationRow) -> bool:
     """Never while delivery is off or paused, and not where deliveries or probes are the test."""
     now, destination = rt.now(), rt.destinations.get(row.destination)
-    if destination is None or not rt.settings.features.delivery:
+    if destination is None or not rt.settings.features.delivery or not destination.profile.takes_empty_batch:
         return False
     if not is_wanted(row, now, destination.receiver.timeout + LEASE_MARGIN):
         return False

@@ -69,9 +69,10 @@ def _has_due(rt: Runtime, name: str) -> bool:
 
 def _may_probe_empty(rt: Runtime, name: str) -> bool:
     """Where the receiver refuses every event, an empty batch proves nothing: a dead letter must be there, which is
-    sent after it."""
+    sent after it, or instead of it where the receiver does not know empty batches."""
     is_refused = (destinations.get(name).reason or "").startswith(REFUSES_ALL)
-    return not is_refused or _first(rt, name) is not None
+    knows = rt.destinations[name].profile.takes_empty_batch
+    return (knows and not is_refused) or _first(rt, name) is not None
 
 
 def _first(rt: Runtime, name: str) -> StoredDeadLetter | None:
@@ -83,6 +84,8 @@ def is_on(rt: Runtime) -> bool:
 
 
 def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
+    if rt.destinations[name].quiet_until(rt.now()) is not None:
+        return []
     match destination_state.current(destinations.get(name), rt.now()):
         case "accepting":
             return _send(rt, name, AT_A_TIME)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from csi import clock
+from csi.config.destination_profiles import Answers
 from csi.config.settings import RESEND, STREAM
 from csi.dlq import dead_letters
 from csi.emitter.destination import Destination
@@ -13,6 +14,7 @@ from csi.emitter.verdict import (
     ClockOff,
     Delivered,
     EndpointFault,
+    MessageSent,
     PerEvent,
     Refused,
     Throttled,
@@ -68,7 +70,7 @@ class AttemptResult:
     attempt_id: int
     form: Form
     sent_at: float
-    answer: HttpResponse | NetError
+    answer: HttpResponse | NetError | MessageSent
     verdict: Verdict
 
     @property
@@ -100,7 +102,8 @@ def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wa
     A lease that was lost meanwhile shows in the row count of `batches.finish` and `batches.retry_at`: then another
     thread settles the batch, and this answer changes only the attempt and the destination.
     """
-    this = Settlement(claimed, result, note_seen(claimed.batch.destination, result.answer), rt.now())
+    row = note_seen(claimed.batch.destination, result.answer, claimed.destination.profile.answers)
+    this = Settlement(claimed, result, row, rt.now())
     match result.verdict:
         case Delivered():
             return _settle_delivered(rt, this, {})
@@ -125,10 +128,12 @@ def settle(rt: Runtime, claimed: ClaimedBatch, result: AttemptResult) -> list[Wa
             return _settle_transient(rt, this, reason, this.destination)
 
 
-def note_seen(name: str, answer: HttpResponse | NetError) -> DestinationRow:
+def note_seen(
+    name: str, answer: HttpResponse | NetError | MessageSent, answers: Answers = "contract"
+) -> DestinationRow:
     """Store what the answer shows beside its verdict, where that is new. Returns the destination's row."""
     row = destinations.get(name)
-    return destination_state.write(row, destination_state.seen(row, answer))
+    return destination_state.write(row, destination_state.seen(row, answer, answers))
 
 
 def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) -> list[Wake]:

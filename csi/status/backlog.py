@@ -101,6 +101,8 @@ def why_blocked(destination: DestinationState, now: float, *, delivery_is_on: bo
         return Reason("delivery is switched off (features.delivery)", is_problem=True)
     if not destination.is_configured:
         return Reason(f"destination {destination.name} is no longer configured", is_problem=True)
+    if destination.quiet_until is not None and destination.state != "paused":
+        return Reason("quiet hours of this destination", destination.quiet_until)
     match destination.state:
         case "paused":
             return Reason(f"delivery is paused by the operator{_since(row.paused_at)}: {cause}", is_problem=True)

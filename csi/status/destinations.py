@@ -62,6 +62,8 @@ class DestinationState:
     is_configured: bool = True
     wanted_form: str = "auto"
     """The configured form of the signed JSON; `auto`: learned from the receiver."""
+    quiet_until: float | None = None
+    """When its quiet hours end; None: none have begun."""
     canary: UnsettledBatch | None = None
     """The one batch that keeps its attempts while the circuit is open; empty probes are sent between them."""
 
@@ -146,7 +148,14 @@ def destination_state_of(rt: Runtime, name: str) -> DestinationState:
         state = "untested"
     destination = rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
-    return DestinationState(name, state, row, destination is not None, wanted, canary)
+    quiet_until = destination.quiet_until(rt.now()) if destination else None
+    return DestinationState(name, state, row, destination is not None, wanted, quiet_until, canary)
+
+
+def collecting(rt: Runtime) -> list[str]:
+    """Destinations at which events wait by design now: collected into one message, or in quiet hours."""
+    now = rt.now()
+    return [name for name, one in rt.destinations.items() if one.is_grouped or one.quiet_until(now) is not None]
 
 
 def destination_status(rt: Runtime, name: str) -> DestinationStatus:

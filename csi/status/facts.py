@@ -10,7 +10,7 @@ from csi.dlq import dead_letters
 from csi.pipeline import clock_check, quota_schedule
 from csi.runtime import Runtime
 from csi.status.backlog import backlog_age
-from csi.status.destinations import DestinationState, destination_state_of
+from csi.status.destinations import DestinationState, collecting, destination_state_of
 from csi.status.notification_problems import NotificationFacts, notification_facts
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
@@ -139,7 +139,7 @@ def gather(rt: Runtime) -> SystemFacts:
         destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
         storage=storage_status(rt, worker),
         outages=tuple(_outages(schedule, now)),
-        oldest_pending=events.oldest_pending(),
+        oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=dead_letters.open_count(),
         recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS),
         quota_limit=limit,

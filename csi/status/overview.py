@@ -8,7 +8,7 @@ from csi.pipeline import clock_check, quota_schedule
 from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
 from csi.status.backlog import BacklogGroup, backlog, backlog_age
-from csi.status.destinations import DestinationStatus, all_destinations
+from csi.status.destinations import DestinationStatus, all_destinations, collecting
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import StatusVerdict, verdict
 from csi.status.watch_states import WatchCount, is_failing, last_poll_failed, watch_counts
@@ -105,7 +105,7 @@ def overview(rt: Runtime) -> Overview:
         destinations=tuple(all_destinations(rt)),
         delivery_is_on=rt.settings.features.delivery,
         backlog=tuple(backlog(rt)),
-        oldest_pending=events.oldest_pending(),
+        oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=charts.open_dead_letters(),
         quota=quota_schedule.forecast(rt, now),
     )

@@ -160,9 +160,16 @@ def emitted(sources: Sequence[str], since: float) -> dict[str, EmittedEvent]:
     return {key: EmittedEvent(state, seen_at) for key, state, seen_at in rows}
 
 
-def oldest_pending() -> float | None:
-    """When the longest-waiting undelivered event was first seen."""
-    found: float | None = value("SELECT MIN(first_seen_at) FROM events WHERE state IN ('pending', 'in_flight')")
+def oldest_pending(collecting: Sequence[str] = ()) -> float | None:
+    """When the longest-waiting undelivered event was first seen. One that only these destinations wait for, which
+    collect events or have quiet hours, does not count."""
+    sql = "SELECT MIN(first_seen_at) FROM events WHERE state IN ('pending', 'in_flight')"
+    if collecting:
+        sql += (
+            " AND (NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id) OR EXISTS (SELECT 1 FROM outbox o "
+            f"WHERE o.event_pk = events.id AND o.destination NOT IN ({marks(collecting)})))"
+        )
+    found: float | None = value(sql, *collecting)
     return found
 
 

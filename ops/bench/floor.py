@@ -71,7 +71,7 @@ def run(facts: dict[str, Any], per_request: int) -> dict[str, float]:
     for statement in ("PRAGMA journal_mode=wal", "PRAGMA synchronous=normal", TABLE):
         db.execute(statement)
     net, waiting, count = Net(), [], 0
-    target = Receiver(facts["endpoint"], facts["secret"], facts["secret"], 30.0)
+    target = Receiver(facts["endpoint"], facts["secret"].encode(), facts["secret"], 30.0)
     began, cpu = time.monotonic(), time.process_time()
     for item in (item for ref in facts["lists"] for item in read_list(net, facts["api"], ref)):
         event = event_of(item)
@@ -90,7 +90,7 @@ def run(facts: dict[str, Any], per_request: int) -> dict[str, float]:
 def post(net: Net, target: Receiver, events: list[dict[str, Any]]) -> None:
     request = new_request_id()
     body = canonical(envelope("floor", f"batch_{request}", events), "ascii")
-    answer = send(net, target, body, batch_id=f"batch_{request}", request_id=request, now=time.time())
+    answer = send(net, target, body, message_id=f"batch_{request}", request_id=request, now=time.time())
     assert isinstance(answer, HttpResponse), answer
     assert answer.status == 200, answer.status
 

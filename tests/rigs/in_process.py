@@ -30,6 +30,7 @@ from csi.worker import maintenance
 from csi.worker.maintenance import QueueHealth
 from tests.conftest import HandClock
 from tests.fakes.in_memory_playlists import InMemoryPlaylists, list_id
+from tests.fakes.profile_receiver import delivery_to, receiver_of, secrets_for, welcome
 from tests.fakes.raw_server import Canary
 from tests.fakes.scripted_receiver import SECRET, Behaviour, ScriptedReceiver, accept
 from tests.fakes.site_net import SiteNet
@@ -169,10 +170,24 @@ _WAITING = (
 
 @contextmanager
 def ledger_pipeline(
-    home: Path, *script: Behaviour, then: Behaviour = accept, lists: int = 1, **options: Any
+    home: Path,
+    *script: Behaviour,
+    then: Behaviour | None = None,
+    lists: int = 1,
+    profile: str | None = None,
+    **options: Any,
 ) -> Iterator[LedgerPipeline]:
+    """`profile`: the only destination has this profile, with the keys of `destination`; else it is the default one."""
     clock = options.pop("clock", None) or HandClock()
-    with ScriptedReceiver(*script, then=then, now=clock) as ua, Canary() as canary, db.connection():
+    kind = receiver_of(profile) if profile else ScriptedReceiver
+    with (
+        kind(*script, then=then or (welcome if profile else accept), now=clock) as ua,
+        Canary() as canary,
+        db.connection(),
+    ):
+        if profile:
+            more = options.pop("destination", {})
+            options |= {"delivery": delivery_to(ua.url, profile, **more), "secrets": secrets_for(ua.url)}
         built = LedgerPipeline(home, clock, ua, canary, lists=lists, **options)
         try:
             yield built

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from csi.adapters import registry
 from csi.config.loader import LoadedConfig, file_model, read_config, require_delivery
 from csi.config.problems import models_in
-from csi.config.settings import ConfigFile, DestinationSettings, HostSettings, RouteProfile
+from csi.config.settings import ConfigFile, DestinationSettings, HostSettings, RouteProfile, SecretHeader
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS, SOURCE_SECRETS
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -94,4 +94,6 @@ def _sample(value: Any, model: type[BaseModel]) -> Any:
     """The first of a list, or of named blocks; a block as it is."""
     if isinstance(value, list):
         return value[0]
-    return next(iter(value.values())) if model in (RouteProfile, DestinationSettings, HostSettings) else value
+    if model in (RouteProfile, DestinationSettings, HostSettings, SecretHeader):
+        return next(one for one in value.values() if isinstance(one, dict))
+    return value

@@ -36,7 +36,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
 )
 net, waiting = Net(), redis.Redis.from_url(FACTS["redis"])
-target = Receiver(FACTS["endpoint"], FACTS["secret"], FACTS["secret"], 30.0)
+target = Receiver(FACTS["endpoint"], FACTS["secret"].encode(), FACTS["secret"], 30.0)
 _local = threading.local()
 
 
@@ -78,7 +78,7 @@ def ingest(item: dict[str, Any]) -> None:
 def deliver(self: Any, events: list[dict[str, Any]]) -> None:
     request = new_request_id()
     body = canonical(envelope("peer", f"batch_{request}", events), "ascii")
-    answer = send(net, target, body, batch_id=f"batch_{request}", request_id=request, now=time.time())
+    answer = send(net, target, body, message_id=f"batch_{request}", request_id=request, now=time.time())
     if not isinstance(answer, HttpResponse) or answer.status != 200:
         raise self.retry(countdown=(20, 60)[self.request.retries])
     with database() as db:

@@ -1,0 +1,41 @@
+"""A sample event: what templates are tried with. Its subject has the fields of every source."""
+
+from typing import Any
+
+SAMPLE_EVENT: dict[str, Any] = {
+    "event_id": "src:sample:0000000000000000:1771761600",
+    "dedupe_key": "sample:0000000000000000",
+    "source": "youtube_channel_rss",
+    "event_type": "channel_new_upload",
+    "occurred_at": "2026-02-22T12:00:00Z",
+    "received_at": "2026-02-22T12:05:23Z",
+    "emitted_at": "2026-02-22T12:05:25Z",
+    "subject": {
+        "platform": "youtube",
+        "kind": "video",
+        "video_id": "smplText001",
+        "channel_id": "UCsampleChannel_00000000",
+        "channel_title": "Sample channel",
+        "url": "https://www.youtube.com/watch?v=smplText001",
+        "title": 'Sample "title" <b>& more</b> — für alle',
+        "description": "A sample description.",
+        "thumbnail_url": "https://i.ytimg.com/vi/smplText001/hqdefault.jpg",
+        "published_at": "2026-02-22T12:00:00Z",
+        "duration_seconds": 600,
+        "playlist_id": "PLsample01",
+        "playlist_position": 0,
+        "playlist_owner_channel_id": "UCsampleCurator_0000000",
+        "author": "Sample author",
+        "is_dated": True,
+        "summary": "A sample summary.",
+        "enclosures": [],
+        "tags": ["sample"],
+        "feed_url": "https://feeds.example.org/sample.xml",
+        "feed_title": "Sample feed",
+        "item_id": "sample-1",
+    },
+    "routing": {"pipeline": "sample", "priority": "standard", "tags": ["sample"]},
+    "metadata": {"source_adapter": "sample_v1", "source_ref": "UCsampleChannel_00000000"},
+    "raw_ref": None,
+    "contract_version": "1.0",
+}
