@@ -39,6 +39,9 @@ def plan_jobs(rt: Runtime) -> list[Wake]:
     with writing():
         videos.move_older_to("medium", "tail", now - MEDIUM_DAYS * DAY)
         videos.move_older_to("hot", "medium", now - HOT_DAYS * DAY)
+        channels.clear_errors()
+    for ref in channels.without_backfill():
+        channel_admin.backfill(rt, channel_admin.find_channel(rt, ref))
     wanted = [type for tier, type in TIERS.items() if videos.due(tier, now, 1)]
     wanted += ["REFRESH_CHANNEL_STATS"] if channels.due(now, 1) else []
     last = heartbeats.last_beat("requeue_stuck")

@@ -247,14 +247,9 @@ def check_sidecar(rt: Runtime, configured: str) -> Iterator[Finding]:
 
 def check_jobs(rt: Runtime) -> Iterator[Finding]:
     """Of the catalogue: they delay no event."""
-    dead, since = jobs.dead_count(), jobs.waiting_since(rt.now())
+    dead, since, found = jobs.dead_count(), jobs.waiting_since(rt.now()), jobs.dead_jobs()
     wait = 0.0 if since is None or not rt.settings.catalog.enabled else rt.now() - since
-    retryable = jobs.retryable_ids() if dead else []
-    if retryable:
-        more = f", and the same for {len(retryable) - 1:,} more" if len(retryable) > 1 else ""
-        remedy = f"`csi jobs dead` shows the cause; after it is fixed: `csi jobs retry {retryable[0]}`{more}"
-        yield Finding("jobs", "warn", f"{len(retryable):,} jobs of the catalogue were given up", remedy)
-    if replaced := dead - len(retryable):
+    if replaced := dead - len(found.for_good) - found.redriven:
         text = f"{replaced:,} jobs of the catalogue were given up, and a newer job does the work of each: nothing to do"
         yield Finding("jobs", "ok", text)
     if wait > OLD_JOBS:

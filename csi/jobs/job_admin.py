@@ -54,20 +54,22 @@ def enqueue(
 
 
 def retry(rt: Runtime, job: CatalogJob) -> None:
-    """Make a failed, dead or postponed job due now; it resumes at its last step."""
+    """Make a failed, dead or postponed job due now; it resumes at its last step. An archived one has lost its progress:
+    a new job begins its work from the start."""
     waits = job.status == "pending" and job.scheduled_at > rt.now()
     if not waits and job.status not in ("failed", "dead"):
         raise JobRefused(f"job {job.id} is {job.status}; only a failed, dead or postponed job can be retried")
     if job.archived_at is not None:
-        raise JobRefused(f"job {job.id} is archived; enqueue a new one")
-    if not (jobs.make_due_now(job, rt.now()) if waits else jobs.retry_now(job, rt.now())):
+        enqueue(rt, job.type, channel_id=job.channel_id, priority=job.priority)
+    elif not (jobs.make_due_now(job, rt.now()) if waits else jobs.retry_now(job, rt.now())):
         raise JobRefused(f"job {job.id} was not retried: another job with its key is open, or its state just changed")
     log.info("job retried by the operator", job=job.id, type=job.type)
 
 
 def cancel(rt: Runtime, job: CatalogJob) -> None:
-    """Set an open job to dead; a worker that runs it stops at its next step."""
-    if job.status in jobs.SETTLED:
+    """Set an open job to dead; a worker that runs it stops at its next step. A dead job is no longer reported, and not
+    tried again by itself."""
+    if job.status == "completed" or (job.status == "dead" and job.error_message == "cancelled"):
         raise JobRefused(f"job {job.id} is {job.status}; there is nothing to cancel")
     if not jobs.cancel(job, rt.now()):
         raise JobRefused(f"the state of job {job.id} just changed; check it with csi jobs show")

@@ -18,8 +18,14 @@ WAKE_SECONDS = 2.0
 """Between two wake-ups by the maintenance loop; a finished job wakes the next one directly."""
 
 FIRST_WAIT, LONGEST_WAIT, KEY_WAIT = 60.0, 3600.0, 900.0
+FIRST_REDRIVE, LONGEST_REDRIVE = 3600.0, 86_400.0
+"""A job that was given up for a cause that may pass is tried again after the time it has existed, within these."""
 SPREAD = 600.0
 """Jobs that wait for midnight are spread over this time, so that they do not all start at once."""
+
+
+LASTING = frozenset({"denied", "bug", "missing"})
+"""Kinds of errors that do not pass by themselves."""
 
 
 class JobLeaseLost(CsiError):
@@ -65,12 +71,15 @@ def wake_due(rt: Runtime) -> list[Wake]:
 
 
 def requeue_failed_and_stuck(rt: Runtime) -> int:
-    """Make due: failed jobs whose wait has ended, and running jobs whose lease has expired. Returns how many."""
+    """Make due: failed and dead jobs whose wait has ended, running jobs whose lease has expired. Returns how many."""
     now = rt.now()
     stuck = jobs.requeue_stuck(now)
     if stuck:
         log.warning("jobs with an expired lease requeued", jobs=stuck)
-    return stuck + jobs.release_failed(now)
+    redriven = jobs.redrive_dead(now)
+    if redriven:
+        log.info("jobs that were given up are tried again", jobs=redriven)
+    return stuck + redriven + jobs.release_failed(now)
 
 
 def run_next_job(rt: Runtime, handlers: Mapping[str, Handler]) -> list[Wake]:
@@ -150,11 +159,13 @@ def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
                 changed = jobs.fail(found, why, until, now)
             if changed:
                 log.warning("job failed; it will be retried", attempts=found.attempts, **facts)
-        case GiveUpJob():
+        case GiveUpJob(may_pass):
+            wait = min(max(now - found.created_at, FIRST_REDRIVE), LONGEST_REDRIVE)
+            redrive_at = now + wait if may_pass else None
             with writing():
-                changed = jobs.mark_dead(found, why, now)
+                changed = jobs.mark_dead(found, why, now, redrive_at=redrive_at)
             if changed:
-                log.error("job given up", **facts)
+                log.error("job given up", redrive_at=redrive_at, **facts)
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,9 @@ class RetryWithBackoff:
 
 @dataclass(frozen=True)
 class GiveUpJob:
-    """The job is dead."""
+    """The job is dead. `may_pass`: its cause may end by itself, so that it is tried again much later."""
+
+    may_pass: bool
 
 
 def judge(
@@ -187,6 +200,6 @@ def judge(
     if error.kind == "auth":
         return PostponeJob(now + KEY_WAIT)
     if attempts >= max_attempts or error.kind == "denied":
-        return GiveUpJob()
+        return GiveUpJob(may_pass=error.kind not in LASTING)
     wait = min(FIRST_WAIT * 2 ** (max(attempts, 1) - 1), LONGEST_WAIT)
     return RetryWithBackoff(now + max(wait * rng.uniform(0.8, 1.2), error.retry_after or 0.0))

@@ -31,6 +31,8 @@ from csi.store import (
 from csi.store.api_refusals import ApiRefusal
 from csi.store.backlog_samples import BacklogSample
 from csi.store.backups import BackupRecord
+from csi.store.catalog import jobs
+from csi.store.catalog.jobs import DeadJobs
 from csi.store.held_removals import HeldRemoval
 from csi.store.incidents import Incident
 from csi.store.models import Host
@@ -79,6 +81,7 @@ class SystemFacts:
     oldest_pending: float | None = None
     dead_letters: int = 0
     recent_dead_letters: RecentDeadLetters = field(default_factory=RecentDeadLetters)
+    dead_jobs: DeadJobs = field(default_factory=DeadJobs)
     quota_limit: int | None = None
     """None: no source that is switched on uses API units."""
     quota_used: int = 0
@@ -142,6 +145,7 @@ def gather(rt: Runtime) -> SystemFacts:
         oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=dead_letters.open_count(),
         recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS),
+        dead_jobs=jobs.dead_jobs(),
         quota_limit=limit,
         quota_used=used,
         quota_left=None if limit is None else max(limit - used, 0),

@@ -44,6 +44,7 @@ KINDS: dict[str, ProblemKind] = {
     "backlog_growing": ProblemKind("backlog", "the-receiver-is-too-slow", "/#waiting", explains=("backlog_old",)),
     "backlog_old": ProblemKind("backlog", "the-receiver-is-away-for-hours", "/#waiting"),
     "dead_letters": ProblemKind("letters", "dead-letters", "/dead-letters"),
+    "jobs_dead": ProblemKind("jobs", "a-job-of-the-catalogue-is-dead-or-stuck", "/jobs"),
     "quota_low": ProblemKind("api", "the-api-units-run-out", "/#quota"),
     "reload_refused": ProblemKind("config", "a-reload-is-refused"),
     "disk_low": ProblemKind("disk", "the-disk-is-full"),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from csi import clock
 from csi.runtime import Runtime
 from csi.status import (
     backup_problems,
@@ -65,6 +66,7 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *source_problems.problems(facts),
         *delivery_problems.problems(facts),
         *_dead_letters(facts),
+        *_dead_jobs(facts),
         *_configuration(facts),
         *_disk(facts),
         *backup_problems.problems(facts),
@@ -125,6 +127,24 @@ def _dead_letters(facts: SystemFacts) -> Iterator[Problem]:
         share = f", {lately.dead:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
         what = f"{facts.dead_letters:,} dead letters are open{share if most else ''}"
         yield _alert("dead_letters", "events", what, "these events were given up", REPLAY_DEAD_LETTERS)
+
+
+def _dead_jobs(facts: SystemFacts) -> Iterator[Problem]:
+    """Jobs of the catalogue that were given up: they delay no event."""
+    dead = facts.dead_jobs
+    effect = "the catalogue lacks what they would have read; events are not affected"
+    if dead.for_good:
+        more = f", and the same for {len(dead.for_good) - 1:,} more" if len(dead.for_good) > 1 else ""
+        remedy = (
+            f"`csi jobs dead` shows the cause; after it is fixed: `csi jobs retry {dead.for_good[0]}`{more}; or give "
+            f"it up for good: `csi jobs cancel {dead.for_good[0]}`"
+        )
+        what = f"{len(dead.for_good):,} jobs of the catalogue were given up"
+        yield Problem("jobs_dead", "catalogue", "degraded", what, effect, remedy, dead.since, fails=("alert",))
+    elif dead.redriven:
+        what = f"{dead.redriven:,} jobs of the catalogue were given up for a cause that may pass"
+        remedy = f"none: they are tried again, the next one at {clock.iso(dead.redrive_at or facts.now)}"
+        yield Problem("jobs_dead", "catalogue", "notice", what, effect, remedy, dead.since)
 
 
 def _configuration(facts: SystemFacts) -> Iterator[Problem]:

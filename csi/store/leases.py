@@ -2,7 +2,7 @@
 
 from csi.store import attempts
 from csi.store.catalog import jobs
-from csi.store.db import OWNER, changed, column, fetch, run, writing
+from csi.store.db import OWNER, changed, column, fetch, is_postgres, run, writing
 
 _SCHEDULED = {
     "watches": ("next_poll_at", "wake_at", "lease_until"),
@@ -32,6 +32,8 @@ def release_own(now: float) -> int:
     with writing():
         run("DELETE FROM leadership WHERE holder = ?", OWNER)
         _interrupt_attempts(own, now)
+        if not is_postgres():  # a database in a file has one worker: tests and probes that are still sent are its own
+            attempts.interrupt_lone(now)
         freed = changed(f"UPDATE batches SET state = 'ready', {_FREE} WHERE {_SENDING}", now, own)
         freed += changed(f"UPDATE inbox SET {_FREE} WHERE state = 'new' AND lease_token LIKE ?", now, own)
         freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token LIKE ?", now, own)

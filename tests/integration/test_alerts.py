@@ -23,6 +23,7 @@ from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.api_refusals import ApiRefusal
 from csi.store.backlog_samples import BacklogSample
 from csi.store.backups import Backup, BackupRecord
+from csi.store.catalog.jobs import DeadJobs
 from csi.store.database_faults import READ_ONLY
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
@@ -100,6 +101,7 @@ CASES = {
     "watch_denied": facts(watches=(one_watch(errors=1, error_kind="denied", health_since=NOW - 9),)),
     "watch_gone": facts(watches=(one_watch(health="dead", gone_at=NOW - 9),)),
     "feed_stale": facts(watches=(one_watch(stale_since=NOW - 9),)),
+    "jobs_dead": facts(dead_jobs=DeadJobs(("0190-a",), since=NOW - 9)),
     "reload_refused": facts(reload_error="config.yaml:3: unknown key"),
     "disk_low": facts(disk_used=0.91),
     "removal_held": facts(held_removal=HeldRemoval((LostWatch(1, "reddit", "a", None, NOW - 9),), 1)),

@@ -8,13 +8,13 @@ import pytest
 
 from csi.catalog import channel_admin
 from csi.catalog.catalog_jobs import HANDLERS
-from csi.jobs import run_job
+from csi.jobs import job_admin, run_job
 from csi.jobs.run_job import run_next_job
 from csi.net import HttpResponse
 from csi.runtime import Runtime
 from csi.store import api_units
 from csi.store.catalog import channels, jobs, stats, videos
-from csi.store.db import fetch
+from csi.store.db import fetch, run
 from tests.rigs.in_process import DAY, HOUR, CatalogPipeline, catalog_pipeline
 
 
@@ -329,3 +329,58 @@ def test_a_job_that_is_cancelled_in_the_middle_stores_and_spends_nothing_more(tm
         here.work()
         assert (here.job(job.id).status, numbers()[0], pages[0]) == ("dead", 100, 3)
         assert here.booked == here.counted == 1 + 1 + 2 * 2 + 1
+
+
+def test_an_outage_that_outlasts_all_attempts_delays_the_history_and_does_not_end_it(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock) as here:
+        channel = here.channel(videos=30)
+        job = here.add(channel)
+        here.site.set_faults("playlistItems:500")
+        here.go(HOUR, step=60)
+        dead = here.job(job.id)
+        assert (dead.status, dead.redrive_at - dead.completed_at >= HOUR) == ("dead", True)
+        assert channels.find(channel.id).status == "error"
+        here.site.set_faults("")
+        here.go(2 * HOUR, step=60)
+        assert here.job(job.id).status == "completed"
+        assert numbers() == (30, 30, 30)
+        assert channels.find(channel.id).status == "active"
+
+
+def test_a_channel_in_error_stays_so_while_its_job_is_dead(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock) as here:
+        channel = here.channel(videos=3)
+        job = here.add(channel)
+        jobs.mark_dead(jobs.claim(clock()), "it can never work", clock())
+        here.go(2 * DAY)  # refreshed twice
+        assert (here.job(job.id).status, channels.find(channel.id).status) == ("dead", "error")
+        job_admin.cancel(here.rt, here.job(job.id))
+        here.run()
+        assert here.job(job.id).error_message == "cancelled"
+        assert channels.find(channel.id).status == "active"
+
+
+def test_a_channel_whose_history_was_never_read_gets_a_backfill(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock) as here:
+        here.add(here.channel(videos=3))
+        run("DELETE FROM jobs")
+        here.run()
+        assert numbers() == (3, 3, 3)
+
+
+def test_a_second_backfill_with_a_higher_priority_raises_the_first(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock) as here:
+        channel = here.channel(videos=3)
+        job = here.add(channel)
+        again = channel_admin.backfill(here.rt, channels.find(channel.id), priority=9)
+        assert (again.is_duplicate, here.job(job.id).priority) == (True, 9)
+
+
+def test_an_archived_dead_job_is_begun_again_by_a_new_one(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock) as here:
+        job = here.add(here.channel(videos=3))
+        jobs.mark_dead(jobs.claim(clock()), "it can never work", clock())
+        run("UPDATE jobs SET archived_at = ?, payload = NULL", clock())
+        job_admin.retry(here.rt, here.job(job.id))
+        here.work()
+        assert numbers() == (3, 3, 3)

@@ -60,7 +60,7 @@ _FACTS = tuple(name for name in ChannelFacts.__dataclass_fields__ if name != "id
 # A deleted or failing channel that the API returns again is active; a paused one stays paused.
 _SAVE = f"""
     UPDATE channels SET {", ".join(f"{name} = ?" for name in _FACTS)}, last_refreshed_at = ?, missing_since = NULL,
-        status = CASE WHEN status = 'paused' THEN 'paused' ELSE 'active' END,
+        status = CASE WHEN status IN ('paused', 'error') THEN status ELSE 'active' END,
         next_refresh_at = CASE WHEN status = 'paused' THEN NULL ELSE ? END
     WHERE id = ?
 """
@@ -122,6 +122,21 @@ def note_missing(channel_id: str, gone_before: float, next_refresh_at: float, no
 def note_error(channel_id: str) -> bool:
     """A job of this channel was given up. False: it was not active."""
     return bool(changed("UPDATE channels SET status = 'error' WHERE id = ? AND status = 'active'", channel_id))
+
+
+def clear_errors() -> int:
+    """`error` ends when no job of the channel is open or given up any more."""
+    return changed("""UPDATE channels SET status = 'active' WHERE status = 'error' AND NOT EXISTS (
+        SELECT 1 FROM jobs j WHERE j.channel_id = channels.id AND (j.status IN ('pending', 'running', 'failed')
+            OR (j.status = 'dead' AND j.archived_at IS NULL AND j.error_message <> 'cancelled')))""")
+
+
+def without_backfill(limit: int = 50) -> list[str]:
+    """Channels whose videos were never read, and for which no backfill is open or given up."""
+    sql = """SELECT id FROM channels WHERE backfilled_at IS NULL AND status IN ('active', 'error') AND NOT EXISTS (
+        SELECT 1 FROM jobs j WHERE j.channel_id = channels.id AND j.type = 'BACKFILL_CHANNEL'
+            AND j.status <> 'completed' AND j.archived_at IS NULL) ORDER BY priority DESC, id LIMIT ?"""
+    return [row[0] for row in fetch(sql, limit)]
 
 
 def note_backfilled(channel_id: str, now: float) -> None:

@@ -31,7 +31,8 @@ MOVES: dict[tuple[str, str], str] = {
     ("failed", "pending"): "retried",
     ("failed", "dead"): "dead_lettered",
     ("pending", "dead"): "dead_lettered",
-    ("dead", "pending"): "retried",  # by command
+    ("dead", "pending"): "retried",  # by command, or redriven
+    ("dead", "dead"): "dead_lettered",  # cancelled by command: it is not redriven and no longer reported
 }
 JobStatus = Literal["pending", "running", "failed", "completed", "dead"]
 OPEN = ("pending", "running", "failed")
@@ -67,6 +68,8 @@ class CatalogJob:
     changed_at: float
     """When its status last changed."""
     archived_at: float | None
+    redrive_at: float | None
+    """When a dead job is tried again by itself; None: its cause does not pass by itself."""
 
 
 COLUMNS = ", ".join(CatalogJob.__dataclass_fields__)
@@ -114,22 +117,26 @@ class EnqueueResult:
 
 def enqueue(new: NewCatalogJob, now: float) -> EnqueueResult:
     """Insert a job, or return the open job of the same key; a unique index on open keys decides between two callers.
-    An open job that is scheduled later is moved to the earlier time."""
+    An open job that is scheduled later is moved to the earlier time, one of lower priority gets the higher one."""
     for _ in range(CLAIM_TRIES):
         job_id = _insert(new, now)
         found = _read(_WITH_ID, job_id) if job_id else _read(_OPEN_WITH_KEY, new.dedup_key)
         if found:  # empty: the open job was settled between the two statements
-            return EnqueueResult(_schedule_earlier(found[0], new.scheduled_at or now), job_id is None)
+            return EnqueueResult(_hasten(found[0], new, new.scheduled_at or now), job_id is None)
     raise StoreError(f"job {new.dedup_key} could not be stored; try again")
 
 
-def _schedule_earlier(job: CatalogJob, at: float) -> CatalogJob:
+def _hasten(job: CatalogJob, new: NewCatalogJob, at: float) -> CatalogJob:
     """A job that was started and postponed keeps its time: it waits for the budget or for a host."""
-    if job.scheduled_at <= at:
-        return job
-    sql = "UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending' AND started_at IS NULL"
-    with writing():
-        return replace(job, scheduled_at=at) if changed(sql, at, job.id) else job
+    if job.scheduled_at > at:
+        sql = "UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending' AND started_at IS NULL"
+        with writing():
+            job = replace(job, scheduled_at=at) if changed(sql, at, job.id) else job
+    if job.priority < new.priority:
+        with writing():
+            run("UPDATE jobs SET priority = ? WHERE id = ? AND priority < ?", new.priority, job.id, new.priority)
+        job = replace(job, priority=new.priority)
+    return job
 
 
 def _insert(new: NewCatalogJob, now: float) -> str | None:
@@ -229,10 +236,11 @@ def snooze(job: CatalogJob, why: str, until: float, now: float) -> bool:
         return _move(job, "pending", now, {"reason": why, "until": until}, **values)
 
 
-def mark_dead(job: CatalogJob, why: str, now: float) -> bool:
-    """Give the job up; the status of its channel becomes `error`."""
+def mark_dead(job: CatalogJob, why: str, now: float, *, redrive_at: float | None = None) -> bool:
+    """Give the job up, for good or until `redrive_at`; the status of its channel becomes `error`."""
     with writing():
-        if not _move(job, "dead", now, {"error": why}, completed_at=now, error_message=why[:ERROR_TEXT]):
+        values = {"completed_at": now, "error_message": why[:ERROR_TEXT], "redrive_at": redrive_at}
+        if not _move(job, "dead", now, {"error": why}, **values):
             return False
         counters.add("jobs", source=job.type, label="dead")
         channels.note_error(job.channel_id or "")
@@ -243,11 +251,14 @@ def mark_dead(job: CatalogJob, why: str, now: float) -> bool:
 
 
 def cancel(job: CatalogJob, now: float) -> bool:
-    """Cancel in any status. A worker that runs the job loses the lease: its next `checkpoint` fails and stores
-    nothing."""
+    """Cancel in any status; False when it was cancelled before. A worker that runs the job loses the lease: its next
+    `checkpoint` fails and stores nothing."""
+    if job.error_message == "cancelled" and job.status == "dead":
+        return False
     partitions.ensure_partition("job_events", now)
     with writing():
-        return _move(job, "dead", now, {"reason": "cancelled"}, completed_at=now, error_message="cancelled")
+        values = {"completed_at": now, "error_message": "cancelled", "redrive_at": None}
+        return _move(job, "dead", now, {"reason": "cancelled"}, **values)
 
 
 def make_due_now(job: CatalogJob, now: float) -> bool:
@@ -256,14 +267,14 @@ def make_due_now(job: CatalogJob, now: float) -> bool:
         return bool(changed("UPDATE jobs SET scheduled_at = ? WHERE id = ? AND status = 'pending'", now, job.id))
 
 
-def retry_now(job: CatalogJob, now: float) -> bool:
+def retry_now(job: CatalogJob, now: float, reason: str = "by command") -> bool:
     """A dead or failed job is due now with all its attempts, and continues at its saved progress. False: it is neither,
     or another job of the same key is open."""
     partitions.ensure_partition("job_events", now)
+    values = {"attempts": 0, "scheduled_at": now, "completed_at": None, "error_message": None, "redrive_at": None}
     try:
         with writing():
-            values = {"attempts": 0, "scheduled_at": now, "completed_at": None, "error_message": None}
-            return _move(job, "pending", now, {"reason": "by command"}, **values)
+            return _move(job, "pending", now, {"reason": reason}, **values)
     except IntegrityError:
         return False
 
@@ -279,6 +290,14 @@ def release_failed(now: float, limit: int = 100) -> int:
     partitions.ensure_partition("job_events", now)
     with writing():
         return sum(_move(job, "pending", now) for job in found)
+
+
+def redrive_dead(now: float, limit: int = 20) -> int:
+    """Make dead jobs due whose cause may have passed. A job whose work another open job does stays dead."""
+    sql = f"""SELECT {COLUMNS} FROM jobs WHERE redrive_at <= ? AND status = 'dead' AND archived_at IS NULL
+        AND dedup_key NOT IN (SELECT o.dedup_key FROM jobs o WHERE o.status IN ('pending', 'running', 'failed'))
+        LIMIT ?"""
+    return sum(retry_now(job, now, "redriven") for job in _read(sql, now, limit))
 
 
 def requeue_stuck(now: float, limit: int = 100) -> int:
@@ -386,13 +405,28 @@ def dead_count() -> int:
     return int(fetch(f"SELECT COUNT(*) FROM jobs WHERE {_NEEDS_ATTENTION}")[0][0])
 
 
-def retryable_ids() -> list[str]:
-    """Dead jobs that need attention and can be retried, newest first: no other job with the same key is open."""
+@dataclass(frozen=True)
+class DeadJobs:
+    """Dead jobs whose work no open job does."""
+
+    for_good: tuple[str, ...] = ()
+    """Their ids, newest first: they wait for the operator."""
+    redriven: int = 0
+    """These are tried again by themselves, the next one at `redrive_at`."""
+    redrive_at: float | None = None
+    since: float | None = None
+
+
+def dead_jobs() -> DeadJobs:
     still_open = (
         "SELECT 1 FROM jobs o WHERE o.dedup_key = jobs.dedup_key AND o.status IN ('pending', 'running', 'failed')"
     )
-    sql = f"SELECT id FROM jobs WHERE {_NEEDS_ATTENTION} AND NOT EXISTS ({still_open}) ORDER BY changed_at DESC, id"
-    return [job_id for (job_id,) in fetch(sql)]
+    sql = f"""SELECT id, redrive_at, changed_at FROM jobs WHERE {_NEEDS_ATTENTION} AND NOT EXISTS ({still_open})
+        ORDER BY changed_at DESC, id"""
+    rows = fetch(sql)
+    times = [at for _, at, _ in rows if at is not None]
+    for_good = tuple(job_id for job_id, at, _ in rows if at is None)
+    return DeadJobs(for_good, len(times), min(times, default=None), min((row[2] for row in rows), default=None))
 
 
 def waiting_since(now: float) -> float | None:
