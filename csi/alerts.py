@@ -7,10 +7,12 @@ failed add up. So a receiver that recovers for a moment every few minutes is rep
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from csi import clock
 from csi.logs import log
-from csi.notifications import Kind
+from csi.notification_sending import Message, MessageSender
+from csi.notifications import Kind, Target
 from csi.problems import PASSING_SECONDS, ProblemKind, ProblemReport
 from csi.sql import SqlDatabase
 
@@ -242,9 +244,10 @@ def message(
     section: str | None = None,
     *,
     is_late: bool | None = None,
+    has_runbook: bool = True,
 ) -> tuple[str, str]:
     """Title and body of a notification; pure. `section`: of the runbook, where it is not the one of the kind.
-    `is_late`: there was none at its start; None: as the row says."""
+    `is_late`: there was none at its start; None: as the row says. `has_runbook`: it is served at `public_url`, too."""
     name = alert.name.replace("_", " ")
     title = name if alert.subject in name else f"{name} ({alert.subject})"
     if alert.resolved_at is not None:
@@ -262,8 +265,41 @@ def message(
         remedy = alert.remedy or "`csi doctor` shows cause and remedy"  # a row of release 1.0 has none
     lines, kind = [text, f"What to do: {remedy}"], kinds.get(alert.name)
     if kind is not None and public_url:
-        link = f"{public_url}/docs/runbook#{section or kind.runbook}"
-        lines += [f"Dashboard: {public_url}{kind.page}", f"Runbook: {link}"]
+        lines.append(f"Dashboard: {public_url}{kind.page}")
+    if kind is not None and public_url and has_runbook:
+        lines.append(f"Runbook: {public_url}/docs/runbook#{section or kind.runbook}")
     elif kind is not None:
         lines.append(f"Runbook: csi docs runbook {section or kind.runbook}")
     return title, "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class AlertNotifier:
+    """Sends the message that is due for an alert to each target."""
+
+    table: AlertTable
+    sender: MessageSender
+    kinds: Mapping[str, ProblemKind]
+    public_url: str | None
+    has_runbook: bool = True
+
+    def notify(self, alert: StoredAlert, targets: Sequence[Target], section: str | None = None) -> None:
+        """To each target; one that fails is not sent the alert about itself. One that does not accept it gets it later,
+        where another one has it."""
+        notified = [one for one in targets if (alert.name, alert.subject) != ("notification_failed", one.name)]
+        accepted = [target for target in notified if self._notify_target(alert, target, section)]
+        if accepted or (not notified and alert.resolved_at is not None):
+            with self.sender.sql.writing():
+                self.table.mark_notified(alert, self.sender.now())
+        if accepted and len(accepted) < len(notified):
+            self.sender.retry_later(message_key(alert))
+
+    def _notify_target(self, alert: StoredAlert, target: Target, section: str | None) -> bool:
+        start, sent, is_late = first_message_key(alert), self.sender.table, False
+        if alert.resolved_at is not None and not sent.has(start, target.name):
+            is_late = True
+            with self.sender.sql.writing():
+                sent.drop(start, target.name)  # the message of the end says all that this one does
+        texts = message(alert, self.kinds, self.public_url, section, is_late=is_late, has_runbook=self.has_runbook)
+        kind: Literal["alert", "resolved"] = "alert" if alert.resolved_at is None else "resolved"
+        return self.sender.send_to(target, Message(message_key(alert), kind, message_kind(alert), *texts))

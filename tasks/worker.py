@@ -216,7 +216,8 @@ class IngesterWorker(WorkerProcess):
             self.database_failing_since = None
             self._unstored.worked(rt)
         began = max(self._began, self.database_failed_at)
-        alerting.evaluate(rt, is_worker=self.is_well() or time.monotonic() - began < START_SECONDS)
+        is_working = self.is_well() or time.monotonic() - began < START_SECONDS
+        alerting.evaluate(rt, is_worker=is_working, is_notifier=True)
         alerting.note_round(rt, self._started_at)
 
     def _depth(self, huey: Any) -> int | None:

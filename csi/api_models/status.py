@@ -433,9 +433,10 @@ class AlertRecord(RenamedKeys, renamed={"trouble": "alert", "told_at": "notified
 
 
 class NotificationJson(ApiModel, row=Notification, without=("id", "message", "body", "first_attempt_at")):
-    """A message and one target. `failed`: it is tried again; `dropped`: a later message says the same."""
+    """A message and one target. `failed`: it is tried again; `waiting`: earlier messages to this target are tried
+    first; `dropped`: a later message says the same."""
 
-    result: Literal["sent", "failed", "dropped"]
+    result: Literal["sent", "failed", "waiting", "dropped"] = Field(validation_alias="state")
     last_attempt_at: Time
     next_attempt_at: TimeOrNone
     sent_at: TimeOrNone

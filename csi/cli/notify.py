@@ -62,7 +62,7 @@ def _show_records(found: AlertOverview) -> None:
         echo_table(("ALERT", "SUBJECT", "SINCE", "NOTIFIED", "RESOLVED"), rows)
     if found.notifications:
         sent = [
-            [stamp(one.last_attempt_at), one.target, one.result, str(one.attempts), safe(one.title)]
+            [stamp(one.last_attempt_at), one.target, one.state, str(one.attempts), safe(one.title)]
             for one in found.notifications
         ]
         click.echo()

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from csi.notification_sending import HOLD_SECONDS, RETRY_SECONDS, Message
 from csi.notifications import Target
 from csi.runtime import Runtime
 from csi.status.facts import gather
 from csi.status.verdict import REPLAY_DEAD_LETTERS, StatusVerdict, judge
 from csi.store import scheduled_messages
 from csi.store.db import writing
-from csi.worker import notification_sending
-from csi.worker.notification_sending import HOLD_SECONDS, RETRY_SECONDS, Message
+from csi.worker.notification_sending import sender
 
 HOUR_OF_DAY = 9
 MONDAY = 0
@@ -46,7 +46,7 @@ def _send(
             return
     message = write(rt, moment)
     is_over = message is None or rt.now() - moment > RETRY_SECONDS
-    if (message is not None and notification_sending.send(rt, message, targets)) or is_over:
+    if (message is not None and sender(rt).send(message, targets)) or is_over:
         with writing():
             scheduled_messages.done(name, moment)
 

@@ -6,6 +6,7 @@ from csi import notifications
 from csi.alerts import StoredAlert, delay, first_message_key, message, message_kind
 from csi.errors import ConfigError
 from csi.logs import log
+from csi.notification_sending import HOLD_SECONDS
 from csi.notifications import Target
 from csi.runtime import Runtime, notification_targets
 from csi.status.mutes import active_mutes, window_end
@@ -13,7 +14,6 @@ from csi.status.problems import KINDS, Problem
 from csi.status.storage_problems import PASSING, problem_of
 from csi.store import alerts, database_faults, notification_log
 from csi.store.db import DatabaseError, writing
-from csi.worker.notification_sending import HOLD_SECONDS
 
 
 class UnstoredAlert:

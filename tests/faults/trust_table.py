@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import time
-import zlib
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
@@ -65,14 +64,25 @@ def refuse_each(request: ReceivedRequest) -> Reply:
     return json_reply(207, {"ok": False, "accepted": 0, "rejected": len(errors), "errors": errors})
 
 
-def refuse_some(request: ReceivedRequest) -> Reply:
-    """207: two of three events are refused."""
-    bad = [index for index, event in enumerate(request.events) if zlib.crc32(event["event_id"].encode()) % 3 != 0]
-    errors = [{"index": index, "error": "invalid_schema"} for index in bad]
-    if not errors:
-        return accept(request)
-    body = {"ok": False, "accepted": len(request.events) - len(errors), "rejected": len(errors), "errors": errors}
-    return json_reply(207, body)
+class RefusesMost:
+    """207: of the events that it sees, all but each fourth are refused."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, int] = {}
+
+    def __call__(self, request: ReceivedRequest) -> Reply:
+        numbers = [self.seen.setdefault(event["event_id"], len(self.seen)) for event in request.events]
+        errors = [
+            {"index": index, "error": "invalid_schema"} for index, number in enumerate(numbers) if number % 4 != 3
+        ]
+        if not errors:
+            return accept(request)
+        body = {"ok": False, "accepted": len(numbers) - len(errors), "rejected": len(errors), "errors": errors}
+        return json_reply(207, body)
+
+
+def refuses_most(box: Box) -> None:
+    answers(RefusesMost(), items=10)(box)
 
 
 def clock_ten_minutes_ahead(request: ReceivedRequest) -> Reply:
@@ -586,7 +596,7 @@ DELIVERY = (
     Injection(
         "most_events_refused",
         "dead_letters",
-        answers(refuse_some, items=10),
+        refuses_most,
         "dead letters",
         heal=accepts,
         remedy="csi dlq replay",

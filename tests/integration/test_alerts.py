@@ -274,6 +274,17 @@ def test_a_certificate_is_reported_again_when_two_days_are_left(line, clock, not
     assert "expires in 1 day" in own[1][1]
 
 
+def test_after_a_suspend_the_notifier_does_not_report_itself(line, clock, notification_target):
+    began = clock()
+    alerting.note_round(line.rt, began)
+    clock.move(2 * 86_400)
+    write_heartbeat(line.rt, began)
+    alerting.evaluate(line.rt, is_notifier=True)
+    assert "notifier_silent" not in {alert.name for alert in alerts.firing()}
+    alerting.evaluate(line.rt)
+    assert "notifier_silent" in {alert.name for alert in alerts.firing()}
+
+
 def test_an_alert_that_recovers_for_moments_is_one_episode_with_the_sum_of_its_failing_time(
     line, clock, notification_target
 ):

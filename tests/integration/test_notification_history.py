@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from csi import notifications
+from csi import notification_sending, notifications
 from csi.status.problems import PASSING_SECONDS, Problem
 from csi.store import alerts, db
-from csi.worker import alerting, notification_sending
+from csi.worker import alerting
 from tests.conftest import HandClock
 from tests.rigs.in_process import InProcessPipeline
 

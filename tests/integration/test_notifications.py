@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from csi import logs
+from csi import logs, runtime
 from csi.admin import mutes
 from csi.alerts import LATE_SECONDS, message
 from csi.dlq import dead_letters
 from csi.doctor.services import check_verdict
 from csi.errors import MissingSetting
+from csi.notification_sending import HOLD_SECONDS, RETRY_SECONDS
 from csi.runtime import Runtime
 from csi.status.alert_overview import alert_overview
 from csi.status.facts import gather
@@ -24,7 +25,7 @@ from csi.web import metrics
 from csi.web.pages import pages
 from csi.worker import alerting
 from csi.worker.maintenance import write_heartbeat
-from csi.worker.notification_sending import HOLD_SECONDS, RETRY_SECONDS
+from csi.worker.notification_sending import sender
 from tests.conftest import HandClock
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.integration.test_alerts import CASES
@@ -106,6 +107,8 @@ def test_messages_for_a_target_keep_their_order(tmp_path, clock, notification_ta
     fires(monkeypatch, "first", "second")
     alerting.evaluate(rt)
     assert (titles(good), len(bad.requests)) == (["dead letters (first)", "dead letters (second)"], 1)
+    states = {one.title: (one.state, one.attempts) for one in notification_log.latest(9) if one.target == "json 2"}
+    assert states == {"dead letters (first)": ("failed", 1), "dead letters (second)": ("waiting", 0)}
     clock.move(HOLD_SECONDS + 1)
     alerting.evaluate(rt)
     assert titles(bad)[1:] == ["dead letters (first)", "dead letters (second)"]
@@ -126,7 +129,7 @@ def test_a_message_that_other_targets_have_is_tried_for_a_day(tmp_path, clock, n
     reload_results.note(clock(), "config.yaml:3: unknown key")
     alerting.evaluate(rt)
     clock.move(RETRY_SECONDS + 1)
-    alerting.notification_sending.retry(rt)
+    sender(rt).retry(runtime.notification_targets(rt.settings))
     (row,) = [one for one in notification_log.latest(9) if one.target == "json 2"]
     assert (row.result, row.next_attempt_at, row.attempts) == ("dropped", None, 1)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from csi import notification_sending
 from csi.store import alerts, db, mutes, notification_log, scheduled_messages
 from csi.store.notification_log import FailingTarget
 from tests.fakes.fired_alert import fire_alert
@@ -29,16 +30,16 @@ def test_a_message_and_a_target_are_one_row_that_counts_its_attempts():
 def test_what_is_tried_again_is_claimed_in_order_and_by_one_worker():
     for name in ("a", "b"):
         attempt(name, "json", NOW, "refused")
-        notification_log.retry_failed(name, NOW + 10)
-    assert notification_log.waits("json")
-    assert notification_log.claim_oldest("json", NOW + 9, 120) is None
-    assert notification_log.claim_oldest("json", NOW + 10, 120).message == "a"
-    assert notification_log.claim_oldest("json", NOW + 11, 120) is None, "the younger one waits"
+        notification_log.table.retry_failed(name, NOW + 10)
+    assert notification_log.table.waits("json")
+    assert notification_log.table.claim_oldest("json", NOW + 9, 120) is None
+    assert notification_log.table.claim_oldest("json", NOW + 10, 120).message == "a"
+    assert notification_log.table.claim_oldest("json", NOW + 11, 120) is None, "the younger one waits"
     attempt("a", "json", NOW + 12)
-    notification_log.make_due("json", NOW + 12)
-    assert notification_log.claim_oldest("json", NOW + 12, 120).message == "b"
-    assert notification_log.drop_older(NOW + 1) == 1
-    assert not notification_log.waits("json")
+    notification_log.table.make_due("json", NOW + 12)
+    assert notification_log.table.claim_oldest("json", NOW + 12, 120).message == "b"
+    assert notification_log.table.drop_older(NOW + 1) == 1
+    assert not notification_log.table.waits("json")
     assert [row.result for row in notification_log.latest(5)] == ["sent", "dropped"]
 
 
@@ -63,7 +64,7 @@ def test_a_target_fails_from_its_first_failure_until_it_accepts_a_message():
 
 
 def test_the_newest_rows_are_kept(monkeypatch):
-    monkeypatch.setattr(notification_log, "KEPT", 2)
+    monkeypatch.setattr(notification_sending, "KEPT", 2)
     for number in range(4):
         attempt(str(number), "json", NOW + number)
     assert [row.message for row in notification_log.latest(9)] == ["3", "2"]

@@ -32,6 +32,7 @@ class ProcessingInstallation(TrustInstallation):
             "state_dir": str(self.home / "processing"),
             "receiver_db": str(self.home / "receiver.db"),
             "log_format": "json",
+            "notifications": {"window": 3600},  # the message of summarised videos would be one too many
             "transcription": {"providers": ["file"], "file": {"directory": str(self.home / "transcripts")}},
             "summarization": {"provider": "openai", "openai": {"base_url": self.chat.url, "timeout": 5}},
         } | blocks
