@@ -29,6 +29,10 @@ ACCEPTS_PER_TURN = 64
 """Connections accepted in one turn of the event loop. Two turns pass before the first bytes of a connection are read;
 a batch far below the cap ensures that newer connections do not push it out before that."""
 
+PROXY_HEADERS = (
+    *("forwarded", "via", "x-real-ip", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"),
+    *("x-forwarded-server", "x-client-ip", "cf-connecting-ip", "true-client-ip"),
+)
 OPEN_FILES = 8192
 LOG_SECONDS = 10.0
 HEARTBEAT_TICKS = 50
@@ -94,11 +98,13 @@ def listen(address: ListenAddress, *, setting: str) -> socket.socket:
 
 
 def is_local_client(request: Request) -> bool:
-    """Whether a client on this machine sent the request itself: a proxy on this machine forwards for others."""
+    """Whether a client on this machine sent the request itself: a proxy on this machine forwards for others. A proxy
+    shows by its headers, or by HTTP/1.0, which nginx speaks where it is not told otherwise. One that hides entirely is
+    not noticed: what is confidential needs a password, too."""
     client = request.client
-    if client is None or "forwarded" in request.headers or "x-forwarded-for" in request.headers:
+    if client is None or request.scope.get("http_version") == "1.0":
         return False
-    return is_loopback(client.host)
+    return not any(name in request.headers for name in PROXY_HEADERS) and is_loopback(client.host)
 
 
 def leave_on_signals() -> None:

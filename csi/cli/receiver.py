@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from csi import clock, logs, net, notifications, server
+from csi import clock, local_login, logs, net, notifications, server
 from csi.cli.command import json_option
 from csi.cli.output import echo_json, plain
 from csi.receiver import app, doctor, settings
@@ -103,7 +103,21 @@ def _serve_processing(
     db.open_database(processing.database_url)
     db.migrate()
     rt = Processing(processing, net.Net(), secrets)
-    return routes(rt, chosen.dashboard_password), secrets.all, AlertLoop(rt, is_worker=False)
+    login = local_login.LocalLogin(chosen.db_path.absolute().parent)
+    return routes(rt, chosen.dashboard_password, login), secrets.all, AlertLoop(rt, is_worker=False)
+
+
+@receiver.command("login-link")
+@_db_option
+@click.option("--url", default="http://127.0.0.1:8090", show_default=True, help="Where the receiver listens.")
+def login_link(db: Path | None, url: str) -> None:
+    """Print a link that opens processing's dashboard once, on this machine, without a password.
+
+    It works for 10 minutes, for the receiver whose database is in the same directory. Run it as the receiver's user.
+    """
+    chosen = settings.from_env(os.environ, db_path=db)
+    key = local_login.make_key(chosen.db_path.absolute().parent)
+    click.echo(f"{url.rstrip('/')}/ui/login?key={key}")
 
 
 @receiver.command("doctor")

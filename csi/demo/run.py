@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from csi import clock
+from csi import clock, local_login
 from csi.demo import configuration
 from csi.demo.configuration import DemoOptions, DemoSecrets
 from csi.demo.live_view import DemoPhase, DemoView
@@ -126,7 +126,8 @@ class DemoRun:
         children.await_value("sidecar", self._sidecar_answers)
         if self._processing is not None:
             children.await_value("processing", self._processing.last_heartbeat)
-            self._view.say(f"summaries at {endpoint.partition('/api/')[0]}/ui")
+            link = f"{endpoint.partition('/api/')[0]}/ui/login?key={local_login.make_key(self._home)}"
+            self._view.say(f"summaries, by a link that works once: {link}")
         self._publisher = Publisher(self._net, simulator, self._options.rate)
         self._view.say(f"sidecar at {self.sidecar} (try {self.sidecar}/readyz and {self.sidecar}/metrics)")
 

@@ -20,7 +20,6 @@ from csi.receiver.batch import EventVerdict, read_batch, status_of
 from csi.receiver.request import AuthHeaders, RequestBody, RequestError, check_bearer, check_length, read_auth_headers
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import DeliveryLedger, SignalStore, VerifiedRequest
-from csi.server import is_local_client
 
 INGEST_PATH = "/api/v1/signals/ingest"
 _LOG_INTERVAL_SECONDS = 10
@@ -168,10 +167,14 @@ async def readyz(request: Request) -> Response:
 
 
 async def stats(request: Request) -> Response:
-    """Three counters, for clients on this machine only."""
-    if not is_local_client(request):
-        raise RequestError(404, "not_found")
-    return json_response(200, {**await to_thread.run_sync(request.app.state.receiver.store.counts)})
+    """Three counters, for whoever has the token of the sender. A proxy could forward this path to anybody."""
+    service: ReceiverService = request.app.state.receiver
+    given = request.headers.getlist("authorization")
+    try:
+        check_bearer(given[0] if len(given) == 1 else "", service.settings.bearer_tokens)
+    except RequestError:
+        raise RequestError(404, "not_found") from None
+    return json_response(200, {**await to_thread.run_sync(service.store.counts)})
 
 
 async def _request_error(request: Request, error: Exception) -> Response:

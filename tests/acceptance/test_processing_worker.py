@@ -167,7 +167,7 @@ class ServingReceiver:
     """`csi receiver --processing` on a free port."""
 
     def __init__(self, worker: Running) -> None:
-        self.url = f"http://127.0.0.1:{free_port()}"
+        self.worker, self.url = worker, f"http://127.0.0.1:{free_port()}"
         line = [sys.executable, "-m", "csi.cli.main", "receiver", "--port", self.url.rpartition(":")[2]]
         line += ["--db", str(worker.home / "receiver.db"), f"--processing={worker.home / 'processing.yaml'}"]
         with (worker.home / "receiver.log").open("ab") as log:
@@ -179,6 +179,15 @@ class ServingReceiver:
         except httpx.TransportError:
             return 0, {}
         return answer.status_code, answer.json()
+
+    def page(self, path: str) -> str:
+        """As a browser that opened a link of `csi receiver login-link`."""
+        line = [sys.executable, "-m", "csi.cli.main", "receiver", "login-link", "--url", self.url]
+        line += ["--db", str(self.worker.home / "receiver.db")]
+        link = subprocess.run(line, env=self.worker.env, capture_output=True, text=True, check=True).stdout.strip()
+        with httpx.Client(follow_redirects=True) as browser:
+            browser.get(link)
+            return browser.get(f"{self.url}{path}").text
 
     def stop(self) -> None:
         self.process.terminate()
@@ -245,7 +254,7 @@ def test_a_refused_key_and_a_killed_worker_are_said_and_notified(tmp_path, clock
             worker.kill()
             said_after = wait_until(lambda: receiver.ready()[0] == 503, 30)
             assert "silent for" in csi(worker, "processing", "status")
-            assert "last heartbeat of processing" in httpx.get(f"{receiver.url}/ui").text
+            assert "last heartbeat of processing" in receiver.page("/ui")
             assert "csi_processing_worker_alive 0.0" in httpx.get(f"{receiver.url}/metrics").text
             notified_after = said_after + wait_until(lambda: len(messages) == 3, 60)
             assert messages[1]["title"].endswith("provider refused (openai): resolved")

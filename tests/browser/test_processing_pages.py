@@ -8,6 +8,7 @@ import pytest
 import uvicorn
 from selenium import webdriver
 
+from csi.local_login import LocalLogin, make_key
 from csi.processing.config import ProcessingSecrets
 from csi.processing.pages.app import routes
 from csi.receiver.app import create_app
@@ -38,8 +39,8 @@ return Object.fromEntries(Object.entries(arguments[0]).map(([where, names]) => {
 
 
 @pytest.fixture
-def receiver(open_bench, url: str) -> Iterator[str]:
-    """The receiver with its pages; `url` is the sender it asks."""
+def receiver(open_bench, url: str, admin_browser: webdriver.Chrome) -> Iterator[str]:
+    """The receiver with its pages, where the browser is signed in; `url` is the sender it asks."""
     made = open_bench(ingester_url=url)
     made.deliver("vid00000001")
     (made.home / "transcripts" / "vid00000003.json").write_text("{broken")
@@ -48,11 +49,13 @@ def receiver(open_bench, url: str) -> Iterator[str]:
     made.start(ProcessingSecrets(ingester=READ_TOKEN))
     settings = ReceiverSettings(secret="csi-test-secret", db_path=made.home / "other.db")
     door = socket.create_server(("127.0.0.1", 0))
-    app = create_app(settings, extra_routes=routes(made.rt))
+    app = create_app(settings, extra_routes=routes(made.rt, None, LocalLogin(made.home)))
     server = uvicorn.Server(uvicorn.Config(app, ws="none", access_log=False, log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{door.getsockname()[1]}"
+    address = f"http://127.0.0.1:{door.getsockname()[1]}"
+    admin_browser.get(f"{address}/ui/login?key={make_key(made.home)}")
+    yield address
     server.should_exit = True
     thread.join(10)
     door.close()

@@ -43,9 +43,11 @@ async def page_of(bench: ProcessingBench, token: str | None, path: str = "/ui/de
     secrets = bench.rt.secrets.__class__(ingester=token)
     bench.start(secrets)
     settings = ReceiverSettings(secret="csi-test-secret", db_path=bench.home / "other.db")
-    app = create_app(settings, extra_routes=routes(bench.rt))
+    app = create_app(settings, extra_routes=routes(bench.rt, "dashboard-word"))
     transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 1234))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as http:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost:8090", auth=("any", "dashboard-word")
+    ) as http:
         return await http.get(path)
 
 

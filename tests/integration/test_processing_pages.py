@@ -1,12 +1,14 @@
 """The receiver's dashboard and the webhook: who may read, and titles that contain markup."""
 
 import base64
+import os
 
 import httpx
 import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
+from csi.local_login import LocalLogin, make_key
 from csi.processing import assemblyai_webhook
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH
 from csi.processing.pages.app import routes
@@ -20,9 +22,12 @@ SECRET = "webhook-secret-1"
 EVIL = "</pre><script>alert(1)</script>"
 
 
-def client(app: Starlette, host: str = "127.0.0.1") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=app, client=(host, 1234))
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8090")
+PASSWORD = "a-long-password"
+
+
+def client(app: Starlette, host: str = "127.0.0.1", password: str | None = PASSWORD) -> httpx.AsyncClient:
+    transport, auth = httpx.ASGITransport(app=app, client=(host, 1234)), ("any", password) if password else None
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8090", auth=auth)
 
 
 @pytest_asyncio.fixture
@@ -36,9 +41,9 @@ async def bench(open_bench):
     return made
 
 
-def app_of(bench, password: str | None = None) -> Starlette:
+def app_of(bench, password: str | None = PASSWORD) -> Starlette:
     settings = ReceiverSettings(secret="csi-test-secret", db_path=bench.home / "other.db")
-    return create_app(settings, extra_routes=routes(bench.rt, password))
+    return create_app(settings, extra_routes=routes(bench.rt, password, LocalLogin(bench.home)))
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/videos/vid00000001", "/ui/run", "/ui/deadletters"])
@@ -64,16 +69,63 @@ async def test_an_unknown_video_is_404(bench):
 
 @pytest.mark.parametrize(
     ("host", "headers"),
-    [("10.0.0.9", {}), ("127.0.0.1", {"X-Forwarded-For": "1.2.3.4"}), ("127.0.0.1", {"Host": "evil.example"})],
-    ids=["another machine", "through a proxy", "foreign host name"],
-)
-async def test_without_a_password_only_this_machine_sees_it(bench, host, headers):
-    async with client(app_of(bench), host) as http:
-        assert (await http.get("/ui", headers=headers)).status_code == 404
+    [("10.0.0.9", {}), ("127.0.0.1", {"X-Forwarded-For": "1.2.3.4"}), ("127.0.0.1", {"Host": "evil.example"}),
+     ("127.0.0.1", {})],
+    ids=["another machine", "through a proxy", "foreign host name", "a proxy that shows by nothing"],
+)  # fmt: skip
+async def test_without_a_password_there_are_no_pages(bench, host, headers):
+    async with client(app_of(bench, None), host, None) as http:
+        for path in ("/ui", "/ui/run", "/ui/deadletters", "/ui/videos/vid00000001", "/stats"):
+            answer = await http.get(path, headers=headers)
+            assert answer.status_code in (403, 404)
+            assert "vid00000001" not in answer.text
+
+
+async def test_a_link_signs_one_browser_in_once(bench):
+    async with client(app_of(bench, None), password=None) as http, client(app_of(bench, None), password=None) as other:
+        assert (await http.get("/ui/login?key=")).status_code == 403
+        key = make_key(bench.home)
+        assert (bench.home / "login-link").stat().st_mode & 0o777 == 0o600
+        assert (await http.get(f"/ui/login?key={key}x")).status_code == 403
+        assert (await http.get(f"/ui/login?key={key}", headers={"Via": "1.1 proxy"})).status_code == 403
+        answer = await http.get(f"/ui/login?key={key}")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui")
+        assert "HttpOnly" in answer.headers["set-cookie"]
+        assert (await http.get("/ui")).status_code == 200
+        assert (await http.get(f"/ui/login?key={key}")).status_code == 403
+        assert (await other.get(f"/ui/login?key={key}")).status_code == 403
+        assert (await other.get("/ui")).status_code == 403
+
+
+async def test_a_link_that_is_old_or_of_a_symlink_signs_nobody_in(bench):
+    login = LocalLogin(bench.home)
+    key = make_key(bench.home)
+    os.utime(bench.home / "login-link", (1.0, 1.0))
+    assert login.redeem(key) is None
+    (bench.home / "elsewhere").write_text("known")
+    (bench.home / "login-link").unlink()
+    (bench.home / "login-link").symlink_to(bench.home / "elsewhere")
+    assert login.redeem("known") is None
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_metrics_are_not_for_a_proxy_that_speaks_http_1_0(bench, version):
+    """nginx does, with the Host of its upstream and without X-Forwarded-For, where it is not told otherwise."""
+    app = app_of(bench, None)
+    transport = httpx.ASGITransport(app=as_version(app, version), client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8090") as http:
+        assert (await http.get("/metrics")).status_code == (404 if version == "1.0" else 200)
+
+
+def as_version(app: Starlette, version: str):
+    async def call(scope, receive, send):
+        await app(scope | {"http_version": version}, receive, send)
+
+    return call
 
 
 async def test_with_a_password_anybody_who_has_it_sees_it(bench):
-    async with client(app_of(bench, "dashboard-word"), "10.0.0.9") as http:
+    async with client(app_of(bench, "dashboard-word"), "10.0.0.9", None) as http:
         assert (await http.get("/ui")).status_code == 401
         wrong = base64.b64encode(b"x:wrong").decode()
         assert (await http.get("/ui", headers={"Authorization": f"Basic {wrong}"})).status_code == 401

@@ -379,19 +379,20 @@ def test_a_forgotten_pause_is_shown_while_anything_waits(open_bench):
 async def test_a_silent_worker_is_said_everywhere_within_30_seconds(open_bench, clock):
     bench = open_bench()
     maintenance.maintain(bench.rt)
-    async with client(bench) as http:
+    async with client(bench, password="dashboard-word") as http:
         assert (await http.get(READY_PATH)).status_code == 200
         assert (await http.get(LIVE_PATH)).json()["status"] == "alive"
-        assert "Problems" not in (await http.get("/ui")).text
+        assert "Problems" not in (await http.get("/ui", auth=("any", "dashboard-word"))).text
         clock.move(26)
         for path, words in ((READY_PATH, "not_ready"), (LIVE_PATH, "stalled")):
             answer = await http.get(path)
             assert (answer.status_code, answer.json()["status"]) == (503, words)
             assert answer.json()["reasons"] == ["the last heartbeat of processing's worker was 26 s ago"]
-        page = (await http.get("/ui/run")).text
+        page = (await http.get("/ui/run", auth=("any", "dashboard-word"))).text
         assert "last heartbeat of processing&#39;s worker was 26 s ago" in page
         assert "<code>csi processing run</code>" in page
-        assert "csi_processing_worker_alive 0.0" in (await http.get(METRICS_PATH)).text
+        metrics = await http.get(METRICS_PATH, auth=("any", "dashboard-word"))
+        assert "csi_processing_worker_alive 0.0" in metrics.text
 
 
 def test_the_receiver_notifies_of_a_dead_worker_after_60_seconds_and_of_its_return(open_bench, clock):

@@ -52,7 +52,7 @@ PROOFS: dict[int, list[tuple[str, str]]] = {
     ],
     82: [
         (HERE, "test_82_it_listens_on_this_machine_unless_it_is_told_otherwise"),
-        (PAGES, "test_without_a_password_only_this_machine_sees_it"),
+        (PAGES, "test_without_a_password_there_are_no_pages"),
     ],
     83: [
         (PROCESS, "test_strange_credentials_are_401"),
@@ -71,7 +71,7 @@ PROOFS: dict[int, list[tuple[str, str]]] = {
     ],
     86: [
         (HERE, "test_86_open_doors_tell_no_title_id_or_address"),
-        (APP, "test_stats_are_numbers_for_this_machine_only"),
+        (APP, "test_stats_are_numbers_for_the_senders_token"),
     ],
 }
 

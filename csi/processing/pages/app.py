@@ -14,11 +14,12 @@ from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from csi import clock, web_assets
 from csi.errors import StoreError
+from csi.local_login import COOKIE, LocalLogin
 from csi.logs import log
 from csi.processing import status
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH, webhook
@@ -31,6 +32,11 @@ from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, db, dead_jobs, jobs, paid_calls, received_events, runs, videos
 from csi.server import is_local_client
 
+LOGIN_PATH = "/ui/login"
+NO_PAGES = (
+    "the pages need a password: set UA_SIGNALS_DASHBOARD_PASSWORD; on this machine `csi receiver login-link` makes a "
+    "link that works once"
+)
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_ROWS = 50
 MAX_DEAD_JOBS = 200
@@ -60,10 +66,10 @@ STATUS_COLORS = {
 PageFacts = Callable[[Request], dict[str, Any] | None]
 
 
-def routes(rt: Processing, password: str | None = None) -> list[Route]:
+def routes(rt: Processing, password: str | None = None, login: LocalLogin | None = None) -> list[Route]:
     """Pages, health, metrics, and the webhook if it has a secret. The caller has opened and migrated the database.
 
-    Without a password the pages are served to clients on this machine only.
+    Without a password the pages are served to browsers that `login` has signed in.
     """
     settings, secrets = rt.settings, rt.secrets
     ingester = IngesterClient(rt.net, settings.ingester_url, secrets.ingester, rt.now, settings.ingester_token_env)
@@ -73,7 +79,9 @@ def routes(rt: Processing, password: str | None = None) -> list[Route]:
         "/ui/run": ("run.html", lambda request: run_facts(rt)),
         "/ui/deadletters": ("dead_letters.html", lambda request: dead_letter_facts(rt, ingester, request)),
     }
-    found = [Route(path, _page(rt, password, template, facts)) for path, (template, facts) in pages.items()]
+    found = [Route(path, _page(rt, password, login, template, facts)) for path, (template, facts) in pages.items()]
+    if password is None and login is not None:
+        found.append(Route(LOGIN_PATH, sign_in(login)))
     if secrets.webhook:
         found.append(Route(WEBHOOK_PATH, webhook(rt, secrets.webhook), methods=["POST"]))
     found += [
@@ -162,7 +170,19 @@ def _event_row(letter: EventDeadLetter, url: str) -> dict[str, Any]:
     }
 
 
-def _page(rt: Processing, password: str | None, template: str, facts: PageFacts) -> Handler:
+def sign_in(login: LocalLogin) -> Handler:
+    async def serve(request: Request) -> Response:
+        cookie = login.redeem(request.query_params.get("key", "")) if _is_local(request) else None
+        if cookie is None:
+            return _html("this link was used already, or is too old; make another one: csi receiver login-link", 403)
+        response = RedirectResponse("/ui", 303, _HEADERS)
+        response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict")
+        return response
+
+    return serve
+
+
+def _page(rt: Processing, password: str | None, login: LocalLogin | None, template: str, facts: PageFacts) -> Handler:
     threads = CapacityLimiter(THREADS_PER_PAGE)
 
     def render(request: Request) -> Response:
@@ -184,21 +204,29 @@ def _page(rt: Processing, password: str | None, template: str, facts: PageFacts)
         return _html(_templates().get_template(template).render(found | shared), 200)
 
     async def serve(request: Request) -> Response:
-        if _is_authorized(request, password):
+        if login is not None and login.is_signed_in(request.cookies.get(COOKIE, "")) and _is_local(request):
+            return await to_thread.run_sync(render, request, limiter=threads)
+        if password is not None and _has_password(request, password):
             return await to_thread.run_sync(render, request, limiter=threads)
         if password is None:
-            return _html("there is no such page", 404)
+            return _html(NO_PAGES, 403)
         return Response("401", 401, {**_HEADERS, "WWW-Authenticate": 'Basic realm="csi"'}, media_type="text/plain")
 
     return serve
 
 
 def _is_authorized(request: Request, password: str | None) -> bool:
-    """A client on this machine, or with the dashboard's password if there is one."""
-    if password is None:
-        # Against DNS rebinding: a foreign page whose name resolves to this machine.
-        hosts = request.headers.getlist("host")
-        return is_local_client(request) and len(hosts) == 1 and bool(_LOCAL_HOST.fullmatch(hosts[0].lower()))
+    """For metrics: a client on this machine, or the dashboard's password if there is one."""
+    return _is_local(request) if password is None else _has_password(request, password)
+
+
+def _is_local(request: Request) -> bool:
+    """The Host is checked against DNS rebinding: a foreign page whose name resolves to this machine."""
+    hosts = request.headers.getlist("host")
+    return is_local_client(request) and len(hosts) == 1 and bool(_LOCAL_HOST.fullmatch(hosts[0].lower()))
+
+
+def _has_password(request: Request, password: str) -> bool:
     given = request.headers.getlist("authorization")
     scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
     try:
