@@ -10,6 +10,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     GetJsonSchemaHandler,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
@@ -72,9 +73,11 @@ class RenamedKeys(ApiModel):
         cls._old_names = {**cls._old_names, **(renamed or {})}
 
     @model_serializer(mode="wrap")
-    def _with_old_names(self, serialize: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+    def _with_old_names(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo):  # type: ignore[no-untyped-def]
         # Without a return type on purpose: with one, the JSON schema would be that type and not the fields.
         found = serialize(self)
+        if info.context and info.context.get("without_old_names"):
+            return found
         return found | {old: found[new] for old, new in self._old_names.items()}
 
     @classmethod

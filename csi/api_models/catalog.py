@@ -98,6 +98,8 @@ class ChannelList(RenamedKeys, renamed={"units_a_day": "units_per_day"}):
     channels: list[ChannelToday]
     units_per_day: int
     share: int
+    next: str | None
+    """Of a page; null: there are no more."""
 
 
 class ChannelFeedJson(ApiModel, row=ChannelFeed):
@@ -175,11 +177,16 @@ class ChannelPriority(ApiModel):
     priority: int
 
 
-def all_channels(rt: Runtime, status: str | None = None) -> ChannelList:
-    """Every channel with its gains of today, and what refreshing them costs."""
+def all_channels(
+    rt: Runtime, status: str | None = None, *, limit: int | None = None, after: str | None = None
+) -> ChannelList:  # fmt: skip
+    """Every channel, or a page of them, with their gains of today, and what refreshing all of them costs."""
     rows = [row for row in channels.dashboard(day_of(rt.now())) if status in (None, row["status"])]
-    share = data_api.share_of(rt)
-    return ChannelList.of(channels=rows, units_per_day=share.needed, share=share.limit)
+    start = next((at + 1 for at, row in enumerate(rows) if row["id"] == after), 0)
+    end = len(rows) if limit is None else start + limit
+    shown, share = rows[start:end], data_api.share_of(rt)
+    following = shown[-1]["id"] if shown and end < len(rows) else None
+    return ChannelList.of(channels=shown, units_per_day=share.needed, share=share.limit, next=following)
 
 
 def one_channel(rt: Runtime, row: Channel) -> ChannelDetail:

@@ -365,11 +365,11 @@ def quota(rt: Runtime) -> QuotaJson | NoQuota:
 
 
 class AuditRecordJson(ApiModel, row=AuditRecord):
-    """One change through the API or the dashboard, or a recorded command. `status` is that of the response, or the
-    exit code of the command; null: its process ended before it did."""
+    """One change through the API or the dashboard, a call of an agent (`mcp`), or a recorded command. `status` is that
+    of the response, or the exit code of the command; null: its process ended before it did."""
 
     at: Time
-    via: Literal["api", "dashboard", "cli"]
+    via: Literal["api", "dashboard", "cli", "mcp"]
     role: Literal["admin", "reader"]
     finished_at: TimeOrNone
 

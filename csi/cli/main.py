@@ -39,6 +39,7 @@ COMMANDS = {
     "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
     "jobs": ("csi.cli.catalog:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
+    "mcp": ("csi.cli.mcp:mcp", "Let an agent ask and, if allowed, change things (MCP)."),
     "notify": ("csi.cli.notify:notify", "Show alerts, test and mute notifications."),
     "problems": ("csi.cli.problems:problems", "List what is wrong now, and acknowledge incidents."),
     "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),

@@ -196,7 +196,7 @@ def _validate(draft: ConfigDraft, model: type[ConfigFile], sources: SourceModels
         return None
     blocks = {name: block for name, block in checked.sources if block is not None}  # type: ignore[attr-defined]
     _check_repeats(draft, blocks)
-    with_variables = (*blocks.values(), *checked.delivery.destinations.values())
+    with_variables = (*blocks.values(), *checked.delivery.destinations.values(), checked.web)
     variables = {name for block in with_variables for name in variable_names(block)}
     named = {name: secret for name in sorted(variables) if (secret := take_secret(draft, name, env)) is not None}
     _check_destinations(draft, checked.delivery.destinations, named)

@@ -614,6 +614,12 @@ class WebSettings(Model):
     public_url: PublicUrl | None = Field(
         None, description="Where operators open the dashboard; notifications link to it: https://csi.example.org"
     )
+    processing_url: SourceUrl | None = Field(
+        None, description="The receiver, if it serves processing: transcripts and summaries are read there"
+    )
+    processing_password_env: VariableName = Field(
+        "UA_SIGNALS_DASHBOARD_PASSWORD", description="Variable with the password of its dashboard, if it has one"
+    )
 
 
 class HostSettings(Model):
@@ -672,6 +678,8 @@ class FeatureFlags(Model):
     delivery: bool = Field(True, description="Send events; off: only collect them")
     admin_api: bool = Field(True, description="Serve /admin")
     dashboard: bool = Field(True, description="Serve the dashboard at /")
+    mcp: bool = Field(True, description="Serve the MCP server at /mcp, if the extra csi[mcp] is installed")
+    mcp_write: bool = Field(False, description="Let agents with CSI_ADMIN_TOKEN change things through /mcp")
 
 
 class EnvironmentSecrets(BaseModel):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LIBRARIES = ("asyncio", "httpcore", "httpx", "huey", "peewee", "py.warnings", "starlette", "uvicorn")
 # Libraries that report at INFO what we report ourselves, and at DEBUG every byte or statement: one level lower.
-CHATTY = ("httpcore", "httpx", "huey", "peewee")
+CHATTY = ("httpcore", "httpx", "httpx2", "huey", "mcp", "peewee")
 
 
 class StreamSink:

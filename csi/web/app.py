@@ -22,6 +22,7 @@ from csi.store import database_faults
 from csi.web import api, documents, feeds, health, metrics, openapi
 from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
+from csi.web.mcp.endpoint import McpEndpoint
 from csi.web.middleware import SidecarMiddleware
 from csi.web.page_rendering import error_page, show_file
 from csi.web.pages import pages
@@ -64,6 +65,7 @@ def create_app(open_runtime: Callable[[], Runtime], address: str | None = None) 
             Route("/openapi.json", show_document),
             Route("/admin", admin),
             Mount("/admin", admin),
+            Route("/mcp", McpEndpoint(sidecar)),
             Route("/static/{name}", show_file),
             Route("/docs/{name}", documents.show_document),
             *feeds.routes(),

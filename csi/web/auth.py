@@ -7,6 +7,7 @@ import hmac
 import json
 import re
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -50,8 +51,13 @@ def access_rules(settings: Settings) -> AccessRules:
     )
 
 
-def authorize_api_request(rules: AccessRules, method: str, headers: Headers) -> Role:
-    """Checks the origin of a request, then its token, then what the token allows. HttpProblem where one fails."""
+def authorize_api_request(
+    rules: AccessRules, method: str, headers: Headers, *, reader_methods: Collection[str] = SAFE_METHODS
+) -> Role:  # fmt: skip
+    """Checks the origin of a request, then its token, then what the token allows. HttpProblem where one fails.
+
+    `reader_methods`: what the read-only token may use.
+    """
     if not rules.serves_api:
         raise HttpProblem(404, "the admin API is switched off (features.admin_api)")
     check_origin(rules, method, headers)
@@ -62,7 +68,7 @@ def authorize_api_request(rules: AccessRules, method: str, headers: Headers) -> 
     role = role_of(rules, given.strip(" "))
     if role is None or scheme.lower() != "bearer":
         raise HttpProblem(401, "a valid token is required: Authorization: Bearer …")
-    if role == "reader" and method not in SAFE_METHODS:
+    if role == "reader" and method not in reader_methods:
         raise HttpProblem(403, "this token is read-only; use CSI_ADMIN_TOKEN")
     return role
 

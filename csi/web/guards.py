@@ -52,8 +52,8 @@ class ApiGuard:
             headers = {"WWW-Authenticate": 'Bearer realm="csi"'} if error.status == 401 else {}
             await problem(error.status, str(error), headers)(scope, receive, send)
             return
-        replayed, detail = _replayed(body, receive), body.decode("utf-8", "replace")
-        await _run_audited(self._sidecar, self._inner, request, replayed, send, via="api", role=role, detail=detail)
+        again, detail = replayed(body, receive), body.decode("utf-8", "replace")
+        await _run_audited(self._sidecar, self._inner, request, again, send, via="api", role=role, detail=detail)
 
 
 class DashboardGuard:
@@ -200,7 +200,7 @@ async def _read_form(request: Request) -> dict[str, str]:
         raise HttpProblem(400, "this form cannot be read") from error
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """A `receive` that delivers the body again, for the operation behind the guard."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

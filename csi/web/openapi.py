@@ -169,10 +169,7 @@ def _described(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(one: Operation) -> list[dict[str, Any]]:
-    in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"{(\w+)}", one.path)
-    ]
+    in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in one.path_names]
     schema = one.query.model_json_schema(ref_template=REF) if one.query else {"properties": {}}
     return in_path + [
         {

@@ -1,6 +1,7 @@
 """One operation of the admin API: its route, its parameter checks and its OpenAPI description come from one value."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,7 +39,12 @@ def _check_whole(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_check_whole)]
-Ago = Annotated[float, BeforeValidator(lambda value: parse_since(value) if isinstance(value, str) else value)]
+Ago = Annotated[
+    float,
+    BeforeValidator(
+        lambda value: parse_since(value) if isinstance(value, str) else value, json_schema_input_type=str | float
+    ),
+]
 """A length of time before now: `1h`, `2d`, `1 hour ago`."""
 Limit = Annotated[Whole, Field(ge=1, le=MAX_LIMIT, description="Rows per page")]
 BeforeId = Annotated[Whole | None, Field(ge=1, le=MAX_ID, description="The `next` of the previous page")]
@@ -87,6 +93,10 @@ class Operation:
     def body(self) -> type[RequestModel] | None:
         return None if self.text_body else self._hints.get("body")
 
+    @property
+    def path_names(self) -> list[str]:
+        return re.findall(r"{(\w+)}", self.path)
+
     def route(self) -> Route:
         endpoint = self.run if iscoroutinefunction(self.run) else self._serve
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
@@ -97,28 +107,40 @@ class Operation:
             inputs = await self._inputs(request)
             execute = sidecar.read if self.method == "GET" and not self.is_slow else sidecar.run
             found = await execute(lambda rt: self.run(rt, **inputs))
-        except HttpProblem as error:
-            return problem(error.status, str(error))
-        except (NetError, SourceError) as error:
-            return problem(502, redact(str(error)))
         except CsiError as error:
-            if isinstance(error, StoreError | ConfigError) and not isinstance(error, MissingSetting):
-                raise  # no request can be served: the app answers 503 and logs the cause
-            return problem(409, redact(str(error)))
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise  # the app answers 503 and logs the cause
+            return problem(refusal.status, str(refusal))
         return found if isinstance(found, Response) else reply(found)
 
     async def _inputs(self, request: Request) -> dict[str, Any]:
         """The arguments of `run`, checked: also a query and a body that it does not take have to be empty."""
-        given: dict[str, Any] = {"query": _checked(self.query or RequestModel, parameters_of(request), "parameter")}
+        body: Mapping[str, Any] | bytes = {}
         if self.method == "POST":
             content = await request.body()
-            media_type = request.headers.get("content-type", "")
-            checks = self.body or RequestModel
-            given["body"] = content if self.text_body else _checked(checks, _json_object(content, media_type), "key")
-        path = request.path_params
-        if "number" in self._hints:
-            path = {"number": _number(path["id"])}
-        return path | {name: value for name, value in given.items() if name in self._hints}
+            body = content if self.text_body else _json_object(content, request.headers.get("content-type", ""))
+        return self.checked_inputs(request.path_params, parameters_of(request), body)
+
+    def checked_inputs(
+        self, path: Mapping[str, str], query: Mapping[str, Any], body: Mapping[str, Any] | bytes
+    ) -> dict[str, Any]:  # fmt: skip
+        """The arguments of `run`. HttpProblem says which key is wrong."""
+        given: dict[str, Any] = {"query": _checked(self.query or RequestModel, query, "parameter")}
+        given["body"] = body if isinstance(body, bytes) else _checked(self.body or RequestModel, body, "key")
+        named: dict[str, Any] = {"number": _number(path["id"])} if "number" in self._hints else dict(path)
+        return named | {name: value for name, value in given.items() if name in self._hints}
+
+
+def refusal_of(error: CsiError) -> HttpProblem | None:
+    """The status of a request that failed with this error; None where no request can be served."""
+    if isinstance(error, HttpProblem):
+        return error
+    if isinstance(error, NetError | SourceError):
+        return HttpProblem(502, redact(str(error)))
+    if isinstance(error, StoreError | ConfigError) and not isinstance(error, MissingSetting):
+        return None
+    return HttpProblem(409, redact(str(error)))
 
 
 def _number(text: str) -> int:

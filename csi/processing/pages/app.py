@@ -25,6 +25,7 @@ from csi.processing import status
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH, webhook
 from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
+from csi.processing.pages import video_json
 from csi.processing.pages.health import LIVE_PATH, METRICS_PATH, READY_PATH, Handler, health, metrics
 from csi.processing.pipeline.runs import describe_run
 from csi.processing.problems import judge
@@ -88,6 +89,7 @@ def routes(rt: Processing, password: str | None = None, login: LocalLogin | None
         Route(READY_PATH, health(rt, "ready")),
         Route(LIVE_PATH, health(rt, "live")),
         Route(METRICS_PATH, metrics(rt, lambda request: _is_authorized(request, password))),
+        *video_json.routes(rt, lambda request: _is_authorized(request, password)),
     ]
     return [*found, Route("/ui/static/{name}", static_file)]
 

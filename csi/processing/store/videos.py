@@ -109,10 +109,11 @@ def discovered(now: float, limit: int) -> list[ProcessingVideo]:
     return sorted(found, key=lambda video: -(video.doc.priority or 5))
 
 
-def page(limit: int, *, status: str | None = None) -> list[ProcessingVideo]:
+def page(limit: int, *, status: str | None = None, offset: int = 0) -> list[ProcessingVideo]:
+    """The last updated first."""
     where, params = ("WHERE status = ?", [status]) if status else ("", [])
-    sql = f"SELECT {_COLUMNS} FROM videos {where} ORDER BY updated_at DESC, video_id LIMIT ?"
-    return [_video(row) for row in fetch(sql, *params, limit)]
+    sql = f"SELECT {_COLUMNS} FROM videos {where} ORDER BY updated_at DESC, video_id LIMIT ? OFFSET ?"
+    return [_video(row) for row in fetch(sql, *params, limit, offset)]
 
 
 def counts() -> dict[str, int]:

@@ -41,6 +41,8 @@ class ChannelQuery(RequestModel):
     """Which channels."""
 
     status: ChannelStatus | None = Field(None, description="Only in this status")
+    limit: Limit | None = Field(None, description="Rows per page; default: all rows")
+    after: str | None = Field(None, max_length=64, description="The `next` of the previous page")
 
 
 class PriorityRequest(RequestModel):
@@ -104,7 +106,9 @@ class JobRequest(RequestModel):
 
 @OPERATIONS.add("GET", "/channels", "listChannels", "Every tracked channel with its gains of today")
 def list_channels(rt: Runtime, query: ChannelQuery) -> api_models.ChannelList:
-    return api_models.all_channels(rt, query.status)
+    if query.after is not None and channels.find(query.after) is None:
+        raise HttpProblem(400, "after: it is not the `next` of a page")
+    return api_models.all_channels(rt, query.status, limit=query.limit, after=query.after)
 
 
 @OPERATIONS.add(

@@ -190,9 +190,11 @@ def remove(rt: Runtime, number: int, query: DryRun) -> api_models.WatchChanged:
 @OPERATIONS.add(
     "POST", "/sources/{id}/poll", "pollSource", "Poll it now; the worker delivers new items", refusals=ABSENT | OFF
 )
-def poll(rt: Runtime, number: int) -> api_models.PollResult:
+def poll(rt: Runtime, number: int, body: DryRun) -> api_models.PollResult | api_models.WatchChanged:
     row = _found(number)
     refuse_poll(rt.settings, row.source)
+    if body.dry_run:
+        return api_models.WatchChanged.of(row, changed=True, dry_run=True)
     return api_models.PollResult.of(watches.poll_now(rt, row))
 
 
