@@ -190,7 +190,8 @@ def post(target: Target, title: str, body: str, kind: Kind) -> bool:
 
 @dataclass(frozen=True)
 class MessageSender:
-    """Sends messages and records them. `prefix` comes before each title, where it is sent."""
+    """Sends messages and records them. `prefix` comes before each title, where it is sent; notices are no alerts and
+    have none."""
 
     sql: SqlDatabase
     table: NotificationTable
@@ -266,8 +267,9 @@ class MessageSender:
 
     def _attempt(self, target: Target, message: Message) -> str | None:
         """None: the target accepted it. The library's own error is dropped: it may contain a token."""
+        title = message.title if message.kind == "notices" else f"{self.prefix}{message.title}"
         try:
-            sent = self.post(target, f"{self.prefix}{message.title}", message.body, message.severity)
+            sent = self.post(target, title, message.body, message.severity)
         except CsiError as error:
             return str(error)
         return None if sent else notifications.NOT_ACCEPTED

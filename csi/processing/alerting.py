@@ -6,21 +6,21 @@ alerts decide which of the two sends a message.
 
 import threading
 import time
+from collections.abc import Iterable
 
-from csi.alerts import StoredAlert, message, message_kind
+from csi.alerts import AlertNotifier
 from csi.errors import CsiError
 from csi.logs import log
+from csi.notification_sending import HOLD_SECONDS
 from csi.notifications import Kind
 from csi.problems import PASSING_SECONDS, to_notify
-from csi.processing.pipeline.notify import configured_notifier
+from csi.processing.pipeline.notify import PREFIX, notifiers, sender, targets
 from csi.processing.problems import KINDS
 from csi.processing.runtime import Processing
 from csi.processing.status import problems
 from csi.processing.store import alerts, db
 
 CHECK_SECONDS = 5.0
-HOLD_SECONDS = 120.0
-"""Until a message that could not be sent is tried again."""
 LOG_SECONDS = 60.0
 
 
@@ -30,28 +30,24 @@ def check(rt: Processing, *, is_worker: bool) -> None:
     with db.writing():
         alerts.record(found, rt.now(), None)
         due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS)
+    public_url = (rt.settings.notifications.public_url or "").rstrip("/") or None
+    notifier = AlertNotifier(alerts.table, sender(rt), KINDS, public_url, has_runbook=False)
     for alert in due:
-        _notify(rt, alert)
+        notifier.notify(alert, targets(rt))
+    notifier.sender.retry(targets(rt))
 
 
-def _notify(rt: Processing, alert: StoredAlert) -> None:
-    title, body = message(alert, KINDS, None)
-    if send(rt, title, body, message_kind(alert)):
-        with db.writing():
-            alerts.mark_notified(alert, rt.now())
-        log.info("notification sent", alert=alert.name, resolved=alert.resolved_at is not None)
-
-
-def send(rt: Processing, title: str, body: str, kind: Kind) -> bool:
-    """False: it could not be sent, and is tried again after HOLD_SECONDS."""
-    senders = rt.notifiers if rt.notifiers is not None else [configured_notifier(rt, kind)]
-    try:
-        for sender in senders:
-            sender(f"CSI processing: {title}", body)
-    except CsiError as error:
-        log.warning("notification could not be sent; it is retried", alert=title, error=str(error))
-        return False
-    return True
+def send(rt: Processing, title: str, body: str, kind: Kind, to: Iterable[str]) -> set[str]:
+    """Without a row: the database cannot be used. Returns which of these targets have the message."""
+    accepted = set()
+    for name, notifier in notifiers(rt, kind).items():
+        try:
+            if name in to:
+                notifier(f"{PREFIX}{title}", body)
+                accepted.add(name)
+        except CsiError as error:
+            log.warning("notification could not be sent; it is retried", target=name, alert=title, error=str(error))
+    return accepted
 
 
 class AlertLoop:
@@ -64,7 +60,8 @@ class AlertLoop:
         self._thread = threading.Thread(target=self._run, name="ProcessingAlerts", daemon=True)
         self._unusable_since: float | None = None
         self._logged_at = float("-inf")
-        self._is_told = False
+        self._told: set[str] = set()
+        """The targets that know that the database cannot be used."""
 
     def start(self) -> None:
         self._thread.start()
@@ -97,14 +94,15 @@ class AlertLoop:
         if time.monotonic() - self._logged_at >= LOG_SECONDS:
             self._logged_at = time.monotonic()
             log.error("processing's database cannot be used; its problems are not recorded", error=reason)
-        if not self._is_told and now - self._unusable_since >= PASSING_SECONDS:
+        if now - self._unusable_since >= PASSING_SECONDS:
             body = f"{reason}; nothing is processed.\nWhat to do: `csi processing status` names the cause"
-            self._is_told = send(self._rt, "the database cannot be used", body, "failure")
+            missing = notifiers(self._rt).keys() - self._told
+            self._told |= send(self._rt, "the database cannot be used", body, "failure", missing)
 
     def _report_usable(self) -> None:
-        if self._unusable_since is not None and self._is_told:
+        if self._unusable_since is not None and self._told:
             minutes = (self._rt.now() - self._unusable_since) / 60
             body = f"It failed for {minutes:.0f} minutes."
-            self._is_told = not send(self._rt, "the database can be used again", body, "success")
-        if not self._is_told:
+            self._told -= send(self._rt, "the database can be used again", body, "success", self._told)
+        if not self._told:
             self._unusable_since = None

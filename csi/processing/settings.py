@@ -120,6 +120,7 @@ class NotificationSettings(SettingsBlock):
     window: UpToOneYear = 300.0
     urls_env: Variable = "CSI_NOTIFY_URLS"
     file: Path | None = None
+    public_url: Url | None = None
 
 
 class DigestSettings(SettingsBlock):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from csi.processing import alerting
 from csi.processing.pipeline import dead_job_actions, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
 from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, received_events, videos
@@ -299,6 +300,29 @@ def test_a_notification_that_fails_is_tried_again_and_given_up_with_a_warning(op
         bench.drain()
         clock.move(60)
     assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"dead": 1}
+
+
+def test_a_target_that_fails_does_not_repeat_messages_to_the_others(open_bench, clock):
+    bench = open_bench(notifications={"window": 0})
+    sent: list[str] = []
+    is_down = True
+
+    def late(title: str, body: str) -> None:
+        if is_down:
+            raise notify.NotificationError("unreachable")
+        sent.append(f"late: {title}")
+
+    bench.rt.notifiers = [lambda title, body: sent.append(title), late]
+    bench.deliver("vid00000001")
+    for _ in range(5):
+        bench.drain()
+        alerting.check(bench.rt, is_worker=True)
+        clock.move(60)
+    (title,) = sent
+    is_down = False
+    clock.move(120)
+    alerting.check(bench.rt, is_worker=True)
+    assert sent == [title, f"late: {title}"]
 
 
 def test_without_addresses_notifications_go_to_a_file(open_bench, clock):

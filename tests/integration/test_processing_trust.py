@@ -287,6 +287,15 @@ def test_a_model_that_never_answers_is_reported(open_bench, chat):
     assert str(chat.url).removeprefix("http://") not in body
 
 
+def test_a_notification_links_to_the_pages_where_their_address_is_set(open_bench, chat):
+    chat.always = {CALLS: 401}
+    bench = chat_bench(open_bench, chat, 1, notifications={"public_url": "https://ua.example.org/"})
+    watch(bench, 60)
+    ((_, _, body),) = bench.sent
+    assert "Dashboard: https://ua.example.org/ui\n" in body
+    assert "Runbook: csi docs runbook a-provider-refuses-our-key" in body
+
+
 # ── the budget ──────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -134,7 +134,13 @@ def test_an_address_that_apprise_does_not_understand_is_told_by_its_place_at_the
 
 
 def notifier(*urls: str) -> Notifier:
-    return notify.configured_notifier(Processing(ProcessingSettings(), Net(), ProcessingSecrets(notify_urls=urls)))
+    rt = Processing(ProcessingSettings(), Net(), ProcessingSecrets(notify_urls=urls))
+
+    def send(title: str, body: str) -> None:
+        for one in notify.notifiers(rt).values():
+            one(title, body)
+
+    return send
 
 
 def test_an_extractive_summary_only_quotes_and_says_so():

@@ -1,17 +1,19 @@
-"""Send the notices of a window as one notification, through apprise or to a file."""
+"""Send the notices of a window as one notification, to each target: through apprise, or to a file."""
 
 import os
 
 from csi import clock, notifications
 from csi.errors import CsiError
 from csi.logs import log
-from csi.notifications import Kind
+from csi.notification_sending import Message, MessageSender
+from csi.notifications import Kind, Target
 from csi.processing.runtime import Notifier, Processing
-from csi.processing.store import audit, notices
-from csi.processing.store.db import writing
+from csi.processing.store import audit, notices, notification_log
+from csi.processing.store.db import sql_database, writing
 
 ATTEMPTS = 5
 RETRY_SECONDS = 60.0
+PREFIX = "CSI processing: "
 
 
 class NotificationError(CsiError):
@@ -31,10 +33,9 @@ def notify(rt: Processing) -> int:
     if len(claimed) > 1:
         title = f"CSI: {len(claimed)} items"
         body = "\n\n".join(f"• {notice.title}\n{notice.body}".strip() for notice in claimed)
-    try:
-        for send in rt.notifiers if rt.notifiers is not None else [configured_notifier(rt)]:
-            send(title, body)
-    except CsiError as error:
+    # Claimed again with younger ones, it is another message: no target has accepted any of these notices then.
+    key = f"notices:{claimed[0].id}-{claimed[-1].id}"
+    if not sender(rt).send(Message(key, "notices", "info", title, body), targets(rt)):
         failed = [notice.id for notice in claimed if notice.attempts >= ATTEMPTS]
         again = [notice.id for notice in claimed if notice.attempts < ATTEMPTS]
         with writing():
@@ -42,7 +43,7 @@ def notify(rt: Processing) -> int:
                 notices.release(token, again, rt.now() + RETRY_SECONDS)
             if failed:
                 notices.give_up(token, failed)
-        log.warning("notification not sent", lines=len(claimed), given_up=len(failed), error=str(error))
+        log.warning("notification not sent", lines=len(claimed), given_up=len(failed))
         return 0
     rt.failpoint("notify.sent")
     with writing():
@@ -53,10 +54,31 @@ def notify(rt: Processing) -> int:
     return len(claimed)
 
 
-def configured_notifier(rt: Processing, kind: Kind = "info") -> Notifier:
-    def send_by_apprise(title: str, body: str) -> None:
-        if not notifications.send(rt.secrets.notify_urls, title, body, kind):
-            raise NotificationError("apprise could not deliver the message to every URL")
+def sender(rt: Processing) -> MessageSender:
+    """Records what each target accepted: one that fails does not repeat messages to the others."""
+
+    def post(target: Target, title: str, body: str, kind: Kind) -> bool:
+        notifiers(rt, kind)[target.name](title, body)
+        return True
+
+    return MessageSender(sql_database, notification_log.table, rt.now, PREFIX, post)
+
+
+def targets(rt: Processing) -> list[Target]:
+    return [Target(name, "") for name in notifiers(rt)]
+
+
+def notifiers(rt: Processing, kind: Kind = "info") -> dict[str, Notifier]:
+    """By target. Each raises NotificationError where its target does not accept the message."""
+    if rt.notifiers is not None:
+        return {f"notifier {number}": notifier for number, notifier in enumerate(rt.notifiers, 1)}
+
+    def by_apprise(target: Target) -> Notifier:
+        def send(title: str, body: str) -> None:
+            if not notifications.send([target.url], title, body, kind):
+                raise NotificationError(notifications.NOT_ACCEPTED)
+
+        return send
 
     def append_to_file(title: str, body: str) -> None:
         path, flags = rt.settings.notice_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -67,4 +89,5 @@ def configured_notifier(rt: Processing, kind: Kind = "info") -> Notifier:
         except OSError as error:
             raise NotificationError(f"{path}: cannot be written: {error.strerror}") from error
 
-    return send_by_apprise if rt.secrets.notify_urls else append_to_file
+    found = {target.name: by_apprise(target) for target in notifications.targets_of(rt.secrets.notify_urls)}
+    return found or {"file": append_to_file}
