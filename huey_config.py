@@ -13,4 +13,4 @@ with exit_on_error():
     huey = create_huey(load_settings())
     huey.worker = IngesterWorker()
 
-from tasks import check_database, deliver, flush, ingest, jobs, poll, prune, rescue, tick  # noqa: F401 the tasks register themselves
+from tasks import check_database, deliver, flush, inbound, ingest, jobs, poll, prune, rescue, tick  # noqa: F401 they register

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+from contextlib import ExitStack
 
 from csi import logs, server
 from csi.config.loader import require_delivery
@@ -37,13 +38,21 @@ def _run() -> int:
     server.leave_on_signals()
     settings = load_settings()
     require_delivery(settings)
-    with listen(settings) as door:
+    with ExitStack() as doors:
+        door, hook_door = doors.enter_context(listen(settings)), listen_for_hooks(settings)
         rt = open_runtime()
         logs.install_excepthook()
+        if settings.serves_hooks:
+            log.debug("hooks are served", key=rt.inbound_keys.fingerprint)
         host, port = door.getsockname()[:2]
         log.info("sidecar listens", host=host, port=port)
-        app = create_app(lambda: rt, address=local_url(host, port))
-        code = server.run(app, door, server.ServerLimits())
+        hook_port = None
+        if hook_door is not None:
+            doors.enter_context(hook_door)
+            hook_host, hook_port = hook_door.getsockname()[:2]
+            log.info("hooks are served at an address of their own", host=hook_host, port=hook_port)
+        app = create_app(lambda: rt, address=local_url(host, port), hook_port=hook_port)
+        code = server.run(app, door, server.ServerLimits(), hook_door)
     _release_leases(rt)
     return code
 
@@ -56,6 +65,15 @@ def listen(settings: Settings) -> socket.socket:
             f"web.host {address.host} can be reached from other machines: set CSI_ADMIN_TOKEN, or use 127.0.0.1"
         )
     return server.listen(address, setting="web.port or PORT")
+
+
+def listen_for_hooks(settings: Settings) -> socket.socket | None:
+    """None: /hooks is served where the rest is, or not at all."""
+    inbound = settings.inbound
+    if not settings.serves_hooks or inbound.host is None or inbound.port is None:
+        return None
+    address = server.resolve(inbound.host or "0.0.0.0", inbound.port, setting="inbound.host")  # noqa: S104
+    return server.listen(address, setting="inbound.port")
 
 
 def _release_leases(rt: Runtime) -> None:

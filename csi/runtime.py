@@ -15,12 +15,13 @@ from pydantic import SecretStr
 from csi import clock, logs
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
-from csi.config import loader
+from csi.config import key_files, loader
 from csi.config.secrets import read_variable
 from csi.config.settings import Settings, SourceSettings, UnusableSource
 from csi.emitter.destination import Destination, destinations
 from csi.errors import SourceError
 from csi.host_pacer import HostPacer
+from csi.ingester.webhook_signature import InboundKeys
 from csi.net import AddressGuard, Net
 from csi.notifications import Target, split_urls, targets_of
 from csi.scheduling.clock_trust import ClockTrust
@@ -92,6 +93,7 @@ class ProcessState:
     activity_counted_at: float | None = None
     jobs_woken_at: float = -math.inf
     catalog_units: CatalogUnits | None = None
+    subscriptions_synced_at: float = -math.inf
     api_accepted_at: dict[str, float] = field(default_factory=dict)
     """By API credentials, when it was last recorded that the API accepts them."""
     backlog_sampled_at: float = -math.inf
@@ -204,6 +206,18 @@ class Runtime:
         """Where events go, by name. Collecting needs no endpoint yet: the worker refuses to start without one."""
         return destinations(self.settings)
 
+    @cached_property
+    def inbound_keys(self) -> InboundKeys:
+        """Tokens and secrets of /hooks. Worker and sidecar create the key file, commands only read it."""
+        given = self.settings.secrets.inbound_key
+        key = given.get_secret_value() if given else key_files.read_or_create_key(self.inbound_key_file, "inbound")
+        logs.register_secret(key)
+        return InboundKeys(key)
+
+    @property
+    def inbound_key_file(self) -> Path:
+        return self.settings.csi.state_dir / "inbound.key"
+
     def _tools(self, settings: SourceSettings) -> Tools:
         limit = None if settings.budget_units is None else self.api_limit()
         return Tools(
@@ -283,7 +297,13 @@ def secret_values(settings: Settings) -> list[str]:
     """Everything that must never appear in a log."""
     delivery, secrets = settings.delivery, settings.secrets
     known = [delivery.shared_secret, delivery.bearer_token, secrets.admin_token, secrets.admin_read_token]
-    known += [secrets.feed_token, secrets.queue_secret, secrets.heartbeat_url, *secrets.named.values()]
+    known += [
+        secrets.feed_token,
+        secrets.queue_secret,
+        secrets.heartbeat_url,
+        secrets.inbound_key,
+        *secrets.named.values(),
+    ]
     urls = [target.url for target in notification_targets(settings)]
     return [*(value.get_secret_value() for value in known if value), *urls]
 

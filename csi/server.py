@@ -113,12 +113,13 @@ def leave_on_signals() -> None:
         signal.signal(number, _leave)
 
 
-def run(app: Starlette, door: socket.socket, limits: ServerLimits) -> int:
+def run(app: Starlette, door: socket.socket, limits: ServerLimits, second: socket.socket | None = None) -> int:
     """Serve until TERM or INT; requests being handled are finished within the grace period. Returns the exit code."""
-    if not _is_loopback(door.getsockname()[0]):
+    doors = [door] if second is None else [door, second]
+    if not all(_is_loopback(one.getsockname()[0]) for one in doors):
         log.warning("listening beyond this machine without TLS: put a proxy with TLS in front")
     try:
-        LimitedServer(app, limits).run(sockets=[door])
+        LimitedServer(app, limits).run(sockets=doors)
     except SystemExit as end:
         return int(end.code or 0)
     return 0

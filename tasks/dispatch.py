@@ -9,7 +9,17 @@ from huey.api import Task
 from csi import clock
 from csi.pipeline.wake import Wake
 
-PRIORITY = {"deliver": 30, "probe": 30, "test": 30, "flush": 30, "poll": 20, "ingest": 10, "job": 5}
+PRIORITY = {
+    "deliver": 30,
+    "probe": 30,
+    "test": 30,
+    "flush": 30,
+    "poll": 20,
+    "inbound": 15,
+    "ingest": 10,
+    "subscribe": 5,
+    "job": 5,
+}
 """Later steps come first. Polls come before the items of other watches, so that one flood does not stop all polls."""
 
 URGENT = 50
@@ -31,7 +41,7 @@ def dispatch(wakes: Sequence[Wake], task: Any = None) -> None:
 
 
 def _task(wake: Wake) -> Task:
-    from tasks import deliver, ingest, jobs, poll
+    from tasks import deliver, inbound, ingest, jobs, poll
     from tasks.flush import flush_tier
 
     wrapper = {
@@ -42,5 +52,7 @@ def _task(wake: Wake) -> Task:
         "probe": deliver.probe_receiver,
         "test": deliver.test_receiver,
         "job": jobs.run_job,
+        "inbound": inbound.process_message,
+        "subscribe": inbound.request_subscription,
     }[wake.step]
     return wrapper.s(wake.key, priority=URGENT if wake.urgent else PRIORITY[wake.step])

@@ -2,12 +2,11 @@
 
 import os
 import re
-import secrets
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from csi.config.key_files import read_key, read_or_create_key
 from csi.config.loader import require_queue
 from csi.config.secrets import hide_password
 from csi.config.settings import Settings, is_server, is_unprotected_redis, looks_like_postgres
@@ -23,7 +22,6 @@ NAME = "csi"
 KEY_FILE = "queue.key"
 """In the state directory: a random secret that only the user of the worker can read."""
 
-SHORTEST_KEY = 32
 REDIS_SECONDS = 10
 PROCESSING_NAME = "csi-processing"
 PROCESSING_SECRET = "CSI_PROCESSING_QUEUE_SECRET"  # noqa: S105 the name of a variable
@@ -127,49 +125,3 @@ def _postgres_storage() -> type:
     except ImportError as error:
         raise ConfigError("a queue on PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
     return PostgresQueueStorage
-
-
-def read_key(path: Path) -> str | None:
-    """The key, or None where there is no file. StoreError where the file cannot be used."""
-    try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            key = file.read(1024).decode("ascii", "replace").strip() if stat.S_ISREG(mode) else ""
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"{path}: the queue's key cannot be read: {error.strerror}") from error
-    if len(key) < SHORTEST_KEY:
-        raise StoreError(f"{path} does not hold a queue key; delete it, and the worker creates a new one")
-    if mode & 0o007:
-        raise StoreError(f"{path} is open to other users of this machine; delete it, and the worker creates a new one")
-    return key
-
-
-def read_or_create_key(path: Path) -> str:
-    """The key of this file. Processes that start together all get the same one."""
-    make_private_dir(path.parent)
-    return read_key(path) or _create_key(path)
-
-
-def _create_key(path: Path) -> str:
-    """The file appears under its name complete, or not at all: the link fails where another process was first."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w", encoding="ascii") as opened:
-            opened.write(secrets.token_hex(32))
-            opened.flush()
-            os.fsync(file)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-    except OSError as error:
-        raise StoreError(f"{path}: the queue's key cannot be created: {error.strerror}") from error
-    key = read_key(path)
-    if key is None:
-        raise StoreError(f"{path}: the queue's key was deleted while it was being created; start again")
-    return key

@@ -81,8 +81,29 @@ class Position:
     """What the adapter remembered of this watch with its last successful read (`ReadResult.state`)."""
     wants_title: bool = False
     """The watch has no name yet: the adapter may spend a unit to look it up."""
+    is_announced: bool = False
+    """A push announced an item that no read has listed yet: a cached response may be too old."""
     progress: Callable[[], None] = lambda: None
     """Called between two pages of a long read: extends the lease. Raises SourceError when it was lost."""
+
+
+@dataclass(frozen=True)
+class PushTopic:
+    """Where the changes of a watch are announced: a hub of WebSub, and the name that it has there."""
+
+    hub_url: str
+    topic: str
+    is_foreign: bool = False
+    """The source names the hub, not the configuration: it is reached like any address that others choose."""
+
+
+@dataclass(frozen=True)
+class PushContent:
+    """What one push says, by dedupe key. Only a read makes events of it."""
+
+    keys: tuple[str, ...] = ()
+    removed: Mapping[str, float] = field(default_factory=dict)
+    """Items that are deleted or private since then."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +236,16 @@ class SourceAdapter(ABC):
     def feed_url(self, ref: str) -> str | None:
         """The feed's URL of this watch, if it has one."""
         return None
+
+    def push_topic(self, ref: str, state: Mapping[str, Any]) -> PushTopic | None:
+        """Where changes of this watch are announced. `state`: what the adapter remembered of the watch. None: nowhere,
+        as far as is known."""
+        return None
+
+    def read_push(self, ref: str, body: bytes, now: float) -> PushContent:
+        """What a verified push of this watch says. Raises SourceError when it cannot be read; the watch is read all
+        the same."""
+        return PushContent()
 
     def fill_gap(self, position: Position, since: float | None) -> ReadResult | None:
         """Items newer than `since` (the last successful read) that the window did not show, newest first.

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -11,10 +13,19 @@ from pydantic import AfterValidator, Field
 
 from csi import clock
 from csi.adapters import feed_discovery, feed_document, response_headers, samples
-from csi.adapters.base import FoundWatch, Position, RawEvent, ReadResult, SourceSamples, WatchedSource
+from csi.adapters.base import (
+    FoundWatch,
+    Position,
+    PushContent,
+    PushTopic,
+    RawEvent,
+    ReadResult,
+    SourceSamples,
+    WatchedSource,
+)
 from csi.adapters.feed_document import FeedDocument, FeedItem
 from csi.config.durations import Seconds
-from csi.config.settings import SourceSettings, VariableName, WatchSettings, check_url
+from csi.config.settings import PushSettings, SourceSettings, VariableName, WatchSettings, check_url
 from csi.errors import MalformedItem, NetError, SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.event import CreatorSignalEvent
@@ -32,6 +43,7 @@ LONGEST_IDENTITY = 120
 
 _PERMANENT = frozenset({301, 308})
 _KINDS = {404: "missing", 401: "denied", 403: "denied", 429: "throttled", 503: "throttled"}
+_LINK = re.compile(r"""<([^<>]{1,2000})>[^,<]*?;\s*rel="?(hub|self)"?(?=[\s;,]|$)""", re.IGNORECASE)
 _TRACKING = ("utm_", "fbclid", "gclid", "mc_cid", "mc_eid")
 FEED, BODY = "feed", "body"
 """Marks of the stored validator: the feed's ETag, or a digest of the last body."""
@@ -65,6 +77,7 @@ class FeedSettings(SourceSettings):
 
     poll_interval_seconds: Seconds = 900
     respect_cache_headers: bool = Field(True, description="Do not read again before the cached response expires")
+    push: PushSettings | None = Field(None, description="Subscribe to feeds that name a WebSub hub (rel=hub)")
     feeds: tuple[FeedWatch, ...] = ()
 
 
@@ -92,11 +105,12 @@ class FeedAdapter(WatchedSource):
                 last_modified=position.last_modified,
                 unchanged=True,
                 fresh_until=fresh,
-                state=state,
+                state=state | _known_hub(position),
             )
         with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             found = feed_document.read_feed(answer.body, answer.headers.get("content-type", ""), address)
             items = tuple(_raw_events(found, position.ref, now))
+        state = state | _hub_of(found, answer, address)
         tag, modified = (response_headers.validator(answer, name) for name in ("etag", "last-modified"))
         value, mark = (tag, FEED) if tag else (digest, BODY)
         return ReadResult(
@@ -166,6 +180,18 @@ class FeedAdapter(WatchedSource):
         remark = None if found.url == address else f"the feed of that page is {found.url}"
         return FoundWatch(found.url, found.title or None, remark)
 
+    def push_topic(self, ref: str, state: Mapping[str, Any]) -> PushTopic | None:
+        hub, topic = state.get("hub"), state.get("topic")
+        if self.settings.push is None or not isinstance(topic, str) or not isinstance(hub, str):
+            return None
+        own = self.settings.push.hub_url
+        return PushTopic(own or hub, topic, is_foreign=own is None)
+
+    def read_push(self, ref: str, body: bytes, now: float) -> PushContent:
+        with POLL_SECTION:
+            found = feed_document.read_feed(body, "", ref)
+            return PushContent(tuple(self.item_key(raw) for raw in _raw_events(found, ref, now)))
+
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────
 
     def _get(self, position: Position) -> tuple[HttpResponse, str]:
@@ -231,6 +257,20 @@ class FeedAdapter(WatchedSource):
         if now - since >= MOVED_AFTER:
             return {"url": there}
         return state | {"moves_to": there, "since": since}
+
+
+def _hub_of(found: FeedDocument, answer: HttpResponse, address: str) -> dict[str, str]:
+    """The hub that the feed names, in itself or in its headers, and its topic: the address that the feed has there."""
+    named = {"hub": found.hub, "self": found.topic}
+    for target, rel in _LINK.findall(", ".join(answer.headers.get_list("link"))[:4000]):
+        named[rel] = named.get(rel) or feed_document.web_address(target, address)
+    hub = named["hub"]
+    return {"hub": hub, "topic": named["self"] or address} if hub else {}
+
+
+def _known_hub(position: Position) -> dict[str, Any]:
+    """What is remembered of the hub, where the response has nothing new."""
+    return {name: position.state[name] for name in ("hub", "topic") if name in position.state}
 
 
 def _refusal(answer: HttpResponse, now: float) -> SourceError:

@@ -10,19 +10,31 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from csi.adapters import response_headers, samples
-from csi.adapters.base import Existence, Position, RawEvent, ReadResult, SourceSamples, Tools, Via, WatchedSource
-from csi.adapters.youtube import atom, channel_uploads, feed_guard, video_fields
+from csi.adapters.base import (
+    Existence,
+    Position,
+    PushContent,
+    PushTopic,
+    RawEvent,
+    ReadResult,
+    SourceSamples,
+    Tools,
+    Via,
+    WatchedSource,
+)
+from csi.adapters.youtube import atom, channel_uploads, feed_guard, push_document, video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi
 from csi.adapters.youtube.channel_uploads import UploadsPlaylist, upload_of
 from csi.adapters.youtube.enrich import Enricher
 from csi.config.durations import Seconds
-from csi.config.settings import SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
+from csi.config.settings import PushSettings, SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.errors import NetError, SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log
 from csi.net import HttpLimits, HttpResponse, is_loopback
 
+HUB = "https://pubsubhubbub.appspot.com/subscribe"
 FEED_LIMITS = HttpLimits(total=20.0, max_body=feed_guard.MAX_BYTES)
 FEED, BODY = "feed", "body"
 """Marks of the validator that a watch stores: the feed's ETag, or a digest of the last body. YouTube's own feeds have
@@ -67,6 +79,7 @@ class ChannelSettings(ApiSettings):
     respect_cache_headers: bool = Field(False, description="Poll when the feed's cached response expires")
     via: Via = Field("feed", description="Read the feed (free), the API (a unit per poll), or both")
     enrich: bool = Field(False, description="Look up length and live state of new items, if the budget has room")
+    push: PushSettings | None = Field(None, description="Subscribe to changes of these channels at a WebSub hub")
     watchlist: tuple[ChannelWatch, ...] = ()
 
     @field_validator("feed_url_template")
@@ -103,7 +116,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def read(self, position: Position) -> ReadResult:
         if video_fields.valid_id(position.ref) is None:
             raise SourceError("this is not the id of a channel", kind="bug")
-        match position.via:
+        announced = position.is_announced and self.api.usable and position.via == "feed"
+        match "both" if announced else position.via:
             case "api":
                 result = self._uploads.read_newest(position)
             case "both":
@@ -120,6 +134,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         return result
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
+        if raw.event_type == push_document.VIDEO_REMOVED:
+            return push_document.removed_event(raw)
         upload = upload_of(raw)
         subject = channel_uploads.subject_of(raw, upload)
         published_at = subject["published_at"]
@@ -133,6 +149,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         )
 
     def item_key(self, raw: RawEvent) -> str:
+        if raw.event_type == push_document.VIDEO_REMOVED:
+            return self.normalize(raw).dedupe_key
         return channel_uploads.dedupe_key(raw)
 
     def known_key(self, ref: str, item_id: str) -> str:
@@ -153,6 +171,14 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("channels", ref)
+
+    def push_topic(self, ref: str, state: Mapping[str, Any]) -> PushTopic | None:
+        if self.settings.push is None or video_fields.valid_id(ref) is None:
+            return None
+        return PushTopic(self.settings.push.hub_url or HUB, self.feed_url(ref))
+
+    def read_push(self, ref: str, body: bytes, now: float) -> PushContent:
+        return push_document.read(body, now)
 
     def fill_gap(self, position: Position, since: float | None) -> ReadResult | None:
         if not self.api.usable or not position.ref.startswith("UC"):
@@ -221,7 +247,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def _replace_feed(self, position: Position, error: SourceError) -> ReadResult:
         last = position.last_success_at
-        waited = last is None or self.tools.now() - last >= REPLACE_FEED_AFTER
+        waited = last is None or position.is_announced or self.tools.now() - last >= REPLACE_FEED_AFTER
         if not waited or not self.api.usable or not self.tools.spare(1):
             raise error
         try:
@@ -241,9 +267,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         return replace(result, items=items, unchanged=False, window_full=result.window_full and not new)
 
     def _is_hourly_read(self, position: Position) -> bool:
-        """Whether this is the first read of the watch's hour. The hours of the watches begin at different minutes, so
-        that the API calls are spread over the hour."""
-        if position.last_success_at is None:
+        """Whether this is the first read of the watch's hour, or confirms a push. The hours of the watches begin at
+        different minutes, so that the API calls are spread over the hour."""
+        if position.last_success_at is None or position.is_announced:
             return True
         shift = zlib.crc32(position.ref.encode()) % HOUR
         return (self.tools.now() + shift) // HOUR != (position.last_success_at + shift) // HOUR

@@ -22,7 +22,7 @@ from csi.pipeline.poll import poll_early
 from csi.runtime import Runtime
 from csi.scheduling import filters
 from csi.status.worker import worker_status
-from csi.store import api_units, held_removals, watch_admin, watches
+from csi.store import api_units, held_removals, subscriptions, watch_admin, watches
 from csi.store.db import writing
 from csi.store.held_removals import LostWatch, names
 from csi.store.models import Watch
@@ -376,8 +376,11 @@ def page_url(watch: Watch) -> str | None:
 
 
 def notes_of(rows: Sequence[Watch]) -> dict[int, str]:
-    """By watch id: the worker's note, and a title pattern that is not applied."""
+    """By watch id: the worker's note, a title pattern that is not applied, and what is wrong with its push."""
     refused = filters.refused_patterns({row.filters_json for row in rows})
     faults = {text: f"title pattern is not applied: {why}" for text, why in refused.items()}
-    notes = {row.id: "; ".join(filter(None, (row.note, faults.get(row.filters_json)))) for row in rows}
+    pushes = {one.watch_id: f"push: {one.last_error}" for one in subscriptions.every() if one.last_error}
+    notes = {
+        row.id: "; ".join(filter(None, (row.note, faults.get(row.filters_json), pushes.get(row.id)))) for row in rows
+    }
     return {number: note for number, note in notes.items() if note}

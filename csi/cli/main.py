@@ -37,6 +37,7 @@ COMMANDS = {
     "doctor": ("csi.cli.doctor:doctor", "Check the whole installation, with a remedy for each problem."),
     "events": ("csi.cli.events:events", "List, show and follow events."),
     "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),
+    "inbound": ("csi.cli.inbound:inbound", "Receive pushes of hubs, of Composio and of your own scripts."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
     "jobs": ("csi.cli.catalog:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
     "mcp": ("csi.cli.mcp:mcp", "Let an agent ask and, if allowed, change things (MCP)."),

@@ -266,6 +266,11 @@ class SourceSettings(Model):
         return getattr(self, "quota_limit", None)
 
     @property
+    def websub(self) -> "PushSettings | None":
+        """The `push` block of a source that has one."""
+        return getattr(self, "push", None)
+
+    @property
     def waits_for_caches(self) -> bool:
         """Whether a watch is read when the source's cached response expires, and not at its interval."""
         return bool(getattr(self, "respect_cache_headers", False))
@@ -308,6 +313,23 @@ class UnusableSource(SourceSettings):
 def unusable_source(name: str, fault: str) -> type[UnusableSource]:
     members = {"__doc__": f"sources.{name}", "__module__": __name__, "fault": fault}
     return type(f"Unusable_{name}", (UnusableSource,), members)
+
+
+class PushSettings(Model):
+    """WebSub: a hub announces changes of feeds, and each announcement is confirmed by a read."""
+
+    callback_url: PublicUrl = Field(description="Where the hub reaches this sidecar: https://csi.example.org")
+    hub_url: SourceUrl | None = Field(None, description="The hub; default: the one that the source or feed names")
+    lease_seconds: Seconds = Field(432_000, ge=3600, le=2_592_000, description="The lease that the hub is asked for")
+    stretch: bool = Field(
+        True, description="Poll less often while pushes are complete: 4 times the interval, 1 h at most"
+    )
+    removed_events: bool = Field(False, description="Emit video_removed when the hub announces that a video is gone")
+
+    @property
+    def callback_base(self) -> str:
+        """The address in front of `/hooks`, whatever follows it."""
+        return self.callback_url.partition("/hooks")[0]
 
 
 class RouteProfile(Model):
@@ -637,6 +659,28 @@ class HostSettings(Model):
 HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:\[\]-]{1,255}$"), AfterValidator(str.lower)]
 
 
+class InboundSettings(Model):
+    """The listener for pushes and webhooks, under /hooks of the sidecar."""
+
+    enabled: bool | None = Field(None, description="Serve /hooks; not set: while a source has a `push` block")
+    host: str | None = Field(None, description="An address of its own to listen on; not set: the sidecar's")
+    port: int | None = Field(None, ge=0, le=65535, description="The port of that address; nothing else is served there")
+    public_url: PublicUrl | None = Field(
+        None, description="Where senders reach /hooks; `csi inbound` prints it: https://csi.example.org"
+    )
+    max_body_bytes: int = Field(262_144, ge=1024, le=16_777_216, description="A larger message is refused (413)")
+    max_messages_per_minute: int = Field(
+        600, ge=1, le=1_000_000, description="More from one sender are answered with 503 and Retry-After"
+    )
+    keep_days: int = Field(7, ge=3, le=365, description="How long handled messages are kept, and repeats recognized")
+
+    @model_validator(mode="after")
+    def _address_is_complete(self) -> "InboundSettings":
+        if (self.host is None) != (self.port is None):
+            raise ValueError("host and port belong together: set both, or neither")
+        return self
+
+
 class NetSettings(Model):
     """Requests to hosts that sources are read from."""
 
@@ -693,6 +737,7 @@ class EnvironmentSecrets(BaseModel):
     queue_secret: SecretStr | None = None
     notify_urls: SecretStr | None = None
     heartbeat_url: SecretStr | None = None
+    inbound_key: SecretStr | None = None
     named: dict[str, SecretStr] = Field(default_factory=dict)
     """Secrets whose variable is named in the config (`api_key_env`), by that name."""
 
@@ -708,6 +753,8 @@ class ConfigFile(Model):
     catalog: CatalogSettings = Field(CatalogSettings(), description="Channels, videos and statistics over time")
     web: WebSettings = Field(WebSettings(), description="The sidecar")
     net: NetSettings = Field(NetSettings(), description="Requests to hosts that sources are read from")
+
+    inbound: InboundSettings = Field(InboundSettings(), description="The listener for pushes and webhooks")
     notify: NotifySettings = Field(NotifySettings(), description="Notifications")
     features: FeatureFlags = Field(FeatureFlags(), description="Switches for parts of the pipeline")
 
@@ -716,6 +763,13 @@ class Settings(ConfigFile):
     """The whole configuration: the file, its sources, and the secrets."""
 
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
+
+    @property
+    def serves_hooks(self) -> bool:
+        """Whether the sidecar listens for pushes and webhooks."""
+        on = self.inbound.enabled
+        return any(source.websub for source in self.sources.values()) if on is None else on
+
     secrets: EnvironmentSecrets = Field(default_factory=EnvironmentSecrets, exclude=True)
 
 

@@ -37,6 +37,7 @@ SECRETS = {
     "CSI_QUEUE_SECRET": "queue_secret",
     "CSI_NOTIFY_URLS": "notify_urls",
     "CSI_HEARTBEAT_URL": "heartbeat_url",
+    "CSI_INBOUND_KEY": "inbound_key",
 }
 """Secrets without a key in the file: variable and field of `EnvironmentSecrets`."""
 

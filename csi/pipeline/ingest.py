@@ -129,6 +129,35 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
     return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name, lane in reached]
 
 
+def store_ready(
+    rt: Runtime, ready: Sequence[CreatorSignalEvent], lane_watch: int, seq: int, seen_at: float
+) -> tuple[list[Wake], int]:
+    """Store events that arrived complete, and how many of them are new. They are ordered among themselves like those of
+    the watch `lane_watch`, which need not exist. Part of the caller's transaction."""
+    now, reached, stored = rt.now(), dict[tuple[str, str], None](), 0
+    for place, event in enumerate(ready):
+        tier, tags = str(event.routing["priority"]), event.routing["tags"]
+        destinations = [
+            it
+            for it in rt.destinations.values()
+            if it.wanted.accepts(event.source, event.event_type, tags, watch="", tier=tier)
+        ]
+        reason = "emitted" if destinations else "unwanted"
+        if not dedupe.remember([event.dedupe_key], reason, now, _days(rt)) or not destinations:
+            continue
+        order = seq * len(ready) + place
+        row = events.add(event, watch_id=None, seq=order, tier=tier, first_seen_at=seen_at)
+        if row is None:
+            continue
+        lanes = [(to, to.lane(tier)) for to in destinations]
+        due = [(to.name, lane, seen_at + to.tiers.of(lane).max_delay_seconds) for to, lane in lanes]
+        outbox.put_many([NewEntry(row, name, lane, lane_watch, order, at) for name, lane, at in due])
+        reached |= dict.fromkeys((name, lane) for name, lane, _ in due)
+        stored += 1
+        log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)
+    return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name, lane in reached], stored
+
+
 def _destinations_for(rt: Runtime, watch: WatchRouting, event: CreatorSignalEvent) -> list[Destination]:
     tags = event.routing["tags"]
     return [

@@ -13,13 +13,13 @@ from csi.errors import SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.text import TITLE_CHARS, clean
 from csi.logs import log
-from csi.pipeline import clock_check, poll_gap, polled_host_health, quiet_feed, quota_schedule, schedule
+from csi.pipeline import clock_check, poll_gap, polled_host_health, push_tracking, quiet_feed, quota_schedule, schedule
 from csi.pipeline.poll_gap import GapResult
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, watch_health
 from csi.scheduling.watch_health import Verdict
-from csi.store import counters, db, dedupe, inbox, retention, watch_admin, watches
+from csi.store import counters, db, dedupe, inbox, retention, subscriptions, watch_admin, watches
 from csi.store.counters import Count
 from csi.store.db import exclusive_on_sqlite, writing
 from csi.store.models import Watch
@@ -228,6 +228,7 @@ def _position(rt: Runtime, watch: Watch) -> Position:
         emits=_newest(json.loads(watch.first_poll)) if watch.first_read_at is None else None,
         state=json.loads(watch.adapter_state or "{}"),
         wants_title=watch.name is None,
+        is_announced=rt.settings.sources[watch.source].websub is not None and subscriptions.is_awaited(watch.id),
         progress=WatchLease(rt, watch).extend,
     )
 
@@ -245,6 +246,7 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
         known = _known(watch, found)
         new = _select(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
         stored = _store(rt, watch, new, known, now)
+        push_tracking.after_read(rt, watch, [item.key for item in found.items], _times(new.emit), now)
         # In the transaction: the plan depends on units and watches that other polls change.
         next_at = _next_poll(rt, watch, found, bool(stored), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
@@ -277,6 +279,21 @@ def _store(rt: Runtime, watch: Watch, new: ItemSelection, known: set[str], now: 
     dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
     dedupe.refresh(sorted(known), now, days)
     return inbox.put(watch, [_new_item(item) for item in new.emit], now)
+
+
+def put_pushed(rt: Runtime, watch: Watch, raws: Iterable[RawEvent], now: float) -> tuple[list[int], set[str]]:
+    """Store items that were pushed complete, as a read of the watch would. Returns the ids of the stored items and the
+    keys that were known. Part of the caller's transaction."""
+    items = _with_keys(rt.adapter(watch.source), raws)
+    known = dedupe.known([item.key for item in items])
+    wanted, unwanted = _filter(rt, watch, [item for item in items if item.key not in known])
+    selection = ItemSelection(wanted, unwanted=unwanted)
+    counters.add_all(_item_counts(watch.source, selection, known))
+    return _store(rt, watch, selection, known, now), known
+
+
+def _times(items: Iterable[KeyedItem]) -> dict[str, float]:
+    return {item.key: item.occurred for item in items}
 
 
 def _item_counts(source: str, new: ItemSelection, known: set[str]) -> list[Count]:
@@ -408,6 +425,7 @@ def _newest_item(watch: Watch, found: ReadOutcome) -> dict[str, object]:
 def _next_poll(rt: Runtime, watch: Watch, found: ReadOutcome, found_new: bool, now: float) -> float:
     respects = rt.settings.sources[watch.source].waits_for_caches
     at = quota_schedule.next_poll(rt, watch, found_new, now, found.reading.fresh_until if respects else None)
+    at = push_tracking.next_poll(rt, watch, at, now)
     if found.changes.get("empty_reads"):
         return min(at, now + watch_health.EMPTY_RETRY * rt.rng.uniform(0.8, 1.0))
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:

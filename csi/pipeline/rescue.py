@@ -4,11 +4,11 @@ Huey's schedule starts polls, flushes and retries at their time; rescue only rep
 """
 
 from csi.emitter.destination import LANES
-from csi.pipeline import destination_state, disk_guard, flush
+from csi.pipeline import destination_state, disk_guard, flush, push_tracking
 from csi.pipeline.schedule import plan
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import batches, destinations, inbox
+from csi.store import batches, destinations, inbound_messages, inbox
 
 CROWDED = 2_000
 """With this many tasks in the queue a row waits behind them; its wake-up was not lost."""
@@ -28,6 +28,8 @@ def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
     now = rt.now()
     return [
         *wakes,
+        *(Wake("inbound", message_id) for message_id in inbound_messages.overdue(now)),
+        *push_tracking.due_checks(rt),
         *(Wake("ingest", item_id) for item_id in inbox.overdue(now)),
         *(Wake("deliver", batch_id) for batch_id in batches.overdue(now)),
     ]

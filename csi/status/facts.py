@@ -12,6 +12,7 @@ from csi.runtime import Runtime
 from csi.status.backlog import backlog_age
 from csi.status.destinations import DestinationState, collecting, destination_state_of
 from csi.status.notification_problems import NotificationFacts, notification_facts
+from csi.status.push import PushFacts, push_facts
 from csi.status.storage import StorageStatus, storage_status
 from csi.status.worker import WorkerStatus, worker_status
 from csi.store import (
@@ -101,6 +102,7 @@ class SystemFacts:
     """None: csi makes no backups of this database."""
     backup_timer: bool = False
     """The timer that makes a backup every night is enabled."""
+    push: PushFacts = field(default_factory=PushFacts)
     backlog_samples: tuple[BacklogSample, ...] = ()
     """Of the last quarter of an hour, oldest first."""
 
@@ -161,6 +163,7 @@ def gather(rt: Runtime) -> SystemFacts:
         backups=backups.record(),
         backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
         backup_timer=BACKUP_TIMER.exists(),
+        push=push_facts(rt),
         backlog_samples=tuple(backlog_samples.since(now - SAMPLES_SECONDS)),
     )
 

@@ -52,6 +52,10 @@ KINDS: dict[str, ProblemKind] = {
     "watches_removed": ProblemKind("config", "the-configuration-removes-watches", "/sources"),
     "backup_failed": ProblemKind("backup", "a-backup-is-old-or-failed", explains=("backup_old",)),
     "backup_old": ProblemKind("backup", "a-backup-is-old-or-failed"),
+    "push_failing": ProblemKind("push", "the-hub-does-not-verify-or-push", "/sources", notifies=False),
+    "push_ended": ProblemKind("push", "composio-pushes-nothing-any-more", "/sources"),
+    "inbound_refused": ProblemKind("push", "webhooks-are-refused-or-fail"),
+    "inbound_failed": ProblemKind("push", "webhooks-are-refused-or-fail"),
     "notification_failed": ProblemKind("notify", "a-notification-was-not-sent", "/notifications"),
     "no_notification_target": ProblemKind("notify", "no-notification-target-is-set", "/notifications", notifies=False),
 }

@@ -11,6 +11,7 @@ from csi.status import (
     backup_problems,
     delivery_problems,
     notification_problems,
+    push,
     source_problems,
     storage_problems,
     worker_problems,
@@ -70,6 +71,7 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_configuration(facts),
         *_disk(facts),
         *backup_problems.problems(facts),
+        *push.problems(facts.push, facts.now),
         *_incidents(facts),
         *notification_problems.problems(facts.notifications),
     )

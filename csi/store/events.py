@@ -7,7 +7,7 @@ from typing import Any
 
 from csi import clock
 from csi.ingester.event import CreatorSignalEvent
-from csi.store.db import changed, chunks, columns, fetch, marks, run, value
+from csi.store.db import changed, chunks, columns, fetch, fetch_one, marks, run, value
 from csi.store.models import Event
 
 _CONTRACT = (
@@ -95,6 +95,13 @@ def _values(new: NewEvent) -> tuple[Any, ...]:
         *(_compact(it.subject), _compact(it.routing), _compact(it.metadata), it.raw_ref, it.contract_version),
         *(clock.iso(new.first_seen_at), new.watch_id, new.seq, new.tier, new.first_seen_at),
     )
+
+
+def mark_removed(dedupe_key: str, at: float) -> StoredEvent | None:
+    """The item of this key is deleted or private since then; the first time counts. None: no such event is stored."""
+    run("UPDATE events SET removed_at = COALESCE(removed_at, ?) WHERE dedupe_key = ?", at, dedupe_key)
+    sql = f"SELECT {COLUMNS} FROM events e WHERE e.dedupe_key = ? ORDER BY e.id LIMIT 1"
+    return fetch_one(StoredEvent, sql, dedupe_key)
 
 
 def is_stored(event_id: str) -> bool:

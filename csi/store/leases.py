@@ -11,6 +11,9 @@ _SCHEDULED = {
     "batches": ("next_attempt_at", "wake_at", "lease_until"),
     "destinations": ("next_probe_at", "throttled_until"),
     "jobs": ("scheduled_at", "lease_until"),
+    "subscriptions": ("due_at", "expires_at", "lease_until"),
+    "pushed_items": ("due_at",),
+    "inbound_messages": ("wake_at", "lease_until"),
 }
 LEADER_SECONDS = 4.0
 """How long a role is vacant at most after its holder died."""
@@ -22,6 +25,7 @@ _TAKE = """
     WHERE leadership.holder = excluded.holder OR leadership.lease_until < ? OR leadership.lease_until > ?
 """
 
+_NO_LEASE = "lease_token = NULL, lease_until = NULL"
 _FREE = "lease_token = NULL, lease_until = NULL, wake_at = ?"
 _SENDING = "state = 'sending' AND lease_token LIKE ?"
 
@@ -37,6 +41,8 @@ def release_own(now: float) -> int:
         freed = changed(f"UPDATE batches SET state = 'ready', {_FREE} WHERE {_SENDING}", now, own)
         freed += changed(f"UPDATE inbox SET {_FREE} WHERE state = 'new' AND lease_token LIKE ?", now, own)
         freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token LIKE ?", now, own)
+        freed += changed(f"UPDATE inbound_messages SET {_FREE} WHERE state = 'new' AND lease_token LIKE ?", now, own)
+        freed += changed(f"UPDATE subscriptions SET {_NO_LEASE} WHERE lease_token LIKE ?", own)
         return freed + jobs.release_own(now)
 
 
@@ -50,6 +56,8 @@ def release_all(now: float) -> int:
         freed = changed(f"UPDATE batches {end} {_SENDING}", now - 1, now, "%")
         freed += changed(f"UPDATE inbox {end} state = 'new' AND lease_token IS NOT NULL", now - 1, now)
         freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token IS NOT NULL", now)
+        freed += changed(f"UPDATE inbound_messages {end} state = 'new' AND lease_token IS NOT NULL", now - 1, now)
+        freed += changed(f"UPDATE subscriptions SET {_NO_LEASE} WHERE lease_token IS NOT NULL")
         freed += jobs.requeue_all(now)
         # Wake-ups that the process had taken from the queue died with it: what is due is woken now. What is due later
         # has its wake-up in the queue's schedule.

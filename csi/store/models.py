@@ -114,6 +114,7 @@ class Event(TableModel):
     state = TextField(default="pending")
     first_seen_at = DoubleField()
     delivered_at = DoubleField(null=True)
+    removed_at = DoubleField(null=True)
 
     class Meta:
         table_name = "events"

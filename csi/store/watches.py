@@ -325,8 +325,24 @@ def finish(watch: Watch, next_poll_at: float, **changes: Any) -> bool:
     return bool(changed(sql, *changes.values(), watch.id, watch.lease_token))
 
 
-def of_source(source: str) -> list[Watch]:
-    return list(Watch.select().where((Watch.source == source) & (Watch.state == "active")).order_by(Watch.id))
+def of_source(source: str, *, paused: bool = False) -> list[Watch]:
+    """Active ones; with `paused`, paused ones, too."""
+    states = ("active", "paused") if paused else ("active",)
+    return list(Watch.select().where((Watch.source == source) & Watch.state.in_(states)).order_by(Watch.id))
+
+
+def active_of(source: str, ref: str) -> Watch | None:
+    found: Watch | None = Watch.get_or_none(source=source, ref=ref, state="active")
+    return found
+
+
+def make_due(watch_id: int, at: float) -> bool:
+    """Due at this time, if it would be due later. False: it is due by then, not active, or being read."""
+    sql = (
+        "UPDATE watches SET next_poll_at = ?, wake_at = ? "
+        "WHERE id = ? AND state = 'active' AND lease_token IS NULL AND next_poll_at > ?"
+    )
+    return bool(changed(sql, at, at, watch_id, at))
 
 
 def active() -> list[Watch]:

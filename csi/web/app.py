@@ -22,6 +22,7 @@ from csi.store import database_faults
 from csi.web import api, documents, feeds, health, metrics, openapi
 from csi.web.guards import ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
+from csi.web.hooks import HookListener, HookPort
 from csi.web.mcp.endpoint import McpEndpoint
 from csi.web.middleware import SidecarMiddleware
 from csi.web.page_rendering import error_page, show_file
@@ -35,9 +36,11 @@ Handlers = Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]]
 _DETAILS = {404: "there is nothing at this path", 405: "this method is not allowed here"}
 
 
-def create_app(open_runtime: Callable[[], Runtime], address: str | None = None) -> Starlette:
+def create_app(
+    open_runtime: Callable[[], Runtime], address: str | None = None, hook_port: int | None = None
+) -> Starlette:
     """Opens nothing: `open_runtime` is called at the first request, or when the server starts. `address`: where it
-    listens, for `csi doctor`.
+    listens, for `csi doctor`. `hook_port`: the port that serves /hooks, and nothing else, if it has one of its own.
 
     `app.state.reset()` closes the runtime, so that the next request opens a new one (tests, changed environment).
     """
@@ -69,9 +72,10 @@ def create_app(open_runtime: Callable[[], Runtime], address: str | None = None) 
             Route("/static/{name}", show_file),
             Route("/docs/{name}", documents.show_document),
             *feeds.routes(),
+            Mount("/hooks", HookListener(sidecar)),
             *(Route(path, dashboard) for path in page_paths),
         ],
-        middleware=[Middleware(SidecarMiddleware)],
+        middleware=[Middleware(SidecarMiddleware), Middleware(HookPort, port=hook_port)],
         exception_handlers=_HANDLERS,
         lifespan=lifespan,
     )

@@ -171,18 +171,18 @@ async def _run_audited(
             sidecar.warn("audit record not completed", error)
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
     """HttpProblem for a body that is too large, too slow or cut off."""
-    too_large = HttpProblem(413, f"the body is larger than {MAX_BODY} bytes")
+    too_large = HttpProblem(413, f"the body is larger than {most} bytes")
     length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > MAX_BODY):
+    if length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > most):
         raise too_large
     body = bytearray()
     try:
         with anyio.fail_after(BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > MAX_BODY:
+                if len(body) > most:
                     raise too_large
     except TimeoutError as error:
         raise HttpProblem(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error

@@ -46,6 +46,8 @@ JOB_STATUSES = ("pending", "running", "failed", "dead")
 JOB_RESULTS = ("completed", "failed", "waits", "dead")
 RELOAD_RESULTS = ("loaded", "refused")
 NOTIFICATION_RESULTS = ("sent", "failed")
+PUSH_RESULTS = ("push", "confirmed", "miss", "near_miss")
+INBOUND_RESULTS = ("stored", "repeated", "conflict", "full", "refused", "done", "failed")
 VERDICTS = ("ok", "degraded", "down")
 LANES = (*TIERS, STREAM)
 SUBJECTS = 20
@@ -148,6 +150,10 @@ def _counted(sources: Sequence[str]) -> Iterator[Metric]:
     yield _counter("csi_gaps", text, "result", "gaps", sources, ("filled", "open"))
     text = "Upstream outages that began and ended"
     yield _counter("csi_outages", text, "step", "outages", sources, ("began", "ended"))
+    text = "Pushes of hubs and of Composio, and items that a push announced, missed or announced late"
+    yield _counter("csi_pushes", text, "result", "pushes", sources, PUSH_RESULTS)
+    text = "Messages at /hooks by what became of them"
+    yield _results("csi_inbound_messages", text, "inbound", INBOUND_RESULTS)
     seen, accepted = "Time from occurred to first seen", "Time from first seen to accepted by the receiver"
     ages, waits = counters.AGE_BUCKETS, counters.LATENCY_BUCKETS
     yield _histogram("csi_seen_latency_seconds", seen, "tier", "seen_seconds", ages, LANES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from csi.emitter.destination import LANES
 from csi.logs import log
-from csi.pipeline import clock_check, disk_guard, receiver_test, redrive, rescue
+from csi.pipeline import clock_check, disk_guard, receiver_test, redrive, rescue, subscribe
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import backlog_samples, batches, db, heartbeats, leases
@@ -43,6 +43,7 @@ def run_pass(rt: Runtime, queue: QueueHealth, started_at: float, *, with_heartbe
         shift_times_after_clock_change(rt)
         wakes += redrive.redrive(rt)
         wakes += receiver_test.due_tests(rt)
+        wakes += subscribe.due_requests(rt)
         sample_backlog(rt)
     if with_heartbeat and queue.problem is None and (leads or queue.depth is None):
         write_heartbeat(rt, started_at)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from csi.logs import log
 from csi.pipeline import clock_check
 from csi.runtime import Runtime
-from csi.store import heartbeats, retention
+from csi.store import heartbeats, inbound_messages, retention
 from csi.store.retention import RetentionLimits
 
 DAY = 86_400.0
@@ -49,7 +49,9 @@ def prune_hourly(rt: Runtime) -> Pruned:
     """One bounded run; none while the clock is not trusted."""
     if clock_check.is_held(rt):
         return Pruned(complete=False)
-    done = prune(rt, moment=trusted_moment(rt, NAME), max_chunks=CHUNKS_PER_RUN)
+    moment = trusted_moment(rt, NAME)
+    inbound_messages.delete_old(moment - rt.settings.inbound.keep_days * DAY)
+    done = prune(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
     _log_result(done)
     return done
 

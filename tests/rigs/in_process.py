@@ -13,7 +13,7 @@ from csi.catalog import channel_admin
 from csi.catalog.catalog_jobs import HANDLERS, plan_jobs
 from csi.jobs import run_job
 from csi.jobs.run_job import run_next_job
-from csi.pipeline import deliver, flush, ingest, poll, schedule
+from csi.pipeline import deliver, flush, inbound_process, ingest, poll, schedule, subscribe
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime, open_runtime
 from csi.simulator.youtube.app import (
@@ -84,6 +84,10 @@ class InProcessPipeline:
                 return deliver.probe(self.rt, str(wake.key))
             case "test":
                 return deliver.test(self.rt, str(wake.key))
+            case "inbound":
+                return inbound_process.process(self.rt, int(wake.key))
+            case "subscribe":
+                return subscribe.subscribe(self.rt, int(wake.key))
             case "deliver":
                 return [wake for wakes in deliver.deliver(self.rt, int(wake.key)) for wake in wakes]
 

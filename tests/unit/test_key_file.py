@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from csi.config.key_files import read_key, read_or_create_key
 from csi.errors import StoreError
-from tasks.queue import read_key, read_or_create_key
 
 
 def test_it_is_made_once_and_only_its_owner_can_read_it(tmp_path):

@@ -1,0 +1,229 @@
+"""Handle one stored message of /hooks: confirm a push, map a webhook of Composio, store what your scripts sent.
+
+The row in `inbound_messages` remembers the work. It is settled in the transaction that stores what follows from it; the
+maintenance loop finds it when a task was lost or a process died.
+"""
+
+import json
+
+from csi import clock
+from csi.adapters import composio
+from csi.adapters.base import PushContent, RawEvent
+from csi.adapters.composio import ComposioMessage
+from csi.adapters.youtube import push_document
+from csi.adapters.youtube.api import is_readable
+from csi.config.settings import TIERS
+from csi.errors import MalformedItem, SourceError
+from csi.ingester.event import CreatorSignalEvent
+from csi.logs import log
+from csi.pipeline import inbound_content, ingest, poll, push_tracking
+from csi.pipeline.wake import Wake
+from csi.runtime import Runtime
+from csi.store import counters, db, events, inbound_endpoints, inbound_messages, incidents, subscriptions, watches
+from csi.store.db import writing
+from csi.store.inbound_messages import MAX_CLAIMS, ClaimedMessage
+from csi.store.models import Watch
+
+PLAYLISTS, CHANNELS = "youtube_playlist", "youtube_channel_rss"
+PUSH_ENDED = "push_ended"
+
+
+class NotHandled(MalformedItem):
+    """The message stays, as failed, and can be replayed when its reason is gone."""
+
+
+def process(rt: Runtime, message_id: int) -> list[Wake]:
+    """Handle this message if it waits; the wake-ups of what it stored."""
+    with writing():
+        message = inbound_messages.claim(message_id, rt.now())
+    if message is None:
+        return []
+    if message.claims >= MAX_CLAIMS:
+        return _fail(rt, message, f"handling it ended the process {MAX_CLAIMS} times")
+    try:
+        return _handle(rt, message)
+    except MalformedItem as error:
+        return _fail(rt, message, str(error))
+    except db.DatabaseError:
+        raise  # the lease expires, and the message is handled again
+    except Exception as error:  # noqa: BLE001 one message must not stop the others
+        log.exception("message could not be handled", sender=message.sender, message=message.id)
+        return _fail(rt, message, f"{type(error).__name__} while handling it")
+
+
+def _handle(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
+    match message.kind:
+        case "websub":
+            return _handle_push(rt, message)
+        case "composio":
+            return _handle_composio(rt, message)
+        case "events":
+            return _handle_events(rt, message)
+    return _handle_items(rt, message)
+
+
+def _fail(rt: Runtime, message: ClaimedMessage, reason: str) -> list[Wake]:
+    with writing():
+        inbound_messages.settle(message, "failed", reason, rt.now())
+        counters.add("inbound", label="failed")
+    log.warning("message failed", sender=message.sender, message=message.id, reason=reason)
+    return []
+
+
+# ── WebSub ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _handle_push(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
+    now, row = rt.now(), subscriptions.find(message.sender_id)
+    watch = watches.find(row.watch_id) if row is not None else None
+    if row is None or watch is None or watch.source not in rt.settings.sources:
+        raise NotHandled("its subscription or its source does not exist any more")
+    content = _content(rt, watch, message.content, now)
+    with writing():
+        new = push_tracking.note_push(rt, row, content.keys, now)
+        gone = [_note_removed(rt, watch, key, at, now) for key, at in content.removed.items()]
+        items = [item_id for ids in gone for item_id in ids]
+        is_due = not content.keys and not content.removed and watches.make_due(watch.id, now)
+        result = f"{len(new)} new, {len(content.keys) - len(new)} known, {len(gone)} removed"
+        if not inbound_messages.settle(message, "done", result, now):
+            raise NotHandled("its lease was lost")
+        counters.add("inbound", label="done")
+    wakes = [Wake("poll", watch.id)] if is_due else []
+    return [*wakes, *push_tracking.due_checks(rt), *(Wake("ingest", item_id) for item_id in items)]
+
+
+def _content(rt: Runtime, watch: Watch, body: bytes, now: float) -> PushContent:
+    """A push that cannot be read says that something changed: the watch is read."""
+    try:
+        return rt.adapter(watch.source).read_push(watch.ref, body, now)
+    except SourceError as error:
+        log.warning("push is not readable; its watch is read", source=watch.source, watch=watch.ref, error=str(error))
+        return PushContent()
+
+
+def _note_removed(rt: Runtime, watch: Watch, key: str, at: float, now: float) -> list[int]:
+    """Mark the event of a video that is deleted or private, and emit `video_removed` where that is wanted."""
+    found = events.mark_removed(key, at)
+    push = rt.settings.sources[watch.source].websub
+    if found is None or push is None or not push.removed_events:
+        return []
+    raw = push_document.removed_item(json.loads(found.subject_json), watch.source, at)
+    return poll.put_pushed(rt, watch, [raw], now)[0]
+
+
+# ── Composio ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _handle_composio(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
+    now, found = rt.now(), composio.read(message.content)
+    with writing():
+        if found.kind != "trigger":
+            result, wakes = _report_end(message.sender, found, now), list[Wake]()
+        else:
+            incidents.close(PUSH_ENDED, message.sender, "a message of this sender", now)
+            result, wakes = _store_item(rt, found, now)
+        if not inbound_messages.settle(message, "done", result, now):
+            raise NotHandled("its lease was lost")
+        counters.add("inbound", label="done")
+    return wakes
+
+
+def _report_end(sender: str, found: ComposioMessage, now: float) -> str:
+    """Composio pushes nothing any more: polling goes on alone, and the operator is told."""
+    is_account = found.kind == composio.ACCOUNT_EXPIRED
+    what = (
+        "the connected account has expired" if is_account else f"the trigger {found.trigger or ''} is disabled".strip()
+    )
+    incidents.report(
+        PUSH_ENDED,
+        sender,
+        what=f"Composio ({sender}): {what}",
+        effect="Composio pushes no new items; they are found by polling",
+        remedy="connect the account again in Composio" if is_account else "enable the trigger again in Composio",
+        now=now,
+    )
+    log.error("Composio pushes nothing any more", sender=sender, what=what)
+    return what
+
+
+def _store_item(rt: Runtime, found: ComposioMessage, now: float) -> tuple[str, list[Wake]]:
+    """The item as a poll of its playlist would have found it; without a complete item, the watches are polled."""
+    watch, raw = _playlist_item(rt, found)
+    if watch is None or raw is None:
+        return _poll_mentioned(found, now)
+    key = rt.adapter(PLAYLISTS).item_key(raw)
+    subscriptions.add(watch.id, "composio", now, state="verified", verified_at=now)
+    row = subscriptions.of_watch(watch.id)
+    if row is not None:
+        new = push_tracking.note_push(rt, row, [key], now)
+        push_tracking.confirm(rt, row, len(new))
+    ids, known = poll.put_pushed(rt, watch, [raw], now)
+    result = "stored" if ids else "known already" if known else "filtered"
+    return result, [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in ids]
+
+
+def _playlist_item(rt: Runtime, found: ComposioMessage) -> tuple[Watch | None, RawEvent | None]:
+    """None, None: the item lacks what its key and id are made of, or is not readable."""
+    if found.item is None or PLAYLISTS not in rt.settings.sources or not is_readable(found.item):
+        return None, None
+    snippet = found.item.get("snippet")
+    added_at = str(snippet.get("publishedAt", "")) if isinstance(snippet, dict) else ""
+    raw = RawEvent(PLAYLISTS, "video_added_to_playlist", found.item, added_at)
+    try:
+        event = rt.adapter(PLAYLISTS).normalize(raw)
+    except MalformedItem:
+        return None, None
+    return watches.active_of(PLAYLISTS, str(event.subject.get("playlist_id", ""))), raw
+
+
+def _poll_mentioned(found: ComposioMessage, now: float) -> tuple[str, list[Wake]]:
+    named = [watches.active_of(source, ref) for ref in found.mentions for source in (PLAYLISTS, CHANNELS)]
+    due = [watch for watch in named if watch is not None]
+    for watch in due:
+        watches.make_due(watch.id, now)
+    if not due:
+        return "no watch has this item: add its playlist with `csi sources add`", []
+    return f"polls {len(due)} watch{'' if len(due) == 1 else 'es'}", [Wake("poll", watch.id) for watch in due]
+
+
+# ── your own ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _handle_events(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
+    now, found = rt.now(), inbound_content.read_events(message.content)
+    endpoint = inbound_endpoints.find(message.sender)
+    ready = [_received(event, message, endpoint.tier if endpoint else "standard") for event in found]
+    with writing():
+        wakes, stored = ingest.store_ready(rt, ready, -message.sender_id, message.id, message.received_at)
+        result = f"{stored} stored, {len(found) - stored} known"
+        if not inbound_messages.settle(message, "done", result, now):
+            raise NotHandled("its lease was lost")
+        counters.add("inbound", label="done")
+    return wakes
+
+
+def _received(event: CreatorSignalEvent, message: ClaimedMessage, tier: str) -> CreatorSignalEvent:
+    """With the tier that the event asks for, else that of its sender."""
+    routing = {"pipeline": "default", "tags": []} | event.routing
+    routing["priority"] = routing["priority"] if routing.get("priority") in TIERS else tier
+    routing["tags"] = routing["tags"] if isinstance(routing["tags"], list) else []
+    metadata = {"source_adapter": f"inbound:{message.sender}"} | event.metadata
+    own = {"received_at": clock.iso(message.received_at), "emitted_at": None, "raw_ref": f"inbound:{message.id}"}
+    return event.model_copy(update=own | {"routing": routing, "metadata": metadata})
+
+
+def _handle_items(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
+    now, endpoint = rt.now(), inbound_endpoints.find(message.sender)
+    if endpoint is None or not endpoint.source or endpoint.source not in rt.settings.sources:
+        raise NotHandled("its sender was removed, or its source is not configured any more")
+    found = inbound_content.read_items(message.content, endpoint.source)
+    ref = found.ref or endpoint.ref or ""
+    watch = watches.active_of(endpoint.source, ref)
+    if watch is None:
+        raise NotHandled(f"{endpoint.source} has no active watch of this name; add it with `csi sources add`")
+    with writing():
+        ids, known = poll.put_pushed(rt, watch, found.items, now)
+        if not inbound_messages.settle(message, "done", f"{len(ids)} stored, {len(known)} known", now):
+            raise NotHandled("its lease was lost")
+        counters.add("inbound", label="done")
+    return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in ids]
