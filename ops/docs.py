@@ -161,7 +161,8 @@ def _step(annotation: Any, inner: type[BaseModel], value: Any) -> tuple[Any, str
         return None, "[]."
     if origin is dict:
         return None, ".<name>."
-    return (inner() if value is None else value), "."
+    # A block that is absent by default may have required keys: it has no defaults then.
+    return (inner.model_construct() if value is None else value), "."
 
 
 def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> str:

@@ -37,6 +37,8 @@ COMMANDS = [
     "jobs dead",
     "jobs list",
     f"jobs show {DEAD_JOB[:8]}",
+    "inbound list",
+    "inbound messages",
     "notify mutes",
     "notify status",
     "problems list",

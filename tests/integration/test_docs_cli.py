@@ -31,7 +31,20 @@ def test_every_json_shape_is_the_documented_one(tmp_path):
 
 def test_every_command_that_prints_json_and_only_reads_has_its_shape_in_the_page():
     """What changes something may say what it did as it likes; whoever adds a reading command adds its shape."""
-    changing = {"accept", "ack", "add", "import", "poll", "replay", "discard", "prune", "purge", "demo", "copy"}
+    changing = {
+        "accept",
+        "ack",
+        "add",
+        "import",
+        "poll",
+        "replay",
+        "rotate",
+        "discard",
+        "prune",
+        "purge",
+        "demo",
+        "copy",
+    }
     changing |= {"events resend", "archive run", "archive restore", "channels backfill", "jobs enqueue"}
     names = {name.removeprefix("csi ") for name, command in LEAVES.items() if _options(command) & {"--json"}}
     reading = {name for name in names if not {name, name.rpartition(" ")[2]} & changing}

@@ -36,6 +36,7 @@ from csi.status import (
     facts,
     mutes,
     overview,
+    push,
     sidecar,
     slo,
     storage,
@@ -253,11 +254,17 @@ class TroubledHistory(History):
         db.run("UPDATE inbox SET state = 'quarantined' WHERE id = ?", put[0])
 
     def add_counts(self, now: float) -> None:
-        words = {"items": ("new", "known", "filtered"), "polls": ("ok", "error"), "gaps": ("filled", "open")}
+        words = {
+            "items": ("new", "known", "filtered"),
+            "polls": ("ok", "error"),
+            "gaps": ("filled", "open"),
+            "pushes": ("push", "miss"),
+        }
         for name, labels in (words | {"outages": ("began", "ended")}).items():
             counters.add_all([Count(name, self.draw.randint(1, 99), SOURCE, label) for label in labels])
         for name, labels in {"config_reloads": ("loaded", "refused"), "notifications": ("sent", "failed")}.items():
             counters.add_all([Count(name, self.draw.randint(1, 99), "", label) for label in labels])
+        counters.add_all([Count("pushes", 7, SOURCE, "push"), Count("inbound", 5, "", "stored")])
         counters.add_all(counters.observed("poll_seconds", [0.2, 0.7, 40.0], counters.POLL_BUCKETS, source=SOURCE))
         for tier in TIERS:
             seconds = [self.draw.uniform(0, 9_000) for _ in range(9)]
@@ -486,6 +493,7 @@ READS = [
     lambda rt: destinations.all_destinations(rt),
     lambda rt: list(delivery_problems.problems(facts.gather(rt))),
     lambda rt: facts.gather(rt),
+    lambda rt: push.push_facts(rt),
     lambda rt: mutes.active_mutes(rt),
     lambda rt: overview.overview(rt),
     lambda rt: event_search.page(EventQuery(text="alpha"), 5),

@@ -185,6 +185,7 @@ def test_labels_are_configured_names_only(rt: Runtime) -> None:
     assert labels == {
         "youtube_playlist", "youtube_channel_rss", "urgent", "standard", "high_volume", "stream", "resend", "default",
         "stored", "delivered", "dlq", "replayed", "resent", "duplicate", "malformed", "ok", "error",
+        "push", "confirmed", "miss", "near_miss", "repeated", "conflict", "full", "refused", "done",
         "new", "known", "filtered", "filled", "open",
         "began", "ended", "ready", "sending", *metrics.CAUSES, *watch_states.STATES,
         *PROBLEMS, "1h", "24h", "occurred_to_seen", "seen_to_accepted", "occurred_to_accepted",

@@ -223,7 +223,7 @@ def backup(figure: Callable[[Moment, Any], float | None]) -> Row:
 
 
 COUNTERS = (
-    *("events", "items", "polls", "gaps", "outages", "jobs", "config_reloads", "notifications"),
+    *("events", "items", "polls", "gaps", "outages", "jobs", "config_reloads", "notifications", "pushes", "inbound"),
     *("poll_seconds", "poll_seconds_sum", "seen_seconds", "seen_seconds_sum", "accept_seconds", "accept_seconds_sum"),
 )
 """Counted as it happens and shown by the metrics only: these series equal the rows of `counters`."""
@@ -242,6 +242,10 @@ METRICS: dict[str, Row] = {
         for group in at.sources
         for word in ("began", "ended")
     },
+    "csi_pushes_total": by_source("pushes", "push", "confirmed", "miss", "near_miss"),
+    "csi_inbound_messages_total": counter(
+        "inbound", ("stored", "repeated", "conflict", "full", "refused", "done", "failed")
+    ),
     "csi_config_reloads_total": counter("config_reloads", ("loaded", "refused")),
     "csi_notifications_total": counter("notifications", ("sent", "failed")),
     "csi_job_runs_total": counter("jobs", ("completed", "failed", "waits", "dead"), lambda at: KINDS),
