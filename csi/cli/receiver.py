@@ -75,7 +75,10 @@ def receiver(
         receiver_app = app.create_app(chosen, extra_routes=routes)
         address, bound_port = listener.getsockname()[:2]
         url_host = f"[{address}]" if ":" in address else address
-        click.echo(f"receiver listening on http://{url_host}:{bound_port}{app.INGEST_PATH}")
+        endpoint = f"http://{url_host}:{bound_port}{app.INGEST_PATH}"
+        click.echo(f"receiver listening on {endpoint}")
+        click.echo(f"to point CSI at it: CSI_UA_ENDPOINT={endpoint}")
+        click.echo("  CSI_UA_SHARED_SECRET=the value of UA_SIGNALS_INGEST_SHARED_SECRET; then: csi delivery test")
         server.leave_on_signals()
         if alerts is not None:
             alerts.start()
