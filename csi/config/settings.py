@@ -640,7 +640,7 @@ class WebSettings(Model):
         None, description="The receiver, if it serves processing: transcripts and summaries are read there"
     )
     processing_password_env: VariableName = Field(
-        "UA_SIGNALS_DASHBOARD_PASSWORD", description="Variable with the password of its dashboard, if it has one"
+        "UA_SIGNALS_DASHBOARD_PASSWORD", description="Variable with the password of its dashboard"
     )
 
 

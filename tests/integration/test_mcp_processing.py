@@ -80,6 +80,7 @@ async def test_errors_of_processing_are_sentences(at: OperatorRig, url: str, tmp
     assert "must be one of" in (await call(calls, "list_processed_videos", status="wrong")).error
     refused = await call(connect(at, url, "wrong"), "list_processed_videos")
     assert (refused.status, "UA_SIGNALS_DASHBOARD_PASSWORD" in refused.error) == (502, True)
+    assert "UA_SIGNALS_DASHBOARD_PASSWORD" in (await call(connect(at, url, None), "list_processed_videos")).error
     bare = ReceiverSettings(secret="csi-test-secret", db_path=tmp_path / "bare.db")
     with serve_in_background(create_receiver(bare)) as other:
         assert "serves no processing" in (await call(connect(at, other), "list_processed_videos")).error

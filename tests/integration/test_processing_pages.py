@@ -196,3 +196,10 @@ async def test_the_look_is_the_sidecars_own_file_and_no_other_file_is_served(ben
         assert (style.headers["content-type"], style.status_code) == ("text/css; charset=utf-8", 200)
         assert (await http.get("/ui/static/csi.css")).status_code == 404
         assert (await http.get("/ui/static/..%2f__init__.py")).status_code == 404
+
+
+async def test_videos_as_json_need_the_password_also_on_this_machine(bench):
+    for path in ("/processing/videos", "/processing/videos/vid00000001?text=transcript"):
+        for given, asked, status in ((None, PASSWORD, 403), (PASSWORD, None, 401), (PASSWORD, PASSWORD, 200)):
+            async with client(app_of(bench, given), password=asked) as http:
+                assert (await http.get(path)).status_code == status

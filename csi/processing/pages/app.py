@@ -89,7 +89,7 @@ def routes(rt: Processing, password: str | None = None, login: LocalLogin | None
         Route(READY_PATH, health(rt, "ready")),
         Route(LIVE_PATH, health(rt, "live")),
         Route(METRICS_PATH, metrics(rt, lambda request: _is_authorized(request, password))),
-        *video_json.routes(rt, lambda request: _is_authorized(request, password)),
+        *video_json.routes(rt, None if password is None else lambda request: _has_password(request, password)),
     ]
     return [*found, Route("/ui/static/{name}", static_file)]
 

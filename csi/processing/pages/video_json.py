@@ -29,8 +29,8 @@ class _WrongParameter(Exception):
     """A parameter that is not what it has to be. The text says what it may be."""
 
 
-def routes(rt: Processing, is_authorized: Callable[[Request], bool]) -> list[Route]:
-    """For clients that may read the dashboard."""
+def routes(rt: Processing, has_password: Callable[[Request], bool] | None) -> list[Route]:
+    """For clients with the dashboard's password; None: there is no password, and nothing is served."""
     threads = CapacityLimiter(THREADS)
 
     def handler(facts: Facts) -> Handler:
@@ -47,7 +47,9 @@ def routes(rt: Processing, is_authorized: Callable[[Request], bool]) -> list[Rou
             return JSONResponse(found, 200, _HEADERS)
 
         async def serve(request: Request) -> Response:
-            if not is_authorized(request):
+            if has_password is None:
+                return JSONResponse({"error": "a password of the dashboard has to be set"}, 403, _HEADERS)
+            if not has_password(request):
                 return JSONResponse({"error": "the password of the dashboard is needed"}, 401, _HEADERS)
             return await to_thread.run_sync(read, request, limiter=threads)
 

@@ -79,9 +79,11 @@ def _fetch(rt: Runtime, path: str, parameters: dict[str, Any]) -> dict[str, Any]
         raise HttpProblem(502, "the receiver there serves no processing; check web.processing_url")
     if answer.status in (400, 404) and isinstance(found.get("error"), str):
         raise HttpProblem(answer.status, str(found["error"])[:200])
-    if answer.status == 401:
+    if answer.status in (401, 403):
         raise HttpProblem(
-            502, f"processing refused the password; set {web.processing_password_env} to that of its dashboard"
+            502,
+            f"processing refused the password: set {web.processing_password_env} for this process to the one that the "
+            "receiver has in UA_SIGNALS_DASHBOARD_PASSWORD",
         )
     raise NetError(f"processing answered {answer.status}; check web.processing_url", kind="status")
 
