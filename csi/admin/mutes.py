@@ -1,28 +1,21 @@
 """Mute notifications for a time, and end mutes before their time."""
 
 from csi import clock
-from csi.errors import CsiError
 from csi.ingester.text import clean
 from csi.logs import log
+from csi.mutes import CannotMute, check_mute
 from csi.runtime import Runtime
 from csi.status.problems import ALERTS
 from csi.store import mutes
 from csi.store.db import writing
 from csi.store.mutes import Mute
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 30 * 86_400.0
-
-
-class CannotMute(CsiError):
-    """There is no alert of this name, or the time is too short or too long."""
+__all__ = ["CannotMute"]
 
 
 def mute(rt: Runtime, seconds: float, *, problem: str | None = None, reason: str = "", by: str) -> Mute:
     """Operators are not notified until then; alerts are recorded. What still fires then is notified."""
-    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
-        raise CannotMute("a mute lasts from 1 minute to 30 days")
-    if problem is not None and problem not in ALERTS:
-        raise CannotMute(f"there is no alert of this name; known are {', '.join(ALERTS)}")
+    check_mute(seconds, problem, ALERTS)
     now = rt.now()
     with writing():
         made = mutes.add(problem, clean(reason, 200).strip() or None, by=by, now=now, until=now + seconds)

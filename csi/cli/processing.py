@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import clock, logs, net
-from csi.cli.command import DurationType, json_option
-from csi.cli.output import ago, confirm, echo_json, echo_table, plain
+from csi.cli.command import DurationType, json_option, user_name
+from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
 from csi.errors import SOME_FAILED, CsiError, StoreError
+from csi.mutes import CannotMute, check_mute
 from csi.processing import config, problems, receiver_database, runtime, status
 from csi.processing.pipeline import budget, dead_job_actions, provider_access, runs
 from csi.processing.states import STATUSES
@@ -27,6 +28,7 @@ from csi.processing.store import (
     dead_jobs,
     export,
     jobs,
+    mutes,
     notices,
     paid_calls,
     received_events,
@@ -153,6 +155,9 @@ def show_status(config_path: Path | None, as_json: bool) -> None:
         since = f" (since {problem['since']})" if problem["since"] else ""
         click.echo(f"{problem['severity']:<14} {what}{cause}{since}; {problem['effect']}")
         click.echo(f"  what to do   {problem['remedy']}")
+    for one in facts["mutes"]:
+        why = f" ({plain(one['reason'], 200)})" if one["reason"] else ""
+        click.echo(f"muted          {one['problem'] or 'all problems'} until {one['until']}{why}")
     click.echo(f"worker         {facts['worker']}")
     click.echo(f"receiver       {plain(facts['receiver'])}")
     click.echo("videos         " + (", ".join(f"{n} {name}" for name, n in facts["videos"].items()) or "none yet"))
@@ -173,6 +178,10 @@ def _facts(rt: Processing) -> dict[str, Any]:
     return {
         "status": problems.verdict(found),
         "problems": [status.describe_problem(problem) for problem in found],
+        "mutes": [
+            {"problem": one.problem, "until": clock.iso(one.until), "reason": one.reason}
+            for one in mutes.active(rt.now())
+        ],
         "worker": worker,
         "worker_alive": facts.is_alive,
         "worker_beat_at": None if facts.heartbeat is None else clock.iso(facts.heartbeat.beat_at),
@@ -312,6 +321,36 @@ def resume(config_path: Path | None, provider: str) -> None:
             raise click.BadParameter(f"{plain(provider, 40)} is not a configured provider; expected one of: {names}")
         count = provider_access.resume(rt, provider)
     click.echo(f"{provider}: is not paused" if count is None else f"{provider}: resumed, {count} jobs are due")
+
+
+@processing.command()
+@processing_option
+@click.argument("duration", type=DurationType(), metavar="DURATION")
+@click.option("--problem", metavar="ID", help="Only problems of this id; `csi processing status --json` shows it.")
+@click.option("--reason", default="", metavar="TEXT", help="Shown where mutes are listed.")
+def mute(config_path: Path | None, duration: float, problem: str | None, reason: str) -> None:
+    """Send no notifications of problems for a time: 30m, 2h, 1d.
+
+    What still fires when the mute ends is notified then. `csi notify mute` is for the ingester.
+    """
+    with processing_session(config_path) as rt:
+        try:
+            check_mute(duration, problem, problems.ALERTS)
+        except CannotMute as error:
+            raise click.UsageError(str(error)) from error
+        now = rt.now()
+        with db.writing():
+            made = mutes.add(problem, plain(reason, 200) or None, by=user_name(), now=now, until=now + duration)
+    click.echo(f"muted: {problem or 'all problems'} until {clock.iso(made.until)}; `csi processing unmute` ends it")
+
+
+@processing.command()
+@processing_option
+def unmute(config_path: Path | None) -> None:
+    """End every mute before its time."""
+    with processing_session(config_path) as rt, db.writing():
+        ended = mutes.end(rt.now())
+    click.echo(f"{plural(ended, 'mute')} ended")
 
 
 @processing.group()

@@ -18,7 +18,7 @@ from csi.processing.pipeline.notify import PREFIX, notifiers, sender, targets
 from csi.processing.problems import KINDS
 from csi.processing.runtime import Processing
 from csi.processing.status import problems
-from csi.processing.store import alerts, db
+from csi.processing.store import alerts, db, mutes
 
 CHECK_SECONDS = 5.0
 LOG_SECONDS = 60.0
@@ -27,9 +27,14 @@ LOG_SECONDS = 60.0
 def check(rt: Processing, *, is_worker: bool) -> None:
     """Record which alerts began and ended, and notify the operator. The worker cannot judge its own heartbeat."""
     found = [problem for problem in to_notify(problems(rt)) if not (is_worker and problem.id == "processing_silent")]
+    muted = {mute.problem for mute in mutes.active(rt.now())}
+
+    def is_muted(name: str) -> bool:
+        return None in muted or name in muted
+
     with db.writing():
-        alerts.record(found, rt.now(), None)
-        due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS)
+        alerts.record(found, rt.now(), None, is_muted)
+        due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS, is_muted)
     public_url = (rt.settings.notifications.public_url or "").rstrip("/") or None
     notifier = AlertNotifier(alerts.table, sender(rt), KINDS, public_url, has_runbook=False)
     for alert in due:

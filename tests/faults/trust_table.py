@@ -502,8 +502,8 @@ def signals_database(box: Any) -> None:
 
 
 def with_small_budget(box: Any) -> None:
-    """Enough for two or three videos."""
-    box.write_processing(budget={"daily_usd": "0.0018"})
+    """Enough for two or three videos; without the early warning, which would be a second message."""
+    box.write_processing(budget={"daily_usd": "0.0018", "alert_at": 1.0})
 
 
 def spend_budget(box: Any) -> None:

@@ -44,6 +44,15 @@ def test_status_tells_videos_money_and_dead_letters(csi):
     assert "dead letters   1" in csi("processing", "status")
 
 
+def test_problems_are_muted_and_unmuted(csi):
+    assert "muted: jobs_dead until" in csi("processing", "mute", "2h", "--problem", "jobs_dead", "--reason", "a test")
+    assert "muted          jobs_dead until" in csi("processing", "status")
+    assert json.loads(csi("processing", "status", "--json"))["mutes"][0]["reason"] == "a test"
+    assert "there is no alert of this name" in csi("processing", "mute", "2h", "--problem", "typo", code=2)
+    assert "1 mute ended" in csi("processing", "unmute")
+    assert "muted" not in csi("processing", "status")
+
+
 def test_status_says_what_comes_from_the_receiver_or_why_nothing_does(csi, tmp_path, monkeypatch):
     assert "signals read, 0 unread" in csi("processing", "status")
     monkeypatch.setenv("UA_SIGNALS_DB_PATH", str(tmp_path / "nowhere.db"))

@@ -26,7 +26,7 @@ from csi.processing.pipeline import maintenance, provider_access
 from csi.processing.problems import ALERTS, KINDS, ProcessingProblem
 from csi.processing.runtime import StepWake
 from csi.processing.status import problems
-from csi.processing.store import alerts, db, dead_jobs, jobs, paid_calls, providers
+from csi.processing.store import alerts, db, dead_jobs, jobs, mutes, paid_calls, providers
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
 from tests.fakes.pages import ROOT, anchors, codes, rows, section
@@ -294,6 +294,18 @@ def test_a_notification_links_to_the_pages_where_their_address_is_set(open_bench
     ((_, _, body),) = bench.sent
     assert "Dashboard: https://ua.example.org/ui\n" in body
     assert "Runbook: csi docs runbook a-provider-refuses-our-key" in body
+
+
+def test_a_muted_problem_is_notified_when_the_mute_ends(open_bench, chat, clock):
+    chat.always = {CALLS: 401}
+    bench = chat_bench(open_bench, chat, 1)
+    with db.writing():
+        mutes.add("provider_refused", None, by="test", now=clock(), until=clock() + 300)
+    watch(bench, 240)
+    assert bench.sent == []
+    watch(bench, 120)
+    ((_, title, _),) = bench.sent
+    assert title == "provider refused (openai)"
 
 
 # ── the budget ──────────────────────────────────────────────────────────────────────────────────────────
