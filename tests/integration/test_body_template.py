@@ -6,6 +6,8 @@ from csi import body_template
 from csi.body_template import TemplateFailed, fault_of, render
 from csi.body_template.sample import SAMPLE_EVENT
 from csi.config.destination_profiles import PRESETS
+from csi.config.loader import read_config
+from csi.errors import ConfigError
 
 CONTEXT = body_template.context_of([SAMPLE_EVENT], instance_id="csi-1", batch_id="batch_1")
 
@@ -60,3 +62,15 @@ def test_the_child_gets_no_secret(monkeypatch):
     monkeypatch.setattr(body_template, "_renderer", body_template._Renderer())
     render("x", CONTEXT)
     assert "do-not-pass-on" not in str(started)
+
+
+def test_config_check_reports_the_line_of_a_template_that_fails(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "delivery:\n  destinations:\n    there:\n      preset: n8n\n      endpoint: https://x.example/in\n"
+        '      template: "{{ event.nothing }}"\n'
+    )
+    with pytest.raises(ConfigError) as refused:
+        read_config(file, env={}, sources={})
+    assert f"{file}:6:" in str(refused.value)
+    assert "the template fails with a sample event: line 1: UndefinedError" in str(refused.value)
