@@ -82,6 +82,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "badRequest": _BAD_REQUEST,
 }
 _VAGUE = ("forbidden", "badRequest")
+QUOTA_STATUSES = (403, 429)
 _BY_STATUS = {401: _TOKEN, 429: _SLOWER}
 
 
@@ -92,6 +93,9 @@ def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: flo
         return body
     if body is not None and isinstance(body.get("error"), dict):
         kind, words = _meaning(body["error"], answer.status)
+        if kind == "quota" and answer.status not in QUOTA_STATUSES:
+            # It would stop every read until midnight: a proxy's or an odd answer must not do that.
+            kind, words = "transient", f"the API answered {answer.status} with the error of a used-up quota"
         waiting = kind in ("throttled", "transient")
     else:  # most likely a page of a proxy; its 429 and 503 mean the same as the API's
         kind = {200: "malformed", 429: "throttled", 503: "throttled"}.get(answer.status, "transient")

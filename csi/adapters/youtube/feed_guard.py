@@ -88,6 +88,7 @@ def checked(body: bytes) -> bytes:
         raise _refused(f"it is larger than {MAX_BYTES:,} bytes")
     if b"\x00" in body:  # UTF-16 or UTF-32, which expat would detect and accept
         raise _refused("it is not UTF-8")
+    body = body.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n")  # XML allows nothing before its declaration
     parser = expat.ParserCreate("utf-8", " ")
     counter = _Counter(parser)
     parser.ordered_attributes = True

@@ -10,6 +10,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.text import TEXT_CHARS, TITLE_CHARS, clean
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_VALUE = frozenset({"null", "none", "undefined", "nan", "true", "false"})
 _WEB = re.compile(r"https?://[^\s\"'<>]{1,2000}")
 
 STREAMS = ("live", "upcoming")
@@ -24,7 +25,8 @@ def video_id(text: Any) -> str:
 
 
 def valid_id(text: Any) -> str | None:
-    return text if isinstance(text, str) and _ID.fullmatch(text) else None
+    """None also for words that programs write where they have no value."""
+    return text if isinstance(text, str) and _ID.fullmatch(text) and text.lower() not in _NO_VALUE else None
 
 
 def timestamp(text: Any, what: str) -> str:
