@@ -6,7 +6,17 @@ from pathlib import Path
 
 from csi.errors import StoreError
 from csi.exclusive_section import ExclusiveSection
-from csi.sql import OWNER, DatabaseError, SqlDatabase, SqliteOneWriter, chunks, columns, marks, new_token
+from csi.sql import (
+    OWNER,
+    DatabaseError,
+    SqlDatabase,
+    SqliteOneWriter,
+    chunks,
+    columns,
+    create_private_file,
+    marks,
+    new_token,
+)
 from csi.store import database_faults
 from csi.store.models import database
 
@@ -65,9 +75,15 @@ def backup(target: Path) -> None:
     if target.exists():
         raise StoreError(f"{target} exists already; choose another name")
     try:
+        create_private_file(target)  # SQLite writes into an empty file, and would create one that others can read
+    except OSError as error:
+        raise StoreError(f"the backup to {target} failed: {error.strerror}") from error
+    try:
         with database.connection_context():
             database.execute_sql("VACUUM INTO ?", (str(target),))
     except DatabaseError as error:
+        if target.stat().st_size == 0:
+            target.unlink()
         raise StoreError(f"the backup to {target} failed: {error}") from error
     target.chmod(0o600)
     try:

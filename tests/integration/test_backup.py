@@ -9,6 +9,7 @@ from csi.cli.db import db_group
 from csi.errors import StoreError
 from csi.store import backups, db
 from csi.store.backups import Backup
+from csi.store.worker_lock import hold_worker_lock
 
 
 @pytest.fixture
@@ -33,6 +34,29 @@ def test_a_copy_in_a_directory_is_named_by_the_time_and_private(box):
     with sqlite3.connect(copy) as opened:
         assert opened.execute("SELECT count(*) FROM events").fetchone() == (0,)
     opened.close()
+
+
+def test_a_copy_is_private_while_it_is_written(box, monkeypatch):
+    seen = []
+
+    def watched(sql, *arguments):
+        if "VACUUM" in sql:
+            seen.append((box / "one.db").stat().st_mode & 0o777)
+        return execute(sql, *arguments)
+
+    execute = db.database.obj.execute_sql
+    monkeypatch.setattr(type(db.database.obj), "execute_sql", lambda _, *rest: watched(*rest))
+    with monkeypatch.context():
+        db.backup(box / "one.db")
+    assert seen == [0o600]
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / "worker.lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        hold_worker_lock(tmp_path)
+    assert (tmp_path / "victim").read_text() == "kept"
 
 
 def test_only_the_newest_are_kept_and_nothing_of_others_is_touched(box):
@@ -82,7 +106,7 @@ def test_a_failure_is_recorded_and_over_with_the_next_good_one(box):
     assert isinstance(done.exception, StoreError)
     run("backup", box / "nowhere" / "one.db")
     found = backups.record()
-    assert "unable to open" in found.last_failed.error
+    assert "No such file" in found.last_failed.error
     assert found.failing_since < found.last_failed.at
     run("backup", box / "copies")
     assert backups.record().last_failed is None
@@ -99,7 +123,7 @@ def test_a_backup_that_was_killed_is_recorded_by_the_unit_and_one_that_failed_is
     assert backups.record().last_failed.error == "csi-backup.service failed: timeout"
     run("backup", box / "nowhere" / "one.db")
     assert "already" in run("backup-failed", "csi-backup.service failed: exit-code").output
-    assert "unable to open" in backups.record().last_failed.error
+    assert "No such file" in backups.record().last_failed.error
 
 
 def test_the_newest_good_backup_is_kept_however_many_fail_after_it(box):
