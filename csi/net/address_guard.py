@@ -12,6 +12,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _TUNNELS = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
 
+_METADATA = frozenset({"fd00:ec2::254", "100.100.100.200"})
+"""Services that hand out a machine's credentials and are not in the link-local range."""
+
 
 class AddressGuard:
     """Refuses private, loopback, link-local, metadata and other addresses that are not on the public internet.
@@ -29,6 +32,21 @@ class AddressGuard:
     def _is_allowed(self, host: str, address: str, port: int) -> bool:
         names = (host.strip("[]").lower(), address.lower())
         return any(name in self._allowed or f"{name}:{port}" in self._allowed for name in names)
+
+
+def without_metadata(host: str, addresses: Iterable[str]) -> list[str]:
+    """For hosts that the operator configured, which may be private: a name that suddenly points to the services of a
+    cloud's host reaches nothing. Such an address is reached only where it is configured as an address."""
+    return [address for address in addresses if not _is_metadata(address) or host.strip("[]") == address]
+
+
+def _is_metadata(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    inner = _carried(found) or found
+    return inner.is_link_local or inner.is_multicast or inner.is_unspecified or str(inner) in _METADATA
 
 
 def is_public(address: str) -> bool:

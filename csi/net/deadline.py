@@ -15,7 +15,7 @@ from typing import Any
 from csi import exclusive_section
 from csi.errors import NetError
 from csi.net import certificate
-from csi.net.address_guard import AddressGuard
+from csi.net.address_guard import AddressGuard, without_metadata
 from csi.net.httpx_import import httpcore, httpx
 
 # Shorter than the 5 s after which uvicorn and Node close an idle connection: a request on a connection that the
@@ -123,10 +123,10 @@ class DeadlineBackend(httpcore.NetworkBackend):
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError("the host name does not resolve") from error
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        if self._guard is not None:
-            addresses = self._guard.public(host, port, addresses)
-            if not addresses:
-                raise httpcore.ConnectError(NOT_PUBLIC)
+        guard = self._guard
+        addresses = without_metadata(host, addresses) if guard is None else guard.public(host, port, addresses)
+        if not addresses:
+            raise httpcore.ConnectError(NOT_PUBLIC)
         failure: Exception = httpcore.ConnectTimeout("the name lookup took all the time")
         for tried, address in enumerate(addresses):
             left = min(ends, call.ends) - time.monotonic()
