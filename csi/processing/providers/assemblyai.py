@@ -1,6 +1,7 @@
 """The provider `assemblyai`: upload audio, submit it once, poll until the transcript is ready."""
 
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -30,6 +31,16 @@ MAX_MILLISECONDS = 366 * 86_400_000
 SUFFIXES = (".mp3", ".m4a", ".mp4", ".webm", ".opus", ".ogg", ".wav", ".flac")
 _UNKNOWN_SECONDS = Decimal(3600)
 """The assumed duration of a video of unknown duration."""
+
+
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def command_environment() -> dict[str, str]:
+    """For the operator's audio_command: no secret of this process, which a program that reads foreign sites could
+    pass on. What else it needs, it reads from its own files."""
+    proxies = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "no_proxy")]
+    return {name: os.environ[name] for name in (*KEPT_VARIABLES, *proxies) if name in os.environ}
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,9 @@ class AssemblyTranscriber:
         names = re.compile("|".join(map(re.escape, values)))
         line = [names.sub(lambda match: values[match[0]], word) for word in self.settings.audio_command]
         try:
-            done = subprocess.run(line, capture_output=True, timeout=COMMAND_SECONDS, check=False)  # noqa: S603
+            done = subprocess.run(  # noqa: S603
+                line, capture_output=True, timeout=COMMAND_SECONDS, check=False, env=command_environment()
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ProviderError(f"audio_command: {type(error).__name__}", "transient", "audio_command") from error
         if done.returncode != 0:
