@@ -117,6 +117,9 @@ class WorkerProcess(ABC):
     def drop_broken_connection(self) -> None:
         """After a database error: the next statement opens a new connection where the old one is broken."""
 
+    def reopen_connections(self) -> None:  # noqa: B027 a worker without SQLite has nothing to do here
+        """After an I/O error: a file that was replaced or removed under a connection stays broken for it."""
+
     def is_leader(self) -> bool:
         """Whether this process enqueues the periodic tasks of all workers that share the queue."""
         return True
@@ -133,6 +136,8 @@ class WorkerProcess(ABC):
         if fault is database_faults.DAMAGED:
             self.end_damaged(error)
         self.drop_broken_connection()
+        if fault.kind in ("failing", "read_only"):
+            self.reopen_connections()
         counted = self.errors.count(f"{fault.text}: {error}" if fault is database_faults.UNUSABLE else fault.text)
         if counted is None:
             return None

@@ -81,6 +81,8 @@ class IngesterWorker(WorkerProcess):
         rt.stopping = self.stopping.is_set
         loader.require_delivery(rt.settings)
         alerting.check_targets(rt)
+        if rt.settings.csi.state_dir.stat().st_mode & 0o002:
+            log.warning("state directory can be written by every user of this machine: chmod 700 it")
         if not db.is_postgres():
             hold_worker_lock(rt.settings.csi.state_dir)
         copy_tables.take_into_use()
@@ -115,6 +117,11 @@ class IngesterWorker(WorkerProcess):
 
     def drop_broken_connection(self) -> None:
         db.drop_broken_connection()
+
+    def reopen_connections(self) -> None:
+        db.close_writer()
+        if not db.database.is_closed() and not db.database.in_transaction():
+            db.database.close()
 
     def end_damaged(self, error: DatabaseError) -> None:
         if db.is_postgres():
