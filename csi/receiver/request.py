@@ -38,6 +38,8 @@ def check_length(headers: Headers, cap: int) -> None:
     lengths = headers.getlist("content-length")
     if not lengths:
         return
+    if "transfer-encoding" in headers:  # a proxy and this server could see different ends of the request
+        raise RequestError(400, "malformed_length")
     if len(lengths) > 1 or not (lengths[0].isascii() and lengths[0].isdigit()):
         raise RequestError(400, "malformed_length")
     digits = lengths[0].lstrip("0")

@@ -25,7 +25,7 @@ SESSION_COOKIE, MESSAGE_COOKIE = "csi_session", "csi_note"
 SESSION_SECONDS = 12 * 3600
 MESSAGE_SECONDS = 60
 LONGEST_MESSAGE = 600
-_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def host_of(headers: Headers) -> str | None:
     """The Host without its port; None without a Host, with several, and with an invalid one."""
     values = headers.getlist("host")
     found = _HOST.fullmatch(values[0].lower()) if len(values) == 1 else None
-    return found["name"] if found else None
+    return found["name"] if found and int(found["port"] or 0) < 65_536 else None
 
 
 def _origin_host(origin: str) -> str | None:

@@ -1,6 +1,9 @@
 """ASGI guards in front of the admin API and the dashboard: authentication, request bodies and the audit log."""
 
+import json
+import os
 import time
+from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -17,6 +20,7 @@ from csi.status.facts import gather
 from csi.store import audit
 from csi.web import auth, health
 from csi.web.auth import SAFE_METHODS, AccessRules, Role, Session, access_rules, check_origin
+from csi.web.guess_brake import GuessBrake
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
@@ -26,6 +30,7 @@ BODY_SECONDS = 10.0
 MAX_FIELDS = 200
 LONGEST_NEXT = 300
 DETAIL_CHARS = 300
+SIGNED_OUT_FILE = "signed-out.json"
 
 
 class ApiGuard:
@@ -34,6 +39,7 @@ class ApiGuard:
     def __init__(self, inner: ASGIApp, sidecar: Sidecar) -> None:
         self._inner = inner
         self._sidecar = sidecar
+        self._brake = GuessBrake()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -42,6 +48,7 @@ class ApiGuard:
         request = Request(scope, receive)
         try:
             rules = access_rules(await self._sidecar.settings())
+            _check_brake(self._brake, request)
             role = auth.authorize_api_request(rules, request.method, request.headers)
             if request.method in SAFE_METHODS:
                 await self._inner(scope, receive, send)
@@ -50,6 +57,8 @@ class ApiGuard:
         except HttpProblem as error:
             self._sidecar.warn("admin request refused", error)
             headers = {"WWW-Authenticate": 'Bearer realm="csi"'} if error.status == 401 else {}
+            if error.status == 401 and "authorization" in request.headers:
+                self._brake.note_wrong(_address(request))
             await problem(error.status, str(error), headers)(scope, receive, send)
             return
         again, detail = replayed(body, receive), body.decode("utf-8", "replace")
@@ -62,8 +71,9 @@ class DashboardGuard:
     def __init__(self, inner: ASGIApp, sidecar: Sidecar) -> None:
         self._inner = inner
         self._sidecar = sidecar
-        self._ended: dict[str, float] = {}
-        """Ids of sessions that signed out before they expired, with their expiry."""
+        self._brake = GuessBrake()
+        self._ended: dict[str, float] | None = None
+        """Ids of sessions that signed out before they expired, with their expiry; None: the file is not read yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,7 +103,9 @@ class DashboardGuard:
         if request.url.path == "/login":
             return await self._sign_in(request, rules)
         key, now = auth.signing_key(rules), self._sidecar.now()
-        self._ended = {number: until for number, until in self._ended.items() if until > now}
+        path = settings.csi.state_dir / SIGNED_OUT_FILE
+        known = _read_signed_out(path) if self._ended is None else self._ended
+        self._ended = {number: until for number, until in known.items() if until > now}
         found = auth.read_cookie(request.cookies.get(auth.SESSION_COOKIE, ""), key, now)
         if found is None or found.number in self._ended:
             return _to_sign_in(request)
@@ -110,7 +122,9 @@ class DashboardGuard:
         if not auth.is_form_token(form.pop("form_token", ""), found, key):
             raise HttpProblem(403, "this form is not from this session; load the page again")
         if request.url.path == "/logout":
-            self._ended[found.number] = found.until
+            self._ended = (self._ended or {}) | {found.number: found.until}
+            settings = await self._sidecar.settings()
+            _write_signed_out(settings.csi.state_dir / SIGNED_OUT_FILE, self._ended)
             response = RedirectResponse("/login", 303)
             response.delete_cookie(auth.SESSION_COOKIE, path="/", httponly=True, samesite="strict")
             return response
@@ -124,9 +138,11 @@ class DashboardGuard:
     async def _sign_in(self, request: Request, rules: AccessRules) -> Response:
         if request.method in SAFE_METHODS:
             return standalone_page("login.html", next=_own_path(request.query_params.get("next", "/")), wrong=False)
+        _check_brake(self._brake, request)
         form = await _read_form(request)
         target, role = _own_path(form.get("next", "/")), auth.role_of(rules, form.get("token", "").strip())
         if role is None:
+            self._brake.note_wrong(_address(request))
             self._sidecar.warn("dashboard sign-in refused", "no token has this value")
             return standalone_page("login.html", 401, next=target, wrong=True)
         log.info("dashboard sign-in", role=role, client=request.client.host if request.client else None)
@@ -138,6 +154,34 @@ class DashboardGuard:
             auth.SESSION_COOKIE, cookie, auth.SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https
         )
         return response
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _check_brake(brake: GuessBrake, request: Request) -> None:
+    if seconds := brake.wait_seconds(_address(request)):
+        raise HttpProblem(429, f"too many wrong tokens from this address; try again in {seconds} s")
+
+
+def _read_signed_out(path: Path) -> dict[str, float]:
+    """Session ids with their expiry. Empty without a file; after a restart a session that signed out stays out."""
+    try:
+        found = json.loads(path.read_text("ascii"))
+        return {str(number): float(until) for number, until in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _write_signed_out(path: Path, ended: dict[str, float]) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+            json.dump(ended, file)
+        os.replace(draft, path)
+    except OSError as error:
+        log.error("signed-out session could not be stored; it ends with this process only", error=error.strerror)
 
 
 async def _run_audited(
@@ -175,6 +219,8 @@ async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
     """HttpProblem for a body that is too large, too slow or cut off."""
     too_large = HttpProblem(413, f"the body is larger than {most} bytes")
     length = request.headers.get("content-length", "")
+    if length and "transfer-encoding" in request.headers:
+        raise HttpProblem(400, "Content-Length and Transfer-Encoding cannot be sent together")
     if length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > most):
         raise too_large
     body = bytearray()

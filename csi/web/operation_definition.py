@@ -199,7 +199,8 @@ def _json_object(content: bytes, media_type: str) -> dict[str, Any]:
     if b"\\u0000" in content:
         raise HttpProblem(400, "text must not contain NUL")  # PostgreSQL cannot store it
     try:
-        found = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        # `json.loads` would also read the UTF-16 and UTF-32 of bytes.
+        found = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
         raise HttpProblem(400, "the body is not valid JSON") from error
     if not isinstance(found, dict):

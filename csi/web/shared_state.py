@@ -13,6 +13,7 @@ from csi.errors import CsiError, StoreError
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import db
+from csi.web.responses import HttpProblem
 
 T = TypeVar("T")
 
@@ -77,8 +78,11 @@ class Sidecar:
 
     def _call(self, task: Callable[[Runtime], T]) -> T:
         runtime = self.runtime()
-        with db.reading():
-            return task(runtime)
+        try:
+            with db.reading():
+                return task(runtime)
+        except OverflowError as error:  # SQLite has no integer of 64 bits and more
+            raise HttpProblem(404, "there is no row with this number") from error
 
     def runtime(self) -> Runtime:
         """Opened at the first call; blocks meanwhile."""

@@ -29,6 +29,7 @@ from csi.web import guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
 from csi.web.formatting import stamp
+from csi.web.guess_brake import GUESSES
 from csi.web.health import CANNOT_READ
 from csi.web.pages import pages
 from csi.web.pages.events import curl_command
@@ -195,6 +196,30 @@ async def test_signing_out_ends_the_session_for_a_stolen_cookie_too(client: http
     assert (await act(client, "/logout")).headers["location"] == "/login"
     client.cookies.set("csi_session", stolen)
     assert (await client.get("/sources")).status_code == 303
+
+
+@pytest.mark.asyncio
+async def test_a_session_that_signed_out_stays_out_after_a_restart(rt: Runtime, client: httpx.AsyncClient) -> None:
+    stolen = client.cookies["csi_session"]
+    await act(client, "/logout")
+    restarted = httpx.ASGITransport(app=create_app(lambda: rt))
+    cookies = {"csi_session": stolen}
+    async with httpx.AsyncClient(transport=restarted, base_url="http://127.0.0.1", cookies=cookies) as thief:
+        assert (await thief.get("/sources")).status_code == 303
+    assert (rt.settings.csi.state_dir / guards.SIGNED_OUT_FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.asyncio
+async def test_guessing_tokens_locks_the_address_out_for_a_minute(guest: httpx.AsyncClient) -> None:
+    for _ in range(GUESSES):
+        assert (await sign_in(guest, "wrong")).status_code == 401
+    assert (await sign_in(guest)).status_code == 429
+
+
+@pytest.mark.asyncio
+async def test_numbers_that_no_row_can_have_are_not_found(client: httpx.AsyncClient) -> None:
+    for path in (f"/dead-letters/{2**63}", f"/events/{2**64}", f"/dead-letters/{10**30}"):
+        assert (await client.get(path)).status_code == 404
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,31 @@
+"""Slow down clients that guess tokens: after some wrong ones an address waits."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+GUESSES = 10
+WINDOW_SECONDS = 60.0
+LOCK_SECONDS = 60.0
+MAX_ADDRESSES = 10_000
+
+
+class GuessBrake:
+    """Wrong tokens by address, in the memory of one process. While an address waits, right tokens are refused, too:
+    otherwise it could go on guessing. Sessions that are signed in go on."""
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
+        self._wrong: dict[str, deque[float]] = {}
+
+    def wait_seconds(self, address: str) -> int:
+        """How long this address has to wait; 0: not at all."""
+        wrong = self._wrong.get(address)
+        if wrong is None or len(wrong) < GUESSES or wrong[-1] - wrong[0] > WINDOW_SECONDS:
+            return 0
+        return max(0, int(wrong[-1] + LOCK_SECONDS - self._steady() + 0.999))
+
+    def note_wrong(self, address: str) -> None:
+        if address not in self._wrong and len(self._wrong) >= MAX_ADDRESSES:
+            self._wrong.pop(next(iter(self._wrong)))
+        self._wrong.setdefault(address, deque(maxlen=GUESSES)).append(self._steady())
