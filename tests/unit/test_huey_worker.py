@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from huey import MemoryHuey
+from huey.exceptions import CancelExecution
 
 from csi.errors import ConfigError, StoreError
 from csi.sql import DatabaseError
@@ -111,6 +112,17 @@ def test_a_queue_that_could_not_be_written_is_left_alone_for_seconds(huey, lines
 
     huey.enqueue_wakes([SimpleNamespace(at=None)], lambda wake: poll_watch.s(1))
     assert (huey.depth(), huey.failing_since) == (1, None)
+
+
+def test_an_ordinary_retry_is_no_warning_of_huey(huey, caplog):
+    @huey.task(retries=1)
+    def deliver_batch(key):
+        raise CancelExecution(retry=True)
+
+    with caplog.at_level(logging.INFO, logger="huey"):
+        huey.execute(deliver_batch.s(1))
+    assert huey.pending_count() == 1
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_the_maintenance_loop_survives_an_error(lines):
