@@ -165,7 +165,7 @@ LINES = {
     "videos list": CHANNEL,
     "videos show": VIDEO,
 }
-ENDLESS = {"demo", "processing run", "receiver", "run", "simulate youtube"}
+ENDLESS = {"demo", "mcp", "processing run", "receiver", "run", "simulate youtube"}
 
 
 def names() -> list[str]:
