@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,20 +15,25 @@ from pydantic import SecretStr
 from csi import clock, logs
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
-from csi.config import key_files, loader
-from csi.config.secrets import read_variable
-from csi.config.settings import Settings, SourceSettings, UnusableSource
-from csi.emitter.destination import Destination, destinations
-from csi.errors import SourceError
+from csi.config import destination_secrets, key_files, loader
+from csi.config.destination_profiles import signing_key
+from csi.config.loader import variable_names
+from csi.config.secrets import read_secret, read_variable
+from csi.config.settings import DestinationSettings, Settings, SourceSettings, UnusableSource
+from csi.emitter.destination import Destination, build, destinations
+from csi.emitter.http import PreviousKey
+from csi.errors import ConfigError, SourceError
 from csi.host_pacer import HostPacer
 from csi.ingester.webhook_signature import InboundKeys
+from csi.logs import log
 from csi.net import AddressGuard, Net
 from csi.notifications import Target, split_urls, targets_of
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
-from csi.store import api_refusals, api_units, damage, db, held_removals
+from csi.store import api_refusals, api_units, damage, db, held_removals, managed_destinations
 from csi.store.database_faults import DatabaseFault
+from csi.store.managed_destinations import ManagedDestination
 
 API_KEYS = ("api_base_url", "api_key_env", "oauth", "quota_limit")
 ACCESS_SECONDS = 60.0
@@ -127,6 +132,8 @@ class Runtime:
     stopping: Callable[[], bool] = lambda: False
     """Whether this process is about to end: long work stops at its next step."""
     process: ProcessState = field(default_factory=ProcessState)
+    managed_versions: tuple[str, ...] = ()
+    """The rows of `managed_destinations` that `destinations` was built from."""
     held_sources: frozenset[str] = frozenset()
     """Sources that the configuration has lost. They are in `settings` while their watches are held."""
 
@@ -218,6 +225,51 @@ class Runtime:
     def inbound_key_file(self) -> Path:
         return self.settings.csi.state_dir / "inbound.key"
 
+    def use_managed_destinations(self) -> None:
+        """Add the destinations of the database to those of the configuration, when a row has changed. Called at start,
+        before a reload takes effect, by every pass of the maintenance loop and by every request of the sidecar."""
+        versions = managed_destinations.versions()
+        if versions == self.managed_versions:
+            return
+        found = destinations(self.settings)
+        try:
+            kept = destination_secrets.read(self.settings.csi.state_dir)
+        except ConfigError as error:
+            kept = {}
+            log.error("destination cannot be used", error=str(error))
+        for row in managed_destinations.every():
+            try:
+                if row.name not in found:
+                    found[row.name] = self._managed(row, kept.get(row.name, {}))
+            except ValueError as error:  # ValidationError is one
+                log.error("destination cannot be used", destination=row.name, error=str(error).splitlines()[0])
+        self.__dict__["destinations"] = found
+        self.managed_versions = versions
+
+    def _managed(self, row: ManagedDestination, kept: Mapping[str, SecretStr]) -> Destination:
+        given = DestinationSettings.model_validate_json(row.settings_json)
+        named = {name: SecretStr(text) for name in variable_names(given) if (text := read_secret(name, os.environ))}
+        named |= kept
+        for value in named.values():
+            logs.register_secret(value.get_secret_value())
+        if missing := [name for name in variable_names(given) if name not in named]:
+            # Without an address nothing is sent, and its events wait behind an open circuit breaker.
+            log.error("destination cannot be used", destination=row.name, error=f"the secret {missing[0]} is missing")
+            given = given.model_copy(update={"endpoint": None, "endpoint_env": None})
+        made = build(row.name, given, self.settings, named)
+        old = named.get(f"{given.secret_env}{destination_secrets.PREVIOUS}")
+        if old is None or row.previous_until is None:
+            return made
+        text = old.get_secret_value()
+        bearer = made.receiver.bearer if given.bearer_env or given.signature != "csi" else text
+        previous = PreviousKey(
+            signing_key(text, given.secret_form),
+            bearer,
+            row.previous_until,
+            lambda now: managed_destinations.note_previous_needed(row.name, now),
+        )
+        return replace(made, receiver=replace(made.receiver, previous=previous))
+
     def _tools(self, settings: SourceSettings) -> Tools:
         limit = None if settings.budget_units is None else self.api_limit()
         return Tools(
@@ -282,6 +334,7 @@ def open_runtime(
         db.migrate()
         with db.connection():
             rt.use_held_sources()
+            rt.use_managed_destinations()
     return rt
 
 

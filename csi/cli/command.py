@@ -77,6 +77,7 @@ def opened(settings: Settings) -> Iterator[runtime.Runtime]:
     with db.reading():
         rt = runtime.Runtime(settings, net.Net(allow_insecure_http=settings.delivery.allow_insecure_http))
         rt.use_held_sources()
+        rt.use_managed_destinations()
         yield rt
 
 

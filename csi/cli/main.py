@@ -31,6 +31,7 @@ COMMANDS = {
     "config": ("csi.cli.config:config", "Check, show and describe the configuration."),
     "db": ("csi.cli.db:db_group", "Migrate, inspect, back up and copy the database."),
     "delivery": ("csi.cli.delivery:delivery", "Show, pause, resume and test delivery to destinations."),
+    "destinations": ("csi.cli.destinations:destinations_group", "List, add, change, test and remove destinations."),
     "demo": ("csi.cli.demo:demo", "Run a demonstration with a simulated YouTube and a receiver."),
     "dlq": ("csi.cli.dlq:dlq", "Search, replay, discard and delete dead letters."),
     "docs": ("csi.cli.docs:docs", "Print the runbook or another document."),

@@ -1,6 +1,8 @@
 """One request to a destination: signed HTTP, or a message to people."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from csi import exclusive_section, notifications
@@ -17,6 +19,17 @@ __all__ = ["Receiver", "envelope", "send", "send_events"]
 
 
 @dataclass(frozen=True)
+class PreviousKey:
+    """The secret before a rotation, during the overlap."""
+
+    key: bytes = field(repr=False)
+    bearer: str = field(repr=False)
+    until: float
+    note_needed: Callable[[float], None] = field(repr=False)
+    """Called when the receiver refused the new secret and accepted this one."""
+
+
+@dataclass(frozen=True)
 class Receiver:
     """Connection settings of a destination: URL, key of the signature, bearer token, timeout, and what it speaks."""
 
@@ -26,6 +39,7 @@ class Receiver:
     timeout: float
     standard_webhooks: bool = False
     profile: Profile = CONTRACT
+    previous: PreviousKey | None = None
 
 
 def send_events(
@@ -55,13 +69,39 @@ def send_events(
 def send(
     net: Net, receiver: Receiver, body: bytes, *, message_id: str, request_id: str, now: float
 ) -> HttpResponse | NetError:
-    """Send one request. A network failure is returned, not raised, because it gets a verdict like a response."""
-    profile, also = receiver.profile, receiver.standard_webhooks
+    """Send one request. A network failure is returned, not raised, because it gets a verdict like a response.
+
+    During the overlap of a rotation Standard Webhooks carries both signatures; with a scheme that carries one, a 401 is
+    answered by the same request with the previous secret."""
+    send_once = partial(_send_once, net, body=body, message_id=message_id, request_id=request_id, now=now)
+    answer, previous = send_once(receiver), receiver.previous
+    is_refused = isinstance(answer, HttpResponse) and answer.status == 401
+    if previous is None or now >= previous.until or not is_refused:
+        return answer
+    again = send_once(replace(receiver, key=previous.key, bearer=previous.bearer, previous=None))
+    if isinstance(again, HttpResponse) and again.status != 401:
+        previous.note_needed(now)
+        return again
+    return answer
+
+
+def _send_once(
+    net: Net, receiver: Receiver, *, body: bytes, message_id: str, request_id: str, now: float
+) -> HttpResponse | NetError:
+    profile, also, previous = receiver.profile, receiver.standard_webhooks, receiver.previous
+    old_key = previous.key if previous is not None and now < previous.until else None
     headers = {
         **({"Authorization": f"Bearer {receiver.bearer}"} if receiver.bearer else {}),
         "Content-Type": profile.content_type,
         **proof_headers(
-            profile, receiver.key, body, message_id=message_id, request_id=request_id, now=now, also_standard=also
+            profile,
+            receiver.key,
+            body,
+            message_id=message_id,
+            request_id=request_id,
+            now=now,
+            also_standard=also,
+            old_key=old_key,
         ),
     }
     own = {name.lower() for name in profile.headers}

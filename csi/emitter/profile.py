@@ -128,9 +128,11 @@ def header_text(event_id: str) -> str:
 
 
 def proof_headers(
-    profile: Profile, key: bytes, body: bytes, *, message_id: str, request_id: str, now: float, also_standard: bool
-) -> dict[str, str]:
-    """The headers of the profile's signature. `also_standard`: those of Standard Webhooks beside the PRD's."""
+    profile: Profile, key: bytes, body: bytes, *, message_id: str, request_id: str, now: float, also_standard: bool,
+    old_key: bytes | None = None,
+) -> dict[str, str]:  # fmt: skip
+    """The headers of the profile's signature. `also_standard`: those of Standard Webhooks beside the PRD's. `old_key`
+    signs, too, where the scheme carries several signatures: only Standard Webhooks does."""
     found = {"X-CSI-Request-ID": request_id}
     match profile.signature:
         case "csi":
@@ -139,4 +141,7 @@ def proof_headers(
             found["X-Hub-Signature-256"] = f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
     if profile.signature == "standard_webhooks" or (profile.signature == "csi" and also_standard):
         found |= signature.webhook_headers(key, body, message_id=message_id, now=now)
+        if old_key is not None:
+            old = signature.webhook_headers(old_key, body, message_id=message_id, now=now)
+            found["webhook-signature"] += f" {old['webhook-signature']}"
     return found

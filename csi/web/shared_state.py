@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
@@ -80,6 +81,8 @@ class Sidecar:
         runtime = self.runtime()
         try:
             with db.reading():
+                with suppress(CsiError, db.DatabaseError):  # the task meets the same fault, and reports it
+                    runtime.use_managed_destinations()
                 return task(runtime)
         except OverflowError as error:  # SQLite has no integer of 64 bits and more
             raise HttpProblem(404, "there is no row with this number") from error

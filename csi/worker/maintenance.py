@@ -38,6 +38,7 @@ class QueueHealth:
 def run_pass(rt: Runtime, queue: QueueHealth, started_at: float, *, with_heartbeat: bool) -> list[Wake]:
     """Only the leader rescues. A worker whose tasks make no progress releases the lead and withholds its heartbeat, so
     that health checks and the service manager notice; one whose queue is unreachable is alive and waits for it."""
+    rt.use_managed_destinations()
     leads, wakes = leader.leads(rt, able=queue.is_usable), list[Wake]()
     if with_heartbeat and leads:
         shift_times_after_clock_change(rt)

@@ -43,6 +43,7 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
             stopping=rt.stopping,
             process=replace(rt.process, activity_counted_at=None),
         )
+        fresh.use_managed_destinations()
         alerting.check_targets(fresh)
         schedule.sync_watches(fresh)
     except CsiError as error:

@@ -1,0 +1,196 @@
+"""Add, change, remove and rotate destinations by command. Those of the configuration file stay the file's."""
+
+import base64
+import json
+import secrets as randomness
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import SecretStr, TypeAdapter, ValidationError
+
+from csi import notifications
+from csi.config import destination_secrets
+from csi.config.destination_profiles import PRESETS
+from csi.config.destination_secrets import PREVIOUS, variable_of
+from csi.config.loader import destination_faults, find_file, variable_names
+from csi.config.secrets import read_secret, secret_fault
+from csi.config.settings import DestinationSettings, Name
+from csi.emitter.destination import DEFAULT
+from csi.errors import CsiError
+from csi.logs import log, register_secret
+from csi.runtime import Runtime
+from csi.store import destinations, managed_destinations
+from csi.store.db import writing
+from csi.store.managed_destinations import ManagedDestination
+
+OVERLAP_SECONDS = 86_400.0
+LONGEST_OVERLAP = 30 * 86_400.0
+
+
+class DestinationRefused(CsiError):
+    """The change is not made; the text says why, and what to do."""
+
+
+def file_destinations(rt: Runtime) -> set[str]:
+    """Those of the configuration, with the one of `ua_endpoint`."""
+    return {*rt.settings.delivery.destinations, DEFAULT}
+
+
+def find(rt: Runtime, name: str, env: Mapping[str, str]) -> ManagedDestination:
+    """The row to change. DestinationRefused names the file where the destination is the file's."""
+    if name in file_destinations(rt):
+        place, file = "CSI_UA_ENDPOINT" if name == DEFAULT else f"delivery.destinations.{name}", find_file(None, env)
+        raise DestinationRefused(f"{name} is from the configuration: change {place} in {file}, then reload the worker")
+    found = managed_destinations.find(name)
+    if found is None:
+        known = ", ".join(one.name for one in managed_destinations.every()) or "none"
+        raise DestinationRefused(f"there is no destination {name[:64]!r} that was added by command; known: {known}")
+    return found
+
+
+def add(
+    rt: Runtime, name: str, given: Mapping[str, Any], kept: Mapping[str, str], env: Mapping[str, str]
+) -> tuple[DestinationSettings, str | None]:
+    """Store a new destination. `kept` are values for the private file: `secret` and `endpoint`. Returns its settings,
+    and the secret that was made for it, which is shown this one time.
+
+    The row is written last: a process that ends before leaves a secret behind that nothing uses.
+    """
+    if name in file_destinations(rt):
+        raise DestinationRefused(f"the configuration has a destination {name} already; choose another name")
+    if managed_destinations.find(name) is not None:
+        raise DestinationRefused(f"{name} exists already; change it with: csi destinations set {name} KEY=VALUE")
+    if not _is_name(name):
+        raise DestinationRefused("a name has 1 to 64 letters, digits, dots, dashes and underscores")
+    wanted, values = dict(given), dict[str, str]()
+    if "endpoint" in kept:
+        values[wanted.setdefault("endpoint_env", variable_of(name, "ENDPOINT"))] = kept["endpoint"]
+    full = PRESETS.get(str(wanted.get("preset")), {}) | wanted
+    made = None
+    is_signed = full.get("type") != "notify" and full.get("signature") != "none"
+    if is_signed and not wanted.get("secret_env"):
+        wanted["secret_env"] = variable_of(name, "SECRET")
+        made = None if "secret" in kept else new_secret(full.get("secret_form") or "raw")
+        values[wanted["secret_env"]] = kept.get("secret") or made or ""
+    settings = checked(name, wanted, values, env)
+    if values:
+        destination_secrets.change(rt.settings.csi.state_dir, name, values)
+    with writing():
+        managed_destinations.write(name, _text(settings), rt.now())
+        destinations.request_test(name, rt.now())
+    log.info("destination added", destination=name)
+    return settings, made
+
+
+def change(
+    rt: Runtime, row: ManagedDestination, given: Mapping[str, Any], env: Mapping[str, str]
+) -> DestinationSettings:
+    """Set these keys of the model; None takes the default again."""
+    wanted = {key: value for key, value in (json.loads(row.settings_json) | given).items() if value is not None}
+    settings = checked(row.name, wanted, _kept(rt, row.name), env)
+    with writing():
+        managed_destinations.write(row.name, _text(settings), rt.now(), previous_until=row.previous_until)
+        destinations.request_test(row.name, rt.now())
+    log.info("destination changed", destination=row.name, keys=", ".join(sorted(given)))
+    return settings
+
+
+def remove(rt: Runtime, row: ManagedDestination) -> int:
+    """Returns how many queued events are not sent there. DestinationRefused while a request is under way."""
+    with writing():
+        if managed_destinations.in_flight(row.name):
+            raise DestinationRefused(f"a request to {row.name} is under way; try again in a minute")
+        lost = managed_destinations.remove(row.name, rt.now())
+    kept = _kept(rt, row.name)
+    if kept:
+        destination_secrets.change(rt.settings.csi.state_dir, row.name, dict.fromkeys(kept))
+    log.info("destination removed", destination=row.name, events=lost)
+    return lost
+
+
+def rotate(rt: Runtime, row: ManagedDestination, overlap: float = OVERLAP_SECONDS) -> str:
+    """Make a new secret, and use the previous one beside it during the overlap. Returns the new one, shown once."""
+    settings = DestinationSettings.model_validate_json(row.settings_json)
+    kept, variable = _kept(rt, row.name), settings.secret_env
+    if variable is None:
+        raise DestinationRefused(f"{row.name} has no secret: its signature is {settings.signature}")
+    if variable not in kept and variable != variable_of(row.name, "SECRET"):
+        raise DestinationRefused(f"the secret of {row.name} is the environment's: set {variable} there, and restart")
+    if not 0 <= overlap <= LONGEST_OVERLAP:
+        raise DestinationRefused("the overlap is at most 30 days")
+    new = new_secret(settings.secret_form)
+    values = {variable: new, f"{variable}{PREVIOUS}": kept.get(variable) if overlap else None}
+    destination_secrets.change(rt.settings.csi.state_dir, row.name, values)
+    until = rt.now() + overlap if overlap else None
+    with writing():
+        managed_destinations.write(row.name, row.settings_json, rt.now(), previous_until=until)
+    log.info("secret of a destination rotated", destination=row.name)
+    return new
+
+
+def checked(
+    name: str, wanted: Mapping[str, Any], kept: Mapping[str, str], env: Mapping[str, str]
+) -> DestinationSettings:
+    """These settings, as the configuration file would check them. DestinationRefused names the key and the fault."""
+    try:
+        settings = DestinationSettings.model_validate(wanted)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        words = fault["msg"].removeprefix("Value error, ")
+        raise DestinationRefused(f"{place}: {words}" if place else words) from error
+    secrets = {key: SecretStr(text) for key, text in kept.items()}
+    for variable in variable_names(settings):
+        value = kept.get(variable) or _from_environment(variable, env)
+        if value is None:
+            raise DestinationRefused(f"{variable} is not set: set it for this command, the worker and the sidecar")
+        if wrong := secret_fault(value):
+            raise DestinationRefused(f"the value of {variable} {wrong}")
+        secrets[variable] = SecretStr(value)
+        register_secret(value)
+    for key, wrong in destination_faults(settings, secrets):
+        raise DestinationRefused(f"{key}: {wrong}")
+    if settings.type == "notify" and settings.endpoint_env:
+        notifications.check_one(secrets[settings.endpoint_env].get_secret_value(), f"{name}: {settings.endpoint_env}")
+    return settings
+
+
+def value_of(text: str) -> Any:
+    """A value as the configuration file writes it: `5m`, `true`, `[ai, news]`, `{X-Team: red}`. Empty: the default."""
+    if not text.strip():
+        return None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def new_secret(form: str) -> str:
+    key = randomness.token_bytes(32)
+    return f"whsec_{base64.b64encode(key).decode()}" if form == "whsec" else key.hex()
+
+
+def _is_name(name: str) -> bool:
+    try:
+        TypeAdapter(Name).validate_python(name)
+    except ValidationError:
+        return False
+    return True
+
+
+def _from_environment(variable: str, env: Mapping[str, str]) -> str | None:
+    try:
+        return read_secret(variable, env)
+    except ValueError as error:
+        raise DestinationRefused(f"the value of {variable} {error}") from error
+
+
+def _kept(rt: Runtime, name: str) -> dict[str, str]:
+    block = destination_secrets.read(rt.settings.csi.state_dir).get(name, {})
+    return {key: value.get_secret_value() for key, value in block.items()}
+
+
+def _text(settings: DestinationSettings) -> str:
+    """Only the keys that were given: a preset or a default that changes later applies."""
+    return settings.model_dump_json(include=settings.model_fields_set)
