@@ -41,6 +41,8 @@ class EventJson(ApiModel):
     tier: str
     first_seen_at: Time
     delivered_at: TimeOrNone
+    removed_at: TimeOrNone = None
+    """Since when its video is deleted or private, if a hub announced it."""
 
 
 class EventList(ApiModel):

@@ -46,7 +46,7 @@ def _when(text: str, now: float) -> float:
 
 def removed_item(subject: dict[str, Any], source: str, removed_at: float) -> RawEvent:
     """The item that becomes the event `video_removed` of a video that was emitted with this subject."""
-    return RawEvent(source, VIDEO_REMOVED, {"subject": subject}, clock.iso(removed_at))
+    return RawEvent(source, "video_removed", {"subject": subject}, clock.iso(removed_at))
 
 
 def removed_event(raw: RawEvent) -> CreatorSignalEvent:
