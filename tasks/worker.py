@@ -89,6 +89,7 @@ class IngesterWorker(WorkerProcess):
         clock_check.begin(rt)
         maintenance.recover(rt)
         schedule.sync_watches(rt)
+        quota_schedule.wake_throttled(rt)
         schedule.warn_keyless(rt)
         schedule.warn_unusable(rt)
         schedule.warn_refused_patterns(rt)

@@ -350,6 +350,7 @@ class QuotaJson(QuotaBrief):
     intervals: list[PollInterval] = Field(validation_alias="groups")
     forecast: str
     warning: str | None
+    urgent: str | None
     catalogue: CatalogShareJson
 
 

@@ -346,6 +346,8 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     )
     click.echo(f"rate      {found.per_hour:,.0f} units an hour; planned until midnight: {found.planned_units:,}")
     click.echo(f"forecast  {quota_schedule.sentence(found)}")
+    if found.urgent:
+        click.echo(f"urgent    {found.urgent}")
     if found.warning:
         click.echo(f"warning   {found.warning}")
     short = f": {data_api.TOO_MUCH}" if share.is_short else ""

@@ -6,7 +6,7 @@ The rules are in csi.scheduling.quota; this module reads the watches and the uni
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,16 @@ from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import cadence
 from csi.scheduling.quota import DAY, Load, Plan, UnitBudget, make_plan, next_time
-from csi.store import api_units, watch_admin
+from csi.store import api_units, watch_admin, watches
 from csi.store.models import Watch
 
 REMEMBER_SECONDS = 600.0
 """How long the usual activity of the watches is remembered before it is counted again."""
+
+URGENT_PROMISE = 30.0
+"""P95 of the time from an occurrence to its receipt, for the tier `urgent` (PRD)."""
+URGENT_INTERVAL = 20.0
+"""The interval that keeps the promise: 95 % of it, and a few seconds for reading and delivery."""
 
 HOUR = 3600.0
 ENOUGH_SECONDS = 21_600.0
@@ -54,6 +59,8 @@ class Forecast:
     """What the plan uses until the end of the day."""
     groups: tuple[Group, ...]
     warning: str | None
+    urgent: str | None = None
+    """Whether the promise of the tier `urgent` holds, and why not. None: nothing urgent costs units."""
 
     @property
     def left(self) -> int:
@@ -174,6 +181,7 @@ def forecast(rt: Runtime, now: float) -> Forecast | None:
         planned_units=round(plan.demand(day_plan.loads, budget.seconds)),
         groups=tuple(Group(seconds, count, fast) for (seconds, fast), count in sorted(counted.items())),
         warning=infeasible(rt),
+        urgent=_urgent_sentence(rt, day_plan),
     )
 
 
@@ -231,9 +239,67 @@ def warn_infeasible(rt: Runtime) -> None:
 def _day_plan(rt: Runtime, now: float, found_new: Iterable[int] = ()) -> _DayPlan:
     midnight = api_units.day_ends(now)
     budget = UnitBudget(unit_limit(rt) or 0, api_units.used(now), buffer(rt), max(midnight - now, 1.0))
-    usual = _usual(rt, now)
-    loads = [_load(row, speeds, now, budget.seconds, usual, row.id in found_new) for row, speeds in _paid(rt)]
-    return _DayPlan(tuple(loads), budget, midnight)
+    usual, paid = _usual(rt, now), _paid(rt)
+    quick = [(row, _quick(rt, row, speeds)) for row, speeds in paid]
+    for chosen in (quick, paid) if quick != paid else (paid,):
+        loads = [_load(row, speeds, now, budget.seconds, usual, row.id in found_new) for row, speeds in chosen]
+        day_plan = _DayPlan(tuple(loads), budget, midnight)
+        plan = day_plan.plan
+        if plan.stretch <= 1.0 and not plan.all_idle and plan.pace <= URGENT_INTERVAL:
+            break
+    return day_plan
+
+
+def _quick(rt: Runtime, row: watch_admin.PaidWatch, speeds: cadence.Speeds) -> cadence.Speeds:
+    """The speeds that keep the promise of the tier `urgent`. An interval that is set for this watch, an active interval
+    that is set, and a source interval above the promise are respected."""
+    settings = rt.settings.sources[row.source]
+    rule, own = settings.adaptive, row.own_interval is not None or row.interval != settings.poll_interval_seconds
+    is_set = own or (rule is not None and rule.active_interval_seconds is not None)
+    if row.tier != "urgent" or is_set or not URGENT_INTERVAL < speeds.fast <= URGENT_PROMISE:
+        return speeds
+    return replace(speeds, fast=URGENT_INTERVAL)
+
+
+def _urgent_sentence(rt: Runtime, day_plan: _DayPlan) -> str | None:
+    rows = [row for row, _ in _paid(rt) if row.tier == "urgent" and row.via != "both"]
+    if not rows:
+        return None
+    intervals = {load.key: day_plan.plan.interval(load) for load in day_plan.loads}
+    slow = [row for row in rows if intervals.get(row.id, 0.0) > URGENT_INTERVAL * 1.01]
+    promise = f"95 % of urgent items are received within {URGENT_PROMISE:g} s of their occurrence"
+    if not slow:
+        return f"{promise}: every urgent watch is polled every {URGENT_INTERVAL:g} s or more often"
+    needed = sum(quota_warnings.daily_units(URGENT_INTERVAL, max(row.pages, 1)) for row in rows)
+    why = f"{len(slow)} of {len(rows)} urgent watches are polled less often than every {URGENT_INTERVAL:g} s"
+    return f"not promised: {promise}; {why}, which takes {needed:,} of {day_plan.budget.limit:,} units a day for all"
+
+
+def wake_throttled(rt: Runtime) -> int:
+    """At start and after a reload: make watches due that wait for units or for access, where both are there now, and
+    those that the plan allows to be read earlier: the limit was raised, or a key was set. Returns their number.
+
+    The rows are their `next_poll_at`; a repeated call changes nothing, because a woken watch is due.
+    """
+    now, limit = rt.now(), unit_limit(rt)
+    has_units = limit is not None and api_units.used(now) < limit
+    on = set(rt.enabled_sources())
+    lacking = {name for name in on if rt.adapter(name).lacks()}
+    due: dict[int, float] = {}
+    for row in watches.active():
+        waits = row.error_kind in ("quota", "budget") and has_units
+        is_locked_out = row.error_kind == "auth" and row.source not in lacking
+        if row.source in on and (waits or is_locked_out):
+            due[row.id] = now
+    if has_units:
+        day_plan = _day_plan(rt, now)
+        planned = {load.key: now + day_plan.plan.interval(load) for load in day_plan.loads}
+        healthy = {row.id for row in watches.active() if row.errors == 0}
+        due = {key: at for key, at in planned.items() if key in healthy and at < math.inf} | due
+    woken = sum(watch_admin.make_due(key, at) for key, at in due.items())
+    if woken:
+        log.info("watches are due earlier: units or access are there", watches=woken)
+    return woken
 
 
 def _load(

@@ -131,6 +131,14 @@ def paid(sources: Iterable[str]) -> list[PaidWatch]:
     return fetch_all(PaidWatch, sql, *named)
 
 
+def make_due(watch_id: int, at: float) -> int:
+    """Make an active watch due at this time if it is due later, and nobody polls it now. Returns how many changed."""
+    sql = """UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND state = 'active' AND next_poll_at > ?
+        AND lease_token IS NULL"""
+    with writing():
+        return changed(sql, at, at, watch_id, at)
+
+
 def set_planned_interval(watch_id: int, seconds: float | None) -> None:
     """The interval that the quota plan allows this watch; part of the caller's transaction."""
     Watch.update(planned_interval=seconds).where(Watch.id == watch_id).execute()

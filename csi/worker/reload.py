@@ -46,6 +46,7 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
         fresh.use_managed_destinations()
         alerting.check_targets(fresh)
         schedule.sync_watches(fresh)
+        quota_schedule.wake_throttled(fresh)
     except CsiError as error:
         _refuse(rt, redact(str(error)))
         return rt

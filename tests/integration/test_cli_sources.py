@@ -215,10 +215,10 @@ def test_the_quota_is_told_in_words_and_numbers(call):
     said = call("quota").stdout
     assert "used      1,200 of 10,000 units; 8,800 left, 1,000 reserved" in said
     assert "forecast  at this rate the budget lasts until " in said
-    assert "1 playlist can stay at 30 s" in said
+    assert "1 playlist can stay at 20 s" in said
     data = json.loads(call("quota", "--json").stdout)
     assert (data["used"], data["left"], data["limit"], data["warning"]) == (1_200, 8_800, 10_000, None)
-    assert data["intervals"] == [{"seconds": 30.0, "watches": 1, "as_configured": True, "as_wished": True}]
+    assert data["intervals"] == [{"seconds": 20.0, "watches": 1, "as_configured": True, "as_wished": True}]
 
 
 def test_a_hundred_playlists_are_warned_of_in_quota_and_config_check(call, home):
