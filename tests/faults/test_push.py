@@ -1,4 +1,4 @@
-"""Fault cases 131–132: kill -9 between 202 and processing; a flood of pushes, replays and forged messages."""
+"""Fault cases 141–142: kill -9 between 202 and processing; a flood of pushes, replays and forged messages."""
 
 import json
 import sys
@@ -62,7 +62,7 @@ def send_until_accepted(box: Installation, port: int, access: dict, number: int,
 
 
 @pytest.mark.faults
-def test_case_131_kill_9_between_202_and_processing(case, tmp_path, seed):
+def test_case_141_kill_9_between_202_and_processing(case, tmp_path, seed):
     """Each message is answered 202, then worker and sidecar die at once: the rows bring every event, each once."""
     with installation(tmp_path, channels=0, playlists=0) as box:
         port = free_port()
@@ -93,7 +93,7 @@ def test_case_131_kill_9_between_202_and_processing(case, tmp_path, seed):
         assert access["url"].rpartition("/")[2] not in text
 
 
-def test_case_132_flood_replays_and_forgeries(case, tmp_path, clock, seed):
+def test_case_142_flood_replays_and_forgeries(case, tmp_path, clock, seed):
     """A thousand forged and repeated requests store one row each at most, and the event comes once."""
     from tests.rigs.push import push_rig
 
