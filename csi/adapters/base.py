@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from csi.config.settings import SourceSettings, WatchSettings
+from csi.errors import SourceError
 from csi.ingester.event import CreatorSignalEvent
 from csi.net import AddressGuard, Net
 
@@ -58,6 +59,10 @@ class ReadResult:
     """What the adapter wants to remember of this watch, as plain JSON. None: what it remembered before."""
     title: str | None = None
     """The watch's name according to the source: of a channel, a list, a feed. None: this read did not tell it."""
+    again_after: float | None = None
+    """Read again after so many seconds, and not at the watch's interval."""
+    missed_since: float | None = None
+    """Items published since then are missing: the source does not list them any more."""
     host: str | None = None
     """The host that was read instead of the watch's own; the result says nothing about the health of the latter."""
 
@@ -104,6 +109,17 @@ class PushContent:
     keys: tuple[str, ...] = ()
     removed: Mapping[str, float] = field(default_factory=dict)
     """Items that are deleted or private since then."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A watch of a source that reads several watches in one request."""
+
+    ref: str
+    interval: float
+    state: Mapping[str, Any] = field(default_factory=dict)
+    error_kind: str | None = None
+    """The kind of its last failure. None: its last read succeeded."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +192,8 @@ class SourceAdapter(ABC):
     """Prefixes of an item's id in its dedupe keys; a search by the bare id tries each of them."""
     lists_the_past: ClassVar[bool] = False
     """A watch of this source always lists its newest items: one that listed some and lists none is broken."""
+    reads_groups: ClassVar[bool] = False
+    """One request reads several watches: the pipeline calls `group_of` and `read_group` instead of `read`."""
     newest_first: ClassVar[bool] = False
     """The source lists its newest item first: of two items of the same second the first one is newer."""
 
@@ -212,6 +230,17 @@ class SourceAdapter(ABC):
         """The watch that this text of an operator (`csi sources add TEXT`) means: a URL, an id, a name. None: it means
         none of this source. Raises SourceError when the source had to be asked and could not be read."""
         return None
+
+    def group_of(self, ref: str, members: Sequence[Member]) -> Sequence[str]:
+        """The refs that are read together with this one, itself included. `members`: all watches of the source."""
+        return (ref,)
+
+    def read_group(
+        self, positions: Sequence[Position], members: Sequence[Member]
+    ) -> Mapping[str, ReadResult | SourceError]:
+        """Read these watches in one request; the result of each by its ref. Raises SourceError when it failed for
+        all."""
+        return {position.ref: self.read(position) for position in positions}
 
     def item_key(self, raw: RawEvent) -> str:
         """The dedupe key of an item before normalization. Raises MalformedItem when it has none."""

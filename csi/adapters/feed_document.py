@@ -54,6 +54,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _LONG_TAG = re.compile(rf"<[^<>]{{{LONGEST_TAG}}}")
 # Bounded repeats: the time for a hostile text grows with its length, not with its square.
 _MARKUP = re.compile(r"(?s)<!--.{0,2000}?-->|<(script|style)\b.{0,5000}?</\1\s*>|<[^<>]{0,2000}>")
+_LINKED = re.compile(r"""<a\s+href=["']([^"'<>]{1,2000})["']\s*>\s*\[link\]""")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
          (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
 
@@ -80,6 +81,8 @@ class FeedItem:
     summary: str
     enclosures: tuple[Enclosure, ...] = ()
     tags: tuple[str, ...] = ()
+    linked: str | None = None
+    """What the anchor `[link]` in the text leads to: Reddit names the page that a post is about so."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +284,13 @@ def _item(entry: Any, base: str) -> FeedItem:
         summary=summary,
         enclosures=tuple(_enclosures(entry, base))[:MAX_ENCLOSURES],
         tags=tuple(filter(None, (_title(tag.get("term")) for tag in entry.get("tags", ())[:MAX_TAGS]))),
+        linked=_linked(next(filter(None, contents), ""), base),
     )  # fmt: skip
+
+
+def _linked(markup: Any, base: str) -> str | None:
+    found = _LINKED.findall(markup[-MAX_TEXT:]) if isinstance(markup, str) else []
+    return web_address(html.unescape(found[-1]), base) if found else None
 
 
 def _enclosures(entry: Any, base: str) -> Iterable[Enclosure]:

@@ -21,6 +21,7 @@ ADAPTERS = {
     "youtube_playlist": "csi.adapters.youtube_playlist:YouTubePlaylistAdapter",
     "youtube_channel_rss": "csi.adapters.youtube_channel_rss:YouTubeChannelRSSAdapter",
     "feed": "csi.adapters.feed:FeedAdapter",
+    "reddit_subreddit": "csi.adapters.reddit_subreddit:RedditAdapter",
 }
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")

@@ -109,3 +109,18 @@ height="390"/>
 <media:statistics views="{0 if place == 2 else 340}"/></media:community>
   </media:group>
  </entry>"""
+
+
+def reddit() -> SourceSamples:
+    entry = (
+        '<entry><author><name>/u/writer</name></author><category term="python" label="r/python"/>'
+        '<content type="html">&lt;span&gt;&lt;a href=&quot;https://example.org/{0}&quot;&gt;[link]&lt;/a&gt;</content>'
+        '<id>t3_{0}</id><link href="https://www.reddit.com/r/python/comments/{0}/post/"/>'
+        "<published>2026-02-22T11:5{1}:00+00:00</published><title>Post {0}</title></entry>"
+    )
+    entries = "".join(entry.format(f"1abc{number}", number) for number in range(3))
+    body = f'<feed xmlns="http://www.w3.org/2005/Atom"><id>/r/python/new/.rss</id>{entries}</feed>'
+    return SourceSamples(
+        {"subreddits": [{"name": "python"}]},
+        {"https://www.reddit.com/r/python/new/.rss": SampleAnswer(body.encode())},
+    )

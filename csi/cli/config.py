@@ -14,7 +14,8 @@ import pydantic
 import yaml
 
 from csi import api_models, net, runtime
-from csi.adapters import registry
+from csi.adapters import reddit_subreddit, registry
+from csi.adapters.reddit.settings import RedditSettings
 from csi.admin import watches
 from csi.cli.command import config_and_json_options, dry_run_option, installed
 from csi.cli.output import echo_json, plain, plural
@@ -41,6 +42,16 @@ def config() -> None:
     """
 
 
+def reddit_notes(rt: runtime.Runtime) -> list[str]:
+    """What rate is possible for the configured subreddits, and whether posts may be missed."""
+    block = rt.settings.sources.get("reddit_subreddit")
+    if block is None or not block.enabled or not block.watches:
+        return []
+    assert isinstance(block, RedditSettings)
+    spacing = rt.pacer.spacing(rt.adapter("reddit_subreddit").paced_as(""))
+    return [f"sources.reddit_subreddit: {reddit_subreddit.configured_sentence(block, spacing)}"]
+
+
 @config.command()
 @config_and_json_options
 def check(config_path: Path | None, as_json: bool) -> None:
@@ -53,6 +64,7 @@ def check(config_path: Path | None, as_json: bool) -> None:
     rt = runtime.Runtime(settings, net.Net())
     configured = (one for source in rt.enabled_sources() for one in schedule.configured_watches(rt, source))
     warnings = [*loaded.warnings, *schedule.keyless(rt, [(one.source, one.via) for one in configured])]
+    warnings += reddit_notes(rt)
     if settings.features.delivery:
         required = (("ua_endpoint", "CSI_UA_ENDPOINT"), ("shared_secret", "CSI_UA_SHARED_SECRET"))
         missing = [pair for pair in required if getattr(settings.delivery, pair[0]) is None]

@@ -19,7 +19,7 @@ from csi.cli.command import config_and_json_options, config_option, dry_run_opti
 from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, is_terminal, plain, safe
 from csi.errors import SOME_FAILED
 from csi.pipeline import quota_schedule
-from csi.status import watch_states
+from csi.status import host_pace, watch_states
 from csi.store import api_units, db, watch_admin
 
 if TYPE_CHECKING:
@@ -335,6 +335,10 @@ def quota(config_path: Path | None, as_json: bool) -> None:
             echo_json(api_models.quota(rt))
             return
         found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
+        for pace in host_pace.host_paces(rt):
+            wider = ", wider than configured: it refused requests" if pace.is_learned else ""
+            plan = f"; {pace.plan}" if pace.plan else ""
+            click.echo(f"host      {pace.host}: one request every {pace.spacing_seconds:.0f} s{wider}{plan}")
     if found is None:
         click.echo("no enabled source uses API units")
         return

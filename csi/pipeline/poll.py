@@ -3,12 +3,12 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from csi import clock
-from csi.adapters.base import Position, RawEvent, ReadResult, SourceAdapter
+from csi.adapters.base import Member, Position, RawEvent, ReadResult, SourceAdapter
 from csi.errors import SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.text import TITLE_CHARS, clean
@@ -136,6 +136,8 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
 
 
 def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, early: bool) -> list[Wake]:
+    if rt.adapter(watch.source).reads_groups:
+        return _claim_and_read_group(rt, watch, host, early=early)
     now = rt.now()
     with exclusive_on_sqlite(POLL_SECTION):
         until = polled_host_health.postpone_if_paused(rt, watch, host, now)
@@ -148,6 +150,60 @@ def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, ear
             claimed = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
     # None: another thread or another worker claimed the watch first, and schedules the next poll.
     return [] if claimed is None else _read_and_record(rt, PollAttempt(claimed, host, watch.last_poll_at))
+
+
+def _claim_and_read_group(rt: Runtime, watch: watches.PollCandidate, host: str, *, early: bool) -> list[Wake]:
+    """Read this watch together with its group in one request. Each member has its own row, lease and transaction: what
+    a crash leaves unrecorded is read again when the lease of the member expires."""
+    now, adapter = rt.now(), rt.adapter(watch.source)
+    rows = watches.of_source(watch.source)
+    members = [_member(row) for row in rows]
+    names = set(adapter.group_of(watch.ref, members))
+    others = [row for row in rows if row.ref in names and row.id != watch.id]
+    with exclusive_on_sqlite(POLL_SECTION):
+        until = polled_host_health.postpone_if_paused(rt, watch, host, now)
+        if until is None and (until := polled_host_health.postpone_until_slot(rt, watch, now)) is not None:
+            watches.postpone_all([row.id for row in others], until + polled_host_health.SLOT_SECONDS)
+        if until is not None:
+            return [Wake("poll", watch.id, at=until)]
+        with writing():
+            first = watches.claim(watch.id, now, watches.LEASE_SECONDS, early=early)
+            # Members that are not due yet are read along: that costs no request.
+            taken = [watches.claim(row.id, now, watches.LEASE_SECONDS, early=True) for row in others] if first else []
+    if first is None:
+        return []
+    before = {row.id: row.last_poll_at for row in rows}
+    attempts = [PollAttempt(row, host, before.get(row.id)) for row in (first, *taken) if row is not None]
+    return [wake for done in _read_group(rt, attempts, members) for wake in done]
+
+
+def _member(row: Watch) -> Member:
+    state = json.loads(row.adapter_state or "{}")
+    return Member(row.ref, row.interval_seconds, state, row.error_kind if row.errors else None)
+
+
+def _read_group(rt: Runtime, attempts: list[PollAttempt], members: list[Member]) -> Iterator[list[Wake]]:
+    source = attempts[0].watch.source
+    adapter = rt.adapter(source)
+    positions = {attempt.watch.ref: _position(rt, attempt.watch) for attempt in attempts}
+    results: Mapping[str, ReadResult | SourceError]
+    try:
+        with rt.pacer.permitted(adapter.paced_as(attempts[0].watch.ref, attempts[0].watch.via)):
+            results = adapter.read_group(list(positions.values()), members)
+    except SourceError as error:
+        results = dict.fromkeys(positions, error)
+    except db.DatabaseError:
+        raise
+    except Exception as error:  # noqa: BLE001 an adapter's bug must not stop the other sources
+        log.exception("adapter failed", source=source, watches=len(attempts))
+        results = dict.fromkeys(positions, SourceError(f"the adapter failed: {type(error).__name__}", kind="bug"))
+    for attempt in attempts:
+        result = results[attempt.watch.ref]
+        if isinstance(result, SourceError):
+            yield _record_failure(rt, attempt, result)
+        else:
+            found = _outcome(rt, attempt.watch, positions[attempt.watch.ref], result)
+            yield _record_success(rt, attempt, found)
 
 
 def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
@@ -167,8 +223,12 @@ def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
 
 
 def _read(rt: Runtime, watch: Watch) -> ReadOutcome:
-    adapter, position = rt.adapter(watch.source), _position(rt, watch)
-    reading = adapter.read(position)
+    position = _position(rt, watch)
+    return _outcome(rt, watch, position, rt.adapter(watch.source).read(position))
+
+
+def _outcome(rt: Runtime, watch: Watch, position: Position, reading: ReadResult) -> ReadOutcome:
+    adapter = rt.adapter(watch.source)
     # The watch listed items before, and lists none: neither readable nor unreadable ones.
     listed = bool(reading.items) or reading.unchanged or reading.unreadable > 0
     is_empty = adapter.lists_the_past and watch.last_video_published_at is not None and not listed
@@ -423,6 +483,9 @@ def _newest_item(watch: Watch, found: ReadOutcome) -> dict[str, object]:
 
 
 def _next_poll(rt: Runtime, watch: Watch, found: ReadOutcome, found_new: bool, now: float) -> float:
+    if (again := found.reading.again_after) is not None:
+        quota_schedule.set_planned_interval(watch, max(again, watch.interval_seconds))
+        return now + again * rt.rng.uniform(0.97, 1.0)
     respects = rt.settings.sources[watch.source].waits_for_caches
     at = quota_schedule.next_poll(rt, watch, found_new, now, found.reading.fresh_until if respects else None)
     at = push_tracking.next_poll(rt, watch, at, now)

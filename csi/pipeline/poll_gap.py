@@ -27,7 +27,7 @@ ITEMS_MISSED = "items_missed"
 _REMEDIES = {
     NO_KEY: "set `YOUTUBE_API_KEY`, so that such a gap is filled, or `via: both` for this watch",
     NO_BUDGET: "`csi quota` shows what uses the units; the gap is filled when units are left",
-    TOO_MANY: "poll this watch more often: set its `poll_interval_seconds`",
+    TOO_MANY: "poll this watch more often: set its `poll_interval_seconds`; for Reddit, set OAuth credentials",
 }
 
 
@@ -64,6 +64,10 @@ class GapResult:
 
 def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now: float, *, is_new: bool) -> GapResult:
     """Look for a gap, and read its items from the API if there is one. `is_new`: none of the listed items is known."""
+    if reading.missed_since is not None:
+        counters.add("gaps", source=watch.source, label="open")
+        missed = Gap(reading.missed_since, now)
+        return GapResult(changes={"note": _note(missed, TOO_MANY)}, missed=MissedItems(missed, TOO_MANY))
     gap = _find(watch, now, unknown=is_new and reading.window_full)
     if gap is None:
         return GapResult()
@@ -89,7 +93,7 @@ def report(watch: Watch, result: GapResult, now: float) -> None:
         name,
         what=f"{watch.source}: items of {name} from {since} to {until} may have been missed",
         cause=without_address(missed.cause),
-        effect="its feed lists only the newest 15 items; older ones of this time were not seen and are not delivered",
+        effect="its source lists only the newest items; older ones of this time were not seen and are not delivered",
         remedy=_REMEDIES.get(missed.cause, "`csi sources list` shows the error of the watch"),
         now=now,
     )

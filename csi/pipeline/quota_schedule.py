@@ -113,12 +113,12 @@ def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_unti
         day_plan = _day_plan(rt, now, found_new={watch.id} if found_new else set())
         load = day_plan.of(watch.id)
     if day_plan is None or load is None:
-        _set_planned_interval(watch, watch.interval_seconds)
+        set_planned_interval(watch, watch.interval_seconds)
         if fresh_until is not None and fresh_until > now:
             return cadence.after_expiry(now, watch.interval_seconds, fresh_until, rt.rng)
         return cadence.after_success(now, watch.interval_seconds, rt.rng)
     seconds = day_plan.plan.interval(load)
-    _set_planned_interval(watch, min(seconds, day_plan.midnight - now + day_plan.tomorrow.interval(load)))
+    set_planned_interval(watch, min(seconds, day_plan.midnight - now + day_plan.tomorrow.interval(load)))
     return _paid_poll(rt, now, seconds, day_plan, load)
 
 
@@ -364,7 +364,7 @@ def buffer(rt: Runtime) -> int:
     return max((rule.min_quota_buffer for rule in rules if rule), default=0)
 
 
-def _set_planned_interval(watch: Watch, seconds: float) -> None:
+def set_planned_interval(watch: Watch, seconds: float) -> None:
     if watch.planned_interval != seconds:
         watch_admin.set_planned_interval(watch.id, seconds)
 

@@ -1,8 +1,8 @@
 """Which items of a watch are wanted. Pure (decision 0042, 20)."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -22,6 +22,29 @@ class Filters:
     title_not: str | None = None
     min_seconds: float | None = None
     max_seconds: float | None = None
+    fields: tuple["FieldRule", ...] = ()
+
+
+@dataclass(frozen=True)
+class FieldRule:
+    """A rule about one field of the subject. Texts compare without case."""
+
+    name: str
+    only: frozenset[Any] = frozenset()
+    never: frozenset[Any] = frozenset()
+    least: float | None = None
+    """Less is not wanted yet: a score grows."""
+
+    def verdict(self, value: Any) -> "Verdict":
+        """What is not known (None) never keeps an item out."""
+        value = value.lower() if isinstance(value, str) else value
+        if value is None:
+            return "wanted"
+        if (self.only and value not in self.only) or value in self.never:
+            return "unwanted"
+        return (
+            "not_yet" if self.least is not None and isinstance(value, int | float) and value < self.least else "wanted"
+        )
 
 
 @dataclass(frozen=True)
@@ -31,6 +54,7 @@ class Facts:
     kind: str | None = None
     title: str | None = None
     duration_seconds: float | None = None
+    subject: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 Verdict = Literal["wanted", "unwanted", "not_yet"]
@@ -48,7 +72,10 @@ def wanted(filters: Filters, facts: Facts) -> Verdict:
             return "unwanted"
     too_short = seconds is not None and filters.min_seconds is not None and seconds < filters.min_seconds
     too_long = seconds is not None and filters.max_seconds is not None and seconds > filters.max_seconds
-    return "unwanted" if too_short or too_long else "wanted"
+    if too_short or too_long:
+        return "unwanted"
+    verdicts = {rule.verdict(facts.subject.get(rule.name)) for rule in filters.fields}
+    return "unwanted" if "unwanted" in verdicts else "not_yet" if "not_yet" in verdicts else "wanted"
 
 
 def facts_of(subject: dict[str, Any]) -> Facts:
@@ -59,6 +86,7 @@ def facts_of(subject: dict[str, Any]) -> Facts:
         kind=kind if isinstance(kind, str) else None,
         title=title if isinstance(title, str) else None,
         duration_seconds=float(seconds) if known and seconds is not None else None,
+        subject=subject,
     )
 
 
@@ -73,6 +101,10 @@ def load(text: str) -> Filters:
         title_not=title.get("not"),
         min_seconds=stored.get("min_duration_seconds"),
         max_seconds=stored.get("max_duration_seconds"),
+        fields=tuple(
+            FieldRule(name, frozenset(rule.get("only", ())), frozenset(rule.get("never", ())), rule.get("least"))
+            for name, rule in sorted((stored.get("fields") or {}).items())
+        ),
     )
 
 

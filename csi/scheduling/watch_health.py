@@ -145,6 +145,9 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
         return Verdict(state, since, now + wait, pauses_host=failure.kind == "throttled" and not alone)
     if failure.kind == "gone":
         return Verdict("dead", since, now + DAY * rng.uniform(0.9, 1.0))
+    if failure.kind in ("missing", "denied") and failure.retry_after is not None:
+        # The adapter knows that this is about the watch alone, and when to look again.
+        return Verdict("suspect", since, now + failure.retry_after * rng.uniform(0.9, 1.0))
     ask = failure.kind == "missing" and _is_time_to_ask(watch, since, now)
     if watch.state == "dead":
         return Verdict("dead", since, now + HOUR * rng.uniform(0.9, 1.0), ask)

@@ -11,6 +11,7 @@ from csi.scheduling.watch_health import quiet_seconds, watch_name, without_addre
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
 from csi.status.watch_states import FAILURES, is_failing, last_poll_failed
+from csi.store.api_refusals import ApiRefusal
 from csi.store.models import Host
 from csi.store.watches import WatchTimes
 
@@ -18,6 +19,7 @@ ON_TIME_SECONDS = 120.0
 """The least time that a watch with a short interval gets to count as polled on time."""
 NAMES = 5
 
+REDDIT_OAUTH = "reddit_oauth"
 REPORTED = "the API reported its daily quota as used up"
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -142,6 +144,9 @@ def _api_access(facts: SystemFacts) -> Iterator[Problem]:
     blocked = sum(one.error_kind == "auth" for one in facts.watches)
     effect = "gaps in feeds are not filled, and the catalogue is not refreshed"
     for one in facts.api_refusals:
+        if one.name == REDDIT_OAUTH:
+            yield _reddit_refused(one)
+            continue
         yield Problem(
             "api_refused",
             one.name,
@@ -155,6 +160,22 @@ def _api_access(facts: SystemFacts) -> Iterator[Problem]:
             cause=one.error,
             is_proven=True,
         )
+
+
+def _reddit_refused(refusal: ApiRefusal) -> Problem:
+    return Problem(
+        "api_refused",
+        refusal.name,
+        "degraded",
+        "Reddit refused the OAuth credentials of reddit_subreddit",
+        "the feed is read instead: one request a minute, without score, flair, NSFW and stickied",
+        "check the app at reddit.com/prefs/apps and the variables of `client_id_env` and `client_secret_env`, then "
+        "restart the worker; CSI tries them again every hour",
+        refusal.since,
+        fails=("alert",),
+        cause=refusal.error,
+        is_proven=True,
+    )
 
 
 def _api_units(facts: SystemFacts) -> Iterator[Problem]:

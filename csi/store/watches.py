@@ -300,6 +300,14 @@ def postpone(watch: PollCandidate, until: float, *, slot_at: float | None = None
     run(sql, until, until + GRACE_SECONDS, slot_at, watch.id, watch.next_poll_at)
 
 
+def postpone_all(ids: Sequence[int], until: float) -> None:
+    """Watches that wait for a read in which another one includes them: due only if that read does not happen."""
+    for chunk in chunks(ids):
+        sql = f"""UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id IN ({marks(chunk)})
+            AND next_poll_at < ? AND lease_token IS NULL"""
+        run(sql, until, until + GRACE_SECONDS, *chunk, until)
+
+
 def extend_lease(watch: Watch, until: float) -> bool:
     """False: another thread holds the watch now, or it was paused meanwhile, and what is read will not be stored."""
     # `wake_at` moves with the lease, or the maintenance loop would wake a watch that is being read.

@@ -162,7 +162,12 @@ def test_schemas_are_whole(what: str) -> None:
 def test_the_configs_schema_knows_the_sources_and_refuses_other_keys() -> None:
     schema = json.loads(call("config", "schema").stdout)
     assert schema == json.loads(call("schema", "config").stdout)
-    assert set(schema["$defs"]["Sources"]["properties"]) == {"youtube_playlist", "youtube_channel_rss", "feed"}
+    assert set(schema["$defs"]["Sources"]["properties"]) == {
+        "youtube_playlist",
+        "youtube_channel_rss",
+        "feed",
+        "reddit_subreddit",
+    }
     assert "secrets" not in schema["properties"]
     blocks = [schema, *schema["$defs"].values()]
     assert all(block["additionalProperties"] is False for block in blocks if "properties" in block)

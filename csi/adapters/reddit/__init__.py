@@ -1,0 +1,1 @@
+"""What the Reddit adapter is made of: its settings, the two ways to read a listing."""

@@ -1,0 +1,148 @@
+"""The source `reddit_subreddit` through the whole pipeline, against a simulated Reddit with the real limits."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+from csi.admin import watches as watch_actions
+from csi.simulator.reddit.site import RedditSite
+from csi.status import host_pace
+from csi.store import api_refusals, db
+from csi.store.models import Event, Watch
+from tests.fakes.reddit_net import RedditNet
+from tests.rigs.in_process import InProcessPipeline
+
+HOUR = 3600.0
+
+
+@contextmanager
+def reddit(tmp_path, clock, names, **block) -> Iterator[tuple[InProcessPipeline, RedditSite]]:
+    site = RedditSite(now=clock)
+    site.add(*names)
+    with db.connection():
+        sources = {"reddit_subreddit": {"subreddits": [{"name": name} for name in names], **block}}
+        secrets = {"RID": "app-id", "RSECRET": "app-secret-canary"}
+        line = InProcessPipeline(
+            tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets, sources=sources, features={"delivery": False}
+        )
+        line.rt.net = RedditNet(site)
+        line.rt.net.pacer = line.rt.pacer
+        line.rt.adapters.clear()
+        yield line, site
+
+
+def keys() -> set[str]:
+    return {row.dedupe_key for row in Event.select(Event.dedupe_key)}
+
+
+def expected(site: RedditSite, since: float) -> set[str]:
+    return {f"reddit:post:{post.id}" for posts in site.posts.values() for post in posts if post.created >= since}
+
+
+def answered(site: RedditSite) -> list[float]:
+    return [at for at, path, _ in site.asked if path.endswith(".rss")]
+
+
+def test_subreddits_are_read_together_and_every_post_becomes_one_event(tmp_path, clock):
+    names = [f"sub_{number:02}" for number in range(12)]
+    with reddit(tmp_path, clock, names) as (line, site):
+        for name in names:
+            site.publish(name, at=clock() - 500)
+        line.run()
+        line.wait(200, step=5)
+        began, rng = clock(), random.Random(4)
+        for _ in range(60):
+            site.publish(rng.choice(names), late=rng.choice([0, 0, 200]))
+            line.wait(60, step=10)
+        line.wait(900, step=10)
+        assert keys() == expected(site, began)
+        assert min(b - a for a, b in pairwise(answered(site))) >= 60
+        assert {status for *_, status in site.asked} == {200}
+        assert all("+" in path for _, path, _ in site.asked)
+        assert "12 subreddits in 1 group" in host_pace.reddit_sentence(line.rt)
+
+
+def test_bad_members_have_their_own_status_and_the_others_go_on(tmp_path, clock):
+    with reddit(tmp_path, clock, ["good", "other", "banned1", "secret1", "typo_x"]) as (line, site):
+        site.banned.add("banned1")
+        site.private.add("secret1")
+        del site.posts["typo_x"]
+        site.publish("good")
+        site.publish("other")
+        line.run()
+        line.wait(2 * HOUR, step=15)
+        rows = {row.ref: row for row in Watch.select()}
+        assert {ref: row.health for ref, row in rows.items()} == {
+            "good": "healthy", "other": "healthy", "banned1": "suspect", "secret1": "suspect", "typo_x": "suspect",
+        }  # fmt: skip
+        assert "banned" in rows["banned1"].last_error
+        assert "private" in rows["secret1"].last_error
+        assert "does not exist" in rows["typo_x"].last_error
+        before = clock()
+        site.publish("good")
+        line.wait(600, step=15)
+        assert keys() >= expected(site, before)
+        site.banned.clear()
+        line.wait(4 * HOUR, step=30)
+        assert Watch.get(ref="banned1").health == "healthy"
+
+
+def test_a_block_of_a_day_ends_by_itself_and_what_is_still_listed_is_read(tmp_path, clock):
+    with reddit(tmp_path, clock, ["aa", "bb", "cc"]) as (line, site):
+        line.run()
+        line.wait(300, step=10)
+        began = clock()
+        site.blocked = True
+        asked = len(site.asked)
+        for _ in range(24):
+            for name in ("aa", "bb", "cc"):
+                site.publish(name)
+            line.wait(HOUR, step=60)
+        assert len(site.asked) - asked <= 24 * 60
+        assert {row.health for row in Watch.select()} <= {"throttled", "outage"}
+        site.blocked = False
+        line.wait(2 * HOUR, step=30)
+        assert keys() == expected(site, began)
+        assert {row.health for row in Watch.select()} == {"healthy"}
+
+
+def test_a_burst_larger_than_the_window_is_read_back_page_by_page(tmp_path, clock):
+    with reddit(tmp_path, clock, ["aa", "bb"]) as (line, site):
+        site.publish("aa")
+        line.run()
+        line.wait(250, step=10)
+        began = clock()
+        for number in range(350):
+            site.publish("aa" if number % 3 else "bb", at=clock() + number / 10)
+        line.wait(1200, step=10)
+        assert keys() == expected(site, began)
+
+
+def test_oauth_is_used_and_its_loss_is_one_problem_and_a_fall_back(tmp_path, clock):
+    oauth = {"client_id_env": "RID", "client_secret_env": "RSECRET"}
+    with reddit(tmp_path, clock, ["aa", "bb"], **oauth) as (line, site):
+        line.run()
+        line.wait(200, step=10)
+        began = clock()
+        site.publish("aa")
+        line.wait(400, step=10)
+        assert keys() == expected(site, began)
+        assert not answered(site)
+        site.accepts_key = False
+        site.publish("bb")
+        line.wait(900, step=10)
+        assert keys() == expected(site, began)
+        assert answered(site)
+        assert [one.name for one in api_refusals.current()] == ["reddit_oauth"]
+        assert "canary" not in str([row.last_error for row in Watch.select()])
+        site.accepts_key = True
+        line.wait(1.5 * HOUR, step=30)
+        assert api_refusals.current() == []
+
+
+def test_a_subreddit_is_added_by_name_and_the_possible_rate_is_told(tmp_path, clock):
+    with reddit(tmp_path, clock, ["aa"]) as (line, _):
+        added = watch_actions.add(line.rt, "https://www.reddit.com/r/Python/", {})
+        assert (added.result, added.target.source, added.target.ref) == ("added", "reddit_subreddit", "python")
+        assert "2 subreddits in 1 group, each every 3 min" in (added.remark or "")
