@@ -17,6 +17,7 @@ from starlette.routing import Route
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter
 from csi.config.loader import read_config
+from csi.net import Net
 from csi.pipeline import schedule
 from csi.runtime import Runtime
 from csi.status import source_problems
@@ -157,7 +158,7 @@ def test_a_broken_plugin_has_a_clear_fault_and_the_rest_goes_on(install, tmp_pat
     (fault,) = loaded.faults
     assert fault.startswith(f"{file}:2:3: sources.broken: its plugin cannot be used")
     assert says in fault
-    rt = Runtime(loaded.settings, net=None)  # type: ignore[arg-type]
+    rt = Runtime(loaded.settings, Net())
     assert rt.enabled_sources() == ["feed"]
     assert [one.ref for one in schedule.configured_watches(rt, "feed")] == ["https://example.org/feed"]
     facts = SystemFacts(0.0, WorkerStatus.__new__(WorkerStatus), unusable_sources=tuple(rt.unusable_sources()))
@@ -171,7 +172,7 @@ def test_a_broken_plugin_that_is_switched_off_is_no_problem(install, tmp_path):
     file.write_text("sources:\n  broken: {enabled: false, whatever: 1}\n")
     loaded = read_config(file, env={}, sources=registry.settings_models())
     assert loaded.faults == ()
-    assert Runtime(loaded.settings, net=None).unusable_sources() == []  # type: ignore[arg-type]
+    assert Runtime(loaded.settings, Net()).unusable_sources() == []
 
 
 def test_a_plugin_with_the_name_of_a_built_in_source_is_reported_and_not_used(install):
