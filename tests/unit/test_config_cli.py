@@ -112,6 +112,7 @@ def test_show_gives_the_effective_values(flags: list[str]) -> None:
         "CSI_ADMIN_TOKEN": "********",
         "CSI_ADMIN_READ_TOKEN": None,
         "CSI_FEED_TOKEN": None,
+        "CSI_INBOUND_KEY": None,
         "CSI_QUEUE_SECRET": None,
         "CSI_NOTIFY_URLS": None,
         "CSI_HEARTBEAT_URL": "********",
