@@ -18,7 +18,16 @@ from csi import __version__, clock
 from csi.errors import NetError
 from csi.net import certificate
 from csi.net.address_guard import AddressGuard
-from csi.net.deadline import NOT_PUBLIC, DeadlineStream, DeadlineTransport, HostSlots, call, deadline, default_tls
+from csi.net.deadline import (
+    NOT_PUBLIC,
+    WASTEFUL,
+    DeadlineStream,
+    DeadlineTransport,
+    HostSlots,
+    call,
+    deadline,
+    default_tls,
+)
 from csi.net.httpx_import import httpx
 from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpResponse, Redirect, read_body
 
@@ -89,7 +98,7 @@ class Net:
         return answer
 
     def _get(self, target: httpx.URL, headers: Mapping[str, str], limits: HttpLimits) -> HttpResponse:
-        with deadline(limits.total):
+        with deadline(limits.total, max_wire=limits.max_wire):
             sent = check_headers(headers)
             first, seen, redirects = host_of(target), [target], list[Redirect]()
             while True:
@@ -115,7 +124,7 @@ class Net:
         """One POST (or PUT, PATCH) of exactly these bytes. A redirect is returned like any other response, never
         followed."""
         limits = limits or self.limits
-        with deadline(limits.total):
+        with deadline(limits.total, max_wire=limits.max_wire):
             return self._exchange(method, self._check_url(url), check_headers(headers), body, limits)
 
     def close(self) -> None:
@@ -281,6 +290,8 @@ def explain(error: Exception, url: httpx.URL, limits: HttpLimits) -> NetError:
             found = Break("timeout", f"no complete response within {total}", f"no answer within {total}")
         case httpx.NetworkError():
             found = _name_break(error, url)
+        case httpx.RemoteProtocolError() if str(error) == WASTEFUL:
+            found = Break("protocol", WASTEFUL, "its answer has far more bytes on the wire than in its body")
         case httpx.RemoteProtocolError() if call.cut:
             found = Break("reset", "the connection closed before the response was complete", CLOSED)
         case httpx.RemoteProtocolError():

@@ -23,7 +23,11 @@ from csi.net.httpx_import import httpcore, httpx
 KEEPALIVE_SECONDS = 4.0
 PIECE = 16 * 1024
 
+# Interim (1xx) responses before the final one: servers send one or two
+MAX_INTERIM = 16
+
 NOT_PUBLIC = "the host has no public address"
+WASTEFUL = "the response has far more bytes on the wire than in its body"
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _INTERIM = re.compile(rb"HTTP/\d\.\d 1(?!01)\d\d")
@@ -34,18 +38,20 @@ class CallDeadline(threading.local):
 
     ends: float = math.inf
     cut: bool = False
+    wire_left: float = math.inf
+    """Bytes that may still be received: heads, chunk sizes and extensions, trailers and bodies of all its responses."""
 
 
 call = CallDeadline()
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    call.ends, call.cut = time.monotonic() + seconds, False
+def deadline(seconds: float, *, max_wire: float = math.inf) -> Iterator[None]:
+    call.ends, call.cut, call.wire_left = time.monotonic() + seconds, False, max_wire
     try:
         yield
     finally:
-        call.ends = math.inf
+        call.ends = call.wire_left = math.inf
 
 
 def require_time_left() -> float:
@@ -154,7 +160,10 @@ class DeadlineStream(httpcore.NetworkStream):
         with exclusive_section.released():
             data = self._inner.read(max_bytes, _cap(timeout))
         call.cut = not data
+        call.wire_left -= len(data)
         self.meter.feed(data)
+        if call.wire_left < 0 or self.meter.interim > MAX_INTERIM:
+            raise httpcore.RemoteProtocolError(WASTEFUL)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -186,10 +195,11 @@ class DeadlineStream(httpcore.NetworkStream):
 
 
 class BodyMeter:
-    """Counts the body bytes of a response as they arrive."""
+    """Counts the body bytes of a response as they arrive, and the interim responses before it."""
 
     def __init__(self) -> None:
         self.body = 0
+        self.interim = 0
         self._head: bytearray | None = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -200,7 +210,11 @@ class BodyMeter:
             if end is None:
                 return
             head, data = self._head[: end.end()], bytes(self._head[end.end() :])
-            self._head = bytearray() if _INTERIM.match(head) else None  # 1xx: the final headers follow
+            is_interim = _INTERIM.match(head) is not None  # 1xx: the final headers follow
+            self._head = bytearray() if is_interim else None
+            self.interim += is_interim
+            if self.interim > MAX_INTERIM:
+                return
         self.body += len(data)
 
 

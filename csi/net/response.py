@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from csi.errors import NetError
-from csi.net.deadline import DeadlineStream, require_time_left
+from csi.net.deadline import WASTEFUL, DeadlineStream, require_time_left
 from csi.net.httpx_import import httpx
 
 UNZIP_PIECE = 64 * 1024
+
+# What costs time without bringing data: pieces of a few bytes, long chunk extensions, empty gzip members. The
+# allowances are far above what servers send that flush every line, or that compress in blocks.
+SPARE_PIECES, BYTES_PER_PIECE = 10_000, 16
+SPARE_WIRE = 256 * 1024
+SPARE_MEMBERS, BYTES_PER_MEMBER = 64, 1024
 
 
 class HttpHeaders(Mapping[str, str]):
@@ -82,6 +88,11 @@ class HttpLimits:
     """Bytes of the body, after decompression."""
     max_redirects: int = 3
 
+    @property
+    def max_wire(self) -> int:
+        """Bytes received in the whole call: heads, chunk sizes, trailers and bodies of all responses."""
+        return 2 * self.max_body + (1 + self.max_redirects) * SPARE_WIRE
+
 
 DEFAULT_LIMITS = HttpLimits()
 
@@ -94,17 +105,30 @@ def read_body(response: httpx.Response, limit: int, where: str) -> bytes:
     # Read the stream, not `iter_raw`: `iter_raw` refuses the prepared responses of pytest-httpx.
     chunks: Iterable[bytes] = response.stream  # type: ignore[assignment]
     body = bytearray()
+    stream = response.extensions.get("network_stream")
+    chunks = _without_waste(chunks, stream if isinstance(stream, DeadlineStream) else None, where)
     for chunk in _unzip(chunks, where) if zipped else chunks:
         body += chunk
         if len(body) > limit:
             raise too_large
         require_time_left()
-    stream = response.extensions.get("network_stream")
     if announced is not None and isinstance(stream, DeadlineStream) and stream.meter.body > announced:
         # The surplus bytes would be read as the response to the next request on this connection.
         stream.close()
         raise NetError(f"{where}: the body is longer than its Content-Length", kind="protocol")
     return bytes(body)
+
+
+def _without_waste(chunks: Iterable[bytes], stream: DeadlineStream | None, where: str) -> Iterator[bytes]:
+    """The same chunks. Raises NetError for a body in tiny chunks, or with more framing than data."""
+    received = 0
+    for pieces, chunk in enumerate(chunks):
+        received += len(chunk)
+        if pieces > SPARE_PIECES + received // BYTES_PER_PIECE:
+            raise NetError(f"{where}: the body comes in chunks of a few bytes", kind="protocol")
+        if stream is not None and stream.meter.body > 2 * received + SPARE_WIRE:
+            raise NetError(f"{where}: {WASTEFUL}", kind="protocol")
+        yield chunk
 
 
 def _is_gzip(encodings: list[str], where: str) -> bool:
@@ -127,13 +151,18 @@ def _announced(response: httpx.Response) -> int | None:
 def _unzip(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:
     """Decompressed pieces of bounded size, so that the cap stops a decompression bomb while it is small."""
     member = zlib.decompressobj(wbits=31)
-    begun = False
+    begun, members, unzipped = False, 1, 0
     try:
         for data in chunks:
             while data:
                 begun = True
-                member = zlib.decompressobj(wbits=31) if member.eof else member
-                yield member.decompress(data, UNZIP_PIECE)
+                if member.eof:
+                    member, members = zlib.decompressobj(wbits=31), members + 1
+                piece = member.decompress(data, UNZIP_PIECE)
+                unzipped += len(piece)
+                if members > SPARE_MEMBERS + unzipped // BYTES_PER_MEMBER:
+                    raise NetError(f"{where}: the gzip body has too many small members", kind="bad_encoding")
+                yield piece
                 data = member.unused_data if member.eof else member.unconsumed_tail
     except zlib.error:
         raise NetError(f"{where}: the body is not valid gzip", kind="bad_encoding") from None
