@@ -91,6 +91,7 @@ def test_doctor_asks_the_sidecar_where_it_listens_not_where_the_configuration_sa
         assert f"it answers at http://127.0.0.1:{port}" in box.csi("doctor").stdout
 
 
+@pytest.mark.faults
 def test_a_locked_database_is_told_while_it_lasts_and_the_log_stays_small(tmp_path, desk):
     with installation(tmp_path) as box:
         box.change(lambda config: config.update(notify={"after_seconds": 15}))
@@ -126,6 +127,7 @@ def test_a_locked_database_is_told_while_it_lasts_and_the_log_stays_small(tmp_pa
         assert worker.poll() is None
 
 
+@pytest.mark.faults
 def test_a_full_disk_is_told_at_once_although_the_alert_cannot_be_stored(tmp_path, desk):
     with small_disk(tmp_path / "state", "40m") as disk, installation(tmp_path) as box:
         box.change(lambda config: config["csi"].update(min_free_mb=2))

@@ -62,6 +62,7 @@ def test_polls_that_never_come_back_are_long_overdue(box):
     assert process.poll() is None
 
 
+@pytest.mark.faults
 def test_a_worker_whose_polls_hang_says_where_tells_the_operator_and_ends_itself(box):
     with ScriptedReceiver(then=lambda request: (200, {}, {})) as target:
         port = target.url.split(":")[2].split("/")[0]

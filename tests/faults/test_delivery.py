@@ -182,6 +182,7 @@ def test_case_19_who_asks_whether_it_is_back_is_told_to_wait(case, tmp_path, see
         assert s.states() == {"delivered": 3}
 
 
+@pytest.mark.faults
 def test_case_19_events_older_than_a_day_are_told_to_wait(case, tmp_path, seed):
     """After a day the attempts are counted again (decision 0042, 22); what the receiver asks for holds all the same."""
     with ledger_pipeline(tmp_path, then=json_reply(429, retry_after="1800"), lists=2) as s:

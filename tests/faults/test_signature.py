@@ -166,7 +166,7 @@ def test_case_41_rotation_without_a_failed_request(case, tmp_path, seed):
                 accepted.append("csi-test-secret-two")
             if step == "new":
                 old = s.rt.destinations["default"]
-                receiver = replace(old.receiver, secret="csi-test-secret-two", bearer="csi-test-secret-two")
+                receiver = replace(old.receiver, key=b"csi-test-secret-two", bearer="csi-test-secret-two")
                 s.rt.destinations["default"] = replace(old, receiver=receiver)
             if step == "new only":
                 accepted.remove(SECRET)
