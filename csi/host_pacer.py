@@ -87,7 +87,7 @@ class HostPacer:
         if not pace.learns or not self._applies(pace):
             return
         now, refused = self._now(), rules.is_refusal(status, pace.spacing)
-        hold = rules.hold_seconds(headers, refused=refused)
+        hold = rules.hold_seconds(headers, pace.spacing, refused=refused)
         if hold is not None and (pace.spacing > 0 or refused):
             host_pacing.hold(pace.name, now + hold)
         row = host_pacing.find(pace.name)

@@ -30,6 +30,9 @@ from csi.logs import log
 MAX_PAGES = 200
 """Twice the 5,000 items that YouTube allows in a playlist: beyond that the server sends page tokens without end."""
 
+ENDLESS_REST = 86_400.0
+"""Each try of a list without end costs units."""
+
 MARK = "api"
 ASK_TITLE_AGAIN = 86_400.0
 
@@ -188,7 +191,7 @@ class YouTubePlaylistAdapter(WatchedSource):
         pages, tokens = [page], set[str]()
         while page.next:  # a page of fewer than 50 items need not be the last; only a missing token ends the walk
             if page.next in tokens or len(pages) >= _most_pages(pages[0]):
-                raise SourceError("the playlist has no end", kind="malformed")
+                raise SourceError("the playlist has no end", kind="malformed", retry_after=ENDLESS_REST)
             tokens.add(page.next)
             position.progress()
             page = self.api.items(position.ref, page.next) or ApiPage(())

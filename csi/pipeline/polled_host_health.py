@@ -97,7 +97,9 @@ def _pause(rt: Runtime, watch: Watch, host: Host, error: SourceError, now: float
     is_new = hosts.paused_until(host, now) is None
     if not is_new and error.retry_after is None:
         return  # the request was sent before the pause began, and its response has no new time
-    seconds = watch_health.pause(host.pauses, error.retry_after, rt.rng)
+    count, throttled = hosts.count(host.host, ["throttled"], now - watch_health.LONGEST_PAUSE, but=watch.id)
+    agree = watch_health.do_agree(count + 1, throttled + 1)
+    seconds = watch_health.pause(host.pauses, error.retry_after, rt.rng, agree=agree)
     if hosts.pause(host, now, now + seconds, str(error)) and is_new:
         counters.add("host_pauses", source=watch.source)
         log.warning("host rate-limited us; polling paused", host=host.host, seconds=round(seconds, 1), error=str(error))

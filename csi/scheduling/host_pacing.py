@@ -28,6 +28,8 @@ NO_SPACING = 0.5
 WIDEN_EVERY = 10.0
 """The refusals of one burst widen the spacing once."""
 LONGEST_HOLD = 3600.0
+LONGEST_HOLD_UNSPACED = 60.0
+"""Of a host that is not known to limit all its paths together: one feed must not stop the others."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,14 @@ def is_refusal(status: int, base: float) -> bool:
     return status == 429 or (status == 403 and base > 0)
 
 
-def hold_seconds(headers: Mapping[str, str], *, refused: bool) -> float | None:
+def hold_seconds(headers: Mapping[str, str], base: float, *, refused: bool) -> float | None:
     """How long the host wants no request: Retry-After or x-ratelimit-reset of a refusal, or a limit that is used up."""
     remaining = _number(headers.get("x-ratelimit-remaining", ""))
     if not refused and (remaining is None or remaining >= 1.0):
         return None
     names = ("x-ratelimit-reset", "retry-after") if refused else ("x-ratelimit-reset",)
     waits = [wait for name in names if (wait := _number(headers.get(name, ""))) is not None]
-    return min(max(waits), LONGEST_HOLD) if waits else None
+    return min(max(waits), LONGEST_HOLD if base > 0 else LONGEST_HOLD_UNSPACED) if waits else None
 
 
 def _number(text: str) -> float | None:

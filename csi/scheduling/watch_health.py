@@ -145,7 +145,7 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
         return Verdict(state, since, now + wait, pauses_host=failure.kind == "throttled" and not alone)
     if failure.kind == "gone":
         return Verdict("dead", since, now + DAY * rng.uniform(0.9, 1.0))
-    if failure.kind in ("missing", "denied") and failure.retry_after is not None:
+    if failure.kind in ("missing", "denied", "malformed") and failure.retry_after is not None:
         # The adapter knows that this is about the watch alone, and when to look again.
         return Verdict("suspect", since, now + failure.retry_after * rng.uniform(0.9, 1.0))
     ask = failure.kind == "missing" and _is_time_to_ask(watch, since, now)
@@ -221,6 +221,11 @@ def threshold(watches: int) -> int:
     return max(2 if watches <= 5 else 3, math.ceil(SHARE * watches))
 
 
+def do_agree(watches: int, throttled: int) -> bool:
+    """Whether so many throttled watches speak for their host. A host with one watch rests with it."""
+    return throttled >= min(watches, 2 if watches <= 5 else 3)
+
+
 def is_over(host: HostFacts, now: float) -> bool:
     """Whether most of the failing watches are back. Not in the first minute: the state would flicker."""
     if host.outage_since is None or 0 <= now - host.outage_since < SHORTEST_OUTAGE:
@@ -228,10 +233,11 @@ def is_over(host: HostFacts, now: float) -> bool:
     return host.failing < max(2, threshold(host.watches) / 2)
 
 
-def pause(pauses: int, retry_after: float | None, rng: random.Random) -> float:
-    """Seconds without polls of a host that rate-limited us: its Retry-After, or longer each time if it sends none."""
+def pause(pauses: int, retry_after: float | None, rng: random.Random, *, agree: bool = True) -> float:
+    """Seconds without polls of a host that rate-limited us: its Retry-After, or longer each time if it sends none.
+    More than a minute only where several watches `agree`: one feed must not stop the others of its host."""
     if retry_after is not None and not math.isnan(retry_after):
-        return min(max(retry_after, 1.0), LONGEST_PAUSE)
+        return min(max(retry_after, 1.0), LONGEST_PAUSE if agree else MINUTE)
     return min(FIRST_PAUSE * 2.0 ** min(pauses, 8), MINUTE) * rng.uniform(0.8, 1.0)
 
 

@@ -15,6 +15,11 @@ HOUR = 3600.0
 HOURLY = "api_units"
 """One counter per hour shows how fast units are used now. Kept for two days."""
 
+REFUSED_AT = "api_refused_at"
+USED_BEFORE = "api_units_before_refusal"
+"""Two counters of the day in which the API reported its quota as used up: when, and how many units were booked then."""
+PROBE_SECONDS = 3600.0
+
 _UPDATE_DAY = "UPDATE api_budget SET quota_limit = ?, last_updated_at = ?,"
 
 
@@ -51,7 +56,8 @@ def book(units: int, limit: int, now: float) -> bool:
     with writing():
         _open_day(limit, now)
         sql = f"{_UPDATE_DAY} quota_used = quota_used + ? WHERE id = ? AND quota_used + ? <= ?"
-        booked = changed(sql, limit, clock.iso(now), units, day_of(now), units, limit)
+        values = (sql, limit, clock.iso(now), units, day_of(now), units, limit)
+        booked = changed(*values) or (_reopened(now) and changed(*values))
         if booked:
             hour = int(now // HOUR)
             counters.add(HOURLY, units, label=str(hour))
@@ -85,11 +91,34 @@ def share_used(name: str, now: float) -> int:
 
 
 def exhaust(limit: int, now: float) -> None:
-    """Mark today's budget as used up: the API reported so, and other programs may use the same key."""
+    """Mark today's budget as used up: the API reported so, and other programs may use the same key. After
+    PROBE_SECONDS the next booking opens it again with the units that were booked before: if the report was wrong, or
+    the quota was raised, reads go on; else the next call is refused and closes it for another hour."""
     with writing():
         _open_day(limit, now)
+        booked = used(now)
+        if booked < limit:
+            _remember(USED_BEFORE, booked, now)
+        _remember(REFUSED_AT, now, now)
         sql = f"{_UPDATE_DAY} quota_used = ? WHERE id = ? AND quota_used < ?"
         run(sql, limit, clock.iso(now), limit, day_of(now), limit)
+
+
+def _reopened(now: float) -> bool:
+    """Whether the API's report that the quota is used up was an hour ago: then the budget is open again."""
+    at = counters.all_of(REFUSED_AT).get(("", day_of(now)))
+    if at is None or 0 <= now - at < PROBE_SECONDS:
+        return False
+    # One of several workers deletes the row.
+    if not changed("DELETE FROM counters WHERE name = ? AND label = ?", REFUSED_AT, day_of(now)):
+        return False
+    before = int(counters.all_of(USED_BEFORE).get(("", day_of(now)), 0))
+    return bool(changed("UPDATE api_budget SET quota_used = ? WHERE id = ?", before, day_of(now)))
+
+
+def _remember(name: str, value: float, now: float) -> None:
+    run("DELETE FROM counters WHERE name = ?", name)
+    counters.add(name, value, label=day_of(now))
 
 
 def used(now: float) -> int:

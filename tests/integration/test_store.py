@@ -533,6 +533,23 @@ def test_an_exhausted_day_ends_at_pacific_midnight():
     assert api_units.book(1, 100, api_units.day_ends(NOW))
 
 
+def test_an_hour_after_the_api_reported_its_quota_as_used_up_a_call_probes_it():
+    api_units.book(40, 100, NOW)
+    api_units.exhaust(100, NOW)
+    assert not api_units.book(1, 100, NOW + 3599)
+    assert api_units.book(1, 100, NOW + 3600)
+    assert api_units.used(NOW + 3600) == 41
+    api_units.exhaust(100, NOW + 3601)
+    assert not api_units.book(1, 100, NOW + 3602)
+    assert api_units.book(1, 100, NOW + 7202)
+    assert api_units.used(NOW + 7202) == 42
+
+
+def test_units_that_we_used_up_ourselves_are_not_probed():
+    assert api_units.book(100, 100, NOW)
+    assert not api_units.book(1, 100, NOW + 2 * 3600)
+
+
 @pytest.mark.parametrize(
     ("moment", "day", "ends"),
     [

@@ -189,19 +189,38 @@ def test_without_a_key_nothing_is_ever_dead(tmp_path, clock):
 # --- hosts that rate-limit us (fault case 75)
 
 
+def rest_long(yt, clock):
+    """Until enough watches were refused for the host to rest for more than a minute."""
+    while (hosts.get(FEED_HOST).paused_until or 0) - clock() <= 61:
+        yt.go(1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_one_feed_with_a_far_retry_after_stops_no_other_for_more_than_a_minute(tmp_path, clock, status):
+    with polling_pipeline(tmp_path, clock, channels=20) as yt:
+        yt.go(400)
+        bad = yt.channels[3]
+        yt.site.set_faults(f"feed/{bad}:{status}=3600")
+        began = clock()
+        yt.go(HOUR)
+        assert len([at for at in yt.net.times(bad) if at >= began]) <= 2
+        others = [yt.net.times(ref) for ref in yt.channels if ref != bad]
+        assert max(b - a for times in others for a, b in pairwise(times) if a >= began) <= 400
+        assert Watch.get(ref=bad).health == "throttled"
+
+
 def test_a_429_pauses_its_host_and_no_other(tmp_path, clock):
     with polling_pipeline(tmp_path, clock, channels=20, playlists=3) as yt:
         yt.go(400)
-        yt.site.set_faults("feed:429=600*1")
-        while not hosts.rate_limited_or_down(clock()):
-            yt.go(1)
+        yt.site.set_faults("feed:429=600*3")
+        rest_long(yt, clock)
         began, until = clock(), hosts.get(FEED_HOST).paused_until
         assert 590 <= until - began <= 600
         yt.until(until - 1)
         feeds = [at for at, host, _ in yt.net.asked if host == FEED_HOST and at > began]
         assert feeds == []
         assert len([at for at, host, _ in yt.net.asked if host == API_HOST and at > began]) >= 3 * 15
-        assert sum(row.errors for row in Watch.select()) == 1  # nobody is blamed but the one who was told
+        assert sum(row.errors for row in Watch.select()) == 3  # only the watches that were refused
         yt.go(60)
         assert all(row.last_success_at > until for row in Watch.select())
         busiest = [at for at, host, _ in yt.net.asked if host == FEED_HOST and at >= until]
@@ -247,9 +266,8 @@ def test_a_watch_that_is_always_throttled_backs_off_alone_and_the_others_of_its_
 def test_a_pause_outlives_a_restart(tmp_path, clock):
     with polling_pipeline(tmp_path, clock, channels=6) as yt:
         yt.go(400)
-        yt.site.set_faults("feed:429=900*1")
-        while not hosts.rate_limited_or_down(clock()):
-            yt.go(1)
+        yt.site.set_faults("feed:429=900*3")
+        rest_long(yt, clock)
         until = hosts.get(FEED_HOST).paused_until
         config = {"sources": {"youtube_channel_rss": {"watchlist": [{"channel_id": ref} for ref in yt.channels]}}}
         yt.use(InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", **config))

@@ -133,8 +133,9 @@ def test_a_budget_that_ends_in_the_middle_gives_nothing():
 
 
 def test_a_list_without_an_end_is_refused():
-    with pytest.raises(SourceError, match="no end"):
+    with pytest.raises(SourceError, match="no end") as caught:
         Read(lambda asked: reply({"items": [item("v1")], "nextPageToken": "same"}))()
+    assert caught.value.retry_after == 86_400
     counter = iter(range(10_000))
     with pytest.raises(SourceError, match="no end"):
         Read(lambda asked: reply({"items": [], "nextPageToken": str(next(counter))}))()

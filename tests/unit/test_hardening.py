@@ -1,17 +1,21 @@
 """Small findings of a security review: input that must not be believed, and what must not be handed on."""
 
+import random
+
 import pytest
 from starlette.datastructures import Headers
 
 from csi.adapters.youtube import feed_guard, video_fields
 from csi.adapters.youtube.api import ApiPage
 from csi.adapters.youtube.api_errors import api_json
-from csi.adapters.youtube_playlist import _most_pages, _of_watch
+from csi.adapters.youtube_playlist import ENDLESS_REST, _most_pages, _of_watch
 from csi.errors import SourceError
 from csi.net.address_guard import without_metadata
 from csi.net.response import HttpHeaders, HttpResponse
 from csi.processing.providers.assemblyai import command_environment
 from csi.receiver.request import RequestError, check_length
+from csi.scheduling.host_pacing import hold_seconds
+from csi.scheduling.watch_health import HostFacts, WatchFacts, do_agree, judge, pause
 from csi.web.auth import host_of
 from csi.web.guess_brake import GUESSES, LOCK_SECONDS, GuessBrake
 from csi.web.operation_definition import _json_object
@@ -32,6 +36,24 @@ def test_the_pages_of_a_list_are_capped_by_its_length():
     assert _most_pages(ApiPage((), total=15)) == 4
     assert _most_pages(ApiPage((), total=5_000)) == 200
     assert _most_pages(ApiPage(())) == 200
+
+
+def test_an_endless_list_rests_for_a_day():
+    failure = SourceError("the playlist has no end", kind="malformed", retry_after=ENDLESS_REST)
+    verdict = judge(WatchFacts("healthy", None, 0, 30.0, costs=True), HostFacts(), failure, 0.0, random.Random(1))
+    assert 0.9 * 86_400 <= verdict.next_at <= 86_400
+
+
+@pytest.mark.parametrize(("watches", "throttled", "agree"), [(1, 1, True), (5, 1, False), (5, 2, True), (99, 2, False)])
+def test_several_watches_agree_before_their_host_rests(watches, throttled, agree):
+    assert do_agree(watches, throttled) == agree
+    assert pause(0, 3600.0, random.Random(1), agree=agree) == (3600.0 if agree else 60.0)
+
+
+def test_the_pace_of_a_host_is_held_for_a_minute_by_one_answer():
+    headers = {"retry-after": "3600"}
+    assert hold_seconds(headers, 0.0, refused=True) == 60.0
+    assert hold_seconds(headers, 61.0, refused=True) == 3600.0
 
 
 def test_the_watched_playlist_counts():

@@ -68,4 +68,4 @@ def test_a_403_is_a_refusal_only_where_a_spacing_is_configured():
     ],
 )
 def test_headers_tell_how_long_the_host_wants_no_request(headers, refused, seconds):
-    assert hold_seconds(headers, refused=refused) == seconds
+    assert hold_seconds(headers, 61.0, refused=refused) == seconds
