@@ -46,6 +46,12 @@ class Share:
     batches. One thread is always left for quick steps: ingest, flush, schedule."""
 
     threads: int = 16
+    streaming: int = 0
+    """Threads beside these, for streamed events. 0: streamed events use the slots of `requests`."""
+
+    @property
+    def total(self) -> int:
+        return self.threads + self.streaming
 
     @property
     def jobs(self) -> int:
@@ -59,7 +65,7 @@ class Share:
 
     @property
     def requests(self) -> int:
-        """Concurrent requests of all other lanes."""
+        """Concurrent requests of the other lanes."""
         return max(self.threads * 3 // 16, 1)
 
     @property
@@ -183,6 +189,14 @@ class Runtime:
     def streaming_sources(self) -> list[str]:
         """Sources whose events have the lane `stream`, whatever their tier."""
         return [name for name, source in self.settings.sources.items() if source.streaming_mode]
+
+    def streaming_threads(self) -> int:
+        """Threads that a worker needs beside those of `-w` for `max_concurrent_events`: a request occupies one until it
+        is answered. One more for each further destination, so that a slow one leaves a slot for it. Decision 0017."""
+        streaming = [one for one in self.settings.sources.values() if one.enabled and one.streaming_mode]
+        if not streaming:
+            return 0
+        return max(one.max_concurrent_events for one in streaming) + max(len(self.destinations) - 1, 0)
 
     def enabled_sources(self) -> list[str]:
         return [name for name, source in self.settings.sources.items() if source.enabled]

@@ -102,8 +102,9 @@ class WorkerProcess(ABC):
         """When a pass of the maintenance loop last ended, with or without an error. Monotonic."""
 
     @abstractmethod
-    def boot(self, threads: int) -> None:
-        """Check that this process can and may work. CsiError when not."""
+    def boot(self, threads: int) -> int:
+        """Check that this process can and may work. CsiError when not. Returns how many threads it has: `threads`, or
+        more where the configuration needs them."""
 
     @abstractmethod
     def run_pass(self, consumer: "WorkerConsumer", number: int) -> None:
@@ -390,7 +391,7 @@ class QueueHuey(Huey):
     def create_consumer(self, **options: Any) -> WorkerConsumer:
         """Called by huey_consumer only: here the process becomes the worker."""
         with exit_on_error():
-            self.worker.boot(threads=options.get("workers", 1))
+            options["workers"] = self.worker.boot(threads=options.get("workers", 1))
         logs.take_over("huey")
         self.schedule_read_at = self.task_ended_at = time.monotonic()
         self.drop_messages_of_1_0()

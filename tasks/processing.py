@@ -37,7 +37,7 @@ class ProcessingWorker(WorkerProcess):
 
     interval_seconds = 0.5
 
-    def boot(self, threads: int) -> None:
+    def boot(self, threads: int) -> int:
         rt = runtime()
         rt.stopping = self.stopping
         if not db.is_postgres():
@@ -45,6 +45,7 @@ class ProcessingWorker(WorkerProcess):
         maintenance.recover_claims(rt)
         providers = ",".join(rt.settings.transcription.providers)
         log.info("processing starts", transcription=providers, summarization=rt.summariser.name)
+        return threads
 
     def start(self, consumer: WorkerConsumer) -> None:
         super().start(consumer)

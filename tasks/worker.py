@@ -75,9 +75,9 @@ class IngesterWorker(WorkerProcess):
         self._notifier: threading.Thread | None = None
         self._unstored = UnstoredAlert()
 
-    def boot(self, threads: int) -> None:
+    def boot(self, threads: int) -> int:
         rt = runtime()
-        rt.share = Share(threads)
+        rt.share = Share(threads, rt.streaming_threads())
         rt.stopping = self.stopping.is_set
         loader.require_delivery(rt.settings)
         alerting.check_targets(rt)
@@ -97,7 +97,13 @@ class IngesterWorker(WorkerProcess):
         alerting.warn_without_target(rt)
         reload.note_start(rt)
         self._started_at = rt.now()
-        log.info("worker starts", instance=rt.settings.csi.instance_id, watches=len(watches.schedule()))
+        log.info(
+            "worker starts",
+            instance=rt.settings.csi.instance_id,
+            watches=len(watches.schedule()),
+            threads=rt.share.total,
+        )
+        return rt.share.total
 
     def start(self, consumer: WorkerConsumer) -> None:
         signal.signal(signal.SIGHUP, lambda number, frame: self._reload.set())

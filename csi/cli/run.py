@@ -24,7 +24,13 @@ GRACE_SECONDS = 30.0
 
 @click.command()
 @config_option
-@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, 64), help="Threads of the worker.")
+@click.option(
+    "--workers",
+    default=configuration.THREADS,
+    show_default=True,
+    type=click.IntRange(2, 64),
+    help="Threads of the worker; streaming_mode adds max_concurrent_events.",
+)
 @click.option("--no-web", is_flag=True, help="Run the worker without the sidecar.")
 def run(config_path: Path | None, workers: int, no_web: bool) -> None:
     """Run worker and sidecar until Ctrl-C or TERM.

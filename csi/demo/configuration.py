@@ -12,7 +12,8 @@ from csi.errors import CsiError
 from csi.simulator.youtube.atom_feed import FEED_SIZE
 
 _CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
-WORKER = ("huey_config.huey", "-w", "24", *_CONSUMER)
+THREADS = 24
+WORKER = ("huey_config.huey", "-w", str(THREADS), *_CONSUMER)
 """The arguments of the worker in the Procfile."""
 
 WORKER_COMMAND = ("huey.bin.huey_consumer", *WORKER)

@@ -210,4 +210,5 @@ def _tiers(tiers: PriorityBehavior, profile: Profile) -> PriorityBehavior:
 
 
 def _streaming(settings: Settings) -> int:
-    return max((source.max_concurrent_events for source in settings.sources.values()), default=10)
+    streaming = [source for source in settings.sources.values() if source.enabled and source.streaming_mode]
+    return max((source.max_concurrent_events for source in streaming), default=10)

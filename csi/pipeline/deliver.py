@@ -75,7 +75,7 @@ def _use_slot(
     following = None if following_id is None else _claim(rt, following_id)
     others = [wake for wake in opened if following is None or wake.key != following.batch.id]
     # Only as many as there are free slots: each thread that ends claims its next batch without a wake-up.
-    used = sum(it.count for it in _own(batches.sending(rt.now()), batch.tier))
+    used = sum(it.count for it in _own(rt, batches.sending(rt.now()), batch.tier))
     return [*rest, *others[: max(_slots(rt, batch.tier) - used, 0)]], following
 
 
@@ -134,12 +134,13 @@ def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> boo
 
 
 def _has_slot(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> bool:
-    """Urgent batches have slots of their own: no other lane takes them, and they take none of the others'.
+    """Urgent batches have slots of their own: no other lane takes them, and they take none of the others'. So have
+    streamed events, where the worker has threads for them.
 
     With several destinations each leaves one slot to the others, so that a slow receiver does not block them.
     """
     sending, slots = batches.sending(now), _slots(rt, batch.tier)
-    own = _own(sending, batch.tier)
+    own = _own(rt, sending, batch.tier)
     to_destination = sum(it.count for it in own if it.destination == batch.destination)
     fair_part = slots if len(rt.destinations) == 1 else max(slots - 1, 1)
     if sum(it.count for it in own) >= slots or to_destination >= fair_part:
@@ -151,12 +152,13 @@ def _has_slot(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> boo
 
 
 def _slots(rt: Runtime, tier: str) -> int:
-    return rt.share.urgent if tier == "urgent" else rt.share.requests
+    return {"urgent": rt.share.urgent, STREAM: rt.share.streaming}.get(tier) or rt.share.requests
 
 
-def _own(sending: list[Sending], tier: str) -> list[Sending]:
+def _own(rt: Runtime, sending: list[Sending], tier: str) -> list[Sending]:
     """Requests of this process that use slots of the same kind."""
-    return [it for it in sending if it.is_own and (it.tier == "urgent") == (tier == "urgent")]
+    apart = {"urgent", STREAM} if rt.share.streaming else {"urgent"}
+    return [it for it in sending if it.is_own and (it.tier == tier or not {it.tier, tier} & apart)]
 
 
 # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -148,7 +148,7 @@ def _free_capacity(destination: Destination, row: DestinationRow, tier: str) -> 
     """
     most = {
         "urgent": URGENT_IN_FLIGHT,
-        STREAM: destination.max_streaming_requests,
+        STREAM: 2 * destination.max_streaming_requests,  # so that a thread that is free finds the next one
     }.get(tier, 2 * destination.max_concurrent_requests)
     limit = destination_state.concurrency(row, most)
     room = max(limit - batches.unsettled_count(destination.name, tier), 0)

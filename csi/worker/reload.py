@@ -99,6 +99,10 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
     log.info("configuration is reloaded")
     if fixed:
         log.warning("some settings need a restart; they stay as they were", keys=", ".join(fixed))
+    if (needed := fresh.streaming_threads()) > fresh.share.streaming:
+        log.warning(
+            "max_concurrent_events needs more threads: restart the worker", needed=needed, threads=fresh.share.streaming
+        )
     quota_schedule.warn_infeasible(fresh)
 
 

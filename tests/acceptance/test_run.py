@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import yaml
 
 from csi.cli import run
 from csi.errors import STALLED
+from tests.fakes.scripted_receiver import ReceivedRequest, Reply, ScriptedReceiver, accept
+from tests.fakes.youtube import simulated_youtube
 from tests.rigs.processes import Installation, installation
 
 pytestmark = pytest.mark.slow
@@ -114,3 +117,26 @@ def test_a_worker_that_ended_itself_because_its_threads_hung_is_started_again(tm
     code = run._run_together({"worker": ("hangs",)}, {**os.environ, "PYTHONPATH": str(tmp_path)})
     assert (code, (tmp_path / "starts").read_text()) == (3, "xxx")
     assert capfd.readouterr().err.count("it is started again") == 2
+
+
+def test_ten_concurrent_events_are_ten_requests_in_flight(tmp_path):
+    ten_at_once = threading.Barrier(10, timeout=40)
+
+    def answer_when_ten_wait(request: ReceivedRequest) -> Reply:
+        if request.events:
+            ten_at_once.wait()
+        return accept(request)
+
+    with simulated_youtube(channels=0, playlists=1) as yt, ScriptedReceiver(then=answer_when_ten_wait) as ua:
+        for number in range(20):
+            yt.add(yt.playlists[0], f"Number {number}")
+        box = Installation(tmp_path, yt, ua.url)
+        streaming = {"priority": "high_volume", "streaming_mode": True, "max_concurrent_events": 10}
+        box.change(lambda config: config["sources"]["youtube_playlist"].update(streaming))
+        try:
+            box.start(*RUN, "--no-web")
+            box.wait_for_delivered(20)
+        finally:
+            box.end()
+    assert (ua.peak, len(ua.requests) - sum(not one.events for one in ua.requests)) == (10, 20)
+    assert [record["threads"] for record in box.logged("tasks.worker", "threads")] == [14]

@@ -586,12 +586,43 @@ def test_a_streaming_source_sends_each_event_alone_and_several_at_once(make_line
         line = InProcessPipeline(tmp_path, clock, ua.url, sources={"youtube_playlist": source})
         line.run_without_delivery()
         first = flush.flush(line.rt, "default/stream")
-        assert len(first) == 5
+        assert len(first) == 10, "5 in flight, and the next ones wait for their threads"
         line.run()
         line.wait(20, step=5)
     assert {len(request.event_ids) for request in ua.requests} == {1}
     assert states() == {"delivered": 30}
     assert {row.tier for row in Event.select()} == {"high_volume"}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads"),
+    [
+        ({"reddit_subreddit": {"streaming_mode": True, "max_concurrent_events": 10}}, 10),
+        ({"reddit_subreddit": {"max_concurrent_events": 10}}, 0),
+        ({"reddit_subreddit": {"streaming_mode": True, "enabled": False}}, 0),
+        ({"feed": {"streaming_mode": True, "max_concurrent_events": 3}, "reddit_subreddit": {}}, 3),
+    ],
+)
+def test_threads_for_streaming_come_from_the_configuration(tmp_path, clock, blocks, threads):
+    line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9", sources=blocks)
+    assert line.rt.streaming_threads() == threads
+    assert line.rt.destinations["default"].max_streaming_requests == (threads or 10)
+
+
+def test_streamed_events_have_slots_of_their_own(tmp_path, clock, yt):
+    for number in range(4):
+        yt.add(yt.playlists[0], f"Number {number}")
+    source = {"api_base_url": yt.api_base_url, "first_poll": "all", "streaming_mode": True, "max_concurrent_events": 3}
+    playlists = {**source, "playlists": [{"id": yt.playlists[0]}]}
+    with ScriptedReceiver() as ua, db.connection():
+        line = InProcessPipeline(tmp_path, clock, ua.url, sources={"youtube_playlist": playlists})
+        line.rt.share = Share(1, line.rt.streaming_threads())
+        line.run_without_delivery()
+        wakes = flush.flush(line.rt, "default/stream")
+        assert all(batches.claim(int(wake.key), clock(), 40) for wake in wakes[:2])
+        next(deliver.deliver(line.rt, int(wakes[2].key)))
+        assert len(ua.requests) == 1, "the third slot was free"
+        assert list(deliver.deliver(line.rt, int(wakes[3].key))) == [], "the thread that was free has claimed the next"
 
 
 def test_a_dead_letter_of_a_streaming_source_is_sent_again_in_the_stream_lane(tmp_path, clock, yt):

@@ -62,3 +62,8 @@ def test_a_watch_that_is_woken_twice_waits_in_line_once():
 def test_threads_are_shared_between_reading_and_sending(threads, polls, requests, urgent):
     share = Share(threads)
     assert (share.polls, share.requests, share.urgent) == (polls, requests, urgent)
+
+
+def test_threads_for_streamed_events_are_added_to_the_others():
+    share = Share(24, streaming=10)
+    assert (share.total, share.polls, share.requests, share.urgent) == (34, 16, 4, 3)
