@@ -11,7 +11,10 @@ from csi.api_models.dead_letters import (
     DeadLetterDetail, DeadLetterGroups, DeadLetterList, DeadLetterPage, DeadLetterPlan, DeadLetterPrune,
     DiscardReport, ReplayReport,
 )  # fmt: skip
-from csi.api_models.delivery import DeliveryStatus, DestinationJson, DestinationTest, PauseResult
+from csi.api_models.delivery import (
+    DeliveryStatus, DestinationChanged, DestinationDetail, DestinationJson, DestinationRemoved, DestinationSummaries,
+    DestinationSummaryJson, DestinationTest, PauseResult, SampleTestJson, SecretRotated,
+)  # fmt: skip
 from csi.api_models.events import (
     AttemptJson, EventDetail, EventJson, EventList, ResendReport, TimelineJson, TimelineStep, Trace,
 )  # fmt: skip

@@ -1,12 +1,13 @@
-"""Destinations as JSON: their state, and the result of a connection test."""
+"""Destinations as JSON: their state, their settings and requests, and the results of tests and changes."""
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import AliasPath, Field
 
-from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, RenamedKeys, Seconds, TimeOrNone
+from csi.api_models.base import ApiModel, Ratio, Redacted, RedactedOrNone, RenamedKeys, Seconds, Time, TimeOrNone
 
 if TYPE_CHECKING:
+    from csi.status.destination_details import DestinationDetails
     from csi.status.destinations import DestinationStatus
 
 OLD_STATE = Field(json_schema_extra={"deprecated": True}, description="Deprecated: renamed to `state`.")
@@ -99,3 +100,95 @@ class DestinationTest(ApiModel):
     forms_text: str
     clock_ahead: float | None
     clock_text: str
+
+
+# ── `csi destinations` and /admin/destinations ──────────────────────────────────────────────────────────
+
+
+class DestinationSummaryJson(ApiModel):
+    """One destination with its requests of a day."""
+
+    destination: str = Field(validation_alias="name")
+    origin: Literal["config", "command"]
+    state: StateWord = Field(validation_alias=AliasPath("status", "state"))
+    reason: RedactedOrNone = Field(validation_alias=AliasPath("status", "cause"))
+    url: Redacted
+    pending: int = Field(validation_alias="queued")
+    dead_letters: int = Field(validation_alias=AliasPath("status", "dead"))
+    requests: int = Field(validation_alias=AliasPath("day", "requests"))
+    failed: int = Field(validation_alias=AliasPath("day", "failed"))
+    success: Ratio = Field(validation_alias=AliasPath("day", "success"))
+    p50_seconds: Seconds = Field(validation_alias=AliasPath("day", "p50_seconds"))
+    p95_seconds: Seconds = Field(validation_alias=AliasPath("day", "p95_seconds"))
+
+
+class DestinationSummaries(ApiModel):
+    """Every destination."""
+
+    destinations: list[DestinationSummaryJson]
+
+
+class SecretRotation(ApiModel):
+    """The overlap of the last rotation, and when the receiver last needed the previous secret."""
+
+    previous_until: TimeOrNone
+    previous_needed_at: TimeOrNone
+
+
+class DestinationRequest(ApiModel):
+    """One request to a destination."""
+
+    started_at: Time
+    url: Redacted
+    outcome: str
+    status: int | None
+    seconds: Seconds
+    events: int | None
+    reason: RedactedOrNone
+
+
+class DestinationDetail(DestinationSummaryJson):
+    """One destination with its settings, without secrets, and its last requests."""
+
+    settings: dict[str, Any]
+    rotation: SecretRotation | None
+    attempts: list[DestinationRequest]
+
+    @classmethod
+    def of_details(cls, found: "DestinationDetails") -> Self:
+        return cls.of(found, attempts=[DestinationRequest.of(one, url=found.url) for one in found.attempts])
+
+
+class DestinationChanged(ApiModel):
+    """The settings of a destination that was added or changed."""
+
+    destination: str
+    settings: dict[str, Any]
+    secret: str | None = Field(description="A secret that was made for it, shown this one time")
+
+
+class DestinationRemoved(ApiModel):
+    """What removing a destination did, or would do."""
+
+    destination: str
+    queued_events: int = Field(description="Events that are not sent there")
+    dry_run: bool
+
+
+class SecretRotated(ApiModel):
+    """The new secret of a destination, shown this one time."""
+
+    destination: str
+    secret: str
+    previous_until: TimeOrNone = Field(description="Until then the previous secret is used beside it")
+
+
+class SampleTestJson(ApiModel):
+    """The response to a sample event, explained."""
+
+    ok: bool = Field(validation_alias="is_good")
+    destination: str
+    url: Redacted
+    status: int | None
+    seconds: Seconds
+    text: Redacted

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from csi import api_models
 from csi.admin import destination_settings as managed
 from csi.admin import destinations as delivery
 from csi.cli.command import DurationType, audited, config_and_json_options, config_option, installed, yes_option
@@ -17,15 +18,12 @@ from csi.cli.output import confirm, echo_json, echo_lines, echo_table, plain, pl
 from csi.config import settings
 from csi.doctor import sample_event_test
 from csi.ingester.text import clean
-from csi.status import destinations
+from csi.status import destination_details, destinations
 from csi.store import managed_destinations
-from csi.store.queries import destination_attempts
 
 if TYPE_CHECKING:
-    from csi.runtime import Runtime
+    from csi.api_models import DestinationDetail
 
-SHOWN_ATTEMPTS = 10
-DAY = 86_400.0
 _NAME = click.argument("name", metavar="NAME")
 _PAIRS = click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 
@@ -45,16 +43,15 @@ def destinations_group() -> None:
 def list_destinations(config_path: Path | None, as_json: bool) -> None:
     """List the destinations with origin, state, success rate and latency of a day."""
     with installed(config_path) as rt:
-        found = [_brief(rt, one.name) for one in destinations.all_destinations(rt)]
+        found = [api_models.DestinationSummaryJson.of(one) for one in destination_details.summaries(rt)]
     if as_json:
         echo_json({"destinations": found})
         return
     rows = []
     for one in found:
-        success = "–" if one["success"] is None else f"{one['success']:.1%}"
-        slow = "–" if one["p95_seconds"] is None else f"{one['p95_seconds']:.2f} s"
-        counts = [f"{one['requests']:,}", success, slow, f"{one['pending']:,}"]
-        rows.append([one["destination"], one["origin"], one["state"], *counts, one["url"]])
+        slow = "–" if one.p95_seconds is None else f"{one.p95_seconds:.2f} s"
+        counts = [f"{one.requests:,}", _share(one.success), slow, f"{one.pending:,}"]
+        rows.append([one.destination, one.origin, one.state, *counts, one.url])
     echo_table(("NAME", "FROM", "STATE", "REQUESTS", "SUCCESS", "P95", "PENDING", "URL"), rows, 60)
 
 
@@ -64,88 +61,35 @@ def list_destinations(config_path: Path | None, as_json: bool) -> None:
 def show(config_path: Path | None, as_json: bool, name: str) -> None:
     """Show one destination: settings without secrets, state, the requests of a day, and the last ones."""
     with installed(config_path) as rt:
-        destinations.known_name(rt, name)
-        found = _brief(rt, name) | {"settings": _settings(rt, name), "rotation": _rotation(name)}
-        attempts = destination_attempts.last(name, SHOWN_ATTEMPTS)
-        found["attempts"] = [
-            {
-                "started_at": _time(one.started_at),
-                "url": found["url"],
-                "outcome": one.outcome,
-                "status": one.status,
-                "seconds": None if one.seconds is None else round(one.seconds, 3),
-                "events": one.events,
-                "reason": safe(one.reason or "") or None,
-            }
-            for one in attempts
-        ]
+        found = api_models.DestinationDetail.of_details(destination_details.details(rt, name))
     if as_json:
         echo_json(found)
     else:
         echo_lines(_lines(found))
 
 
-def _time(moment: float | None) -> str | None:
-    return None if moment is None else stamp(moment)
+def _share(success: float | None) -> str:
+    return "–" if success is None else f"{success:.1%}"
 
 
-def _brief(rt: Runtime, name: str) -> dict[str, Any]:
-    state, day = (
-        destinations.destination_status(rt, name),
-        destination_attempts.figures(name, rt.now() - DAY),
-    )
-    made = rt.destinations.get(name)
-    return {
-        "destination": name,
-        "origin": "command" if managed_destinations.find(name) else "config",
-        "state": state.state,
-        "reason": safe(state.cause or "") or None,
-        "url": safe(made.address) if made else "",
-        "pending": state.pending + state.in_flight,
-        "dead_letters": state.dead,
-        "requests": day.requests,
-        "failed": day.failed,
-        "success": None if day.success is None else round(day.success, 4),
-        "p50_seconds": None if day.p50_seconds is None else round(day.p50_seconds, 3),
-        "p95_seconds": None if day.p95_seconds is None else round(day.p95_seconds, 3),
-    }
-
-
-def _settings(rt: Runtime, name: str) -> dict[str, Any]:
-    """Without secrets: they are named by their variables."""
-    row, own = managed_destinations.find(name), rt.settings.delivery.destinations.get(name)
-    found = settings.DestinationSettings.model_validate_json(row.settings_json) if row is not None else own
-    return {} if found is None else found.model_dump(mode="json", include=found.model_fields_set)
-
-
-def _rotation(name: str) -> dict[str, Any] | None:
-    row = managed_destinations.find(name)
-    if row is None or row.previous_until is None:
-        return None
-    return {
-        "previous_until": _time(row.previous_until),
-        "previous_needed_at": _time(row.previous_needed_at),
-    }
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield f"{plain(found['destination'])}  (from {'the configuration' if found['origin'] == 'config' else 'a command'})"
-    yield f"  state     {found['state']}" + (f": {found['reason']}" if found["reason"] else "")
-    yield f"  url       {found['url']}"
-    for key, value in found["settings"].items():
+def _lines(found: DestinationDetail) -> Iterator[str]:
+    yield f"{plain(found.destination)}  (from {'the configuration' if found.origin == 'config' else 'a command'})"
+    yield f"  state     {found.state}" + (f": {plain(found.reason)}" if found.reason else "")
+    yield f"  url       {plain(found.url)}"
+    for key, value in found.settings.items():
         yield f"  setting   {key}: {plain(str(value), 100)}"
-    success = "–" if found["success"] is None else f"{found['success']:.1%}"
-    yield f"  24 hours  {plural(found['requests'], 'request')}, {success} good, P95 {found['p95_seconds'] or '–'} s"
-    yield f"  queued    {found['pending']:,} events, {plural(found['dead_letters'], 'open dead letter')}"
-    if rotation := found["rotation"]:
-        needed = rotation["previous_needed_at"] or "never since"
-        yield f"  rotation  the previous secret is used until {rotation['previous_until']}; last needed: {needed}"
-    for one in found["attempts"]:
-        status = f"http {one['status']}" if one["status"] else "no answer"
-        took = "no end" if one["seconds"] is None else f"{one['seconds']:.2f} s"
-        what = "test" if one["events"] is None else plural(one["events"], "event")
-        words = f"{one['outcome']}  {status}  {took}  {what}  {one['reason'] or ''}"
-        yield f"  request   {one['started_at']}  {words}".rstrip()
+    requests = plural(found.requests, "request")
+    yield f"  24 hours  {requests}, {_share(found.success)} good, P95 {found.p95_seconds or '–'} s"
+    yield f"  queued    {found.pending:,} events, {plural(found.dead_letters, 'open dead letter')}"
+    if rotation := found.rotation:
+        needed = rotation.previous_needed_at or "never since"
+        yield f"  rotation  the previous secret is used until {rotation.previous_until}; last needed: {needed}"
+    for one in found.attempts:
+        status = f"http {one.status}" if one.status else "no answer"
+        took = "no end" if one.seconds is None else f"{one.seconds:.2f} s"
+        what = "test" if one.events is None else plural(one.events, "event")
+        words = f"{one.outcome}  {status}  {took}  {what}  {plain(one.reason or '')}"
+        yield f"  request   {one.started_at}  {words}".rstrip()
 
 
 @destinations_group.command()
@@ -186,7 +130,7 @@ def add(
         )
     if as_json:
         shown = made.model_dump(mode="json", include=made.model_fields_set)
-        echo_json({"destination": name, "settings": shown, "secret": secret})
+        echo_json(api_models.DestinationChanged.of(destination=name, settings=shown, secret=secret))
         return
     click.echo(f"{name} is added; a running worker uses it within seconds")
     if secret is not None:
@@ -204,13 +148,15 @@ def set_keys(name: str, pairs: tuple[str, ...], config_path: Path | None) -> Non
         raise click.UsageError("give KEY=VALUE.")
     with installed(config_path) as rt:
         env, given = _environment(config_path), _given(pairs)
-        audited(
+        _, secret = audited(
             rt,
             f"csi destinations set {clean(name, 64)}",
             lambda: managed.change(rt, managed.find(rt, name, env), given, env),
             lambda done: f"keys {', '.join(sorted(given))}",
         )
     click.echo(f"{name} is changed: {', '.join(given)}; a running worker uses it within seconds")
+    if secret is not None:
+        click.echo(f"its secret, shown once: {secret}")
 
 
 @destinations_group.command()
@@ -242,8 +188,7 @@ def test(name: str, config_path: Path | None, as_json: bool) -> None:
         destinations.configured_name(rt, name)
         done = sample_event_test.send_sample(rt, name)
     if as_json:
-        status = {"status": done.status, "seconds": round(done.seconds, 3), "text": safe(done.text)}
-        echo_json({"ok": done.is_good, "destination": name, "url": safe(done.url), **status})
+        echo_json(api_models.SampleTestJson.of(done))
     else:
         answer = f"http {done.status}" if done.status is not None else "no answer"
         click.echo(f"{plain(name)}  {safe(done.url)}\n  answer  {answer} after {done.seconds:.2f} s")
@@ -292,13 +237,13 @@ def rotate(name: str, overlap: float | None, config_path: Path | None, as_json: 
             lambda: managed.rotate(rt, row, overlap),
             lambda done: "done",
         )
-        until = stamp(rt.now() + overlap)
+        until = rt.now() + overlap if overlap else None
     if as_json:
-        echo_json({"destination": name, "secret": secret, "previous_until": until if overlap else None})
+        echo_json(api_models.SecretRotated.of(destination=name, secret=secret, previous_until=until))
         return
     click.echo(f"the new secret of {name}, shown once: {secret}")
     if overlap:
-        click.echo(f"give it to the receiver before {until}; until then the previous one is used, too", err=True)
+        click.echo(f"give it to the receiver before {stamp(until)}; until then the previous one is used, too", err=True)
 
 
 def _given(pairs: tuple[str, ...]) -> dict[str, Any]:

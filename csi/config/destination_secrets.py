@@ -4,10 +4,12 @@ Not in the database: backups, copies and replicas of it are handled by more peop
 several hosts each host needs the file, or the destination names variables of the environment.
 """
 
+import fcntl
 import json
 import os
 import secrets as randomness
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -15,6 +17,7 @@ from pydantic import SecretStr
 from csi.errors import ConfigError
 
 FILE = "destination-secrets.json"
+LOCK_FILE = "destination-secrets.lock"
 PREVIOUS = "_PREVIOUS"
 """Ends the name under which the secret before a rotation is kept."""
 
@@ -37,8 +40,25 @@ def read(state_dir: Path) -> dict[str, dict[str, SecretStr]]:
         raise ConfigError(f"{path} cannot be read: {reason}; restore it, or rotate the secrets it had") from error
 
 
+@contextmanager
+def one_at_a_time(state_dir: Path) -> Iterator[None]:
+    """One process and one thread changes destinations; others wait. The kernel ends it however the process ends."""
+    try:
+        handle = os.open(state_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{state_dir} cannot be written: {error.strerror}") from error
+    try:
+        if os.geteuid() == 0:
+            _give_to_owner(handle, state_dir)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def change(state_dir: Path, name: str, values: Mapping[str, str | None]) -> None:
-    """Set these secrets of one destination; None removes one. The file is replaced whole, or not at all."""
+    """Set these secrets of one destination; None removes one. The file is replaced whole, or not at all. Call it within
+    `one_at_a_time`."""
     every = {key: {one: it.get_secret_value() for one, it in block.items()} for key, block in read(state_dir).items()}
     block: dict[str, str | None] = {**every.get(name, {}), **values}
     every[name] = {key: text for key, text in block.items() if text is not None}
@@ -49,7 +69,12 @@ def change(state_dir: Path, name: str, values: Mapping[str, str | None]) -> None
         json.dump({key: one for key, one in every.items() if one}, file)
         file.flush()
         os.fsync(file.fileno())
-    if os.geteuid() == 0:  # a command of root leaves the file to the user of the worker
-        owner = state_dir.stat()
-        os.chown(draft, owner.st_uid, owner.st_gid)
+    if os.geteuid() == 0:
+        _give_to_owner(draft, state_dir)
     draft.replace(path)
+
+
+def _give_to_owner(file: Path | int, state_dir: Path) -> None:
+    """A command of root leaves the file to the user of the worker."""
+    owner = state_dir.stat()
+    os.chown(file, owner.st_uid, owner.st_gid)

@@ -37,11 +37,13 @@ def versions() -> tuple[str, ...]:
 
 
 def write(name: str, settings_json: str, now: float, *, previous_until: float | None = None) -> None:
-    """Insert or replace the settings; the overlap begins, or is over."""
+    """Insert or replace the settings. Another `previous_until` is another overlap: it begins, or is over."""
     sql = (
         "INSERT INTO managed_destinations (name, settings_json, version, added_at, previous_until) "
         "VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET settings_json = excluded.settings_json, "
-        "version = excluded.version, previous_until = excluded.previous_until, previous_needed_at = NULL"
+        "version = excluded.version, previous_until = excluded.previous_until, previous_needed_at = CASE "
+        "WHEN managed_destinations.previous_until = excluded.previous_until "
+        "THEN managed_destinations.previous_needed_at END"
     )
     run(sql, name, settings_json, new_token(), now, previous_until)
 

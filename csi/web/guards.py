@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,7 @@ from starlette.websockets import WebSocketClose
 from csi.errors import CsiError
 from csi.ingester.text import clean
 from csi.logs import log, redact
+from csi.logs.redaction import MASK
 from csi.status.facts import gather
 from csi.store import audit
 from csi.web import auth, health
@@ -30,6 +32,8 @@ BODY_SECONDS = 10.0
 MAX_FIELDS = 200
 LONGEST_NEXT = 300
 DETAIL_CHARS = 300
+SECRET_KEY = re.compile(r'("secret\w*"\s*:\s*)"(?:[^"\\]|\\.)*"?')
+"""A key of a JSON body that holds a secret, also one that no operation knows or accepts."""
 SIGNED_OUT_FILE = "signed-out.json"
 
 
@@ -61,7 +65,7 @@ class ApiGuard:
                 self._brake.note_wrong(_address(request))
             await problem(error.status, str(error), headers)(scope, receive, send)
             return
-        again, detail = replayed(body, receive), body.decode("utf-8", "replace")
+        again, detail = replayed(body, receive), SECRET_KEY.sub(rf'\1"{MASK}"', body.decode("utf-8", "replace"))
         await _run_audited(self._sidecar, self._inner, request, again, send, via="api", role=role, detail=detail)
 
 
@@ -131,7 +135,8 @@ class DashboardGuard:
         if found.role != "admin":
             raise HttpProblem(403, "this session is read-only; sign in with CSI_ADMIN_TOKEN")
         request.state.form = form
-        inner, detail = self._inner, urlencode(form)
+        shown = {name: MASK if name.startswith("secret") and value else value for name, value in form.items()}
+        inner, detail = self._inner, urlencode(shown, safe="[]")
         await _run_audited(self._sidecar, inner, request, receive, send, via="dashboard", role="admin", detail=detail)
         return None
 

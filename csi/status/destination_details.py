@@ -1,0 +1,74 @@
+"""One destination for its operator: figures of a day, settings without secrets, last requests. Reads only."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from csi.config.settings import DestinationSettings
+from csi.runtime import Runtime
+from csi.status.destinations import DestinationStatus, all_destinations, destination_status, known_name
+from csi.store import managed_destinations
+from csi.store.managed_destinations import ManagedDestination
+from csi.store.queries import destination_attempts
+from csi.store.queries.destination_attempts import DestinationAttempt, DestinationFigures
+
+DAY = 86_400.0
+SHOWN_ATTEMPTS = 10
+Origin = Literal["config", "command"]
+
+
+@dataclass(frozen=True)
+class DestinationSummary:
+    """The state of a destination, and its requests of a day."""
+
+    status: DestinationStatus
+    row: ManagedDestination | None
+    """None: it is from the configuration."""
+    url: str
+    """Without what may be secret; empty: it is no longer configured."""
+    day: DestinationFigures
+
+    @property
+    def name(self) -> str:
+        return self.status.name
+
+    @property
+    def origin(self) -> Origin:
+        return "config" if self.row is None else "command"
+
+    @property
+    def queued(self) -> int:
+        return self.status.pending + self.status.in_flight
+
+
+@dataclass(frozen=True)
+class DestinationDetails(DestinationSummary):
+    """The same with its settings and its last requests."""
+
+    settings: dict[str, Any]
+    """Secrets are named by their variables. Empty for the destination of `ua_endpoint`."""
+    attempts: tuple[DestinationAttempt, ...]
+
+    @property
+    def rotation(self) -> ManagedDestination | None:
+        """The row, where a secret was rotated with an overlap."""
+        return self.row if self.row is not None and self.row.previous_until is not None else None
+
+
+def summaries(rt: Runtime) -> list[DestinationSummary]:
+    return [_summary(rt, one) for one in all_destinations(rt)]
+
+
+def details(rt: Runtime, name: str) -> DestinationDetails:
+    """UnknownDestination where neither the configuration nor the database has the name."""
+    found = _summary(rt, destination_status(rt, known_name(rt, name)))
+    given = rt.settings.delivery.destinations.get(name)
+    if found.row is not None:
+        given = DestinationSettings.model_validate_json(found.row.settings_json)
+    settings = given.model_dump(mode="json", include=given.model_fields_set) if given is not None else {}
+    attempts = tuple(destination_attempts.last(name, SHOWN_ATTEMPTS))
+    return DestinationDetails(**vars(found), settings=settings, attempts=attempts)
+
+
+def _summary(rt: Runtime, status: DestinationStatus) -> DestinationSummary:
+    made, day = rt.destinations.get(status.name), destination_attempts.figures(status.name, rt.now() - DAY)
+    return DestinationSummary(status, managed_destinations.find(status.name), made.address if made else "", day)
