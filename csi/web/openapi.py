@@ -1,4 +1,4 @@
-"""`/openapi.json` (OpenAPI 3.1): the open endpoints, the admin API and, as a webhook, the request that CSI sends."""
+"""`/openapi.json` (OpenAPI 3.1): open endpoints, feeds, the admin API and, as a webhook, the request that CSI sends."""
 
 import json
 import re
@@ -11,8 +11,9 @@ from csi import __version__
 from csi.api_models import ApiModel
 from csi.api_models.base import Time
 from csi.ingester.event import CSIIngestRequest
+from csi.web import feeds
 from csi.web.api import operations
-from csi.web.operation_definition import Operation
+from csi.web.operation_definition import Operation, RequestModel
 from csi.web.responses import PROBLEM
 
 REF = "#/components/schemas/{model}"
@@ -89,6 +90,11 @@ OPEN: dict[str, tuple[str, str, dict[int, tuple[str, Any]]]] = {
     "/metrics": ("getMetrics", "Prometheus text", {200: ("text/plain", str)}),
     "/openapi.json": ("getDocument", "This document", {200: (JSON, dict[str, Any])}),
 }
+FEEDS = {
+    "/feeds/events.atom": ("getAtomFeed", "Stored events as an Atom feed"),
+    "/feeds/events.json": ("getJsonFeed", "Stored events as a JSON Feed 1.1"),
+    "/feeds/watches.opml": ("getWatchList", "The watches as OPML"),
+}
 Mode = Literal["validation", "serialization"]
 
 
@@ -97,6 +103,7 @@ def document() -> dict[str, Any]:
     found = operations()
     schemas, components = _schemas(found)
     paths: dict[str, Any] = {path: {"get": _open_path(*entry, schemas)} for path, entry in OPEN.items()}
+    paths |= _feed_paths(schemas)
     for one in found:
         paths.setdefault(f"/admin{one.path}", {})[one.method.lower()] = _described(one, schemas)
     token = {"type": "http", "scheme": "bearer"}
@@ -114,10 +121,16 @@ def document() -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {
                 "token": token | {"description": "CSI_ADMIN_TOKEN; for GET also CSI_ADMIN_READ_TOKEN"},
+                "feed": token | {"description": "CSI_FEED_TOKEN, or a token of the admin API"},
+                "feed_password": {
+                    "type": "http",
+                    "scheme": "basic",
+                    "description": "The same tokens as the password, with any user name",
+                },
                 "sender": token | {"description": "CSI_UA_BEARER_TOKEN, or the shared secret where that is not set"},
             },
         },
-        "tags": [{"name": name} for name in dict.fromkeys(["open", *(one.tag for one in found)])],
+        "tags": [{"name": name} for name in dict.fromkeys(["open", "feeds", *(one.tag for one in found)])],
     }
     # The models are called EventJson, WatchJson …; in the document, where there is nothing else, Event and Watch.
     text = re.sub(r'("|/schemas/)([A-Z]\w+)Json"', r'\1\2"', json.dumps(made))
@@ -152,7 +165,7 @@ def _described(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "summary": one.summary,
         "tags": [one.tag],
         "security": [{"token": []}],
-        "parameters": _parameters(one),
+        "parameters": _parameters(one.path_names, one.query),
         "responses": {"200": good, **({"201": good} if one.name.startswith("add") else {})}
         | {str(status): {"description": text, "content": refusal} for status, text in sorted(statuses.items())},
     }
@@ -168,9 +181,9 @@ def _described(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
-def _parameters(one: Operation) -> list[dict[str, Any]]:
-    in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in one.path_names]
-    schema = one.query.model_json_schema(ref_template=REF) if one.query else {"properties": {}}
+def _parameters(path_names: list[str], query: type[RequestModel] | None) -> list[dict[str, Any]]:
+    in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in path_names]
+    schema = query.model_json_schema(ref_template=REF) if query else {"properties": {}}
     return in_path + [
         {
             "name": name,
@@ -192,6 +205,32 @@ def _open_path(
         for status, (media, kind) in answers.items()
     }
     return {"operationId": name, "summary": summary, "tags": ["open"], "security": [], "responses": responses}
+
+
+def _feed_paths(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Each feed twice: with its token in a header, and in the path, for readers that send no header."""
+    refusal = {PROBLEM: {"schema": schemas[str(ProblemDetails)]}}
+    refused = EVERYWHERE | {403: "No token is configured, or another site", 404: "features.admin_api is off"}
+    paths: dict[str, Any] = {}
+    for path, (name, summary) in FEEDS.items():
+        format = path.rpartition(".")[2]
+        content = {feeds.MEDIA_TYPES[format].partition(";")[0]: {"schema": {"type": "string"}}}
+        responses = {
+            "200": {"description": "Done", "content": content},
+            "304": {"description": "As it was at If-None-Match or If-Modified-Since"},
+        } | {str(status): {"description": text, "content": refusal} for status, text in sorted(refused.items())}
+        described = {"summary": summary, "tags": ["feeds"], "responses": responses}
+        query = None if format == "opml" else feeds.FeedQuery
+        paths[path] = {
+            "get": described
+            | {"operationId": name, "parameters": _parameters([], query)}
+            | {"security": [{"feed": []}, {"feed_password": []}]}
+        }
+        paths[path.replace("/feeds/", "/feeds/{token}/")] = {
+            "get": described
+            | {"operationId": f"{name}ByToken", "parameters": _parameters(["token"], query), "security": []}
+        }
+    return paths
 
 
 def _webhook(schemas: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from csi.jobs.job_kinds import new_job
 from csi.logs import redaction
 from csi.processing.store import audit, dead_jobs
 from csi.processing.store import db as processing_db
-from csi.store import db, destinations, hosts
+from csi.store import db, destinations, hosts, inbound_messages
 from csi.store.catalog import jobs
+from csi.store.inbound_messages import NewMessage
 from csi.store.models import Watch
 from ops.docs_cli import leaves
 from tests.fakes.scripted_receiver import ScriptedReceiver
@@ -42,6 +43,8 @@ INGESTER = {
     "YOUTUBE_OAUTH_REFRESH_TOKEN": "canary-refresh-token",
     "CSI_ADMIN_TOKEN": "canary-admin-token-x",
     "CSI_ADMIN_READ_TOKEN": "canary-read-token-xy",
+    "CSI_FEED_TOKEN": "canary-feed-token-xyz",
+    "CSI_INBOUND_KEY": "canary-inbound-key-0123456789-abcdef",
     "CSI_QUEUE_SECRET": "canary-queue-secret",
     "CSI_ARCHIVE_SECRET": "canary-archive-secret",
     "CSI_NOTIFY_URLS": "json://127.0.0.1:9/canary-notify-token",
@@ -60,14 +63,19 @@ PROCESSING = {
     "CSI_NOTIFY_URLS": INGESTER["CSI_NOTIFY_URLS"],
 }
 CANARIES = INGESTER | RECEIVER | PROCESSING
+KEPT = "canary-kept-secret-0123456789-abcdef"
+"""The secret of a destination that was added by command: in a private file."""
 FORMS = {
     form
-    for value in [*CANARIES.values(), "canary-notify-token", "canary-heartbeat-token"]
+    for value in [*CANARIES.values(), "canary-notify-token", "canary-heartbeat-token", KEPT]
     for form in (value, quote(value, safe=""), base64.b64encode(value.encode()).decode(), value.encode().hex())
 }
 
 # How each command is called; `` is: as it is. Commands that do not end are tested elsewhere, by their processes.
 LINES = {
+    "adapters list": "",
+    "adapters show": "feed",
+    "adapters test": "feed",
     "archive list": "",
     "archive restore": ARCHIVE,
     "archive run": "--yes",
@@ -91,11 +99,21 @@ LINES = {
     "db backup": "{home}/backup.db",
     "db backup-failed": "{secret}",
     "db migrate": "",
+    "db repair": "--yes",
     "db status": "",
     "delivery pause": "--reason {secret}",
     "delivery resume": "",
     "delivery status": "",
     "delivery test": "",
+    "destinations add": "other http://127.0.0.1:9/other --secret-stdin",
+    "destinations list": "",
+    "destinations pause": "hook --reason {secret}",
+    "destinations remove": "hook --yes",
+    "destinations resume": "hook",
+    "destinations rotate": "hook",
+    "destinations set": "hook timeout_seconds=5",
+    "destinations show": "hook",
+    "destinations test": "hook",
     "dlq discard": "--id 1 --reason {secret} --yes",
     "dlq list": "--state all",
     "dlq prune": "--older-than 1d --dry-run",
@@ -104,9 +122,17 @@ LINES = {
     "docs": "runbook first-look",
     "doctor": "",
     "events list": "",
+    "events resend": "1 --yes",
     "events show": "1",
     "events tail": "--for 0s",
     "health": "",
+    "inbound add": "other",
+    "inbound list": "",
+    "inbound messages": "--state failed",
+    "inbound remove": "shop",
+    "inbound replay": "--failed",
+    "inbound rotate": "shop",
+    "inbound test": "shop",
     "init": "--yes --config {home}/new/config.yaml --endpoint http://127.0.0.1:9/ingest",
     "jobs cancel": f"{OPEN_JOB} --yes",
     "jobs dead": "",
@@ -134,13 +160,16 @@ LINES = {
     "processing dlq show": DEAD_LETTER,
     "processing export": "--collection jobs_deadletter",
     "processing list": "",
+    "processing mute": "1h --reason {key}",
     "processing release": "",
     "processing resume": "file",
     "processing show": "unreadable1",
     "processing status": "",
+    "processing unmute": "",
     "prune": "--dry-run",
     "quota": "",
     "receiver doctor": "--url {signals}",
+    "receiver login-link": "--db {home}/signals/receiver.db",
     "runs list": "",
     "runs show": "",
     "schema": "event",
@@ -222,16 +251,27 @@ def fill_processing(told: str) -> None:
         audit.write(audit.AuditScope("transcriber"), "provider_call", "failure", clock.now(), error_message=told)
 
 
-def called(house, line: str) -> str:
+def add_hook_and_sender(house) -> None:
+    """By commands: a destination whose secret is in the private file, and a sender with a message that failed."""
+    assert "hook" in called(house, "destinations add hook http://127.0.0.1:9/hook --secret-stdin", f"{KEPT}\n")
+    assert "shop" in called(house, "inbound add shop")
+    told = f"the key {CANARIES['YOUTUBE_API_KEY']} with {CANARIES['CSI_INBOUND_KEY']}"
+    with db.connection():
+        inbound_messages.add(NewMessage("shop", "events", 1, "msg_1", b"{}"), house.now)
+        db.run("UPDATE inbound_messages SET state = 'failed', result = ?", told)
+
+
+def called(house, line: str, text: str = "UC0000000000000000000008\n") -> str:
     """What a new process would say: it knows no secret until it is told of it."""
     redaction.redactor.forms = ()
     db.database.close()
-    result = CliRunner().invoke(cli, shlex.split(line), env=house.env, input="UC0000000000000000000008\n")
+    result = CliRunner().invoke(cli, shlex.split(line), env=house.env, input=text)
     return f"{result.output}\n{result.exception or ''}"
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_no_secret_in_the_output_of(house, tmp_path, name, capfd):
+    add_hook_and_sender(house)
     typed = {"secret": shlex.quote(CANARIES["CSI_UA_SHARED_SECRET"]), "key": CANARIES["OPENAI_API_KEY"]}
     with echo(RECEIVER) as signals:
         call_all(house, name, LINES[name].format(home=tmp_path, signals=signals.url, **typed))

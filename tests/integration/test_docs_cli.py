@@ -44,6 +44,7 @@ def test_every_command_that_prints_json_and_only_reads_has_its_shape_in_the_page
         "purge",
         "demo",
         "copy",
+        "repair",
     }
     changing |= {"events resend", "archive run", "archive restore", "channels backfill", "jobs enqueue"}
     names = {name.removeprefix("csi ") for name, command in LEAVES.items() if _options(command) & {"--json"}}

@@ -75,7 +75,7 @@ def test_every_route_is_described_and_every_description_is_served() -> None:
 
 
 def _is_machine_page(route: Route) -> bool:
-    return route.path.endswith(("z", "/metrics", ".json"))
+    return route.path.endswith(("z", "/metrics", ".json", ".atom", ".opml"))
 
 
 def test_operation_ids_are_unique_and_every_act_can_be_refused() -> None:

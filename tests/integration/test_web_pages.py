@@ -484,8 +484,15 @@ async def test_what_cannot_be_read_has_one_reason_on_every_page(error: Exception
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         for path in ("/", "/readyz", "/livez", "/admin/status", "/metrics"):
             answer = await client.get(path)
-            assert answer.status_code == 503
-            assert reason[1:] in unescape(answer.text), path
+            if path == "/metrics" and isinstance(error, StoreError):
+                # Prometheus drops the page of a 503: the database is the one problem of this page.
+                assert answer.status_code == 200
+                assert re.findall(r"^csi_problems{.*} [^0].*", answer.text, re.MULTILINE) == [
+                    'csi_problems{problem="storage"} 1.0'
+                ]
+            else:
+                assert answer.status_code == 503
+                assert reason[1:] in unescape(answer.text), path
             assert not re.search(r"/var/|10\.0|/etc/csi/config", answer.text)
         assert 'href="/docs/runbook"' in (await client.get("/")).text
 
